@@ -1,0 +1,1 @@
+//! Criterion benches of the two walks; run with `make bench`.

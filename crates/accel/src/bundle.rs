@@ -1,0 +1,270 @@
+//! The folder in which a model comes: `model.toml`, the model itself, and golden inputs and outputs.
+//!
+//! Opening a bundle reads every file, checks the model's hash, and checks each number against the others; it needs no
+//! ONNX Runtime. Whether the model's own input and output agree with the manifest is checked by the device that takes it.
+//!
+//! A bundle may come from anywhere, so no file is read beyond a bound, and the model's file cannot lie outside the folder.
+//! What is run is what was hashed: a device gets the bytes from [`Bundle::read_model`], which hashes them again.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::device::Shape;
+use crate::golden::Golden;
+use crate::manifest::{LabelInfo, Manifest};
+
+const MANIFEST: &str = "model.toml";
+
+/// The most bytes read of a model.
+const MODEL_BYTES_MAX: u64 = 1 << 30;
+/// The most bytes read of `model.toml`.
+const MANIFEST_BYTES_MAX: u64 = 1 << 20;
+/// The most bytes read of either golden file.
+const GOLDEN_BYTES_MAX: u64 = 64 << 20;
+
+/// Why a bundle is refused: each names the file, and what to change.
+#[derive(Debug, Error)]
+pub enum BundleError {
+    /// The folder or one of its files is not there.
+    #[error("{}: no such {what}; a model bundle is a folder with model.toml, the model, golden/inputs.csv and golden/outputs.csv", path.display())]
+    Missing {
+        /// What was looked for.
+        path: PathBuf,
+        /// "folder" or "file".
+        what: &'static str,
+    },
+    /// It is there and cannot be read.
+    #[error("{}: cannot be read: {cause}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// A file is larger than any honest one.
+    #[error("{}: is larger than {limit} bytes, the most that is read of such a file", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The bound, in bytes.
+        limit: u64,
+    },
+    /// `model.toml` is not TOML, or has an unknown key, or lacks one, or one has the wrong type.
+    #[error("{}:{line}: {message}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where, counted from 1.
+        line: usize,
+        /// What is wrong, with the key.
+        message: String,
+    },
+    /// A key's value is out of range or disagrees with another.
+    #[error("{}: {key} {problem}", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The key, dotted.
+        key: String,
+        /// What was found and what was expected.
+        problem: String,
+    },
+    /// The model is not the one that the manifest describes.
+    #[error("{}: its SHA-256 is {found}, but model.toml says {expected}; the file was changed or damaged: restore it, or correct the key sha256 if the change is yours", path.display())]
+    Hash {
+        /// The model.
+        path: PathBuf,
+        /// As in the manifest.
+        expected: String,
+        /// As computed.
+        found: String,
+    },
+    /// A golden file disagrees with the manifest or with the other golden file.
+    #[error("{}:{line}: {problem}", path.display())]
+    Golden {
+        /// The file.
+        path: PathBuf,
+        /// Where, counted from 1.
+        line: usize,
+        /// What was found and what was expected.
+        problem: String,
+    },
+}
+
+/// A bundle that passed its checks.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    dir: PathBuf,
+    manifest: Manifest,
+    golden: Golden,
+}
+
+impl Bundle {
+    /// Reads and checks the bundle in the folder `dir`.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, in the order folder, manifest, model, golden files.
+    pub fn open(dir: &Path) -> Result<Self, BundleError> {
+        if !dir.is_dir() {
+            return Err(BundleError::Missing {
+                path: dir.to_owned(),
+                what: "folder",
+            });
+        }
+        let path = dir.join(MANIFEST);
+        let manifest = Manifest::parse(&read_text(&path, MANIFEST_BYTES_MAX)?, &path)?;
+        let mut bundle = Self {
+            dir: dir.to_owned(),
+            manifest,
+            golden: Golden::default(),
+        };
+        bundle.read_model()?;
+        bundle.golden = bundle.read_golden()?;
+        Ok(bundle)
+    }
+
+    /// The model's bytes, hashed again, so that a file exchanged after [`Bundle::open`] is refused.
+    ///
+    /// # Errors
+    /// When the file cannot be read or has another hash than the manifest says.
+    pub fn read_model(&self) -> Result<Vec<u8>, BundleError> {
+        let path = self.model_path();
+        let bytes = read(&path, MODEL_BYTES_MAX)?;
+        let found: String = Sha256::digest(&bytes)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        if found != self.manifest.sha256 {
+            return Err(BundleError::Hash {
+                path,
+                expected: self.manifest.sha256.clone(),
+                found,
+            });
+        }
+        Ok(bytes)
+    }
+
+    fn read_golden(&self) -> Result<Golden, BundleError> {
+        let [inputs, outputs] =
+            ["inputs.csv", "outputs.csv"].map(|name| self.dir.join("golden").join(name));
+        Golden::parse(
+            (&inputs, &read_text(&inputs, GOLDEN_BYTES_MAX)?),
+            (&outputs, &read_text(&outputs, GOLDEN_BYTES_MAX)?),
+            self.shape(),
+        )
+    }
+
+    /// The model's name.
+    pub fn name(&self) -> &str {
+        &self.manifest.name
+    }
+
+    /// The model's version, in its author's numbering.
+    pub fn version(&self) -> &str {
+        &self.manifest.version
+    }
+
+    /// SHA-256 of the model's file, 64 hexadecimal digits in lower case.
+    pub fn sha256(&self) -> &str {
+        &self.manifest.sha256
+    }
+
+    /// Packets per series, 1 to 32.
+    pub fn k(&self) -> usize {
+        self.manifest.k
+    }
+
+    /// Features per packet.
+    pub fn channels(&self) -> usize {
+        self.manifest.features.len()
+    }
+
+    /// The features by name, in the order of the channels.
+    pub fn features(&self) -> &[String] {
+        &self.manifest.features
+    }
+
+    /// "fp32", "fp16" or "int8".
+    pub fn precision(&self) -> &str {
+        &self.manifest.precision
+    }
+
+    /// The labels, in the order of the output columns.
+    pub fn labels(&self) -> &[LabelInfo] {
+        &self.manifest.labels
+    }
+
+    /// Below this confidence, 0 to 1, a flow's class is "unknown".
+    pub fn min_confidence(&self) -> f32 {
+        self.manifest.min_confidence
+    }
+
+    /// Name of the model's input: float32 `[N, channels, K]`.
+    pub fn input_name(&self) -> &str {
+        &self.manifest.input_name
+    }
+
+    /// Name of the model's output: float32 `[N, classes]`.
+    pub fn output_name(&self) -> &str {
+        &self.manifest.output_name
+    }
+
+    /// Where the model lies.
+    pub fn model_path(&self) -> PathBuf {
+        self.dir.join(&self.manifest.file)
+    }
+
+    /// Channels, K and number of labels.
+    pub fn shape(&self) -> Shape {
+        Shape {
+            channels: self.channels(),
+            k: self.k(),
+            classes: self.labels().len(),
+        }
+    }
+
+    /// Inputs, and the outputs that they must give.
+    pub fn golden(&self) -> &Golden {
+        &self.golden
+    }
+}
+
+/// The whole file, unless it is larger than `limit` bytes.
+fn read(path: &Path, limit: u64) -> Result<Vec<u8>, BundleError> {
+    let failed = |cause: io::Error| match cause.kind() {
+        io::ErrorKind::NotFound => BundleError::Missing {
+            path: path.to_owned(),
+            what: "file",
+        },
+        _ => BundleError::Read {
+            path: path.to_owned(),
+            cause,
+        },
+    };
+    let mut bytes = Vec::new();
+    // One byte more than the bound tells a file that is too large from one that just fits, whatever its metadata say.
+    File::open(path)
+        .and_then(|file| file.take(limit + 1).read_to_end(&mut bytes))
+        .map_err(failed)?;
+    if bytes.len() as u64 > limit {
+        return Err(BundleError::TooLarge {
+            path: path.to_owned(),
+            limit,
+        });
+    }
+    Ok(bytes)
+}
+
+fn read_text(path: &Path, limit: u64) -> Result<String, BundleError> {
+    String::from_utf8(read(path, limit)?).map_err(|_| BundleError::Read {
+        path: path.to_owned(),
+        cause: io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! Golden samples: inputs that come with a bundle, and the outputs that they must give on every device.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::bundle::{Bundle, BundleError};
+use crate::device::{Device, DeviceError, Shape, is_probability};
+
+/// The largest difference between a probability and its golden value that counts as agreement. Runtimes and processors
+/// differ by some 1e-6 at fp32; a wrong weight, a wrong feature order or a wrong normalisation shows at 1e-2 and above.
+pub const TOLERANCE: f32 = 1e-4;
+
+/// How long a batch of golden samples may take.
+const BATCH_S_MAX: u64 = 60;
+
+/// Samples in the form of `golden/inputs.csv` and `golden/outputs.csv`; as many rows in both.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Golden {
+    /// Rows of channels × K values.
+    pub inputs: Vec<Vec<f32>>,
+    /// Rows of one probability per class.
+    pub outputs: Vec<Vec<f32>>,
+}
+
+impl Golden {
+    /// From the two files' paths and texts: numbers with commas between, a sample per line, no header.
+    pub(crate) fn parse(
+        inputs: (&Path, &str),
+        outputs: (&Path, &str),
+        shape: Shape,
+    ) -> Result<Self, BundleError> {
+        let golden = Self {
+            inputs: rows(inputs, shape.row_len(), "channels × K", f32::is_finite)?,
+            outputs: rows(outputs, shape.classes, "one per label", is_probability)?,
+        };
+        let (given, expected) = (golden.outputs.len(), golden.inputs.len());
+        if given != expected {
+            let problem = format!("{given} rows, but {} has {expected}", inputs.0.display());
+            return Err(BundleError::Golden {
+                path: outputs.0.to_owned(),
+                line: given.max(1),
+                problem,
+            });
+        }
+        Ok(golden)
+    }
+}
+
+fn rows(
+    (path, text): (&Path, &str),
+    width: usize,
+    meaning: &str,
+    holds: fn(f32) -> bool,
+) -> Result<Vec<Vec<f32>>, BundleError> {
+    let refuse = |line: usize, problem: String| BundleError::Golden {
+        path: path.to_owned(),
+        line,
+        problem,
+    };
+    let mut rows = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let mut row = Vec::with_capacity(width);
+        for field in line.split(',') {
+            match field.trim().parse::<f32>() {
+                Ok(value) if holds(value) => row.push(value),
+                _ => {
+                    return Err(refuse(
+                        at + 1,
+                        format!("\"{field}\" is not a number that can stand here"),
+                    ));
+                }
+            }
+        }
+        if row.len() != width {
+            return Err(refuse(
+                at + 1,
+                format!(
+                    "{} numbers, but model.toml asks for {width} ({meaning})",
+                    row.len()
+                ),
+            ));
+        }
+        rows.push(row);
+    }
+    if rows.is_empty() {
+        return Err(refuse(
+            1,
+            "no samples; a bundle needs at least one".to_owned(),
+        ));
+    }
+    Ok(rows)
+}
+
+/// How a device's outputs compare with the golden ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GoldenReport {
+    /// Samples compared.
+    pub rows: usize,
+    /// The largest difference of a probability from its golden value.
+    pub max_abs_difference: f32,
+    /// Samples whose likeliest class is another one.
+    pub argmax_differences: usize,
+}
+
+impl GoldenReport {
+    /// Whether all outputs are within [`TOLERANCE`]. A sample may then still have another likeliest class, but only where
+    /// the golden outputs of the two are within twice the tolerance.
+    pub fn agrees(&self) -> bool {
+        self.max_abs_difference <= TOLERANCE
+    }
+}
+
+/// Runs the golden inputs on `device` and compares. The device must be idle and have been made for this bundle.
+///
+/// # Errors
+/// When the device fails, takes too long, or gives no probabilities.
+pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenReport, DeviceError> {
+    let golden = bundle.golden();
+    let shape = bundle.shape();
+    let mut report = GoldenReport {
+        rows: golden.inputs.len(),
+        max_abs_difference: 0.0,
+        argmax_differences: 0,
+    };
+    let step = device.sizes().largest().max(1);
+    for (inputs, outputs) in golden.inputs.chunks(step).zip(golden.outputs.chunks(step)) {
+        let rows = device.sizes().fitting(inputs.len()).unwrap_or(inputs.len());
+        let buffer = device.input(rows);
+        buffer.fill(0.0);
+        for (to, from) in buffer.chunks_exact_mut(shape.row_len()).zip(inputs) {
+            to.copy_from_slice(from);
+        }
+        device.submit(rows)?;
+        wait(device, rows)?;
+        let given = device.probabilities();
+        if given.len() != rows * shape.classes {
+            let cause = "it computes no probabilities that could be compared".to_owned();
+            return Err(DeviceError::Run {
+                device: device.requested().to_owned(),
+                rows,
+                cause,
+            });
+        }
+        for (given, expected) in given.chunks_exact(shape.classes).zip(outputs) {
+            for difference in given.iter().zip(expected).map(|(a, b)| (a - b).abs()) {
+                // A NaN stays, where f32::max would drop it.
+                if difference.is_nan() || difference > report.max_abs_difference {
+                    report.max_abs_difference = difference;
+                }
+            }
+            report.argmax_differences += usize::from(argmax(given) != argmax(expected));
+        }
+    }
+    Ok(report)
+}
+
+/// Polls until the batch is there.
+fn wait(device: &mut dyn Device, rows: usize) -> Result<(), DeviceError> {
+    let end = Instant::now() + Duration::from_secs(BATCH_S_MAX);
+    while Instant::now() < end {
+        if let Some(results) = device.poll() {
+            return results.map(|_| ());
+        }
+        thread::yield_now();
+    }
+    let cause = format!("no result within {BATCH_S_MAX} s");
+    Err(DeviceError::Run {
+        device: device.requested().to_owned(),
+        rows,
+        cause,
+    })
+}
+
+/// The column of the largest value; of equal ones the first.
+pub(crate) fn argmax(row: &[f32]) -> usize {
+    let mut best = 0;
+    for (at, value) in row.iter().enumerate() {
+        if *value > row[best] {
+            best = at;
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_equal_maxima_the_first_wins() {
+        assert_eq!(argmax(&[0.1, 0.4, 0.4, 0.1]), 1);
+        assert_eq!(argmax(&[0.25; 4]), 0);
+        assert_eq!(argmax(&[0.0, 0.0, 1.0]), 2);
+    }
+
+    #[test]
+    fn agreement_is_within_the_tolerance() {
+        let report = |max_abs_difference| GoldenReport {
+            rows: 1,
+            max_abs_difference,
+            argmax_differences: 0,
+        };
+        assert!(report(TOLERANCE).agrees());
+        assert!(!report(2.0 * TOLERANCE).agrees());
+        assert!(!report(f32::NAN).agrees());
+    }
+}

@@ -1,0 +1,33 @@
+//! Model bundles, and the devices that run them: a batch of series in, a class and a confidence for each out.
+//!
+//! A [`Bundle`] is a folder with a model and everything needed to trust it: its shape, its labels, its hash, and golden
+//! inputs with the outputs they must give. Whatever disagrees is refused by name when the bundle is opened or when a
+//! device takes it, that is, before the first packet.
+//!
+//! A [`Device`] takes batches of the sizes it names, one at a time. What each device promises:
+//!
+//! - a row's result depends on that row alone, not on the batch it came in nor on the padding beside it;
+//! - results come in the order of the rows, one per row, or the whole batch fails with a [`DeviceError`];
+//! - a number that is not a probability is a failure, never a label;
+//! - a failed batch leaves the device usable.
+//!
+//! Two devices exist: [`onnx::CpuDevice`] runs the bundle by ONNX Runtime, a library that is loaded at run time;
+//! [`SimulatedDevice`] takes the time a profile says and runs no model. [`check_golden`] compares a device with its
+//! bundle.
+//!
+//! This crate knows nothing of packets, flows, batching policies or configuration files, and none of the other crates.
+
+#![forbid(unsafe_code)]
+
+mod bundle;
+mod device;
+mod golden;
+mod manifest;
+pub mod onnx;
+mod simulated;
+
+pub use bundle::{Bundle, BundleError};
+pub use device::{Classification, Device, DeviceError, Shape, Sizes};
+pub use golden::{Golden, GoldenReport, TOLERANCE, check_golden};
+pub use manifest::{LABELS_MAX, LabelInfo};
+pub use simulated::{Profile, SimulatedDevice};

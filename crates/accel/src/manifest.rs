@@ -1,0 +1,254 @@
+//! `model.toml`: from what stands in the file to what the program uses, in one step.
+//!
+//! [`RawManifest`] is the file word for word, and an unknown key is an error; [`Manifest`] is what passed every check that
+//! needs no other file. Later code never sees the raw form.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::bundle::BundleError;
+
+/// The most labels a bundle may have. A class is kept in 12 bits, and one value is needed for "unknown".
+pub const LABELS_MAX: usize = 4095;
+
+/// The longest series a model may ask for, in packets.
+const K_MAX: i64 = 32;
+
+/// Class name that a flow gets when its confidence is below `min_confidence`.
+const UNKNOWN: &str = "unknown";
+
+/// The features that can be computed, by the name a bundle asks for them.
+const FEATURES: [&str; 1] = ["signed_length"];
+
+const PRECISIONS: [&str; 3] = ["fp32", "fp16", "int8"];
+
+/// A label, in the order of the model's output columns.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LabelInfo {
+    /// What a flow of this class is called.
+    pub name: String,
+    /// The wider group it belongs to, in the model author's terms.
+    pub taxonomy: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tensor {
+    name: String,
+}
+
+/// The file word for word. Numbers are wider than their range, so that a bad one is refused with the range in the message.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawManifest {
+    #[serde(rename = "schema_version")]
+    _schema_version: i64, // checked before the rest is read
+    name: String,
+    version: String,
+    file: String,
+    sha256: String,
+    k: i64,
+    features: Vec<String>,
+    precision: String,
+    min_confidence: f64,
+    input: Tensor,
+    output: Tensor,
+    labels: Vec<LabelInfo>,
+}
+
+/// A manifest that passed its checks.
+#[derive(Clone, Debug)]
+pub(crate) struct Manifest {
+    pub name: String,
+    pub version: String,
+    /// A plain file name within the bundle's folder.
+    pub file: String,
+    /// 64 hexadecimal digits, lower case.
+    pub sha256: String,
+    pub k: usize,
+    pub features: Vec<String>,
+    pub precision: String,
+    /// 0 to 1.
+    pub min_confidence: f32,
+    pub input_name: String,
+    pub output_name: String,
+    pub labels: Vec<LabelInfo>,
+}
+
+impl Manifest {
+    /// Reads the text of the file at `path`, which is only named in errors.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, BundleError> {
+        let syntax = |error: &toml::de::Error| BundleError::Syntax {
+            path: path.to_owned(),
+            line: error
+                .span()
+                .and_then(|span| text.get(..span.start))
+                .map_or(1, |before| 1 + before.matches('\n').count()),
+            message: error.message().replace('\n', " "),
+        };
+        // First of all the version: a later schema may have keys that would look like mistakes here.
+        let table: toml::Table = text.parse().map_err(|error| syntax(&error))?;
+        if let Some(version) = table
+            .get("schema_version")
+            .filter(|version| version.as_integer() != Some(1))
+        {
+            let problem =
+                format!("is {version}, but this program reads schema 1; get a bundle made for it");
+            return Err(BundleError::Value {
+                path: path.to_owned(),
+                key: "schema_version".into(),
+                problem,
+            });
+        }
+        let raw = toml::from_str(text).map_err(|error| syntax(&error))?;
+        Self::check(raw).map_err(|(key, problem)| BundleError::Value {
+            path: path.to_owned(),
+            key,
+            problem,
+        })
+    }
+
+    /// The raw form checked; an error is the key and what is wrong with it.
+    fn check(raw: RawManifest) -> Result<Self, (String, String)> {
+        let k = usize::try_from(raw.k)
+            .ok()
+            .filter(|_| (1..=K_MAX).contains(&raw.k))
+            .ok_or_else(|| {
+                (
+                    "k".to_owned(),
+                    format!("is {}, but must be 1 to {K_MAX} packets", raw.k),
+                )
+            })?;
+        if !(0.0..=1.0).contains(&raw.min_confidence) {
+            return Err((
+                "min_confidence".into(),
+                format!("is {}, but must be 0 to 1", raw.min_confidence),
+            ));
+        }
+        for (key, text) in [
+            ("name", &raw.name),
+            ("version", &raw.version),
+            ("input.name", &raw.input.name),
+            ("output.name", &raw.output.name),
+        ] {
+            check_text(key, text)?;
+        }
+        check_file(&raw.file)?;
+        let sha256 = raw.sha256.to_ascii_lowercase();
+        if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err((
+                "sha256".into(),
+                "must be 64 hexadecimal digits, as `sha256sum` prints them".into(),
+            ));
+        }
+        if !PRECISIONS.contains(&raw.precision.as_str()) {
+            return Err((
+                "precision".into(),
+                format!(
+                    "is \"{}\", but must be one of {PRECISIONS:?}",
+                    raw.precision
+                ),
+            ));
+        }
+        check_features(&raw.features)?;
+        check_labels(&raw.labels)?;
+        Ok(Self {
+            name: raw.name,
+            version: raw.version,
+            file: raw.file,
+            sha256,
+            k,
+            features: raw.features,
+            precision: raw.precision,
+            min_confidence: raw.min_confidence as f32,
+            input_name: raw.input.name,
+            output_name: raw.output.name,
+            labels: raw.labels,
+        })
+    }
+}
+
+fn check_text(key: &str, text: &str) -> Result<(), (String, String)> {
+    if text.is_empty() || text.len() > 128 || text.chars().any(char::is_control) {
+        return Err((
+            key.to_owned(),
+            format!("is {text:?}, but must be 1 to 128 bytes of printable text"),
+        ));
+    }
+    Ok(())
+}
+
+/// The model's file must lie in the bundle, so the key is a name and not a path.
+fn check_file(file: &str) -> Result<(), (String, String)> {
+    check_text("file", file)?;
+    if Path::new(file).file_name().is_none_or(|name| name != file) {
+        return Err((
+            "file".into(),
+            format!("is \"{file}\", but must be the name of a file in the bundle's folder"),
+        ));
+    }
+    Ok(())
+}
+
+fn check_features(features: &[String]) -> Result<(), (String, String)> {
+    let key = || "features".to_owned();
+    if features.is_empty() {
+        return Err((
+            key(),
+            format!("is empty, but must name at least one of {FEATURES:?}"),
+        ));
+    }
+    for (at, feature) in features.iter().enumerate() {
+        if !FEATURES.contains(&feature.as_str()) {
+            return Err((
+                key(),
+                format!(
+                    "asks for \"{feature}\", which this program cannot compute (it can {FEATURES:?})"
+                ),
+            ));
+        }
+        if features[..at].contains(feature) {
+            return Err((key(), format!("names \"{feature}\" twice")));
+        }
+    }
+    Ok(())
+}
+
+fn check_labels(labels: &[LabelInfo]) -> Result<(), (String, String)> {
+    if labels.is_empty() || labels.len() > LABELS_MAX {
+        return Err((
+            "labels".into(),
+            format!(
+                "has {} entries, but must have 1 to {LABELS_MAX}",
+                labels.len()
+            ),
+        ));
+    }
+    let mut names = HashSet::new();
+    for (at, label) in labels.iter().enumerate() {
+        let key = format!("labels[{at}].name");
+        check_text(&key, &label.name)?;
+        check_text(&format!("labels[{at}].taxonomy"), &label.taxonomy)?;
+        if label.name == UNKNOWN {
+            return Err((
+                key,
+                format!(
+                    "is \"{UNKNOWN}\", which is kept for flows below min_confidence; rename it"
+                ),
+            ));
+        }
+        if !names.insert(&label.name) {
+            return Err((
+                key,
+                format!(
+                    "is \"{}\", which an earlier label is already called",
+                    label.name
+                ),
+            ));
+        }
+    }
+    Ok(())
+}

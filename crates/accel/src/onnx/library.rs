@@ -1,0 +1,310 @@
+//! Finds and loads the ONNX Runtime library.
+//!
+//! Where a user names a library, that one is loaded or nothing: falling back to another would hide the mistake. Only when
+//! none is named are the usual places looked at, and the first file that exists is taken.
+//!
+//! Loading runs the library's own start-up code, which has been seen to hang for ever on some machines. It therefore
+//! happens on a helper thread with a deadline; past it the thread is abandoned and the program can say what is wrong.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use ort::LoadDynamicError;
+use ort::environment::Environment;
+use thiserror::Error;
+
+/// The oldest library accepted, as minor version of release 1: what the crate `ort` is told by its feature `api-17`.
+const MINOR_MIN: u32 = ort::MINOR_VERSION;
+
+/// How long loading may take; it takes some 50 ms.
+const LOAD_S_MAX: u64 = 20;
+
+const FILE: &str = "libonnxruntime.so";
+
+/// Environment variables that name a library, in order: this project's own, then the one that the `ort` crate made usual.
+const VARIABLES: [&str; 2] = ["FENXI_ONNXRUNTIME", "ORT_DYLIB_PATH"];
+
+/// Where packages and administrators put the library, after the places beside the program.
+const FOLDERS: [&str; 2] = ["/usr/lib/fenxi", "/usr/local/lib/fenxi"];
+
+/// The library that this process has loaded; there can be only one, for good.
+static LOADED: Mutex<Option<Library>> = Mutex::new(None);
+
+/// A loaded ONNX Runtime; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Library {
+    path: PathBuf,
+    version: Option<String>,
+    pub(super) environment: Environment,
+}
+
+impl Library {
+    /// The file, absolute and with links resolved.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its version, such as "1.31.1"; none for a build that does not carry it in its symbols.
+    pub fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+}
+
+/// Why there is no ONNX Runtime.
+#[derive(Debug, Error)]
+pub enum LibraryError {
+    /// No file is at any of the places.
+    #[error("ONNX Runtime ({FILE}) not found; looked at {}; get it with `make onnxruntime`", looked_at.join(", "))]
+    Missing {
+        /// Every place looked at, with who named it.
+        looked_at: Vec<String>,
+    },
+    /// The file is there and is not a library for this machine, or not ONNX Runtime.
+    #[error("{}: cannot be loaded as ONNX Runtime: {cause}; get one that can with `make onnxruntime`", path.display())]
+    Unloadable {
+        /// The file.
+        path: PathBuf,
+        /// What the loader said.
+        cause: String,
+    },
+    /// The library is older than this program can use.
+    #[error("{}: ONNX Runtime {found} is too old, 1.{MINOR_MIN} or later is needed; get one with `make onnxruntime`", path.display())]
+    TooOld {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: String,
+    },
+    /// Loading did not come back.
+    #[error("{}: loading ONNX Runtime took longer than {LOAD_S_MAX} s and was given up; try another build of the library", path.display())]
+    Hangs {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another library was loaded earlier, and a process can have only one.
+    #[error("{}: cannot be loaded, because this process already uses {}", path.display(), loaded.display())]
+    Another {
+        /// The file asked for now.
+        path: PathBuf,
+        /// The file in use.
+        loaded: PathBuf,
+    },
+}
+
+/// Loads the library: `library` if given, else the one named by `FENXI_ONNXRUNTIME` or `ORT_DYLIB_PATH`, else the first of
+/// `libonnxruntime.so` beside the program, `../onnxruntime/libonnxruntime.so` from there, and in `/usr/lib/fenxi` and
+/// `/usr/local/lib/fenxi`. When it is loaded already, returns it.
+///
+/// # Errors
+/// See [`LibraryError`]; a failed attempt may be repeated with another file.
+pub fn load(library: Option<&Path>) -> Result<Library, LibraryError> {
+    let path = find(&places(library, |variable| std::env::var_os(variable)))?;
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(library) = loaded.as_ref() {
+        return if library.path == path {
+            Ok(library.clone())
+        } else {
+            Err(LibraryError::Another {
+                path,
+                loaded: library.path.clone(),
+            })
+        };
+    }
+    let library = open(path)?;
+    *loaded = Some(library.clone());
+    Ok(library)
+}
+
+/// The places to look at, each with who named it.
+fn places(
+    library: Option<&Path>,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Vec<(String, PathBuf)> {
+    if let Some(path) = library {
+        return vec![(String::new(), path.to_owned())];
+    }
+    for variable in VARIABLES {
+        if let Some(path) = environment(variable).filter(|path| !path.is_empty()) {
+            return vec![(format!(" (named by {variable})"), path.into())];
+        }
+    }
+    let program = std::env::current_exe().ok();
+    let beside = program.as_deref().and_then(Path::parent);
+    let near = beside
+        .into_iter()
+        .flat_map(|dir| [dir.join(FILE), dir.join("../onnxruntime").join(FILE)]);
+    let installed = FOLDERS.iter().map(|dir| Path::new(dir).join(FILE));
+    near.chain(installed)
+        .map(|path| (String::new(), path))
+        .collect()
+}
+
+/// The first place that has a file, as an absolute path without links.
+fn find(places: &[(String, PathBuf)]) -> Result<PathBuf, LibraryError> {
+    places
+        .iter()
+        .find_map(|(_, path)| fs::canonicalize(path).ok())
+        .ok_or_else(|| LibraryError::Missing {
+            looked_at: places
+                .iter()
+                .map(|(named_by, path)| format!("{}{named_by}", path.display()))
+                .collect(),
+        })
+}
+
+fn open(path: PathBuf) -> Result<Library, LibraryError> {
+    let file = path.clone();
+    let environment = within(Duration::from_secs(LOAD_S_MAX), move || {
+        ort::init_from(&file)
+            .map_err(|error| refusal(&file, error))
+            .and_then(|builder| {
+                // The runtime's own reports to its maker are of no use to anybody here.
+                let environment = builder.with_name("fenxi").with_telemetry(false).build();
+                environment.map_err(|error| LibraryError::Unloadable {
+                    path: file,
+                    cause: one_line(error.message()),
+                })
+            })
+    });
+    let environment = match environment {
+        Ok(result) => result?,
+        Err(mpsc::RecvTimeoutError::Timeout) => return Err(LibraryError::Hangs { path }),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            let cause = "it broke off while starting".to_owned();
+            return Err(LibraryError::Unloadable { path, cause });
+        }
+    };
+    let version = version(&path);
+    Ok(Library {
+        path,
+        version,
+        environment,
+    })
+}
+
+/// What `work` returns, if it does so before the deadline; it is left behind otherwise.
+fn within<T: Send + 'static>(
+    deadline: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, mpsc::RecvTimeoutError> {
+    let (done, result) = mpsc::channel();
+    thread::spawn(move || done.send(work()));
+    result.recv_timeout(deadline)
+}
+
+fn refusal(path: &Path, error: LoadDynamicError) -> LibraryError {
+    let path = path.to_owned();
+    match error {
+        LoadDynamicError::BadVersion { version_str, .. } => LibraryError::TooOld {
+            path,
+            found: version_str,
+        },
+        LoadDynamicError::Dlopen { error, .. } => LibraryError::Unloadable {
+            path,
+            cause: one_line(&error.to_string()),
+        },
+        LoadDynamicError::MissingApi { .. } => LibraryError::Unloadable {
+            path,
+            cause: "it is a library, but does not export OrtGetApiBase".to_owned(),
+        },
+        LoadDynamicError::InvalidVersionString => LibraryError::Unloadable {
+            path,
+            cause: "its version is not text".to_owned(),
+        },
+    }
+}
+
+/// The version as the linker wrote it: official builds export their one function under the symbol version `VERS_1.31.1`.
+/// The C API tells it as well, but only to unsafe code.
+fn version(path: &Path) -> Option<String> {
+    const MARK: &[u8] = b"\0VERS_";
+    // The tables of symbols stand at the front of the file.
+    let mut head = Vec::new();
+    File::open(path)
+        .ok()?
+        .take(1 << 20)
+        .read_to_end(&mut head)
+        .ok()?;
+    let at = head.windows(MARK.len()).position(|window| window == MARK)? + MARK.len();
+    let digits = head[at..]
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit() || **byte == b'.');
+    Some(digits.map(|&byte| char::from(byte)).collect())
+}
+
+/// A message of the runtime, whose line breaks would tear a log.
+pub(super) fn one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places as text, with one environment variable set.
+    fn named(library: Option<&str>, set: &str, value: &str) -> Vec<String> {
+        let environment = |variable: &str| (variable == set).then(|| value.into());
+        let places = places(library.map(Path::new), environment);
+        places
+            .iter()
+            .map(|(named_by, path)| format!("{}{named_by}", path.display()))
+            .collect()
+    }
+
+    #[test]
+    fn a_named_library_is_the_only_place() {
+        assert_eq!(named(Some("/a.so"), VARIABLES[0], "/b.so"), ["/a.so"]);
+        for variable in VARIABLES {
+            assert_eq!(
+                named(None, variable, "/b.so"),
+                [format!("/b.so (named by {variable})")]
+            );
+        }
+    }
+
+    #[test]
+    fn with_none_named_the_usual_places_are_looked_at() {
+        let places = named(None, VARIABLES[0], "");
+        assert_eq!(places.len(), 4, "{places:?}");
+        assert!(places[0].ends_with("/libonnxruntime.so"));
+        assert!(places[1].ends_with("/../onnxruntime/libonnxruntime.so"));
+        assert_eq!(places[2], "/usr/lib/fenxi/libonnxruntime.so");
+        assert_eq!(places[3], "/usr/local/lib/fenxi/libonnxruntime.so");
+    }
+
+    #[test]
+    fn the_message_names_every_place() {
+        let places =
+            ["/nowhere/a.so", "/nowhere/b.so"].map(|path| (String::new(), PathBuf::from(path)));
+        let message = find(&places).unwrap_err().to_string();
+        for part in ["/nowhere/a.so", "/nowhere/b.so", "make onnxruntime"] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn work_that_hangs_is_given_up() {
+        let (_keep, never) = mpsc::channel::<()>();
+        let hung = within(Duration::from_millis(5), move || never.recv().is_ok());
+        assert_eq!(hung, Err(mpsc::RecvTimeoutError::Timeout));
+        assert_eq!(within(Duration::from_secs(60), || 7), Ok(7));
+    }
+
+    #[test]
+    fn the_version_is_read_from_the_symbols() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(
+            file.path(),
+            b"\x7fELF..\0OrtGetApiBase\0VERS_1.31.1\0libdl.so.2\0",
+        )
+        .unwrap();
+        assert_eq!(version(file.path()).as_deref(), Some("1.31.1"));
+        fs::write(file.path(), b"\x7fELF").unwrap();
+        assert_eq!(version(file.path()), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! The device `simulated`: as fast as a profile says, with results that need no model.
+//!
+//! For tests and experiments on batching and scheduling, where a real accelerator's time matters and its answers do not.
+//! What it answers is **not a classification of anything**: a fixed small function of the row, so that results are the same
+//! in every batch and on every machine, and a row that was swapped, padded or lost on the way shows.
+
+use std::time::{Duration, Instant};
+
+use crate::device::{Classification, Device, DeviceError, Shape, Sizes};
+
+const NAME: &str = "simulated";
+
+/// How long a batch takes: T₀ + T₁·b, the model of accelerators in Batchy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Profile {
+    /// Time per batch, in µs.
+    pub t0_us: f64,
+    /// Time per row, in µs.
+    pub t1_us: f64,
+}
+
+impl Profile {
+    /// The time of a batch of so many rows; zero where the sum is not a positive number.
+    pub fn latency(&self, rows: usize) -> Duration {
+        let ns = (self.t0_us + self.t1_us * rows as f64) * 1e3;
+        Duration::from_nanos(ns as u64)
+    }
+}
+
+/// A device that only takes time.
+pub struct SimulatedDevice {
+    profile: Profile,
+    sizes: Sizes,
+    shape: Shape,
+    input: Vec<f32>,
+    results: Vec<Classification>,
+    /// When the batch in flight is ready.
+    ready: Option<Instant>,
+}
+
+impl SimulatedDevice {
+    /// A device of the given profile and batch sizes that takes input of a bundle's shape.
+    pub fn new(profile: Profile, sizes: Sizes, shape: Shape) -> Self {
+        let rows = sizes.largest();
+        let (input, results) = (vec![0.0; rows * shape.row_len()], Vec::with_capacity(rows));
+        Self {
+            profile,
+            sizes,
+            shape,
+            input,
+            results,
+            ready: None,
+        }
+    }
+}
+
+impl Device for SimulatedDevice {
+    fn requested(&self) -> &str {
+        NAME
+    }
+
+    fn effective(&self) -> &str {
+        NAME
+    }
+
+    fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    fn is_idle(&self) -> bool {
+        self.ready.is_none()
+    }
+
+    fn input(&mut self, rows: usize) -> &mut [f32] {
+        &mut self.input[..rows * self.shape.row_len()]
+    }
+
+    fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
+        if !self.is_idle() {
+            return Err(DeviceError::Busy {
+                device: NAME.to_owned(),
+            });
+        }
+        if !self.sizes.takes(rows) {
+            return Err(DeviceError::Rows {
+                device: NAME.to_owned(),
+                rows,
+                sizes: self.sizes.clone(),
+            });
+        }
+        self.ready = Some(Instant::now() + self.profile.latency(rows));
+        let filled = self.input[..rows * self.shape.row_len()].chunks_exact(self.shape.row_len());
+        self.results.clear();
+        self.results.extend(filled.map(|row| Classification {
+            class: class(row, self.shape.classes),
+            confidence: 1.0,
+        }));
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>> {
+        self.ready.take_if(|ready| Instant::now() >= *ready)?;
+        Some(Ok(&self.results))
+    }
+}
+
+/// Sum of place × |length| over the row, modulo the number of classes. The place makes a changed order show.
+fn class(row: &[f32], classes: usize) -> u16 {
+    let sum: u64 = row
+        .iter()
+        .zip(1..)
+        .map(|(value, place)| place * value.abs() as u64)
+        .sum();
+    (sum % classes as u64) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape {
+        channels: 1,
+        k: 3,
+        classes: 7,
+    };
+
+    fn device(t0_us: f64, sizes: Sizes) -> SimulatedDevice {
+        SimulatedDevice::new(Profile { t0_us, t1_us: 0.0 }, sizes, SHAPE)
+    }
+
+    #[test]
+    fn the_class_is_a_function_of_the_row() {
+        let mut device = device(0.0, Sizes::Any { cap: 2 });
+        device
+            .input(2)
+            .copy_from_slice(&[100.0, -50.0, 0.0, -50.0, 100.0, 0.0]);
+        device.submit(2).unwrap();
+        let classes: Vec<u16> = device
+            .poll()
+            .unwrap()
+            .unwrap()
+            .iter()
+            .map(|result| result.class)
+            .collect();
+        // 100 + 2·50 = 200 and 50 + 2·100 = 250, modulo 7.
+        assert_eq!(classes, [4, 5]);
+        assert!(device.is_idle() && device.poll().is_none());
+    }
+
+    #[test]
+    fn a_batch_is_not_ready_before_its_time() {
+        let mut device = device(3.6e9, Sizes::Any { cap: 2 }); // an hour
+        device.submit(1).unwrap();
+        assert!(device.poll().is_none());
+        assert!(!device.is_idle());
+        assert!(matches!(device.submit(1), Err(DeviceError::Busy { .. })));
+    }
+
+    #[test]
+    fn a_size_it_does_not_take_is_refused() {
+        let mut device = device(0.0, Sizes::Fixed(vec![2, 4]));
+        let message = device.submit(3).unwrap_err().to_string();
+        assert!(
+            message.contains("no batch of 3 rows") && message.contains("[2, 4]"),
+            "{message}"
+        );
+        assert!(device.is_idle());
+        device.submit(4).unwrap();
+    }
+
+    #[test]
+    fn latency_is_a_line() {
+        let profile = Profile {
+            t0_us: 5.0,
+            t1_us: 1.75,
+        };
+        assert_eq!(profile.latency(0), Duration::from_micros(5));
+        assert_eq!(profile.latency(8), Duration::from_micros(19));
+        assert_eq!(
+            Profile {
+                t0_us: -5.0,
+                t1_us: f64::NAN
+            }
+            .latency(1),
+            Duration::ZERO
+        );
+    }
+}

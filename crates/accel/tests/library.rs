@@ -1,0 +1,108 @@
+//! Files that are not the ONNX Runtime library. They are in a process of their own, because one that loaded the real
+//! library takes no other.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use accel::onnx::{LibraryError, load};
+
+/// Loads what is no ONNX Runtime; the message must be one line that names the file and the cure.
+fn refusal(path: &Path) -> LibraryError {
+    let error = load(Some(path)).expect_err("the library is refused");
+    let message = error.to_string();
+    assert!(
+        message.contains(path.file_name().unwrap().to_str().unwrap()),
+        "{message}"
+    );
+    assert!(
+        message.contains("make onnxruntime") && !message.contains('\n'),
+        "{message}"
+    );
+    error
+}
+
+/// A shared library made of `source`; none, said aloud, where there is no C compiler.
+fn compiled(test: &str, dir: &Path, source: &str) -> Option<PathBuf> {
+    let (from, to) = (dir.join("stub.c"), dir.join("libonnxruntime.so"));
+    fs::write(&from, source).unwrap();
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&to)
+        .arg(&from)
+        .status();
+    if built.is_ok_and(|status| status.success()) {
+        return Some(to);
+    }
+    assert!(
+        std::env::var("FENXI_REQUIRE_ALL").as_deref() != Ok("1"),
+        "{test} needs a C compiler"
+    );
+    // Written past the capture of the test harness, so that a skipped test is seen.
+    let mut stderr = std::io::stderr();
+    writeln!(stderr, "SKIPPED {test}: needs a C compiler (cc)").unwrap();
+    None
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("libonnxruntime.so");
+    match refusal(&path) {
+        LibraryError::Missing { looked_at } => assert_eq!(looked_at, [path.display().to_string()]),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_file_that_is_no_library() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("libonnxruntime.so");
+    fs::write(&path, "not ELF").unwrap();
+    assert!(matches!(refusal(&path), LibraryError::Unloadable { .. }));
+    assert!(matches!(
+        refusal(dir.path()),
+        LibraryError::Unloadable { .. }
+    ));
+}
+
+#[test]
+fn a_library_that_is_not_onnx_runtime() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = "int answer(void) { return 42; }";
+    let Some(path) = compiled("a_library_that_is_not_onnx_runtime", dir.path(), source) else {
+        return;
+    };
+    match refusal(&path) {
+        LibraryError::Unloadable { cause, .. } => {
+            assert!(cause.contains("OrtGetApiBase"), "{cause}")
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_library_that_is_too_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = r#"
+        static const char *version(void) { return "1.16.3"; }
+        static const void *api(unsigned wanted) { (void)wanted; return 0; }
+        static const struct { const void *(*api)(unsigned); const char *(*version)(void); } base = { api, version };
+        const void *OrtGetApiBase(void) { return &base; }"#;
+    let Some(path) = compiled("a_library_that_is_too_old", dir.path(), source) else {
+        return;
+    };
+    let error = refusal(&path);
+    assert!(
+        matches!(&error, LibraryError::TooOld { found, .. } if found == "1.16.3"),
+        "{error}"
+    );
+    assert!(error.to_string().contains("1.17 or later"), "{error}");
+}

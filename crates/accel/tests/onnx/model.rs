@@ -1,0 +1,111 @@
+//! Bundles for tests: the shipped one with changes, and small models written here, node by node, in ONNX's protobuf form.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A chain of operators from input `x` to output `y`, declared as float32 of the given dimensions: a name for a free one, a
+/// number for a fixed one.
+pub fn chain(operators: &[&str], input: &[&str], output: &[&str]) -> Vec<u8> {
+    let value = |at: usize| match at {
+        0 => "x".to_owned(),
+        at if at == operators.len() => "y".to_owned(),
+        at => format!("v{at}"),
+    };
+    let mut graph = text(2, "chain");
+    for (at, operator) in operators.iter().enumerate() {
+        let node = [
+            text(1, &value(at)),
+            text(2, &value(at + 1)),
+            text(4, operator),
+        ]
+        .concat();
+        graph.extend(bytes(1, &node));
+    }
+    graph.extend(bytes(11, &value_info("x", input)));
+    graph.extend(bytes(12, &value_info("y", output)));
+    let opset = [text(1, ""), number(2, 17)].concat();
+    [number(1, 8), bytes(8, &opset), bytes(7, &graph)].concat()
+}
+
+fn value_info(name: &str, dimensions: &[&str]) -> Vec<u8> {
+    const FLOAT: u64 = 1;
+    let dimension = |d: &&str| {
+        bytes(
+            1,
+            &d.parse()
+                .map_or_else(|_| text(2, d), |fixed| number(1, fixed)),
+        )
+    };
+    let shape: Vec<u8> = dimensions.iter().flat_map(dimension).collect();
+    let tensor = [number(1, FLOAT), bytes(2, &shape)].concat();
+    [text(1, name), bytes(2, &bytes(1, &tensor))].concat()
+}
+
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+    out
+}
+
+fn number(field: u64, value: u64) -> Vec<u8> {
+    [varint(field << 3), varint(value)].concat()
+}
+
+fn bytes(field: u64, content: &[u8]) -> Vec<u8> {
+    [
+        varint(field << 3 | 2),
+        varint(content.len() as u64),
+        content.to_vec(),
+    ]
+    .concat()
+}
+
+fn text(field: u64, content: &str) -> Vec<u8> {
+    bytes(field, content.as_bytes())
+}
+
+/// A bundle in a temporary folder around `model`, for K = 3 and as many labels as `outputs` has columns.
+pub fn bundle_of(model: &[u8], inputs: &str, outputs: &str) -> tempfile::TempDir {
+    use sha2::{Digest, Sha256};
+    let sha256: String = Sha256::digest(model)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let mut manifest = format!(
+        "schema_version = 1\nname = \"test\"\nversion = \"1\"\nfile = \"model.onnx\"\nsha256 = \"{sha256}\"\nk = 3\n\
+         features = [\"signed_length\"]\nprecision = \"fp32\"\nmin_confidence = 0.0\n\
+         [input]\nname = \"x\"\n[output]\nname = \"y\"\n"
+    );
+    for column in 0..outputs.lines().next().unwrap().split(',').count() {
+        manifest += &format!("[[labels]]\nname = \"c{column}\"\ntaxonomy = \"t\"\n");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("golden")).unwrap();
+    fs::write(dir.path().join("model.onnx"), model).unwrap();
+    fs::write(dir.path().join("model.toml"), manifest).unwrap();
+    fs::write(dir.path().join("golden/inputs.csv"), inputs).unwrap();
+    fs::write(dir.path().join("golden/outputs.csv"), outputs).unwrap();
+    dir
+}
+
+/// The shipped bundle, copied to a temporary folder and its manifest and golden files changed by `change`.
+pub fn shipped_but(change: impl Fn(&str, String) -> String) -> tempfile::TempDir {
+    let from = root().join("models/app-id-k10");
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("golden")).unwrap();
+    fs::copy(from.join("model.onnx"), dir.path().join("model.onnx")).unwrap();
+    for file in ["model.toml", "golden/inputs.csv", "golden/outputs.csv"] {
+        let text = fs::read_to_string(from.join(file)).unwrap();
+        fs::write(dir.path().join(file), change(file, text)).unwrap();
+    }
+    dir
+}

@@ -1,0 +1,95 @@
+//! What a flow manager is told.
+
+use thiserror::Error;
+
+use crate::hash::HashKind;
+
+/// From when on a label counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// From the moment it is there: a live run.
+    Arrival,
+    /// From `delay_us` of packet time after the K-th packet, whenever it really
+    /// comes: a replay that repeats. Records then wait for labels.
+    PacketTime {
+        /// µs.
+        delay_us: i64,
+    },
+}
+
+/// Settings of a flow manager.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Packets in a series, 1 to [`cring::K_MAX`].
+    pub k: usize,
+    /// Seconds of silence that end a flow, up to 32,000; 0 for never.
+    pub idle_timeout_s: u16,
+    /// The same for a flow that FIN or RST closed; 1 to 300.
+    pub closed_timeout_s: u16,
+    /// Seconds after which a flow that goes on is reported; 0 for never.
+    pub active_timeout_s: u32,
+    /// FIN from both sides or RST closes a flow.
+    pub end_on_fin_rst: bool,
+    /// Bucket hash.
+    pub hash: HashKind,
+    /// Flows in the table, at most.
+    pub max_flows: usize,
+    /// Hashed buckets, a power of two.
+    pub buckets: usize,
+    /// From when on a label counts.
+    pub effect: Effect,
+    /// DSCP by class, `None` to leave packets as they are; one element per class,
+    /// the last for `unknown`.
+    pub dscp: Vec<Option<u8>>,
+    /// Flow records carry the series.
+    pub record_series: bool,
+    /// Number of the first flow.
+    pub flow_id_first: u64,
+    /// Step between flow numbers: the number of flow managers.
+    pub flow_id_step: u64,
+}
+
+/// A setting out of its range.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{setting} = {value} is out of range: {range}")]
+pub struct ConfigError {
+    setting: &'static str,
+    value: u64,
+    range: &'static str,
+}
+
+impl Config {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let in_range = |setting, value: u64, holds: bool, range| match holds {
+            true => Ok(()),
+            false => Err(ConfigError {
+                setting,
+                value,
+                range,
+            }),
+        };
+        let k = self.k as u64;
+        in_range("k", k, (1..=cring::K_MAX).contains(&self.k), "1 to 32")?;
+        let idle = self.idle_timeout_s;
+        in_range("idle_timeout_s", idle.into(), idle <= 32_000, "0 to 32,000")?;
+        let closed = self.closed_timeout_s;
+        let holds = (1..=300).contains(&closed);
+        in_range("closed_timeout_s", closed.into(), holds, "1 to 300")?;
+        let flows = self.max_flows;
+        let holds = (1..=1 << 28).contains(&flows);
+        in_range("max_flows", flows as u64, holds, "1 to 2^28")?;
+        let buckets = self.buckets;
+        let holds = buckets.is_power_of_two() && buckets <= 1 << 28;
+        in_range(
+            "buckets",
+            buckets as u64,
+            holds,
+            "a power of two up to 2^28",
+        )
+    }
+
+    #[inline]
+    pub(crate) fn dscp_of(&self, class: u16) -> Option<u8> {
+        self.dscp.get(usize::from(class)).copied().flatten()
+    }
+}

@@ -1,0 +1,363 @@
+//! The data array: one entry per flow (FENXI Fig. 5), split by how often its
+//! parts are touched.
+//!
+//! * [`Entry`], one 64-byte line: all that a packet of a labelled flow touches,
+//!   the key, the label word, the counters.
+//! * [`Cold`], one line: identity and times; touched when a flow begins, at its
+//!   K-th packet, when a counter carries over, and at its end.
+//! * The series, see [`crate::series`], while it is collected.
+//!
+//! Counters in the hot line are 16 bits of packets and 24 bits of bytes for each
+//! direction and carry into the cold line, so that an exact 64-bit time, both
+//! addresses of IPv6 and the label word fit beside them.
+//!
+//! Label words are shared with the analytics side; everything else belongs to
+//! the one flow manager that holds [`Entries`]. This module has `unsafe` for
+//! that reason only: the label word and the rest lie in one line.
+#![allow(
+    unsafe_code,
+    reason = "label words are shared, the rest of their line is not"
+)]
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+use cring::{FlowRef, LabelWord, Labels};
+
+use crate::key::{KIND_UDP, KIND_V6, Key};
+use crate::memory::{Zeroed, zeroed};
+
+/// The hot line of a flow, without its label word.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Hot {
+    /// Time of the last packet, µs since the epoch.
+    pub last_us: i64,
+    low: [u64; 2],
+    high: [u64; 2],
+    ports: u32,
+    /// Packets forward and reverse, low 16 bits.
+    packets: [u16; 2],
+    /// Bytes forward and reverse, bits 0 to 15 and 16 to 23.
+    bytes_low: [u16; 2],
+    bytes_high: [u8; 2],
+    /// Kind bits of the key, and the `STATE_` bits.
+    state: u8,
+    /// Low bits of the tick at which the flow was last reported, see
+    /// [`crate::expiry::ActiveTimeout`].
+    pub reported_tick: u8,
+}
+
+const STATE_KIND: u8 = KIND_UDP | KIND_V6;
+/// Forward is from the key's low end to its high end.
+const STATE_LOW_IS_FORWARD: u8 = 0x04;
+/// A FIN came from the forward side; shifted by one, from the reverse side.
+pub(crate) const STATE_FIN_FORWARD: u8 = 0x08;
+/// A FIN came from the reverse side.
+pub(crate) const STATE_FIN_REVERSE: u8 = 0x10;
+/// A RST came.
+pub(crate) const STATE_RST: u8 = 0x20;
+/// The series was completed: it was emitted or shed.
+pub(crate) const STATE_EMITTED: u8 = 0x40;
+/// The label counts for packets from now on.
+pub(crate) const STATE_IN_EFFECT: u8 = 0x80;
+
+impl Hot {
+    /// Begins a flow whose first packet goes from the low end (`from_low`) or
+    /// from the high one.
+    pub fn begin(&mut self, key: &Key, from_low: bool) {
+        *self = Hot {
+            low: key.low,
+            high: key.high,
+            ports: key.ports,
+            state: key.kind | if from_low { STATE_LOW_IS_FORWARD } else { 0 },
+            ..Hot::default()
+        };
+    }
+
+    pub fn key(&self) -> Key {
+        Key {
+            low: self.low,
+            high: self.high,
+            ports: self.ports,
+            kind: self.state & STATE_KIND,
+        }
+    }
+
+    #[inline]
+    pub fn is_of(&self, key: &Key) -> bool {
+        self.low == key.low
+            && self.high == key.high
+            && self.ports == key.ports
+            && self.state & STATE_KIND == key.kind
+    }
+
+    #[inline]
+    pub fn has(&self, state: u8) -> bool {
+        self.state & state == state
+    }
+
+    #[inline]
+    pub fn set(&mut self, state: u8) {
+        self.state |= state;
+    }
+
+    pub fn is_low_forward(&self) -> bool {
+        self.has(STATE_LOW_IS_FORWARD)
+    }
+
+    /// 0 for a forward packet, 1 for one in reverse.
+    #[inline]
+    pub fn direction(&self, from_low: bool) -> usize {
+        usize::from(from_low != self.is_low_forward())
+    }
+
+    /// The flow ended by FIN from both sides, or by RST.
+    pub fn is_closed(&self) -> bool {
+        self.has(STATE_RST) || self.has(STATE_FIN_FORWARD | STATE_FIN_REVERSE)
+    }
+
+    /// Counts a packet; says which counters must carry into the cold line.
+    #[inline]
+    fn count(&mut self, direction: usize, length: u32) -> Carry {
+        let (packets, packets_carry) = self.packets[direction].overflowing_add(1);
+        let bytes = self.bytes(direction) + length;
+        self.packets[direction] = packets;
+        self.set_bytes(direction, bytes);
+        Carry {
+            packets: packets_carry,
+            bytes: (bytes >> 24) as u8,
+        }
+    }
+
+    #[inline]
+    fn bytes(&self, direction: usize) -> u32 {
+        u32::from(self.bytes_low[direction]) | u32::from(self.bytes_high[direction]) << 16
+    }
+
+    #[inline]
+    fn set_bytes(&mut self, direction: usize, bytes: u32) {
+        self.bytes_low[direction] = bytes as u16;
+        self.bytes_high[direction] = (bytes >> 16) as u8;
+    }
+}
+
+struct Carry {
+    packets: bool,
+    bytes: u8,
+}
+
+/// The cold line of a flow.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct Cold {
+    pub first_us: i64,
+    pub flow_id: u64,
+    /// When the series was emitted, by the clock of [`crate::Effect`]: µs of
+    /// packet time, or ns of the caller's clock.
+    pub emitted_at: i64,
+    /// When the flow was last reported: its first packet, then each record.
+    pub reported_us: i64,
+    /// Counts at the moment the label took effect, since the last record.
+    pub bytes_before: u64,
+    pub packets_before: u32,
+    /// K-th packet to label, µs; [`UNANNOUNCED`] until the label record is out.
+    pub time_to_label_us: u32,
+    /// Carries of [`Hot`]: packets >> 16 and bytes >> 24, by direction.
+    pub packets_high: [u32; 2],
+    pub bytes_high: [u32; 2],
+}
+
+/// Value of [`Cold::time_to_label_us`] while no label record was written.
+pub(crate) const UNANNOUNCED: u32 = u32::MAX;
+
+// SAFETY: integers only.
+unsafe impl Zeroed for Cold {}
+
+/// Packets and bytes of a flow, forward and reverse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets forward and reverse.
+    pub packets: [u64; 2],
+    /// Bytes at the IP layer, forward and reverse.
+    pub bytes: [u64; 2],
+}
+
+impl Counts {
+    pub(crate) fn packets_total(&self) -> u64 {
+        self.packets[0] + self.packets[1]
+    }
+
+    pub(crate) fn bytes_total(&self) -> u64 {
+        self.bytes[0] + self.bytes[1]
+    }
+}
+
+/// The hot line: shared label word, private rest.
+#[repr(C, align(64))]
+struct Entry {
+    label: LabelWord,
+    hot: UnsafeCell<Hot>,
+}
+
+const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Cold>() == 64);
+
+// SAFETY: integers only, and a label word of zero is the one of a new entry.
+unsafe impl Zeroed for Entry {}
+
+/// The label words of a data array, as the analytics side sees them.
+struct Shared(Box<[Entry]>);
+
+// SAFETY: through a shared reference only the label words, which are atomic,
+// can be reached; `hot` is reached through `Entries`, of which there is one.
+unsafe impl Sync for Shared {}
+
+impl Labels for Shared {
+    fn word(&self, index: u32) -> &LabelWord {
+        &self.0[index as usize].label
+    }
+}
+
+/// The data array, as its one flow manager sees it.
+pub(crate) struct Entries {
+    shared: Arc<Shared>,
+    cold: Box<[Cold]>,
+}
+
+impl Entries {
+    /// Room for `entries` flows.
+    pub fn new(entries: usize) -> Entries {
+        Entries {
+            shared: Arc::new(Shared(zeroed(entries))),
+            cold: zeroed(entries),
+        }
+    }
+
+    /// The label words, for the analytics side.
+    pub fn labels(&self) -> Arc<dyn Labels> {
+        self.shared.clone()
+    }
+
+    #[inline]
+    pub fn label(&self, index: u32) -> &LabelWord {
+        &self.shared.0[index as usize].label
+    }
+
+    /// The flow that owns the entry now, as a reference for the ring.
+    #[inline]
+    pub fn flow_ref(&self, index: u32) -> FlowRef {
+        let (generation, _) = self.label(index).read();
+        FlowRef { index, generation }
+    }
+
+    #[inline]
+    pub fn hot(&self, index: u32) -> &Hot {
+        let entry = &self.shared.0[index as usize];
+        // SAFETY: `hot` is written through `hot_mut` only, which borrows the one
+        // `Entries` of this array mutably, so no such reference lives now.
+        unsafe { &*entry.hot.get() }
+    }
+
+    #[inline]
+    pub fn hot_mut(&mut self, index: u32) -> &mut Hot {
+        let entry = &self.shared.0[index as usize];
+        // SAFETY: as in `hot`; the returned borrow holds `self` exclusively.
+        unsafe { &mut *entry.hot.get() }
+    }
+
+    #[inline]
+    pub fn cold(&self, index: u32) -> &Cold {
+        &self.cold[index as usize]
+    }
+
+    #[inline]
+    pub fn cold_mut(&mut self, index: u32) -> &mut Cold {
+        &mut self.cold[index as usize]
+    }
+
+    /// Counts a packet of `length` bytes at the IP layer.
+    #[inline]
+    pub fn count(&mut self, index: u32, direction: usize, length: u32) {
+        let carry = self.hot_mut(index).count(direction, length);
+        if carry.packets || carry.bytes != 0 {
+            let cold = self.cold_mut(index);
+            cold.packets_high[direction] += u32::from(carry.packets);
+            cold.bytes_high[direction] += u32::from(carry.bytes);
+        }
+    }
+
+    /// Packets and bytes since the flow's last record.
+    pub fn counts(&self, index: u32) -> Counts {
+        let (hot, cold) = (self.hot(index), self.cold(index));
+        Counts {
+            packets: std::array::from_fn(|direction| {
+                u64::from(cold.packets_high[direction]) << 16 | u64::from(hot.packets[direction])
+            }),
+            bytes: std::array::from_fn(|direction| {
+                u64::from(cold.bytes_high[direction]) << 24 | u64::from(hot.bytes(direction))
+            }),
+        }
+    }
+
+    /// Takes the counts and starts again from 0, at an active timeout.
+    pub fn take_counts(&mut self, index: u32) -> Counts {
+        let counts = self.counts(index);
+        let hot = self.hot_mut(index);
+        hot.packets = [0; 2];
+        hot.bytes_low = [0; 2];
+        hot.bytes_high = [0; 2];
+        let cold = self.cold_mut(index);
+        cold.packets_high = [0; 2];
+        cold.bytes_high = [0; 2];
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::TCP;
+
+    #[test]
+    fn counters_carry_beyond_16_bits_of_packets_and_24_of_bytes() {
+        let mut entries = Entries::new(1);
+        let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
+        entries.hot_mut(0).begin(&key, true);
+        let (packets, length) = (200_000u64, 65_575u32);
+        for _ in 0..packets {
+            entries.count(0, 0, length);
+        }
+        entries.count(0, 1, 40);
+        let counts = entries.counts(0);
+        assert_eq!(counts.packets, [packets, 1]);
+        assert_eq!(counts.bytes, [packets * u64::from(length), 40]);
+        assert_eq!(entries.take_counts(0), counts);
+        assert_eq!(entries.counts(0), Counts::default());
+    }
+
+    #[test]
+    fn a_large_frame_carries_more_than_once() {
+        let mut entries = Entries::new(1);
+        let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
+        entries.hot_mut(0).begin(&key, true);
+        entries.count(0, 0, u32::MAX >> 1);
+        entries.count(0, 0, u32::MAX >> 1);
+        assert_eq!(entries.counts(0).bytes[0], 2 * u64::from(u32::MAX >> 1));
+    }
+
+    #[test]
+    fn a_new_flow_inherits_nothing_in_the_hot_line() {
+        let mut entries = Entries::new(1);
+        let (first, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
+        entries.hot_mut(0).begin(&first, true);
+        entries.hot_mut(0).set(STATE_RST | STATE_EMITTED);
+        entries.count(0, 0, 100);
+        let (second, _) = Key::new(true, TCP, ([3, 4], 1), ([5, 6], 2));
+        entries.hot_mut(0).begin(&second, false);
+        let hot = entries.hot(0);
+        assert!(hot.is_of(&second) && !hot.is_of(&first));
+        assert!(!hot.is_closed() && !hot.has(STATE_EMITTED));
+        assert_eq!(hot.direction(false), 0);
+        assert_eq!(entries.counts(0), Counts::default());
+    }
+}

@@ -1,0 +1,271 @@
+//! Lifetimes without a scan: what is over, and a sweep in small steps.
+//!
+//! Time here is the packets' own, made monotone: the latest packet time seen. A
+//! flow is over when it was silent for longer than a timeout. That is noticed
+//! when one of its packets comes, or by the sweep, which goes round the buckets
+//! at a pace set by time alone, so that which flows end, when and in what order
+//! does not depend on bursts or threads.
+//!
+//! Stamps in buckets are seconds in 16 bits. The sweep meets every bucket at
+//! least once in [`Sweep::PERIOD_MAX_S`], so no stamp is older than the longest
+//! timeout and that, far below the 65,536 s at which they repeat; where time
+//! jumps by more than [`Clock::JUMP_US`], everything older is over and no stamp
+//! is asked.
+
+use crate::table::Occupant;
+
+const SECOND_US: i64 = 1_000_000;
+
+/// Packet time, made monotone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    now_us: i64,
+}
+
+impl Clock {
+    /// A step forward beyond which stamps are not comparable: 2^15 s.
+    const JUMP_US: i64 = SECOND_US << 15;
+
+    pub const fn new() -> Clock {
+        Clock { now_us: i64::MIN }
+    }
+
+    /// Goes forward to `time_us`, never back; true if that was a jump.
+    #[inline]
+    pub fn advance(&mut self, time_us: i64) -> bool {
+        let step = time_us.saturating_sub(self.now_us);
+        self.now_us = self.now_us.max(time_us);
+        step >= Clock::JUMP_US
+    }
+
+    pub fn now_us(self) -> i64 {
+        self.now_us
+    }
+
+    /// The current second, wrapping.
+    #[inline]
+    pub fn second(self) -> u16 {
+        self.now_us.div_euclid(SECOND_US) as u16
+    }
+}
+
+/// When a silent flow is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lifetimes {
+    /// Seconds of silence after which a flow has ended; 0 for never.
+    pub idle_s: u16,
+    /// The same for a flow that was closed by FIN or RST.
+    pub closed_s: u16,
+}
+
+impl Lifetimes {
+    /// In whole seconds, so a flow ends after a silence of the timeout and up to
+    /// one second.
+    #[inline]
+    pub fn is_over(self, occupant: Occupant, now: u16) -> bool {
+        let silent_s = now.wrapping_sub(occupant.stamp);
+        (self.idle_s != 0 && silent_s > self.idle_s)
+            || (occupant.is_closed && silent_s > self.closed_s)
+    }
+
+    /// Whether a flow is over after a jump in time.
+    pub fn is_over_after_jump(self, occupant: Occupant) -> bool {
+        self.idle_s != 0 || occupant.is_closed
+    }
+}
+
+/// The pace of the sweep over the buckets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sweep {
+    buckets: u32,
+    period_us: i64,
+    started_us: i64,
+    next_us: i64,
+    /// Buckets due since the start, as a running total.
+    done: u64,
+    at: u32,
+}
+
+impl Sweep {
+    /// The longest time for one round over all buckets.
+    const PERIOD_MAX_S: i64 = 60;
+    /// The sweep goes on at most once in this time.
+    const TICK_US: i64 = 1000;
+
+    /// One round takes half the shortest timeout, so a flow is found to be over
+    /// at the latest half a timeout after it was.
+    pub fn new(buckets: u32, lifetimes: Lifetimes) -> Sweep {
+        let shortest_s = match lifetimes.idle_s {
+            0 => lifetimes.closed_s,
+            idle_s => idle_s.min(lifetimes.closed_s),
+        };
+        let period_us = i64::from(shortest_s) * SECOND_US / 2;
+        Sweep {
+            buckets,
+            period_us: period_us.clamp(SECOND_US, Sweep::PERIOD_MAX_S * SECOND_US),
+            started_us: i64::MIN,
+            next_us: i64::MIN,
+            done: 0,
+            at: 0,
+        }
+    }
+
+    /// Buckets that are due at `now_us`, at most all of them.
+    #[inline]
+    pub fn due(&mut self, now_us: i64) -> u32 {
+        if now_us < self.next_us {
+            return 0;
+        }
+        self.due_after_tick(now_us)
+    }
+
+    fn due_after_tick(&mut self, now_us: i64) -> u32 {
+        if self.started_us == i64::MIN {
+            self.started_us = now_us;
+        }
+        self.next_us = now_us.saturating_add(Sweep::TICK_US);
+        let elapsed_us = now_us.saturating_sub(self.started_us) as u128;
+        let total = (elapsed_us * u128::from(self.buckets) / self.period_us as u128) as u64;
+        let due = (total - self.done).min(u64::from(self.buckets)) as u32;
+        self.done = total;
+        due
+    }
+
+    /// The next bucket, round and round.
+    pub fn step(&mut self) -> u32 {
+        let at = self.at;
+        self.at = if at + 1 == self.buckets { 0 } else { at + 1 };
+        at
+    }
+}
+
+/// When a flow that goes on is reported.
+///
+/// An entry's hot line has room for eight bits only: the tick of its last report,
+/// a tick being a sixteenth of the timeout. Once fifteen ticks have passed, the
+/// exact time in the cold line decides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ActiveTimeout {
+    /// 0: off.
+    timeout_us: i64,
+    tick_us: i64,
+}
+
+impl ActiveTimeout {
+    pub fn new(timeout_s: u32) -> ActiveTimeout {
+        let timeout_us = i64::from(timeout_s) * SECOND_US;
+        ActiveTimeout {
+            timeout_us,
+            tick_us: (timeout_us / 16).max(1),
+        }
+    }
+
+    pub fn is_on(self) -> bool {
+        self.timeout_us != 0
+    }
+
+    /// The tick of a time, wrapping.
+    pub fn tick(self, time_us: i64) -> u8 {
+        time_us.div_euclid(self.tick_us) as u8
+    }
+
+    /// Worth looking at the exact time.
+    pub fn may_be_due(self, reported_tick: u8, time_us: i64) -> bool {
+        self.tick(time_us).wrapping_sub(reported_tick) >= 15
+    }
+
+    pub fn is_due(self, reported_us: i64, time_us: i64) -> bool {
+        time_us.saturating_sub(reported_us) >= self.timeout_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFETIMES: Lifetimes = Lifetimes {
+        idle_s: 30,
+        closed_s: 5,
+    };
+
+    fn occupant(stamp: u16, is_closed: bool) -> Occupant {
+        Occupant {
+            index: 0,
+            stamp,
+            is_closed,
+        }
+    }
+
+    #[test]
+    fn silence_is_measured_across_the_wrap_of_the_stamps() {
+        let now = 10u16;
+        assert!(!LIFETIMES.is_over(occupant(now.wrapping_sub(30), false), now));
+        assert!(LIFETIMES.is_over(occupant(now.wrapping_sub(31), false), now));
+        assert!(!LIFETIMES.is_over(occupant(now.wrapping_sub(5), true), now));
+        assert!(LIFETIMES.is_over(occupant(now.wrapping_sub(6), true), now));
+        let never = Lifetimes {
+            idle_s: 0,
+            ..LIFETIMES
+        };
+        assert!(!never.is_over(occupant(now.wrapping_sub(40_000), false), now));
+        assert!(never.is_over(occupant(now.wrapping_sub(40_000), true), now));
+    }
+
+    #[test]
+    fn the_clock_never_goes_back_and_tells_jumps() {
+        let mut clock = Clock::new();
+        clock.advance(5 * SECOND_US);
+        assert!(!clock.advance(3 * SECOND_US));
+        assert_eq!(clock.now_us(), 5 * SECOND_US);
+        assert!(!clock.advance(6 * SECOND_US));
+        assert!(clock.advance(6 * SECOND_US + (SECOND_US << 15)));
+        clock.advance(i64::MAX);
+        clock.advance(i64::MIN);
+        assert_eq!(clock.now_us(), i64::MAX);
+    }
+
+    #[test]
+    fn seconds_before_the_epoch_go_on_counting() {
+        let second = |now_us| Clock { now_us }.second();
+        assert_eq!(second(0).wrapping_sub(second(-1)), 1);
+    }
+
+    #[test]
+    fn a_period_of_time_sweeps_every_bucket_once_however_it_is_cut() {
+        for step_us in [1, 999, 1000, 77_777, 2_500_000] {
+            let mut sweep = Sweep::new(1000, LIFETIMES);
+            assert_eq!(sweep.due(0), 0);
+            let (mut now_us, mut swept) = (0, 0);
+            while now_us < 2_500_000 {
+                now_us = (now_us + step_us).min(2_500_000);
+                swept += sweep.due(now_us);
+            }
+            assert!(
+                (999..=1000).contains(&swept),
+                "{swept} for steps of {step_us}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_jump_sweeps_everything_once_and_not_more() {
+        let mut sweep = Sweep::new(1000, LIFETIMES);
+        sweep.due(0);
+        assert_eq!(sweep.due(i64::MAX), 1000);
+        assert_eq!(sweep.due(i64::MAX), 0);
+    }
+
+    #[test]
+    fn the_coarse_tick_never_misses_an_active_timeout() {
+        let active = ActiveTimeout::new(2);
+        for start_us in [0, 1, 124_999, 125_000, -3] {
+            let tick = active.tick(start_us);
+            for later_us in [2_000_000, 2_000_001, 3_999_999] {
+                let time_us = start_us + later_us;
+                assert!(active.may_be_due(tick, time_us));
+                assert!(active.is_due(start_us, time_us));
+            }
+            assert!(!active.is_due(start_us, start_us + 1_999_999));
+        }
+    }
+}

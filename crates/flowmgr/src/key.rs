@@ -1,0 +1,119 @@
+//! The key of a flow: protocol and the two ends, in an order that does not
+//! depend on who spoke first, so that both directions find the same entry.
+//!
+//! VLAN tags, MPLS labels and interfaces are not part of it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::wire::{TCP, UDP};
+
+/// Bit of [`Key::kind`]: UDP, else TCP.
+pub(crate) const KIND_UDP: u8 = 1;
+/// Bit of [`Key::kind`]: IPv6, else IPv4.
+pub(crate) const KIND_V6: u8 = 2;
+
+/// A 5-tuple with ordered ends. The low end is the one whose (address, port) is
+/// not greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Key {
+    /// Address of the low end: an IPv6 address as two words, most significant
+    /// first; an IPv4 address in the first word.
+    pub(crate) low: [u64; 2],
+    /// Address of the high end.
+    pub(crate) high: [u64; 2],
+    /// Port of the low end in the upper half, of the high end in the lower.
+    pub(crate) ports: u32,
+    /// [`KIND_UDP`] and [`KIND_V6`].
+    pub(crate) kind: u8,
+}
+
+/// An address as [`Key`] keeps it, with its port.
+type End = ([u64; 2], u16);
+
+impl Key {
+    /// The key of a packet from `source` to `destination`, and whether the
+    /// source is the low end. Where both ends are equal it is.
+    #[inline]
+    pub(crate) fn new(is_v6: bool, protocol: u8, source: End, destination: End) -> (Key, bool) {
+        let from_low = source <= destination;
+        let (low, high) = match from_low {
+            true => (source, destination),
+            false => (destination, source),
+        };
+        let kind = if protocol == UDP { KIND_UDP } else { 0 } | if is_v6 { KIND_V6 } else { 0 };
+        let key = Key {
+            low: low.0,
+            high: high.0,
+            ports: u32::from(low.1) << 16 | u32::from(high.1),
+            kind,
+        };
+        (key, from_low)
+    }
+
+    /// IP protocol number: TCP or UDP.
+    pub fn protocol(&self) -> u8 {
+        if self.kind & KIND_UDP != 0 { UDP } else { TCP }
+    }
+
+    /// Source and destination of a packet that goes from the low end to the
+    /// high one (`from_low`), or back.
+    pub fn ends(&self, from_low: bool) -> ((IpAddr, u16), (IpAddr, u16)) {
+        let low = (self.address(self.low), (self.ports >> 16) as u16);
+        let high = (self.address(self.high), self.ports as u16);
+        if from_low { (low, high) } else { (high, low) }
+    }
+
+    fn address(&self, words: [u64; 2]) -> IpAddr {
+        if self.kind & KIND_V6 != 0 {
+            let bits = u128::from(words[0]) << 64 | u128::from(words[1]);
+            IpAddr::V6(Ipv6Addr::from_bits(bits))
+        } else {
+            IpAddr::V4(Ipv4Addr::from_bits(words[0] as u32))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_directions_have_one_key() {
+        let a = ([0x0a00_0001, 0], 40000);
+        let b = ([0x0a00_0002, 0], 53);
+        let (key, from_low) = Key::new(false, UDP, a, b);
+        let (back, back_from_low) = Key::new(false, UDP, b, a);
+        assert_eq!(key, back);
+        assert!(from_low && !back_from_low);
+        let (source, destination) = key.ends(from_low);
+        assert_eq!(source, ("10.0.0.1".parse().unwrap(), 40000));
+        assert_eq!(destination, ("10.0.0.2".parse().unwrap(), 53));
+        assert_eq!(key.ends(back_from_low).0, destination);
+    }
+
+    #[test]
+    fn same_addresses_order_by_port_and_equal_ends_are_forward() {
+        let a = ([7, 9], 2);
+        let b = ([7, 9], 1);
+        assert!(!Key::new(true, TCP, a, b).1);
+        assert!(Key::new(true, TCP, b, a).1);
+        assert!(Key::new(true, TCP, a, a).1);
+    }
+
+    #[test]
+    fn protocol_and_family_are_part_of_the_key() {
+        let a = ([1, 0], 1);
+        let b = ([2, 0], 2);
+        let keys = [
+            Key::new(false, TCP, a, b).0,
+            Key::new(false, UDP, a, b).0,
+            Key::new(true, TCP, a, b).0,
+            Key::new(true, UDP, a, b).0,
+        ];
+        for (i, one) in keys.iter().enumerate() {
+            for other in &keys[i + 1..] {
+                assert_ne!(one, other);
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Packets in; verdicts, series and flow records out.
+//!
+//! The crate does no input or output and reads no clock. In the order in which a
+//! packet meets them:
+//!
+//! | module | what |
+//! |---|---|
+//! | [`manager`](Manager) | the burst loop: the packet's walk, read it first |
+//! | [`wire`] | checked headers, from link layer to ports |
+//! | `key`, [`hash`] | the ordered 5-tuple and its hashes |
+//! | `table` | buckets of one cache line that point to entries |
+//! | `entry`, `series` | the data array: hot line, cold line, series |
+//! | `lifecycle`, `expiry` | how flows begin, are reported and end |
+//! | [`tag`] | DSCP and checksum |
+//! | `settle`, [`record`] | what is said about flows, and when |
+//! | [`verdict`] | one per packet, summing up to the packets received |
+//!
+//! Series leave through a [`cring`] ring; labels come back in the label word of
+//! the flow's entry.
+
+#![deny(unsafe_code)]
+
+mod config;
+mod entry;
+mod expiry;
+pub mod hash;
+mod key;
+mod lifecycle;
+mod manager;
+mod memory;
+pub mod record;
+mod series;
+mod settle;
+mod table;
+pub mod tag;
+pub mod verdict;
+pub mod wire;
+
+pub use config::{Config, ConfigError, Effect};
+pub use entry::Counts;
+pub use key::Key;
+pub use manager::{BURST_MAX, Counters, Fate, Manager, Packet};
+
+/// Bytes of memory per flow that the table may hold, without its share of the
+/// buckets (64 bytes each) and without the offsets of `record_series`.
+pub const fn bytes_per_flow(k: usize) -> usize {
+    const CHAINED_BUCKET_SHARE: usize = 64 / 8;
+    const FREE_LIST: usize = size_of::<u32>();
+    2 * 64 + series::SeriesStore::bytes_per_flow(k) + CHAINED_BUCKET_SHARE + FREE_LIST
+}

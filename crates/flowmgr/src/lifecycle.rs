@@ -1,0 +1,163 @@
+//! How flows begin, are reported and end.
+
+use crate::entry::{Cold, STATE_IN_EFFECT, STATE_RST, UNANNOUNCED};
+use crate::manager::Manager;
+use crate::record::EndReason;
+use crate::settle::{Event, InEffect};
+use crate::table::Place;
+use crate::wire::{Headers, TCP, TCP_SYN};
+
+impl Manager {
+    /// Moves the clock and sweeps what is due.
+    #[inline]
+    pub(crate) fn advance(&mut self, time_us: i64) {
+        if self.clock.advance(time_us) {
+            self.sweep_after_jump();
+        }
+        let due = self.sweep.due(self.clock.now_us());
+        if due != 0 {
+            self.sweep_buckets(due);
+        }
+    }
+
+    /// Ends the flows of the next `due` buckets that are over.
+    fn sweep_buckets(&mut self, due: u32) {
+        let now = self.clock.second();
+        for _ in 0..due {
+            let head = self.sweep.step();
+            let lifetimes = self.lifetimes;
+            self.end_in_bucket(head, |occupant| lifetimes.is_over(occupant, now));
+        }
+    }
+
+    /// Time jumped so far that stamps say nothing: all that can be over is.
+    fn sweep_after_jump(&mut self) {
+        if self.alive == 0 {
+            return;
+        }
+        let lifetimes = self.lifetimes;
+        for head in 0..self.table.buckets() {
+            self.end_in_bucket(head, |occupant| lifetimes.is_over_after_jump(occupant));
+        }
+    }
+
+    fn end_in_bucket(&mut self, head: u32, is_over: impl Fn(crate::table::Occupant) -> bool) {
+        let mut next = self.table.first_in(head);
+        while let Some(place) = next {
+            next = if is_over(self.table.occupant(place)) {
+                self.end(place, EndReason::Idle);
+                self.table.at_or_after(place)
+            } else {
+                self.table.next_after(place)
+            };
+        }
+    }
+
+    /// Begins a flow with its first packet; `None` where the table is full.
+    pub(crate) fn begin(
+        &mut self,
+        time_us: i64,
+        headers: &Headers,
+        hash: u64,
+    ) -> Option<(Place, u32)> {
+        if self.alive == self.config.max_flows {
+            return None;
+        }
+        let (place, index) = self.table.insert(hash, self.clock.second())?;
+        self.alive += 1;
+        let tick = self.active.tick(time_us);
+        let hot = self.entries.hot_mut(index);
+        hot.begin(&headers.key, headers.from_low);
+        hot.reported_tick = tick;
+        *self.entries.cold_mut(index) = Cold {
+            first_us: time_us,
+            flow_id: self.config.flow_id_first
+                + self.counters.flows_begun * self.config.flow_id_step,
+            reported_us: time_us,
+            time_to_label_us: UNANNOUNCED,
+            ..Cold::default()
+        };
+        let midstream = headers.key.protocol() == TCP && headers.tcp_flags & TCP_SYN == 0;
+        self.series.begin(index, midstream);
+        self.counters.flows_begun += 1;
+        Some((place, index))
+    }
+
+    /// Takes a flow out of the table; its entry waits for the record. `reason`
+    /// is that of a flow that was not closed by FIN or RST.
+    pub(crate) fn end(&mut self, place: Place, reason: EndReason) {
+        let index = self.table.occupant(place).index;
+        self.table.remove(place);
+        self.alive -= 1;
+        let reason = self.end_reason(index, reason);
+        self.outbox.end(index, reason, self.position);
+    }
+
+    /// Why a flow ended that would have ended for `otherwise`.
+    fn end_reason(&self, index: u32, otherwise: EndReason) -> EndReason {
+        match self.entries.hot(index) {
+            hot if hot.has(STATE_RST) => EndReason::Rst,
+            hot if hot.is_closed() => EndReason::Fin,
+            _ => otherwise,
+        }
+    }
+
+    /// Ends every flow, in the order in which they began: the input is at its end.
+    pub fn drain(&mut self) {
+        let mut left = Vec::with_capacity(self.alive);
+        for head in 0..self.table.buckets() {
+            let mut next = self.table.first_in(head);
+            while let Some(place) = next {
+                let index = self.table.occupant(place).index;
+                left.push((self.entries.cold(index).flow_id, index));
+                next = self.table.next_after(place);
+            }
+        }
+        left.sort_unstable();
+        self.table.clear();
+        self.alive = 0;
+        for (_, index) in left {
+            let reason = self.end_reason(index, EndReason::Drain);
+            self.outbox.end(index, reason, self.position);
+        }
+    }
+
+    /// Reports a flow that has gone on for the active timeout.
+    pub(crate) fn report_if_due(&mut self, index: u32, time_us: i64) {
+        let hot = self.entries.hot(index);
+        if !self.active.may_be_due(hot.reported_tick, time_us) {
+            return;
+        }
+        if !self
+            .active
+            .is_due(self.entries.cold(index).reported_us, time_us)
+        {
+            return;
+        }
+        let last_us = hot.last_us;
+        let in_effect = self.in_effect(index);
+        let event = Event::Active {
+            flow: self.entries.flow_ref(index),
+            counts: self.entries.take_counts(index),
+            in_effect,
+            last_us,
+        };
+        let cold = self.entries.cold_mut(index);
+        (cold.reported_us, cold.bytes_before, cold.packets_before) = (time_us, 0, 0);
+        self.entries.hot_mut(index).reported_tick = self.active.tick(time_us);
+        self.outbox.report(event);
+    }
+
+    /// Packets and bytes since the last record for which the label counts, where
+    /// packet time decides.
+    pub(crate) fn in_effect(&self, index: u32) -> InEffect {
+        if !self.entries.hot(index).has(STATE_IN_EFFECT) {
+            return InEffect::default();
+        }
+        let (counts, cold) = (self.entries.counts(index), self.entries.cold(index));
+        InEffect {
+            packets: counts.packets_total() - u64::from(cold.packets_before),
+            bytes: counts.bytes_total() - cold.bytes_before,
+        }
+    }
+}

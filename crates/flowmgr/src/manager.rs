@@ -1,0 +1,381 @@
+//! The packet's walk: read this first.
+//!
+//! A burst goes through two stages. The first parses and hashes every packet; the
+//! second walks them through the table one by one, in order, so that a packet
+//! sees what the one before it did, be it the same new flow twice in one burst or
+//! a flow that ended in between.
+//!
+//! ```text
+//! burst ─ parse + hash ─┬─ find or begin ─ count ─┬─ label? ─ tag
+//!                       │                         └─ K-th packet ─ ring slot
+//!                       └─ no flow: a verdict
+//! ```
+//!
+//! The manager does no input or output and reads no clock: times come with the
+//! packets, and the caller's clock with the burst. Beginnings and ends of flows
+//! are in [`crate::lifecycle`], records in [`crate::settle`].
+
+use std::sync::Arc;
+
+use cring::{Label, Labels, Producer, Slot};
+
+use crate::config::{Config, ConfigError, Effect};
+use crate::entry::{Entries, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_RST};
+use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
+use crate::hash::Hasher;
+use crate::record::EndReason;
+use crate::series::SeriesStore;
+use crate::settle::Outbox;
+use crate::table::{Place, Table};
+use crate::tag::set_dscp;
+use crate::verdict::{Verdict, Verdicts};
+use crate::wire::{self, Headers, TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
+
+/// Packets in a burst, at most.
+pub const BURST_MAX: usize = 256;
+
+/// A packet of a burst: where its bytes lie and when it came.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    /// Offset of its first byte in the burst's data.
+    pub at: usize,
+    /// Bytes captured.
+    pub captured: u32,
+    /// Link type, as pcap numbers them.
+    pub link: u16,
+    /// When it came, µs since the epoch.
+    pub time_us: i64,
+    /// The NIC's RSS hash, where it gave one.
+    pub rss: Option<u32>,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// With [`Effect::PacketTime`], for a packet that carries its flow's label:
+    /// the flow. The label may still be on its way, and until then
+    /// [`Verdict::Tagged`] is a promise.
+    pub label_of: Option<cring::FlowRef>,
+    /// Where its IP header begins; 0 without a flow.
+    pub ip_at: u32,
+}
+
+/// Sums of a manager. They always balance: verdicts to packets, begun flows to
+/// ended and alive ones.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Packets by verdict.
+    pub verdicts: Verdicts,
+    /// Bytes at the IP layer of packets of flows.
+    pub flow_bytes: u64,
+    /// Of these, bytes of tagged packets.
+    pub tagged_bytes: u64,
+    /// Flows begun.
+    pub flows_begun: u64,
+    /// Flow records by reason; all but `active` are ends.
+    pub flows_ended: [u64; EndReason::COUNT],
+    /// Ended flows that never reached K packets.
+    pub flows_short: u64,
+    /// Ended flows by class; the last is `unknown`.
+    pub flows_labelled: Vec<u64>,
+    /// Series put on the ring, or shed.
+    pub series_emitted: u64,
+    /// Series shed because the ring was full.
+    pub series_shed: u64,
+}
+
+/// One flow manager: a table of flows and the packet's walk through it.
+pub struct Manager {
+    pub(crate) config: Config,
+    pub(crate) hasher: Hasher,
+    pub(crate) table: Table,
+    pub(crate) entries: Entries,
+    pub(crate) series: SeriesStore,
+    pub(crate) ring: Producer<Slot>,
+    pub(crate) clock: Clock,
+    pub(crate) lifetimes: Lifetimes,
+    pub(crate) sweep: Sweep,
+    pub(crate) active: ActiveTimeout,
+    pub(crate) outbox: Outbox,
+    pub(crate) counters: Counters,
+    /// Flows in the table; those that wait for their record are not.
+    pub(crate) alive: usize,
+    /// Packets walked so far.
+    pub(crate) position: u64,
+    staged: Vec<Result<(Headers, u64), Verdict>>,
+}
+
+impl Manager {
+    /// Entries beyond `max_flows`, for ended flows that wait for their record.
+    pub(crate) const SPARE_ENTRIES: usize = 4096;
+
+    /// A manager that puts its series on `ring`. Takes all its memory here.
+    ///
+    /// # Errors
+    /// A value that is out of its range.
+    pub fn new(config: Config, ring: Producer<Slot>) -> Result<Manager, ConfigError> {
+        config.check()?;
+        let entries = config.max_flows + Manager::SPARE_ENTRIES;
+        let lifetimes = Lifetimes {
+            idle_s: config.idle_timeout_s,
+            closed_s: config.closed_timeout_s,
+        };
+        Ok(Manager {
+            hasher: Hasher::new(config.hash),
+            table: Table::new(config.buckets, entries),
+            entries: Entries::new(entries),
+            series: SeriesStore::new(entries, config.k, config.record_series),
+            ring,
+            clock: Clock::new(),
+            lifetimes,
+            sweep: Sweep::new(config.buckets as u32, lifetimes),
+            active: ActiveTimeout::new(config.active_timeout_s),
+            outbox: Outbox::new(config.effect),
+            counters: Counters {
+                flows_labelled: vec![0; config.dscp.len()],
+                ..Counters::default()
+            },
+            alive: 0,
+            position: 0,
+            staged: Vec::with_capacity(BURST_MAX),
+            config,
+        })
+    }
+
+    /// The label words of this manager's flows, for the analytics side.
+    pub fn labels(&self) -> Arc<dyn Labels> {
+        self.entries.labels()
+    }
+
+    /// The sums so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Flows in the table.
+    pub fn flows_alive(&self) -> usize {
+        self.alive
+    }
+
+    /// Whether a burst of `packets` would find a ring slot for every series and
+    /// an entry for every flow. A live run does not ask: it sheds.
+    pub fn has_room(&mut self, packets: usize) -> bool {
+        self.table.entries_free() >= packets
+            && (self.ring.free() >= packets || self.ring.is_abandoned())
+    }
+
+    /// Walks a burst of up to [`BURST_MAX`] packets, whose bytes lie in `data`.
+    ///
+    /// `now_ns` is the caller's monotone clock. `fates` is cleared and gets one
+    /// fate per packet. With [`Effect::Arrival`] packets are tagged in place.
+    pub fn burst(
+        &mut self,
+        data: &mut [u8],
+        packets: &[Packet],
+        now_ns: u64,
+        fates: &mut Vec<Fate>,
+    ) {
+        debug_assert!(packets.len() <= BURST_MAX);
+        self.stage(data, packets);
+        fates.clear();
+        for (at, packet) in packets.iter().enumerate() {
+            self.position += 1;
+            let fate = match self.staged[at] {
+                Ok((headers, hash)) => self.walk(packet, &headers, hash, now_ns, data),
+                Err(verdict) => Fate {
+                    verdict,
+                    label_of: None,
+                    ip_at: 0,
+                },
+            };
+            self.counters.verdicts.count(fate.verdict);
+            fates.push(fate);
+        }
+        self.ring.publish();
+    }
+
+    /// Stage one: headers and hash of every packet.
+    fn stage(&mut self, data: &[u8], packets: &[Packet]) {
+        self.staged.clear();
+        for packet in packets {
+            let frame = &data[packet.at..packet.at + packet.captured as usize];
+            let parsed = wire::parse(packet.link, frame);
+            self.staged.push(parsed.map(|headers| {
+                let hash = self.hasher.hash(&headers.key, packet.rss);
+                (headers, hash)
+            }));
+        }
+    }
+
+    /// Stage two: one packet of a flow.
+    fn walk(
+        &mut self,
+        packet: &Packet,
+        headers: &Headers,
+        hash: u64,
+        now_ns: u64,
+        data: &mut [u8],
+    ) -> Fate {
+        self.advance(packet.time_us);
+        let mut fate = Fate {
+            verdict: Verdict::TableFull,
+            label_of: None,
+            ip_at: headers.ip_at,
+        };
+        let Some((place, index)) = self.find_or_begin(packet.time_us, headers, hash) else {
+            return fate;
+        };
+        self.table.touch(place, self.clock.second());
+        if self.active.is_on() {
+            self.report_if_due(index, packet.time_us);
+        }
+        fate.verdict = self.label(index, packet, headers, &mut fate.label_of, data);
+
+        let direction = self.entries.hot(index).direction(headers.from_low);
+        self.entries.hot_mut(index).last_us = packet.time_us;
+        self.entries.count(index, direction, headers.length);
+        self.counters.flow_bytes += u64::from(headers.length);
+        if !self.entries.hot(index).has(STATE_EMITTED) {
+            self.collect(index, direction, headers.length, packet.time_us, now_ns);
+        }
+        if headers.tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.config.end_on_fin_rst {
+            self.close(place, index, direction, headers.tcp_flags);
+        }
+        fate
+    }
+
+    /// The flow's entry; begins a flow where there is none, or where the one in
+    /// the table is over.
+    #[inline]
+    fn find_or_begin(
+        &mut self,
+        time_us: i64,
+        headers: &Headers,
+        hash: u64,
+    ) -> Option<(Place, u32)> {
+        let entries = &self.entries;
+        let found = self
+            .table
+            .find(hash, |index| entries.hot(index).is_of(&headers.key));
+        if let Some(place) = found {
+            let occupant = self.table.occupant(place);
+            let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
+            let is_over = self.lifetimes.is_over(occupant, self.clock.second());
+            if is_over || (occupant.is_closed && opens) {
+                self.end(place, EndReason::Idle);
+            } else {
+                return Some((place, occupant.index));
+            }
+        }
+        self.begin(time_us, headers, hash)
+    }
+
+    /// Whether the packet carries its flow's label.
+    #[inline]
+    fn label(
+        &mut self,
+        index: u32,
+        packet: &Packet,
+        headers: &Headers,
+        label_of: &mut Option<cring::FlowRef>,
+        data: &mut [u8],
+    ) -> Verdict {
+        if !self.entries.hot(index).has(STATE_EMITTED) {
+            return Verdict::Untagged;
+        }
+        match self.config.effect {
+            Effect::Arrival => {
+                let (_, Label::Class { class, .. }) = self.entries.label(index).read() else {
+                    return Verdict::Untagged;
+                };
+                if let Some(dscp) = self.config.dscp_of(class) {
+                    let frame = &mut data[packet.at..packet.at + packet.captured as usize];
+                    set_dscp(frame, headers.ip_at, dscp);
+                }
+            }
+            Effect::PacketTime { delay_us } => {
+                if !self.comes_into_effect(index, packet.time_us, delay_us) {
+                    return Verdict::Untagged;
+                }
+                *label_of = Some(self.entries.flow_ref(index));
+            }
+        }
+        self.counters.tagged_bytes += u64::from(headers.length);
+        Verdict::Tagged
+    }
+
+    /// With [`Effect::PacketTime`]: the label counts from `delay_us` after the
+    /// K-th packet, and then for good. Notes the counts up to there, so that the
+    /// promise can be taken back if the label never comes.
+    fn comes_into_effect(&mut self, index: u32, time_us: i64, delay_us: i64) -> bool {
+        if self.entries.hot(index).has(STATE_IN_EFFECT) {
+            return true;
+        }
+        if time_us < self.entries.cold(index).emitted_at.saturating_add(delay_us) {
+            return false;
+        }
+        let counts = self.entries.counts(index);
+        let cold = self.entries.cold_mut(index);
+        cold.bytes_before = counts.bytes_total();
+        cold.packets_before = counts.packets_total() as u32;
+        self.entries.hot_mut(index).set(STATE_IN_EFFECT);
+        true
+    }
+
+    /// Adds a packet to the flow's series; the K-th sends it on its way.
+    fn collect(&mut self, index: u32, direction: usize, length: u32, time_us: i64, now_ns: u64) {
+        let offset_us = time_us.saturating_sub(self.entries.cold(index).first_us);
+        if !self.series.add(index, direction, length, offset_us) {
+            return;
+        }
+        self.entries.hot_mut(index).set(STATE_EMITTED);
+        self.entries.cold_mut(index).emitted_at = match self.config.effect {
+            Effect::Arrival => now_ns as i64,
+            Effect::PacketTime { .. } => time_us,
+        };
+        self.emit(index, time_us, now_ns);
+    }
+
+    /// Writes the series into a ring slot, or sheds it where the ring is full.
+    fn emit(&mut self, index: u32, time_us: i64, now_ns: u64) {
+        let flow = self.entries.flow_ref(index);
+        let protocol = self.entries.hot(index).key().protocol();
+        let word = self.entries.label(index);
+        word.pend(flow.generation);
+        self.counters.series_emitted += 1;
+        let series = &self.series;
+        let pushed = self.ring.push(|slot| {
+            slot.flow = flow;
+            slot.kth_us = time_us;
+            slot.emitted_ns = now_ns;
+            series.read(index, protocol, &mut slot.series);
+        });
+        if pushed {
+            self.outbox.await_label(flow);
+        } else {
+            self.counters.series_shed += 1;
+            // Cannot be post-mortem: nobody else knows of the pending word.
+            let _ = word.decide(flow.generation, Label::Unlabelled);
+        }
+    }
+
+    /// FIN from both sides or RST closes a flow: it lingers for stragglers.
+    fn close(&mut self, place: Place, index: u32, direction: usize, tcp_flags: u8) {
+        let hot = self.entries.hot_mut(index);
+        let was_closed = hot.is_closed();
+        if tcp_flags & TCP_FIN != 0 {
+            hot.set(STATE_FIN_FORWARD << direction);
+        }
+        if tcp_flags & TCP_RST != 0 && !was_closed {
+            hot.set(STATE_RST);
+        }
+        if hot.is_closed() && !was_closed {
+            self.table.close(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! What is said about a flow: its label when it is decided, its counts when it
+//! ends or is reported.
+
+use std::net::IpAddr;
+
+use cring::Source;
+
+use crate::entry::Counts;
+
+/// Why a flow record was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum EndReason {
+    /// Both sides sent FIN.
+    Fin,
+    /// One side sent RST.
+    Rst,
+    /// Silent for longer than the idle timeout.
+    Idle,
+    /// Active timeout: the flow goes on.
+    Active,
+    /// Made room for another flow. Not used so far: a full table takes no flow.
+    Evicted,
+    /// The input ended, or the program was stopped.
+    Drain,
+}
+
+impl EndReason {
+    /// How many reasons there are.
+    pub const COUNT: usize = 6;
+
+    /// All reasons, in the order of their counters.
+    pub const ALL: [EndReason; EndReason::COUNT] = [
+        EndReason::Fin,
+        EndReason::Rst,
+        EndReason::Idle,
+        EndReason::Active,
+        EndReason::Evicted,
+        EndReason::Drain,
+    ];
+
+    /// The name in records, summaries and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            EndReason::Fin => "fin",
+            EndReason::Rst => "rst",
+            EndReason::Idle => "idle",
+            EndReason::Active => "active",
+            EndReason::Evicted => "evicted",
+            EndReason::Drain => "drain",
+        }
+    }
+}
+
+/// Who a flow is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowName {
+    /// Number of the flow in this run, in order of first packets.
+    pub flow_id: u64,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Sender of the first packet.
+    pub source: (IpAddr, u16),
+    /// Receiver of the first packet.
+    pub destination: (IpAddr, u16),
+    /// Time of the first packet, µs since the epoch.
+    pub first_us: i64,
+}
+
+/// A flow's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Number of the class in the model.
+    pub class: u16,
+    /// 0 to 65,535 for 0 to 1.
+    pub confidence: u16,
+    /// Model or cache.
+    pub source: Source,
+    /// From the K-th packet to the label, µs; in packet time where that decides.
+    pub time_to_label_us: u32,
+}
+
+/// A flow got its label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabelRecord {
+    /// The flow.
+    pub flow: FlowName,
+    /// When the label counted, µs since the epoch.
+    pub time_us: i64,
+    /// The label.
+    pub decision: Decision,
+}
+
+/// A flow ended, or goes on after an active timeout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowRecord {
+    /// The flow.
+    pub flow: FlowName,
+    /// Time of the last packet, µs since the epoch.
+    pub last_us: i64,
+    /// TCP that was not seen from its SYN on.
+    pub midstream: bool,
+    /// Packets and bytes since the flow's previous record.
+    pub counts: Counts,
+    /// Why.
+    pub reason: EndReason,
+    /// The label, if the flow has one.
+    pub decision: Option<Decision>,
+    /// The series, if records carry it.
+    pub series: Option<Box<SeriesRecord>>,
+}
+
+impl FlowRecord {
+    /// No further record of this flow follows.
+    pub fn is_final(&self) -> bool {
+        self.reason != EndReason::Active
+    }
+
+    /// No packet came in reverse since the previous record.
+    pub fn is_one_way(&self) -> bool {
+        self.counts.packets[1] == 0
+    }
+}
+
+/// The series of a flow, as far as it was collected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeriesRecord {
+    /// Signed lengths, bytes; negative in reverse.
+    pub lengths: Vec<i32>,
+    /// Times after the first packet, µs.
+    pub offsets_us: Vec<i64>,
+}
+
+/// Anything said about a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// It got its label.
+    Label(LabelRecord),
+    /// It ended or goes on.
+    Flow(FlowRecord),
+}

@@ -1,0 +1,272 @@
+//! From ended flows and arrived labels to records.
+//!
+//! What is to be said about flows waits in an outbox. Live ([`Effect::Arrival`])
+//! nothing waits for a label: a flow that ends before its label comes is
+//! recorded without, and the label is post-mortem. In a replay
+//! ([`Effect::PacketTime`]) everything is said in the order in which the packets
+//! brought it about, and what concerns a flow whose series is on its way waits
+//! for the label. So a replay's records repeat exactly, and no packet waits.
+
+use std::collections::VecDeque;
+
+use cring::{FlowRef, Label};
+
+use crate::config::Effect;
+use crate::entry::{Counts, UNANNOUNCED};
+use crate::manager::Manager;
+use crate::record::{Decision, EndReason, FlowName, FlowRecord, LabelRecord, Record, SeriesRecord};
+
+/// Packets and bytes that count as tagged by packet time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InEffect {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// Something to be said.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// A series went on its way.
+    Label(FlowRef),
+    /// A flow goes on after an active timeout.
+    Active {
+        flow: FlowRef,
+        counts: Counts,
+        in_effect: InEffect,
+        last_us: i64,
+    },
+    /// A flow left the table. Its entry is free once this is said.
+    Ended {
+        index: u32,
+        reason: EndReason,
+        /// Packets walked when it ended.
+        position: u64,
+    },
+}
+
+/// What waits to be said, in order.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    effect: Effect,
+    events: VecDeque<Event>,
+    /// With [`Effect::Arrival`], series on their way: their labels do not hold up
+    /// the events.
+    awaited: VecDeque<FlowRef>,
+}
+
+impl Outbox {
+    pub fn new(effect: Effect) -> Outbox {
+        Outbox {
+            effect,
+            events: VecDeque::with_capacity(Manager::SPARE_ENTRIES),
+            awaited: VecDeque::with_capacity(Manager::SPARE_ENTRIES),
+        }
+    }
+
+    pub fn await_label(&mut self, flow: FlowRef) {
+        match self.effect {
+            Effect::Arrival => self.awaited.push_back(flow),
+            Effect::PacketTime { .. } => self.events.push_back(Event::Label(flow)),
+        }
+    }
+
+    pub fn report(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    pub fn end(&mut self, index: u32, reason: EndReason, position: u64) {
+        self.events.push_back(Event::Ended {
+            index,
+            reason,
+            position,
+        });
+    }
+}
+
+impl Manager {
+    /// Hands over the records that are ready and frees the entries of ended flows.
+    ///
+    /// `written` says how many packets the caller is done with: an entry that a
+    /// [`crate::Fate::label_of`] of a later packet names is kept. A caller that
+    /// keeps no fates gives `u64::MAX`. `now_ns` is the clock of
+    /// [`Manager::burst`].
+    pub fn settle(&mut self, written: u64, now_ns: u64, out: &mut dyn FnMut(Record)) {
+        while let Some(&flow) = self.outbox.awaited.front() {
+            if self.label_of(flow) == Some(Label::Pending) {
+                break;
+            }
+            self.outbox.awaited.pop_front();
+            self.announce(flow, now_ns, out);
+        }
+        while let Some(&event) = self.outbox.events.front() {
+            if !self.is_ready(event, written) {
+                break;
+            }
+            self.outbox.events.pop_front();
+            match event {
+                Event::Label(flow) => self.announce(flow, now_ns, out),
+                Event::Active {
+                    flow,
+                    counts,
+                    in_effect,
+                    last_us,
+                } => {
+                    self.report(flow, counts, in_effect, last_us, out);
+                }
+                Event::Ended { index, reason, .. } => self.bury(index, reason, now_ns, out),
+            }
+        }
+    }
+
+    /// Nothing waits to be said.
+    pub fn is_settled(&self) -> bool {
+        self.outbox.events.is_empty()
+    }
+
+    fn is_ready(&self, event: Event, written: u64) -> bool {
+        if self.config.effect == Effect::Arrival {
+            return true;
+        }
+        let (flow, position) = match event {
+            Event::Label(flow) | Event::Active { flow, .. } => (flow, 0),
+            Event::Ended {
+                index, position, ..
+            } => (self.entries.flow_ref(index), position),
+        };
+        position <= written && self.label_of(flow) != Some(Label::Pending)
+    }
+
+    fn label_of(&self, flow: FlowRef) -> Option<Label> {
+        self.entries.label(flow.index).label(flow.generation)
+    }
+
+    /// Says that a flow got its label, once.
+    fn announce(&mut self, flow: FlowRef, now_ns: u64, out: &mut dyn FnMut(Record)) {
+        if !matches!(self.label_of(flow), Some(Label::Class { .. })) {
+            return;
+        }
+        let (effect, clock) = (self.config.effect, self.clock);
+        let cold = self.entries.cold_mut(flow.index);
+        if cold.time_to_label_us != UNANNOUNCED {
+            return;
+        }
+        let (time_us, took_us) = match effect {
+            Effect::Arrival => {
+                let took_ns = now_ns.saturating_sub(cold.emitted_at as u64);
+                (clock.now_us(), took_ns / 1000)
+            }
+            Effect::PacketTime { delay_us } => {
+                (cold.emitted_at.saturating_add(delay_us), delay_us as u64)
+            }
+        };
+        cold.time_to_label_us = took_us.min(u64::from(UNANNOUNCED - 1)) as u32;
+        if let Some(decision) = self.decision(flow) {
+            out(Record::Label(LabelRecord {
+                flow: self.name(flow.index),
+                time_us,
+                decision,
+            }));
+        }
+    }
+
+    /// An active timeout's record.
+    fn report(
+        &mut self,
+        flow: FlowRef,
+        counts: Counts,
+        in_effect: InEffect,
+        last_us: i64,
+        out: &mut dyn FnMut(Record),
+    ) {
+        let decision = self.decision(flow);
+        if decision.is_none() {
+            self.retract(in_effect);
+        }
+        self.counters.flows_ended[EndReason::Active as usize] += 1;
+        out(Record::Flow(FlowRecord {
+            last_us,
+            counts,
+            decision,
+            ..self.flow_record(flow.index, EndReason::Active)
+        }));
+    }
+
+    /// The last record of a flow, after which its entry is free.
+    fn bury(&mut self, index: u32, reason: EndReason, now_ns: u64, out: &mut dyn FnMut(Record)) {
+        let flow = self.entries.flow_ref(index);
+        self.announce(flow, now_ns, out);
+        let decision = self.decision(flow);
+        match decision {
+            Some(decision) => self.counters.flows_labelled[usize::from(decision.class)] += 1,
+            None => self.retract(self.in_effect(index)),
+        }
+        self.counters.flows_short += u64::from(self.series.seen(index) < self.config.k);
+        self.counters.flows_ended[reason as usize] += 1;
+        out(Record::Flow(FlowRecord {
+            decision,
+            ..self.flow_record(index, reason)
+        }));
+        self.entries.label(index).retire();
+        self.table.free_entry(index);
+    }
+
+    /// Packets promised as tagged turn out untagged.
+    fn retract(&mut self, in_effect: InEffect) {
+        self.counters.verdicts.retract_tagged(in_effect.packets);
+        self.counters.tagged_bytes -= in_effect.bytes;
+    }
+
+    fn decision(&self, flow: FlowRef) -> Option<Decision> {
+        match self.label_of(flow)? {
+            Label::Class {
+                class,
+                confidence,
+                source,
+            } => Some(Decision {
+                class,
+                confidence,
+                source,
+                time_to_label_us: self.entries.cold(flow.index).time_to_label_us,
+            }),
+            _ => None,
+        }
+    }
+
+    /// A record of the flow as its entry has it, without a label.
+    fn flow_record(&self, index: u32, reason: EndReason) -> FlowRecord {
+        FlowRecord {
+            flow: self.name(index),
+            last_us: self.entries.hot(index).last_us,
+            midstream: self.series.is_midstream(index),
+            counts: self.entries.counts(index),
+            reason,
+            decision: None,
+            series: self.config.record_series.then(|| self.series_record(index)),
+        }
+    }
+
+    fn name(&self, index: u32) -> FlowName {
+        let (hot, cold) = (self.entries.hot(index), self.entries.cold(index));
+        let key = hot.key();
+        let (source, destination) = key.ends(hot.is_low_forward());
+        FlowName {
+            flow_id: cold.flow_id,
+            protocol: key.protocol(),
+            source,
+            destination,
+            first_us: cold.first_us,
+        }
+    }
+
+    fn series_record(&self, index: u32) -> Box<SeriesRecord> {
+        let mut series = cring::Series::default();
+        let protocol = self.entries.hot(index).key().protocol();
+        self.series.read(index, protocol, &mut series);
+        Box::new(SeriesRecord {
+            lengths: (0..usize::from(series.k))
+                .map(|packet| series.signed(packet))
+                .collect(),
+            offsets_us: self.series.offsets_us(index).to_vec(),
+        })
+    }
+}

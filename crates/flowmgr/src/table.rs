@@ -1,0 +1,291 @@
+//! The hash table: buckets of one cache line that point into the data array
+//! (FENXI §4.1, Fig. 5).
+//!
+//! A bucket holds eight slots, each a one-byte tag of the hash, a two-byte time
+//! of last access in seconds, and the index of the flow's entry. A full bucket
+//! chains to others from a pool. In a chain every bucket but the last is full,
+//! because a removal moves the chain's last slot into the hole; so the pool can
+//! not run out before the entries do, whatever the keys.
+//!
+//! The table knows hashes, indices and times. Whether the flow at an index is
+//! the one looked for is the caller's answer.
+
+use crate::memory::{Zeroed, zeroed};
+
+/// Slots in a bucket.
+const SLOTS: usize = 8;
+
+/// A bucket, one cache line.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Bucket {
+    indices: [u32; SLOTS],
+    stamps: [u16; SLOTS],
+    tags: [u8; SLOTS],
+    /// The next bucket of the chain; 0 for none, since bucket 0 is no chained one.
+    next: u32,
+    /// Bit i: slot i is in use.
+    occupied: u8,
+    /// Bit i: the flow in slot i ended by FIN or RST and only lingers.
+    closed: u8,
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+// SAFETY: integers only.
+#[allow(unsafe_code, reason = "a promise about the type, no code")]
+unsafe impl Zeroed for Bucket {}
+
+impl Bucket {
+    /// Slots in use whose tag is `tag`, as bits.
+    #[inline]
+    fn matches(&self, tag: u8) -> u8 {
+        let mut bits = 0;
+        for (slot, &other) in self.tags.iter().enumerate() {
+            bits |= u8::from(other == tag) << slot;
+        }
+        bits & self.occupied
+    }
+}
+
+/// A slot in use. Valid until the next insertion or removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The hashed bucket, where the chain begins.
+    head: u32,
+    bucket: u32,
+    slot: u8,
+}
+
+/// What a slot says of its flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Occupant {
+    pub index: u32,
+    /// Second of the last access, wrapping.
+    pub stamp: u16,
+    pub is_closed: bool,
+}
+
+/// The buckets and the free entries.
+pub(crate) struct Table {
+    /// The hashed buckets, then the pool of chained ones.
+    buckets: Box<[Bucket]>,
+    /// Hashed buckets - 1; their number is a power of two.
+    mask: u32,
+    /// Free chained buckets; those never used lie from `pool_fresh` on.
+    pool_free: Vec<u32>,
+    pool_fresh: u32,
+    /// Free entries, as a ring, so that an entry rests as long as possible before
+    /// its next owner; those never used lie from `entries_fresh` on.
+    entries_free: std::collections::VecDeque<u32>,
+    entries_fresh: u32,
+    entries: u32,
+}
+
+impl Table {
+    /// `buckets`, a power of two, for up to `entries` flows.
+    pub fn new(buckets: usize, entries: usize) -> Table {
+        let pool = entries / SLOTS + 1;
+        Table {
+            buckets: zeroed(buckets + pool),
+            mask: buckets as u32 - 1,
+            pool_free: Vec::with_capacity(pool),
+            pool_fresh: buckets as u32,
+            entries_free: std::collections::VecDeque::with_capacity(entries),
+            entries_fresh: 0,
+            entries: entries as u32,
+        }
+    }
+
+    /// Hashed buckets.
+    pub fn buckets(&self) -> u32 {
+        self.mask + 1
+    }
+
+    /// Entries that no flow owns.
+    pub fn entries_free(&self) -> usize {
+        self.entries_free.len() + (self.entries - self.entries_fresh) as usize
+    }
+
+    /// The slot with this hash whose flow `is_it` recognises by its index.
+    #[inline]
+    pub fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<Place> {
+        let tag = tag_of(hash);
+        let head = hash as u32 & self.mask;
+        let mut at = head;
+        loop {
+            let bucket = &self.buckets[at as usize];
+            let mut matches = bucket.matches(tag);
+            while matches != 0 {
+                let slot = matches.trailing_zeros();
+                if is_it(bucket.indices[slot as usize]) {
+                    return Some(Place {
+                        head,
+                        bucket: at,
+                        slot: slot as u8,
+                    });
+                }
+                matches &= matches - 1;
+            }
+            if bucket.next == 0 {
+                return None;
+            }
+            at = bucket.next;
+        }
+    }
+
+    #[inline]
+    pub fn occupant(&self, place: Place) -> Occupant {
+        let bucket = &self.buckets[place.bucket as usize];
+        let slot = usize::from(place.slot);
+        Occupant {
+            index: bucket.indices[slot],
+            stamp: bucket.stamps[slot],
+            is_closed: bucket.closed >> slot & 1 == 1,
+        }
+    }
+
+    /// Notes an access in second `stamp`.
+    #[inline]
+    pub fn touch(&mut self, place: Place, stamp: u16) {
+        self.buckets[place.bucket as usize].stamps[usize::from(place.slot)] = stamp;
+    }
+
+    /// Marks the flow as ended by FIN or RST.
+    pub fn close(&mut self, place: Place) {
+        self.buckets[place.bucket as usize].closed |= 1 << place.slot;
+    }
+
+    /// Takes a free entry and puts it into the bucket of `hash`; `None` if there
+    /// is no free entry.
+    pub fn insert(&mut self, hash: u64, stamp: u16) -> Option<(Place, u32)> {
+        let index = self.take_entry()?;
+        let head = hash as u32 & self.mask;
+        let bucket = self.bucket_with_room(head);
+        let line = &mut self.buckets[bucket as usize];
+        let slot = line.occupied.trailing_ones() as usize;
+        line.indices[slot] = index;
+        line.stamps[slot] = stamp;
+        line.tags[slot] = tag_of(hash);
+        line.occupied |= 1 << slot;
+        line.closed &= !(1 << slot);
+        let slot = slot as u8;
+        Some((Place { head, bucket, slot }, index))
+    }
+
+    fn take_entry(&mut self) -> Option<u32> {
+        if self.entries_fresh < self.entries {
+            self.entries_fresh += 1;
+            return Some(self.entries_fresh - 1);
+        }
+        self.entries_free.pop_front()
+    }
+
+    /// The last bucket of the chain, or a new one behind it: all others are full.
+    fn bucket_with_room(&mut self, mut at: u32) -> u32 {
+        while self.buckets[at as usize].next != 0 {
+            at = self.buckets[at as usize].next;
+        }
+        if self.buckets[at as usize].occupied != u8::MAX {
+            return at;
+        }
+        let chained = self.pool_free.pop().unwrap_or_else(|| {
+            self.pool_fresh += 1;
+            self.pool_fresh - 1
+        });
+        self.buckets[at as usize].next = chained;
+        chained
+    }
+
+    /// Takes a flow out of its bucket and moves the chain's last slot into the
+    /// hole. The flow's entry stays taken until [`Table::free_entry`].
+    pub fn remove(&mut self, place: Place) {
+        let (mut last, mut before_last) = (place.head, None);
+        while self.buckets[last as usize].next != 0 {
+            before_last = Some(last);
+            last = self.buckets[last as usize].next;
+        }
+        let tail = &mut self.buckets[last as usize];
+        let from = 7 - tail.occupied.leading_zeros() as usize;
+        let moved = (tail.indices[from], tail.stamps[from], tail.tags[from]);
+        let moved_closed = tail.closed >> from & 1;
+        tail.occupied &= !(1 << from);
+        tail.closed &= !(1 << from);
+        let tail_is_empty = tail.occupied == 0;
+
+        let to = usize::from(place.slot);
+        if (last, from) != (place.bucket, to) {
+            let hole = &mut self.buckets[place.bucket as usize];
+            (hole.indices[to], hole.stamps[to], hole.tags[to]) = moved;
+            hole.closed = hole.closed & !(1 << to) | moved_closed << to;
+        }
+        if let (true, Some(before_last)) = (tail_is_empty, before_last) {
+            self.buckets[before_last as usize].next = 0;
+            self.pool_free.push(last);
+        }
+    }
+
+    /// Takes every flow out. Their entries stay taken until
+    /// [`Table::free_entry`].
+    pub fn clear(&mut self) {
+        for bucket in &mut self.buckets[..self.pool_fresh as usize] {
+            (bucket.occupied, bucket.closed, bucket.next) = (0, 0, 0);
+        }
+        self.pool_free.clear();
+        self.pool_fresh = self.buckets();
+    }
+
+    /// Gives a removed flow's entry back.
+    pub fn free_entry(&mut self, index: u32) {
+        self.entries_free.push_back(index);
+    }
+}
+
+/// Iteration over a chain in which slots may be removed on the way.
+impl Table {
+    /// The first slot in use of the chain of hashed bucket `head`.
+    pub fn first_in(&self, head: u32) -> Option<Place> {
+        self.at_or_after(Place {
+            head,
+            bucket: head,
+            slot: 0,
+        })
+    }
+
+    /// The slot behind `place`.
+    pub fn next_after(&self, place: Place) -> Option<Place> {
+        self.at_or_after(Place {
+            slot: place.slot + 1,
+            ..place
+        })
+    }
+
+    /// The first slot in use at `place` or behind it: after a removal at `place`,
+    /// the slot that was moved there, if one was.
+    pub fn at_or_after(&self, mut place: Place) -> Option<Place> {
+        loop {
+            let bucket = &self.buckets[place.bucket as usize];
+            let rest = bucket
+                .occupied
+                .checked_shr(u32::from(place.slot))
+                .unwrap_or(0);
+            if rest != 0 {
+                place.slot += rest.trailing_zeros() as u8;
+                return Some(place);
+            }
+            if bucket.next == 0 {
+                return None;
+            }
+            place.bucket = bucket.next;
+            place.slot = 0;
+        }
+    }
+}
+
+#[inline]
+fn tag_of(hash: u64) -> u8 {
+    (hash >> 56) as u8
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! What became of a packet: exactly one verdict each.
+//!
+//! The counters of all verdicts add up to the packets received, always. The
+//! names are the ones that summaries, metrics and documents use.
+
+/// The fate of one packet.
+///
+/// `Tagged`, `Untagged` and `TableFull` are packets of TCP and UDP flows; the
+/// others belong to no flow. The order is the order of the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Verdict {
+    /// Its flow has a label.
+    Tagged,
+    /// Its flow has no label, or none yet.
+    Untagged,
+    /// It would have begun a flow and the table had no room.
+    TableFull,
+    /// A fragment other than the first: no ports, no flow.
+    Fragment,
+    /// IP, but neither TCP nor UDP.
+    OtherL4,
+    /// Not IP.
+    NonIp,
+    /// A link type that fenxi does not read.
+    UnsupportedLink,
+    /// Ends inside the link header, tags, PPPoE or the MPLS stack.
+    LinkShort,
+    /// IP version neither 4 nor 6, or not what the link layer announced.
+    IpVersion,
+    /// Ends inside the IP header.
+    IpShort,
+    /// IPv4 header length below 20 bytes.
+    IpIhl,
+    /// IPv4 total length below its header length.
+    IpLength,
+    /// Ends inside an IPv6 extension header.
+    Ip6ExtShort,
+    /// Ends inside the TCP or UDP header.
+    L4Short,
+    /// TCP data offset below 5.
+    TcpDoff,
+    /// UDP length below 8.
+    UdpLength,
+}
+
+impl Verdict {
+    /// How many verdicts there are.
+    pub const COUNT: usize = 16;
+
+    /// All verdicts, in the order of their counters.
+    pub const ALL: [Verdict; Verdict::COUNT] = [
+        Verdict::Tagged,
+        Verdict::Untagged,
+        Verdict::TableFull,
+        Verdict::Fragment,
+        Verdict::OtherL4,
+        Verdict::NonIp,
+        Verdict::UnsupportedLink,
+        Verdict::LinkShort,
+        Verdict::IpVersion,
+        Verdict::IpShort,
+        Verdict::IpIhl,
+        Verdict::IpLength,
+        Verdict::Ip6ExtShort,
+        Verdict::L4Short,
+        Verdict::TcpDoff,
+        Verdict::UdpLength,
+    ];
+
+    /// The name in summaries and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verdict::Tagged => "tagged",
+            Verdict::Untagged => "untagged",
+            Verdict::TableFull => "table_full",
+            Verdict::Fragment => "fragment",
+            Verdict::OtherL4 => "other_l4",
+            Verdict::NonIp => "non_ip",
+            Verdict::UnsupportedLink => "unsupported_link",
+            Verdict::LinkShort => "link_short",
+            Verdict::IpVersion => "ip_version",
+            Verdict::IpShort => "ip_short",
+            Verdict::IpIhl => "ip_ihl",
+            Verdict::IpLength => "ip_length",
+            Verdict::Ip6ExtShort => "ip6_ext_short",
+            Verdict::L4Short => "l4_short",
+            Verdict::TcpDoff => "tcp_doff",
+            Verdict::UdpLength => "udp_length",
+        }
+    }
+}
+
+/// Packets by verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verdicts([u64; Verdict::COUNT]);
+
+impl Verdicts {
+    /// Packets that got this verdict.
+    pub fn of(&self, verdict: Verdict) -> u64 {
+        self.0[verdict as usize]
+    }
+
+    /// Packets of all verdicts together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// One more packet.
+    #[inline]
+    pub(crate) fn count(&mut self, verdict: Verdict) {
+        self.0[verdict as usize] += 1;
+    }
+
+    /// `packets` that were taken for tagged turn out untagged: their label
+    /// never came. The total stays.
+    pub(crate) fn retract_tagged(&mut self, packets: u64) {
+        self.0[Verdict::Tagged as usize] -= packets;
+        self.0[Verdict::Untagged as usize] += packets;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_lists_every_verdict_at_its_counter() {
+        for (at, verdict) in Verdict::ALL.into_iter().enumerate() {
+            assert_eq!(verdict as usize, at);
+        }
+    }
+
+    #[test]
+    fn retracting_keeps_the_total() {
+        let mut verdicts = Verdicts::default();
+        for _ in 0..5 {
+            verdicts.count(Verdict::Tagged);
+        }
+        verdicts.count(Verdict::Fragment);
+        verdicts.retract_tagged(3);
+        assert_eq!(verdicts.of(Verdict::Tagged), 2);
+        assert_eq!(verdicts.of(Verdict::Untagged), 3);
+        assert_eq!(verdicts.total(), 6);
+    }
+}

@@ -1,0 +1,78 @@
+//! From a frame's bytes to the headers that make a flow.
+//!
+//! Outermost IP header only; tunnels are the outer flow. Every check is made
+//! once, in a fixed order, and each failure has a verdict of its own. Lengths
+//! from the wire are never trusted: a header is read only after the bytes that
+//! hold it were seen to be there.
+
+mod ip;
+mod link;
+mod transport;
+
+use crate::key::Key;
+use crate::verdict::Verdict;
+
+pub use transport::{TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
+
+/// IP protocol number of TCP.
+pub const TCP: u8 = 6;
+/// IP protocol number of UDP.
+pub const UDP: u8 = 17;
+
+/// What a flow needs of one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// The 5-tuple, its two ends in order.
+    pub key: Key,
+    /// The packet goes from the key's low end to its high end.
+    pub from_low: bool,
+    /// TCP flags, byte 13 of the header; 0 for UDP.
+    pub tcp_flags: u8,
+    /// Length at the IP layer, bytes: the IPv4 total length (where that is 0,
+    /// the captured bytes), or the IPv6 payload length + 40.
+    pub length: u32,
+    /// Where the IP header begins in the frame.
+    pub ip_at: u32,
+}
+
+/// Reads the headers of a frame of pcap link type `link`.
+///
+/// # Errors
+/// The verdict of a packet that belongs to no flow.
+#[inline]
+pub fn parse(link: u16, frame: &[u8]) -> Result<Headers, Verdict> {
+    let (ip_at, announced) = link::find_ip(link, frame)?;
+    let packet = ip::parse(&frame[ip_at..], announced)?;
+    let ports = transport::parse(packet.protocol, packet.payload)?;
+    let (key, from_low) = Key::new(
+        packet.is_v6,
+        packet.protocol,
+        (packet.source, ports.source),
+        (packet.destination, ports.destination),
+    );
+    Ok(Headers {
+        key,
+        from_low,
+        tcp_flags: ports.tcp_flags,
+        length: packet.length,
+        ip_at: ip_at as u32,
+    })
+}
+
+/// Big-endian 16 bits at `at`; the caller has checked that they are there.
+#[inline]
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// `Ok` where `count` bytes stand from `at` on.
+#[inline]
+fn need(bytes: &[u8], at: usize, count: usize, verdict: Verdict) -> Result<(), Verdict> {
+    if at + count > bytes.len() {
+        return Err(verdict);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! Border cases of the parser. That it agrees with another parser on real
+//! captures is tested end to end.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const ETHERNET: u16 = 1;
+const RAW: u16 = 101;
+
+fn udp_v4(total_length: u16) -> Vec<u8> {
+    let mut ip = vec![
+        0x45, 0, 0, 0, 0, 0, 0, 0, 64, UDP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ];
+    ip[2..4].copy_from_slice(&total_length.to_be_bytes());
+    ip.extend([0x13, 0x88, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4]);
+    ip
+}
+
+fn tcp_v4() -> Vec<u8> {
+    let mut ip = udp_v4(40)[..20].to_vec();
+    ip[9] = TCP;
+    ip.extend([
+        0,
+        80,
+        0x9c,
+        0x40,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0x50,
+        TCP_SYN | TCP_ACK,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]);
+    ip
+}
+
+/// IPv6 with the given extension headers' bytes; `first` is their first type.
+fn udp_v6(first: u8, extensions: &[u8]) -> Vec<u8> {
+    let mut ip = vec![0x60, 0, 0, 0, 0, 0, first, 64];
+    ip.extend([1; 16]);
+    ip.extend([2; 16]);
+    ip.extend(extensions);
+    ip.extend([0x13, 0x88, 0, 53, 0, 8, 0, 0]);
+    let length = (ip.len() - 40) as u16;
+    ip[4..6].copy_from_slice(&length.to_be_bytes());
+    ip
+}
+
+fn ethernet(ethertypes: &[u8], ip: &[u8]) -> Vec<u8> {
+    [&[0; 12], ethertypes, ip].concat()
+}
+
+#[test]
+fn reads_addresses_ports_flags_and_length() {
+    let headers = parse(ETHERNET, &ethernet(&[8, 0], &tcp_v4())).unwrap();
+    let (source, destination) = headers.key.ends(headers.from_low);
+    assert_eq!(source, ("10.0.0.1".parse().unwrap(), 80));
+    assert_eq!(destination, ("10.0.0.2".parse().unwrap(), 40000));
+    assert_eq!(headers.key.protocol(), TCP);
+    assert_eq!(headers.tcp_flags, TCP_SYN | TCP_ACK);
+    assert_eq!((headers.length, headers.ip_at), (40, 14));
+}
+
+#[test]
+fn a_zero_total_length_means_all_that_was_captured() {
+    let mut ip = udp_v4(0);
+    ip.extend([0; 6]);
+    assert_eq!(parse(RAW, &ip).unwrap().length, 38);
+}
+
+#[test]
+fn padding_is_no_header() {
+    // The IP length ends inside the UDP header; the frame goes on.
+    assert_eq!(parse(RAW, &udp_v4(27)), Err(Verdict::L4Short));
+    assert_eq!(parse(RAW, &udp_v4(28)).unwrap().length, 28);
+}
+
+#[test]
+fn each_defect_has_its_verdict() {
+    let with = |at: usize, value: u8| {
+        let mut ip = tcp_v4();
+        ip[at] = value;
+        parse(RAW, &ip)
+    };
+    assert_eq!(parse(RAW, &[]), Err(Verdict::IpShort));
+    assert_eq!(with(0, 0x55), Err(Verdict::IpVersion));
+    assert_eq!(with(0, 0x44), Err(Verdict::IpIhl));
+    assert_eq!(with(3, 19), Err(Verdict::IpLength));
+    assert_eq!(with(7, 1), Err(Verdict::Fragment));
+    assert_eq!(with(6, 0x20).map(|headers| headers.length), Ok(40)); // first fragment
+    assert_eq!(with(9, 1), Err(Verdict::OtherL4));
+    assert_eq!(with(32, 0x40), Err(Verdict::TcpDoff));
+    assert_eq!(with(32, 0x60), Err(Verdict::L4Short));
+    assert_eq!(parse(RAW, &tcp_v4()[..39]), Err(Verdict::L4Short));
+    assert_eq!(parse(RAW, &tcp_v4()[..19]), Err(Verdict::IpShort));
+    let mut udp = udp_v4(32);
+    udp[25] = 7;
+    assert_eq!(parse(RAW, &udp), Err(Verdict::UdpLength));
+    assert_eq!(parse(127, &tcp_v4()), Err(Verdict::UnsupportedLink));
+}
+
+#[test]
+fn link_layers_lead_to_the_ip_header() {
+    let ip = udp_v4(32);
+    let at = |link, frame: &[u8]| parse(link, frame).map(|headers| headers.ip_at);
+    assert_eq!(
+        at(
+            ETHERNET,
+            &ethernet(&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 7, 8, 0], &ip)
+        ),
+        Ok(22)
+    );
+    assert_eq!(
+        at(
+            ETHERNET,
+            &ethernet(&[0x88, 0x64, 0x11, 0, 0, 1, 0, 34, 0, 0x21], &ip)
+        ),
+        Ok(22)
+    );
+    assert_eq!(
+        at(
+            ETHERNET,
+            &ethernet(&[0x88, 0x47, 0, 0, 0x10, 64, 0, 0, 0x11, 64], &ip)
+        ),
+        Ok(22)
+    );
+    assert_eq!(
+        at(ETHERNET, &ethernet(&[0x86, 0xdd], &ip)),
+        Err(Verdict::IpVersion)
+    );
+    assert_eq!(at(ETHERNET, &ethernet(&[8, 6], &ip)), Err(Verdict::NonIp));
+    assert_eq!(
+        at(ETHERNET, &ethernet(&[0x81, 0, 0], &[])),
+        Err(Verdict::LinkShort)
+    );
+    assert_eq!(at(113, &[&[0; 14][..], &[8, 0], &ip].concat()), Ok(16));
+    assert_eq!(at(276, &[&[8, 0][..], &[0; 18], &ip].concat()), Ok(20));
+    assert_eq!(at(0, &[&[2, 0, 0, 0][..], &ip].concat()), Ok(4));
+    assert_eq!(at(108, &[&[0, 0, 0, 2][..], &ip].concat()), Ok(4));
+    assert_eq!(
+        at(0, &[&[30, 0, 0, 0][..], &udp_v6(UDP, &[])].concat()),
+        Ok(4)
+    );
+    assert_eq!(
+        at(0, &[&[99, 0, 0, 0][..], &ip].concat()),
+        Err(Verdict::NonIp)
+    );
+}
+
+#[test]
+fn extension_headers_are_skipped_in_any_order() {
+    let hop_then_fragment = [44, 0, 0, 0, 0, 0, 0, 0, UDP, 0, 0, 1, 0, 0, 0, 9];
+    assert!(parse(RAW, &udp_v6(0, &hop_then_fragment)).is_ok());
+    let later_fragment = [UDP, 0, 0, 8, 0, 0, 0, 9];
+    assert_eq!(
+        parse(RAW, &udp_v6(44, &later_fragment)),
+        Err(Verdict::Fragment)
+    );
+    let authentication = [UDP, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert!(parse(RAW, &udp_v6(51, &authentication)).is_ok());
+    let too_long = [UDP, 200, 0, 0, 0, 0, 0, 0];
+    assert_eq!(
+        parse(RAW, &udp_v6(60, &too_long)),
+        Err(Verdict::Ip6ExtShort)
+    );
+    assert_eq!(parse(RAW, &udp_v6(50, &[])), Err(Verdict::OtherL4));
+    assert_eq!(parse(RAW, &udp_v6(UDP, &[])).unwrap().length, 48);
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_get_a_verdict(link in prop::sample::select(vec![0u16, 1, 12, 101, 108, 113, 276, 228, 9]),
+                                     frame in prop::collection::vec(any::<u8>(), 0..120)) {
+        if let Ok(headers) = parse(link, &frame) {
+            prop_assert!((headers.ip_at as usize) < frame.len());
+            prop_assert!(headers.length >= 28);
+        }
+    }
+
+    #[test]
+    fn damaged_packets_get_a_verdict(at in 0usize..60, value in any::<u8>(), keep in 0usize..70) {
+        for ip in [udp_v4(32), tcp_v4(), udp_v6(0, &[UDP, 0, 0, 0, 0, 0, 0, 0])] {
+            let mut frame = ethernet(&[0x81, 0, 0, 1, if ip[0] >> 4 == 4 { 8 } else { 0x86 }, if ip[0] >> 4 == 4 { 0 } else { 0xdd }], &ip);
+            if let Some(byte) = frame.get_mut(at) {
+                *byte = value;
+            }
+            frame.truncate(keep);
+            let _ = parse(ETHERNET, &frame);
+        }
+    }
+}
