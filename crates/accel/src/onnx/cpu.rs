@@ -27,17 +27,18 @@ pub struct CpuDevice {
 }
 
 impl CpuDevice {
-    /// Loads the bundle's model, with batches of up to `max_rows` rows (at least 1). Runs it once at the largest size on the
-    /// golden inputs, so that a model that cannot run is refused here and memory is taken now.
+    /// Loads the bundle's model, for batches of `sizes`: any up to a cap, or to stand in for a device of fixed shapes, only
+    /// these. Runs it once at the largest size on the golden inputs, so that a model that cannot run is refused here and
+    /// memory is taken now.
     ///
     /// # Errors
     /// When the model cannot be loaded, disagrees with the bundle, or fails its first run.
-    pub fn new(library: &Library, bundle: &Bundle, max_rows: usize) -> Result<Self, SessionError> {
+    pub fn new(library: &Library, bundle: &Bundle, sizes: Sizes) -> Result<Self, SessionError> {
         let shape = bundle.shape();
-        let cap = max_rows.max(1);
+        let cap = sizes.largest();
         let mut device = Self {
             session: Session::new(library, bundle)?,
-            sizes: Sizes::Any { cap },
+            sizes,
             row_len: shape.row_len(),
             classes: shape.classes,
             min_confidence: bundle.min_confidence(),

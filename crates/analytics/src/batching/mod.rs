@@ -1,0 +1,188 @@
+//! When a batch is fired, and how large.
+//!
+//! A [`Policy`] is a pure function of a [`Situation`]: it is asked only while a device is idle, knows neither rings nor
+//! clocks, and answers with a [`Decision`]. Four rules hold whatever the policy:
+//!
+//! * Nothing waits: nothing fires.
+//! * As many series wait as the largest size holds: that size fires at once ([`Trigger::Full`]), and the policy is asked
+//!   again about the rest. The paper leaves this case open.
+//! * The producers have ended: what is there fires at once ([`Trigger::Drain`]), for nothing will come to fill it.
+//! * A device that takes any size needs no padding; its cap is then its largest size.
+//!
+//! In the terms of the paper (FENXI §5.1), r is [`Situation::waiting`], 𝓑 is [`Situation::sizes`], and the timeout T has
+//! expired when [`Situation::timer`] has reached it. T runs from the moment when something began to wait, and anew from
+//! each batch that left series behind. A device that is busy when T expires is given its batch as soon as it is free.
+
+mod carry_over;
+mod none;
+mod timeout;
+
+use accel::Sizes;
+use std::time::Duration;
+
+/// What decides when series that wait become a batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Policy {
+    /// Fire whatever waits as soon as a device is free.
+    None,
+    /// Algorithm 1: fire all that waits when the timeout expires, padded to the next size.
+    Timeout {
+        /// T, since something waits.
+        timeout: Duration,
+    },
+    /// Algorithm 2: at the timeout pad only a little, else fire the next smaller size and leave the newest behind.
+    CarryOver {
+        /// T, since something waits or was left behind.
+        timeout: Duration,
+        /// Φ, the largest share of padding in a batch, 0 to 0.5.
+        phi: f64,
+        /// How long the oldest may wait before it is fired with any padding. At least the timeout.
+        max_wait: Duration,
+    },
+}
+
+/// All that a policy may know.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// r: series that wait, in all rings.
+    pub waiting: usize,
+    /// How long the oldest of them has waited.
+    pub oldest_waited: Duration,
+    /// Time since the timer was started.
+    pub timer: Duration,
+    /// 𝓑: the sizes of the idle device.
+    pub sizes: &'a Sizes,
+    /// A ring is full, so that series behind it cannot even be looked at.
+    pub ring_full: bool,
+    /// The producers have ended.
+    pub draining: bool,
+}
+
+/// What a policy wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Ask again in the next round.
+    Wait,
+    /// The timeout has expired without a batch: start the timer again.
+    WaitAnotherTimeout,
+    /// Fire.
+    Fire(Fire),
+}
+
+/// A batch to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fire {
+    /// How many series to take, the oldest first.
+    pub take: usize,
+    /// The batch size, in rows: what is beyond `take` is padding.
+    pub size: usize,
+    /// Why.
+    pub trigger: Trigger,
+}
+
+/// Why a batch was fired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trigger {
+    /// The largest size was there.
+    Full,
+    /// The timeout expired, and the padding was allowed.
+    Timeout,
+    /// The timeout expired, and the batch was scaled back to a smaller size.
+    CarryOver,
+    /// The oldest had waited as long as it may.
+    MaxWait,
+    /// A ring was full of series that wait, or that stand behind one that waits.
+    RingFull,
+    /// The device was idle, and the policy waits for nothing else.
+    Idle,
+    /// The producers have ended.
+    Drain,
+}
+
+impl Trigger {
+    /// All of them, in the order of their discriminants.
+    pub const ALL: [Self; 7] = [
+        Self::Full,
+        Self::Timeout,
+        Self::CarryOver,
+        Self::MaxWait,
+        Self::RingFull,
+        Self::Idle,
+        Self::Drain,
+    ];
+
+    /// The name under which it is counted.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Timeout => "timeout",
+            Self::CarryOver => "carry_over",
+            Self::MaxWait => "max_wait",
+            Self::RingFull => "ring_full",
+            Self::Idle => "idle",
+            Self::Drain => "drain",
+        }
+    }
+}
+
+impl Policy {
+    /// Whether an idle device is given a batch now, and which.
+    #[must_use]
+    pub fn decide(&self, now: &Situation<'_>) -> Decision {
+        let largest = now.sizes.largest();
+        if now.waiting == 0 {
+            return Decision::Wait;
+        }
+        if now.waiting >= largest {
+            return Decision::Fire(Fire {
+                take: largest,
+                size: largest,
+                trigger: Trigger::Full,
+            });
+        }
+        if now.draining {
+            return now.fire_all(Trigger::Drain);
+        }
+        match *self {
+            Self::None => none::decide(now),
+            Self::Timeout { timeout } => timeout::decide(now, timeout),
+            Self::CarryOver {
+                timeout,
+                phi,
+                max_wait,
+            } => carry_over::decide(now, timeout, phi, max_wait),
+        }
+    }
+}
+
+impl Situation<'_> {
+    /// Everything that waits, padded to the smallest size that holds it. Fewer wait than the largest size holds.
+    fn fire_all(&self, trigger: Trigger) -> Decision {
+        Decision::Fire(Fire {
+            take: self.waiting,
+            size: self.size_up(),
+            trigger,
+        })
+    }
+
+    /// min {b ∈ 𝓑 : b ≥ r}. [`Policy::decide`] has seen to it that there is one.
+    fn size_up(&self) -> usize {
+        let size = self.sizes.fitting(self.waiting);
+        size.unwrap_or(self.sizes.largest())
+    }
+
+    /// max {b ∈ 𝓑 : b ≤ r}, if there is one.
+    fn size_down(&self) -> Option<usize> {
+        match self.sizes {
+            Sizes::Any { .. } => Some(self.waiting),
+            Sizes::Fixed(sizes) => {
+                let above = sizes.partition_point(|b| *b <= self.waiting);
+                sizes[..above].last().copied()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! The prefix cache (FENXI §5.2, Algorithm 3): series that begin alike get the label that the model gave to one of them.
+//!
+//! A key is the protocol and the first δ signed lengths. Where δ = K two series with the same key make the same model
+//! input, and a hit is as good as an inference; where δ < K it is an approximation, whose error the *audit* measures: a
+//! fixed share of the hits, spread evenly, is inferred as well, and the two classes are compared. An audit only looks on.
+//! Its result is not entered, so that what is measured does not depend on how much of it is measured.
+//!
+//! A series is looked up once, when it is first seen, and entered when its result comes. Two alike that are seen in
+//! between are both inferred: to make one wait for the other would cost more than it saves, and delay a label.
+//!
+//! The least recently used entry makes room for a new one (crate `lru`). Its hash is seeded at random, so that a sender
+//! does not know beforehand which series collide. Keys have a fixed size: nothing is allocated but a new entry's node until the cache is
+//! full, and from then on nothing.
+
+use crate::CacheConfig;
+use accel::Classification;
+use cring::{K_MAX, Label, Series, Source};
+use lru::LruCache;
+use std::num::NonZeroUsize;
+
+/// What the model said of a series, in the label word's units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub class: u16,
+    /// 0 to 65,535 for 0 to 1.
+    confidence: u16,
+}
+
+impl Answer {
+    pub fn label(self, source: Source) -> Label {
+        Label::Class {
+            class: self.class,
+            confidence: self.confidence,
+            source,
+        }
+    }
+}
+
+impl From<&Classification> for Answer {
+    fn from(classification: &Classification) -> Self {
+        let scaled = classification.confidence * f32::from(u16::MAX);
+        Self {
+            class: classification.class,
+            // A cast from float saturates.
+            confidence: scaled.round() as u16,
+        }
+    }
+}
+
+/// What is the same in all series that share an answer. Beyond the prefix all is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    protocol: u8,
+    directions: u32,
+    lengths: [u16; K_MAX],
+}
+
+/// What a look-up found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LookUp {
+    Miss,
+    Hit {
+        answer: Answer,
+        /// This hit is one of the share that the model shall see, too.
+        audit: bool,
+    },
+}
+
+/// One unit of the audit's running sum.
+const ONE_HIT: u64 = 1 << 32;
+
+/// The cache of one analytics manager.
+pub(crate) struct Cache {
+    prefix: usize,
+    answers: LruCache<Key, Answer>,
+    /// The audit's share of one hit, in parts of [`ONE_HIT`].
+    audit_step: u64,
+    /// The sum of these parts, less those hits that were audited.
+    audit_sum: u64,
+}
+
+impl Cache {
+    /// None where the configuration turns it off.
+    pub fn new(config: &CacheConfig) -> Option<Self> {
+        let entries = NonZeroUsize::new(config.entries)?;
+        (config.prefix > 0).then(|| Self {
+            prefix: config.prefix,
+            answers: LruCache::new(entries),
+            audit_step: (config.audit * ONE_HIT as f64).round() as u64,
+            audit_sum: 0,
+        })
+    }
+
+    pub fn key(&self, series: &Series) -> Key {
+        let prefix = self.prefix.min(usize::from(series.k));
+        let mut key = Key {
+            protocol: series.protocol,
+            // 64 bits, because a prefix of 32 shifts by 32.
+            directions: series.directions & ((1_u64 << prefix) - 1) as u32,
+            lengths: [0; K_MAX],
+        };
+        key.lengths[..prefix].copy_from_slice(&series.lengths[..prefix]);
+        key
+    }
+
+    /// Looks a series up, and makes what it finds the most recently used.
+    pub fn look_up(&mut self, series: &Series) -> LookUp {
+        let key = self.key(series);
+        match self.answers.get(&key).copied() {
+            None => LookUp::Miss,
+            Some(answer) => LookUp::Hit {
+                answer,
+                audit: self.is_audited(),
+            },
+        }
+    }
+
+    pub fn insert(&mut self, key: Key, answer: Answer) {
+        self.answers.put(key, answer);
+    }
+
+    /// Forgets all answers, as when the model that gave them is replaced.
+    pub fn clear(&mut self) {
+        self.answers.clear();
+    }
+
+    fn is_audited(&mut self) -> bool {
+        self.audit_sum += self.audit_step;
+        let audited = self.audit_sum >= ONE_HIT;
+        if audited {
+            self.audit_sum -= ONE_HIT;
+        }
+        audited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(prefix: usize, entries: usize, audit: f64) -> Cache {
+        Cache::new(&CacheConfig {
+            prefix,
+            entries,
+            audit,
+        })
+        .unwrap()
+    }
+
+    fn series(protocol: u8, signed: &[i32]) -> Series {
+        let mut series = Series {
+            protocol,
+            k: signed.len() as u8,
+            ..Series::default()
+        };
+        for (i, length) in signed.iter().enumerate() {
+            series.lengths[i] = length.unsigned_abs() as u16;
+            series.directions |= u32::from(*length < 0) << i;
+        }
+        series
+    }
+
+    fn answer(class: u16) -> Answer {
+        Answer {
+            class,
+            confidence: 1,
+        }
+    }
+
+    fn hit(class: u16) -> LookUp {
+        LookUp::Hit {
+            answer: answer(class),
+            audit: false,
+        }
+    }
+
+    #[test]
+    fn series_that_begin_alike_share_an_answer() {
+        let mut cache = cache(2, 8, 0.0);
+        let first = series(6, &[60, -1500, 52]);
+        assert_eq!(cache.look_up(&first), LookUp::Miss);
+        cache.insert(cache.key(&first), answer(7));
+        assert_eq!(cache.look_up(&first), hit(7));
+        assert_eq!(cache.look_up(&series(6, &[60, -1500, -900, 1])), hit(7));
+        for other in [
+            series(17, &[60, -1500, 52]),
+            series(6, &[60, 1500, 52]),
+            series(6, &[-60, -1500, 52]),
+            series(6, &[60, -1499, 52]),
+            series(6, &[60]),
+        ] {
+            assert_eq!(cache.look_up(&other), LookUp::Miss, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn all_of_the_longest_series_can_be_the_key() {
+        let mut cache = cache(K_MAX, 8, 0.0);
+        let mut signed = [-65_535; K_MAX];
+        let long = series(6, &signed);
+        cache.insert(cache.key(&long), answer(1));
+        signed[K_MAX - 1] = 65_535;
+        assert_eq!(cache.look_up(&long), hit(1));
+        assert_eq!(cache.look_up(&series(6, &signed)), LookUp::Miss);
+    }
+
+    #[test]
+    fn what_lies_beyond_a_short_series_does_not_count() {
+        let mut cache = cache(4, 8, 0.0);
+        let mut short = series(6, &[60, -60]);
+        cache.insert(cache.key(&short), answer(3));
+        short.lengths[2] = 999;
+        short.directions |= 1 << 3;
+        assert_eq!(cache.look_up(&short), hit(3));
+    }
+
+    #[test]
+    fn the_least_recently_used_makes_room() {
+        let mut cache = cache(1, 2, 0.0);
+        let [a, b, c] = [1, 2, 3].map(|length| series(6, &[length]));
+        cache.insert(cache.key(&a), answer(1));
+        cache.insert(cache.key(&b), answer(2));
+        assert_eq!(cache.look_up(&a), hit(1));
+        cache.insert(cache.key(&c), answer(3));
+        assert_eq!(cache.look_up(&b), LookUp::Miss);
+        assert_eq!(cache.look_up(&a), hit(1));
+        assert_eq!(cache.look_up(&c), hit(3));
+        cache.clear();
+        assert_eq!(cache.look_up(&a), LookUp::Miss);
+    }
+
+    #[test]
+    fn nothing_to_remember_means_no_cache() {
+        for (prefix, entries) in [(0, 10), (10, 0), (0, 0)] {
+            let config = CacheConfig {
+                prefix,
+                entries,
+                audit: 0.0,
+            };
+            assert!(Cache::new(&config).is_none());
+        }
+    }
+
+    #[test]
+    fn the_audited_share_is_exact_and_even() {
+        for (share, audited) in [(0.0, 0), (0.01, 10), (0.25, 250), (0.1, 100), (1.0, 1000)] {
+            let mut cache = cache(1, 1, share);
+            let hits: Vec<bool> = (0..1000).map(|_| cache.is_audited()).collect();
+            assert_eq!(hits.iter().filter(|audit| **audit).count(), audited);
+            if share == 0.25 {
+                assert_eq!(hits[..8], [false, false, false, true].repeat(2));
+            }
+        }
+    }
+
+    #[test]
+    fn confidence_is_rounded_to_the_label_words_units() {
+        for (confidence, units) in [
+            (0.0, 0),
+            (1.0, 65_535),
+            (0.5, 32_768),
+            (1e-5, 1),
+            (7e-6, 0),
+            (1.1, 65_535),
+            (f32::NAN, 0),
+        ] {
+            let classification = Classification {
+                class: 1,
+                confidence,
+            };
+            assert_eq!(
+                Answer::from(&classification).confidence,
+                units,
+                "{confidence}"
+            );
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What an analytics manager is told, and what it refuses.
+
+use crate::Policy;
+use accel::Sizes;
+use cring::K_MAX;
+use std::time::Duration;
+use thiserror::Error;
+
+/// The largest cache, in entries. At some 150 bytes an entry this is 2.5 GB, and far above the number of series that
+/// are worth remembering; more is taken for a slip of the keyboard.
+pub const CACHE_ENTRIES_MAX: usize = 1 << 24;
+
+/// How one analytics manager works.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Packets per series, as the model wants them: 1 to [`K_MAX`].
+    pub k: usize,
+    /// When batches are fired.
+    pub policy: Policy,
+    /// The prefix cache.
+    pub cache: CacheConfig,
+}
+
+/// The prefix cache's settings. It is off when `prefix` or `entries` is 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CacheConfig {
+    /// δ: how many packets of a series make the key, at most K. K itself makes the cache exact.
+    pub prefix: usize,
+    /// How many answers it remembers.
+    pub entries: usize,
+    /// The share of hits, 0 to 1, that the model classifies as well, so that the cache's error is measured.
+    pub audit: f64,
+}
+
+/// Why a manager cannot be made.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum ConfigError {
+    /// No ring to read.
+    #[error("an analytics manager needs at least one inlet, that is one flow manager's ring")]
+    NoInlets,
+    /// No device to infer on.
+    #[error("an analytics manager needs at least one device")]
+    NoDevices,
+    /// K is 0 or more than a slot holds.
+    #[error("k is {k}: a series has 1 to {K_MAX} packets")]
+    K {
+        /// As configured.
+        k: usize,
+    },
+    /// δ is above K.
+    #[error(
+        "the cache's prefix is {prefix}, but a series has only {k} packets: choose 0 (off) to {k}"
+    )]
+    Prefix {
+        /// As configured.
+        prefix: usize,
+        /// As configured.
+        k: usize,
+    },
+    /// The cache is absurdly large.
+    #[error("a cache of {entries} entries: at most {CACHE_ENTRIES_MAX} are possible")]
+    Entries {
+        /// As configured.
+        entries: usize,
+    },
+    /// The share is no share.
+    #[error("the cache's audit share is {audit}: it lies between 0 and 1")]
+    Audit {
+        /// As configured.
+        audit: f64,
+    },
+    /// Φ is outside the paper's range.
+    #[error("phi is {phi}: the allowed share of padding lies between 0 and 0.5")]
+    Phi {
+        /// As configured.
+        phi: f64,
+    },
+    /// The bound on waiting is shorter than the timeout that it bounds.
+    #[error(
+        "max_wait is {max_wait:?}, shorter than the timeout of {timeout:?}: make it at least that long"
+    )]
+    MaxWait {
+        /// As configured.
+        max_wait: Duration,
+        /// As configured.
+        timeout: Duration,
+    },
+    /// A device without sizes, or with sizes in disorder.
+    #[error("device {device} takes the batch sizes {sizes:?}: sizes are positive and ascend")]
+    Sizes {
+        /// The device as requested.
+        device: String,
+        /// What it takes.
+        sizes: Sizes,
+    },
+    /// A device holds a model with another input.
+    #[error(
+        "device {device} wants {floats} numbers per series, but k = {k} signed lengths are to be had: its model has \
+         another k, or features that the rings do not carry"
+    )]
+    Row {
+        /// The device as requested.
+        device: String,
+        /// Length of its input rows.
+        floats: usize,
+        /// As configured.
+        k: usize,
+    },
+}
+
+impl Config {
+    /// What can be told without the devices.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let k = self.k;
+        let CacheConfig {
+            prefix,
+            entries,
+            audit,
+        } = self.cache;
+        if !(1..=K_MAX).contains(&k) {
+            return Err(ConfigError::K { k });
+        }
+        if prefix > k {
+            return Err(ConfigError::Prefix { prefix, k });
+        }
+        if entries > CACHE_ENTRIES_MAX {
+            return Err(ConfigError::Entries { entries });
+        }
+        if !(0.0..=1.0).contains(&audit) {
+            return Err(ConfigError::Audit { audit });
+        }
+        if let Policy::CarryOver {
+            timeout,
+            phi,
+            max_wait,
+        } = self.policy
+        {
+            if !(0.0..=0.5).contains(&phi) {
+                return Err(ConfigError::Phi { phi });
+            }
+            if max_wait < timeout {
+                return Err(ConfigError::MaxWait { max_wait, timeout });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn valid() -> Config {
+        Config {
+            k: 10,
+            policy: Policy::CarryOver {
+                timeout: Duration::from_millis(10),
+                phi: 0.2,
+                max_wait: Duration::from_millis(50),
+            },
+            cache: CacheConfig {
+                prefix: 6,
+                entries: 1000,
+                audit: 0.01,
+            },
+        }
+    }
+
+    fn refused(change: impl FnOnce(&mut Config)) -> String {
+        let mut config = valid();
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_sound_one_passes() {
+        assert_eq!(valid().check(), Ok(()));
+    }
+
+    #[test]
+    fn each_impossible_one_is_named() {
+        let policy = |timeout_ms, phi| Policy::CarryOver {
+            timeout: Duration::from_millis(timeout_ms),
+            phi,
+            max_wait: Duration::from_millis(50),
+        };
+        assert!(refused(|c| c.k = 0).starts_with("k is 0"));
+        assert!(refused(|c| c.k = K_MAX + 1).starts_with("k is 33"));
+        assert!(refused(|c| c.cache.prefix = 11).contains("prefix is 11"));
+        assert!(refused(|c| c.cache.entries = usize::MAX).contains("entries"));
+        assert!(refused(|c| c.cache.audit = 1.1).contains("audit share is 1.1"));
+        assert!(refused(|c| c.cache.audit = f64::NAN).contains("audit share is NaN"));
+        assert!(refused(|c| c.policy = policy(10, 0.6)).starts_with("phi is 0.6"));
+        assert!(refused(|c| c.policy = policy(51, 0.2)).starts_with("max_wait is 50ms"));
+    }
+}

@@ -1,0 +1,136 @@
+//! One flow manager's ring, seen from the analytics side, and what waits in it.
+//!
+//! Series wait where they lie: a ring slot is released only when its series has gone into a batch or was answered by the
+//! cache. A ring gives slots back in order, so one that is done stays occupied while an older one waits:
+//!
+//! ```text
+//!     oldest unreleased            front of the unseen
+//!      │                            │
+//!   ───┼────┬────┬────┬────┬────┬───┼────┬────┬───
+//!      │wait│done│wait│done│done│…  │ unseen  │
+//! ```
+//!
+//! Of the seen slots only those that wait are remembered, by their number in the order of the ring (the first slot ever is
+//! number 0). All between is done. So the slots before the oldest that waits, or before the unseen where none waits, can
+//! be released, and there is no flag per slot to keep.
+
+use cring::{Consumer, FlowRef, Label, Labels, PostMortem, Slot};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Where series come from, and where their labels go: one flow manager.
+pub struct Inlet {
+    /// The ring.
+    pub series: Consumer<Slot>,
+    /// The label words of the flow manager's table.
+    pub labels: Arc<dyn Labels>,
+}
+
+/// A series that waits for a batch.
+struct Waiting {
+    /// Its slot's number.
+    number: u64,
+    /// When it was first seen, on the clock of the rounds.
+    seen_ns: u64,
+    /// The class it already has from the cache, where it waits for an audit only.
+    audit: Option<u16>,
+}
+
+/// An inlet with its state.
+pub(crate) struct Queue {
+    inlet: Inlet,
+    /// Number of the ring's oldest slot.
+    released: u64,
+    /// Number of the first slot not yet seen.
+    seen: u64,
+    /// Number of the slot behind the newest that was there at the last look.
+    end: u64,
+    /// The producer was gone at the last look, so nothing comes after the end.
+    closed: bool,
+    waiting: VecDeque<Waiting>,
+}
+
+impl Queue {
+    pub fn new(inlet: Inlet) -> Self {
+        let slots = inlet.series.capacity();
+        Self {
+            inlet,
+            released: 0,
+            seen: 0,
+            end: 0,
+            closed: false,
+            waiting: VecDeque::with_capacity(slots),
+        }
+    }
+
+    /// Looks at the ring: how many slots are unseen.
+    pub fn unseen(&mut self) -> usize {
+        // In this order, or a slot pushed just before the end could be missed.
+        self.closed = self.inlet.series.is_closed();
+        self.end = self.released + self.inlet.series.waiting() as u64;
+        (self.end - self.seen) as usize
+    }
+
+    /// The oldest unseen slot. There must be one.
+    pub fn next(&self) -> &Slot {
+        self.inlet.series.get((self.seen - self.released) as usize)
+    }
+
+    /// The oldest unseen slot is done with.
+    pub fn pass(&mut self) {
+        self.seen += 1;
+    }
+
+    /// The oldest unseen slot waits for a batch, as an audit where a class is given.
+    pub fn keep(&mut self, seen_ns: u64, audit: Option<u16>) {
+        self.waiting.push_back(Waiting {
+            number: self.seen,
+            seen_ns,
+            audit,
+        });
+        self.seen += 1;
+    }
+
+    /// When the series was seen that has waited longest.
+    pub fn oldest_seen_ns(&self) -> Option<u64> {
+        self.waiting.front().map(|waiting| waiting.seen_ns)
+    }
+
+    /// How many series wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether every slot of the ring is seen and none can be released: nothing comes in until a batch goes.
+    pub fn is_full(&self) -> bool {
+        (self.seen - self.released) as usize == self.inlet.series.capacity()
+    }
+
+    /// Takes the series that has waited longest out of the line: the class it has if it is an audit, and its slot, which
+    /// stays until [`Queue::release`].
+    pub fn take(&mut self) -> Option<(Option<u16>, &Slot)> {
+        let Waiting { number, audit, .. } = self.waiting.pop_front()?;
+        let slot = self.inlet.series.get((number - self.released) as usize);
+        Some((audit, slot))
+    }
+
+    /// Gives the slots back that are done and have none waiting before them.
+    pub fn release(&mut self) {
+        let done = self.waiting.front().map_or(self.seen, |w| w.number);
+        if done > self.released {
+            self.inlet.series.release((done - self.released) as usize);
+            self.released = done;
+        }
+    }
+
+    /// Offers a label to the flow that asked.
+    pub fn decide(&self, flow: FlowRef, label: Label) -> Result<(), PostMortem> {
+        let word = self.inlet.labels.word(flow.index);
+        word.decide(flow.generation, label)
+    }
+
+    /// Whether nothing waits here and nothing will ever come, as of the last look.
+    pub fn is_done(&self) -> bool {
+        self.closed && self.seen == self.end && self.waiting.is_empty()
+    }
+}

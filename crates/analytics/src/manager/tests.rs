@@ -1,0 +1,502 @@
+//! The round by hand: one thing at a time, on a clock that the test moves.
+
+mod timeline;
+mod world;
+
+use super::*;
+use crate::{CacheConfig, Trigger};
+use world::{Deed, FakeDevice, K, NO_CACHE, Plan, World, class_of, row_of, series};
+
+const T: Duration = Duration::from_millis(10);
+const CARRY_OVER: Policy = Policy::CarryOver {
+    timeout: T,
+    phi: 0.2,
+    max_wait: Duration::from_millis(50),
+};
+
+fn exact_cache(audit: f64) -> CacheConfig {
+    CacheConfig {
+        prefix: K,
+        entries: 100,
+        audit,
+    }
+}
+
+#[test]
+fn a_series_becomes_a_label() {
+    let mut world = Plan::new(Policy::None).start();
+    assert!(!world.round_at_ms(0));
+    world.emit(0, series([60.0, -1500.0, 52.0]));
+    assert!(world.round_at_ms(1));
+    assert_eq!(world.label(0, 0), Some(Label::Pending));
+    assert_eq!(world.manager.counters().undecided(), 1);
+    assert!(world.round_at_ms(6));
+    let label = Label::Class {
+        class: class_of(&[60.0, -1500.0, 52.0]),
+        confidence: 32_768,
+        source: Source::Model,
+    };
+    assert_eq!(world.label(0, 0), Some(label));
+    let counters = world.manager.counters();
+    assert_eq!((counters.series, counters.inferred), (1, 1));
+    assert_eq!(counters.time_to_label_us.len(), 1);
+    assert_eq!(counters.time_to_label_us.max() / 10, 600);
+    assert_eq!(
+        world.batches()[0].rows,
+        [[60.0, -1500.0, 52.0], [0.0; K], [0.0; K], [0.0; K]]
+    );
+    assert!(!world.round_at_ms(7));
+}
+
+#[test]
+fn a_short_series_is_padded_and_a_long_one_cut() {
+    let mut world = Plan::new(Policy::None).start();
+    let mut short = series([60.0, -1500.0, 52.0]);
+    short.k = 2;
+    let mut long = series([1.0, 2.0, 3.0]);
+    long.k = 5;
+    long.lengths[3..5].copy_from_slice(&[4, 5]);
+    world.emit(0, short);
+    world.emit(0, long);
+    world.round_at_ms(0);
+    assert_eq!(
+        world.batches()[0].rows[..2],
+        [[60.0, -1500.0, 0.0], [1.0, 2.0, 3.0]]
+    );
+}
+
+#[test]
+fn the_timer_runs_from_the_first_series_that_waits() {
+    let mut world = Plan::new(Policy::Timeout { timeout: T }).start();
+    world.round_at_ms(100);
+    world.emit_new(0, 1);
+    world.round_at_ms(103);
+    world.emit_new(0, 4);
+    world.round_at_ms(112);
+    assert_eq!(world.batch_sizes(), []);
+    world.round_at_ms(113);
+    assert_eq!(world.batch_sizes(), [(5, 8)]);
+    // The batch left nothing behind, so what comes now starts the timer anew.
+    world.emit_new(0, 1);
+    world.round_at_ms(120);
+    world.round_at_ms(129);
+    assert_eq!(world.batch_sizes().len(), 1);
+    world.round_at_ms(130);
+    assert_eq!(world.batch_sizes(), [(5, 8), (1, 4)]);
+}
+
+#[test]
+fn what_is_carried_over_waits_for_the_next_timeout() {
+    let mut world = Plan::new(CARRY_OVER).start();
+    world.emit_new(0, 9);
+    world.round_at_ms(0);
+    world.round_at_ms(10);
+    assert_eq!(world.batch_sizes(), [(8, 8)]);
+    // One is left, three come: enough for a batch, but the timer began anew at 10 ms.
+    world.emit_new(0, 3);
+    world.round_at_ms(19);
+    assert_eq!(world.batch_sizes().len(), 1);
+    world.round_at_ms(20);
+    assert_eq!(world.batch_sizes(), [(8, 8), (4, 4)]);
+    let batch = &world.batches()[1];
+    let flows: Vec<_> = batch.series().iter().map(World::flow_of).collect();
+    assert_eq!(flows, [(0, 8), (0, 9), (0, 10), (0, 11)]);
+}
+
+#[test]
+fn too_few_for_a_batch_wait_another_timeout() {
+    let mut world = Plan::new(CARRY_OVER).start();
+    world.emit_new(0, 1);
+    world.round_at_ms(0);
+    world.round_at_ms(10);
+    world.emit_new(0, 3);
+    world.round_at_ms(19);
+    assert_eq!(world.batch_sizes(), []);
+    world.round_at_ms(20);
+    assert_eq!(world.batch_sizes(), [(4, 4)]);
+}
+
+#[test]
+fn a_lonely_series_is_padded_after_the_longest_wait() {
+    let mut world = Plan::new(CARRY_OVER).start();
+    world.emit_new(0, 1);
+    for now_ms in 0..50 {
+        world.round_at_ms(now_ms);
+    }
+    assert_eq!(world.batch_sizes(), []);
+    world.round_at_ms(50);
+    assert_eq!(world.batch_sizes(), [(1, 4)]);
+    let batches = world.manager.counters().batches(Trigger::MaxWait);
+    assert_eq!(
+        (batches.batches, batches.series, batches.padding),
+        (1, 1, 3)
+    );
+}
+
+#[test]
+fn a_device_busy_at_the_timeout_is_fed_when_it_is_free() {
+    let mut plan = Plan::new(Policy::Timeout { timeout: T });
+    plan.devices[0].1 = vec![Deed::Works(2)];
+    let mut world = plan.start();
+    world.emit_new(0, 17);
+    world.round_at_ms(0); // 16 at once, 1 left
+    for now_ms in [5, 10] {
+        world.round_at_ms(now_ms);
+        assert_eq!(world.batch_sizes(), [(16, 16)]);
+    }
+    world.round_at_ms(11);
+    assert_eq!(world.batch_sizes(), [(16, 16), (1, 4)]);
+}
+
+#[test]
+fn more_than_the_largest_size_goes_out_in_several_batches() {
+    let mut plan = Plan::new(CARRY_OVER);
+    plan.devices = vec![
+        (Sizes::Fixed(vec![4, 16]), vec![Deed::Works(0)]),
+        (Sizes::Any { cap: 5 }, vec![Deed::Works(0)]),
+    ];
+    let mut world = plan.start();
+    world.emit_new(0, 30);
+    world.round_at_ms(0);
+    let batches = world.batches();
+    let devices: Vec<_> = batches.iter().map(|b| (b.device, b.rows.len())).collect();
+    assert_eq!(devices, [(0, 16), (1, 5)]);
+    // Nine wait: not enough for device 0, whose turn it is, but for the other.
+    world.round_at_ms(1);
+    assert_eq!(world.batches()[2].device, 1);
+    assert_eq!(world.manager.counters().batches(Trigger::Full).batches, 3);
+}
+
+#[test]
+fn idle_devices_take_turns() {
+    let mut plan = Plan::new(Policy::None);
+    plan.devices.push(plan.devices[0].clone());
+    let mut world = plan.start();
+    for now_ms in 0..6 {
+        world.emit_new(0, 1);
+        world.round_at_ms(now_ms);
+    }
+    let devices: Vec<_> = world.batches().iter().map(|b| b.device).collect();
+    assert_eq!(devices, [0, 1, 0, 1, 0, 1]);
+}
+
+#[test]
+fn the_oldest_goes_first_whatever_its_inlet() {
+    for first in [0, 1] {
+        let mut plan = Plan::new(Policy::Timeout { timeout: T });
+        plan.inlets = 2;
+        let mut world = plan.start();
+        let inlets = [first, 1 - first, first];
+        for (now_ms, inlet) in inlets.into_iter().enumerate() {
+            world.emit_new(inlet, 1);
+            world.round_at_ms(now_ms as u64);
+        }
+        world.round_at_ms(10);
+        let batch = &world.batches()[0];
+        let came: Vec<_> = batch.series().iter().map(|r| World::flow_of(r).0).collect();
+        assert_eq!(came, inlets);
+    }
+}
+
+#[test]
+fn a_round_looks_at_a_bounded_number() {
+    let mut plan = Plan::new(Policy::None);
+    plan.cache = exact_cache(0.0);
+    plan.ring_slots = 256;
+    let mut world = plan.start();
+    world.emit(0, series([1.0; K]));
+    world.round_at_ms(0);
+    world.round_at_ms(1);
+    for _ in 0..200 {
+        world.emit(0, series([1.0; K]));
+    }
+    world.sources.clear();
+    for seen in [64, 128, 192] {
+        world.round_at_ms(2);
+        assert_eq!(world.manager.counters().cached, seen);
+        assert!(
+            !world.manager.is_done(),
+            "nothing waits, but not all is seen"
+        );
+    }
+    world.round_at_ms(2);
+    assert_eq!(world.manager.counters().cached, 200);
+    assert!(world.manager.is_done());
+}
+
+#[test]
+fn a_full_ring_fires_what_waits() {
+    let mut plan = Plan::new(CARRY_OVER);
+    plan.ring_slots = 8;
+    plan.cache = exact_cache(0.0);
+    let mut world = plan.start();
+    world.emit(0, series([1.0; K]));
+    world.round_at_ms(0);
+    world.round_at_ms(50);
+    world.round_at_ms(51);
+    // One that waits, and seven behind it that are done at once and keep their slots.
+    world.emit(0, series([2.0; K]));
+    for _ in 0..7 {
+        assert!(world.emit(0, series([1.0; K])));
+    }
+    assert!(!world.emit(0, series([1.0; K])));
+    world.round_at_ms(52);
+    assert_eq!(
+        world.manager.counters().batches(Trigger::RingFull).batches,
+        1
+    );
+    assert_eq!(world.manager.counters().cached, 7);
+    assert_eq!(world.emit_new(0, 10), 8);
+}
+
+#[test]
+fn a_hit_is_labelled_at_once() {
+    let mut plan = Plan::new(Policy::None);
+    plan.cache = exact_cache(0.0);
+    let mut world = plan.start();
+    let same = series([60.0, -1500.0, 52.0]);
+    // Twice in flight together: both are inferred.
+    world.emit(0, same);
+    world.emit(0, same);
+    world.round_at_ms(0);
+    world.round_at_ms(1);
+    world.emit(0, same);
+    world.round_at_ms(2);
+    let Some(Label::Class { class, source, .. }) = world.label(0, 2) else {
+        panic!("{:?}", world.label(0, 2));
+    };
+    assert_eq!((class, source), (class_of(&row_of(&same)), Source::Cache));
+    let counters = world.manager.counters();
+    assert_eq!((counters.inferred, counters.cached), (2, 1));
+    assert_eq!((counters.cache.lookups, counters.cache.hits), (3, 1));
+    assert_eq!(world.batch_sizes(), [(2, 4)]);
+}
+
+#[test]
+fn a_short_prefix_is_found_out_by_the_audit() {
+    let mut plan = Plan::new(Policy::None);
+    plan.cache = CacheConfig {
+        prefix: 2,
+        ..exact_cache(0.5)
+    };
+    let mut world = plan.start();
+    let like = |last| series([60.0, -1500.0, last]);
+    world.emit(0, like(1.0));
+    world.round_at_ms(0);
+    world.round_at_ms(1);
+    // Every second hit is audited: the second and the fourth.
+    for last in [2.0, 3.0, 1.0, 1.0] {
+        world.emit(0, like(last));
+    }
+    world.round_at_ms(2);
+    let first = world.class(0, 0);
+    assert!((1..5).all(|flow| world.class(0, flow) == first));
+    assert_eq!(world.manager.counters().undecided(), 0);
+    world.finish();
+    let counters = world.manager.counters();
+    assert_eq!((counters.inferred, counters.cached), (1, 4));
+    let cache = counters.cache;
+    assert_eq!((cache.audits_agree, cache.audits_differ), (1, 1));
+    // The audit changed nothing.
+    assert!((1..5).all(|flow| world.class(0, flow) == first));
+    assert_eq!(counters.post_mortem, 0);
+}
+
+#[test]
+fn an_audit_that_fails_leaves_the_label_alone() {
+    let mut plan = Plan::new(Policy::None);
+    plan.cache = exact_cache(1.0);
+    plan.devices[0].1 = vec![Deed::Works(0), Deed::FailsAtPoll(0)];
+    let mut world = plan.start();
+    world.emit(0, series([9.0; K]));
+    world.round_at_ms(0);
+    world.round_at_ms(1);
+    world.emit(0, series([9.0; K]));
+    world.round_at_ms(2);
+    world.finish();
+    assert_eq!(world.class(0, 1), Some(class_of(&[9.0; K])));
+    let counters = world.manager.counters();
+    assert_eq!((counters.failed, counters.cached), (0, 1));
+    assert_eq!(counters.cache.audits_agree, 0);
+    assert_eq!(counters.devices[0].failures, 1);
+}
+
+#[test]
+fn a_cleared_cache_forgets_what_is_on_its_way_too() {
+    let mut plan = Plan::new(Policy::None);
+    plan.cache = exact_cache(0.0);
+    let mut world = plan.start();
+    world.emit(0, series([1.0; K]));
+    world.round_at_ms(0);
+    world.round_at_ms(1);
+    world.emit(0, series([2.0; K]));
+    world.round_at_ms(2);
+    world.manager.clear_cache();
+    world.round_at_ms(3);
+    world.emit(0, series([1.0; K]));
+    world.emit(0, series([2.0; K]));
+    world.finish();
+    let counters = world.manager.counters();
+    assert_eq!((counters.inferred, counters.cached), (4, 0));
+}
+
+#[test]
+fn a_label_for_a_flow_that_is_gone_is_post_mortem() {
+    let mut plan = Plan::new(Policy::None);
+    plan.cache = exact_cache(0.0);
+    let mut world = plan.start();
+    world.emit(0, series([1.0; K]));
+    world.round_at_ms(0);
+    assert_eq!(world.retire(0, 0), Some(Label::Pending));
+    world.round_at_ms(1);
+    // The answer is good for the cache all the same, and a hit can come too late as well.
+    world.emit(0, series([1.0; K]));
+    world.retire(0, 1);
+    world.round_at_ms(2);
+    let counters = world.manager.counters();
+    assert_eq!((counters.inferred, counters.cached), (1, 1));
+    assert_eq!(counters.post_mortem, 2);
+    assert_eq!(counters.time_to_label_us.len(), 0);
+    assert_eq!(world.sources[0].words[0].read().1, Label::None);
+}
+
+#[test]
+fn a_device_that_fails_takes_one_batch_with_it() {
+    for deed in [Deed::FailsAtSubmit, Deed::FailsAtPoll(1)] {
+        let mut plan = Plan::new(Policy::None);
+        plan.devices[0].1 = vec![deed, Deed::Works(0)];
+        let mut world = plan.start();
+        world.emit_new(0, 20);
+        world.finish();
+        let counters = world.manager.counters();
+        assert_eq!((counters.failed, counters.inferred), (16, 4), "{deed:?}");
+        let device = &counters.devices[0];
+        assert_eq!((device.batches, device.failures), (2, 1));
+        let error = device.last_error.as_deref().unwrap();
+        assert_eq!(
+            error,
+            "device fake failed on a batch of 16 rows: it was told to"
+        );
+        assert_eq!(world.label(0, 0), Some(Label::Unlabelled));
+        assert!(world.class(0, 16).is_some());
+    }
+}
+
+#[test]
+fn a_failing_device_does_not_swallow_what_another_can_do() {
+    let mut plan = Plan::new(Policy::None);
+    let sizes = Sizes::Fixed(vec![4]);
+    plan.devices = vec![
+        (sizes.clone(), vec![Deed::FailsAtSubmit]),
+        (sizes, vec![Deed::Works(0)]),
+    ];
+    let mut world = plan.start();
+    world.emit_new(0, 16);
+    world.round_at_ms(0);
+    // One batch each, although the first device looks idle all the time.
+    assert_eq!(world.batch_sizes().len(), 2);
+    assert_eq!(world.manager.counters().failed, 4);
+    world.finish();
+    assert_eq!(world.manager.counters().inferred, 8);
+}
+
+#[test]
+fn two_flooded_inlets_share_alike() {
+    let mut plan = Plan::new(Policy::None);
+    plan.inlets = 2;
+    let mut world = plan.start();
+    for _ in 0..100 {
+        world.emit_new(0, 64);
+        world.emit_new(1, 64);
+        world.round_at_ms(0);
+    }
+    let batches = world.batches();
+    let rows: Vec<_> = batches.iter().flat_map(|batch| batch.series()).collect();
+    let first = rows.iter().filter(|row| World::flow_of(row).0 == 0).count();
+    assert_eq!(rows.len(), 1600);
+    assert!(first.abs_diff(800) <= 64, "{first} of 1600");
+}
+
+#[test]
+fn a_flooded_inlet_delays_another_by_its_ring_at_most() {
+    let mut plan = Plan::new(Policy::None);
+    plan.inlets = 2;
+    let mut world = plan.start();
+    for round in 0..100 {
+        world.emit_new(0, 64);
+        if round % 10 == 0 {
+            world.emit_new(1, 1);
+        }
+        let batches_before = world.batches().len();
+        world.round_at_ms(0);
+        assert_eq!(world.batches().len(), batches_before + 1);
+    }
+    // 64 slots are four batches; the label comes a round later.
+    let mut light = 0;
+    for (i, batch) in world.batches().iter().enumerate() {
+        for row in batch.series() {
+            let (inlet, flow) = World::flow_of(row);
+            if inlet == 1 {
+                assert!(i <= flow * 10 + 5, "flow {flow} in batch {i}");
+                light += 1;
+            }
+        }
+    }
+    assert_eq!(light, 10);
+}
+
+#[test]
+fn the_end_waits_for_what_is_on_its_way() {
+    let mut plan = Plan::new(CARRY_OVER);
+    plan.devices[0].1 = vec![Deed::Works(1)];
+    let mut world = plan.start();
+    assert!(!world.manager.is_done());
+    world.emit_new(0, 3);
+    world.sources.clear();
+    world.round_at_ms(0);
+    assert!(!world.manager.is_done());
+    world.manager.drain();
+    world.round_at_ms(0);
+    assert_eq!(world.batch_sizes(), [(3, 4)]);
+    world.round_at_ms(0);
+    assert!(!world.manager.is_done());
+    world.round_at_ms(0);
+    assert!(world.manager.is_done());
+    assert_eq!(world.manager.counters().batches(Trigger::Drain).batches, 1);
+}
+
+#[test]
+fn what_cannot_work_is_refused() {
+    let refused = |inlets, k, sizes: Option<Sizes>| {
+        let config = Config {
+            k,
+            policy: Policy::None,
+            cache: NO_CACHE,
+        };
+        let devices = sizes.into_iter().map(|sizes| {
+            let device = FakeDevice::new(0, sizes, Vec::new(), Default::default());
+            Box::new(device) as Box<dyn Device>
+        });
+        let refused = Manager::new(config, inlets, devices.collect());
+        refused.err().unwrap()
+    };
+    let inlets = || {
+        let (_, series) = cring::ring(8);
+        vec![Inlet {
+            series,
+            labels: std::sync::Arc::new(Vec::new()),
+        }]
+    };
+    let any = Some(Sizes::Any { cap: 8 });
+    assert_eq!(refused(Vec::new(), K, any.clone()), ConfigError::NoInlets);
+    assert_eq!(refused(inlets(), K, None), ConfigError::NoDevices);
+    assert_eq!(
+        refused(inlets(), K + 1, any).to_string(),
+        "device fake wants 3 numbers per series, but k = 4 signed lengths are to be had: its model has another k, or \
+         features that the rings do not carry"
+    );
+    for sizes in [vec![], vec![0, 8], vec![8, 4], vec![4, 4]] {
+        let error = refused(inlets(), K, Some(Sizes::Fixed(sizes)));
+        assert!(matches!(error, ConfigError::Sizes { .. }), "{error}");
+    }
+}

@@ -1,0 +1,298 @@
+//! The round under any course of events: bursts on several inlets, devices of all speeds that fail now and then, flows
+//! that end too early. After every round and at the end everything must add up.
+
+use super::world::{Deed, K, Plan, World, class_of, row_of, series};
+use crate::{CacheConfig, Policy, Trigger};
+use accel::Sizes;
+use cring::Label;
+use proptest::prelude::*;
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_micros(100);
+const MAX_WAIT: Duration = Duration::from_micros(400);
+const PHI: f64 = 0.2;
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// So many new flows on an inlet, as far as the ring has room.
+    Emit(usize, usize),
+    /// The clock goes on.
+    Pass { us: u64 },
+    /// A flow ends, the n-th newest of an inlet.
+    Retire(usize, usize),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        4 => (0..2usize, 1..12usize).prop_map(|(inlet, count)| Event::Emit(inlet, count)),
+        1 => (0..2usize, 30..80usize).prop_map(|(inlet, count)| Event::Emit(inlet, count)),
+        5 => (1..60u64).prop_map(|us| Event::Pass { us }),
+        1 => (300..500u64).prop_map(|us| Event::Pass { us }),
+        1 => (0..2usize, 0..20usize).prop_map(|(inlet, nth)| Event::Retire(inlet, nth)),
+    ];
+    prop::collection::vec(event, 1..150)
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    prop_oneof![
+        Just(Policy::None),
+        Just(Policy::Timeout { timeout: TIMEOUT }),
+        Just(Policy::CarryOver {
+            timeout: TIMEOUT,
+            phi: PHI,
+            max_wait: MAX_WAIT
+        }),
+    ]
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let deed = prop_oneof![
+        8 => (0..6usize).prop_map(Deed::Works),
+        1 => (0..6usize).prop_map(Deed::FailsAtPoll),
+        1 => Just(Deed::FailsAtSubmit),
+    ];
+    prop::collection::vec(deed, 1..8)
+}
+
+fn devices() -> impl Strategy<Value = Vec<(Sizes, Vec<Deed>)>> {
+    let sizes = prop_oneof![
+        3 => Just(Sizes::Fixed(vec![4, 8, 16, 32])),
+        1 => Just(Sizes::Fixed(vec![1, 5, 11])),
+        1 => Just(Sizes::Any { cap: 20 }),
+    ];
+    prop::collection::vec((sizes, deeds()), 1..3)
+}
+
+/// A world of two inlets, small rings, and these.
+fn world(policy: Policy, devices: Vec<(Sizes, Vec<Deed>)>) -> World {
+    let mut plan = Plan::new(policy);
+    plan.inlets = 2;
+    plan.devices = devices;
+    plan.start()
+}
+
+/// What holds after every round.
+fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
+    let manager = &world.manager;
+    let in_flight: usize = manager.dispatch.lanes.iter().map(|l| l.rows.len()).sum();
+    let waiting = manager.waiting();
+    prop_assert_eq!(
+        manager.counters.undecided(),
+        (waiting + in_flight) as u64,
+        "series = fates + waiting + in flight"
+    );
+
+    // None waits longer than its policy says, but for a device.
+    let oldest_ns = manager
+        .queues
+        .iter()
+        .filter_map(|q| q.oldest_seen_ns())
+        .min();
+    if let (Some(oldest_ns), Some(_)) = (oldest_ns, manager.dispatch.idle().next()) {
+        let waited = Duration::from_nanos(world.now_ns - oldest_ns);
+        let timer = Duration::from_nanos(world.now_ns - manager.timer_ns);
+        match policy {
+            Policy::None => prop_assert!(false, "{waiting} wait beside an idle device"),
+            Policy::Timeout { timeout } => prop_assert!(timer < timeout, "timer {timer:?}"),
+            Policy::CarryOver {
+                timeout, max_wait, ..
+            } => prop_assert!(
+                timer < timeout && waited < max_wait,
+                "timer {timer:?}, waited {waited:?}"
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// Each inlet's series went out in the order in which they came in, each once at most.
+fn check_order(world: &World) -> Result<(), TestCaseError> {
+    let mut next = [0; 2];
+    for batch in world.batches() {
+        for (inlet, flow) in batch.series().iter().map(World::flow_of) {
+            prop_assert_eq!(flow, next[inlet], "inlet {}", inlet);
+            next[inlet] += 1;
+        }
+    }
+    let emitted: Vec<usize> = world.sources.iter().map(|s| s.emitted.len()).collect();
+    prop_assert_eq!(next.to_vec(), emitted);
+    Ok(())
+}
+
+/// The batches' counters agree with what the devices saw, and padding keeps to the policy.
+fn check_batches(world: &World, policy: Policy) -> Result<(), TestCaseError> {
+    let counters = &world.manager.counters;
+    let seen = world.batches();
+    let all = Trigger::ALL.map(|trigger| counters.batches(trigger));
+    let series: u64 = all.iter().map(|b| b.series).sum();
+    let rows: u64 = series + all.iter().map(|b| b.padding).sum::<u64>();
+    prop_assert_eq!(
+        all.iter().map(|b| b.batches).sum::<u64>(),
+        seen.len() as u64
+    );
+    prop_assert_eq!(
+        series,
+        seen.iter().map(|b| b.series().len() as u64).sum::<u64>()
+    );
+    prop_assert_eq!(rows, seen.iter().map(|b| b.rows.len() as u64).sum::<u64>());
+
+    for trigger in [Trigger::Full, Trigger::CarryOver] {
+        prop_assert_eq!(counters.batches(trigger).padding, 0);
+    }
+    if let Policy::CarryOver { phi, .. } = policy {
+        let at_timeout = counters.batches(Trigger::Timeout);
+        let rows = at_timeout.series + at_timeout.padding;
+        prop_assert!(at_timeout.padding as f64 <= phi * rows as f64);
+    }
+    Ok(())
+}
+
+/// Every flow that still lives has its own label, or knows that none will come.
+fn check_labels(world: &World, ended: Ended) -> Result<(), TestCaseError> {
+    let mut unlabelled = ended.unlabelled;
+    for (inlet, source) in world.sources.iter().enumerate() {
+        for (flow, series) in source.emitted.iter().enumerate() {
+            match world.label(inlet, flow) {
+                None => {}
+                Some(Label::Class { class, .. }) => {
+                    prop_assert_eq!(class, class_of(&row_of(series)));
+                }
+                Some(Label::Unlabelled) => unlabelled += 1,
+                Some(label) => prop_assert!(false, "{inlet}/{flow}: {label:?}"),
+            }
+        }
+    }
+    let counters = &world.manager.counters;
+    let emitted: usize = world.sources.iter().map(|s| s.emitted.len()).sum();
+    prop_assert_eq!(counters.series, emitted as u64);
+    prop_assert_eq!(counters.undecided(), 0);
+    // No label was written twice: then the second would be post-mortem beyond these.
+    prop_assert_eq!(
+        ended.waiting,
+        counters.post_mortem + counters.failed - unlabelled
+    );
+    prop_assert_eq!(
+        counters.time_to_label_us.len(),
+        counters.cached + counters.inferred - counters.post_mortem
+    );
+    Ok(())
+}
+
+/// Flows that ended before the end.
+#[derive(Clone, Copy, Default)]
+struct Ended {
+    /// While they waited for a label.
+    waiting: u64,
+    /// When their device had failed.
+    unlabelled: u64,
+}
+
+/// Lets the events happen, with a round after each.
+fn play(
+    world: &mut World,
+    events: &[Event],
+    mut emit: impl FnMut(&mut World, usize, usize),
+    mut check: impl FnMut(&World) -> Result<(), TestCaseError>,
+) -> Result<Ended, TestCaseError> {
+    let mut ended = Ended::default();
+    for event in events {
+        match *event {
+            Event::Emit(inlet, count) => emit(world, inlet, count),
+            Event::Pass { us } => world.now_ns += us * 1000,
+            Event::Retire(inlet, nth) => {
+                if let Some(flow) = world.sources[inlet].emitted.len().checked_sub(nth + 1) {
+                    match world.retire(inlet, flow) {
+                        Some(Label::Pending) => ended.waiting += 1,
+                        Some(Label::Unlabelled) => ended.unlabelled += 1,
+                        _ => {}
+                    }
+                }
+            }
+        }
+        world.manager.round(world.now_ns);
+        check(world)?;
+    }
+    world.finish();
+    Ok(ended)
+}
+
+/// Series of which many begin alike, and some are the same.
+fn emit_alike(world: &mut World, inlet: usize, count: usize) {
+    for _ in 0..count {
+        let number = world.sources[inlet].emitted.len() * 7 % 12;
+        let lengths = [60.0, -((number % 3) as f32 + 1.0), number as f32 + 40.0];
+        if !world.emit(inlet, series(lengths)) {
+            return;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn nothing_is_lost_reordered_doubled_or_forgotten(
+        policy in policies(),
+        devices in devices(),
+        events in events(),
+    ) {
+        let mut world = world(policy, devices);
+        let emit = |world: &mut World, inlet, count| {
+            world.emit_new(inlet, count);
+        };
+        let ended = play(&mut world, &events, emit, |world| check_round(world, policy))?;
+        check_order(&world)?;
+        check_batches(&world, policy)?;
+        check_labels(&world, ended)?;
+    }
+
+    #[test]
+    fn an_exact_cache_changes_no_label(
+        policy in policies(),
+        devices in devices(),
+        events in events(),
+        entries in 1..20usize,
+        audit in prop_oneof![Just(0.0), Just(0.3), Just(1.0)],
+    ) {
+        let mut plan = Plan::new(policy);
+        plan.inlets = 2;
+        plan.devices = devices;
+        plan.cache = CacheConfig { prefix: K, entries, audit };
+        let mut world = plan.start();
+        let ended = play(&mut world, &events, emit_alike, |_| Ok(()))?;
+        check_batches(&world, policy)?;
+        check_labels(&world, ended)?;
+
+        let counters = &world.manager.counters;
+        prop_assert_eq!(counters.cache.lookups, counters.series);
+        prop_assert_eq!(counters.cache.hits, counters.cached);
+        prop_assert_eq!(counters.cache.audits_differ, 0);
+        let audited = (counters.cached as f64 * audit) as u64;
+        prop_assert!(counters.cache.audits_agree <= audited + 1);
+        if counters.devices.iter().all(|device| device.failures == 0) {
+            prop_assert!(counters.cache.audits_agree >= audited);
+        }
+    }
+
+    #[test]
+    fn a_short_prefix_gives_the_label_of_a_series_that_begins_alike(events in events()) {
+        let mut plan = Plan::new(Policy::None);
+        plan.inlets = 2;
+        plan.cache = CacheConfig { prefix: 2, entries: 2, audit: 1.0 };
+        let mut world = plan.start();
+        play(&mut world, &events, emit_alike, |_| Ok(()))?;
+        let mut differing = 0;
+        for (inlet, source) in world.sources.iter().enumerate() {
+            for (flow, series) in source.emitted.iter().enumerate() {
+                let Some(Label::Class { class, .. }) = world.label(inlet, flow) else { continue };
+                let alike = (0..12).filter(|number| -series.signed(1) == number % 3 + 1);
+                let mut classes = alike.map(|n| class_of(&[60.0, series.signed(1) as f32, n as f32 + 40.0]));
+                prop_assert!(classes.any(|c| c == class));
+                differing += u64::from(class != class_of(&row_of(series)));
+            }
+        }
+        let counters = &world.manager.counters;
+        prop_assert_eq!(counters.cache.audits_agree + counters.cache.audits_differ, counters.cached);
+        prop_assert!(differing <= counters.cache.audits_differ);
+    }
+}

@@ -1,0 +1,341 @@
+//! The command line.
+//!
+//! [`Cli::parse_args`] gives arguments that are checked as far as they can be by themselves; what
+//! they name (files, a model) is the commands' matter. Wrong usage exits 64, not with clap's own 2.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::exit::Failure;
+
+/// The arguments of the program.
+#[derive(Debug, Parser)]
+#[command(
+    name = "fenxi",
+    version,
+    about = "Labels flows with a neural network while their packets pass",
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Replay captures through the whole path
+    Replay(Box<ReplayArgs>),
+    /// Check a configuration and draw its pipeline
+    Check(ConfigArgs),
+    /// Look at the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Look at a model bundle
+    #[command(subcommand)]
+    Model(ModelCommand),
+}
+
+/// Look at the configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print the configuration in effect, each value with its origin
+    Show(ShowArgs),
+}
+
+/// Look at a model bundle.
+#[derive(Debug, Subcommand)]
+pub enum ModelCommand {
+    /// Print what a bundle says of itself
+    Info(BundleArgs),
+    /// Run a bundle on its golden inputs and compare
+    Check(BundleArgs),
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Set one key, over file and environment, as in flow.k=10
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+}
+
+/// Arguments of `config show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Print one JSON object, with units and meanings
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A model bundle.
+#[derive(Debug, Args)]
+pub struct BundleArgs {
+    /// Folder of the bundle
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// Arguments of `replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Captures (pcap, pcapng, also gzipped), one after the other; - is stdin
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Model bundle to use instead of the shipped one
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Write flow and label records as JSON Lines; - is stdout
+    #[arg(long, value_name = "OUT.jsonl")]
+    pub flows: Option<PathBuf>,
+    /// Put the series into flow records
+    #[arg(long, requires = "flows")]
+    pub series: bool,
+    /// Write the packets as they would leave, with DSCP set
+    #[arg(long, value_name = "TAGGED.pcap")]
+    pub write: Option<PathBuf>,
+    /// At --speed max: ms of packet time from the k-th packet until its label counts
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub label_delay_ms: u32,
+    /// max, real (by the timestamps) or a multiple such as 10x
+    #[arg(long, value_name = "PACE", default_value = "max", value_parser = Speed::parse)]
+    pub speed: Speed,
+    /// Replay the captures this many times
+    #[arg(long = "loop", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub loops: u32,
+    /// Print the summary as one JSON object on stdout
+    #[arg(long)]
+    pub json: bool,
+    /// Damage packets, as in loss=0.01,truncate=0.01,corrupt=0.01,seed=1
+    #[arg(long, value_name = "LIST", value_parser = FaultRates::parse)]
+    pub faults: Option<FaultRates>,
+}
+
+/// How fast a replay goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Speed {
+    /// As fast as the program can.
+    Max,
+    /// This many times as fast as the timestamps say; finite and above 0.
+    Times(f64),
+}
+
+impl Speed {
+    fn parse(text: &str) -> Result<Speed, String> {
+        match text {
+            "max" => Ok(Speed::Max),
+            "real" => Ok(Speed::Times(1.0)),
+            _ => text
+                .strip_suffix('x')
+                .and_then(|factor| factor.parse::<f64>().ok())
+                .filter(|factor| factor.is_finite() && *factor > 0.0)
+                .map(Speed::Times)
+                .ok_or_else(|| "expected max, real or a multiple such as 10x".to_owned()),
+        }
+    }
+}
+
+/// What `--faults` asks for: each rate is a probability per packet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FaultRates {
+    /// Packets lost.
+    pub loss: f64,
+    /// Packets cut short.
+    pub truncate: f64,
+    /// Packets with a byte changed.
+    pub corrupt: f64,
+    /// Seed of the choices; the same seed damages the same packets.
+    pub seed: u64,
+}
+
+impl FaultRates {
+    fn parse(text: &str) -> Result<FaultRates, String> {
+        let mut rates = FaultRates {
+            loss: 0.0,
+            truncate: 0.0,
+            corrupt: 0.0,
+            seed: 1,
+        };
+        for part in text.split(',') {
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("{part}: expected name=value"))?;
+            let rate = match name {
+                "loss" => &mut rates.loss,
+                "truncate" => &mut rates.truncate,
+                "corrupt" => &mut rates.corrupt,
+                "seed" => {
+                    rates.seed = value
+                        .parse()
+                        .map_err(|_| format!("{part}: expected a whole number"))?;
+                    continue;
+                }
+                _ => return Err(format!("{part}: expected loss, truncate, corrupt or seed")),
+            };
+            let share = value
+                .parse::<f64>()
+                .ok()
+                .filter(|share| (0.0..=1.0).contains(share));
+            *rate = share.ok_or_else(|| format!("{part}: expected a number from 0 to 1"))?;
+        }
+        Ok(rates)
+    }
+}
+
+impl Cli {
+    /// The arguments in `args`, the program's name first. Err: the exit code, once help, version or
+    /// the error is printed.
+    pub fn parse_args(args: impl IntoIterator<Item = OsString>) -> Result<Cli, ExitCode> {
+        let cli = Cli::try_parse_from(args).map_err(|error| {
+            // Help and version go to stdout; a reader that has gone away misses nothing.
+            let _ = error.print();
+            ExitCode::from(if error.use_stderr() { 64 } else { 0 })
+        })?;
+        if let Command::Replay(replay) = &cli.command {
+            replay.check().map_err(|failure| failure.report())?;
+        }
+        Ok(cli)
+    }
+}
+
+impl ReplayArgs {
+    /// What clap cannot say: stdin can be read once, and stdout takes one output.
+    fn check(&self) -> Result<(), Failure> {
+        let stdins = self.files.iter().filter(|file| is_dash(file)).count();
+        let flows_on_stdout = self.flows.as_deref().is_some_and(is_dash);
+        if stdins > 1 {
+            Err(Failure::usage("stdin (-) can be replayed once only"))
+        } else if stdins > 0 && self.loops > 1 {
+            Err(Failure::usage(
+                "--loop cannot repeat stdin (-); give it a file",
+            ))
+        } else if flows_on_stdout && self.json {
+            Err(Failure::usage(
+                "--flows - and --json both want stdout; give --flows a file",
+            ))
+        } else if self.write.as_deref().is_some_and(is_dash) {
+            Err(Failure::usage(
+                "--write needs a file; stdout is not supported",
+            ))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Whether a path means stdin or stdout.
+pub fn is_dash(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace())
+    }
+
+    fn replay(line: &str) -> ReplayArgs {
+        match parse(line).unwrap().command {
+            Command::Replay(args) => *args,
+            other => panic!("not a replay: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn clap_finds_no_fault_in_the_declaration() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn replay_takes_all_its_arguments() {
+        let args = replay(
+            "fenxi replay a.pcap - --config f.toml --set flow.k=8 --set tag.mode=off --model m --flows - --series \
+             --write t.pcap --label-delay-ms 5 --speed 2.5x --faults loss=0.5,seed=9",
+        );
+        assert_eq!(args.files, [PathBuf::from("a.pcap"), PathBuf::from("-")]);
+        assert_eq!(args.config.sets, ["flow.k=8", "tag.mode=off"]);
+        assert_eq!(
+            (args.speed, args.loops, args.label_delay_ms),
+            (Speed::Times(2.5), 1, 5)
+        );
+        assert_eq!(
+            args.faults,
+            Some(FaultRates {
+                loss: 0.5,
+                truncate: 0.0,
+                corrupt: 0.0,
+                seed: 9
+            })
+        );
+        assert!(args.series && !args.json && args.check().is_ok());
+    }
+
+    #[test]
+    fn speeds() {
+        let speed = |text| Speed::parse(text).ok();
+        assert_eq!(speed("max"), Some(Speed::Max));
+        assert_eq!(speed("real"), Some(Speed::Times(1.0)));
+        assert_eq!(speed("10x"), Some(Speed::Times(10.0)));
+        for wrong in ["", "x", "0x", "-1x", "infx", "nanx", "10", "fast"] {
+            assert_eq!(speed(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn wrong_fault_lists_are_named() {
+        for (list, part) in [
+            ("loss", "name=value"),
+            ("loss=2", "0 to 1"),
+            ("corrupt=NaN", "0 to 1"),
+            ("seed=x", "whole number"),
+            ("delay=1", "expected loss"),
+        ] {
+            let message = FaultRates::parse(list).unwrap_err();
+            assert!(message.contains(part), "{list}: {message}");
+        }
+    }
+
+    #[test]
+    fn wrong_usage_is_refused() {
+        for line in [
+            "fenxi",
+            "fenxi frobnicate",
+            "fenxi replay",
+            "fenxi replay a.pcap --loop 0",
+            "fenxi replay a.pcap --speed fast",
+            "fenxi replay a.pcap --series",
+            "fenxi config",
+            "fenxi model check",
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.use_stderr(), "{line}");
+        }
+        for line in [
+            "fenxi replay - -",
+            "fenxi replay - --loop 2",
+            "fenxi replay a.pcap --flows - --json",
+            "fenxi replay a.pcap --write -",
+        ] {
+            assert_eq!(replay(line).check().unwrap_err().code(), 64, "{line}");
+        }
+        for line in ["fenxi --help", "fenxi --version", "fenxi help replay"] {
+            assert!(!parse(line).unwrap_err().use_stderr(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! From settings to the checked form, and the rules between keys.
+//!
+//! Values arrive in the range their key declares, so what is left to refuse are combinations: each
+//! message names the keys with their values and where these were set. A rule is skipped when one of
+//! its keys was refused already.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toml::Value;
+
+use super::checked::{
+    Accel, Analytics, BatchPolicy, Cache, Config, DeviceName, DscpMapping, Flow, FlowHash, Io,
+    Model, Pipeline, Records, Ring, Tag,
+};
+use super::keys::LAYOUT_ONE;
+use super::layers::{self, Origin, Settings};
+
+/// Builds the checked form. It is only good for use when `problems` has not grown.
+pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Config {
+    let read = Reader { settings };
+    let mut devices = Vec::new();
+    for name in read.list("accel.devices") {
+        match DeviceName::parse(name.as_str().unwrap_or_default()) {
+            Ok(device) => devices.push(device),
+            Err(message) => problems.push(format!(
+                "{}: accel.devices: {message}",
+                read.origin("accel.devices")
+            )),
+        }
+    }
+    let config = Config {
+        io: Io {
+            burst: read.size("io.burst"),
+        },
+        flow: flow(&read),
+        tag: tag(&read),
+        ring: Ring {
+            slots: read.size("ring.slots"),
+        },
+        analytics: analytics(&read),
+        cache: cache(&read),
+        pipeline: Pipeline {
+            layout: read.text("pipeline.layout").to_owned(),
+            instances: read.size("pipeline.instances"),
+        },
+        accel: Accel {
+            devices,
+            library: read.path("accel.library"),
+            simulated_t0_us: read.float("accel.simulated_t0_us"),
+            simulated_t1_us: read.float("accel.simulated_t1_us"),
+            fixed_sizes: read.bool("accel.fixed_sizes"),
+        },
+        model: Model {
+            path: read.path("model.path"),
+        },
+        records: Records {
+            queue: read.size("records.queue"),
+        },
+    };
+    combinations(&config, &read, problems);
+    config
+}
+
+fn flow(read: &Reader<'_>) -> Flow {
+    let max_flows = read.size("flow.max_flows");
+    let buckets = match read.size("flow.buckets") {
+        0 => max_flows.div_ceil(4).next_power_of_two(),
+        given => given,
+    };
+    Flow {
+        k: read.size("flow.k"),
+        idle_timeout: read.seconds("flow.idle_timeout_s"),
+        active_timeout: read.seconds("flow.active_timeout_s"),
+        closed_timeout: Duration::from_secs(read.count("flow.closed_timeout_s")),
+        end_on_fin_rst: read.bool("flow.end_on_fin_rst"),
+        hash: match read.text("flow.hash") {
+            "fenxi" => FlowHash::Fenxi,
+            _ => FlowHash::Keyed,
+        },
+        hash_seed: Some(read.count("flow.hash_seed")).filter(|seed| *seed != 0),
+        max_flows,
+        buckets,
+    }
+}
+
+fn tag(read: &Reader<'_>) -> Tag {
+    let built_in = layers::read(None, &[], &[], &mut Vec::new()).dscp;
+    let repeats =
+        |label: &str, dscp: u8| built_in.get(label).is_some_and(|entry| entry.dscp == dscp);
+    let mapping = |(label, entry): (&String, &layers::DscpSetting)| DscpMapping {
+        label: label.clone(),
+        dscp: entry.dscp,
+        required: !repeats(label, entry.dscp),
+        origin: entry.origin.clone(),
+    };
+    Tag {
+        enabled: read.text("tag.mode") == "dscp",
+        dscp: read.settings.dscp.iter().map(mapping).collect(),
+    }
+}
+
+fn analytics(read: &Reader<'_>) -> Analytics {
+    Analytics {
+        policy: match read.text("analytics.policy") {
+            "timeout" => BatchPolicy::Timeout,
+            "none" => BatchPolicy::None,
+            _ => BatchPolicy::CarryOver,
+        },
+        timeout: read.milliseconds("analytics.timeout_ms"),
+        phi: read.float("analytics.phi"),
+        batch_sizes: read
+            .list("analytics.batch_sizes")
+            .iter()
+            .map(size_of_value)
+            .collect(),
+        max_wait: read.milliseconds("analytics.max_wait_ms"),
+    }
+}
+
+fn cache(read: &Reader<'_>) -> Option<Cache> {
+    let (prefix, entries) = (read.size("cache.prefix"), read.size("cache.entries"));
+    (prefix > 0 && entries > 0).then(|| Cache {
+        prefix,
+        entries,
+        audit: read.float("cache.audit"),
+    })
+}
+
+/// The rules between keys, and what this release does not do yet.
+fn combinations(config: &Config, read: &Reader<'_>, problems: &mut Vec<String>) {
+    let mut rule = |keys: &[&str], broken: bool, why: &str| {
+        if broken && keys.iter().all(|path| !read.settings.setting(path).refused) {
+            let named: Vec<_> = keys.iter().map(|path| read.named(path)).collect();
+            problems.push(format!("{}: {why}", named.join(" with ")));
+        }
+    };
+    let sizes = &config.analytics.batch_sizes;
+    rule(
+        &["analytics.batch_sizes"],
+        !sizes.is_sorted_by(|a, b| a < b),
+        "batch sizes must ascend, and none may stand twice",
+    );
+    rule(
+        &["analytics.max_wait_ms", "analytics.timeout_ms"],
+        config.analytics.max_wait < config.analytics.timeout,
+        "impossible combination: the longest wait is shorter than the timeout",
+    );
+    rule(
+        &["cache.prefix", "flow.k"],
+        config
+            .cache
+            .as_ref()
+            .is_some_and(|cache| cache.prefix > config.flow.k),
+        "impossible combination: the prefix is longer than the series",
+    );
+    rule(
+        &["ring.slots", "io.burst"],
+        config.ring.slots < config.io.burst,
+        "impossible combination: the ring must hold the series of a whole burst",
+    );
+    let layout_is_one = config.pipeline.layout == LAYOUT_ONE;
+    rule(
+        &["pipeline.layout"],
+        !layout_is_one,
+        &layout_complaint(&config.pipeline.layout),
+    );
+    rule(
+        &["pipeline.instances"],
+        config.pipeline.instances != 1,
+        "several pipelines side by side are not supported yet in this release; only 1",
+    );
+    rule(
+        &["accel.devices", "pipeline.layout"],
+        layout_is_one && read.list("accel.devices").len() != 1,
+        "impossible combination: layout 1:1:1 has one device",
+    );
+}
+
+/// Tells a layout of the design from a slip.
+fn layout_complaint(layout: &str) -> String {
+    let parts: Vec<_> = layout.split(':').collect();
+    if parts.len() == 3
+        && parts
+            .iter()
+            .all(|part| part.parse::<u16>().is_ok_and(|n| n > 0))
+    {
+        format!("this layout is not supported yet in this release; only {LAYOUT_ONE}")
+    } else {
+        format!("expected a layout F:A:D of three numbers from 1, such as {LAYOUT_ONE}")
+    }
+}
+
+/// Typed access to the settings. Kinds and ranges were checked on reading, so the conversions here
+/// cannot fail; were a path or type wrong in this file, every start and every test would stop here.
+struct Reader<'a> {
+    settings: &'a Settings,
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "invariant of the catalogue: each value has its key's kind and range"
+)]
+impl<'a> Reader<'a> {
+    fn value(&self, path: &str) -> &'a Value {
+        &self.settings.setting(path).value
+    }
+
+    fn origin(&self, path: &str) -> &'a Origin {
+        &self.settings.setting(path).origin
+    }
+
+    /// The key with its value and origin, for messages.
+    fn named(&self, path: &str) -> String {
+        format!("{path} = {} ({})", self.value(path), self.origin(path))
+    }
+
+    fn count(&self, path: &str) -> u64 {
+        let n = self.value(path).as_integer().expect("an integer key");
+        u64::try_from(n).expect("a range that starts at 0 or above")
+    }
+
+    fn size(&self, path: &str) -> usize {
+        size_of_value(self.value(path))
+    }
+
+    fn float(&self, path: &str) -> f64 {
+        self.value(path).as_float().expect("a float key")
+    }
+
+    fn bool(&self, path: &str) -> bool {
+        self.value(path).as_bool().expect("a bool key")
+    }
+
+    fn text(&self, path: &str) -> &'a str {
+        self.value(path).as_str().expect("a text key")
+    }
+
+    fn list(&self, path: &str) -> &'a [Value] {
+        self.value(path).as_array().expect("a list key")
+    }
+
+    fn path(&self, path: &str) -> Option<PathBuf> {
+        Some(self.text(path))
+            .filter(|text| !text.is_empty())
+            .map(PathBuf::from)
+    }
+
+    fn seconds(&self, path: &str) -> Option<Duration> {
+        Some(self.count(path))
+            .filter(|seconds| *seconds > 0)
+            .map(Duration::from_secs)
+    }
+
+    fn milliseconds(&self, path: &str) -> Duration {
+        Duration::from_secs_f64(self.float(path) / 1000.0)
+    }
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "invariant of the catalogue: sizes are integers of 0 to 2^26"
+)]
+fn size_of_value(value: &Value) -> usize {
+    usize::try_from(value.as_integer().expect("an integer")).expect("a size")
+}

@@ -1,0 +1,90 @@
+//! DSCP names and their code points (RFC 2474, 2597, 3246, 5865, 8622).
+
+/// Greatest code point: DSCP has six bits.
+pub const MAX: u8 = 63;
+
+/// Name and code point. DF stands before CS0, its other name, so that 0 is shown as DF.
+const NAMES: [(&str, u8); 24] = [
+    ("DF", 0),
+    ("CS0", 0),
+    ("LE", 1),
+    ("CS1", 8),
+    ("AF11", 10),
+    ("AF12", 12),
+    ("AF13", 14),
+    ("CS2", 16),
+    ("AF21", 18),
+    ("AF22", 20),
+    ("AF23", 22),
+    ("CS3", 24),
+    ("AF31", 26),
+    ("AF32", 28),
+    ("AF33", 30),
+    ("CS4", 32),
+    ("AF41", 34),
+    ("AF42", 36),
+    ("AF43", 38),
+    ("CS5", 40),
+    ("VA", 44),
+    ("EF", 46),
+    ("CS6", 48),
+    ("CS7", 56),
+];
+
+/// Every name.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().map(|(name, _)| *name)
+}
+
+/// The code point called `name`.
+pub fn parse(name: &str) -> Option<u8> {
+    NAMES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, dscp)| *dscp)
+}
+
+/// The name of a code point, if it has one.
+pub fn name(dscp: u8) -> Option<&'static str> {
+    NAMES
+        .iter()
+        .find(|(_, known)| *known == dscp)
+        .map(|(name, _)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn class_selectors_and_assured_forwarding_follow_their_formulas() {
+        for class in 0..8 {
+            assert_eq!(parse(&format!("CS{class}")), Some(8 * class));
+        }
+        for class in 1..5 {
+            for drop in 1..4 {
+                assert_eq!(
+                    parse(&format!("AF{class}{drop}")),
+                    Some(8 * class + 2 * drop)
+                );
+            }
+        }
+        assert_eq!(
+            [parse("EF"), parse("VA"), parse("LE"), parse("DF")],
+            [Some(46), Some(44), Some(1), Some(0)]
+        );
+        assert_eq!(
+            [parse("AF44"), parse("CS8"), parse("ef"), parse("")],
+            [None; 4]
+        );
+    }
+
+    #[test]
+    fn a_name_leads_back_to_its_code_point() {
+        for dscp in 0..=MAX {
+            assert!(name(dscp).is_none_or(|name| parse(name) == Some(dscp)));
+        }
+        assert_eq!(name(0), Some("DF"));
+        assert_eq!(name(63), None);
+    }
+}

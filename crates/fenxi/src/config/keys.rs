@@ -1,0 +1,238 @@
+//! The catalogue: every configuration key, declared once.
+//!
+//! Reading files, the environment and `--set`, `config show`, suggestions and the test of
+//! `configs/1-1-1.toml` all work from [`KEYS`]. A default is written as TOML and read by the same
+//! code as a user's value, so a default that breaks its own key's rules cannot go unnoticed.
+
+use super::kind::Kind;
+
+/// One configuration key.
+#[derive(Debug)]
+pub struct Key {
+    /// Section and name, as in `flow.k`.
+    pub path: &'static str,
+    /// Type and range of the value.
+    pub kind: Kind,
+    /// Built-in default, as TOML.
+    pub default: &'static str,
+    /// What one of the value is; empty where the value counts nothing.
+    pub unit: &'static str,
+    /// What the key is for, in one line.
+    pub why: &'static str,
+}
+
+impl Key {
+    /// The part before the dot.
+    pub fn section(&self) -> &'static str {
+        self.path
+            .split_once('.')
+            .map_or(self.path, |(section, _)| section)
+    }
+
+    /// The part after the dot.
+    pub fn name(&self) -> &'static str {
+        self.path
+            .split_once('.')
+            .map_or(self.path, |(_, name)| name)
+    }
+
+    /// The environment variable that sets the key: `FENXI_FLOW_IDLE_TIMEOUT_S` for
+    /// `flow.idle_timeout_s`.
+    pub fn variable(&self) -> String {
+        format!("FENXI_{}", self.path.replace('.', "_").to_ascii_uppercase())
+    }
+}
+
+/// The key whose value is a table of its own: label to DSCP.
+pub const TAG_DSCP: &str = "tag.dscp";
+
+/// The only layout of this release.
+pub const LAYOUT_ONE: &str = "1:1:1";
+
+/// Position in [`KEYS`] of the key called `path`.
+pub fn position(path: &str) -> Option<usize> {
+    KEYS.iter().position(|key| key.path == path)
+}
+
+/// Names of the sections, in the order of the catalogue.
+pub fn sections() -> Vec<&'static str> {
+    let mut sections: Vec<_> = KEYS.iter().map(Key::section).collect();
+    sections.dedup();
+    sections
+}
+
+/// The candidate that `wrong` was most likely meant to be, if any is near.
+///
+/// Slips in the whole path count, the right name in the wrong section (`k`, `tag.k` for `flow.k`),
+/// and a name cut short (`flow.idle` for `flow.idle_timeout_s`).
+pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Three quarters lets one slip pass in a word of four letters.
+    const NEAR: f64 = 0.75;
+    const CUT_SHORT: f64 = 0.8;
+    // The right name elsewhere ranks below an equal likeness of the whole path.
+    const ELSEWHERE: f64 = 0.95;
+    let wrong = wrong.to_ascii_lowercase();
+    let wrong_name = wrong.rsplit('.').next().unwrap_or(&wrong);
+    let likeness = |candidate: &str| {
+        let candidate = candidate.to_ascii_lowercase();
+        let name = candidate.rsplit('.').next().unwrap_or(&candidate);
+        let whole = strsim::normalized_damerau_levenshtein(&wrong, &candidate);
+        let elsewhere = ELSEWHERE * strsim::normalized_damerau_levenshtein(wrong_name, name);
+        let is_cut_short = wrong_name.len() > 2 && candidate.starts_with(&wrong);
+        whole
+            .max(elsewhere)
+            .max(if is_cut_short { CUT_SHORT } else { 0.0 })
+    };
+    candidates
+        .into_iter()
+        .map(|candidate| (likeness(candidate), candidate))
+        .filter(|(likeness, _)| *likeness >= NEAR)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+const fn key(
+    path: &'static str,
+    kind: Kind,
+    default: &'static str,
+    unit: &'static str,
+    why: &'static str,
+) -> Key {
+    Key {
+        path,
+        kind,
+        default,
+        unit,
+        why,
+    }
+}
+
+const fn integer(min: i64, max: i64) -> Kind {
+    Kind::Integer { min, max }
+}
+
+/// Every key, section by section.
+#[rustfmt::skip] // A table: one key per line or two reads better than seven lines each.
+pub static KEYS: &[Key] = &[
+    key("io.burst", integer(1, 256), "64", "frames",
+        "how many frames are taken from the port and walked through the table at a time"),
+
+    key("flow.k", integer(1, 32), "10", "packets",
+        "length of the series: the first k packets of a flow go to the model, whose own k must be the same"),
+    key("flow.idle_timeout_s", integer(0, 32_000), "30", "seconds, 0 = off",
+        "a flow ends after this long without a packet"),
+    key("flow.active_timeout_s", integer(0, 86_400), "0", "seconds, 0 = off",
+        "a flow that lasts is recorded this often while it goes on"),
+    key("flow.closed_timeout_s", integer(1, 300), "5", "seconds",
+        "how long a flow that ended by FIN or RST takes in stragglers before its record is written"),
+    key("flow.end_on_fin_rst", Kind::Bool, "true", "",
+        "whether FIN from both sides, or RST, ends a TCP flow; false leaves the end to the timeouts"),
+    key("flow.hash", Kind::OneOf(&["keyed", "fenxi"]), "\"keyed\"", "",
+        "bucket hash: \"keyed\" withstands crafted collisions, \"fenxi\" is the paper's, kept to reproduce its figures"),
+    key("flow.hash_seed", integer(0, i64::MAX), "0", "",
+        "key of the bucket hash; 0: replay takes a fixed one so that runs repeat, live traffic a random one"),
+    key("flow.max_flows", integer(64, 1 << 26), "1048576", "flows",
+        "flows held at a time; packets of further ones pass as table_full"),
+    key("flow.buckets", Kind::PowerOfTwo { min: 8, max: 1 << 24, or_zero: true }, "0", "buckets of 8 flows",
+        "size of the hash table; 0: a quarter of max_flows, rounded up to a power of two"),
+
+    key("tag.mode", Kind::OneOf(&["dscp", "off"]), "\"dscp\"", "",
+        "whether packets of labelled flows get the DSCP of their label"),
+    key(TAG_DSCP, Kind::DscpMap,
+        "{ TLS = \"AF21\", HTTP = \"AF11\", QUIC = \"AF21\", STUN = \"EF\", SD-RTN = \"EF\", Zabbix = \"CS2\", \
+         Gnutella = \"CS1\", ETHEREUM = \"CS1\" }", "DSCP: a name or 0 to 63",
+        "label to DSCP; labels not named here leave packets as they are; a table in a file replaces the built-in one"),
+
+    key("ring.slots", Kind::PowerOfTwo { min: 16, max: 1 << 20, or_zero: false }, "4096", "series",
+        "series that may wait between the flow manager and the analytics manager"),
+
+    key("analytics.policy", Kind::OneOf(&["carry-over", "timeout", "none"]), "\"carry-over\"", "",
+        "when a batch fires: at the timeout with carry-over (Alg. 2) or padding (Alg. 1), or whenever the device is free"),
+    key("analytics.timeout_ms", Kind::Float { min: 0.1, max: 1000.0 }, "10.0", "milliseconds",
+        "how long the oldest series waits before a batch is composed"),
+    key("analytics.phi", Kind::Float { min: 0.0, max: 0.5 }, "0.2", "share of a batch",
+        "carry-over: padding above this share leaves the newest series to the next batch instead"),
+    key("analytics.batch_sizes", Kind::IntegerList { min: 1, max: 16_384, most: 16 },
+        "[8, 16, 32, 64, 128, 256, 512, 1024]", "series",
+        "batch sizes to choose from, ascending; for a device that takes any size the last is the cap"),
+    key("analytics.max_wait_ms", Kind::Float { min: 0.1, max: 60_000.0 }, "50.0", "milliseconds",
+        "no series is carried over for longer than this; at least timeout_ms"),
+
+    key("cache.prefix", integer(0, 32), "0", "packets, 0 = off",
+        "flows alike in their first so many lengths share a label without inference; k is exact, less is approximate"),
+    key("cache.entries", integer(0, 1 << 24), "65536", "prefixes, 0 = off",
+        "prefixes remembered; the least recently used one makes room"),
+    key("cache.audit", Kind::Float { min: 0.0, max: 1.0 }, "0.01", "share of hits",
+        "hits that are inferred as well, to measure how often the cache is wrong"),
+
+    key("pipeline.layout", Kind::Text, "\"1:1:1\"", "flow managers : analytics managers : devices",
+        "threads of a pipeline; this release has 1:1:1 only"),
+    key("pipeline.instances", integer(1, 1024), "1", "pipelines",
+        "pipelines side by side; this release has one"),
+
+    key("accel.devices", Kind::TextList, "[\"cpu\"]", "",
+        "where the model runs, one name per device of the layout: cpu or simulated"),
+    key("accel.library", Kind::Text, "\"\"", "path",
+        "the ONNX Runtime library; empty: look beside the program and in the usual places"),
+    key("accel.simulated_t0_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "100.0", "microseconds per batch",
+        "device simulated: the fixed part of a batch's latency"),
+    key("accel.simulated_t1_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "2.0", "microseconds per series",
+        "device simulated: what each series of a batch adds to its latency"),
+    key("accel.fixed_sizes", Kind::Bool, "false", "",
+        "true: devices take only the sizes of analytics.batch_sizes and batches are padded, as NPUs want; for experiments"),
+
+    key("model.path", Kind::Text, "\"\"", "path",
+        "folder of the model bundle; empty: the one that ships with the program"),
+
+    key("records.queue", integer(1024, 1 << 22), "65536", "records",
+        "records that may wait for the writer"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_variables_are_unique_and_sections_stand_together() {
+        let mut paths: Vec<_> = KEYS.iter().map(|key| key.path).collect();
+        let mut variables: Vec<_> = KEYS.iter().map(Key::variable).collect();
+        let mut sections = sections();
+        for list in [&mut paths, &mut sections] {
+            let before = list.len();
+            list.sort_unstable();
+            list.dedup();
+            assert_eq!(list.len(), before);
+        }
+        variables.sort_unstable();
+        variables.dedup();
+        assert_eq!(variables.len(), KEYS.len());
+        assert!(variables.contains(&"FENXI_FLOW_IDLE_TIMEOUT_S".to_owned()));
+        // A section name with an underscore would make variables ambiguous to a reader.
+        assert!(
+            KEYS.iter()
+                .all(|key| !key.section().contains('_') && !key.name().contains('.'))
+        );
+        assert!(
+            KEYS.iter()
+                .all(|key| !key.why.is_empty() && !key.why.contains('\n'))
+        );
+    }
+
+    #[test]
+    fn nearest_finds_slips_and_misplaced_names() {
+        let paths = || KEYS.iter().map(|key| key.path);
+        assert_eq!(
+            nearest("flow.idle_timeout", paths()),
+            Some("flow.idle_timeout_s")
+        );
+        assert_eq!(
+            nearest("flow.idel_timeout_s", paths()),
+            Some("flow.idle_timeout_s")
+        );
+        assert_eq!(nearest("k", paths()), Some("flow.k"));
+        assert_eq!(nearest("flow.K", paths()), Some("flow.k"));
+        assert_eq!(nearest("flow.phi", paths()), Some("analytics.phi"));
+        assert_eq!(nearest("flow.idle", paths()), Some("flow.idle_timeout_s"));
+        assert_eq!(nearest("colour.of_money", paths()), None);
+    }
+}

@@ -1,0 +1,185 @@
+//! The types a key can have: what each accepts, and the words for what it wants.
+
+use toml::Value;
+
+use super::dscp;
+use super::keys::nearest;
+
+/// Type and range of a key's value. Bounds are inclusive.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// A whole number.
+    Integer {
+        /// Least value.
+        min: i64,
+        /// Greatest value.
+        max: i64,
+    },
+    /// A power of two, or 0 where `or_zero`.
+    PowerOfTwo {
+        /// Least value.
+        min: i64,
+        /// Greatest value.
+        max: i64,
+        /// Whether 0 is accepted too.
+        or_zero: bool,
+    },
+    /// A number; whole numbers are taken as well.
+    Float {
+        /// Least value.
+        min: f64,
+        /// Greatest value.
+        max: f64,
+    },
+    /// true or false.
+    Bool,
+    /// Any text.
+    Text,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// A list of 1 to `most` whole numbers.
+    IntegerList {
+        /// Least value of each.
+        min: i64,
+        /// Greatest value of each.
+        max: i64,
+        /// How many the list may hold.
+        most: usize,
+    },
+    /// A list of at least one text.
+    TextList,
+    /// A table from label to DSCP name or number.
+    DscpMap,
+}
+
+impl Kind {
+    /// Whether values are plain text, so that unquoted text on a command line is the value itself.
+    pub fn is_text(&self) -> bool {
+        matches!(self, Kind::Text | Kind::OneOf(_))
+    }
+
+    /// `value` in the key's own type. Err: what was found, for [`Kind::complaint`].
+    pub fn check(&self, value: Value) -> Result<Value, String> {
+        let accepted = self.accept(&value)?;
+        Ok(accepted.unwrap_or(value))
+    }
+
+    /// "found ..., expected ..." with the unit, and a suggestion for a near miss of a word.
+    pub fn complaint(&self, found: &str, unit: &str) -> String {
+        let unit = if unit.is_empty() {
+            String::new()
+        } else {
+            format!(" ({unit})")
+        };
+        let suggestion = match self {
+            Kind::OneOf(words) => nearest(found.trim_matches('"'), words.iter().copied()),
+            _ => None,
+        };
+        let suggestion =
+            suggestion.map_or(String::new(), |word| format!("; did you mean \"{word}\"?"));
+        format!(
+            "found {found}, expected {}{unit}{suggestion}",
+            self.expected()
+        )
+    }
+
+    /// Ok(None): the value is fine as it stands. Ok(Some): fine in this form. Err: what was found
+    /// that does not fit.
+    fn accept(&self, value: &Value) -> Result<Option<Value>, String> {
+        let fits = match (self, value) {
+            (Kind::Integer { min, max }, Value::Integer(n)) => (min..=max).contains(&n),
+            (Kind::PowerOfTwo { min, max, or_zero }, Value::Integer(n)) => {
+                (*or_zero && *n == 0) || ((min..=max).contains(&n) && n.count_ones() == 1)
+            }
+            (Kind::Float { min, max }, Value::Float(x)) => (min..=max).contains(&x),
+            (Kind::Float { .. }, Value::Integer(n)) => {
+                let float = Value::Float(*n as f64);
+                return self
+                    .accept(&float)
+                    .map(|_| Some(float))
+                    .map_err(|_| n.to_string());
+            }
+            (Kind::Bool, Value::Boolean(_)) | (Kind::Text, Value::String(_)) => true,
+            (Kind::OneOf(words), Value::String(word)) => words.contains(&word.as_str()),
+            (Kind::IntegerList { min, max, most }, Value::Array(items)) => {
+                for item in items {
+                    Kind::Integer {
+                        min: *min,
+                        max: *max,
+                    }
+                    .accept(item)
+                    .map_err(|found| format!("{found} in the list"))?;
+                }
+                if items.len() > *most {
+                    return Err(format!("a list of {}", items.len()));
+                }
+                !items.is_empty()
+            }
+            (Kind::TextList, Value::Array(items)) => {
+                for item in items {
+                    Kind::Text
+                        .accept(item)
+                        .map_err(|found| format!("{found} in the list"))?;
+                }
+                !items.is_empty()
+            }
+            (Kind::DscpMap, Value::Table(_)) => true,
+            _ => false,
+        };
+        if fits { Ok(None) } else { Err(found(value)) }
+    }
+
+    /// What the kind accepts, in words.
+    pub fn expected(&self) -> String {
+        match self {
+            Kind::Integer { min, max: i64::MAX } => format!("an integer from {min} upwards"),
+            Kind::Integer { min, max } => format!("an integer from {min} to {max}"),
+            Kind::PowerOfTwo { min, max, or_zero } => {
+                let zero = if *or_zero { "0 or " } else { "" };
+                format!("{zero}a power of two from {min} to {max}")
+            }
+            Kind::Float { min, max } => format!("a number from {min} to {max}"),
+            Kind::Bool => "true or false".to_owned(),
+            Kind::Text => "text".to_owned(),
+            Kind::OneOf(words) => {
+                let quoted: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                format!("one of {}", quoted.join(", "))
+            }
+            Kind::IntegerList { min, max, most } => {
+                format!("a list of 1 to {most} integers from {min} to {max}")
+            }
+            Kind::TextList => "a list of texts such as [\"cpu\"]".to_owned(),
+            Kind::DscpMap => "a table of label = DSCP".to_owned(),
+        }
+    }
+}
+
+/// The DSCP of a label, given by name or number. Err: what was found, for [`dscp_complaint`].
+pub fn check_dscp(value: &Value) -> Result<u8, String> {
+    let dscp = match value {
+        Value::Integer(n) => u8::try_from(*n).ok().filter(|dscp| *dscp <= dscp::MAX),
+        Value::String(name) => dscp::parse(name),
+        _ => None,
+    };
+    dscp.ok_or_else(|| found(value))
+}
+
+/// [`Kind::complaint`] for the DSCP of a label.
+pub fn dscp_complaint(found: &str) -> String {
+    let near = nearest(found.trim_matches('"'), dscp::names());
+    let near = near.map_or(String::new(), |name| format!("; did you mean \"{name}\"?"));
+    format!(
+        "found {found}, expected a DSCP name (CS0 to CS7, AF11 to AF43, EF, VA, LE, DF) or an integer from 0 to 63{near}"
+    )
+}
+
+/// A value as a message shows it: itself, or its type where it would be long.
+fn found(value: &Value) -> String {
+    match value {
+        Value::Array(items) if items.is_empty() => "an empty list".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Table(_) => "a table".to_owned(),
+        Value::Datetime(when) => format!("the date or time {when}"),
+        scalar => scalar.to_string(),
+    }
+}

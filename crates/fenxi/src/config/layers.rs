@@ -1,0 +1,392 @@
+//! The layers: built-in defaults, then the file, then `FENXI_*` variables, then `--set`; later ones
+//! win.
+//!
+//! All four go through [`Layer`], so a value is checked in the same way wherever it comes from, and
+//! each keeps its [`Origin`]. Nothing here stops at the first problem: a wrong value is noted, the
+//! layer below keeps its place, and reading goes on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::{Spanned, Value};
+
+use super::keys::{KEYS, Key, TAG_DSCP, nearest, position, sections};
+use super::kind::{Kind, check_dscp, dscp_complaint};
+
+/// `FENXI_*` variables that are not configuration keys.
+const OTHER_VARIABLES: [&str; 3] = ["FENXI_ONNXRUNTIME", "FENXI_REQUIRE_ALL", "FENXI_LOG"];
+
+/// Where a value was set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The default.
+    BuiltIn,
+    /// A line of the configuration file, counted from 1.
+    File {
+        /// The file as it was named.
+        file: Arc<str>,
+        /// The line.
+        line: usize,
+    },
+    /// This environment variable.
+    Variable(Arc<str>),
+    /// `--set`.
+    Set,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::BuiltIn => f.write_str("built-in"),
+            Origin::File { file, line } => write!(f, "{file}:{line}"),
+            Origin::Variable(name) => f.write_str(name),
+            Origin::Set => f.write_str("--set"),
+        }
+    }
+}
+
+/// A key's value after all layers.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// Of the key's kind.
+    pub value: Value,
+    /// The layer that set it.
+    pub origin: Origin,
+    /// Whether some layer gave a value that was refused, so that `value` is not what the user
+    /// meant.
+    pub refused: bool,
+}
+
+/// One entry of `tag.dscp`.
+#[derive(Debug, Clone)]
+pub struct DscpSetting {
+    /// Code point.
+    pub dscp: u8,
+    /// The layer that set it.
+    pub origin: Origin,
+}
+
+/// What the layers came to, before the keys are checked against each other.
+#[derive(Debug)]
+pub struct Settings {
+    /// In the order of [`KEYS`]. The value of `tag.dscp` stands in `dscp` instead.
+    values: Vec<Setting>,
+    /// Label to DSCP.
+    pub dscp: BTreeMap<String, DscpSetting>,
+}
+
+impl Settings {
+    /// The setting of the key called `path`, which is in the catalogue.
+    #[expect(
+        clippy::expect_used,
+        reason = "paths are literals of this crate, and every start looks all of them up"
+    )]
+    pub fn setting(&self, path: &str) -> &Setting {
+        &self.values[position(path).expect("a path of the catalogue")]
+    }
+}
+
+/// Reads all layers on top of each other. Problems are one line each, in the order in which a user
+/// would look for them.
+pub fn read(
+    file: Option<(&str, &str)>,
+    variables: &[(String, String)],
+    sets: &[String],
+    problems: &mut Vec<String>,
+) -> Settings {
+    let unset = Setting {
+        value: Value::Boolean(false),
+        origin: Origin::BuiltIn,
+        refused: false,
+    };
+    let mut settings = Settings {
+        values: vec![unset; KEYS.len()],
+        dscp: BTreeMap::new(),
+    };
+    for key in KEYS {
+        Layer::new(Source::BuiltIn, &mut settings, problems).read_raw(key, key.default);
+    }
+    if let Some((name, text)) = file {
+        let source = Source::File {
+            name: name.into(),
+            text,
+        };
+        Layer::new(source, &mut settings, problems).read_file(text);
+    }
+    for (name, value) in variables {
+        if name.starts_with("FENXI_") && !OTHER_VARIABLES.contains(&name.as_str()) {
+            let source = Source::Variable(name.as_str().into());
+            Layer::new(source, &mut settings, problems).read_variable(name, value);
+        }
+    }
+    for set in sets {
+        Layer::new(Source::Set, &mut settings, problems).read_set(set);
+    }
+    settings
+}
+
+/// What a layer reads from.
+enum Source<'a> {
+    BuiltIn,
+    File { name: Arc<str>, text: &'a str },
+    Variable(Arc<str>),
+    Set,
+}
+
+impl Source<'_> {
+    fn file_name(&self) -> &str {
+        match self {
+            Source::File { name, .. } => name,
+            _ => "",
+        }
+    }
+
+    fn origin(&self, at: Range<usize>) -> Origin {
+        match self {
+            Source::BuiltIn => Origin::BuiltIn,
+            Source::File { name, text } => Origin::File {
+                file: name.clone(),
+                line: line_and_column(text, at.start).0,
+            },
+            Source::Variable(name) => Origin::Variable(name.clone()),
+            Source::Set => Origin::Set,
+        }
+    }
+}
+
+/// One source being laid over the settings so far.
+struct Layer<'a> {
+    source: Source<'a>,
+    settings: &'a mut Settings,
+    problems: &'a mut Vec<String>,
+}
+
+impl<'a> Layer<'a> {
+    fn new(source: Source<'a>, settings: &'a mut Settings, problems: &'a mut Vec<String>) -> Self {
+        Layer {
+            source,
+            settings,
+            problems,
+        }
+    }
+
+    fn read_file(&mut self, text: &str) {
+        let (root, errors) = DeTable::parse_recoverable(text);
+        let start = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
+        // One slip often makes the parser stumble again further on, so only the first is sure to be real.
+        if let Some(first) = errors.iter().min_by_key(|error| start(error)) {
+            let (line, column) = line_and_column(text, start(first));
+            let file = self.source.file_name();
+            self.problems.push(format!(
+                "{file}:{line}:{column}: not TOML: {}",
+                one_line(first.message())
+            ));
+            return;
+        }
+        for (name, value) in in_order(root.get_ref()) {
+            match value.get_ref() {
+                DeValue::Table(table) if sections().contains(&name.get_ref().as_ref()) => {
+                    for (key, value) in in_order(table) {
+                        let path = format!("{}.{}", name.get_ref(), key.get_ref());
+                        self.read_key(&path, key.span(), value);
+                    }
+                }
+                DeValue::Table(_) => {
+                    let near = nearest(name.get_ref(), sections());
+                    let near =
+                        near.map_or(String::new(), |near| format!("; did you mean [{near}]?"));
+                    self.problem(
+                        name.span(),
+                        &format!("unknown section [{}]{near}", name.get_ref()),
+                    );
+                }
+                _ if sections().contains(&name.get_ref().as_ref()) => {
+                    let name_text = name.get_ref();
+                    self.problem(
+                        name.span(),
+                        &format!(
+                            "{name_text} is a section: write [{name_text}] and its keys below"
+                        ),
+                    );
+                }
+                _ => self.unknown_key(name.span(), name.get_ref()),
+            }
+        }
+    }
+
+    fn read_variable(&mut self, name: &str, value: &str) {
+        match KEYS.iter().find(|key| key.variable() == name) {
+            Some(key) => self.read_raw(key, value),
+            None => {
+                let known: Vec<_> = KEYS.iter().map(Key::variable).collect();
+                let near = suggest(name, known.iter().map(String::as_str));
+                self.problem(
+                    0..0,
+                    &format!("no key goes with this environment variable{near}"),
+                );
+            }
+        }
+    }
+
+    fn read_set(&mut self, set: &str) {
+        let Some((path, value)) = set.split_once('=') else {
+            self.problem(0..0, &format!("{set}: expected key=value, as in flow.k=10"));
+            return;
+        };
+        let path = path.trim();
+        if let Some(label) = path
+            .strip_prefix(TAG_DSCP)
+            .and_then(|rest| rest.strip_prefix('.'))
+        {
+            // Quotes around a label are TOML's for odd ones; here they are not needed, only allowed.
+            let label = label.trim_matches('"');
+            match loose(value.trim(), false) {
+                Ok(value) => self.read_dscp(label, 0..0, &value),
+                Err(message) => self.problem(0..0, &format!("{path}: {message}")),
+            }
+        } else if let Some(position) = position(path) {
+            self.read_raw(&KEYS[position], value.trim());
+        } else {
+            self.unknown_key(0..0, path);
+        }
+    }
+
+    /// A value given by itself: a default, a variable or the right side of `--set`.
+    fn read_raw(&mut self, key: &Key, text: &str) {
+        match loose(text, key.kind.is_text()) {
+            Ok(value) => self.read_key(key.path, 0..0, &value),
+            Err(message) => self.refuse(key, 0..0, &message),
+        }
+    }
+
+    fn read_key(&mut self, path: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        let Some(position) = position(path) else {
+            self.unknown_key(at, path);
+            return;
+        };
+        let key = &KEYS[position];
+        if let (Kind::DscpMap, DeValue::Table(table)) = (&key.kind, value.get_ref()) {
+            // The table as a whole replaces what the layers below had.
+            self.settings.dscp.clear();
+            self.accept(position, at, Value::Table(toml::Table::new()));
+            for (label, value) in in_order(table) {
+                self.read_dscp(label.get_ref(), label.span(), value);
+            }
+            return;
+        }
+        let value = owned(value).and_then(|value| key.kind.check(value));
+        match value {
+            Ok(value) => self.accept(position, at, value),
+            Err(found) => self.refuse(key, at, &key.kind.complaint(&found, key.unit)),
+        }
+    }
+
+    fn read_dscp(&mut self, label: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        match owned(value).and_then(|value| check_dscp(&value)) {
+            Ok(dscp) => {
+                let origin = self.source.origin(at);
+                self.settings
+                    .dscp
+                    .insert(label.to_owned(), DscpSetting { dscp, origin });
+            }
+            Err(found) => self.problem(
+                at,
+                &format!("{TAG_DSCP}.{label}: {}", dscp_complaint(&found)),
+            ),
+        }
+    }
+
+    fn accept(&mut self, position: usize, at: Range<usize>, value: Value) {
+        let origin = self.source.origin(at);
+        self.settings.values[position] = Setting {
+            value,
+            origin,
+            refused: false,
+        };
+    }
+
+    fn refuse(&mut self, key: &Key, at: Range<usize>, message: &str) {
+        if let Some(position) = position(key.path) {
+            self.settings.values[position].refused = true;
+        }
+        self.problem(at, &format!("{}: {message}", key.path));
+    }
+
+    fn unknown_key(&mut self, at: Range<usize>, path: &str) {
+        let near = suggest(path, KEYS.iter().map(|key| key.path));
+        self.problem(at, &format!("unknown key {path}{near}"));
+    }
+
+    fn problem(&mut self, at: Range<usize>, message: &str) {
+        self.problems
+            .push(format!("{}: {message}", self.source.origin(at)));
+    }
+}
+
+/// A value as typed on a command line: TOML, or a bare word that stands for itself. Where
+/// `is_text`, whatever is not a TOML string is the text as it stands, so that `1:1:1` or a path of
+/// digits needs no quotes.
+fn loose(text: &str, is_text: bool) -> Result<Spanned<DeValue<'_>>, String> {
+    let word = || Spanned::new(0..text.len(), DeValue::String(text.into()));
+    match DeValue::parse(text) {
+        Ok(value) if is_text && !value.get_ref().is_str() => Ok(word()),
+        Ok(value) => Ok(value),
+        Err(_) if !text.starts_with(['"', '\'', '[', '{']) => Ok(word()),
+        Err(error) => Err(format!(
+            "{text} is not a TOML value: {}",
+            one_line(error.message())
+        )),
+    }
+}
+
+/// The parser keeps numbers as text; here they become numbers, which fails beyond 64 bits. Err:
+/// what was found.
+fn owned(value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
+    Value::deserialize(ValueDeserializer::from(value.clone())).map_err(|error| {
+        match value.get_ref() {
+            DeValue::Integer(integer) => integer.as_str().to_owned(),
+            _ => format!(
+                "a value that cannot be used ({})",
+                one_line(error.message())
+            ),
+        }
+    })
+}
+
+/// A table's entries as they stand in the file.
+fn in_order<'t, 'i>(
+    table: &'t DeTable<'i>,
+) -> Vec<(
+    &'t Spanned<toml::de::DeString<'i>>,
+    &'t Spanned<DeValue<'i>>,
+)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
+
+fn suggest<'c>(wrong: &str, candidates: impl IntoIterator<Item = &'c str>) -> String {
+    nearest(wrong, candidates).map_or(String::new(), |near| format!("; did you mean {near}?"))
+}
+
+/// Line and column, both from 1, of the byte at `offset`.
+fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
+}
+
+fn one_line(message: &str) -> String {
+    message
+        .lines()
+        .map(str::trim)
+        .collect::<Vec<_>>()
+        .join("; ")
+}

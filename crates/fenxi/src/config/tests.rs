@@ -1,0 +1,296 @@
+//! Tests of the whole way from text to the checked form, and of `configs/1-1-1.toml`.
+
+use std::time::Duration;
+
+use super::checked::{BatchPolicy, DeviceName, FlowHash};
+use super::keys::{KEYS, Key, TAG_DSCP};
+use super::{Config, ConfigErrors, Effective};
+
+mod wrong;
+
+const EXAMPLE: &str = include_str!("../../../../configs/1-1-1.toml");
+
+fn load(
+    file: &str,
+    variables: &[(&str, &str)],
+    sets: &[&str],
+) -> Result<(Config, Effective), Vec<String>> {
+    let variables: Vec<_> = variables
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
+    Config::from_layers(Some(("c.toml", file)), &variables, &sets, Vec::new()).map_err(|errors| {
+        match errors {
+            ConfigErrors::Invalid(lines) => lines,
+            ConfigErrors::Unreadable(line) => panic!("nothing was read: {line}"),
+        }
+    })
+}
+
+fn origin(effective: &Effective, key: &str) -> String {
+    let row = effective.config.iter().find(|row| row.key == key);
+    row.unwrap_or_else(|| panic!("{key} is not shown"))
+        .origin
+        .to_string()
+}
+
+#[test]
+fn all_problems_are_reported_in_the_order_of_the_layers() {
+    let file = "[pipeline]\ninstances = 2\n[cache]\nprefix = 20\n[flow]\nk = 40\nzzz = 1";
+    let lines = load(file, &[("FENXI_IO_BURST", "0")], &["ring.slots=17"]).unwrap_err();
+    let starts = [
+        "c.toml:6: flow.k",
+        "c.toml:7: unknown",
+        "FENXI_IO_BURST: io.burst",
+        "--set: ring.slots",
+        "pipeline.inst",
+    ];
+    assert_eq!(lines.len(), starts.len(), "{lines:?}");
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(
+            line.starts_with(start),
+            "{line} does not start with {start}"
+        );
+    }
+}
+
+#[test]
+fn later_layers_win_and_values_keep_their_origin() {
+    let file = "[flow]\nk = 5\nidle_timeout_s = 6\n\nactive_timeout_s = 7";
+    let variables = [
+        ("FENXI_FLOW_IDLE_TIMEOUT_S", "8"),
+        ("FENXI_FLOW_ACTIVE_TIMEOUT_S", "9"),
+        ("FENXI_LOG", "x"),
+        ("HOME", "/"),
+    ];
+    let (config, effective) = load(
+        file,
+        &variables,
+        &["flow.active_timeout_s=10", "flow.active_timeout_s = 11"],
+    )
+    .unwrap();
+    assert_eq!(config.flow.k, 5);
+    assert_eq!(config.flow.idle_timeout, Some(Duration::from_secs(8)));
+    assert_eq!(config.flow.active_timeout, Some(Duration::from_secs(11)));
+    assert_eq!(origin(&effective, "flow.k"), "c.toml:2");
+    assert_eq!(
+        origin(&effective, "flow.idle_timeout_s"),
+        "FENXI_FLOW_IDLE_TIMEOUT_S"
+    );
+    assert_eq!(origin(&effective, "flow.active_timeout_s"), "--set");
+    assert_eq!(origin(&effective, "flow.max_flows"), "built-in");
+}
+
+#[test]
+fn a_stray_variable_is_an_error_with_a_suggestion() {
+    let lines = load("", &[("FENXI_FLOW_IDLE_TIMEOUT", "8")], &[]).unwrap_err();
+    assert!(
+        lines[0].starts_with("FENXI_FLOW_IDLE_TIMEOUT: no key"),
+        "{lines:?}"
+    );
+    assert!(
+        lines[0].contains("did you mean FENXI_FLOW_IDLE_TIMEOUT_S?"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn bare_words_and_toml_values_are_taken_on_the_command_line() {
+    let sets = [
+        "flow.hash=fenxi",
+        "model.path=12",
+        "accel.devices=[\"simulated\"]",
+        "analytics.policy='none'",
+        "tag.mode=off",
+    ];
+    let (config, _) = load("", &[("FENXI_ACCEL_LIBRARY", "/lib/o.so")], &sets).unwrap();
+    assert_eq!(config.flow.hash, FlowHash::Fenxi);
+    assert_eq!(config.model.path, Some("12".into()));
+    assert_eq!(config.accel.devices, [DeviceName::Simulated]);
+    assert_eq!(config.accel.library, Some("/lib/o.so".into()));
+    assert_eq!(config.analytics.policy, BatchPolicy::None);
+    assert!(!config.tag.enabled);
+}
+
+#[test]
+fn defaults_become_the_checked_form() {
+    let (config, _) = load("", &[], &[]).unwrap();
+    assert_eq!(
+        (config.flow.hash, config.flow.hash_seed),
+        (FlowHash::Keyed, None)
+    );
+    assert_eq!(
+        (config.flow.active_timeout, config.flow.closed_timeout),
+        (None, Duration::from_secs(5))
+    );
+    assert_eq!(config.flow.buckets, 1 << 18);
+    assert_eq!(config.analytics.timeout, Duration::from_millis(10));
+    assert_eq!(
+        config.analytics.batch_sizes,
+        [8, 16, 32, 64, 128, 256, 512, 1024]
+    );
+    assert_eq!(
+        (config.cache, config.model.path, config.accel.library),
+        (None, None, None)
+    );
+    assert_eq!(config.accel.devices, [DeviceName::Cpu]);
+    assert!(config.tag.enabled && config.tag.dscp.len() == 8);
+    assert!(config.tag.dscp.iter().all(|mapping| !mapping.required));
+}
+
+#[test]
+fn buckets_left_open_are_a_quarter_of_the_flows_rounded_up() {
+    for (max_flows, buckets) in [("64", 16), ("65", 32), ("1000", 256), ("67108864", 1 << 24)] {
+        let (config, _) = load("", &[], &[&format!("flow.max_flows={max_flows}")]).unwrap();
+        assert_eq!(config.flow.buckets, buckets, "{max_flows}");
+    }
+    assert_eq!(
+        load("", &[], &["flow.buckets=8"]).unwrap().0.flow.buckets,
+        8
+    );
+}
+
+#[test]
+fn the_cache_is_on_with_a_prefix_and_room() {
+    assert!(
+        load("", &[], &["cache.prefix=10", "cache.entries=0"])
+            .unwrap()
+            .0
+            .cache
+            .is_none()
+    );
+    let cache = load("", &[], &["cache.prefix=10"])
+        .unwrap()
+        .0
+        .cache
+        .unwrap();
+    assert_eq!(
+        (cache.prefix, cache.entries, cache.audit),
+        (10, 65_536, 0.01)
+    );
+}
+
+#[test]
+fn a_dscp_table_replaces_the_map_and_an_entry_adds_to_it() {
+    let mapping = |config: &Config| -> Vec<_> {
+        config
+            .tag
+            .dscp
+            .iter()
+            .map(|entry| (entry.label.clone(), entry.dscp, entry.required))
+            .collect()
+    };
+    let entry = |label: &str, dscp, required| (label.to_owned(), dscp, required);
+    let file = "[tag.dscp]\nDNS = \"CS1\"\nTLS = \"AF21\"\n\"a b\" = 63";
+    let (config, effective) = load(file, &[], &["tag.dscp.NTP=EF", "tag.dscp.DNS=9"]).unwrap();
+    let expected = [
+        entry("DNS", 9, true),
+        entry("NTP", 46, true),
+        entry("TLS", 18, false),
+        entry("a b", 63, true),
+    ];
+    assert_eq!(mapping(&config), expected);
+    assert_eq!(origin(&effective, "tag.dscp.\"a b\""), "c.toml:4");
+    assert_eq!(origin(&effective, "tag.dscp.DNS"), "--set");
+
+    let (config, _) = load("", &[], &["tag.dscp.TLS=EF"]).unwrap();
+    assert_eq!(config.tag.dscp.len(), 8);
+    assert!(mapping(&config).contains(&entry("TLS", 46, true)));
+
+    let (config, _) = load("", &[("FENXI_TAG_DSCP", "{ X = 1 }")], &[]).unwrap();
+    assert_eq!(mapping(&config), [entry("X", 1, true)]);
+    assert!(
+        load("[tag]\ndscp = {}", &[], &[])
+            .unwrap()
+            .0
+            .tag
+            .dscp
+            .is_empty()
+    );
+}
+
+#[test]
+fn what_is_shown_can_be_read_back() {
+    let file = "[tag.dscp]\n\"a \\\"b\\\" # c\" = 5\n[cache]\nprefix = 4\n[model]\npath = 'C:\\x'";
+    for file in ["", file, "[tag]\ndscp = {}\n[analytics]\nphi = 0.25"] {
+        let (mut config, effective) = load(file, &[], &[]).unwrap();
+        let (mut again, effective_again) = load(&effective.to_toml(), &[], &[]).unwrap();
+        for entry in config.tag.dscp.iter_mut().chain(&mut again.tag.dscp) {
+            entry.origin = super::layers::Origin::Set;
+        }
+        assert_eq!(config, again);
+        assert_eq!(effective.config.len(), effective_again.config.len());
+    }
+}
+
+#[test]
+fn what_is_shown_names_every_key_with_its_origin() {
+    let (_, effective) = load("[flow]\nk = 5", &[], &["io.burst=32"]).unwrap();
+    let shown = effective.to_toml();
+    assert!(shown.starts_with("[io]\nburst = 32 "), "{shown}");
+    assert!(
+        shown.contains("\nk = 5 ") && shown.contains("# c.toml:2\n") && shown.contains("# --set\n"),
+        "{shown}"
+    );
+    let json = serde_json::to_value(&effective).unwrap();
+    let rows = json["config"].as_array().unwrap();
+    for key in KEYS.iter().filter(|key| key.path != TAG_DSCP) {
+        assert!(
+            rows.iter().any(|row| row["key"] == key.path),
+            "{}",
+            key.path
+        );
+    }
+    assert_eq!(rows[1]["key"], "flow.k");
+    assert_eq!(
+        (&rows[1]["value"], &rows[1]["origin"], &rows[1]["unit"]),
+        (&5.into(), &"c.toml:2".into(), &"packets".into())
+    );
+}
+
+/// Unit and range as the example file gives them.
+fn unit_and_range(key: &Key) -> String {
+    let unit = if key.unit.is_empty() {
+        String::new()
+    } else {
+        format!("{}; ", key.unit)
+    };
+    format!("# {unit}{}", key.kind.expected())
+}
+
+#[test]
+fn the_example_file_has_every_key_with_its_default() {
+    let (example, effective) = load(EXAMPLE, &[], &[]).unwrap();
+    let (built_in, built_in_effective) = load("", &[], &[]).unwrap();
+    for (row, built_in) in effective.config.iter().zip(&built_in_effective.config) {
+        assert!(
+            origin(&effective, &row.key).starts_with("c.toml:"),
+            "{} is missing",
+            row.key
+        );
+        assert_eq!((&row.key, &row.value), (&built_in.key, &built_in.value));
+    }
+    assert_eq!(effective.config.len(), built_in_effective.config.len());
+    assert_eq!(example.flow, built_in.flow);
+    // Naming the defaults in a file asks for nothing that the model at hand may lack.
+    assert!(example.tag.dscp.iter().all(|mapping| !mapping.required));
+}
+
+#[test]
+fn the_example_file_explains_every_key() {
+    let lines: Vec<_> = EXAMPLE.lines().collect();
+    for key in KEYS {
+        let section = format!("[{}]", key.section());
+        let start = lines
+            .iter()
+            .position(|line| *line == section)
+            .expect(key.path);
+        let own = |line: &&str| {
+            line.starts_with(&format!("{} = ", key.name())) || **line == format!("[{}]", key.path)
+        };
+        let at = start + lines[start..].iter().position(own).expect(key.path);
+        assert_eq!(lines[at - 2], format!("# {}", key.why), "{}", key.path);
+        assert_eq!(lines[at - 1], unit_and_range(key), "{}", key.path);
+    }
+}

@@ -1,0 +1,273 @@
+//! Configurations that are wrong in one way each, and what is said of them.
+
+use super::load;
+
+/// A configuration that is wrong in one way, and what its only message must contain.
+struct Bad {
+    file: &'static str,
+    sets: &'static [&'static str],
+    says: &'static [&'static str],
+}
+
+const fn bad(file: &'static str, says: &'static [&'static str]) -> Bad {
+    Bad {
+        file,
+        sets: &[],
+        says,
+    }
+}
+
+const fn bad_set(set: &'static [&'static str], says: &'static [&'static str]) -> Bad {
+    Bad {
+        file: "",
+        sets: set,
+        says,
+    }
+}
+
+#[test]
+fn each_wrong_configuration_gets_one_clear_line() {
+    let cases = [
+        // Not TOML.
+        bad("[flow]\nk = = 3", &["c.toml:2:5: not TOML"]),
+        bad("[flow\nk = 3", &["c.toml:1:6: not TOML", "]"]),
+        bad(
+            "[flow]\nk = 1\nk = 2",
+            &["c.toml:3:1: not TOML", "duplicate key"],
+        ),
+        bad(
+            "[flow]\nk = 3 4\n[io]\nburst = [1,",
+            &["c.toml:2:5: not TOML"],
+        ),
+        // Unknown names.
+        bad(
+            "[flow]\nidle_timeout = 3",
+            &[
+                "c.toml:2: unknown key flow.idle_timeout",
+                "did you mean flow.idle_timeout_s?",
+            ],
+        ),
+        bad(
+            "\nk = 3",
+            &["c.toml:2: unknown key k", "did you mean flow.k?"],
+        ),
+        bad(
+            "[flow]\nphi = 0.1",
+            &[
+                "c.toml:2: unknown key flow.phi",
+                "did you mean analytics.phi?",
+            ],
+        ),
+        bad(
+            "[io]\n[flwo]\nk = 3\nk2 = 3",
+            &["c.toml:2: unknown section [flwo]", "did you mean [flow]?"],
+        ),
+        bad(
+            "[io]\n[colour]\nred = 3",
+            &["c.toml:2: unknown section [colour]"],
+        ),
+        bad("flow = 3", &["c.toml:1: flow is a section"]),
+        bad("[[flow]]\nk = 3", &["c.toml:1: flow is a section"]),
+        bad_set(
+            &["flow.kk=3"],
+            &["--set: unknown key flow.kk", "did you mean flow.k?"],
+        ),
+        bad_set(&["flow.k"], &["--set: flow.k: expected key=value"]),
+        // Wrong types.
+        bad(
+            "[flow]\nk = \"ten\"",
+            &["c.toml:2: flow.k: found \"ten\", expected an integer from 1 to 32 (packets)"],
+        ),
+        bad(
+            "[flow]\nk = 1.5",
+            &["c.toml:2: flow.k: found 1.5, expected an integer"],
+        ),
+        bad(
+            "[flow]\nk.x = 1",
+            &["c.toml:2: flow.k: found a table, expected an integer"],
+        ),
+        bad(
+            "[flow]\nend_on_fin_rst = 1",
+            &["found 1, expected true or false"],
+        ),
+        bad(
+            "[flow]\nhash = \"keyd\"",
+            &[
+                "found \"keyd\", expected one of \"keyed\", \"fenxi\"",
+                "did you mean \"keyed\"?",
+            ],
+        ),
+        bad(
+            "[model]\npath = 2026-11-20",
+            &["found the date or time 2026-11-20, expected text (path)"],
+        ),
+        bad(
+            "[analytics]\nphi = \"a\"",
+            &["found \"a\", expected a number from 0 to 0.5"],
+        ),
+        bad(
+            "[analytics]\nbatch_sizes = 8",
+            &["found 8, expected a list of 1 to 16 integers from 1 to 16384 (series)"],
+        ),
+        bad(
+            "[analytics]\nbatch_sizes = []",
+            &["found an empty list, expected a list"],
+        ),
+        bad(
+            "[analytics]\nbatch_sizes = [8, \"x\"]",
+            &["found \"x\" in the list, expected a list"],
+        ),
+        bad(
+            "[accel]\ndevices = \"cpu\"",
+            &["found \"cpu\", expected a list of texts"],
+        ),
+        bad(
+            "[accel]\ndevices = [1]",
+            &["found 1 in the list, expected a list of texts"],
+        ),
+        bad_set(
+            &["flow.k=1O"],
+            &["--set: flow.k: found \"1O\", expected an integer"],
+        ),
+        bad_set(
+            &["accel.devices=[cpu]"],
+            &["--set: accel.devices: [cpu] is not a TOML value"],
+        ),
+        // Out of range.
+        bad(
+            "[flow]\nk = 0",
+            &["flow.k: found 0, expected an integer from 1 to 32 (packets)"],
+        ),
+        bad(
+            "[flow]\n\nidle_timeout_s = -1",
+            &[
+                "c.toml:3:",
+                "found -1, expected an integer from 0 to 32000 (seconds, 0 = off)",
+            ],
+        ),
+        bad(
+            "[flow]\nk = 99999999999999999999",
+            &["c.toml:2: flow.k: found 99999999999999999999, expected an integer"],
+        ),
+        bad(
+            "[flow]\nhash_seed = -5",
+            &["found -5, expected an integer from 0 upwards"],
+        ),
+        bad(
+            "[flow]\nbuckets = 12",
+            &["found 12, expected 0 or a power of two from 8 to 16777216"],
+        ),
+        bad(
+            "[flow]\nbuckets = 4",
+            &["found 4, expected 0 or a power of two"],
+        ),
+        bad(
+            "[ring]\nslots = 0",
+            &["found 0, expected a power of two from 16 to 1048576 (series)"],
+        ),
+        bad(
+            "[analytics]\ntimeout_ms = nan",
+            &["found nan, expected a number from 0.1 to 1000 (milliseconds)"],
+        ),
+        bad(
+            "[analytics]\nphi = 1",
+            &["found 1, expected a number from 0 to 0.5"],
+        ),
+        bad("[analytics]\nbatch_sizes = [0]", &["found 0 in the list"]),
+        bad(
+            "[analytics]\nbatch_sizes = [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
+            &["found a list of 17, expected"],
+        ),
+        // DSCP.
+        bad(
+            "[tag]\ndscp = \"EF\"",
+            &["c.toml:2: tag.dscp: found \"EF\", expected a table of label = DSCP"],
+        ),
+        bad(
+            "[tag.dscp]\nTLS = \"AF44\"",
+            &[
+                "c.toml:2: tag.dscp.TLS: found \"AF44\", expected a DSCP name",
+                "did you mean",
+            ],
+        ),
+        bad(
+            "[tag.dscp]\nHTTP = 3\nTLS = 64",
+            &["c.toml:3: tag.dscp.TLS: found 64", "0 to 63"],
+        ),
+        bad_set(
+            &["tag.dscp.TLS=ef"],
+            &["--set: tag.dscp.TLS: found \"ef\"", "did you mean \"EF\"?"],
+        ),
+        // Combinations.
+        bad(
+            "[cache]\nprefix = 11",
+            &["cache.prefix = 11 (c.toml:2) with flow.k = 10 (built-in): impossible combination"],
+        ),
+        Bad {
+            file: "[flow]\nk = 5",
+            sets: &["cache.prefix=6"],
+            says: &["cache.prefix = 6 (--set) with flow.k = 5 (c.toml:2)"],
+        },
+        bad(
+            "[analytics]\nbatch_sizes = [8, 8]",
+            &["analytics.batch_sizes = [8, 8] (c.toml:2)", "must ascend"],
+        ),
+        bad("[analytics]\nbatch_sizes = [16, 8]", &["must ascend"]),
+        bad(
+            "[analytics]\ntimeout_ms = 60",
+            &[
+                "analytics.max_wait_ms = 50.0 (built-in) with analytics.timeout_ms = 60.0 (c.toml:2)",
+            ],
+        ),
+        bad(
+            "[ring]\nslots = 32",
+            &["ring.slots = 32 (c.toml:2) with io.burst = 64 (built-in): impossible combination"],
+        ),
+        bad(
+            "[pipeline]\nlayout = \"2:1:1\"",
+            &[
+                "pipeline.layout = \"2:1:1\" (c.toml:2)",
+                "not supported yet in this release; only 1:1:1",
+            ],
+        ),
+        bad("[pipeline]\nlayout = \"1:1\"", &["expected a layout F:A:D"]),
+        bad_set(
+            &["pipeline.layout=10:10:10"],
+            &[
+                "pipeline.layout = \"10:10:10\" (--set)",
+                "not supported yet",
+            ],
+        ),
+        bad(
+            "[pipeline]\ninstances = 2",
+            &[
+                "pipeline.instances = 2 (c.toml:2)",
+                "not supported yet in this release; only 1",
+            ],
+        ),
+        bad(
+            "[accel]\ndevices = [\"cpu\", \"cpu\"]",
+            &["accel.devices = [\"cpu\", \"cpu\"] (c.toml:2) with pipeline.layout"],
+        ),
+        bad(
+            "[accel]\ndevices = [\"cuda\"]",
+            &["c.toml:2: accel.devices: device \"cuda\" is not supported yet"],
+        ),
+        bad(
+            "[accel]\ndevices = [\"simulatd\"]",
+            &["unknown device \"simulatd\"", "did you mean \"simulated\"?"],
+        ),
+    ];
+    for Bad { file, sets, says } in cases {
+        let lines = load(file, &[], sets).expect_err(file);
+        assert_eq!(lines.len(), 1, "{file} {sets:?}: {lines:?}");
+        assert!(!lines[0].contains('\n'), "{lines:?}");
+        for part in says {
+            assert!(
+                lines[0].contains(part),
+                "{file} {sets:?}: {:?} lacks {part:?}",
+                lines[0]
+            );
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! How the program ends: exit codes of sysexits(3), so that a supervisor can tell "broken for good"
+//! from "try again".
+//!
+//! Whatever goes wrong travels up as a [`Failure`], and `main` alone prints it. A reader that goes
+//! away (`| head`) is no failure of ours: it travels the same way, but says nothing and exits 0.
+
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::config::ConfigErrors;
+
+/// The end of the program before its work was done: what to tell the user, and the exit code.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .lines.join("\n"))]
+pub struct Failure {
+    lines: Vec<String>,
+    code: u8,
+}
+
+impl Failure {
+    fn new(code: u8, message: impl Into<String>) -> Failure {
+        Failure {
+            lines: message.into().lines().map(str::to_owned).collect(),
+            code,
+        }
+    }
+
+    /// 64: the command line is wrong.
+    pub fn usage(message: impl Into<String>) -> Failure {
+        Failure::new(64, message)
+    }
+
+    /// 65: a capture or a bundle is not what it should be.
+    pub fn data(message: impl Into<String>) -> Failure {
+        Failure::new(65, message)
+    }
+
+    /// 66: an input cannot be opened.
+    pub fn no_input(message: impl Into<String>) -> Failure {
+        Failure::new(66, message)
+    }
+
+    /// 69: something needed, such as a library or a device, is not there.
+    pub fn unavailable(message: impl Into<String>) -> Failure {
+        Failure::new(69, message)
+    }
+
+    /// 70: a bug of ours.
+    pub fn software(message: impl Into<String>) -> Failure {
+        Failure::new(70, message)
+    }
+
+    /// 73: an output cannot be created.
+    pub fn cannot_create(message: impl Into<String>) -> Failure {
+        Failure::new(73, message)
+    }
+
+    /// 74: reading or writing broke off.
+    pub fn io(message: impl Into<String>) -> Failure {
+        Failure::new(74, message)
+    }
+
+    /// 78: the configuration is wrong.
+    pub fn config(message: impl Into<String>) -> Failure {
+        Failure::new(78, message)
+    }
+
+    /// The reader of our output has gone: nothing to say, nothing wrong.
+    pub fn quiet() -> Failure {
+        Failure {
+            lines: Vec::new(),
+            code: 0,
+        }
+    }
+
+    /// `path` could not be created.
+    pub fn creating(path: &Path, error: &io::Error) -> Failure {
+        Failure::cannot_create(format!("{}: cannot be created: {error}", path.display()))
+    }
+
+    /// Writing to `output` broke off; a closed pipe ends quietly.
+    pub fn writing(output: &str, error: &io::Error) -> Failure {
+        if error.kind() == ErrorKind::BrokenPipe {
+            Failure::quiet()
+        } else {
+            Failure::io(format!("{output}: writing broke off: {error}"))
+        }
+    }
+
+    /// Both: the lines of both, the code of the first that says anything.
+    pub fn and(mut self, other: Failure) -> Failure {
+        if self.code == 0 {
+            self.code = other.code;
+        }
+        self.lines.extend(other.lines);
+        self
+    }
+
+    /// Whether there is nothing to say.
+    pub fn is_quiet(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The exit code as a number.
+    #[cfg(test)]
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// Prints the lines on stderr, each with the program's name, and gives the exit code. For
+    /// `main`.
+    pub fn report(&self) -> ExitCode {
+        let mut stderr = io::stderr().lock();
+        for line in &self.lines {
+            // If even stderr is gone, the exit code is all that is left.
+            let _ = writeln!(stderr, "fenxi: {line}");
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<ConfigErrors> for Failure {
+    fn from(errors: ConfigErrors) -> Failure {
+        let message = errors.to_string();
+        match errors {
+            ConfigErrors::Unreadable(_) => Failure::no_input(message),
+            ConfigErrors::Invalid(_) => Failure::config(message),
+        }
+    }
+}
+
+/// Writes `text` to stdout and flushes it, so that a full disk behind `>` is noticed while it can
+/// still be reported.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+    written.map_err(|error| Failure::writing("stdout", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pipe_is_quiet_and_a_full_disk_is_not() {
+        let closed = Failure::writing("stdout", &ErrorKind::BrokenPipe.into());
+        assert_eq!((closed.code(), closed.lines.len()), (0, 0));
+        let full = Failure::writing("out.jsonl", &ErrorKind::StorageFull.into());
+        assert_eq!(full.code(), 74);
+        assert!(
+            full.to_string()
+                .starts_with("out.jsonl: writing broke off: "),
+            "{full}"
+        );
+    }
+
+    #[test]
+    fn codes_are_those_of_sysexits() {
+        let made = [
+            Failure::usage(""),
+            Failure::data(""),
+            Failure::no_input(""),
+            Failure::unavailable(""),
+            Failure::software(""),
+            Failure::cannot_create(""),
+            Failure::io(""),
+            Failure::config(""),
+        ];
+        assert_eq!(
+            made.map(|failure| failure.code()),
+            [64, 65, 66, 69, 70, 73, 74, 78]
+        );
+    }
+
+    #[test]
+    fn configuration_problems_keep_their_lines() {
+        let failure = Failure::from(ConfigErrors::Invalid(vec![
+            "a:1: x".to_owned(),
+            "a:2: y".to_owned(),
+        ]));
+        assert_eq!((failure.code(), failure.lines.len()), (78, 2));
+        assert_eq!(
+            Failure::from(ConfigErrors::Unreadable("no".to_owned())).code(),
+            66
+        );
+    }
+}

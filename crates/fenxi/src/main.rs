@@ -1,0 +1,41 @@
+//! fenxi: labels flows with a neural network while their packets pass.
+//!
+//! The crate that knows all others, and alone knows configuration files, command
+//! lines and output forms. [`pipeline`] puts the parts together, [`replay`] runs
+//! them on threads, [`records`] and [`summary`] say what came of it.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use cli::{Cli, Command, ConfigCommand, ModelCommand};
+use exit::Failure;
+
+mod cli;
+mod commands;
+mod config;
+mod exit;
+mod pipeline;
+mod records;
+mod replay;
+mod summary;
+
+fn main() -> ExitCode {
+    let cli = match Cli::parse_args(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Replay(args) => commands::replay::replay(&args),
+        Command::Check(args) => commands::check::check(&args),
+        Command::Config(ConfigCommand::Show(args)) => commands::config::show(&args),
+        Command::Model(ModelCommand::Info(args)) => commands::model::info(&args),
+        Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
+    }
+}

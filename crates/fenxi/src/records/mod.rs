@@ -1,0 +1,270 @@
+//! Records as JSON Lines: the form that `docs/records.schema.json` describes.
+
+mod sink;
+
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use cring::Source;
+use flowmgr::record::{Decision, FlowName, FlowRecord, LabelRecord, Record};
+use jiff::Timestamp;
+use serde::Serialize;
+use sha1::{Digest, Sha1};
+
+pub use sink::{RecordSender, RecordSink};
+
+/// Version of the records' form; it changes when a field changes its meaning or
+/// goes away.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Who the flow is: the fields that both records begin with.
+#[derive(Serialize)]
+struct Flow {
+    schema_version: u32,
+    flow_id: u64,
+    community_id: String,
+    src: IpAddr,
+    dst: IpAddr,
+    src_port: u16,
+    dst_port: u16,
+    proto: u8,
+    first: String,
+}
+
+/// Its label.
+#[derive(Default, Serialize)]
+struct Labelled<'a> {
+    label: Option<&'a str>,
+    confidence: Option<f64>,
+    decided_by: Option<&'static str>,
+    time_to_label_us: Option<u32>,
+}
+
+/// A line of the file.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Line<'a> {
+    Label {
+        #[serde(flatten)]
+        flow: Flow,
+        time: String,
+        #[serde(flatten)]
+        labelled: Labelled<'a>,
+    },
+    Flow {
+        #[serde(flatten)]
+        flow: Flow,
+        last: String,
+        r#final: bool,
+        midstream: bool,
+        one_way: bool,
+        packets_fwd: u64,
+        packets_rev: u64,
+        bytes_fwd: u64,
+        bytes_rev: u64,
+        end_reason: &'static str,
+        #[serde(flatten)]
+        labelled: Labelled<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        series: Option<&'a [i32]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        series_us: Option<&'a [i64]>,
+    },
+}
+
+/// Appends a record as one line of JSON.
+fn write_line(record: &Record, classes: &[String], line: &mut Vec<u8>) -> serde_json::Result<()> {
+    let form = match record {
+        Record::Label(label) => label_line(label, classes),
+        Record::Flow(flow) => flow_line(flow, classes),
+    };
+    serde_json::to_writer(&mut *line, &form)?;
+    line.push(b'\n');
+    Ok(())
+}
+
+fn label_line<'a>(record: &LabelRecord, classes: &'a [String]) -> Line<'a> {
+    Line::Label {
+        flow: flow(&record.flow),
+        time: rfc3339(record.time_us),
+        labelled: labelled(Some(&record.decision), classes),
+    }
+}
+
+fn flow_line<'a>(record: &'a FlowRecord, classes: &'a [String]) -> Line<'a> {
+    let series = record.series.as_deref();
+    Line::Flow {
+        flow: flow(&record.flow),
+        last: rfc3339(record.last_us),
+        r#final: record.is_final(),
+        midstream: record.midstream,
+        one_way: record.is_one_way(),
+        packets_fwd: record.counts.packets[0],
+        packets_rev: record.counts.packets[1],
+        bytes_fwd: record.counts.bytes[0],
+        bytes_rev: record.counts.bytes[1],
+        end_reason: record.reason.name(),
+        labelled: labelled(record.decision.as_ref(), classes),
+        series: series.map(|series| series.lengths.as_slice()),
+        series_us: series.map(|series| series.offsets_us.as_slice()),
+    }
+}
+
+fn flow(name: &FlowName) -> Flow {
+    Flow {
+        schema_version: SCHEMA_VERSION,
+        flow_id: name.flow_id,
+        community_id: community_id(name),
+        src: name.source.0,
+        dst: name.destination.0,
+        src_port: name.source.1,
+        dst_port: name.destination.1,
+        proto: name.protocol,
+        first: rfc3339(name.first_us),
+    }
+}
+
+fn labelled<'a>(decision: Option<&Decision>, classes: &'a [String]) -> Labelled<'a> {
+    let Some(decision) = decision else {
+        return Labelled::default();
+    };
+    let confidence = f64::from(decision.confidence) / f64::from(u16::MAX);
+    Labelled {
+        label: classes.get(usize::from(decision.class)).map(String::as_str),
+        confidence: Some((confidence * 1e4).round() / 1e4),
+        decided_by: Some(match decision.source {
+            Source::Model => "model",
+            Source::Cache => "cache",
+        }),
+        time_to_label_us: Some(decision.time_to_label_us),
+    }
+}
+
+/// Microseconds since the epoch as RFC 3339 with six decimals. Times that it can
+/// not hold, which only a damaged capture has, become the nearest that it can.
+fn rfc3339(time_us: i64) -> String {
+    let first_us = -62_167_219_200_000_000; // 0000-01-01
+    let last_us = 253_402_207_200_999_999; // the last that jiff holds, 9999-12-30
+    let time = Timestamp::from_microsecond(time_us.clamp(first_us, last_us));
+    time.map_or_else(|_| String::new(), |time| format!("{time:.6}"))
+}
+
+/// Community ID version 1 with seed 0 (the specification by Corelight): the same
+/// for both directions, and in every tool that knows it.
+fn community_id(name: &FlowName) -> String {
+    let octets = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let mut ends = [name.source, name.destination].map(|(address, port)| (octets(address), port));
+    ends.sort();
+    let [(low, low_port), (high, high_port)] = ends;
+    let mut hash = Sha1::new();
+    hash.update([0, 0]);
+    hash.update(low);
+    hash.update(high);
+    hash.update([name.protocol, 0]);
+    hash.update(low_port.to_be_bytes());
+    hash.update(high_port.to_be_bytes());
+    format!("1:{}", STANDARD.encode(hash.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flowmgr::Counts;
+    use flowmgr::record::EndReason;
+
+    fn name() -> FlowName {
+        FlowName {
+            flow_id: 7,
+            protocol: 6,
+            source: ("192.168.2.100".parse().unwrap(), 41772),
+            destination: ("10.0.0.1".parse().unwrap(), 443),
+            first_us: 1_500_000_000_000_001,
+        }
+    }
+
+    #[test]
+    fn community_ids_are_those_of_the_specification() {
+        // A pair from the specification's published test vectors.
+        let name = FlowName {
+            source: ("128.232.110.120".parse().unwrap(), 34855),
+            destination: ("66.35.250.204".parse().unwrap(), 80),
+            ..name()
+        };
+        assert_eq!(community_id(&name), "1:LQU9qZlK+B5F3KDmev6m5PMibrg=");
+        let back = FlowName {
+            source: name.destination,
+            destination: name.source,
+            ..name
+        };
+        assert_eq!(community_id(&back), community_id(&name));
+    }
+
+    #[test]
+    fn times_are_rfc_3339_with_six_decimals_whatever_they_are() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(
+            rfc3339(1_500_000_000_000_001),
+            "2017-07-14T02:40:00.000001Z"
+        );
+        assert_eq!(rfc3339(-1), "1969-12-31T23:59:59.999999Z");
+        assert!(rfc3339(i64::MAX).starts_with("9999-12-30T"));
+        assert!(rfc3339(i64::MIN).starts_with("0000-01-01T"));
+    }
+
+    #[test]
+    fn a_flow_without_a_label_says_null() {
+        let record = Record::Flow(FlowRecord {
+            flow: name(),
+            last_us: 1_500_000_000_000_002,
+            midstream: true,
+            counts: Counts {
+                packets: [3, 0],
+                bytes: [120, 0],
+            },
+            reason: EndReason::Active,
+            decision: None,
+            series: None,
+        });
+        let mut line = Vec::new();
+        write_line(&record, &[], &mut line).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(json["type"], "flow");
+        assert_eq!(json["label"], serde_json::Value::Null);
+        assert_eq!(
+            (&json["final"], &json["one_way"]),
+            (&false.into(), &true.into())
+        );
+        assert!(json.get("series").is_none());
+        assert_eq!(line.last(), Some(&b'\n'));
+    }
+
+    #[test]
+    fn a_label_names_its_class_and_who_decided() {
+        let record = Record::Label(LabelRecord {
+            flow: name(),
+            time_us: 1,
+            decision: Decision {
+                class: 1,
+                confidence: 65_535,
+                source: Source::Cache,
+                time_to_label_us: 12,
+            },
+        });
+        let mut line = Vec::new();
+        let classes = ["TLS".to_owned(), "DNS".to_owned()];
+        write_line(&record, &classes, &mut line).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(
+            (&json["label"], &json["decided_by"]),
+            (&"DNS".into(), &"cache".into())
+        );
+        assert_eq!(
+            (&json["confidence"], &json["time_to_label_us"]),
+            (&1.0.into(), &12.into())
+        );
+    }
+}

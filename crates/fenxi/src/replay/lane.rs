@@ -1,0 +1,253 @@
+//! The flow manager's thread: from the captures through the packet's walk to the
+//! writer and the records.
+//!
+//! One loop: make room, receive a burst, walk it, write it, settle. By packet time
+//! nothing is shed, so the loop makes room first: a ring slot for every series and
+//! an entry for every flow that the burst may bring. Paced, as live, it asks for
+//! none and sheds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::Backoff;
+use flowmgr::{Fate, Manager, Packet};
+use packetio::Frame;
+
+use super::pace::Pace;
+use super::source::Source;
+use super::tagged::TaggedWriter;
+use crate::exit::Failure;
+use crate::records::RecordSender;
+
+/// Rest of a thread that has nothing to do, once spinning did not help.
+pub const REST: Duration = Duration::from_micros(50);
+
+/// What the threads of a replay tell each other, beside ring and label words.
+pub struct Shared {
+    /// The clock of the run: `emitted_ns` and `now_ns` count from here.
+    pub started: Instant,
+    /// Raised by whoever wants the replay to end: a signal, an output that failed.
+    pub stop: Arc<AtomicBool>,
+    /// The flow manager has emitted its last series.
+    pub input_ended: AtomicBool,
+    /// The analytics thread is gone.
+    pub analytics_ended: AtomicBool,
+    /// Packets walked, for the progress.
+    pub packets: AtomicU64,
+}
+
+impl Shared {
+    /// Nanoseconds since the run began.
+    pub fn now_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+}
+
+/// The parts of the flow manager's thread.
+pub struct Lane {
+    pub manager: Manager,
+    pub pace: Option<Pace>,
+    pub tagged: Option<TaggedWriter>,
+    pub records: RecordSender,
+    pub shared: Arc<Shared>,
+    /// Packets per burst; at most the ring's slots.
+    pub burst: usize,
+    /// Bytes that the packets had on the wire.
+    pub bytes: u64,
+    packets: Vec<Packet>,
+    fates: Vec<Fate>,
+}
+
+/// What the flow manager's thread leaves behind.
+pub struct LaneOutcome {
+    pub counters: flowmgr::Counters,
+    pub bytes: u64,
+    pub records_dropped: u64,
+    /// Why it ended before its time.
+    pub failures: Vec<Failure>,
+}
+
+impl Lane {
+    pub fn new(
+        manager: Manager,
+        pace: Option<Pace>,
+        tagged: Option<TaggedWriter>,
+        records: RecordSender,
+        shared: Arc<Shared>,
+        burst: usize,
+    ) -> Lane {
+        Lane {
+            manager,
+            pace,
+            tagged,
+            records,
+            shared,
+            burst,
+            bytes: 0,
+            packets: Vec::with_capacity(burst),
+            fates: Vec::with_capacity(burst),
+        }
+    }
+
+    /// Runs to the end of the captures, to an error, or until told to stop; then
+    /// ends all flows and settles what is left.
+    pub fn run(mut self, mut source: Source) -> LaneOutcome {
+        let walked = self.walk_all(&mut source);
+        self.shared.input_ended.store(true, Ordering::Release);
+        self.manager.drain();
+        let settled = self.settle_all();
+        let written = self.tagged.take().map_or(Ok(()), TaggedWriter::finish);
+        LaneOutcome {
+            counters: self.manager.counters().clone(),
+            bytes: self.bytes,
+            records_dropped: self.records.dropped(),
+            failures: [walked, settled, written]
+                .into_iter()
+                .filter_map(Result::err)
+                .collect(),
+        }
+    }
+
+    fn walk_all(&mut self, source: &mut Source) -> Result<(), Failure> {
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            self.make_room()?;
+            let file_goes_on = match source.receive(self.burst)? {
+                Some((mut burst, shift_us)) => {
+                    let (data, frames) = burst.parts();
+                    self.walk(data, frames, shift_us)?;
+                    true
+                }
+                None => false,
+            };
+            if !file_goes_on && !source.advance()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// By packet time, waits until a burst can lose nothing.
+    fn make_room(&mut self) -> Result<(), Failure> {
+        if self.pace.is_some() {
+            return Ok(());
+        }
+        let backoff = Backoff::new();
+        loop {
+            let writer_is_full = self.tagged.as_ref().is_some_and(TaggedWriter::is_full);
+            if self.manager.has_room(self.burst) && !writer_is_full {
+                return Ok(());
+            }
+            self.rest(&backoff)?;
+            self.settle()?;
+        }
+    }
+
+    /// One burst. Paced, it is cut where the next packet is not due yet.
+    fn walk(&mut self, data: &mut [u8], frames: &[Frame], shift_us: i64) -> Result<(), Failure> {
+        let mut rest = frames;
+        while let Some(first) = rest.first() {
+            let due = match self.wait_for(first.time_us.saturating_add(shift_us))? {
+                true => self.due(rest, shift_us),
+                false => return Ok(()),
+            };
+            let (now, later) = rest.split_at(due);
+            self.walk_now(data, now, shift_us)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn walk_now(
+        &mut self,
+        data: &mut [u8],
+        frames: &[Frame],
+        shift_us: i64,
+    ) -> Result<(), Failure> {
+        self.packets.clear();
+        self.packets.extend(frames.iter().map(|frame| Packet {
+            at: frame.at,
+            captured: frame.captured,
+            link: frame.link,
+            time_us: frame.time_us.saturating_add(shift_us),
+            rss: frame.rss,
+        }));
+        self.bytes += frames
+            .iter()
+            .map(|frame| u64::from(frame.wire))
+            .sum::<u64>();
+        let now_ns = self.shared.now_ns();
+        self.manager
+            .burst(data, &self.packets, now_ns, &mut self.fates);
+        self.shared
+            .packets
+            .fetch_add(frames.len() as u64, Ordering::Relaxed);
+        if let Some(tagged) = &mut self.tagged {
+            for ((frame, packet), fate) in frames.iter().zip(&self.packets).zip(&self.fates) {
+                let time_us = packet.time_us;
+                tagged.push(Frame { time_us, ..*frame }, &data[frame.range()], *fate)?;
+            }
+        }
+        self.settle()
+    }
+
+    /// Waits until packets of this time are due; false when told to stop.
+    fn wait_for(&mut self, time_us: i64) -> Result<bool, Failure> {
+        while let Some(rest) = self.pace.as_mut().and_then(|pace| pace.rest(time_us)) {
+            if self.shared.stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            self.settle()?;
+            std::thread::sleep(rest);
+        }
+        Ok(true)
+    }
+
+    /// How many of `frames` are due; at least the first.
+    fn due(&mut self, frames: &[Frame], shift_us: i64) -> usize {
+        let Some(pace) = &mut self.pace else {
+            return frames.len();
+        };
+        let is_due = |frame: &&Frame| pace.rest(frame.time_us.saturating_add(shift_us)).is_none();
+        frames.iter().take_while(is_due).count().max(1)
+    }
+
+    /// Writes and says what is ready.
+    fn settle(&mut self) -> Result<(), Failure> {
+        let mut written = u64::MAX;
+        if let Some(tagged) = &mut self.tagged {
+            tagged.advance()?;
+            written = tagged.written();
+        }
+        let (records, now_ns) = (&mut self.records, self.shared.now_ns());
+        self.manager
+            .settle(written, now_ns, &mut |record| records.send(record));
+        Ok(())
+    }
+
+    /// Waits for the last labels.
+    fn settle_all(&mut self) -> Result<(), Failure> {
+        let backoff = Backoff::new();
+        loop {
+            self.settle()?;
+            if self.manager.is_settled() {
+                return Ok(());
+            }
+            self.rest(&backoff)?;
+        }
+    }
+
+    fn rest(&self, backoff: &Backoff) -> Result<(), Failure> {
+        if self.shared.analytics_ended.load(Ordering::Acquire) {
+            return Err(Failure::software(
+                "the analytics thread died; its series have no labels",
+            ));
+        }
+        if backoff.is_completed() {
+            std::thread::sleep(REST);
+        } else {
+            backoff.snooze();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,231 @@
+//! A replay: its threads, and what they leave behind.
+//!
+//! ```text
+//! control (tokio): signals, progress
+//! flow manager:    captures ─ walk ─ writer ─ settle ──┐
+//!                              │ ring   ▲ label words  ├─ records thread
+//! analytics:                   └─ rounds┘              │
+//! ```
+
+mod control;
+mod lane;
+mod pace;
+mod source;
+mod tagged;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::Backoff;
+use flowmgr::Effect;
+
+use crate::cli::{FaultRates, ReplayArgs, Speed};
+use crate::config::Config;
+use crate::exit::Failure;
+use crate::pipeline::{self, Pipeline};
+use crate::records::{RecordSender, RecordSink};
+use lane::{Lane, LaneOutcome, Shared};
+use pace::Pace;
+use source::Source;
+use tagged::TaggedWriter;
+
+/// What a replay did.
+pub struct Outcome {
+    /// Of the packet's walk.
+    pub flows: flowmgr::Counters,
+    /// Of the series' walk.
+    pub series: analytics::Counters,
+    /// Names of the classes.
+    pub classes: Arc<[String]>,
+    /// Bytes that the packets had on the wire.
+    pub bytes: u64,
+    /// Records that found no room in their queue.
+    pub records_dropped: u64,
+    /// From the first byte read to the last flow settled.
+    pub wall: Duration,
+    /// A signal ended it.
+    pub interrupted: bool,
+    /// Why it ended before its time.
+    pub failure: Option<Failure>,
+}
+
+/// What to replay, and how.
+pub struct Plan<'a> {
+    /// The checked configuration.
+    pub config: &'a Config,
+    /// The command line.
+    pub args: &'a ReplayArgs,
+    /// Folder of the bundle.
+    pub bundle: PathBuf,
+}
+
+/// Runs a replay to its end.
+///
+/// # Errors
+/// Whatever is wrong before the first packet. What goes wrong later stands in
+/// [`Outcome::failure`], with the sums up to there.
+pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
+    let Plan {
+        config,
+        args,
+        bundle,
+    } = plan;
+    let read = Arc::new(AtomicU64::new(0));
+    let source = open_source(args, read.clone())?;
+    let bundle = pipeline::open_bundle(config, bundle)?;
+    let pipeline = Pipeline::for_replay(config, &bundle, effect(args), args.series)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let tagged = args.write.as_deref().map(|output| {
+        let labels = pipeline.flow_manager.labels();
+        TaggedWriter::create(output, &args.files, labels, pipeline.dscp.clone())
+    });
+    let tagged = tagged.transpose()?;
+    let (sink, records) = open_records(plan, &pipeline, &stop)?;
+
+    let started = Instant::now();
+    let shared = Arc::new(Shared {
+        started,
+        stop,
+        input_ended: AtomicBool::new(false),
+        analytics_ended: AtomicBool::new(false),
+        packets: AtomicU64::new(0),
+    });
+    let pace = match args.speed {
+        Speed::Max => None,
+        Speed::Times(factor) => Some(Pace::new(factor)),
+    };
+    let burst = config.io.burst.min(config.ring.slots);
+    let lane = Lane::new(
+        pipeline.flow_manager,
+        pace,
+        tagged,
+        records,
+        shared.clone(),
+        burst,
+    );
+    let analytics = spawn_analytics(pipeline.analytics, shared.clone())?;
+    let progress = control::Progress {
+        read,
+        size: source::size_of(&args.files, args.loops),
+        shared: shared.clone(),
+    };
+    let (lane, interrupted) = control::run(progress, move || lane.run(source))?;
+    let wall = started.elapsed();
+    let series = analytics
+        .join()
+        .map_err(|_| Failure::software("the analytics thread died"))?;
+    let recorded = sink.map_or(Ok(()), RecordSink::finish);
+    Ok(outcome(
+        lane,
+        series,
+        pipeline.classes,
+        wall,
+        interrupted,
+        recorded,
+    ))
+}
+
+fn outcome(
+    lane: LaneOutcome,
+    series: analytics::Counters,
+    classes: Arc<[String]>,
+    wall: Duration,
+    interrupted: bool,
+    recorded: Result<(), Failure>,
+) -> Outcome {
+    let failures = lane.failures.into_iter().chain(recorded.err());
+    Outcome {
+        flows: lane.counters,
+        series,
+        classes,
+        bytes: lane.bytes,
+        records_dropped: lane.records_dropped,
+        wall,
+        interrupted,
+        failure: failures.reduce(Failure::and),
+    }
+}
+
+/// By packet time where the replay goes as fast as it can, else as labels arrive.
+fn effect(args: &ReplayArgs) -> Effect {
+    match args.speed {
+        Speed::Max => Effect::PacketTime {
+            delay_us: i64::from(args.label_delay_ms) * 1000,
+        },
+        Speed::Times(_) => Effect::Arrival,
+    }
+}
+
+fn open_source(args: &ReplayArgs, read: Arc<AtomicU64>) -> Result<Source, Failure> {
+    let faults: Option<FaultRates> = args.faults;
+    Source::open(args.files.clone(), args.loops, faults, read)
+}
+
+/// The record thread, where `--flows` asks for records.
+fn open_records(
+    plan: &Plan<'_>,
+    pipeline: &Pipeline,
+    stop: &Arc<AtomicBool>,
+) -> Result<(Option<RecordSink>, RecordSender), Failure> {
+    let Some(output) = plan.args.flows.as_deref() else {
+        return Ok((None, RecordSender::nobody()));
+    };
+    refuse_same(output, plan.args.write.as_deref())?;
+    let (sink, sender) = RecordSink::start(
+        output,
+        pipeline.classes.clone(),
+        plan.config.records.queue,
+        plan.args.speed == Speed::Max,
+        stop.clone(),
+    )?;
+    Ok((Some(sink), sender))
+}
+
+fn refuse_same(flows: &Path, write: Option<&Path>) -> Result<(), Failure> {
+    if write == Some(flows) {
+        let name = flows.display();
+        return Err(Failure::usage(format!(
+            "--flows and --write both name {name}"
+        )));
+    }
+    Ok(())
+}
+
+/// The analytics thread: rounds until the ring is closed and all is decided.
+fn spawn_analytics(
+    mut manager: analytics::Manager,
+    shared: Arc<Shared>,
+) -> Result<JoinHandle<analytics::Counters>, Failure> {
+    /// Raised also when the thread panics, so that nobody waits for it.
+    struct Ended(Arc<Shared>);
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            self.0.analytics_ended.store(true, Ordering::Release);
+        }
+    }
+    let rounds = move || {
+        let ended = Ended(shared.clone());
+        let mut backoff = Backoff::new();
+        while !manager.is_done() {
+            if shared.input_ended.load(Ordering::Acquire) {
+                manager.drain();
+            }
+            if manager.round(shared.now_ns()) {
+                backoff = Backoff::new();
+            } else if backoff.is_completed() {
+                std::thread::sleep(lane::REST);
+            } else {
+                backoff.snooze();
+            }
+        }
+        drop(ended);
+        manager.counters().clone()
+    };
+    std::thread::Builder::new()
+        .name("analytics".to_owned())
+        .spawn(rounds)
+        .map_err(|error| Failure::unavailable(format!("no thread for analytics: {error}")))
+}

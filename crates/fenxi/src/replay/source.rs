@@ -1,0 +1,132 @@
+//! The captures of a replay, one after the other, as often as asked.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use packetio::{Burst, CaptureErrorKind, CaptureReader, FaultRates, Faults, Frame, OpenError};
+use packetio::{Port, PortError};
+
+use crate::cli;
+use crate::exit::Failure;
+
+/// The captures, as one sequence of bursts.
+pub struct Source {
+    files: Vec<PathBuf>,
+    /// Index of the file that is open.
+    at: usize,
+    port: Faults<CaptureReader>,
+    faults: Option<cli::FaultRates>,
+    loops_left: u32,
+    /// Added to every time of this pass, so that time goes on from pass to pass.
+    shift_us: i64,
+    /// Earliest and latest time of this pass, without the shift.
+    span_us: Option<(i64, i64)>,
+    /// Bytes of the files before this one, for the progress.
+    read_before: u64,
+    progress: Arc<AtomicU64>,
+}
+
+impl Source {
+    /// Opens the first file and looks whether the others can be opened. `progress`
+    /// gets the bytes read.
+    ///
+    /// # Errors
+    /// A file that cannot be opened.
+    pub fn open(
+        files: Vec<PathBuf>,
+        loops: u32,
+        faults: Option<cli::FaultRates>,
+        progress: Arc<AtomicU64>,
+    ) -> Result<Source, Failure> {
+        for file in files.iter().skip(1) {
+            open(file)?;
+        }
+        Ok(Source {
+            port: with_faults(open(&files[0])?, faults),
+            files,
+            at: 0,
+            faults,
+            loops_left: loops - 1,
+            shift_us: 0,
+            span_us: None,
+            read_before: 0,
+            progress,
+        })
+    }
+
+    /// The next burst of the open file, and what to add to its times; `None` at
+    /// the end of the file, after which [`Source::advance`] opens the next.
+    ///
+    /// # Errors
+    /// The file is damaged or cannot be read; what came before was handed out.
+    pub fn receive(&mut self, max: usize) -> Result<Option<(Burst<'_>, i64)>, Failure> {
+        let read = self.read_before + self.port.inner().position();
+        self.progress.store(read, Ordering::Relaxed);
+        match self.port.receive(max) {
+            Ok(Some(burst)) => {
+                if self.loops_left > 0 {
+                    widen(&mut self.span_us, burst.frames());
+                }
+                Ok(Some((burst, self.shift_us)))
+            }
+            Ok(None) => Ok(None),
+            Err(PortError::Capture(error)) => Err(match error.kind {
+                CaptureErrorKind::Io(_) => Failure::io(error.to_string()),
+                _ => Failure::data(error.to_string()),
+            }),
+        }
+    }
+
+    /// Opens the next file, or the first one again; false at the end of all.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn advance(&mut self) -> Result<bool, Failure> {
+        self.read_before += self.port.inner().position();
+        self.at += 1;
+        if self.at == self.files.len() {
+            if self.loops_left == 0 {
+                return Ok(false);
+            }
+            self.loops_left -= 1;
+            self.at = 0;
+            if let Some((first_us, last_us)) = self.span_us {
+                let pass_us = last_us.saturating_sub(first_us).saturating_add(1);
+                self.shift_us = self.shift_us.saturating_add(pass_us);
+            }
+        }
+        self.port = with_faults(open(&self.files[self.at])?, self.faults);
+        Ok(true)
+    }
+}
+
+/// All bytes of the files, where that is known.
+pub fn size_of(files: &[PathBuf], loops: u32) -> Option<u64> {
+    let mut bytes = 0;
+    for file in files {
+        let metadata = file.metadata().ok().filter(|metadata| metadata.is_file())?;
+        bytes += metadata.len();
+    }
+    Some(bytes * u64::from(loops))
+}
+
+fn open(file: &PathBuf) -> Result<CaptureReader, Failure> {
+    CaptureReader::open(file).map_err(|error: OpenError| Failure::no_input(error.to_string()))
+}
+
+fn with_faults(reader: CaptureReader, faults: Option<cli::FaultRates>) -> Faults<CaptureReader> {
+    let rates = faults.map_or(FaultRates::default(), |faults| FaultRates {
+        loss: faults.loss,
+        truncation: faults.truncate,
+        corruption: faults.corrupt,
+    });
+    Faults::new(reader, rates, faults.map_or(0, |faults| faults.seed))
+}
+
+fn widen(span_us: &mut Option<(i64, i64)>, frames: &[Frame]) {
+    for frame in frames {
+        let (first_us, last_us) = span_us.unwrap_or((frame.time_us, frame.time_us));
+        *span_us = Some((first_us.min(frame.time_us), last_us.max(frame.time_us)));
+    }
+}

@@ -1,0 +1,309 @@
+//! The sums of a replay: one JSON object for machines, a page for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use analytics::Trigger;
+use flowmgr::record::EndReason;
+use flowmgr::verdict::Verdict;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::replay::Outcome;
+
+/// What `--json` prints. The fields are documented in `docs/summary.md`.
+#[derive(Serialize)]
+pub struct Summary {
+    packets: u64,
+    bytes: u64,
+    verdicts: Map<String, Value>,
+    flows: Flows,
+    series: Series,
+    labels: BTreeMap<String, u64>,
+    batches: BTreeMap<&'static str, Batches>,
+    cache: Cache,
+    coverage: Coverage,
+    device: Device,
+    records_dropped: u64,
+    interrupted: bool,
+    wall_s: f64,
+    packets_per_s: f64,
+    bits_per_s: f64,
+    time_to_label_ms: TimeToLabel,
+}
+
+#[derive(Serialize)]
+struct Flows {
+    begun: u64,
+    ended: Map<String, Value>,
+    /// Records of flows that went on after an active timeout.
+    reported: u64,
+}
+
+#[derive(Serialize)]
+struct Series {
+    emitted: u64,
+    cached: u64,
+    inferred: u64,
+    shed: u64,
+    failed: u64,
+    post_mortem: u64,
+}
+
+#[derive(Serialize)]
+struct Batches {
+    count: u64,
+    mean_size: f64,
+    padding_share: f64,
+}
+
+#[derive(Serialize)]
+struct Cache {
+    lookups: u64,
+    hits: u64,
+    seconds: f64,
+    audits_agree: u64,
+    audits_differ: u64,
+}
+
+/// Shares, 0 to 1.
+#[derive(Serialize)]
+struct Coverage {
+    /// Of all flows, those that got a label.
+    flows: f64,
+    /// Of the packets of flows, those that carry one.
+    packets: f64,
+    /// Of the bytes of flows, those in packets that carry one.
+    bytes: f64,
+    /// Of all flows, those that ended before their K-th packet.
+    ended_before_k: f64,
+}
+
+#[derive(Serialize)]
+struct Device {
+    requested: String,
+    effective: String,
+}
+
+#[derive(Serialize)]
+struct TimeToLabel {
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Summary {
+    /// The sums of `outcome`.
+    pub fn of(outcome: &Outcome) -> Summary {
+        let (flows, series) = (&outcome.flows, &outcome.series);
+        let packets = flows.verdicts.total();
+        let wall_s = outcome.wall.as_secs_f64();
+        let device = series.devices.first();
+        let milliseconds = |us: u64| us as f64 / 1000.0;
+        let times = &series.time_to_label_us;
+        Summary {
+            packets,
+            bytes: outcome.bytes,
+            verdicts: Verdict::ALL
+                .into_iter()
+                .map(|verdict| (verdict.name().to_owned(), json!(flows.verdicts.of(verdict))))
+                .collect(),
+            flows: flow_sums(flows),
+            series: Series {
+                emitted: flows.series_emitted,
+                cached: series.cached,
+                inferred: series.inferred,
+                shed: flows.series_shed + series.shed,
+                failed: series.failed,
+                post_mortem: series.post_mortem,
+            },
+            labels: labels(outcome),
+            batches: batches(series),
+            cache: Cache {
+                lookups: series.cache.lookups,
+                hits: series.cache.hits,
+                seconds: series.cache.lookup_time.as_secs_f64(),
+                audits_agree: series.cache.audits_agree,
+                audits_differ: series.cache.audits_differ,
+            },
+            coverage: coverage(flows),
+            device: Device {
+                requested: device.map_or_else(String::new, |device| device.requested.clone()),
+                effective: device.map_or_else(String::new, |device| device.effective.clone()),
+            },
+            records_dropped: outcome.records_dropped,
+            interrupted: outcome.interrupted,
+            wall_s,
+            packets_per_s: packets as f64 / wall_s,
+            bits_per_s: outcome.bytes as f64 * 8.0 / wall_s,
+            time_to_label_ms: TimeToLabel {
+                p50: milliseconds(times.value_at_quantile(0.5)),
+                p99: milliseconds(times.value_at_quantile(0.99)),
+                max: milliseconds(times.max()),
+            },
+        }
+    }
+
+    /// One line of JSON.
+    pub fn to_json(&self) -> String {
+        // Numbers, strings and maps with string keys: nothing that JSON cannot say.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// A page for people.
+    pub fn to_text(&self) -> String {
+        let mut page = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_text(&mut page);
+        page
+    }
+
+    fn write_text(&self, page: &mut String) -> std::fmt::Result {
+        let series = &self.series;
+        writeln!(
+            page,
+            "packets   {} ({} bytes) in {:.3} s: {:.3} Mpps, {:.3} Gb/s",
+            self.packets,
+            self.bytes,
+            self.wall_s,
+            self.packets_per_s / 1e6,
+            self.bits_per_s / 1e9
+        )?;
+        writeln!(page, "verdicts  {}", listed(&self.verdicts))?;
+        writeln!(
+            page,
+            "flows     {} begun; ended: {}",
+            self.flows.begun,
+            listed(&self.flows.ended)
+        )?;
+        writeln!(
+            page,
+            "series    {} emitted = {} cached + {} inferred + {} shed + {} failed",
+            series.emitted, series.cached, series.inferred, series.shed, series.failed
+        )?;
+        let mut labels: Vec<_> = self
+            .labels
+            .iter()
+            .filter(|(_, flows)| **flows > 0)
+            .collect();
+        labels.sort_by_key(|&(label, flows)| (std::cmp::Reverse(*flows), label));
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|(label, flows)| format!("{label} {flows}"))
+            .collect();
+        writeln!(page, "labels    {}", or_none(&labels))?;
+        writeln!(
+            page,
+            "coverage  {:.1} % of flows, {:.1} % of packets, {:.1} % of bytes; {:.1} % of flows ended \
+             before K packets",
+            self.coverage.flows * 100.0,
+            self.coverage.packets * 100.0,
+            self.coverage.bytes * 100.0,
+            self.coverage.ended_before_k * 100.0
+        )?;
+        let batches: Vec<String> = self
+            .batches
+            .iter()
+            .filter(|(_, batches)| batches.count > 0)
+            .map(|(trigger, batches)| {
+                format!(
+                    "{} {trigger} (mean {:.1})",
+                    batches.count, batches.mean_size
+                )
+            })
+            .collect();
+        writeln!(page, "batches   {}", or_none(&batches))?;
+        writeln!(
+            page,
+            "device    {} ({}); time to label p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms",
+            self.device.requested,
+            self.device.effective,
+            self.time_to_label_ms.p50,
+            self.time_to_label_ms.p99,
+            self.time_to_label_ms.max
+        )
+    }
+}
+
+fn flow_sums(flows: &flowmgr::Counters) -> Flows {
+    let of = |reason: EndReason| flows.flows_ended[reason as usize];
+    Flows {
+        begun: flows.flows_begun,
+        ended: EndReason::ALL
+            .into_iter()
+            .filter(|&reason| reason != EndReason::Active)
+            .map(|reason| (reason.name().to_owned(), json!(of(reason))))
+            .collect(),
+        reported: of(EndReason::Active),
+    }
+}
+
+fn labels(outcome: &Outcome) -> BTreeMap<String, u64> {
+    let flows = &outcome.flows.flows_labelled;
+    outcome
+        .classes
+        .iter()
+        .cloned()
+        .zip(flows.iter().copied())
+        .collect()
+}
+
+fn batches(series: &analytics::Counters) -> BTreeMap<&'static str, Batches> {
+    let share = |part: u64, whole: u64| {
+        if whole == 0 {
+            0.0
+        } else {
+            part as f64 / whole as f64
+        }
+    };
+    Trigger::ALL
+        .into_iter()
+        .map(|trigger| {
+            let sums = series.batches(trigger);
+            let rows = sums.series + sums.padding;
+            let batches = Batches {
+                count: sums.batches,
+                mean_size: share(rows, sums.batches),
+                padding_share: share(sums.padding, rows),
+            };
+            (trigger.name(), batches)
+        })
+        .collect()
+}
+
+fn coverage(flows: &flowmgr::Counters) -> Coverage {
+    let share = |part: u64, whole: u64| {
+        if whole == 0 {
+            0.0
+        } else {
+            part as f64 / whole as f64
+        }
+    };
+    let tagged = flows.verdicts.of(Verdict::Tagged);
+    let ended: u64 =
+        flows.flows_ended.iter().sum::<u64>() - flows.flows_ended[EndReason::Active as usize];
+    Coverage {
+        flows: share(flows.flows_labelled.iter().sum(), ended),
+        packets: share(tagged, tagged + flows.verdicts.of(Verdict::Untagged)),
+        bytes: share(flows.tagged_bytes, flows.flow_bytes),
+        ended_before_k: share(flows.flows_short, ended),
+    }
+}
+
+/// `name count` of all that is not 0.
+fn listed(sums: &Map<String, Value>) -> String {
+    let some: Vec<String> = sums
+        .iter()
+        .filter(|(_, count)| **count != json!(0))
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect();
+    or_none(&some)
+}
+
+fn or_none(some: &[String]) -> String {
+    if some.is_empty() {
+        "none".to_owned()
+    } else {
+        some.join(", ")
+    }
+}

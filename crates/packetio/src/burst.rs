@@ -1,0 +1,90 @@
+//! What a port hands on: the frames of one receive call and the memory that holds them.
+//!
+//! The descriptors lie apart from the bytes, side by side, because the stages that work on a
+//! burst walk all descriptors first and touch the bytes later (or, for a header-only reader,
+//! touch few of them).
+
+use std::ops::Range;
+
+/// One received frame: where its bytes are in the burst, and what the source said about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// Offset of the first captured byte in the burst's data.
+    pub at: usize,
+    /// Bytes captured; these are present.
+    pub captured: u32,
+    /// Bytes the frame had on the wire, as the source tells it; usually `>= captured`.
+    pub wire: u32,
+    /// Microseconds since the epoch, rounded down. Saturates.
+    pub time_us: i64,
+    /// Nanoseconds beyond `time_us`, 0 to 999. 0 where the source's clock is coarser.
+    pub time_sub_ns: u16,
+    /// Link type: the low 16 bits of the `LINKTYPE_` number.
+    pub link: u16,
+    /// Number of the interface within the source. Saturates.
+    pub interface: u16,
+    /// The hash computed by the network card, where there is one.
+    pub rss: Option<u32>,
+}
+
+impl Frame {
+    /// Where the captured bytes lie in the burst's data.
+    #[inline]
+    pub fn range(&self) -> Range<usize> {
+        self.at..self.at + self.captured as usize
+    }
+}
+
+/// Frames received together. Valid until its port is asked for the next one.
+#[derive(Debug)]
+pub struct Burst<'a> {
+    data: &'a mut [u8],
+    frames: &'a [Frame],
+}
+
+impl<'a> Burst<'a> {
+    /// A burst of `frames`, each of which lies inside `data`.
+    pub fn new(data: &'a mut [u8], frames: &'a [Frame]) -> Self {
+        debug_assert!(frames.iter().all(|frame| frame.range().end <= data.len()));
+        Self { data, frames }
+    }
+
+    /// Number of frames.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether there is no frame.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// The frames, in the order in which they were received.
+    pub fn frames(&self) -> &[Frame] {
+        self.frames
+    }
+
+    /// The captured bytes of frame `i`. Panics, like an index, if there is no such frame.
+    #[inline]
+    pub fn bytes(&self, i: usize) -> &[u8] {
+        &self.data[self.frames[i].range()]
+    }
+
+    /// The captured bytes of frame `i`, to be changed in place. Panics, like an index, if there
+    /// is no such frame.
+    #[inline]
+    pub fn bytes_mut(&mut self, i: usize) -> &mut [u8] {
+        &mut self.data[self.frames[i].range()]
+    }
+
+    /// The memory of all frames, and the frames that say where each one lies in it.
+    #[inline]
+    pub fn parts(&mut self) -> (&mut [u8], &'a [Frame]) {
+        (self.data, self.frames)
+    }
+
+    /// The same with the burst's own lifetime, for a port that passes the memory on.
+    pub(crate) fn into_parts(self) -> (&'a mut [u8], &'a [Frame]) {
+        (self.data, self.frames)
+    }
+}

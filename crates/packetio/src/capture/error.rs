@@ -1,0 +1,172 @@
+//! What can be wrong with a capture file. Every message is one line: the file, what is wrong,
+//! the place, and how many packets were read before it.
+
+use std::fmt;
+use std::io;
+
+use crate::CAPTURED_MAX;
+
+/// A capture file could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no such file.
+    #[error("{file}: no such file")]
+    NotFound {
+        /// The path as given.
+        file: String,
+    },
+    /// The path is a folder.
+    #[error("{file}: is a directory; name a capture file in it")]
+    Directory {
+        /// The path as given.
+        file: String,
+    },
+    /// The file may not be read.
+    #[error("{file}: permission denied; the file is not readable by this user")]
+    Permission {
+        /// The path as given.
+        file: String,
+    },
+    /// The system gave another reason.
+    #[error("{file}: cannot be opened: {source}")]
+    Io {
+        /// The path as given.
+        file: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// What the system said when `file` was opened.
+    pub(super) fn new(file: String, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::NotFound { file },
+            io::ErrorKind::PermissionDenied => Self::Permission { file },
+            io::ErrorKind::IsADirectory => Self::Directory { file },
+            _ => Self::Io { file, source },
+        }
+    }
+}
+
+/// Reading a capture ended before its end. All packets before the place were handed out.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {kind} (byte {at}, after {})", Packets(*.packets))]
+pub struct CaptureError {
+    /// The file's name as given, or `standard input`.
+    pub file: String,
+    /// What is wrong.
+    pub kind: CaptureErrorKind,
+    /// Offset of the broken record or block in the capture, after gunzipping.
+    pub at: u64,
+    /// Packets read before.
+    pub packets: u64,
+}
+
+/// What is wrong with a capture.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureErrorKind {
+    /// The file has no bytes.
+    #[error("the file is empty")]
+    Empty,
+    /// The file ends too early.
+    #[error("truncated: the file ends inside {0}")]
+    Truncated(Part),
+    /// A record contradicts itself or the format; what follows cannot be trusted.
+    #[error("bad record: {0}")]
+    BadRecord(Flaw),
+    /// The first four bytes are those of no format read here.
+    #[error(
+        "not a capture: it begins with {0:02x?}, which is neither pcap nor pcapng, plain or in gzip"
+    )]
+    UnknownFormat([u8; 4]),
+    /// The system could not read on.
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// The part of a capture that is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// pcap: the header of the file, or the first four bytes of any format.
+    FileHeader,
+    /// pcap: a record's header.
+    RecordHeader,
+    /// pcap: the bytes of a packet.
+    PacketData,
+    /// pcapng: a block.
+    Block,
+    /// The gzip stream around the capture is cut or corrupt.
+    GzipStream,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FileHeader => "the file header",
+            Self::RecordHeader => "a record header",
+            Self::PacketData => "the data of a packet",
+            Self::Block => "a pcapng block",
+            Self::GzipStream => "the gzip stream, which is cut or corrupt",
+        })
+    }
+}
+
+/// How a record is bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    /// A packet claims more bytes than [`CAPTURED_MAX`].
+    #[error("a packet claims {0} captured bytes, more than {CAPTURED_MAX}")]
+    CapturedTooLarge(u32),
+    /// A packet claims more bytes than its block has.
+    #[error("a packet claims {0} captured bytes, more than its block holds")]
+    CapturedBeyondBlock(u32),
+    /// A block's length is below 12 or no multiple of 4.
+    #[error("a block length of {0}, below 12 or no multiple of 4")]
+    BlockLength(u32),
+    /// A block's two lengths differ.
+    #[error("a block begins with the length {first} and ends with {last}")]
+    BlockTrailer {
+        /// The length in front.
+        first: u32,
+        /// The length at the end.
+        last: u32,
+    },
+    /// A block is too short for its kind.
+    #[error("a block of kind {kind} with {bytes} bytes inside is too short for its kind")]
+    BlockTooShort {
+        /// Block type.
+        kind: u32,
+        /// Bytes between the lengths.
+        bytes: usize,
+    },
+    /// A packet or interface block is longer than any honest one.
+    #[error("a packet or interface block of {0} bytes; at most {max} are read", max = super::pcapng::BLOCK_MAX)]
+    BlockTooLong(u32),
+    /// A section's byte-order mark is neither way round.
+    #[error("a section with the unknown byte-order mark {0:02x?}")]
+    ByteOrder([u8; 4]),
+    /// A packet names an interface that its section has not described.
+    #[error(
+        "a packet of interface {index}, counted from 0, where its section has described {known}"
+    )]
+    UnknownInterface {
+        /// The interface named.
+        index: u32,
+        /// Interfaces described so far.
+        known: usize,
+    },
+    /// A section describes more interfaces than any honest one.
+    #[error("a section with more than {max} interfaces", max = super::pcapng::INTERFACES_MAX)]
+    TooManyInterfaces,
+}
+
+/// `1 packet`, `2 packets`.
+struct Packets(u64);
+
+impl fmt::Display for Packets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0 == 1 { "" } else { "s" };
+        write!(f, "{} packet{plural}", self.0)
+    }
+}

@@ -1,0 +1,119 @@
+//! gzip, unpacked as it is read. Source: RFC 1952.
+//!
+//! Written on the inflater, member by member, and not on a ready reader for what happens at the
+//! end: of a cut or corrupt stream everything that can be unpacked has to come out before the
+//! error, and what follows a whole member and does not begin as another one is no error.
+//!
+//! The crate builds on zlib-rs because it refuses exactly what zlib refuses; miniz_oxide takes
+//! some corrupt streams for good and goes on with wrong bytes.
+
+use std::io::{self, Read};
+
+use flate2::{Decompress, FlushDecompress, Status};
+
+/// The first two bytes of every member.
+pub(super) const MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// Binary logarithm of the largest window a stream may use.
+const WINDOW_BITS: u8 = 15;
+/// Bytes read at a time.
+const INPUT: usize = 64 * 1024;
+
+/// Why unpacking ended early.
+#[derive(Debug)]
+pub(super) enum GunzipError {
+    /// The stream is cut or corrupt.
+    Broken,
+    /// Its source cannot be read.
+    Io(io::Error),
+}
+
+/// The unpacker of one file of one or more members.
+#[derive(Debug)]
+pub(super) struct Gunzip {
+    input: Vec<u8>,
+    /// Bytes of `input` already taken.
+    taken: usize,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Inside a member.
+    Member(Decompress),
+    /// Behind a member.
+    Between,
+    Ended,
+    Broken,
+}
+
+impl Gunzip {
+    /// An unpacker of a file of which `input` was read already.
+    pub fn new(input: Vec<u8>) -> Self {
+        Self {
+            input,
+            taken: 0,
+            state: State::Between,
+        }
+    }
+
+    /// Unpacks into `out`, which is not empty. Returns the bytes written; 0 is the end.
+    pub fn read(&mut self, source: &mut dyn Read, out: &mut [u8]) -> Result<usize, GunzipError> {
+        loop {
+            match &mut self.state {
+                State::Member(member) => {
+                    let (taken, written) = (member.total_in(), member.total_out());
+                    let input = &self.input[self.taken..];
+                    let status = member.decompress(input, out, FlushDecompress::None);
+                    self.taken += (member.total_in() - taken) as usize;
+                    let written = (member.total_out() - written) as usize;
+                    match status {
+                        Ok(Status::StreamEnd) => self.state = State::Between,
+                        Err(_) => self.state = State::Broken,
+                        // There was room to write to, so what is missing is input.
+                        Ok(_) if written == 0 && !self.refill(source)? => {
+                            self.state = State::Broken;
+                        }
+                        Ok(_) => {}
+                    }
+                    if written > 0 {
+                        return Ok(written);
+                    }
+                }
+                State::Between => self.state = self.next_member(source)?,
+                State::Ended => return Ok(0),
+                State::Broken => return Err(GunzipError::Broken),
+            }
+        }
+    }
+
+    /// The state behind a member: another member, or the end.
+    fn next_member(&mut self, source: &mut dyn Read) -> Result<State, GunzipError> {
+        while self.input.len() - self.taken < MAGIC.len() && self.refill(source)? {}
+        Ok(if self.input[self.taken..].starts_with(&MAGIC) {
+            State::Member(Decompress::new_gzip(WINDOW_BITS))
+        } else {
+            State::Ended
+        })
+    }
+
+    /// Reads more input behind what is left of it. `false`: there is none.
+    fn refill(&mut self, source: &mut dyn Read) -> Result<bool, GunzipError> {
+        self.input.drain(..self.taken);
+        self.taken = 0;
+        let left = self.input.len();
+        self.input.resize(left + INPUT, 0);
+        let read = read_some(source, &mut self.input[left..]);
+        self.input.truncate(left + *read.as_ref().unwrap_or(&0));
+        read.map(|read| read > 0).map_err(GunzipError::Io)
+    }
+}
+
+/// Reads once; an interrupted call is made again.
+pub(super) fn read_some(source: &mut dyn Read, room: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match source.read(room) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}

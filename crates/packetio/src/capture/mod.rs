@@ -1,0 +1,214 @@
+//! Capture files as a port: pcap of either byte order with micro- or nanoseconds, and pcapng,
+//! each plain or in gzip. The format is told by the content, never by the name.
+//!
+//! A capture is read as a stream, through a window of fixed size over which the parsers walk; so
+//! a file may be of any length, and a pipe. Records that are complete in the window are
+//! handed out where they lie. What is accepted and where reading stops does not depend on the
+//! chunks in which the bytes come.
+
+mod clock;
+mod error;
+mod gunzip;
+mod pcap;
+mod pcapng;
+mod step;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+pub use error::{CaptureError, CaptureErrorKind, Flaw, OpenError, Part};
+
+use crate::burst::{Burst, Frame};
+use crate::port::{Port, PortError};
+use pcap::Pcap;
+use pcapng::Pcapng;
+use step::{Parsed, Stop};
+use window::Window;
+
+/// The path that stands for the standard input.
+const STDIN: &str = "-";
+
+/// A capture file, read from front to end.
+#[derive(Debug)]
+pub struct CaptureReader {
+    file: String,
+    size: Option<u64>,
+    window: Window,
+    /// Known once the first bytes were seen.
+    parser: Option<Parser>,
+    /// Those of the last burst; kept for its memory.
+    frames: Vec<Frame>,
+    /// Packets handed out.
+    packets: u64,
+}
+
+#[derive(Debug)]
+enum Parser {
+    Pcap(Pcap),
+    Pcapng(Pcapng),
+}
+
+impl CaptureReader {
+    /// Opens a file, or with the path `-` the standard input. Nothing is read yet, so what the
+    /// file holds, if anything, shows with the first burst.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        if path == Path::new(STDIN) {
+            return Ok(Self::from_reader("standard input", Box::new(io::stdin())));
+        }
+        let name = path.display().to_string();
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+        let (metadata, file) = match opened {
+            Ok((metadata, _)) if metadata.is_dir() => {
+                return Err(OpenError::Directory { file: name });
+            }
+            Ok(opened) => opened,
+            Err(error) => return Err(OpenError::new(name, error)),
+        };
+        Ok(Self {
+            size: metadata.is_file().then_some(metadata.len()),
+            ..Self::from_reader(&name, Box::new(file))
+        })
+    }
+
+    /// Reads a capture from anything that gives bytes. `name` stands in errors.
+    pub fn from_reader(name: &str, reader: Box<dyn Read + Send>) -> Self {
+        Self {
+            file: name.to_owned(),
+            size: None,
+            window: Window::new(reader),
+            parser: None,
+            frames: Vec::new(),
+            packets: 0,
+        }
+    }
+
+    /// Bytes of the file read so far, still packed if it is gzip. Runs ahead of the packets by up
+    /// to a window.
+    pub fn position(&self) -> u64 {
+        self.window.source_bytes()
+    }
+
+    /// Bytes of the file; `None` where the source has no size, as a pipe.
+    pub fn size(&self) -> Option<u64> {
+        self.size
+    }
+
+    /// Packets handed out so far.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Fills `frames` from the window. Returns how many bytes the frames and what lies between
+    /// them take; `None` at the end.
+    fn advance(&mut self, max: usize) -> Result<Option<usize>, CaptureErrorKind> {
+        self.frames.clear();
+        let window = &mut self.window;
+        let parser = match &mut self.parser {
+            Some(parser) => parser,
+            unknown => unknown.insert(Parser::detect(window)?),
+        };
+        loop {
+            let Parsed { used, stop } = parser.parse(window.bytes(), max, &mut self.frames);
+            if !self.frames.is_empty() {
+                return Ok(Some(used)); // whatever stopped it will stop it again
+            }
+            window.take(used);
+            match stop {
+                Stop::Full => return Ok(None), // never without frames, as max > 0
+                Stop::Bad(flaw) => return Err(CaptureErrorKind::BadRecord(flaw)),
+                Stop::More { need, inside } => {
+                    if window.fill(need)? {
+                        continue;
+                    }
+                    if !window.bytes().is_empty() || parser.taken() > 0 {
+                        return Err(truncated(window, inside));
+                    }
+                    if window.is_broken() {
+                        return Err(truncated(window, Part::GzipStream));
+                    }
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+impl Port for CaptureReader {
+    fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+        match self.advance(max.max(1)) {
+            Ok(Some(used)) => {
+                self.packets += self.frames.len() as u64;
+                let data = self.window.take(used);
+                Ok(Some(Burst::new(data, &self.frames)))
+            }
+            Ok(None) => Ok(None),
+            Err(kind) => {
+                let taken = self.parser.as_ref().map_or(0, Parser::taken);
+                Err(PortError::Capture(CaptureError {
+                    file: self.file.clone(),
+                    kind,
+                    at: self.window.offset() - taken,
+                    packets: self.packets,
+                }))
+            }
+        }
+    }
+}
+
+impl Parser {
+    /// Looks at the first bytes of a capture, and takes the header of a pcap file.
+    fn detect(window: &mut Window) -> Result<Self, CaptureErrorKind> {
+        window.fill(gunzip::MAGIC.len())?;
+        window.unpack();
+        window.fill(4)?;
+        let Some(&magic) = window.bytes().first_chunk() else {
+            return Err(if window.bytes().is_empty() && !window.is_broken() {
+                CaptureErrorKind::Empty
+            } else {
+                truncated(window, Part::FileHeader)
+            });
+        };
+        if magic == pcapng::MAGIC {
+            return Ok(Self::Pcapng(Pcapng::new()));
+        }
+        if !Pcap::knows(magic) {
+            return Err(CaptureErrorKind::UnknownFormat(magic));
+        }
+        window.fill(pcap::FILE_HEADER)?;
+        let Some(header) = window.bytes().first_chunk() else {
+            return Err(truncated(window, Part::FileHeader));
+        };
+        let parser = Pcap::new(header).ok_or(CaptureErrorKind::UnknownFormat(magic))?;
+        window.take(pcap::FILE_HEADER);
+        Ok(Self::Pcap(parser))
+    }
+
+    fn parse(&mut self, bytes: &[u8], max: usize, frames: &mut Vec<Frame>) -> Parsed {
+        match self {
+            Self::Pcap(pcap) => pcap.parse(bytes, max, frames),
+            Self::Pcapng(pcapng) => pcapng.parse(bytes, max, frames),
+        }
+    }
+
+    /// Bytes of the record in front of the window that were taken already.
+    fn taken(&self) -> u64 {
+        match self {
+            Self::Pcap(_) => 0,
+            Self::Pcapng(pcapng) => pcapng.taken(),
+        }
+    }
+}
+
+/// The file ends inside `part`; but where a broken gzip stream is to blame, that is named.
+fn truncated(window: &Window, part: Part) -> CaptureErrorKind {
+    let part = if window.is_broken() {
+        Part::GzipStream
+    } else {
+        part
+    };
+    CaptureErrorKind::Truncated(part)
+}

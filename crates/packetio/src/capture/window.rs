@@ -1,0 +1,135 @@
+//! A window that slides over a capture: the unread part of one fixed buffer, filled from any
+//! reader, through gzip or not.
+//!
+//! The buffer is allocated once. It holds the longest record twice, so that filling always finds
+//! room after what is left of the record at the end of the last chunk was moved to the front;
+//! that is the only copy. All frames of a burst lie in it until it is filled again.
+
+use std::fmt;
+use std::io::{self, Read};
+
+use super::gunzip::{self, Gunzip, GunzipError};
+use super::pcapng;
+
+/// Bytes of the buffer.
+const BUFFER: usize = 1024 * 1024;
+
+const _: () = assert!(BUFFER >= 2 * pcapng::BLOCK_MAX as usize);
+
+/// The unread bytes of a capture that are at hand, and where more come from.
+pub(super) struct Window {
+    source: Box<dyn Read + Send>,
+    gunzip: Option<Gunzip>,
+    buffer: Box<[u8]>,
+    /// The unread bytes are `buffer[start..end]`.
+    start: usize,
+    end: usize,
+    /// Offset of `buffer[start]` in the capture.
+    offset: u64,
+    /// Bytes read from `source`.
+    source_bytes: u64,
+    is_ended: bool,
+    is_broken: bool,
+}
+
+impl Window {
+    pub fn new(source: Box<dyn Read + Send>) -> Self {
+        Self {
+            source,
+            gunzip: None,
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            offset: 0,
+            source_bytes: 0,
+            is_ended: false,
+            is_broken: false,
+        }
+    }
+
+    /// The unread bytes at hand.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Takes `count` unread bytes, of those at hand. They stay until the next `fill`.
+    #[inline]
+    pub fn take(&mut self, count: usize) -> &mut [u8] {
+        let from = self.start;
+        self.start += count;
+        self.offset += count as u64;
+        &mut self.buffer[from..self.start]
+    }
+
+    /// Reads until there are `need` unread bytes, and more if they come along. `false`: the
+    /// capture ends before.
+    pub fn fill(&mut self, need: usize) -> io::Result<bool> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        while self.end < need && !self.is_ended {
+            let room = &mut self.buffer[self.end..];
+            let source = &mut Counted(&mut *self.source, &mut self.source_bytes);
+            let filled = match &mut self.gunzip {
+                None => gunzip::read_some(source, room),
+                Some(gunzip) => match gunzip.read(source, room) {
+                    Ok(count) => Ok(count),
+                    Err(GunzipError::Io(error)) => Err(error),
+                    Err(GunzipError::Broken) => {
+                        self.is_broken = true;
+                        Ok(0)
+                    }
+                },
+            }?;
+            self.end += filled;
+            self.is_ended = filled == 0;
+        }
+        Ok(self.end >= need)
+    }
+
+    /// If the bytes at hand, which are the first ones, begin a gzip stream: from now on this is
+    /// a window over its content.
+    pub fn unpack(&mut self) {
+        if self.gunzip.is_none() && self.bytes().starts_with(&gunzip::MAGIC) {
+            self.gunzip = Some(Gunzip::new(self.bytes().to_vec()));
+            self.end = self.start;
+        }
+    }
+
+    /// Offset in the capture of the first unread byte.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes read from the source so far.
+    pub fn source_bytes(&self) -> u64 {
+        self.source_bytes
+    }
+
+    /// Whether a cut or corrupt gzip stream has ended the capture.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Window")
+            .field("unread", &(self.start..self.end))
+            .field("offset", &self.offset)
+            .field("source_bytes", &self.source_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A reader that adds up what it gives.
+struct Counted<'a>(&'a mut dyn Read, &'a mut u64);
+
+impl Read for Counted<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read(room)?;
+        *self.1 += count as u64;
+        Ok(count)
+    }
+}

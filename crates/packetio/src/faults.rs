@@ -1,0 +1,258 @@
+//! A port around a port that loses, cuts and corrupts some of its frames, to see what a receiver
+//! makes of them.
+//!
+//! The same seed does the same to the same frames, whatever the bursts: every frame draws from
+//! the random numbers in turn, first for loss, then for truncation, then for corruption.
+
+use crate::burst::{Burst, Frame};
+use crate::port::{Port, PortError};
+
+/// How often each fault strikes: shares of the frames, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FaultRates {
+    /// Frames that disappear.
+    pub loss: f64,
+    /// Of the frames left, those that are cut to a random shorter captured length, maybe 0.
+    pub truncation: f64,
+    /// Of the frames left, those of which one random bit is flipped.
+    pub corruption: f64,
+}
+
+/// What a [`Faults`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Frames received from the port inside: `lost` and those handed on.
+    pub received: u64,
+    /// Frames lost.
+    pub lost: u64,
+    /// Frames cut.
+    pub truncated: u64,
+    /// Frames with a flipped bit.
+    pub corrupted: u64,
+}
+
+/// The port that injects faults.
+#[derive(Debug)]
+pub struct Faults<P> {
+    inner: P,
+    rates: FaultRates,
+    random: SplitMix64,
+    counts: FaultCounts,
+    /// The frames handed on of the last burst; kept for its memory.
+    frames: Vec<Frame>,
+}
+
+impl<P: Port> Faults<P> {
+    /// Wraps `inner`.
+    pub fn new(inner: P, rates: FaultRates, seed: u64) -> Self {
+        Self {
+            inner,
+            rates,
+            random: SplitMix64(seed),
+            counts: FaultCounts::default(),
+            frames: Vec::new(),
+        }
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> FaultCounts {
+        self.counts
+    }
+
+    /// The port inside.
+    pub fn inner(&self) -> &P {
+        &self.inner
+    }
+
+    /// Receives and forgets the frames lost in front of the next one that is not. A burst cannot
+    /// be given back, so they have to go before the burst that is handed on is asked for.
+    /// `false`: the port inside has ended.
+    fn lose(&mut self, max: usize) -> Result<bool, PortError> {
+        loop {
+            let drawn = (0..max).take_while(|_| self.random.strikes(self.rates.loss));
+            let lost = drawn.count();
+            let mut left = lost;
+            while left > 0 {
+                let Some(burst) = self.inner.receive(left)? else {
+                    return Ok(false);
+                };
+                left -= burst.len();
+                self.counts.received += burst.len() as u64;
+                self.counts.lost += burst.len() as u64;
+            }
+            if lost < max {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl<P: Port> Port for Faults<P> {
+    fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+        if !self.lose(max.max(1))? {
+            return Ok(None);
+        }
+        let Some(burst) = self.inner.receive(max)? else {
+            return Ok(None);
+        };
+        let (data, frames) = burst.into_parts();
+        let Self {
+            rates,
+            random,
+            counts,
+            ..
+        } = self;
+        counts.received += frames.len() as u64;
+        self.frames.clear();
+        for (i, &frame) in frames.iter().enumerate() {
+            // The first one's loss is drawn already.
+            if i > 0 && random.strikes(rates.loss) {
+                counts.lost += 1;
+                continue;
+            }
+            let mut frame = frame;
+            if random.strikes(rates.truncation) && frame.captured > 0 {
+                frame.captured = random.below(u64::from(frame.captured)) as u32;
+                counts.truncated += 1;
+            }
+            let bytes = &mut data[frame.range()];
+            if random.strikes(rates.corruption) && !bytes.is_empty() {
+                let bit = random.below(8 * bytes.len() as u64) as usize;
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                counts.corrupted += 1;
+            }
+            self.frames.push(frame);
+        }
+        Ok(Some(Burst::new(data, &self.frames)))
+    }
+}
+
+/// Steele, Lea and Flood's generator ("Fast Splittable Pseudorandom Number Generators", 2014):
+/// small, quick, and good enough for dice.
+#[derive(Debug)]
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Draws: true with the given probability.
+    fn strikes(&mut self, probability: f64) -> bool {
+        // 53 random bits make every f64 in [0, 1) that is a multiple of 2^-53.
+        ((self.next() >> 11) as f64) * (-53.0_f64).exp2() < probability
+    }
+
+    /// Draws a number below `bound`, which is not 0.
+    fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryTrace;
+
+    const FRAMES: u64 = 4000;
+
+    fn trace() -> MemoryTrace {
+        let mut trace = MemoryTrace::new();
+        for i in 0..FRAMES {
+            let frame = Frame {
+                wire: 100,
+                time_us: i as i64,
+                ..Frame::default()
+            };
+            trace.push(&frame, &[0; 100]);
+        }
+        trace
+    }
+
+    fn rates(loss: f64, truncation: f64, corruption: f64) -> FaultRates {
+        FaultRates {
+            loss,
+            truncation,
+            corruption,
+        }
+    }
+
+    /// What comes out: time and bytes of each frame, and the counts.
+    fn run(rates: FaultRates, seed: u64, max: usize) -> (Vec<(i64, Vec<u8>)>, FaultCounts) {
+        let mut faults = Faults::new(trace(), rates, seed);
+        let mut out = Vec::new();
+        while let Some(burst) = faults.receive(max).unwrap() {
+            assert!(!burst.is_empty() && burst.len() <= max);
+            for (i, frame) in burst.frames().iter().enumerate() {
+                assert_eq!(frame.wire, 100);
+                out.push((frame.time_us, burst.bytes(i).to_vec()));
+            }
+        }
+        (out, faults.counts())
+    }
+
+    #[test]
+    fn without_rates_nothing_happens() {
+        let (out, counts) = run(rates(0.0, 0.0, 0.0), 1, 32);
+        assert!(
+            out.iter()
+                .enumerate()
+                .all(|(i, (us, bytes))| *us == i as i64 && *bytes == [0; 100])
+        );
+        let expected = FaultCounts {
+            received: FRAMES,
+            ..FaultCounts::default()
+        };
+        assert_eq!((out.len() as u64, counts), (FRAMES, expected));
+    }
+
+    #[test]
+    fn counts_tell_what_was_done_and_match_the_rates() {
+        let (out, counts) = run(rates(0.5, 0.25, 0.125), 7, 32);
+        let left = out.len() as u64;
+        assert_eq!((counts.received, counts.lost), (FRAMES, FRAMES - left));
+        let cut = out.iter().filter(|(_, bytes)| bytes.len() < 100).count() as u64;
+        assert_eq!(counts.truncated, cut);
+        let flipped = |bytes: &Vec<u8>| bytes.iter().map(|byte| byte.count_ones()).sum::<u32>();
+        let bits: u32 = out.iter().map(|(_, bytes)| flipped(bytes)).sum();
+        assert_eq!(counts.corrupted, u64::from(bits));
+        // Five standard deviations around what the rates ask for.
+        for (count, of, rate) in [
+            (counts.lost, FRAMES, 0.5),
+            (counts.truncated, left, 0.25),
+            (counts.corrupted, left, 0.125),
+        ] {
+            let of = of as f64;
+            let deviation = (of * rate * (1.0 - rate)).sqrt();
+            assert!(
+                (count as f64 - of * rate).abs() < 5.0 * deviation,
+                "{count} of {of}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_seed_tells_all_whatever_the_bursts() {
+        let rates = rates(0.3, 0.3, 0.3);
+        let reference = run(rates, 42, 1);
+        for max in [2, 3, 32, 10_000] {
+            assert_eq!(run(rates, 42, max), reference);
+        }
+        assert_ne!(run(rates, 43, 32), reference);
+    }
+
+    #[test]
+    fn certain_loss_leaves_nothing() {
+        let (out, counts) = run(rates(1.0, 1.0, 1.0), 3, 32);
+        let expected = FaultCounts {
+            received: FRAMES,
+            lost: FRAMES,
+            ..FaultCounts::default()
+        };
+        assert_eq!((out.len(), counts), (0, expected));
+    }
+}

@@ -1,0 +1,131 @@
+"""Writes the bundle: model.onnx, model.toml and the golden inputs and outputs.
+
+The graph takes raw signed lengths [N, 1, K], so the scaling is inside.  A 1D convolution stands
+as a 2D one of height 1, the form most accelerators know.  The dense layers stand as convolutions
+too (one over the whole width, one of width 1): ONNX Runtime then computes each row by itself, so
+a row's result has the same bits whatever the batch it is in.  A matrix product over the batch
+may choose its kernel by the number of rows and promises no such thing.  check_model.py checks it.
+"""
+
+import argparse
+import hashlib
+import pathlib
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import dataset
+import network
+import runtime
+
+NAME, VERSION = "app-id-k10", "1.0.0"
+OPSET, IR_VERSION = 17, 8  # read by ONNX Runtime 1.17 and later
+GOLDEN_ROWS = 64
+
+
+class Graph:
+    """A chain of nodes in which each takes the output of the one before."""
+
+    def __init__(self, first):
+        self.nodes, self.constants, self.last = [], [], first
+
+    def add(self, operator, name, constants=(), **attributes):
+        """Append a node called `name`; `constants` are its further inputs."""
+        values = [numpy_helper.from_array(c, f"{name}.{i}") for i, c in enumerate(constants)]
+        self.constants += values
+        inputs = [self.last, *(v.name for v in values)]
+        self.nodes.append(helper.make_node(operator, inputs, [name], name, **attributes))
+        self.last = name
+
+    def convolution(self, name, weights, bias, padding=0):
+        """`weights` as in training, [width, channels in, channels out]."""
+        turned = np.ascontiguousarray(weights.transpose(2, 1, 0)[:, :, None, :], np.float32)
+        attributes = {"kernel_shape": [1, weights.shape[0]], "pads": [0, padding, 0, padding]}
+        self.add("Conv", name, [turned, bias.astype(np.float32)], **attributes)
+
+
+def model(params, classes):
+    """The ONNX model of these weights."""
+    graph = Graph("series")
+    graph.add("Reshape", "image", [np.array([-1, 1, 1, dataset.K], np.int64)])
+    scale, offset = network.code_weights()
+    graph.convolution("ranges", scale.reshape(1, 1, -1), offset)
+    graph.add("Clip", "code", [np.float32(0), np.float32(1)])
+    for name, padding in (("conv1", 1), ("conv2", 1), ("dense", 0)):
+        graph.convolution(name, params[name], params[name + "_bias"], padding)
+        graph.add("Relu", name + "_relu")
+    graph.convolution("out", params["out"][None], params["out_bias"])
+    graph.add("Reshape", "logits", [np.array([-1, classes], np.int64)])
+    graph.add("Softmax", "probabilities", axis=1)
+    made = helper.make_graph(
+        graph.nodes,
+        NAME,
+        [helper.make_tensor_value_info("series", TensorProto.FLOAT, ["N", 1, dataset.K])],
+        [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["N", classes])],
+        graph.constants,
+    )
+    opset = [helper.make_opsetid("", OPSET)]
+    made = helper.make_model(made, opset_imports=opset, ir_version=IR_VERSION, producer_name="fenxi")
+    onnx.checker.check_model(made, full_check=True)
+    return made
+
+
+def golden_inputs(flows):
+    """Series of every class in turn, then extremes: saturated lengths and the shortest."""
+    made = [[65535] * dataset.K, [65535, -65535] * (dataset.K // 2), [28] * dataset.K]
+    order = np.random.default_rng(1).permutation(len(flows.series))
+    queues = [[i for i in order if flows.classes[i] == c] for c in range(len(flows.names))]
+    turns = [i for turn in zip(*queues) for i in turn][: GOLDEN_ROWS - len(made)]
+    return np.concatenate([flows.series[turns], np.array(made, np.float32)])[:, None, :]
+
+
+def write_table(path, rows):
+    """One row per line, the numbers exact (nine digits identify a float32)."""
+    lines = (",".join(f"{v:.9g}" for v in row.ravel()) for row in rows)
+    path.write_text("".join(line + "\n" for line in lines))
+
+
+def manifest(names, digest):
+    """The text of model.toml."""
+    labels = "".join(f'\n[[labels]]\nname = "{n}"\ntaxonomy = "{dataset.TAXONOMY[n]}"\n' for n in names)
+    return f"""\
+# Written by models/train; see CARD.md.
+schema_version = 1
+name = "{NAME}"
+version = "{VERSION}"
+file = "model.onnx"
+sha256 = "{digest}"
+k = {dataset.K}
+features = ["signed_length"]
+precision = "fp32"
+min_confidence = 0.0
+
+[input]
+name = "series"
+
+[output]
+name = "probabilities"
+
+# In the order of the output's columns.
+{labels.lstrip()}"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description="write the bundle")
+    parser.add_argument("table", help="train.csv.gz")
+    parser.add_argument("weights", help="what train.py wrote (.npz)")
+    parser.add_argument("bundle", type=pathlib.Path, help="folder to write")
+    args = parser.parse_args()
+    flows = dataset.load(args.table)
+    made = model(dict(np.load(args.weights)), len(flows.names)).SerializeToString(deterministic=True)
+    (args.bundle / "golden").mkdir(parents=True, exist_ok=True)
+    (args.bundle / "model.onnx").write_bytes(made)
+    (args.bundle / "model.toml").write_text(manifest(flows.names, hashlib.sha256(made).hexdigest()))
+    inputs = golden_inputs(flows)
+    write_table(args.bundle / "golden/inputs.csv", inputs)
+    write_table(args.bundle / "golden/outputs.csv", runtime.run(runtime.session(made), inputs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+#!/bin/sh
+# Makes models/app-id-k10 from the labelled flow table: validates, trains, exports, checks, writes
+# the card.  usage: models/train/run.sh [TABLE]   TABLE: default ../shared/data/series/train.csv.gz
+#   FENXI_TRAIN_VENV   virtual environment, made if missing (default target/train-venv)
+#   PYTHON             Python >= 3.11 to make it with (default python3)
+# A relative TABLE is taken from the current folder, the default from the repository's root.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+table=${1:-$root/../shared/data/series/train.csv.gz}
+venv=${FENXI_TRAIN_VENV:-$root/target/train-venv}
+work=$root/target/train
+bundle=$root/models/app-id-k10
+
+if [ ! -r "$table" ]; then
+    echo "run.sh: no table at $table; give its path: models/train/run.sh TABLE" >&2
+    exit 66
+fi
+
+[ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$venv"
+"$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
+mkdir -p "$work"
+
+export PYTHONDONTWRITEBYTECODE=1
+python=$venv/bin/python
+"$python" "$here/evaluate.py" "$table" "$work/scores.json"
+"$python" "$here/train.py" "$table" "$work/weights.npz"
+"$python" "$here/export.py" "$table" "$work/weights.npz" "$bundle"
+"$python" "$here/card.py" "$table" "$work/weights.npz" "$work/scores.json" "$bundle"
+"$python" "$here/check_model.py" "$table" "$bundle"
+sha256sum "$bundle/model.onnx"
