@@ -1,6 +1,6 @@
 //! The captures of a replay, one after the other, as often as asked.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -111,7 +111,7 @@ pub fn size_of(files: &[PathBuf], loops: u32) -> Option<u64> {
     Some(bytes * u64::from(loops))
 }
 
-fn open(file: &PathBuf) -> Result<CaptureReader, Failure> {
+fn open(file: &Path) -> Result<CaptureReader, Failure> {
     CaptureReader::open(file).map_err(|error: OpenError| Failure::no_input(error.to_string()))
 }
 

@@ -1,0 +1,53 @@
+# fenxi: what to call. `make help` lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+FENXI := target/release/fenxi
+DEMO := demo/office.pcap
+VENV := target/venv
+
+.PHONY: help
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: onnxruntime
+onnxruntime: ## fetch the ONNX Runtime library, pinned version and hash, into target/
+	@scripts/fetch-onnxruntime
+
+.PHONY: build
+build: onnxruntime ## build target/release/fenxi
+	cargo build --release --locked -p fenxi
+
+.PHONY: demo
+demo: build ## replay the shipped capture: a table of flows with labels, and a summary
+	@$(FENXI) replay $(DEMO) --flows target/demo.jsonl
+	@scripts/flow-table target/demo.jsonl
+
+.PHONY: test
+test: onnxruntime $(VENV) ## run all tests; what is skipped is named
+	cargo test --locked --workspace
+	CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked -p cring --release --lib loom
+
+# Python's onnxruntime, which the labels are compared with. Without it that test is
+# skipped by name.
+$(VENV): scripts/check_labels.txt
+	@rm -rf $(VENV)
+	@{ python3 -m venv $(VENV) && $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps -r scripts/check_labels.txt; } \
+	  || { rm -rf $(VENV); echo "make: no Python environment for the label test (is python3-venv installed?)" >&2; }
+
+.PHONY: lint
+lint: ## format, clippy and docs, warnings as errors; dependencies where cargo-deny is there
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
+	@if command -v cargo-deny >/dev/null; then cargo deny --locked check; else echo "SKIPPED cargo deny: not installed"; fi
+
+.PHONY: bench
+bench: ## criterion benches of the two walks
+	cargo bench --locked -p fenxi-benches
+
+.PHONY: fuzz
+fuzz: ## fuzz the parser for FUZZ_SECONDS (600); needs nightly and cargo-fuzz
+	cargo +nightly fuzz run parse -- -max_total_time=$${FUZZ_SECONDS:-600}

@@ -1,0 +1,96 @@
+//! What the end-to-end tests share: the real binary, where things lie, and how a
+//! test says that it was skipped.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The binary, with nothing in its environment that configures it.
+pub fn fenxi<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fenxi"));
+    command.args(args).current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("FENXI_") {
+            command.env_remove(name);
+        }
+    }
+    // The binary may be built outside target/, where it would find its library.
+    let library = root().join("target/onnxruntime/libonnxruntime.so");
+    command.env("FENXI_ONNXRUNTIME", library);
+    command
+}
+
+/// Runs to the end with empty standard input.
+pub fn run(mut command: Command) -> Finished {
+    let output = command.stdin(Stdio::null()).output().expect("fenxi starts");
+    Finished::of(output)
+}
+
+/// What a run left behind.
+#[derive(Debug)]
+pub struct Finished {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Finished {
+    pub fn of(output: Output) -> Finished {
+        Finished {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
+            stderr: String::from_utf8(output.stderr).expect("stderr is UTF-8"),
+        }
+    }
+
+    /// The JSON object on standard output.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error} in {}\n{}", self.stdout, self.stderr))
+    }
+
+    /// Panics with what was said unless the exit code is `code`.
+    pub fn expect_code(self, code: i32) -> Finished {
+        assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self
+    }
+}
+
+/// The lines of a JSON Lines file.
+pub fn json_lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).expect("records are there");
+    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+/// The shipped capture.
+pub fn demo() -> PathBuf {
+    root().join("demo/office.pcap")
+}
+
+/// A folder of the shared captures, if they are there.
+pub fn shared(folder: &str) -> Option<PathBuf> {
+    let path = root().join("../shared/data").join(folder);
+    path.exists().then_some(path)
+}
+
+/// Whether ONNX Runtime was fetched.
+pub fn has_onnxruntime() -> bool {
+    root().join("target/onnxruntime/libonnxruntime.so").exists()
+}
+
+/// Says on the terminal that a test was skipped and why; fails where everything
+/// must be there. libtest captures `eprintln!`, but not this.
+pub fn skip(test: &str, needs: &str) {
+    if std::env::var_os("FENXI_REQUIRE_ALL").is_some_and(|value| value == "1") {
+        panic!("{test}: needs {needs}, and FENXI_REQUIRE_ALL forbids to skip it");
+    }
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: needs {needs}");
+}
