@@ -99,17 +99,12 @@ fn fill(slot: &mut Slot, flow: FlowRef, number: u64) {
 
 /// One full batch: pushed, looked up, gathered, submitted, collected, labelled.
 fn round(criterion: &mut Criterion) {
-    let cache = |prefix| CacheConfig {
-        prefix,
-        entries: 1 << 16,
-        audit: 0.0,
-    };
     let mut group = criterion.benchmark_group("round");
     group.throughput(Throughput::Elements(SERIES.into()));
-    for (name, cache, is_hit) in [
-        ("model", cache(0), false),
-        ("cache_misses", cache(K), false),
-        ("cache_hits", cache(K), true),
+    for (name, prefix, is_hit) in [
+        ("model", 0, false),
+        ("cache_misses", K, false),
+        ("cache_hits", K, true),
     ] {
         let words: Arc<Vec<_>> = Arc::new((0..SERIES).map(|_| LabelWord::new()).collect());
         let (mut producer, series) = cring::ring::<Slot>(2 * LARGEST);
@@ -126,7 +121,11 @@ fn round(criterion: &mut Criterion) {
         let config = Config {
             k: K,
             policy: Policy::None,
-            cache,
+            cache: CacheConfig {
+                prefix,
+                entries: 1 << 16,
+                audit: 0.0,
+            },
         };
         let manager = Manager::new(config, vec![inlet], vec![Box::new(device)]);
         let mut manager = manager.expect("a valid configuration");
