@@ -8,10 +8,10 @@ use crate::common::packets::{conversation, pcap, read_capture, record_offsets};
 use crate::common::{Finished, SIMULATED, fenxi, json_lines, sum};
 
 fn interrupt(child: &Child) {
-    let kill = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
-    assert!(kill.expect("kill is there").success());
+    // The shell's own kill: a program of that name is not everywhere.
+    let kill = format!("kill -INT {}", child.id());
+    let sent = Command::new("sh").args(["-c", &kill]).status();
+    assert!(sent.expect("there is a shell").success());
 }
 
 /// Reads the first line of what the child says, then interrupts it and waits for its end.

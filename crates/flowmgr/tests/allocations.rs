@@ -1,0 +1,260 @@
+//! The packet's walk allocates nothing once it is warm: not for packets of known flows, for new
+//! flows, for series on their way, for labels, for reports of flows that go on, nor for flows that
+//! end and are settled. A manager takes its memory when it is made.
+//!
+//! A counting allocator stands around the system's. It counts by thread, for the test harness has
+//! threads of its own. What allocates by design is not here: `drain`, which sorts what is left,
+//! and records that carry their series.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use cring::{Consumer, Label, Labels, Slot, Source};
+use flowmgr::hash::HashKind;
+use flowmgr::record::Record;
+use flowmgr::{BURST_MAX, Config, Effect, Fate, Manager, Packet};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: every call is passed on to `System` as it came; the counter is a plain cell of the
+// thread, needs no initialisation and no destructor, and so allocates nothing itself.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the promises of `GlobalAlloc::alloc`, which are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: `block` came from `System` by one of the other methods, with this layout.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: as in `alloc`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: as in `dealloc`, and the caller has checked the size.
+        unsafe { System.realloc(block, layout, size) }
+    }
+}
+
+/// Allocations of this thread while `work` runs.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+const FLOWS: u16 = 1000;
+const K: usize = 3;
+const SECOND_US: i64 = 1_000_000;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
+
+/// A manager, the far end of its ring, and how many records it gave.
+struct World {
+    manager: Manager,
+    ring: Consumer<Slot>,
+    labels: Arc<dyn Labels>,
+    time_us: i64,
+    data: Vec<u8>,
+    packets: Vec<Packet>,
+    fates: Vec<Fate>,
+    label_records: u64,
+    flow_records: u64,
+}
+
+impl World {
+    fn new(effect: Effect) -> World {
+        let config = Config {
+            k: K,
+            idle_timeout_s: 30,
+            closed_timeout_s: 5,
+            active_timeout_s: 60,
+            end_on_fin_rst: true,
+            hash: HashKind::Keyed { seed: 3 },
+            max_flows: 2 * usize::from(FLOWS),
+            buckets: 256,
+            effect,
+            dscp: vec![Some(46), None],
+            record_series: false,
+            flow_id_first: 0,
+            flow_id_step: 1,
+        };
+        let (producer, ring) = cring::ring(2048);
+        let manager = Manager::new(config, producer).unwrap();
+        World {
+            labels: manager.labels(),
+            manager,
+            ring,
+            time_us: 1_700_000_000 * SECOND_US,
+            data: Vec::with_capacity(BURST_MAX * 64),
+            packets: Vec::with_capacity(BURST_MAX),
+            fates: Vec::with_capacity(BURST_MAX),
+            label_records: 0,
+            flow_records: 0,
+        }
+    }
+
+    /// One TCP packet of each of these flows.
+    fn talk(&mut self, flows: Range<u16>, flags: u8) {
+        for flow in flows {
+            self.packets.push(Packet {
+                at: self.data.len(),
+                captured: 40,
+                link: 101,
+                time_us: self.time_us,
+                rss: None,
+            });
+            let [high, low] = flow.to_be_bytes();
+            self.data.extend([0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0]);
+            self.data.extend([192, 0, 2, 1, 198, 51, 100, 1, high, low]);
+            self.data
+                .extend([0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags]);
+            self.data.extend([0; 6]);
+            if self.packets.len() == BURST_MAX {
+                self.burst();
+            }
+        }
+        self.burst();
+    }
+
+    fn burst(&mut self) {
+        let World {
+            manager,
+            data,
+            packets,
+            fates,
+            ..
+        } = self;
+        manager.burst(data, packets, 0, fates);
+        data.clear();
+        packets.clear();
+    }
+
+    fn answer(&mut self) {
+        let label = Label::Class {
+            class: 0,
+            confidence: 50_000,
+            source: Source::Model,
+        };
+        let waiting = self.ring.waiting();
+        for flow in (0..waiting).map(|i| self.ring.get(i).flow) {
+            let word = self.labels.word(flow.index);
+            word.decide(flow.generation, label).unwrap();
+        }
+        self.ring.release(waiting);
+    }
+
+    fn settle(&mut self) {
+        let (labels, flows) = (&mut self.label_records, &mut self.flow_records);
+        self.manager
+            .settle(u64::MAX, 0, &mut |record| match record {
+                Record::Label(_) => *labels += 1,
+                Record::Flow(_) => *flows += 1,
+            });
+    }
+
+    /// Some seconds on the wire with one flow that goes on, so that time passes.
+    fn wait(&mut self, seconds: i64) {
+        for _ in 0..seconds {
+            self.time_us += SECOND_US;
+            self.talk(FLOWS..FLOWS + 1, ACK);
+            self.settle();
+        }
+    }
+}
+
+/// Something that happens to all flows, and its name.
+type Step = (&'static str, fn(&mut World));
+
+/// The life of [`FLOWS`] flows.
+const LIFE: [Step; 8] = [
+    ("new flows", |world| world.talk(0..FLOWS, SYN)),
+    ("packets before the K-th", |world| world.talk(0..FLOWS, ACK)),
+    ("the K-th packets, series on their way", |world| {
+        world.talk(0..FLOWS, ACK);
+        world.settle();
+    }),
+    ("labels come", |world| {
+        world.answer();
+        world.settle();
+    }),
+    ("packets of labelled flows", |world| {
+        world.talk(0..FLOWS, ACK)
+    }),
+    ("reports of flows that go on", |world| {
+        for _ in 0..3 {
+            world.wait(25);
+            world.talk(0..FLOWS, ACK);
+            world.settle();
+        }
+    }),
+    (
+        "half of the flows reset, a SYN on each, and all settled",
+        |world| {
+            world.talk(0..FLOWS / 2, RST);
+            world.talk(0..FLOWS / 2, SYN);
+            world.settle();
+        },
+    ),
+    ("the rest idle for long", |world| world.wait(40)),
+];
+
+fn live(effect: Effect) {
+    let mut world = World::new(effect);
+    for (_, step) in LIFE {
+        step(&mut world);
+    }
+    (world.label_records, world.flow_records) = (0, 0);
+    for (name, step) in LIFE {
+        assert_eq!(allocations(|| step(&mut world)), 0, "{effect:?}, {name}");
+    }
+    // Steps that do nothing would allocate nothing, too: each flow, and the one that goes on, got
+    // its label; each was reported and ended, and half of them began and ended twice.
+    let flows = u64::from(FLOWS);
+    assert_eq!(world.label_records, flows + 1);
+    assert!(world.flow_records >= 2 * flows + flows / 2);
+    assert_eq!(world.manager.flows_alive(), 1);
+}
+
+#[test]
+fn a_live_walk_allocates_nothing() {
+    live(Effect::Arrival);
+}
+
+#[test]
+fn a_replay_allocates_nothing() {
+    live(Effect::PacketTime { delay_us: 1000 });
+}
+
+#[test]
+fn the_allocator_counts() {
+    let boxed = allocations(|| drop(std::hint::black_box(Box::new([0u8; 100]))));
+    assert_eq!(boxed, 1);
+    let grown = allocations(|| {
+        let mut numbers = vec![1u64];
+        numbers.reserve(1000);
+        drop(std::hint::black_box(numbers));
+    });
+    assert_eq!(grown, 2);
+}
