@@ -10,7 +10,11 @@
 //! The table knows hashes, indices and times. Whether the flow at an index is
 //! the one looked for is the caller's answer.
 
-use crate::memory::{Zeroed, zeroed};
+use std::io;
+
+use crate::memory::{Array, Pages, Zeroed};
+use crate::prefetch::prefetch;
+use crate::tags::matching;
 
 /// Slots in a bucket.
 const SLOTS: usize = 8;
@@ -40,11 +44,7 @@ impl Bucket {
     /// Slots in use whose tag is `tag`, as bits.
     #[inline]
     fn matches(&self, tag: u8) -> u8 {
-        let mut bits = 0;
-        for (slot, &other) in self.tags.iter().enumerate() {
-            bits |= u8::from(other == tag) << slot;
-        }
-        bits & self.occupied
+        matching(self.tags, tag) & self.occupied
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Occupant {
 /// The buckets and the free entries.
 pub(crate) struct Table {
     /// The hashed buckets, then the pool of chained ones.
-    buckets: Box<[Bucket]>,
+    buckets: Array<Bucket>,
     /// Hashed buckets - 1; their number is a power of two.
     mask: u32,
     /// Free chained buckets; those never used lie from `pool_fresh` on.
@@ -84,17 +84,22 @@ pub(crate) struct Table {
 
 impl Table {
     /// `buckets`, a power of two, for up to `entries` flows.
-    pub fn new(buckets: usize, entries: usize) -> Table {
+    pub fn new(buckets: usize, entries: usize) -> io::Result<Table> {
         let pool = entries / SLOTS + 1;
-        Table {
-            buckets: zeroed(buckets + pool),
+        Ok(Table {
+            buckets: Array::new(buckets + pool)?,
             mask: buckets as u32 - 1,
             pool_free: Vec::with_capacity(pool),
             pool_fresh: buckets as u32,
             entries_free: std::collections::VecDeque::with_capacity(entries),
             entries_fresh: 0,
             entries: entries as u32,
-        }
+        })
+    }
+
+    /// The pages under the buckets.
+    pub fn pages(&self) -> Pages {
+        self.buckets.pages()
     }
 
     /// Hashed buckets.
@@ -105,6 +110,37 @@ impl Table {
     /// Entries that no flow owns.
     pub fn entries_free(&self) -> usize {
         self.entries_free.len() + (self.entries - self.entries_fresh) as usize
+    }
+
+    /// Asks for the bucket of a hash.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        prefetch(&self.buckets, (hash as u32 & self.mask) as usize);
+    }
+
+    /// The slot that most likely belongs to a hash, and its entry: the first in the
+    /// hashed bucket with its tag.
+    #[inline]
+    pub fn guess(&self, hash: u64) -> Option<(u8, u32)> {
+        let bucket = &self.buckets[(hash as u32 & self.mask) as usize];
+        let matches = bucket.matches(tag_of(hash));
+        let slot = matches.trailing_zeros() as usize & 7;
+        (matches != 0).then(|| (slot as u8, bucket.indices[slot]))
+    }
+
+    /// The flow in slot `guess` of the hashed bucket, if `is_it` recognises it; the
+    /// bucket may have changed since the guess.
+    #[inline]
+    pub fn find_guessed(&self, hash: u64, guess: u8, is_it: impl Fn(u32) -> bool) -> Option<Place> {
+        let head = hash as u32 & self.mask;
+        let bucket = &self.buckets[head as usize];
+        let slot = guess & 7;
+        let is_it = bucket.occupied >> slot & 1 == 1 && is_it(bucket.indices[usize::from(slot)]);
+        is_it.then_some(Place {
+            head,
+            bucket: head,
+            slot,
+        })
     }
 
     /// The slot with this hash whose flow `is_it` recognises by its index.

@@ -16,7 +16,7 @@ struct Keyed {
 impl Keyed {
     fn new(buckets: usize, entries: usize, hash: fn(u64) -> u64) -> Keyed {
         Keyed {
-            table: Table::new(buckets, entries),
+            table: Table::new(buckets, entries).unwrap(),
             keys: vec![u64::MAX; entries],
             hash,
         }
