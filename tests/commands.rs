@@ -1,2 +1,97 @@
-//! Placeholder.
+//! The commands and the options of `replay`, each through the real binary: what they print, and
+//! with which exit code they end.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
 mod common;
+
+#[path = "commands/config.rs"]
+mod config;
+#[path = "commands/model.rs"]
+mod model;
+#[path = "commands/replay.rs"]
+mod replay;
+
+use std::ffi::OsStr;
+
+use common::{Finished, fenxi, run};
+
+/// Runs the program with these arguments.
+fn ran<S: AsRef<OsStr>>(args: &[S]) -> Finished {
+    run(fenxi(args))
+}
+
+#[test]
+fn help_version_and_wrong_usage() {
+    let help = ran(&["--help"]).expect_code(0);
+    for command in ["replay", "check", "config", "model"] {
+        assert!(
+            help.stdout.contains(&format!("\n  {command} ")),
+            "{}",
+            help.stdout
+        );
+    }
+    let replay = ran(&["replay", "--help"]).expect_code(0).stdout;
+    for option in [
+        "--config",
+        "--set",
+        "--model",
+        "--flows",
+        "--series",
+        "--write",
+        "--label-delay-ms",
+        "--speed",
+        "--loop",
+        "--json",
+        "--faults",
+    ] {
+        assert!(
+            replay.contains(&format!("{option} ")) || replay.contains(&format!("{option}\n")),
+            "{option} in {replay}"
+        );
+    }
+    assert_eq!(
+        ran(&["--version"]).expect_code(0).stdout,
+        format!("fenxi {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    for (args, part) in [
+        (&["replay"][..], "FILE"),
+        (&["frobnicate"], "frobnicate"),
+        (&["replay", "a.pcap", "--sped", "max"], "--speed"),
+        (
+            &["replay", "a.pcap", "--speed", "fast"],
+            "expected max, real or a multiple such as 10x",
+        ),
+        (&["replay", "a.pcap", "--loop", "0"], "--loop"),
+        (&["replay", "a.pcap", "--series"], "--flows"),
+        (
+            &["replay", "a.pcap", "--faults", "loss=2"],
+            "expected a number from 0 to 1",
+        ),
+        (&["replay", "-", "-"], "stdin (-) can be replayed once only"),
+        (
+            &["replay", "-", "--loop", "2"],
+            "--loop cannot repeat stdin",
+        ),
+        (
+            &["replay", "a.pcap", "--flows", "-", "--json"],
+            "both want stdout",
+        ),
+        (
+            &["replay", "a.pcap", "--write", "-"],
+            "--write needs a file",
+        ),
+    ] {
+        let finished = ran(args).expect_code(64);
+        assert_eq!(finished.stdout, "");
+        assert!(
+            finished.stderr.contains(part),
+            "{part}: {}",
+            finished.stderr
+        );
+    }
+}

@@ -1,2 +1,270 @@
-//! Placeholder.
+//! What the batcher, the ring and the hash do with time is not seen in the result.
+//!
+//! A replay at `--speed max` gives the same records, byte for byte, and the same
+//! labels, verdicts and coverage, however its batches fall: which series share a
+//! batch hangs on the scheduler, so every run here is another draw. With the prefix
+//! cache on, batches decide which flows hit; those, and only those, may differ.
+
+#![allow(
+    clippy::expect_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
 mod common;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+/// Labels of flows, by flow id: the label and who decided.
+type Labels = BTreeMap<u64, (Value, Value)>;
+
+/// What a replay left behind.
+struct Replay {
+    /// The file of records, as it is.
+    records: String,
+    summary: Value,
+}
+
+impl Replay {
+    fn of(captures: &[PathBuf], options: &[&str]) -> Replay {
+        let dir = tempfile::tempdir().expect("a folder");
+        let flows = dir.path().join("flows.jsonl");
+        let mut command = common::fenxi(["replay", "--series", "--json", "--flows"]);
+        command.arg(&flows).args(captures);
+        // Later settings override; a small table starts quickly.
+        command.args(["--set", "flow.max_flows=65536"]);
+        for option in options {
+            if option.starts_with("--") {
+                command.args(option.split(' '));
+            } else {
+                command.args(["--set", option]);
+            }
+        }
+        let summary = common::run(command).expect_code(0).json();
+        let records = std::fs::read_to_string(flows).expect("records are there");
+        Replay { records, summary }
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Value> {
+        let lines = self.records.lines();
+        lines.map(|line| serde_json::from_str(line).expect("a line of JSON"))
+    }
+
+    fn labels(&self) -> Labels {
+        let flows = self.lines().filter(|record| record["type"] == "flow");
+        let by_id = flows.map(|flow| {
+            let id = flow["flow_id"].as_u64().expect("a number");
+            (id, (flow["label"].clone(), flow["decided_by"].clone()))
+        });
+        by_id.collect()
+    }
+
+    fn series(&self, fate: &str) -> u64 {
+        self.summary["series"][fate].as_u64().expect("a count")
+    }
+
+    /// The parts of the summary that say nothing of time and batches.
+    fn outcome(&self) -> Vec<&Value> {
+        let parts = [
+            "packets", "bytes", "verdicts", "flows", "labels", "coverage", "series",
+        ];
+        parts.iter().map(|part| &self.summary[part]).collect()
+    }
+}
+
+/// The demo, and shared captures with many flows; each is replayed by itself.
+fn captures(test: &str) -> Vec<Vec<PathBuf>> {
+    if !common::has_onnxruntime() {
+        common::skip(test, "ONNX Runtime (make onnxruntime)");
+        return Vec::new();
+    }
+    let mut captures = vec![vec![common::demo()]];
+    match common::shared("captures/train") {
+        Some(folder) => {
+            // The largest number of flows, and all in one run: over 3,000 flows, with
+            // times that jump back and forth from file to file.
+            captures.push(vec![folder.join("1kxun.pcap")]);
+            let files = std::fs::read_dir(folder).expect("a folder of captures");
+            let mut files: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
+            files.sort();
+            captures.push(files);
+        }
+        None => common::skip(test, "the shared captures; the demo is replayed"),
+    }
+    captures
+}
+
+/// Whatever may change batches, waiting and bursts. Before each burst a replay waits
+/// for as many free slots, so a ring little larger than the burst is right but slow.
+const VARIANTS: &[&[&str]] = &[
+    &[],
+    &["analytics.timeout_ms=0.1"],
+    &["analytics.timeout_ms=50", "analytics.phi=0"],
+    &["analytics.phi=0.5", "analytics.batch_sizes=[2, 3, 5, 64]"],
+    &["analytics.policy=none"],
+    &[
+        "analytics.policy=none",
+        "analytics.batch_sizes=[1]",
+        "io.burst=2",
+    ],
+    &["analytics.policy=timeout", "accel.fixed_sizes=true"],
+    &[
+        "accel.fixed_sizes=true",
+        "analytics.batch_sizes=[4, 32]",
+        "ring.slots=64",
+        "io.burst=4",
+    ],
+    &["ring.slots=16", "io.burst=1"],
+    &[
+        "ring.slots=1024",
+        "io.burst=256",
+        "analytics.batch_sizes=[7]",
+    ],
+    &["io.burst=1", "ring.slots=4096", "records.queue=1024"],
+];
+
+#[test]
+fn batches_ring_and_bursts_change_nothing() {
+    for captures in captures("batches_ring_and_bursts_change_nothing") {
+        let expected = Replay::of(&captures, &[]);
+        assert!(expected.series("inferred") > 0, "nothing to compare");
+        for variant in VARIANTS {
+            let replay = Replay::of(&captures, variant);
+            let at = format!("{variant:?} on {captures:?}");
+            assert_eq!(replay.outcome(), expected.outcome(), "{at}");
+            let mut lines = replay.records.lines().zip(expected.records.lines());
+            let different = lines.find(|(found, expected)| found != expected);
+            assert_eq!(different, None, "{at}");
+            assert!(
+                replay.records == expected.records,
+                "{at}: more or fewer records"
+            );
+        }
+    }
+}
+
+/// Where the flows lie in the table decides in which order idle ones are found, and
+/// nothing else.
+#[test]
+fn the_hash_changes_only_the_order_of_the_records() {
+    fn sorted(replay: &Replay) -> Vec<&str> {
+        let mut lines: Vec<&str> = replay.records.lines().collect();
+        lines.sort_unstable();
+        lines
+    }
+    for captures in captures("the_hash_changes_only_the_order_of_the_records") {
+        let expected = Replay::of(&captures, &[]);
+        for variant in [
+            &["flow.hash=fenxi"][..],
+            &["flow.hash_seed=7"],
+            &["flow.buckets=8192", "flow.hash_seed=8"],
+            &["flow.buckets=131072"],
+        ] {
+            let replay = Replay::of(&captures, variant);
+            let at = format!("{variant:?} on {captures:?}");
+            assert_eq!(replay.outcome(), expected.outcome(), "{at}");
+            let (found, expected) = (sorted(&replay), sorted(&expected));
+            let different = found
+                .iter()
+                .zip(&expected)
+                .find(|(found, expected)| found != expected);
+            assert_eq!(different, None, "{at}");
+            assert_eq!(found.len(), expected.len(), "{at}");
+        }
+    }
+}
+
+/// Paced, a flow may end before its label comes, but no other label comes.
+#[test]
+fn speed_may_cost_labels_but_changes_none() {
+    let test = "speed_may_cost_labels_but_changes_none";
+    for captures in captures(test).into_iter().take(1) {
+        let expected = Replay::of(&captures, &[]);
+        let decided = expected.labels();
+        for speed in ["--speed 100x", "--speed 1000x"] {
+            let replay = Replay::of(&captures, &[speed, "analytics.timeout_ms=0.5"]);
+            let labels = replay.labels();
+            assert_eq!(labels.len(), decided.len(), "{speed}: flows");
+            assert_eq!(
+                replay.series("emitted"),
+                expected.series("emitted"),
+                "{speed}: series"
+            );
+            let labelled = labels.iter().filter(|(_, (label, _))| !label.is_null());
+            let mut compared = 0;
+            for (id, label) in labelled {
+                assert_eq!(decided.get(id), Some(label), "{speed}: flow {id}");
+                compared += 1;
+            }
+            assert!(compared > 0, "{speed}: no flow got its label in time");
+        }
+    }
+}
+
+/// A ring of 16 slots makes batches small, so that later series find in the cache
+/// what earlier ones were given.
+#[test]
+fn with_the_cache_only_hits_may_differ() {
+    for captures in captures("with_the_cache_only_hits_may_differ") {
+        let expected = Replay::of(&captures, &[]).labels();
+        let mut differ_at_1 = 0;
+        for prefix in [1, 4] {
+            let prefix_set = format!("cache.prefix={prefix}");
+            let replay = Replay::of(
+                &captures,
+                &[
+                    &prefix_set,
+                    "cache.audit=0.5",
+                    "ring.slots=16",
+                    "io.burst=1",
+                ],
+            );
+            let labels = replay.labels();
+            assert!(labels.keys().eq(expected.keys()), "{prefix_set}: flows");
+            let hits = labels.values().filter(|(_, by)| by == "cache").count() as u64;
+            assert_eq!(hits, replay.series("cached"), "{prefix_set}");
+            assert!(hits > 0, "{prefix_set}: no hit");
+            for (id, (label, by)) in &labels {
+                let differs = *label != expected[id].0;
+                assert!(
+                    !differs || by == "cache",
+                    "{prefix_set}: flow {id} differs: {label} by {by}"
+                );
+                differ_at_1 += u64::from(differs && prefix == 1);
+            }
+        }
+        assert!(
+            differ_at_1 > 0,
+            "one length cannot tell all classes; is the cache used?"
+        );
+    }
+}
+
+/// All K lengths are the whole input of the model: a hit is as good as an inference.
+#[test]
+fn with_an_exact_prefix_the_cache_changes_no_label() {
+    for captures in captures("with_an_exact_prefix_the_cache_changes_no_label") {
+        let expected = Replay::of(&captures, &[]);
+        let exact = [
+            "cache.prefix=10",
+            "cache.audit=1",
+            "ring.slots=16",
+            "io.burst=1",
+        ];
+        let replay = Replay::of(&captures, &exact);
+        assert!(replay.series("cached") > 0, "no hit on {captures:?}");
+        assert_eq!(replay.summary["cache"]["audits_differ"], 0);
+        assert_eq!(replay.summary["labels"], expected.summary["labels"]);
+        let without_source = |replay: &Replay| -> Vec<(u64, Value)> {
+            let labels = replay.labels().into_iter();
+            labels.map(|(id, (label, _))| (id, label)).collect()
+        };
+        assert_eq!(
+            without_source(&replay),
+            without_source(&expected),
+            "{captures:?}"
+        );
+    }
+}

@@ -1,2 +1,104 @@
-//! Placeholder.
+//! Labels are those of Python's `onnxruntime` for the same series.
+//!
+//! `scripts/check_labels.py` reads flow records with their series, runs the bundle's
+//! model over them all in one batch, and holds class and confidence against the
+//! records. So it checks the way from packet to label word and back: lengths and
+//! signs, the order within batches, which flow a result belongs to.
+
+#![allow(
+    clippy::expect_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
 mod common;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::root;
+
+/// Python with `onnxruntime`, if it and fenxi's own library are there.
+fn python(test: &str) -> Option<PathBuf> {
+    if !common::has_onnxruntime() {
+        common::skip(test, "ONNX Runtime (make onnxruntime)");
+        return None;
+    }
+    let python = root().join("target/venv/bin/python");
+    if !python.exists() {
+        common::skip(test, "target/venv (make target/venv)");
+        return None;
+    }
+    Some(python)
+}
+
+/// Replays `captures` in one run and compares the labels. Returns how many flows
+/// were compared, after holding it against the number of flows that have a series.
+fn compare(python: PathBuf, captures: &[PathBuf], sets: &[&str]) -> u64 {
+    let dir = tempfile::tempdir().expect("a folder");
+    let flows = dir.path().join("flows.jsonl");
+    let mut replay = common::fenxi(["replay", "--series", "--json", "--flows"]);
+    replay.arg(&flows).args(captures);
+    for set in sets {
+        replay.args(["--set", set]);
+    }
+    let summary = common::run(replay).expect_code(0).json();
+
+    let mut check = Command::new(python);
+    check.arg(root().join("scripts/check_labels.py"));
+    check.arg(root().join("models/app-id-k10")).arg(&flows);
+    let output = check.output().expect("Python starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    let compared = said
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("compared ")?
+                .split(',')
+                .next()?
+                .parse()
+                .ok()
+        })
+        .unwrap_or_else(|| panic!("no count in: {said}"));
+    assert_eq!(summary["series"]["inferred"], compared, "{said}");
+    assert_eq!(summary["series"]["emitted"], compared, "{said}");
+    compared
+}
+
+#[test]
+fn every_label_of_the_demo_is_pythons() {
+    if let Some(python) = python("every_label_of_the_demo_is_pythons") {
+        let compared = compare(python, &[common::demo()], &[]);
+        assert!(
+            compared >= 100,
+            "the demo has {compared} flows with a label"
+        );
+    }
+}
+
+/// Flows of many sources and sizes, in one replay: with 16 slots in the ring and
+/// sizes that do not divide each other, in batches of all kinds.
+#[test]
+fn a_thousand_labels_of_the_shared_captures_are_pythons() {
+    let test = "a_thousand_labels_of_the_shared_captures_are_pythons";
+    let Some(folder) = common::shared("captures/train") else {
+        common::skip(test, "the shared captures");
+        return;
+    };
+    let Some(python) = python(test) else {
+        return;
+    };
+    let files = std::fs::read_dir(folder).expect("a folder of captures");
+    let mut captures: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
+    captures.sort();
+    let sets = [
+        "flow.idle_timeout_s=0",
+        "flow.end_on_fin_rst=false",
+        "ring.slots=16",
+        "io.burst=1",
+        "analytics.batch_sizes=[1, 3, 7, 16]",
+        "analytics.timeout_ms=1",
+    ];
+    let compared = compare(python, &captures, &sets);
+    assert!(compared >= 1000, "only {compared} flows with a label");
+}

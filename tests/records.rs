@@ -1,2 +1,297 @@
-//! Placeholder.
+//! Records and summary are what `docs/` says, and the records of a flow add up.
+//!
+//! Other programs read these lines. So the schema is held against real output, and
+//! shown to refuse lines that are wrong; the pages name what is printed, and nothing
+//! else.
+
+#![allow(
+    clippy::expect_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
 mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jsonschema::Validator;
+use serde_json::{Map, Value, json};
+
+/// A replay of the demo: its records and its summary.
+struct Replay {
+    records: Vec<Value>,
+    summary: Value,
+}
+
+/// `None`, and said so, where there is nothing to label with.
+fn replay(test: &str, options: &[&str]) -> Option<Replay> {
+    if !common::has_onnxruntime() {
+        common::skip(test, "ONNX Runtime (make onnxruntime)");
+        return None;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let flows = dir.path().join("flows.jsonl");
+    let mut command = common::fenxi(["replay", "--json", "--flows"]);
+    command.arg(&flows).arg(common::demo()).args(options);
+    let summary = common::run(command).expect_code(0).json();
+    let records = common::json_lines(&flows);
+    Some(Replay { records, summary })
+}
+
+fn doc(name: &str) -> String {
+    let path = common::root().join("docs").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn schema() -> Value {
+    serde_json::from_str(&doc("records.schema.json")).expect("JSON")
+}
+
+fn validator() -> Validator {
+    let schema = schema();
+    assert!(
+        jsonschema::meta::is_valid(&schema),
+        "the schema is no schema"
+    );
+    jsonschema::validator_for(&schema).expect("a schema of a known draft")
+}
+
+/// Panics with what is wrong with the first line that the schema refuses.
+fn assert_valid(validator: &Validator, records: &[Value]) {
+    for record in records {
+        if let Err(error) = validator.validate(record) {
+            panic!("{error}\nin {record}");
+        }
+    }
+}
+
+fn flow_records(records: &[Value]) -> impl Iterator<Item = &Value> {
+    records.iter().filter(|record| record["type"] == "flow")
+}
+
+#[test]
+fn records_are_as_the_schema_says() {
+    let test = "records_are_as_the_schema_says";
+    let validator = validator();
+    for options in [
+        &[][..],
+        &["--series"],
+        &["--series", "--set", "flow.active_timeout_s=1"],
+        &["--label-delay-ms", "20", "--set", "cache.prefix=4"],
+        &["--speed", "1000x"],
+    ] {
+        let Some(Replay { records, .. }) = replay(test, options) else {
+            return;
+        };
+        assert_valid(&validator, &records);
+        let with_series = flow_records(&records).filter(|flow| flow.get("series").is_some());
+        let expected = if options.contains(&"--series") {
+            flow_records(&records).count()
+        } else {
+            0
+        };
+        assert_eq!(with_series.count(), expected, "{options:?}");
+    }
+}
+
+/// A schema that takes everything would pass the test above.
+#[test]
+fn the_schema_refuses_what_is_wrong() {
+    let Some(Replay { records, .. }) = replay("the_schema_refuses_what_is_wrong", &["--series"])
+    else {
+        return;
+    };
+    let validator = validator();
+    let label = records
+        .iter()
+        .find(|record| record["type"] == "label")
+        .expect("a label record");
+    let flow = flow_records(&records)
+        .find(|flow| flow["label"].is_string())
+        .expect("a labelled flow");
+    for record in [label, flow] {
+        let record = record.as_object().expect("an object");
+        for field in record.keys() {
+            let mut without = record.clone();
+            without.remove(field);
+            assert!(!validator.is_valid(&without.into()), "without {field}");
+        }
+        let mut more = record.clone();
+        more.insert("colour".to_owned(), json!("blue"));
+        assert!(!validator.is_valid(&more.into()), "with a field too many");
+    }
+    for (field, value) in [
+        ("type", json!("packet")),
+        ("schema_version", json!(2)),
+        ("flow_id", json!(-1)),
+        ("community_id", json!("1:short=")),
+        ("src", json!("localhost")),
+        ("src_port", json!(65_536)),
+        ("proto", json!(1)),
+        ("first", json!("2024-01-01T00:00:00Z")),
+        ("last", json!(0)),
+        ("final", json!(false)),
+        ("end_reason", json!("active")),
+        ("end_reason", json!("timeout")),
+        ("one_way", json!(null)),
+        ("packets_fwd", json!(0.5)),
+        ("label", json!(null)),
+        ("confidence", json!(null)),
+        ("confidence", json!(1.5)),
+        ("decided_by", json!("dice")),
+        ("time_to_label_us", json!(-1)),
+        ("series", json!([65_536])),
+        ("series_us", json!(["0"])),
+    ] {
+        let mut wrong = flow.clone();
+        wrong[field] = value.clone();
+        assert!(!validator.is_valid(&wrong), "{field}: {value}");
+    }
+}
+
+#[test]
+fn end_reasons_are_those_of_the_program() {
+    let schema = schema();
+    let listed = &schema["$defs"]["flow_record"]["properties"]["end_reason"]["enum"];
+    let reasons = flowmgr::record::EndReason::ALL.map(|reason| reason.name());
+    assert_eq!(*listed, json!(reasons));
+    let page = doc("records.md");
+    for reason in reasons {
+        assert!(
+            page.contains(&format!("| `{reason}` |")),
+            "{reason} is not in records.md"
+        );
+    }
+}
+
+/// The records of a flow that is reported in between add up to the one record it has
+/// without, and exactly one is the last.
+#[test]
+fn records_of_active_timeouts_add_up() {
+    let test = "records_of_active_timeouts_add_up";
+    let Some(whole) = replay(test, &["--series"]) else {
+        return;
+    };
+    let active = ["--series", "--set", "flow.active_timeout_s=1"];
+    let parts = replay(test, &active).expect("ran before");
+    let mut by_flow: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
+    for part in flow_records(&parts.records) {
+        by_flow
+            .entry(part["flow_id"].as_u64().expect("a number"))
+            .or_default()
+            .push(part);
+    }
+    assert!(
+        by_flow.values().any(|parts| parts.len() > 2),
+        "no flow was reported twice"
+    );
+    assert_eq!(by_flow.len(), flow_records(&whole.records).count(), "flows");
+    for whole in flow_records(&whole.records) {
+        let id = whole["flow_id"].as_u64().expect("a number");
+        let parts = &by_flow[&id];
+        for count in ["packets_fwd", "packets_rev", "bytes_fwd", "bytes_rev"] {
+            let sum: u64 = parts
+                .iter()
+                .map(|part| part[count].as_u64().expect("a count"))
+                .sum();
+            assert_eq!(whole[count], sum, "flow {id}: {count}");
+        }
+        let (last, before) = parts.split_last().expect("a record");
+        assert!(
+            before
+                .iter()
+                .all(|part| part["final"] == false && part["end_reason"] == "active"),
+            "flow {id}"
+        );
+        for field in [
+            "final",
+            "end_reason",
+            "first",
+            "last",
+            "label",
+            "series",
+            "series_us",
+            "midstream",
+        ] {
+            assert_eq!(last[field], whole[field], "flow {id}: {field}");
+        }
+    }
+    let reported = parts.summary["flows"]["reported"]
+        .as_u64()
+        .expect("a count");
+    assert_eq!(
+        reported as usize,
+        flow_records(&parts.records)
+            .filter(|part| part["final"] == false)
+            .count()
+    );
+    for same in ["packets", "verdicts", "labels", "coverage", "series"] {
+        assert_eq!(parts.summary[same], whole.summary[same], "{same}");
+    }
+}
+
+/// What stands in backticks in the first cell of the rows of a page's tables.
+fn first_cells(page: &str) -> BTreeSet<String> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
+    let cells = rows.filter_map(|row| row.split(" | ").next());
+    cells
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn assert_same(documented: &BTreeSet<String>, printed: &BTreeSet<String>) {
+    let missing: Vec<_> = printed.difference(documented).collect();
+    let too_many: Vec<_> = documented.difference(printed).collect();
+    assert!(
+        missing.is_empty() && too_many.is_empty(),
+        "missing on the page: {missing:?}; not printed: {too_many:?}"
+    );
+}
+
+/// The paths of all values that are no objects, joined by dots.
+fn paths(object: &Map<String, Value>, above: &str, paths: &mut BTreeSet<String>) {
+    for (name, value) in object {
+        // Names of classes are the model's, reasons and triggers are listed elsewhere.
+        let name = match above {
+            "labels." => "<class>",
+            "batches." => "<trigger>",
+            "flows.ended." => "<reason>",
+            _ => name,
+        };
+        match value {
+            Value::Object(below) => self::paths(below, &format!("{above}{name}."), paths),
+            _ => drop(paths.insert(format!("{above}{name}"))),
+        }
+    }
+}
+
+#[test]
+fn the_summary_page_names_every_field_and_no_other() {
+    let Some(Replay { summary, .. }) =
+        replay("the_summary_page_names_every_field_and_no_other", &[])
+    else {
+        return;
+    };
+    let mut expected = BTreeSet::new();
+    paths(summary.as_object().expect("an object"), "", &mut expected);
+    let triggers = summary["batches"]
+        .as_object()
+        .expect("an object")
+        .keys()
+        .cloned();
+    expected.extend(triggers);
+    assert_same(&first_cells(&doc("summary.md")), &expected);
+}
+
+#[test]
+fn the_records_page_names_every_field_and_no_other() {
+    let schema = schema();
+    let mut expected = BTreeSet::new();
+    for record in ["label_record", "flow_record"] {
+        let properties = &schema["$defs"][record]["properties"];
+        expected.extend(properties.as_object().expect("an object").keys().cloned());
+    }
+    // The table of reasons is the last.
+    expected.extend(flowmgr::record::EndReason::ALL.map(|reason| reason.name().to_owned()));
+    assert_same(&first_cells(&doc("records.md")), &expected);
+}

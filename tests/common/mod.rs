@@ -2,6 +2,8 @@
 //! test says that it was skipped.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod packets;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -59,7 +61,11 @@ impl Finished {
 
     /// Panics with what was said unless the exit code is `code`.
     pub fn expect_code(self, code: i32) -> Finished {
-        assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        assert_eq!(
+            self.code, code,
+            "stdout: {}\nstderr: {}",
+            self.stdout, self.stderr
+        );
         self
     }
 }
@@ -67,12 +73,19 @@ impl Finished {
 /// The lines of a JSON Lines file.
 pub fn json_lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).expect("records are there");
-    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect()
 }
 
 /// The shipped capture.
 pub fn demo() -> PathBuf {
     root().join("demo/office.pcap")
+}
+
+/// Packets of the shipped capture.
+pub fn demo_packets() -> usize {
+    packets::record_offsets(&std::fs::read(demo()).expect("the capture is there")).len()
 }
 
 /// A folder of the shared captures, if they are there.
@@ -93,4 +106,33 @@ pub fn skip(test: &str, needs: &str) {
         panic!("{test}: needs {needs}, and FENXI_REQUIRE_ALL forbids to skip it");
     }
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: needs {needs}");
+}
+
+/// For runs where labels matter and the model does not: the device that answers a fixed function of
+/// the series, and needs no library.
+pub const SIMULATED: [&str; 2] = ["--set", "accel.devices=[\"simulated\"]"];
+
+/// The shipped bundle.
+pub fn bundle() -> PathBuf {
+    root().join("models/app-id-k10")
+}
+
+/// Labels of the shipped bundle, in the order of its outputs.
+pub fn labels() -> Vec<String> {
+    let text = std::fs::read_to_string(bundle().join("model.toml")).expect("a manifest");
+    let manifest: toml::Table = text.parse().expect("TOML");
+    let labels = manifest["labels"].as_array().expect("labels");
+    labels
+        .iter()
+        .map(|label| label["name"].as_str().expect("a name").to_owned())
+        .collect()
+}
+
+/// Sum over an object of counts.
+pub fn sum(counts: &Value) -> u64 {
+    let counts = counts.as_object().expect("an object");
+    counts
+        .values()
+        .map(|count| count.as_u64().expect("a count"))
+        .sum()
 }

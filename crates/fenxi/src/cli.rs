@@ -200,9 +200,12 @@ impl Cli {
     /// the error is printed.
     pub fn parse_args(args: impl IntoIterator<Item = OsString>) -> Result<Cli, ExitCode> {
         let cli = Cli::try_parse_from(args).map_err(|error| {
-            // Help and version go to stdout; a reader that has gone away misses nothing.
-            let _ = error.print();
-            ExitCode::from(if error.use_stderr() { 64 } else { 0 })
+            // Help and version go to stdout, complaints to stderr.
+            match error.print() {
+                _ if error.use_stderr() => ExitCode::from(64),
+                Ok(()) => ExitCode::SUCCESS,
+                Err(cause) => Failure::writing("stdout", &cause).report(),
+            }
         })?;
         if let Command::Replay(replay) = &cli.command {
             replay.check().map_err(|failure| failure.report())?;

@@ -140,6 +140,12 @@ pub fn print(text: &str) -> Result<(), Failure> {
     written.map_err(|error| Failure::writing("stdout", &error))
 }
 
+/// Writes `text` to stderr, where a full disk is an error as well and no reason to panic.
+pub fn remark(text: &str) -> Result<(), Failure> {
+    let written = io::stderr().lock().write_all(text.as_bytes());
+    written.map_err(|error| Failure::writing("stderr", &error))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -103,21 +103,29 @@ impl Manager {
     }
 
     /// Ends every flow, in the order in which they began: the input is at its end.
+    /// A flow that is over, and that the sweep has not come to yet, ends as if it had:
+    /// where a flow lies in the table must not be seen in its record.
     pub fn drain(&mut self) {
+        let now = self.clock.second();
         let mut left = Vec::with_capacity(self.alive);
         for head in 0..self.table.buckets() {
             let mut next = self.table.first_in(head);
             while let Some(place) = next {
-                let index = self.table.occupant(place).index;
-                left.push((self.entries.cold(index).flow_id, index));
+                let occupant = self.table.occupant(place);
+                let reason = match self.lifetimes.is_over(occupant, now) {
+                    true => EndReason::Idle,
+                    false => EndReason::Drain,
+                };
+                let index = occupant.index;
+                left.push((self.entries.cold(index).flow_id, index, reason));
                 next = self.table.next_after(place);
             }
         }
-        left.sort_unstable();
+        left.sort_unstable_by_key(|&(flow_id, ..)| flow_id);
         self.table.clear();
         self.alive = 0;
-        for (_, index) in left {
-            let reason = self.end_reason(index, EndReason::Drain);
+        for (_, index, reason) in left {
+            let reason = self.end_reason(index, reason);
             self.outbox.end(index, reason, self.position);
         }
     }

@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::Path;
 
 use accel::onnx::{CpuDevice, Library, LibraryError, SessionError, load};
-use accel::{Bundle, Classification, Device, DeviceError, check_golden};
+use accel::{Bundle, Classification, Device, DeviceError, Sizes, check_golden};
 
 /// The library; none, said aloud, where it is not there.
 fn library(test: &str) -> Option<Library> {

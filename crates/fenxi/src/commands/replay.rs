@@ -2,9 +2,9 @@
 
 use crate::cli::{ReplayArgs, is_dash};
 use crate::config::Config;
-use crate::exit::{Failure, print};
+use crate::exit::{Failure, print, remark};
 use crate::pipeline::find_bundle;
-use crate::replay::{self, Plan};
+use crate::replay::{self, Outcome, Plan};
 use crate::summary::Summary;
 
 /// Replays, then prints the summary: as JSON on standard output where asked, else
@@ -22,31 +22,41 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         bundle,
     })?;
     let summary = Summary::of(&outcome);
-    let quiet = outcome.failure.as_ref().is_some_and(Failure::is_quiet);
     let printed = if args.json {
         print(&format!("{}\n", summary.to_json()))
     } else {
-        if !quiet {
-            eprint!("{}", summary.to_text());
-        }
         Ok(())
     };
-    let interrupted = outcome.interrupted && !args.json;
-    if interrupted {
-        eprintln!("fenxi: interrupted; the above is what was done so far");
+    let remarked = remark(&remarks(args, &outcome, &summary));
+    let failures = [outcome.failure, printed.err(), remarked.err()];
+    failures
+        .into_iter()
+        .flatten()
+        .reduce(Failure::and)
+        .map_or(Ok(()), Err)
+}
+
+/// What is said on standard error: the summary for people, and what is missing. Nothing where the
+/// reader of our output has gone; no page of zeros where nothing could be replayed.
+fn remarks(args: &ReplayArgs, outcome: &Outcome, summary: &Summary) -> String {
+    let failure = outcome.failure.as_ref();
+    let is_quiet = failure.is_some_and(Failure::is_quiet);
+    let is_vain = failure.is_some() && outcome.flows.verdicts.total() == 0;
+    let mut page = String::new();
+    if !args.json && !is_quiet && !is_vain {
+        page += &summary.to_text();
+    }
+    if !args.json && outcome.interrupted {
+        page += "fenxi: interrupted; the above is what was done so far\n";
     }
     if outcome.records_dropped > 0 {
         let output = args.flows.as_deref().filter(|output| !is_dash(output));
         let output = output.map_or("stdout".to_owned(), |output| output.display().to_string());
-        eprintln!(
+        page += &format!(
             "fenxi: {output}: {} records found no room in their queue and are missing; \
-             raise records.queue",
+             raise records.queue\n",
             outcome.records_dropped
         );
     }
-    match (outcome.failure, printed) {
-        (None, printed) => printed,
-        (Some(failure), Ok(())) => Err(failure),
-        (Some(failure), Err(other)) => Err(failure.and(other)),
-    }
+    page
 }

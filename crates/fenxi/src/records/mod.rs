@@ -145,9 +145,8 @@ fn labelled<'a>(decision: Option<&Decision>, classes: &'a [String]) -> Labelled<
 /// not hold, which only a damaged capture has, become the nearest that it can.
 fn rfc3339(time_us: i64) -> String {
     let first_us = -62_167_219_200_000_000; // 0000-01-01
-    let last_us = 253_402_207_200_999_999; // the last that jiff holds, 9999-12-30
-    let time = Timestamp::from_microsecond(time_us.clamp(first_us, last_us));
-    time.map_or_else(|_| String::new(), |time| format!("{time:.6}"))
+    let time = Timestamp::from_microsecond(time_us.max(first_us)).unwrap_or(Timestamp::MAX);
+    format!("{time:.6}")
 }
 
 /// Community ID version 1 with seed 0 (the specification by Corelight): the same

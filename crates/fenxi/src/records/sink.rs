@@ -68,7 +68,8 @@ pub struct RecordSink {
 
 impl RecordSink {
     /// Creates `output` (`-`: standard output) and starts the thread. `waits` says
-    /// what a full queue does; `stop` is raised when writing breaks off.
+    /// what a full queue does; `stop` is raised when writing breaks off, if the rest of the replay
+    /// is of no use then.
     ///
     /// # Errors
     /// The output cannot be created.
@@ -77,7 +78,7 @@ impl RecordSink {
         classes: Arc<[String]>,
         queue_length: usize,
         waits: bool,
-        stop: Arc<AtomicBool>,
+        stop: Option<Arc<AtomicBool>>,
     ) -> Result<(RecordSink, RecordSender), Failure> {
         let (name, out): (String, Box<dyn Write + Send>) = if is_dash(output) {
             ("stdout".to_owned(), Box::new(io::stdout()))
@@ -91,7 +92,9 @@ impl RecordSink {
             .spawn(move || {
                 let written = write_all(&receiver, &classes, BufWriter::new(out));
                 written.map_err(|error| {
-                    stop.store(true, Ordering::Relaxed);
+                    if let Some(stop) = &stop {
+                        stop.store(true, Ordering::Relaxed);
+                    }
                     receiver.iter().for_each(drop);
                     Failure::writing(&name, &error)
                 })

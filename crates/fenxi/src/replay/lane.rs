@@ -185,7 +185,11 @@ impl Lane {
         if let Some(tagged) = &mut self.tagged {
             for ((frame, packet), fate) in frames.iter().zip(&self.packets).zip(&self.fates) {
                 let time_us = packet.time_us;
-                tagged.push(Frame { time_us, ..*frame }, &data[frame.range()], *fate)?;
+                let pushed = tagged.push(Frame { time_us, ..*frame }, &data[frame.range()], *fate);
+                if pushed.is_err() {
+                    self.tagged = None;
+                    return pushed;
+                }
             }
         }
         self.settle()
@@ -212,26 +216,29 @@ impl Lane {
         frames.iter().take_while(is_due).count().max(1)
     }
 
-    /// Writes and says what is ready.
+    /// Writes and says what is ready. A writer that fails is given up, so that the rest is settled
+    /// all the same.
     fn settle(&mut self) -> Result<(), Failure> {
-        let mut written = u64::MAX;
-        if let Some(tagged) = &mut self.tagged {
-            tagged.advance()?;
-            written = tagged.written();
+        let advanced = self.tagged.as_mut().map_or(Ok(()), TaggedWriter::advance);
+        if advanced.is_err() {
+            self.tagged = None;
         }
+        let tagged = self.tagged.as_ref();
+        let written = tagged.map_or(u64::MAX, TaggedWriter::written);
         let (records, now_ns) = (&mut self.records, self.shared.now_ns());
         self.manager
             .settle(written, now_ns, &mut |record| records.send(record));
-        Ok(())
+        advanced
     }
 
     /// Waits for the last labels.
     fn settle_all(&mut self) -> Result<(), Failure> {
         let backoff = Backoff::new();
+        let mut settled = Ok(());
         loop {
-            self.settle()?;
+            settled = settled.and(self.settle());
             if self.manager.is_settled() {
-                return Ok(());
+                return settled;
             }
             self.rest(&backoff)?;
         }

@@ -9,11 +9,12 @@
 
 mod control;
 mod lane;
+mod outputs;
 mod pace;
 mod source;
 mod tagged;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -73,14 +74,15 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         args,
         bundle,
     } = plan;
+    outputs::check(args)?;
     let read = Arc::new(AtomicU64::new(0));
-    let source = open_source(args, read.clone())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let source = open_source(args, read.clone(), stop.clone())?;
     let bundle = pipeline::open_bundle(config, bundle)?;
     let pipeline = Pipeline::for_replay(config, &bundle, effect(args), args.series)?;
-    let stop = Arc::new(AtomicBool::new(false));
     let tagged = args.write.as_deref().map(|output| {
         let labels = pipeline.flow_manager.labels();
-        TaggedWriter::create(output, &args.files, labels, pipeline.dscp.clone())
+        TaggedWriter::create(output, labels, pipeline.dscp.clone())
     });
     let tagged = tagged.transpose()?;
     let (sink, records) = open_records(plan, &pipeline, &stop)?;
@@ -159,9 +161,13 @@ fn effect(args: &ReplayArgs) -> Effect {
     }
 }
 
-fn open_source(args: &ReplayArgs, read: Arc<AtomicU64>) -> Result<Source, Failure> {
+fn open_source(
+    args: &ReplayArgs,
+    read: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+) -> Result<Source, Failure> {
     let faults: Option<FaultRates> = args.faults;
-    Source::open(args.files.clone(), args.loops, faults, read)
+    Source::open(args.files.clone(), args.loops, faults, read, stop)
 }
 
 /// The record thread, where `--flows` asks for records.
@@ -173,25 +179,15 @@ fn open_records(
     let Some(output) = plan.args.flows.as_deref() else {
         return Ok((None, RecordSender::nobody()));
     };
-    refuse_same(output, plan.args.write.as_deref())?;
     let (sink, sender) = RecordSink::start(
         output,
         pipeline.classes.clone(),
         plan.config.records.queue,
         plan.args.speed == Speed::Max,
-        stop.clone(),
+        // The packets are wanted even when the records are not any more.
+        plan.args.write.is_none().then(|| stop.clone()),
     )?;
     Ok((Some(sink), sender))
-}
-
-fn refuse_same(flows: &Path, write: Option<&Path>) -> Result<(), Failure> {
-    if write == Some(flows) {
-        let name = flows.display();
-        return Err(Failure::usage(format!(
-            "--flows and --write both name {name}"
-        )));
-    }
-    Ok(())
 }
 
 /// The analytics thread: rounds until the ring is closed and all is decided.

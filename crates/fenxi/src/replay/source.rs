@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use packetio::{Burst, CaptureErrorKind, CaptureReader, FaultRates, Faults, Frame, OpenError};
 use packetio::{Port, PortError};
@@ -25,11 +25,12 @@ pub struct Source {
     /// Bytes of the files before this one, for the progress.
     read_before: u64,
     progress: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
 }
 
 impl Source {
     /// Opens the first file and looks whether the others can be opened. `progress`
-    /// gets the bytes read.
+    /// gets the bytes read; `stop` ends a pipe that is silent.
     ///
     /// # Errors
     /// A file that cannot be opened.
@@ -38,12 +39,13 @@ impl Source {
         loops: u32,
         faults: Option<cli::FaultRates>,
         progress: Arc<AtomicU64>,
+        stop: Arc<AtomicBool>,
     ) -> Result<Source, Failure> {
         for file in files.iter().skip(1) {
             open(file)?;
         }
         Ok(Source {
-            port: with_faults(open(&files[0])?, faults),
+            port: with_faults(stoppable(&files[0], &stop)?, faults),
             files,
             at: 0,
             faults,
@@ -52,6 +54,7 @@ impl Source {
             span_us: None,
             read_before: 0,
             progress,
+            stop,
         })
     }
 
@@ -71,6 +74,8 @@ impl Source {
                 Ok(Some((burst, self.shift_us)))
             }
             Ok(None) => Ok(None),
+            // What was cut off by the stop is not the file's fault.
+            Err(_) if self.stop.load(Ordering::Relaxed) => Ok(None),
             Err(PortError::Capture(error)) => Err(match error.kind {
                 CaptureErrorKind::Io(_) => Failure::io(error.to_string()),
                 _ => Failure::data(error.to_string()),
@@ -96,7 +101,7 @@ impl Source {
                 self.shift_us = self.shift_us.saturating_add(pass_us);
             }
         }
-        self.port = with_faults(open(&self.files[self.at])?, self.faults);
+        self.port = with_faults(stoppable(&self.files[self.at], &self.stop)?, self.faults);
         Ok(true)
     }
 }
@@ -113,6 +118,11 @@ pub fn size_of(files: &[PathBuf], loops: u32) -> Option<u64> {
 
 fn open(file: &Path) -> Result<CaptureReader, Failure> {
     CaptureReader::open(file).map_err(|error: OpenError| Failure::no_input(error.to_string()))
+}
+
+fn stoppable(file: &Path, stop: &Arc<AtomicBool>) -> Result<CaptureReader, Failure> {
+    let reader = open(file)?.stopped_by(stop.clone());
+    reader.map_err(|error| Failure::unavailable(format!("no thread for the input: {error}")))
 }
 
 fn with_faults(reader: CaptureReader, faults: Option<cli::FaultRates>) -> Faults<CaptureReader> {

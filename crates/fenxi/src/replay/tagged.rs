@@ -44,14 +44,12 @@ impl TaggedWriter {
     /// Creates `output`: pcapng where its name says so, else pcap in nanoseconds.
     ///
     /// # Errors
-    /// The file cannot be created, or is one of the `inputs`.
+    /// The file cannot be created.
     pub fn create(
         output: &Path,
-        inputs: &[PathBuf],
         labels: Arc<dyn Labels>,
         dscp: Vec<Option<u8>>,
     ) -> Result<TaggedWriter, Failure> {
-        refuse_inputs(output, inputs)?;
         let format = match output.extension() {
             Some(extension) if extension == "pcapng" => CaptureFormat::Pcapng,
             _ => CaptureFormat::Pcap { nanosecond: true },
@@ -137,7 +135,7 @@ impl TaggedWriter {
         file.sync_all().or_else(|error| match error.kind() {
             // A pipe or a device has nothing to sync.
             std::io::ErrorKind::InvalidInput => Ok(()),
-            _ => Err(Failure::writing(&output.display().to_string(), &error)),
+            _ => Err(failure(&output, error.into())),
         })
     }
 
@@ -153,25 +151,11 @@ impl TaggedWriter {
     }
 }
 
+/// A pipe whose reader has gone is a failure too: the packets were wanted.
 fn failure(output: &Path, error: WriteError) -> Failure {
-    let name = output.display().to_string();
-    match error {
-        WriteError::Io(error) => Failure::writing(&name, &error),
-        error => Failure::io(format!("{name}: {error}")),
-    }
-}
-
-/// Writing over a capture while it is read would destroy it.
-fn refuse_inputs(output: &Path, inputs: &[PathBuf]) -> Result<(), Failure> {
-    let Ok(existing) = output.canonicalize() else {
-        return Ok(());
-    };
-    let is_input = |input: &PathBuf| input.canonicalize().is_ok_and(|input| input == existing);
-    if inputs.iter().any(is_input) {
-        return Err(Failure::usage(format!(
-            "--write {}: that is one of the captures to replay; name another file",
-            output.display()
-        )));
-    }
-    Ok(())
+    let name = output.display();
+    Failure::io(match error {
+        WriteError::Io(error) => format!("{name}: writing broke off: {error}"),
+        error => format!("{name}: {error}"),
+    })
 }

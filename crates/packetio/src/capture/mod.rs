@@ -12,6 +12,7 @@ mod gunzip;
 mod pcap;
 mod pcapng;
 mod step;
+mod stoppable;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -19,6 +20,8 @@ mod window;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub use error::{CaptureError, CaptureErrorKind, Flaw, OpenError, Part};
 
@@ -84,6 +87,18 @@ impl CaptureReader {
             frames: Vec::new(),
             packets: 0,
         }
+    }
+
+    /// The same capture, which ends early once `stop` is raised, even while a pipe is silent. A file
+    /// on disk never is, and stays as it was.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn stopped_by(mut self, stop: Arc<AtomicBool>) -> io::Result<Self> {
+        if self.size.is_none() {
+            self.window = self.window.stopped_by(stop)?;
+        }
+        Ok(self)
     }
 
     /// Bytes of the file read so far, still packed if it is gzip. Runs ahead of the packets by up

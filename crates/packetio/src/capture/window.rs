@@ -7,9 +7,12 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::gunzip::{self, Gunzip, GunzipError};
 use super::pcapng;
+use super::stoppable::Stoppable;
 
 /// Bytes of the buffer.
 const BUFFER: usize = 1024 * 1024;
@@ -45,6 +48,12 @@ impl Window {
             is_ended: false,
             is_broken: false,
         }
+    }
+
+    /// The window over a source that ends once `stop` is raised. Nothing may have been read yet.
+    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> io::Result<Self> {
+        let source = Box::new(Stoppable::new(self.source, stop)?);
+        Ok(Self { source, ..self })
     }
 
     /// The unread bytes at hand.

@@ -1,0 +1,159 @@
+//! The series' walk without a model: what a policy's decision costs, and what a series costs from ring slot to label
+//! word where the device answers at once.
+
+use accel::{Classification, Device, DeviceError, Sizes};
+use analytics::batching::Situation;
+use analytics::{CacheConfig, Config, Inlet, Manager, Policy};
+use cring::{FlowRef, LabelWord, Labels, Slot};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+const K: usize = 10;
+const LARGEST: usize = 64;
+/// Series per round.
+const SERIES: u32 = LARGEST as u32;
+
+/// Answers at the next poll that everything is of class 0.
+struct NullDevice {
+    sizes: Sizes,
+    input: [f32; LARGEST * K],
+    answers: [Classification; LARGEST],
+    rows: Option<usize>,
+}
+
+impl Device for NullDevice {
+    fn requested(&self) -> &str {
+        "null"
+    }
+
+    fn effective(&self) -> &str {
+        "null"
+    }
+
+    fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    fn is_idle(&self) -> bool {
+        self.rows.is_none()
+    }
+
+    fn input(&mut self, rows: usize) -> &mut [f32] {
+        &mut self.input[..rows * K]
+    }
+
+    fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
+        black_box(&self.input);
+        self.rows = Some(rows);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>> {
+        self.rows.take().map(|rows| Ok(&self.answers[..rows]))
+    }
+}
+
+fn sizes() -> Sizes {
+    Sizes::Fixed(vec![1, 8, 16, 32, LARGEST])
+}
+
+fn decide(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("decide");
+    let (sizes, timeout) = (sizes(), Duration::from_millis(10));
+    let carry_over = Policy::CarryOver {
+        timeout,
+        phi: 0.2,
+        max_wait: 5 * timeout,
+    };
+    for (name, policy) in [
+        ("none", Policy::None),
+        ("timeout", Policy::Timeout { timeout }),
+        ("carry_over", carry_over),
+    ] {
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                policy.decide(black_box(&Situation {
+                    waiting: 19,
+                    oldest_waited: Duration::from_millis(12),
+                    timer: Duration::from_millis(11),
+                    sizes: &sizes,
+                    ring_full: false,
+                    draining: false,
+                }))
+            });
+        });
+    }
+    group.finish();
+}
+
+/// A series of its own for each number.
+fn fill(slot: &mut Slot, flow: FlowRef, number: u64) {
+    slot.flow = flow;
+    slot.series.k = K as u8;
+    for (i, length) in slot.series.lengths[..K].iter_mut().enumerate() {
+        *length = (number >> (6 * i)) as u16 & 63;
+    }
+}
+
+/// One full batch: pushed, looked up, gathered, submitted, collected, labelled.
+fn round(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("round");
+    group.throughput(Throughput::Elements(SERIES.into()));
+    for (name, prefix, is_hit) in [
+        ("model", 0, false),
+        ("cache_misses", K, false),
+        ("cache_hits", K, true),
+    ] {
+        let words: Arc<Vec<_>> = Arc::new((0..SERIES).map(|_| LabelWord::new()).collect());
+        let (mut producer, series) = cring::ring::<Slot>(2 * LARGEST);
+        let inlet = Inlet {
+            series,
+            labels: words.clone(),
+        };
+        let device = NullDevice {
+            sizes: sizes(),
+            input: [0.0; LARGEST * K],
+            answers: [Classification::default(); LARGEST],
+            rows: None,
+        };
+        let config = Config {
+            k: K,
+            policy: Policy::None,
+            cache: CacheConfig {
+                prefix,
+                entries: 1 << 16,
+                audit: 0.0,
+            },
+        };
+        let manager = Manager::new(config, vec![inlet], vec![Box::new(device)]);
+        let mut manager = manager.expect("a valid configuration");
+        let mut number = 0u64;
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                for index in 0..SERIES {
+                    let generation = words.word(index).retire();
+                    words.word(index).pend(generation);
+                    number += u64::from(!is_hit);
+                    producer.push(|slot| fill(slot, FlowRef { index, generation }, number));
+                }
+                producer.publish();
+                while manager.round(0) {}
+            });
+        });
+        assert_eq!(manager.counters().post_mortem, 0);
+        assert_eq!(manager.counters().undecided(), 0);
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .sample_size(40);
+    targets = decide, round
+}
+criterion_main!(benches);

@@ -1,0 +1,165 @@
+//! Configurations: every problem is named with file and line (or the option, or the variable), all
+//! of them at once, and the exit code is 78.
+
+use super::{assert_refused, assert_says};
+use crate::common::{Finished, SIMULATED, demo, fenxi, run};
+
+/// Replays with a configuration file of this text.
+fn with_file(text: &str, more: &[&str]) -> Finished {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("c.toml");
+    std::fs::write(&path, text).unwrap();
+    let mut command = fenxi(["replay", "--json", "--config"]);
+    command.arg(path).arg(demo()).args(more);
+    run(command)
+}
+
+fn with_set(sets: &[&str]) -> Finished {
+    let mut command = fenxi(["replay", "--json"]);
+    command.arg(demo());
+    for set in sets {
+        command.args(["--set", set]);
+    }
+    run(command)
+}
+
+#[test]
+fn problems_of_a_file_have_their_line() {
+    for (text, parts) in [
+        (
+            "[flow]\n\nidle_timeout = 3\n",
+            &[
+                "c.toml:3: unknown key flow.idle_timeout",
+                "did you mean flow.idle_timeout_s?",
+            ][..],
+        ),
+        (
+            "[flwo]\nk = 3\n",
+            &["c.toml:1: unknown section [flwo]", "did you mean [flow]?"],
+        ),
+        (
+            "k = 3\n",
+            &["c.toml:1: unknown key k", "did you mean flow.k?"],
+        ),
+        (
+            "[flow]\nk = \"ten\"\n",
+            &["c.toml:2: flow.k: found \"ten\", expected an integer from 1 to 32 (packets)"],
+        ),
+        (
+            "[flow]\nk = 33\n",
+            &["c.toml:2: flow.k: found 33, expected an integer from 1 to 32"],
+        ),
+        (
+            "[analytics]\npolicy = \"carryover\"\n",
+            &[
+                "c.toml:2: analytics.policy: ",
+                "did you mean \"carry-over\"?",
+            ],
+        ),
+        (
+            "[tag.dscp]\nTLS = \"AF44\"\n",
+            &["c.toml:2: tag.dscp.TLS: found \"AF44\", expected a DSCP name"],
+        ),
+        (
+            "[cache]\nprefix = 12\n",
+            &[
+                "cache.prefix = 12 (",
+                "c.toml:2) with flow.k = 10 (built-in): impossible combination",
+            ],
+        ),
+        ("[flow]\nk = = 3\n", &["c.toml:2:", "not TOML: "]),
+        ("[flow\n", &["c.toml:1:", "not TOML: "]),
+    ] {
+        assert_refused(with_file(text, &[]), 78, parts);
+    }
+}
+
+#[test]
+fn all_problems_are_listed_at_once() {
+    let text = "[flow]\nk = 0\n[io]\nbrust = 3\n[ring]\nslots = 100\n";
+    let mut finished = with_file(text, &["--set", "cache.audit=2"]).expect_code(78);
+    assert_eq!(finished.stderr.lines().count(), 4, "{}", finished.stderr);
+    for (line, part) in finished.stderr.lines().zip([
+        "c.toml:2: flow.k",
+        "c.toml:4: unknown key io.brust",
+        "c.toml:6: ring.slots",
+        "--set: cache.audit",
+    ]) {
+        assert!(line.starts_with("fenxi: ") && line.contains(part), "{line}");
+    }
+    finished.stdout.clear();
+    assert_says(
+        &finished,
+        &[
+            "did you mean io.burst?",
+            "expected a power of two from 16 to 1048576",
+        ],
+    );
+}
+
+#[test]
+fn problems_of_set_and_the_environment() {
+    assert_refused(
+        with_set(&["flow.kk=3"]),
+        78,
+        &["--set: unknown key flow.kk; did you mean flow.k?"],
+    );
+    assert_refused(
+        with_set(&["flow.k"]),
+        78,
+        &["--set: flow.k: expected key=value"],
+    );
+    assert_refused(
+        with_set(&["flow.k=3.5"]),
+        78,
+        &["--set: flow.k: found 3.5, expected an integer"],
+    );
+    assert_refused(
+        with_set(&["flow.k=[1"]),
+        78,
+        &["--set: flow.k: [1 is not a TOML value"],
+    );
+    assert_refused(
+        with_set(&["ring.slots=16", "io.burst=32"]),
+        78,
+        &["ring.slots = 16 (--set) with io.burst = 32 (--set): impossible combination"],
+    );
+    let mut command = fenxi(["replay"]);
+    command.arg(demo()).env("FENXI_FLOW_KK", "3");
+    assert_refused(
+        run(command),
+        78,
+        &["FENXI_FLOW_KK: ", "did you mean FENXI_FLOW_K?"],
+    );
+}
+
+#[test]
+fn a_label_that_the_model_does_not_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = dir.path().join("flows.jsonl");
+    let more = [&SIMULATED[..], &["--flows", records.to_str().unwrap()]].concat();
+    let finished = with_file("[tag.dscp]\nother = 1\nTSL = \"EF\"\n", &more);
+    assert_refused(
+        finished,
+        78,
+        &[
+            "c.toml:3: tag.dscp: the model app-id-k10 has no label \"TSL\"; it has ",
+            "TLS",
+        ],
+    );
+    assert!(!records.exists());
+    // The same in `check`, which is there to tell before a run.
+    let check = run(fenxi(["check", "--set", "tag.dscp.TSL=EF"]));
+    assert_refused(check, 78, &["--set: tag.dscp: ", "\"TSL\""]);
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let mut command = fenxi(["replay", "--config", "/nowhere/c.toml"]);
+    command.arg(demo());
+    assert_refused(
+        run(command),
+        66,
+        &["/nowhere/c.toml: cannot read the configuration"],
+    );
+}

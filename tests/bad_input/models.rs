@@ -1,0 +1,259 @@
+//! Model bundles that are missing, damaged, or contradict themselves, the model, or the
+//! configuration: refused by name, before the first packet and before any output is created.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::assert_refused;
+use crate::common::{Finished, bundle, demo, fenxi, has_onnxruntime, labels, run, skip};
+
+/// A copy of the shipped bundle, to be spoilt.
+struct Copy {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Copy {
+    fn new() -> Copy {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("copy");
+        fs::create_dir_all(path.join("golden")).unwrap();
+        for file in [
+            "model.toml",
+            "model.onnx",
+            "golden/inputs.csv",
+            "golden/outputs.csv",
+        ] {
+            fs::copy(bundle().join(file), path.join(file)).unwrap();
+        }
+        Copy { _dir: dir, path }
+    }
+
+    fn edit(&self, file: &str, change: impl FnOnce(String) -> String) {
+        let path = self.path.join(file);
+        let before = fs::read_to_string(&path).unwrap();
+        let after = change(before.clone());
+        assert_ne!(before, after, "the change applies");
+        fs::write(path, after).unwrap();
+    }
+
+    /// Changes `model.toml`.
+    fn set(&self, from: &str, to: &str) {
+        self.edit("model.toml", |text| text.replacen(from, to, 1));
+    }
+
+    /// Writes the model's real hash into `model.toml`, as the program tells it.
+    fn set_hash(&self) {
+        let refusal = self.replay(&[]).stderr;
+        let word = |after: &str| {
+            let rest = refusal.split_once(after).expect("a hash mismatch").1;
+            rest.split([',', ';']).next().unwrap().trim().to_owned()
+        };
+        self.set(&word("model.toml says "), &word("SHA-256 is "));
+    }
+
+    fn replay(&self, more: &[&str]) -> Finished {
+        replay(&self.path, more)
+    }
+}
+
+/// Replays with this bundle; whatever is wrong, no output may be there afterwards.
+fn replay(bundle: &Path, more: &[&str]) -> Finished {
+    let dir = tempfile::tempdir().unwrap();
+    let outputs = ["flows.jsonl", "tagged.pcap"].map(|name| dir.path().join(name));
+    let mut command = fenxi(["replay", "--json", "--model"]);
+    command.arg(bundle).arg(demo()).args(more);
+    command
+        .arg("--flows")
+        .arg(&outputs[0])
+        .arg("--write")
+        .arg(&outputs[1]);
+    let finished = run(command);
+    if finished.code != 0 {
+        assert!(outputs.iter().all(|output| !output.exists()));
+    }
+    finished
+}
+
+#[test]
+fn a_bundle_that_is_not_there() {
+    assert_refused(
+        replay(Path::new("/nowhere/m"), &[]),
+        66,
+        &["/nowhere/m: no such folder; a model bundle is a folder with"],
+    );
+    for file in ["model.toml", "model.onnx", "golden/inputs.csv"] {
+        let copy = Copy::new();
+        fs::remove_file(copy.path.join(file)).unwrap();
+        assert_refused(
+            copy.replay(&[]),
+            66,
+            &[&format!("copy/{file}: no such file")],
+        );
+    }
+    assert_refused(
+        replay(&bundle().join("model.toml"), &[]),
+        66,
+        &["model.toml: no such folder"],
+    );
+}
+
+#[test]
+fn a_manifest_that_is_wrong() {
+    for (from, to, parts) in [
+        ("[input]", "[input", &["model.toml:"][..]),
+        ("k = 10", "k = \"ten\"", &["model.toml:7: ", "invalid type"]),
+        ("k = 10", "kk = 10", &["model.toml:7: unknown field `kk`"]),
+        (
+            "k = 10",
+            "k = 33",
+            &["model.toml: k is 33, but must be 1 to 32 packets"],
+        ),
+        (
+            "schema_version = 1",
+            "schema_version = 2",
+            &["schema_version is 2, but this program reads schema 1"],
+        ),
+        (
+            "\"signed_length\"",
+            "\"gap_us\"",
+            &["features asks for \"gap_us\", which this program cannot compute"],
+        ),
+        (
+            "file = \"model.onnx\"",
+            "file = \"../model.onnx\"",
+            &["must be the name of a file in the bundle's folder"],
+        ),
+    ] {
+        let copy = Copy::new();
+        copy.set(from, to);
+        assert_refused(copy.replay(&[]), 65, parts);
+    }
+}
+
+#[test]
+fn a_model_that_is_not_the_one_described() {
+    let copy = Copy::new();
+    fs::write(copy.path.join("model.onnx"), "not ONNX").unwrap();
+    assert_refused(
+        copy.replay(&[]),
+        65,
+        &[
+            "copy/model.onnx: its SHA-256 is ",
+            "but model.toml says ",
+            "was changed or damaged",
+        ],
+    );
+}
+
+#[test]
+fn another_k_than_the_configuration() {
+    let parts =
+        ["the model wants k = 10 packets and flow.k is 8; set flow.k = 10 or take another model"];
+    assert_refused(replay(&bundle(), &["--set", "flow.k=8"]), 65, &parts);
+    let check = run(fenxi(["check", "--set", "flow.k=8"]));
+    assert_refused(check, 65, &parts);
+}
+
+#[test]
+fn labels_that_are_not_the_outputs() {
+    let copy = Copy::new();
+    let last = labels().pop().unwrap();
+    copy.edit("model.toml", |text| {
+        text.split_once(&format!("[[labels]]\nname = \"{last}\""))
+            .unwrap()
+            .0
+            .to_owned()
+    });
+    // The golden outputs show it before the model does.
+    let classes = labels().len();
+    assert_refused(
+        copy.replay(&[]),
+        65,
+        &[
+            "golden/outputs.csv:1: ",
+            &classes.to_string(),
+            &(classes - 1).to_string(),
+        ],
+    );
+    let copy = Copy::new();
+    copy.set(
+        &format!("name = \"{last}\""),
+        &format!("name = \"{}\"", labels()[0]),
+    );
+    assert_refused(
+        copy.replay(&[]),
+        65,
+        &["which an earlier label is already called"],
+    );
+}
+
+/// Leaves the first so many columns of a golden file.
+fn columns(text: &str, count: usize) -> String {
+    let line = |line: &str| line.split(',').take(count).collect::<Vec<_>>().join(",") + "\n";
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn a_model_that_disagrees_with_its_manifest() {
+    if !has_onnxruntime() {
+        return skip("a_model_that_disagrees_with_its_manifest", "ONNX Runtime");
+    }
+    // k, with golden files and flow.k to match: only the model itself knows better.
+    let copy = Copy::new();
+    copy.set("k = 10", "k = 8");
+    copy.edit("golden/inputs.csv", |text| columns(&text, 8));
+    assert_refused(
+        copy.replay(&["--set", "flow.k=8"]),
+        65,
+        &[
+            "copy/model.onnx: its input is \"series\", float32 [N, 1, 10], but model.toml asks for \"series\", float32 [N, 1, 8]",
+        ],
+    );
+    // One label fewer, with golden outputs to match.
+    let (copy, classes) = (Copy::new(), labels().len());
+    copy.edit("model.toml", |text| {
+        text.rsplit_once("[[labels]]").unwrap().0.to_owned()
+    });
+    copy.edit("golden/outputs.csv", |text| columns(&text, classes - 1));
+    assert_refused(
+        copy.replay(&[]),
+        65,
+        &[
+            "its output is ",
+            &format!("float32 [N, {classes}], but"),
+            &format!("float32 [N, {}]", classes - 1),
+        ],
+    );
+    let copy = Copy::new();
+    copy.set("name = \"series\"", "name = \"lengths\"");
+    assert_refused(
+        copy.replay(&[]),
+        65,
+        &[
+            "its input is \"series\"",
+            "but model.toml asks for \"lengths\"",
+        ],
+    );
+}
+
+#[test]
+fn a_corrupt_model_with_the_right_hash() {
+    if !has_onnxruntime() {
+        return skip("a_corrupt_model_with_the_right_hash", "ONNX Runtime");
+    }
+    for bytes in [
+        &b""[..],
+        b"not ONNX",
+        &fs::read(bundle().join("model.onnx")).unwrap()[..5000],
+    ] {
+        let copy = Copy::new();
+        fs::write(copy.path.join("model.onnx"), bytes).unwrap();
+        copy.set_hash();
+        assert_refused(
+            copy.replay(&[]),
+            65,
+            &["copy/model.onnx: refused by ONNX Runtime: "],
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! `check` and `config show`.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::ran;
+use crate::common::{fenxi, run};
+
+#[test]
+fn check_draws_the_pipeline() {
+    let drawn = ran(&["check"]).expect_code(0).stdout;
+    let parts = [
+        "pipeline 1:1:1, 1 instance",
+        "bursts of 64",
+        "1048576 flows",
+        "4096 slots of k = 10 packets",
+        "carry-over",
+        "cache: off",
+        "cpu: app-id-k10",
+    ];
+    assert!(parts.iter().all(|part| drawn.contains(part)), "{drawn}");
+    // From top to bottom, as the packets and series go.
+    let order = [
+        "port",
+        "flow manager",
+        "ring",
+        "analytics manager",
+        "device",
+    ]
+    .map(|part| drawn.find(part).unwrap());
+    assert!(order.is_sorted(), "{drawn}");
+
+    let sets = [
+        "tag.mode=off",
+        "cache.prefix=6",
+        "analytics.policy=timeout",
+        "accel.devices=[\"simulated\"]",
+    ];
+    let drawn = run(fenxi(
+        ["check"]
+            .into_iter()
+            .chain(sets.into_iter().flat_map(|set| ["--set", set])),
+    ))
+    .expect_code(0)
+    .stdout;
+    let parts = [
+        "tag: off",
+        "prefix 6 of 10",
+        "timeout, T = 10ms",
+        "simulated: app-id-k10",
+    ];
+    assert!(parts.iter().all(|part| drawn.contains(part)), "{drawn}");
+
+    let shipped = ran(&["check", "--config", "configs/1-1-1.toml"])
+        .expect_code(0)
+        .stdout;
+    assert_eq!(shipped, ran(&["check"]).stdout);
+    let refused = ran(&["check", "--set", "flow.k=99"]).expect_code(78);
+    assert_eq!(refused.stdout, "");
+    assert!(
+        refused.stderr.contains("--set: flow.k: found 99"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
+fn config_show_tells_origins_and_is_a_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = ["first.toml", "second.toml"]
+        .map(|name| dir.path().join(name).to_str().unwrap().to_owned());
+    fs::write(
+        &first,
+        "[flow]\nidle_timeout_s = 7\n[tag.dscp]\n\"odd \\\" label\" = 13\n",
+    )
+    .unwrap();
+    let mut command = fenxi([
+        "config",
+        "show",
+        "--config",
+        &first,
+        "--set",
+        "cache.entries=9",
+    ]);
+    command.env("FENXI_IO_BURST", "8");
+    let shown = run(command).expect_code(0).stdout;
+    for (key, value, origin) in [
+        ("idle_timeout_s", "= 7 ", format!("# {first}:2")),
+        ("'odd \" label'", "= 13 ", format!("# {first}:4")),
+        ("burst", "= 8 ", "# FENXI_IO_BURST".to_owned()),
+        ("entries", "= 9 ", "# --set".to_owned()),
+        ("k ", "= 10 ", "# built-in".to_owned()),
+    ] {
+        let line = shown.lines().find(|line| line.starts_with(key)).expect(key);
+        assert!(line.contains(value) && line.ends_with(&origin), "{line}");
+    }
+
+    fs::write(&second, &shown).unwrap();
+    let values = |args: &[&str]| {
+        let shown = ran(&[&["config", "show", "--json"], args].concat())
+            .expect_code(0)
+            .json();
+        let keys = shown["config"].as_array().unwrap().clone();
+        keys.into_iter()
+            .map(|key| (key["key"].clone(), key["value"].clone()))
+            .collect::<Vec<_>>()
+    };
+    let again = values(&["--config", &second]);
+    let before = values(&[
+        "--config",
+        &first,
+        "--set",
+        "cache.entries=9",
+        "--set",
+        "io.burst=8",
+    ]);
+    assert_eq!(again, before);
+}
+
+#[test]
+fn config_show_as_json_names_every_key() {
+    let shown = ran(&["config", "show", "--json", "--set", "flow.k=8"])
+        .expect_code(0)
+        .json();
+    let keys = shown["config"].as_array().unwrap();
+    let k = keys.iter().find(|key| key["key"] == "flow.k").unwrap();
+    assert_eq!(
+        (&k["value"], &k["origin"], &k["unit"]),
+        (&8.into(), &"--set".into(), &"packets".into())
+    );
+    assert!(
+        keys.iter()
+            .all(|key| !key["why"].as_str().unwrap().is_empty())
+    );
+    let sections: BTreeSet<&str> = keys
+        .iter()
+        .map(|key| key["key"].as_str().unwrap().split('.').next().unwrap())
+        .collect();
+    let expected = [
+        "accel",
+        "analytics",
+        "cache",
+        "flow",
+        "io",
+        "model",
+        "pipeline",
+        "records",
+        "ring",
+        "tag",
+    ];
+    assert_eq!(sections, expected.into());
+}

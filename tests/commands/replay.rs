@@ -1,0 +1,256 @@
+//! What `replay` takes and what its options do.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::common::packets::{conversation, pcap, read_capture};
+use crate::common::{
+    Finished, SIMULATED, demo, demo_packets, fenxi, has_onnxruntime, json_lines, run, skip, sum,
+};
+
+/// The summary of a replay on the simulated device.
+fn replayed<S: AsRef<OsStr>>(args: &[S]) -> Value {
+    let mut command = fenxi(["replay", "--json"]);
+    command.args(args).args(SIMULATED);
+    run(command).expect_code(0).json()
+}
+
+fn replayed_stdin(input: File) -> Value {
+    let mut command = fenxi(["replay", "--json", "-"]);
+    command.args(SIMULATED).stdin(Stdio::from(input));
+    Finished::of(command.output().unwrap())
+        .expect_code(0)
+        .json()
+}
+
+/// The summary without what differs from run to run.
+fn lasting(summary: &Value) -> Value {
+    let mut summary = summary.clone();
+    let fields = summary.as_object_mut().unwrap();
+    for timing in [
+        "wall_s",
+        "packets_per_s",
+        "bits_per_s",
+        "time_to_label_ms",
+        "batches",
+    ] {
+        fields.remove(timing).unwrap();
+    }
+    summary
+}
+
+#[track_caller]
+fn assert_balanced(summary: &Value) {
+    let series = &summary["series"];
+    let count = |name: &str| series[name].as_u64().unwrap();
+    assert_eq!(
+        sum(&summary["verdicts"]),
+        summary["packets"].as_u64().unwrap()
+    );
+    assert_eq!(
+        sum(&summary["flows"]["ended"]),
+        summary["flows"]["begun"].as_u64().unwrap()
+    );
+    assert_eq!(
+        count("emitted"),
+        count("cached") + count("inferred") + count("shed") + count("failed")
+    );
+}
+
+#[test]
+fn the_summary_names_the_device_and_counts_labels() {
+    if !has_onnxruntime() {
+        return skip(
+            "the_summary_names_the_device_and_counts_labels",
+            "ONNX Runtime",
+        );
+    }
+    let mut command = fenxi(["replay", "--json"]);
+    command.arg(demo());
+    let summary = run(command).expect_code(0).json();
+    assert_balanced(&summary);
+    let wire = read_capture(&demo())
+        .iter()
+        .map(|(frame, _)| u64::from(frame.wire))
+        .sum::<u64>();
+    assert_eq!(
+        (&summary["packets"], &summary["bytes"]),
+        (&demo_packets().into(), &wire.into())
+    );
+    assert_eq!(summary["device"]["effective"], "CPUExecutionProvider");
+    let labelled = sum(&summary["labels"]);
+    assert_eq!(summary["series"]["inferred"], labelled);
+    let share = labelled as f64 / summary["flows"]["begun"].as_f64().unwrap();
+    assert!((summary["coverage"]["flows"].as_f64().unwrap() - share).abs() < 1e-9);
+}
+
+#[test]
+fn captures_come_from_files_pipes_and_gzip() {
+    let dir = tempfile::tempdir().unwrap();
+    let packed = dir.path().join("office.gz");
+    let mut encoder =
+        flate2::write::GzEncoder::new(File::create(&packed).unwrap(), flate2::Compression::fast());
+    encoder.write_all(&fs::read(demo()).unwrap()).unwrap();
+    encoder.finish().unwrap();
+    let plain = lasting(&replayed(&[demo()]));
+    assert_balanced(&plain);
+    assert_eq!(lasting(&replayed(&[&packed])), plain);
+    assert_eq!(lasting(&replayed_stdin(File::open(demo()).unwrap())), plain);
+    assert_eq!(
+        lasting(&replayed_stdin(File::open(&packed).unwrap())),
+        plain
+    );
+}
+
+/// A capture of one conversation.
+fn made(dir: &Path, name: &str, port: u16, packets: usize) -> String {
+    let path = dir.join(name);
+    fs::write(&path, pcap(conversation(port % 2 == 1, port, packets))).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn several_captures_are_one_after_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (
+        made(dir.path(), "first.pcap", 4000, 15),
+        made(dir.path(), "second.pcap", 4001, 12),
+    );
+    let records = dir.path().join("flows.jsonl");
+    let summary = replayed(&[&first, &second, "--flows", records.to_str().unwrap()]);
+    assert_balanced(&summary);
+    assert_eq!(
+        (&summary["packets"], &summary["flows"]["begun"]),
+        (&27.into(), &2.into())
+    );
+    // The same conversation in both files is one flow.
+    assert_eq!(replayed(&[&first, &first])["flows"]["begun"], 1);
+    let flows: Vec<_> = json_lines(&records)
+        .into_iter()
+        .filter(|record| record["type"] == "flow")
+        .collect();
+    let ports: Vec<_> = flows.iter().map(|flow| flow["src_port"].clone()).collect();
+    assert_eq!(ports, [4000, 4001]);
+}
+
+#[test]
+fn loops_repeat_the_captures_and_flows_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = made(dir.path(), "one.pcap", 4000, 6);
+    // Six packets do not make a series; twice six do, as time goes on without a gap.
+    let once = replayed(&[&path]);
+    assert_eq!(
+        (
+            &once["series"]["emitted"],
+            &once["coverage"]["ended_before_k"]
+        ),
+        (&0.into(), &1.0.into())
+    );
+    let thrice = replayed(&[&path, "--loop", "3"]);
+    assert_balanced(&thrice);
+    assert_eq!(
+        (
+            &thrice["packets"],
+            &thrice["flows"]["begun"],
+            &thrice["series"]["emitted"]
+        ),
+        (&18.into(), &1.into(), &1.into())
+    );
+
+    let (once, thrice) = (
+        replayed(&[demo()]),
+        replayed(&[demo().as_os_str(), "--loop".as_ref(), "3".as_ref()]),
+    );
+    assert_balanced(&thrice);
+    for count in ["packets", "bytes"] {
+        assert_eq!(
+            thrice[count].as_u64().unwrap(),
+            3 * once[count].as_u64().unwrap()
+        );
+    }
+    // Connections that end by FIN begin anew in each pass.
+    let begun = |summary: &Value| summary["flows"]["begun"].as_u64().unwrap();
+    assert!(begun(&thrice) <= 3 * begun(&once), "{thrice}");
+    let ended_by_fin = |summary: &Value| summary["flows"]["ended"]["fin"].as_u64().unwrap();
+    assert!(ended_by_fin(&thrice) >= 3 * ended_by_fin(&once), "{thrice}");
+}
+
+#[test]
+fn faults_are_seeded_and_keep_the_balance() {
+    let damaged = |faults: &str| {
+        lasting(&replayed(&[
+            demo().as_os_str(),
+            "--faults".as_ref(),
+            faults.as_ref(),
+        ]))
+    };
+    let faults = "loss=0.1,truncate=0.2,corrupt=0.3,seed=7";
+    let summary = damaged(faults);
+    assert_balanced(&summary);
+    assert_eq!(damaged(faults), summary);
+    let left = summary["packets"].as_f64().unwrap() / demo_packets() as f64;
+    assert!((0.85..0.95).contains(&left), "a tenth is lost: {left}");
+    let short: u64 = ["link_short", "ip_short", "l4_short"]
+        .iter()
+        .map(|name| summary["verdicts"][name].as_u64().unwrap())
+        .sum();
+    assert!(short > 50, "{summary}");
+    assert_ne!(damaged("loss=0.1,truncate=0.2,corrupt=0.3,seed=8"), summary);
+    assert_eq!(damaged("loss=0"), lasting(&replayed(&[demo()])));
+    let nothing = damaged("loss=1");
+    assert_eq!(
+        (&nothing["packets"], &nothing["flows"]["begun"]),
+        (&0.into(), &0.into())
+    );
+}
+
+#[test]
+fn a_replay_may_be_paced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = made(dir.path(), "one.pcap", 4000, 30);
+    for speed in ["real", "2.5x", "1000x"] {
+        let records = dir.path().join("flows.jsonl");
+        let summary = replayed(&[
+            &path,
+            "--speed",
+            speed,
+            "--flows",
+            records.to_str().unwrap(),
+            "--series",
+        ]);
+        assert_balanced(&summary);
+        assert_eq!(
+            (&summary["packets"], &summary["series"]["emitted"]),
+            (&30.into(), &1.into())
+        );
+        let flow = json_lines(&records).pop().unwrap();
+        assert_eq!(
+            (&flow["type"], &flow["series"][1]),
+            (&"flow".into(), &(-37).into())
+        );
+    }
+}
+
+#[test]
+fn a_summary_for_people_is_on_standard_error() {
+    let mut command = fenxi(["replay"]);
+    command.arg(demo()).args(SIMULATED);
+    let finished = run(command).expect_code(0);
+    assert_eq!(finished.stdout, "");
+    let heads: Vec<_> = finished
+        .stderr
+        .lines()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(
+        heads,
+        [
+            "packets", "verdicts", "flows", "series", "labels", "coverage", "batches", "device"
+        ]
+    );
+}
