@@ -146,11 +146,12 @@ impl Sweep {
         due
     }
 
-    /// The next bucket, round and round.
-    pub fn step(&mut self) -> u32 {
-        let at = self.at;
-        self.at = if at + 1 == self.buckets { 0 } else { at + 1 };
-        at
+    /// Takes the next buckets, at most `due` and up to the last one.
+    pub fn take(&mut self, due: u32) -> std::ops::Range<u32> {
+        let from = self.at;
+        let to = self.buckets.min(from + due);
+        self.at = if to == self.buckets { 0 } else { to };
+        from..to
     }
 }
 

@@ -240,7 +240,11 @@ impl Manager {
 
     /// Stage two: the entry that each packet will most likely want.
     fn lead(&mut self) {
-        for staged in self.staged.iter_mut().filter(|staged| staged.headers.is_ok()) {
+        for staged in self
+            .staged
+            .iter_mut()
+            .filter(|staged| staged.headers.is_ok())
+        {
             if let Some((slot, index)) = self.table.guess(staged.hash) {
                 staged.guess = Some(slot);
                 self.entries.prefetch(index);

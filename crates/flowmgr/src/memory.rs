@@ -31,6 +31,8 @@ unsafe impl Zeroed for u16 {}
 // SAFETY: zero is a valid integer.
 unsafe impl Zeroed for u32 {}
 // SAFETY: zero is a valid integer.
+unsafe impl Zeroed for u64 {}
+// SAFETY: zero is a valid integer.
 unsafe impl Zeroed for i64 {}
 
 /// The pages under an array.
@@ -45,7 +47,7 @@ pub enum Pages {
 }
 
 /// A fixed number of elements, zeroed at first.
-pub(crate) struct Array<T> {
+pub(crate) struct Array<T: Zeroed> {
     start: NonNull<T>,
     length: usize,
     /// Bytes mapped; 0 for an empty array, which maps nothing.
@@ -54,9 +56,9 @@ pub(crate) struct Array<T> {
 }
 
 // SAFETY: an array owns its elements like a boxed slice does.
-unsafe impl<T: Send> Send for Array<T> {}
+unsafe impl<T: Zeroed + Send> Send for Array<T> {}
 // SAFETY: as above; a shared array gives shared references only.
-unsafe impl<T: Sync> Sync for Array<T> {}
+unsafe impl<T: Zeroed + Sync> Sync for Array<T> {}
 
 impl<T: Zeroed> Array<T> {
     /// `length` zeroed elements.
@@ -87,7 +89,7 @@ impl<T: Zeroed> Array<T> {
     }
 }
 
-impl<T> Array<T> {
+impl<T: Zeroed> Array<T> {
     /// The pages under it.
     pub fn pages(&self) -> Pages {
         self.pages
@@ -125,7 +127,7 @@ fn non_null(start: *mut std::ffi::c_void) -> io::Result<NonNull<u8>> {
     NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-impl<T> Deref for Array<T> {
+impl<T: Zeroed> Deref for Array<T> {
     type Target = [T];
 
     #[inline]
@@ -136,7 +138,7 @@ impl<T> Deref for Array<T> {
     }
 }
 
-impl<T> DerefMut for Array<T> {
+impl<T: Zeroed> DerefMut for Array<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as in `deref`, and `self` is borrowed exclusively.
@@ -144,7 +146,7 @@ impl<T> DerefMut for Array<T> {
     }
 }
 
-impl<T> Drop for Array<T> {
+impl<T: Zeroed> Drop for Array<T> {
     fn drop(&mut self) {
         if self.mapped != 0 {
             // SAFETY: the mapping is this array's own and nothing refers to it any more.

@@ -72,6 +72,9 @@ pub(crate) struct Table {
     buckets: Array<Bucket>,
     /// Hashed buckets - 1; their number is a power of two.
     mask: u32,
+    /// One bit per hashed bucket: it is not empty. So the sweep and the end skip
+    /// what is empty without a look at it.
+    in_use: Array<u64>,
     /// Free chained buckets; those never used lie from `pool_fresh` on.
     pool_free: Vec<u32>,
     pool_fresh: u32,
@@ -89,6 +92,7 @@ impl Table {
         Ok(Table {
             buckets: Array::new(buckets + pool)?,
             mask: buckets as u32 - 1,
+            in_use: Array::new(buckets.div_ceil(64))?,
             pool_free: Vec::with_capacity(pool),
             pool_fresh: buckets as u32,
             entries_free: std::collections::VecDeque::with_capacity(entries),
@@ -205,6 +209,7 @@ impl Table {
         line.tags[slot] = tag_of(hash);
         line.occupied |= 1 << slot;
         line.closed &= !(1 << slot);
+        self.in_use[head as usize / 64] |= 1 << (head % 64);
         let slot = slot as u8;
         Some((Place { head, bucket, slot }, index))
     }
@@ -255,18 +260,33 @@ impl Table {
             (hole.indices[to], hole.stamps[to], hole.tags[to]) = moved;
             hole.closed = hole.closed & !(1 << to) | moved_closed << to;
         }
-        if let (true, Some(before_last)) = (tail_is_empty, before_last) {
-            self.buckets[before_last as usize].next = 0;
-            self.pool_free.push(last);
+        match before_last {
+            _ if !tail_is_empty => {}
+            Some(before_last) => {
+                self.buckets[before_last as usize].next = 0;
+                self.pool_free.push(last);
+            }
+            None => self.in_use[last as usize / 64] &= !(1 << (last % 64)),
         }
     }
 
     /// Takes every flow out. Their entries stay taken until
     /// [`Table::free_entry`].
     pub fn clear(&mut self) {
-        for bucket in &mut self.buckets[..self.pool_fresh as usize] {
-            (bucket.occupied, bucket.closed, bucket.next) = (0, 0, 0);
+        let mut head = 0;
+        while let Some(in_use) = self.in_use_from(head, self.buckets()) {
+            let mut next = in_use;
+            loop {
+                let bucket = &mut self.buckets[next as usize];
+                (bucket.occupied, bucket.closed) = (0, 0);
+                next = std::mem::take(&mut bucket.next);
+                if next == 0 {
+                    break;
+                }
+            }
+            head = in_use + 1;
         }
+        self.in_use.fill(0);
         self.pool_free.clear();
         self.pool_fresh = self.buckets();
     }
@@ -279,6 +299,21 @@ impl Table {
 
 /// Iteration over a chain in which slots may be removed on the way.
 impl Table {
+    /// The first hashed bucket of `from..to` that is not empty.
+    pub fn in_use_from(&self, from: u32, to: u32) -> Option<u32> {
+        let mut word = from / 64;
+        let mut bits = *self.in_use.get(word as usize)? & (u64::MAX << (from % 64));
+        while bits == 0 {
+            word += 1;
+            if word * 64 >= to {
+                return None;
+            }
+            bits = self.in_use[word as usize];
+        }
+        let found = word * 64 + bits.trailing_zeros();
+        (found < to).then_some(found)
+    }
+
     /// The first slot in use of the chain of hashed bucket `head`.
     pub fn first_in(&self, head: u32) -> Option<Place> {
         self.at_or_after(Place {
