@@ -1,5 +1,7 @@
 //! What a flow manager is told.
 
+use std::io;
+
 use thiserror::Error;
 
 use crate::hash::HashKind;
@@ -49,20 +51,39 @@ pub struct Config {
     pub flow_id_step: u64,
 }
 
-/// A setting out of its range.
-#[derive(Debug, Error, PartialEq, Eq)]
-#[error("{setting} = {value} is out of range: {range}")]
-pub struct ConfigError {
-    setting: &'static str,
-    value: u64,
-    range: &'static str,
+/// Why there is no flow manager.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// A setting is out of its range.
+    #[error("{setting} = {value} is out of range: {range}")]
+    Range {
+        /// The setting.
+        setting: &'static str,
+        /// As configured.
+        value: u64,
+        /// What it may be.
+        range: &'static str,
+    },
+    /// The system has not enough memory.
+    #[error(
+        "no memory for a table of {max_flows} flows, {mib} MiB: {cause}; lower flow.max_flows or \
+         flow.buckets"
+    )]
+    Memory {
+        /// As configured.
+        max_flows: usize,
+        /// What the table takes.
+        mib: usize,
+        /// What the system said.
+        cause: io::Error,
+    },
 }
 
 impl Config {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let in_range = |setting, value: u64, holds: bool, range| match holds {
             true => Ok(()),
-            false => Err(ConfigError {
+            false => Err(ConfigError::Range {
                 setting,
                 value,
                 range,

@@ -20,12 +20,14 @@
 )]
 
 use std::cell::UnsafeCell;
+use std::io;
 use std::sync::Arc;
 
 use cring::{FlowRef, LabelWord, Labels};
 
 use crate::key::{KIND_UDP, KIND_V6, Key};
-use crate::memory::{Zeroed, zeroed};
+use crate::memory::{Array, Pages, Zeroed};
+use crate::prefetch::prefetch;
 
 /// The hot line of a flow, without its label word.
 #[derive(Clone, Copy, Debug, Default)]
@@ -206,7 +208,7 @@ const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Cold>() == 64);
 unsafe impl Zeroed for Entry {}
 
 /// The label words of a data array, as the analytics side sees them.
-struct Shared(Box<[Entry]>);
+struct Shared(Array<Entry>);
 
 // SAFETY: through a shared reference only the label words, which are atomic,
 // can be reached; `hot` is reached through `Entries`, of which there is one.
@@ -221,21 +223,32 @@ impl Labels for Shared {
 /// The data array, as its one flow manager sees it.
 pub(crate) struct Entries {
     shared: Arc<Shared>,
-    cold: Box<[Cold]>,
+    cold: Array<Cold>,
 }
 
 impl Entries {
     /// Room for `entries` flows.
-    pub fn new(entries: usize) -> Entries {
-        Entries {
-            shared: Arc::new(Shared(zeroed(entries))),
-            cold: zeroed(entries),
-        }
+    pub fn new(entries: usize) -> io::Result<Entries> {
+        Ok(Entries {
+            shared: Arc::new(Shared(Array::new(entries)?)),
+            cold: Array::new(entries)?,
+        })
+    }
+
+    /// The pages under the hot lines.
+    pub fn pages(&self) -> Pages {
+        self.shared.0.pages()
     }
 
     /// The label words, for the analytics side.
     pub fn labels(&self) -> Arc<dyn Labels> {
         self.shared.clone()
+    }
+
+    /// Asks for the hot line of an entry.
+    #[inline]
+    pub fn prefetch(&self, index: u32) {
+        prefetch(&self.shared.0, index as usize);
     }
 
     #[inline]
@@ -320,7 +333,7 @@ mod tests {
 
     #[test]
     fn counters_carry_beyond_16_bits_of_packets_and_24_of_bytes() {
-        let mut entries = Entries::new(1);
+        let mut entries = Entries::new(1).unwrap();
         let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&key, true);
         let (packets, length) = (200_000u64, 65_575u32);
@@ -337,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_large_frame_carries_more_than_once() {
-        let mut entries = Entries::new(1);
+        let mut entries = Entries::new(1).unwrap();
         let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&key, true);
         entries.count(0, 0, u32::MAX >> 1);
@@ -347,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_new_flow_inherits_nothing_in_the_hot_line() {
-        let mut entries = Entries::new(1);
+        let mut entries = Entries::new(1).unwrap();
         let (first, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&first, true);
         entries.hot_mut(0).set(STATE_RST | STATE_EMITTED);

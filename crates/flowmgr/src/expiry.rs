@@ -20,6 +20,9 @@ const SECOND_US: i64 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     now_us: i64,
+    /// Where the next second begins.
+    next_second_us: i64,
+    second: u16,
 }
 
 impl Clock {
@@ -27,14 +30,26 @@ impl Clock {
     const JUMP_US: i64 = SECOND_US << 15;
 
     pub const fn new() -> Clock {
-        Clock { now_us: i64::MIN }
+        Clock {
+            now_us: i64::MIN,
+            next_second_us: i64::MIN,
+            second: 0,
+        }
     }
 
     /// Goes forward to `time_us`, never back; true if that was a jump.
     #[inline]
     pub fn advance(&mut self, time_us: i64) -> bool {
+        if time_us <= self.now_us {
+            return false;
+        }
         let step = time_us.saturating_sub(self.now_us);
-        self.now_us = self.now_us.max(time_us);
+        self.now_us = time_us;
+        if time_us >= self.next_second_us {
+            let second = time_us.div_euclid(SECOND_US);
+            self.second = second as u16;
+            self.next_second_us = (second + 1).saturating_mul(SECOND_US);
+        }
         step >= Clock::JUMP_US
     }
 
@@ -45,7 +60,7 @@ impl Clock {
     /// The current second, wrapping.
     #[inline]
     pub fn second(self) -> u16 {
-        self.now_us.div_euclid(SECOND_US) as u16
+        self.second
     }
 }
 
@@ -131,11 +146,12 @@ impl Sweep {
         due
     }
 
-    /// The next bucket, round and round.
-    pub fn step(&mut self) -> u32 {
-        let at = self.at;
-        self.at = if at + 1 == self.buckets { 0 } else { at + 1 };
-        at
+    /// Takes the next buckets, at most `due` and up to the last one.
+    pub fn take(&mut self, due: u32) -> std::ops::Range<u32> {
+        let from = self.at;
+        let to = self.buckets.min(from + due);
+        self.at = if to == self.buckets { 0 } else { to };
+        from..to
     }
 }
 
@@ -226,7 +242,11 @@ mod tests {
 
     #[test]
     fn seconds_before_the_epoch_go_on_counting() {
-        let second = |now_us| Clock { now_us }.second();
+        let second = |now_us| {
+            let mut clock = Clock::new();
+            clock.advance(now_us);
+            clock.second()
+        };
         assert_eq!(second(0).wrapping_sub(second(-1)), 1);
     }
 

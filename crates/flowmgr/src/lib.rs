@@ -28,11 +28,13 @@ mod key;
 mod lifecycle;
 mod manager;
 mod memory;
+mod prefetch;
 pub mod record;
 mod series;
 mod settle;
 mod table;
 pub mod tag;
+mod tags;
 pub mod verdict;
 pub mod wire;
 
@@ -40,6 +42,12 @@ pub use config::{Config, ConfigError, Effect};
 pub use entry::Counts;
 pub use key::Key;
 pub use manager::{BURST_MAX, Counters, Fate, Manager, Packet};
+pub use memory::Pages;
+
+/// Bytes that a manager's table takes, without the offsets of `record_series`.
+pub fn table_bytes(config: &Config) -> usize {
+    config.max_flows * bytes_per_flow(config.k) + config.buckets * 64
+}
 
 /// Bytes of memory per flow that the table may hold, without its share of the
 /// buckets (64 bytes each) and without the offsets of `record_series`.

@@ -1,10 +1,12 @@
 //! How flows begin, are reported and end.
 
+use std::ops::Range;
+
 use crate::entry::{Cold, STATE_IN_EFFECT, STATE_RST, UNANNOUNCED};
 use crate::manager::Manager;
 use crate::record::EndReason;
 use crate::settle::{Event, InEffect};
-use crate::table::Place;
+use crate::table::{Occupant, Place};
 use crate::wire::{Headers, TCP, TCP_SYN};
 
 impl Manager {
@@ -21,35 +23,35 @@ impl Manager {
     }
 
     /// Ends the flows of the next `due` buckets that are over.
-    fn sweep_buckets(&mut self, due: u32) {
-        let now = self.clock.second();
-        for _ in 0..due {
-            let head = self.sweep.step();
-            let lifetimes = self.lifetimes;
-            self.end_in_bucket(head, |occupant| lifetimes.is_over(occupant, now));
+    fn sweep_buckets(&mut self, mut due: u32) {
+        let (lifetimes, now) = (self.lifetimes, self.clock.second());
+        while due != 0 {
+            let heads = self.sweep.take(due);
+            due -= heads.len() as u32;
+            self.end_in_buckets(heads, |occupant| lifetimes.is_over(occupant, now));
         }
     }
 
     /// Time jumped so far that stamps say nothing: all that can be over is.
     fn sweep_after_jump(&mut self) {
-        if self.alive == 0 {
-            return;
-        }
         let lifetimes = self.lifetimes;
-        for head in 0..self.table.buckets() {
-            self.end_in_bucket(head, |occupant| lifetimes.is_over_after_jump(occupant));
-        }
+        self.end_in_buckets(0..self.table.buckets(), |occupant| {
+            lifetimes.is_over_after_jump(occupant)
+        });
     }
 
-    fn end_in_bucket(&mut self, head: u32, is_over: impl Fn(crate::table::Occupant) -> bool) {
-        let mut next = self.table.first_in(head);
-        while let Some(place) = next {
-            next = if is_over(self.table.occupant(place)) {
-                self.end(place, EndReason::Idle);
-                self.table.at_or_after(place)
-            } else {
-                self.table.next_after(place)
-            };
+    fn end_in_buckets(&mut self, mut heads: Range<u32>, is_over: impl Fn(Occupant) -> bool) {
+        while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
+            let mut next = self.table.first_in(head);
+            while let Some(place) = next {
+                next = if is_over(self.table.occupant(place)) {
+                    self.end(place, EndReason::Idle);
+                    self.table.at_or_after(place)
+                } else {
+                    self.table.next_after(place)
+                };
+            }
+            heads.start = head + 1;
         }
     }
 
@@ -108,7 +110,8 @@ impl Manager {
     pub fn drain(&mut self) {
         let now = self.clock.second();
         let mut left = Vec::with_capacity(self.alive);
-        for head in 0..self.table.buckets() {
+        let mut heads = 0..self.table.buckets();
+        while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
             let mut next = self.table.first_in(head);
             while let Some(place) = next {
                 let occupant = self.table.occupant(place);
@@ -120,6 +123,7 @@ impl Manager {
                 left.push((self.entries.cold(index).flow_id, index, reason));
                 next = self.table.next_after(place);
             }
+            heads.start = head + 1;
         }
         left.sort_unstable_by_key(|&(flow_id, ..)| flow_id);
         self.table.clear();

@@ -23,6 +23,7 @@ use crate::config::{Config, ConfigError, Effect};
 use crate::entry::{Entries, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_RST};
 use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
+use crate::memory::Pages;
 use crate::record::EndReason;
 use crate::series::SeriesStore;
 use crate::settle::Outbox;
@@ -86,6 +87,15 @@ pub struct Counters {
     pub series_shed: u64,
 }
 
+/// A packet between the stages.
+#[derive(Clone, Copy)]
+struct Staged {
+    headers: Result<Headers, Verdict>,
+    hash: u64,
+    /// Slot of the hashed bucket where the flow most likely is.
+    guess: Option<u8>,
+}
+
 /// One flow manager: a table of flows and the packet's walk through it.
 pub struct Manager {
     pub(crate) config: Config,
@@ -104,7 +114,7 @@ pub struct Manager {
     pub(crate) alive: usize,
     /// Packets walked so far.
     pub(crate) position: u64,
-    staged: Vec<Result<(Headers, u64), Verdict>>,
+    staged: Vec<Staged>,
 }
 
 impl Manager {
@@ -118,15 +128,20 @@ impl Manager {
     pub fn new(config: Config, ring: Producer<Slot>) -> Result<Manager, ConfigError> {
         config.check()?;
         let entries = config.max_flows + Manager::SPARE_ENTRIES;
+        let no_memory = |cause| ConfigError::Memory {
+            max_flows: config.max_flows,
+            mib: crate::table_bytes(&config).div_ceil(1 << 20),
+            cause,
+        };
         let lifetimes = Lifetimes {
             idle_s: config.idle_timeout_s,
             closed_s: config.closed_timeout_s,
         };
         Ok(Manager {
             hasher: Hasher::new(config.hash),
-            table: Table::new(config.buckets, entries),
-            entries: Entries::new(entries),
-            series: SeriesStore::new(entries, config.k, config.record_series),
+            table: Table::new(config.buckets, entries).map_err(no_memory)?,
+            entries: Entries::new(entries).map_err(no_memory)?,
+            series: SeriesStore::new(entries, config.k, config.record_series).map_err(no_memory)?,
             ring,
             clock: Clock::new(),
             lifetimes,
@@ -142,6 +157,11 @@ impl Manager {
             staged: Vec::with_capacity(BURST_MAX),
             config,
         })
+    }
+
+    /// The pages under the table: the least of its two great arrays.
+    pub fn pages(&self) -> Pages {
+        self.table.pages().min(self.entries.pages())
     }
 
     /// The label words of this manager's flows, for the analytics side.
@@ -179,11 +199,13 @@ impl Manager {
     ) {
         debug_assert!(packets.len() <= BURST_MAX);
         self.stage(data, packets);
+        self.lead();
         fates.clear();
-        for (at, packet) in packets.iter().enumerate() {
+        let staged = std::mem::take(&mut self.staged);
+        for (packet, staged) in packets.iter().zip(&staged) {
             self.position += 1;
-            let fate = match self.staged[at] {
-                Ok((headers, hash)) => self.walk(packet, &headers, hash, now_ns, data),
+            let fate = match staged.headers {
+                Ok(ref headers) => self.walk(packet, headers, staged, now_ns, data),
                 Err(verdict) => Fate {
                     verdict,
                     label_of: None,
@@ -193,6 +215,7 @@ impl Manager {
             self.counters.verdicts.count(fate.verdict);
             fates.push(fate);
         }
+        self.staged = staged;
         self.ring.publish();
     }
 
@@ -201,20 +224,40 @@ impl Manager {
         self.staged.clear();
         for packet in packets {
             let frame = &data[packet.at..packet.at + packet.captured as usize];
-            let parsed = wire::parse(packet.link, frame);
-            self.staged.push(parsed.map(|headers| {
-                let hash = self.hasher.hash(&headers.key, packet.rss);
-                (headers, hash)
-            }));
+            let headers = wire::parse(packet.link, frame);
+            let mut hash = 0;
+            if let Ok(headers) = &headers {
+                hash = self.hasher.hash(&headers.key, packet.rss);
+                self.table.prefetch(hash);
+            }
+            self.staged.push(Staged {
+                headers,
+                hash,
+                guess: None,
+            });
         }
     }
 
-    /// Stage two: one packet of a flow.
+    /// Stage two: the entry that each packet will most likely want.
+    fn lead(&mut self) {
+        for staged in self
+            .staged
+            .iter_mut()
+            .filter(|staged| staged.headers.is_ok())
+        {
+            if let Some((slot, index)) = self.table.guess(staged.hash) {
+                staged.guess = Some(slot);
+                self.entries.prefetch(index);
+            }
+        }
+    }
+
+    /// Stage three: one packet of a flow.
     fn walk(
         &mut self,
         packet: &Packet,
         headers: &Headers,
-        hash: u64,
+        staged: &Staged,
         now_ns: u64,
         data: &mut [u8],
     ) -> Fate {
@@ -224,7 +267,7 @@ impl Manager {
             label_of: None,
             ip_at: headers.ip_at,
         };
-        let Some((place, index)) = self.find_or_begin(packet.time_us, headers, hash) else {
+        let Some((place, index)) = self.find_or_begin(packet.time_us, headers, staged) else {
             return fate;
         };
         self.table.touch(place, self.clock.second());
@@ -253,12 +296,13 @@ impl Manager {
         &mut self,
         time_us: i64,
         headers: &Headers,
-        hash: u64,
+        &Staged { hash, guess, .. }: &Staged,
     ) -> Option<(Place, u32)> {
-        let entries = &self.entries;
-        let found = self
-            .table
-            .find(hash, |index| entries.hot(index).is_of(&headers.key));
+        let (table, entries) = (&self.table, &self.entries);
+        let is_it = |index| entries.hot(index).is_of(&headers.key);
+        let found = guess
+            .and_then(|guess| table.find_guessed(hash, guess, is_it))
+            .or_else(|| table.find(hash, is_it));
         if let Some(place) = found {
             let occupant = self.table.occupant(place);
             let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;

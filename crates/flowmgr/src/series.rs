@@ -7,7 +7,9 @@
 
 use cring::Series;
 
-use crate::memory::zeroed;
+use std::io;
+
+use crate::memory::Array;
 
 /// Words before the lengths: directions (two), packets seen, flags.
 const HEADER_WORDS: usize = 4;
@@ -19,21 +21,21 @@ const FLAG_MIDSTREAM: u16 = 1;
 pub(crate) struct SeriesStore {
     k: usize,
     stride: usize,
-    words: Box<[u16]>,
+    words: Array<u16>,
     /// K times per flow, µs after the flow's first packet; empty if not asked.
-    offsets_us: Box<[i64]>,
+    offsets_us: Array<i64>,
 }
 
 impl SeriesStore {
     /// For `entries` flows of `k` packets (1 to [`cring::K_MAX`]).
-    pub fn new(entries: usize, k: usize, with_offsets: bool) -> SeriesStore {
+    pub fn new(entries: usize, k: usize, with_offsets: bool) -> io::Result<SeriesStore> {
         let stride = SeriesStore::bytes_per_flow(k) / size_of::<u16>();
-        SeriesStore {
+        Ok(SeriesStore {
             k,
             stride,
-            words: zeroed(entries * stride),
-            offsets_us: zeroed(if with_offsets { entries * k } else { 0 }),
-        }
+            words: Array::new(entries * stride)?,
+            offsets_us: Array::new(if with_offsets { entries * k } else { 0 })?,
+        })
     }
 
     /// Bytes that a flow's series takes, without offsets.
@@ -116,7 +118,7 @@ mod tests {
     #[test]
     fn collects_lengths_directions_and_offsets_up_to_k() {
         for k in [1, 10, 17, cring::K_MAX] {
-            let mut store = SeriesStore::new(3, k, true);
+            let mut store = SeriesStore::new(3, k, true).unwrap();
             for index in 0..3 {
                 store.begin(index, index == 1);
             }
@@ -139,7 +141,7 @@ mod tests {
 
     #[test]
     fn lengths_saturate_and_a_new_flow_starts_empty() {
-        let mut store = SeriesStore::new(1, 2, false);
+        let mut store = SeriesStore::new(1, 2, false).unwrap();
         store.begin(0, false);
         store.add(0, 1, 70_000, 0);
         let mut series = Series::default();

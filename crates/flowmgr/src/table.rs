@@ -10,7 +10,11 @@
 //! The table knows hashes, indices and times. Whether the flow at an index is
 //! the one looked for is the caller's answer.
 
-use crate::memory::{Zeroed, zeroed};
+use std::io;
+
+use crate::memory::{Array, Pages, Zeroed};
+use crate::prefetch::prefetch;
+use crate::tags::matching;
 
 /// Slots in a bucket.
 const SLOTS: usize = 8;
@@ -40,11 +44,7 @@ impl Bucket {
     /// Slots in use whose tag is `tag`, as bits.
     #[inline]
     fn matches(&self, tag: u8) -> u8 {
-        let mut bits = 0;
-        for (slot, &other) in self.tags.iter().enumerate() {
-            bits |= u8::from(other == tag) << slot;
-        }
-        bits & self.occupied
+        matching(self.tags, tag) & self.occupied
     }
 }
 
@@ -69,9 +69,12 @@ pub(crate) struct Occupant {
 /// The buckets and the free entries.
 pub(crate) struct Table {
     /// The hashed buckets, then the pool of chained ones.
-    buckets: Box<[Bucket]>,
+    buckets: Array<Bucket>,
     /// Hashed buckets - 1; their number is a power of two.
     mask: u32,
+    /// One bit per hashed bucket: it is not empty. So the sweep and the end skip
+    /// what is empty without a look at it.
+    in_use: Array<u64>,
     /// Free chained buckets; those never used lie from `pool_fresh` on.
     pool_free: Vec<u32>,
     pool_fresh: u32,
@@ -84,17 +87,23 @@ pub(crate) struct Table {
 
 impl Table {
     /// `buckets`, a power of two, for up to `entries` flows.
-    pub fn new(buckets: usize, entries: usize) -> Table {
+    pub fn new(buckets: usize, entries: usize) -> io::Result<Table> {
         let pool = entries / SLOTS + 1;
-        Table {
-            buckets: zeroed(buckets + pool),
+        Ok(Table {
+            buckets: Array::new(buckets + pool)?,
             mask: buckets as u32 - 1,
+            in_use: Array::new(buckets.div_ceil(64))?,
             pool_free: Vec::with_capacity(pool),
             pool_fresh: buckets as u32,
             entries_free: std::collections::VecDeque::with_capacity(entries),
             entries_fresh: 0,
             entries: entries as u32,
-        }
+        })
+    }
+
+    /// The pages under the buckets.
+    pub fn pages(&self) -> Pages {
+        self.buckets.pages()
     }
 
     /// Hashed buckets.
@@ -105,6 +114,37 @@ impl Table {
     /// Entries that no flow owns.
     pub fn entries_free(&self) -> usize {
         self.entries_free.len() + (self.entries - self.entries_fresh) as usize
+    }
+
+    /// Asks for the bucket of a hash.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        prefetch(&self.buckets, (hash as u32 & self.mask) as usize);
+    }
+
+    /// The slot that most likely belongs to a hash, and its entry: the first in the
+    /// hashed bucket with its tag.
+    #[inline]
+    pub fn guess(&self, hash: u64) -> Option<(u8, u32)> {
+        let bucket = &self.buckets[(hash as u32 & self.mask) as usize];
+        let matches = bucket.matches(tag_of(hash));
+        let slot = matches.trailing_zeros() as usize & 7;
+        (matches != 0).then(|| (slot as u8, bucket.indices[slot]))
+    }
+
+    /// The flow in slot `guess` of the hashed bucket, if `is_it` recognises it; the
+    /// bucket may have changed since the guess.
+    #[inline]
+    pub fn find_guessed(&self, hash: u64, guess: u8, is_it: impl Fn(u32) -> bool) -> Option<Place> {
+        let head = hash as u32 & self.mask;
+        let bucket = &self.buckets[head as usize];
+        let slot = guess & 7;
+        let is_it = bucket.occupied >> slot & 1 == 1 && is_it(bucket.indices[usize::from(slot)]);
+        is_it.then_some(Place {
+            head,
+            bucket: head,
+            slot,
+        })
     }
 
     /// The slot with this hash whose flow `is_it` recognises by its index.
@@ -169,6 +209,7 @@ impl Table {
         line.tags[slot] = tag_of(hash);
         line.occupied |= 1 << slot;
         line.closed &= !(1 << slot);
+        self.in_use[head as usize / 64] |= 1 << (head % 64);
         let slot = slot as u8;
         Some((Place { head, bucket, slot }, index))
     }
@@ -219,18 +260,33 @@ impl Table {
             (hole.indices[to], hole.stamps[to], hole.tags[to]) = moved;
             hole.closed = hole.closed & !(1 << to) | moved_closed << to;
         }
-        if let (true, Some(before_last)) = (tail_is_empty, before_last) {
-            self.buckets[before_last as usize].next = 0;
-            self.pool_free.push(last);
+        match before_last {
+            _ if !tail_is_empty => {}
+            Some(before_last) => {
+                self.buckets[before_last as usize].next = 0;
+                self.pool_free.push(last);
+            }
+            None => self.in_use[last as usize / 64] &= !(1 << (last % 64)),
         }
     }
 
     /// Takes every flow out. Their entries stay taken until
     /// [`Table::free_entry`].
     pub fn clear(&mut self) {
-        for bucket in &mut self.buckets[..self.pool_fresh as usize] {
-            (bucket.occupied, bucket.closed, bucket.next) = (0, 0, 0);
+        let mut head = 0;
+        while let Some(in_use) = self.in_use_from(head, self.buckets()) {
+            let mut next = in_use;
+            loop {
+                let bucket = &mut self.buckets[next as usize];
+                (bucket.occupied, bucket.closed) = (0, 0);
+                next = std::mem::take(&mut bucket.next);
+                if next == 0 {
+                    break;
+                }
+            }
+            head = in_use + 1;
         }
+        self.in_use.fill(0);
         self.pool_free.clear();
         self.pool_fresh = self.buckets();
     }
@@ -243,6 +299,21 @@ impl Table {
 
 /// Iteration over a chain in which slots may be removed on the way.
 impl Table {
+    /// The first hashed bucket of `from..to` that is not empty.
+    pub fn in_use_from(&self, from: u32, to: u32) -> Option<u32> {
+        let mut word = from / 64;
+        let mut bits = *self.in_use.get(word as usize)? & (u64::MAX << (from % 64));
+        while bits == 0 {
+            word += 1;
+            if word * 64 >= to {
+                return None;
+            }
+            bits = self.in_use[word as usize];
+        }
+        let found = word * 64 + bits.trailing_zeros();
+        (found < to).then_some(found)
+    }
+
     /// The first slot in use of the chain of hashed bucket `head`.
     pub fn first_in(&self, head: u32) -> Option<Place> {
         self.at_or_after(Place {

@@ -16,7 +16,7 @@ struct Keyed {
 impl Keyed {
     fn new(buckets: usize, entries: usize, hash: fn(u64) -> u64) -> Keyed {
         Keyed {
-            table: Table::new(buckets, entries),
+            table: Table::new(buckets, entries).unwrap(),
             keys: vec![u64::MAX; entries],
             hash,
         }
@@ -46,8 +46,11 @@ impl Keyed {
     /// Every (key, stamp, closed) that iteration finds.
     fn contents(&self) -> HashMap<u64, (u16, bool)> {
         let mut contents = HashMap::new();
-        for head in 0..self.table.buckets() {
+        let mut heads = 0..self.table.buckets();
+        while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
+            heads.start = head + 1;
             let mut place = self.table.first_in(head);
+            assert!(place.is_some(), "bucket {head} is marked as in use");
             while let Some(at) = place {
                 let occupant = self.table.occupant(at);
                 let key = self.keys[occupant.index as usize];
@@ -194,4 +197,36 @@ fn a_freed_entry_rests_until_the_others_were_used() {
     let (_, second) = table.table.insert(101, 0).unwrap();
     assert_eq!((first, second), (2, 0));
     assert!(table.table.insert(102, 0).is_none());
+}
+
+#[test]
+fn clearing_empties_chains_too_and_keeps_entries_taken() {
+    let mut table = Keyed::new(8, 40, constant);
+    for key in 0..40 {
+        assert!(table.insert(key, 0));
+    }
+    table.table.clear();
+    assert!(table.contents().is_empty());
+    assert_eq!(table.table.entries_free(), 0);
+    (0..40).for_each(|index| table.table.free_entry(index));
+    for key in 0..40 {
+        assert!(table.insert(key, 0));
+    }
+    assert_eq!(table.contents().len(), 40);
+}
+
+#[test]
+fn buckets_in_use_are_found_within_the_range_only() {
+    let mut table = Keyed::new(256, 16, identity);
+    for key in [0, 63, 64, 130, 255] {
+        assert!(table.insert(key, 0));
+    }
+    let found = |from, to| table.table.in_use_from(from, to);
+    assert_eq!(found(0, 256), Some(0));
+    assert_eq!(found(1, 63), None);
+    assert_eq!(found(1, 64), Some(63));
+    assert_eq!(found(65, 130), None);
+    assert_eq!(found(65, 256), Some(130));
+    assert_eq!(found(131, 256), Some(255));
+    assert_eq!(found(256, 256), None);
 }
