@@ -42,7 +42,7 @@ lint: ## format, clippy and docs, warnings as errors; dependencies where cargo-d
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
-	@if command -v cargo-deny >/dev/null; then cargo deny --locked check; else echo "SKIPPED cargo deny: not installed"; fi
+	@if command -v cargo-deny >/dev/null; then cargo deny --locked check licenses bans sources; else echo "SKIPPED cargo deny: not installed"; fi
 
 .PHONY: bench
 bench: ## criterion benches of the two walks
@@ -50,4 +50,5 @@ bench: ## criterion benches of the two walks
 
 .PHONY: fuzz
 fuzz: ## fuzz the parser for FUZZ_SECONDS (600); needs nightly and cargo-fuzz
+	fuzz/seed
 	cargo +nightly fuzz run parse -- -max_total_time=$${FUZZ_SECONDS:-600}

@@ -101,9 +101,11 @@ impl Queue {
         self.waiting.len()
     }
 
-    /// Whether every slot of the ring is seen and none can be released: nothing comes in until a batch goes.
+    /// Whether more than three quarters of the ring's slots are seen and not to be released
+    /// before a batch goes. The rest is what a flow manager needs to walk on without shedding,
+    /// or, in a replay, without waiting for the timeout.
     pub fn is_full(&self) -> bool {
-        (self.seen - self.released) as usize == self.inlet.series.capacity()
+        (self.seen - self.released) as usize * 4 > self.inlet.series.capacity() * 3
     }
 
     /// Takes the series that has waited longest out of the line: the class it has if it is an audit, and its slot, which

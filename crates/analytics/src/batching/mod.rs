@@ -52,7 +52,7 @@ pub struct Situation<'a> {
     pub timer: Duration,
     /// 𝓑: the sizes of the idle device.
     pub sizes: &'a Sizes,
-    /// A ring is full, so that series behind it cannot even be looked at.
+    /// A ring is nearly full: soon series will be shed behind it, or a replay waits for room.
     pub ring_full: bool,
     /// The producers have ended.
     pub draining: bool,

@@ -51,7 +51,7 @@ pub struct Lane {
     pub tagged: Option<TaggedWriter>,
     pub records: RecordSender,
     pub shared: Arc<Shared>,
-    /// Packets per burst; at most the ring's slots.
+    /// Packets per burst; at most a quarter of the ring's slots.
     pub burst: usize,
     /// Bytes that the packets had on the wire.
     pub bytes: u64,

@@ -99,7 +99,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         Speed::Max => None,
         Speed::Times(factor) => Some(Pace::new(factor)),
     };
-    let burst = config.io.burst.min(config.ring.slots);
+    // The analytics side makes room once the ring is three quarters full.
+    let burst = config.io.burst.min(config.ring.slots / 4);
     let lane = Lane::new(
         pipeline.flow_manager,
         pace,
