@@ -50,6 +50,20 @@ impl Key {
         (key, from_low)
     }
 
+    /// The key of a packet of `protocol` (TCP or UDP) between two addresses of one
+    /// family.
+    pub fn of(protocol: u8, source: (IpAddr, u16), destination: (IpAddr, u16)) -> Key {
+        let words = |address| match address {
+            IpAddr::V4(address) => [u64::from(address.to_bits()), 0],
+            IpAddr::V6(address) => {
+                let bits = address.to_bits();
+                [(bits >> 64) as u64, bits as u64]
+            }
+        };
+        let end = |(address, port)| (words(address), port);
+        Key::new(source.0.is_ipv6(), protocol, end(source), end(destination)).0
+    }
+
     /// IP protocol number: TCP or UDP.
     pub fn protocol(&self) -> u8 {
         if self.kind & KIND_UDP != 0 { UDP } else { TCP }

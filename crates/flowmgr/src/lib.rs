@@ -13,6 +13,7 @@
 //! | `lifecycle`, `expiry` | how flows begin, are reported and end |
 //! | [`tag`] | DSCP and checksum |
 //! | `settle`, [`record`] | what is said about flows, and when |
+//! | [`LookUp`] | the table alone, for measuring |
 //! | [`verdict`] | one per packet, summing up to the packets received |
 //!
 //! Series leave through a [`cring`] ring; labels come back in the label word of
@@ -26,6 +27,7 @@ mod expiry;
 pub mod hash;
 mod key;
 mod lifecycle;
+mod lookup;
 mod manager;
 mod memory;
 mod prefetch;
@@ -41,6 +43,7 @@ pub mod wire;
 pub use config::{Config, ConfigError, Effect};
 pub use entry::Counts;
 pub use key::Key;
+pub use lookup::LookUp;
 pub use manager::{BURST_MAX, Counters, Fate, Manager, Packet};
 pub use memory::Pages;
 

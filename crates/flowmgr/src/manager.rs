@@ -300,9 +300,7 @@ impl Manager {
     ) -> Option<(Place, u32)> {
         let (table, entries) = (&self.table, &self.entries);
         let is_it = |index| entries.hot(index).is_of(&headers.key);
-        let found = guess
-            .and_then(|guess| table.find_guessed(hash, guess, is_it))
-            .or_else(|| table.find(hash, is_it));
+        let found = table.find_from(hash, guess, is_it);
         if let Some(place) = found {
             let occupant = self.table.occupant(place);
             let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;

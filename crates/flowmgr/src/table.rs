@@ -132,19 +132,28 @@ impl Table {
         (matches != 0).then(|| (slot as u8, bucket.indices[slot]))
     }
 
-    /// The flow in slot `guess` of the hashed bucket, if `is_it` recognises it; the
-    /// bucket may have changed since the guess.
+    /// The slot with this hash whose flow `is_it` recognises by its index. Looks first
+    /// at the slot that [`Table::guess`] named; the bucket may have changed since.
     #[inline]
-    pub fn find_guessed(&self, hash: u64, guess: u8, is_it: impl Fn(u32) -> bool) -> Option<Place> {
-        let head = hash as u32 & self.mask;
-        let bucket = &self.buckets[head as usize];
-        let slot = guess & 7;
-        let is_it = bucket.occupied >> slot & 1 == 1 && is_it(bucket.indices[usize::from(slot)]);
-        is_it.then_some(Place {
-            head,
-            bucket: head,
-            slot,
-        })
+    pub fn find_from(
+        &self,
+        hash: u64,
+        guess: Option<u8>,
+        is_it: impl Fn(u32) -> bool,
+    ) -> Option<Place> {
+        if let Some(slot) = guess {
+            let head = hash as u32 & self.mask;
+            let bucket = &self.buckets[head as usize];
+            let slot = slot & 7;
+            if bucket.occupied >> slot & 1 == 1 && is_it(bucket.indices[usize::from(slot)]) {
+                return Some(Place {
+                    head,
+                    bucket: head,
+                    slot,
+                });
+            }
+        }
+        self.find(hash, is_it)
     }
 
     /// The slot with this hash whose flow `is_it` recognises by its index.
