@@ -119,17 +119,18 @@ impl Hot {
         self.has(STATE_RST) || self.has(STATE_FIN_FORWARD | STATE_FIN_REVERSE)
     }
 
-    /// Counts a packet; says which counters must carry into the cold line.
+    /// Counts a packet; says what must carry into the cold line.
     #[inline]
-    fn count(&mut self, direction: usize, length: u32) -> Carry {
+    pub fn count(&mut self, direction: usize, length: u32) -> Option<Carry> {
+        let direction = direction & 1;
         let (packets, packets_carry) = self.packets[direction].overflowing_add(1);
         let bytes = self.bytes(direction) + length;
         self.packets[direction] = packets;
         self.set_bytes(direction, bytes);
-        Carry {
+        (packets_carry || bytes >> 24 != 0).then_some(Carry {
             packets: packets_carry,
             bytes: (bytes >> 24) as u8,
-        }
+        })
     }
 
     #[inline]
@@ -144,7 +145,9 @@ impl Hot {
     }
 }
 
-struct Carry {
+/// What goes from the hot line's counters to the cold line's.
+#[derive(Clone, Copy)]
+pub(crate) struct Carry {
     packets: bool,
     bytes: u8,
 }
@@ -291,12 +294,18 @@ impl Entries {
     /// Counts a packet of `length` bytes at the IP layer.
     #[inline]
     pub fn count(&mut self, index: u32, direction: usize, length: u32) {
-        let carry = self.hot_mut(index).count(direction, length);
-        if carry.packets || carry.bytes != 0 {
-            let cold = self.cold_mut(index);
-            cold.packets_high[direction] += u32::from(carry.packets);
-            cold.bytes_high[direction] += u32::from(carry.bytes);
+        if let Some(carry) = self.hot_mut(index).count(direction, length) {
+            self.carry(index, direction, carry);
         }
+    }
+
+    /// Takes what a counter of the hot line could not hold; once in 65,536 packets or
+    /// 16 MiB.
+    #[cold]
+    pub fn carry(&mut self, index: u32, direction: usize, carry: Carry) {
+        let cold = self.cold_mut(index);
+        cold.packets_high[direction] += u32::from(carry.packets);
+        cold.bytes_high[direction] += u32::from(carry.bytes);
     }
 
     /// Packets and bytes since the flow's last record.

@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use cring::{Label, Labels, Producer, Slot};
+use cring::{FlowRef, Label, Labels, Producer, Slot};
 
 use crate::config::{Config, ConfigError, Effect};
 use crate::entry::{Entries, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_RST};
@@ -58,7 +58,7 @@ pub struct Fate {
     /// With [`Effect::PacketTime`], for a packet that carries its flow's label:
     /// the flow. The label may still be on its way, and until then
     /// [`Verdict::Tagged`] is a promise.
-    pub label_of: Option<cring::FlowRef>,
+    pub label_of: Option<FlowRef>,
     /// Where its IP header begins; 0 without a flow.
     pub ip_at: u32,
 }
@@ -274,19 +274,60 @@ impl Manager {
         if self.active.is_on() {
             self.report_if_due(index, packet.time_us);
         }
-        fate.verdict = self.label(index, packet, headers, &mut fate.label_of, data);
+        let is_emitted = self.entries.hot(index).has(STATE_EMITTED);
+        fate.verdict = match is_emitted {
+            true => self.label(index, packet, headers, &mut fate.label_of, data),
+            false => Verdict::Untagged,
+        };
 
-        let direction = self.entries.hot(index).direction(headers.from_low);
-        self.entries.hot_mut(index).last_us = packet.time_us;
-        self.entries.count(index, direction, headers.length);
+        let hot = self.entries.hot_mut(index);
+        hot.last_us = packet.time_us;
+        let direction = hot.direction(headers.from_low);
+        if let Some(carry) = hot.count(direction, headers.length) {
+            self.entries.carry(index, direction, carry);
+        }
         self.counters.flow_bytes += u64::from(headers.length);
-        if !self.entries.hot(index).has(STATE_EMITTED) {
+        if !is_emitted {
             self.collect(index, direction, headers.length, packet.time_us, now_ns);
         }
         if headers.tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.config.end_on_fin_rst {
             self.close(place, index, direction, headers.tcp_flags);
         }
         fate
+    }
+
+    /// Whether a packet behind the K-th carries its flow's label. With
+    /// [`Effect::Arrival`] it is tagged in place.
+    #[inline]
+    fn label(
+        &mut self,
+        index: u32,
+        packet: &Packet,
+        headers: &Headers,
+        label_of: &mut Option<FlowRef>,
+        data: &mut [u8],
+    ) -> Verdict {
+        match self.config.effect {
+            Effect::Arrival => {
+                let (_, Label::Class { class, .. }) = self.entries.label(index).read() else {
+                    return Verdict::Untagged;
+                };
+                if let Some(dscp) = self.config.dscp_of(class) {
+                    let frame = &mut data[packet.at..packet.at + packet.captured as usize];
+                    set_dscp(frame, headers.ip_at, dscp);
+                }
+            }
+            Effect::PacketTime { delay_us } => {
+                let is_in_effect = self.entries.hot(index).has(STATE_IN_EFFECT)
+                    || self.comes_into_effect(index, packet.time_us, delay_us);
+                if !is_in_effect {
+                    return Verdict::Untagged;
+                }
+                *label_of = Some(self.entries.flow_ref(index));
+            }
+        }
+        self.counters.tagged_bytes += u64::from(headers.length);
+        Verdict::Tagged
     }
 
     /// The flow's entry; begins a flow where there is none, or where the one in
@@ -314,47 +355,10 @@ impl Manager {
         self.begin(time_us, headers, hash)
     }
 
-    /// Whether the packet carries its flow's label.
-    #[inline]
-    fn label(
-        &mut self,
-        index: u32,
-        packet: &Packet,
-        headers: &Headers,
-        label_of: &mut Option<cring::FlowRef>,
-        data: &mut [u8],
-    ) -> Verdict {
-        if !self.entries.hot(index).has(STATE_EMITTED) {
-            return Verdict::Untagged;
-        }
-        match self.config.effect {
-            Effect::Arrival => {
-                let (_, Label::Class { class, .. }) = self.entries.label(index).read() else {
-                    return Verdict::Untagged;
-                };
-                if let Some(dscp) = self.config.dscp_of(class) {
-                    let frame = &mut data[packet.at..packet.at + packet.captured as usize];
-                    set_dscp(frame, headers.ip_at, dscp);
-                }
-            }
-            Effect::PacketTime { delay_us } => {
-                if !self.comes_into_effect(index, packet.time_us, delay_us) {
-                    return Verdict::Untagged;
-                }
-                *label_of = Some(self.entries.flow_ref(index));
-            }
-        }
-        self.counters.tagged_bytes += u64::from(headers.length);
-        Verdict::Tagged
-    }
-
     /// With [`Effect::PacketTime`]: the label counts from `delay_us` after the
     /// K-th packet, and then for good. Notes the counts up to there, so that the
     /// promise can be taken back if the label never comes.
     fn comes_into_effect(&mut self, index: u32, time_us: i64, delay_us: i64) -> bool {
-        if self.entries.hot(index).has(STATE_IN_EFFECT) {
-            return true;
-        }
         if time_us < self.entries.cold(index).emitted_at.saturating_add(delay_us) {
             return false;
         }
