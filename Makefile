@@ -48,6 +48,10 @@ lint: ## format, clippy and docs, warnings as errors; dependencies where cargo-d
 bench: ## criterion benches of the two walks
 	cargo bench --locked -p fenxi-benches
 
+.PHONY: instructions
+instructions: ## instructions per packet, held against the figure in benches/instructions.txt
+	scripts/instructions
+
 .PHONY: fuzz
 fuzz: ## fuzz the parser for FUZZ_SECONDS (600); needs nightly and cargo-fuzz
 	fuzz/seed
