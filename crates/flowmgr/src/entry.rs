@@ -254,6 +254,13 @@ impl Entries {
         prefetch(&self.shared.0, index as usize);
     }
 
+    /// Asks for both lines of an entry.
+    #[inline]
+    pub fn prefetch_all(&self, index: u32) {
+        self.prefetch(index);
+        prefetch(&self.cold, index as usize);
+    }
+
     #[inline]
     pub fn label(&self, index: u32) -> &LabelWord {
         &self.shared.0[index as usize].label

@@ -88,10 +88,18 @@ impl Manager {
     /// Takes a flow out of the table; its entry waits for the record. `reason`
     /// is that of a flow that was not closed by FIN or RST.
     pub(crate) fn end(&mut self, place: Place, reason: EndReason) {
-        let index = self.table.occupant(place).index;
+        let Occupant {
+            index, is_closed, ..
+        } = self.table.occupant(place);
         self.table.remove(place);
         self.alive -= 1;
-        let reason = self.end_reason(index, reason);
+        // Most flows that end are out of the cache; they are settled after the burst.
+        self.entries.prefetch_all(index);
+        self.series.prefetch(index);
+        let reason = match is_closed {
+            true => self.end_reason(index, reason),
+            false => reason,
+        };
         self.outbox.end(index, reason, self.position);
     }
 

@@ -10,6 +10,7 @@ use cring::Series;
 use std::io;
 
 use crate::memory::Array;
+use crate::prefetch::prefetch;
 
 /// Words before the lengths: directions (two), packets seen, flags.
 const HEADER_WORDS: usize = 4;
@@ -41,6 +42,12 @@ impl SeriesStore {
     /// Bytes that a flow's series takes, without offsets.
     pub const fn bytes_per_flow(k: usize) -> usize {
         (HEADER_WORDS + k).next_multiple_of(STRIDE_WORDS) * size_of::<u16>()
+    }
+
+    /// Asks for the series of a flow.
+    #[inline]
+    pub fn prefetch(&self, index: u32) {
+        prefetch(&self.words, index as usize * self.stride);
     }
 
     /// Begins the series of a new flow.

@@ -78,9 +78,10 @@ pub(crate) struct Table {
     /// Free chained buckets; those never used lie from `pool_fresh` on.
     pool_free: Vec<u32>,
     pool_fresh: u32,
-    /// Free entries, as a ring, so that an entry rests as long as possible before
-    /// its next owner; those never used lie from `entries_fresh` on.
-    entries_free: std::collections::VecDeque<u32>,
+    /// Free entries; those never used lie from `entries_fresh` on. The one freed last
+    /// is taken first: its lines are still in the cache, where a ring in the paper's
+    /// manner would give the coldest. Its generation keeps old labels off.
+    entries_free: Vec<u32>,
     entries_fresh: u32,
     entries: u32,
 }
@@ -95,7 +96,7 @@ impl Table {
             in_use: Array::new(buckets.div_ceil(64))?,
             pool_free: Vec::with_capacity(pool),
             pool_fresh: buckets as u32,
-            entries_free: std::collections::VecDeque::with_capacity(entries),
+            entries_free: Vec::with_capacity(entries),
             entries_fresh: 0,
             entries: entries as u32,
         })
@@ -224,11 +225,14 @@ impl Table {
     }
 
     fn take_entry(&mut self) -> Option<u32> {
-        if self.entries_fresh < self.entries {
-            self.entries_fresh += 1;
-            return Some(self.entries_fresh - 1);
+        if let Some(index) = self.entries_free.pop() {
+            return Some(index);
         }
-        self.entries_free.pop_front()
+        let index = self.entries_fresh;
+        (index < self.entries).then(|| {
+            self.entries_fresh += 1;
+            index
+        })
     }
 
     /// The last bucket of the chain, or a new one behind it: all others are full.
@@ -302,7 +306,7 @@ impl Table {
 
     /// Gives a removed flow's entry back.
     pub fn free_entry(&mut self, index: u32) {
-        self.entries_free.push_back(index);
+        self.entries_free.push(index);
     }
 }
 

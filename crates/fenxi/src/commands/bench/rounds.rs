@@ -1,0 +1,68 @@
+//! Repetitions: interleaved, so that what disturbs a shared machine for a second disturbs all points alike; the first
+//! round only warms up.
+
+use std::time::{Duration, Instant};
+
+/// What the repetitions of one point gave, most per second first.
+#[derive(Clone, Debug, Default)]
+pub struct Rates {
+    rates: Vec<f64>,
+}
+
+impl Rates {
+    pub fn add(&mut self, rate: f64) {
+        let at = self.rates.partition_point(|&other| other >= rate);
+        self.rates.insert(at, rate);
+    }
+
+    pub fn best(&self) -> f64 {
+        self.rates.first().copied().unwrap_or_default()
+    }
+
+    /// The middle one; the lower of two.
+    pub fn median(&self) -> f64 {
+        self.rates
+            .get(self.rates.len() / 2)
+            .copied()
+            .unwrap_or_default()
+    }
+}
+
+/// Fewest rounds that count.
+const ROUNDS_MIN: usize = 3;
+
+/// Goes round `points` until `seconds` are over; `rate_of` measures one point once.
+pub fn interleave(
+    seconds: f64,
+    points: usize,
+    mut rate_of: impl FnMut(usize) -> f64,
+) -> Vec<Rates> {
+    let mut all = vec![Rates::default(); points];
+    (0..points).for_each(|point| drop(rate_of(point)));
+    let (start, limit) = (Instant::now(), Duration::from_secs_f64(seconds));
+    let mut round = 0;
+    while round < ROUNDS_MIN || start.elapsed() < limit {
+        for (point, rates) in all.iter_mut().enumerate() {
+            rates.add(rate_of(point));
+        }
+        round += 1;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_round_does_not_count_and_the_others_are_in_order() {
+        let mut calls = 0;
+        let all = interleave(0.0, 2, |point| {
+            calls += 1;
+            [0.0, 0.0, 5.0, 1.0, 7.0, 2.0, 6.0, 3.0][calls - 1] + 10.0 * point as f64
+        });
+        assert_eq!(calls, 8);
+        assert_eq!((all[0].best(), all[0].median()), (7.0, 6.0));
+        assert_eq!((all[1].best(), all[1].median()), (13.0, 12.0));
+    }
+}
