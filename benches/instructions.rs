@@ -27,7 +27,10 @@ fn frame(flow: usize) -> [u8; FRAME] {
 
 fn main() {
     // `cargo bench` adds an option of its own behind ours.
-    let rounds: usize = std::env::args().nth(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
+    let rounds: usize = std::env::args()
+        .nth(1)
+        .and_then(|rounds| rounds.parse().ok())
+        .unwrap_or(1);
     let (producer, mut ring) = cring::ring(FLOWS);
     let config = Config {
         k: 10,
@@ -47,7 +50,9 @@ fn main() {
     let mut manager = Manager::new(config, producer).expect("in range");
     // An odd factor scatters the flows.
     let flow_of = |packet: usize| packet.wrapping_mul(0x9e37_79b1) % FLOWS;
-    let mut data: Vec<u8> = (0..PACKETS).flat_map(|packet| frame(flow_of(packet))).collect();
+    let mut data: Vec<u8> = (0..PACKETS)
+        .flat_map(|packet| frame(flow_of(packet)))
+        .collect();
     let packets: Vec<Packet> = (0..PACKETS)
         .map(|packet| Packet {
             at: packet * FRAME,
@@ -72,7 +77,10 @@ fn main() {
             confidence: u16::MAX,
             source: Source::Model,
         };
-        labels.word(flow.index).decide(flow.generation, label).expect("still waiting");
+        labels
+            .word(flow.index)
+            .decide(flow.generation, label)
+            .expect("still waiting");
     }
     ring.release(waiting);
     for _ in 0..rounds {

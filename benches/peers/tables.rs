@@ -1,29 +1,40 @@
-//! The tables: ours, and `hashbrown` with two hashes, each as a program would use it.
+//! The tables: ours, and `hashbrown` with two hashes, used in two ways.
+//!
+//! `ahash` and `foldhash` are what a program writes: a map, and `get_mut` for each
+//! key. In `ahash-bursts` and `foldhash-bursts` it goes below the map, computes the
+//! hashes of a burst first and then looks up, which is the best that was found:
+//! `hashbrown` has no call that takes several keys, or that prefetches.
 
-use std::hash::{BuildHasher, Hash};
+use std::error::Error;
+use std::hash::BuildHasher;
 
 use flowmgr::{BURST_MAX, Key, LookUp};
 use hashbrown::{HashMap, HashTable};
 
 use crate::traffic::Traffic;
 
-/// Bytes counted per look-up, and the second it is said to happen in.
+/// Bytes counted at a look-up, and the second it is said to happen in.
 const LENGTH: u32 = 64;
 const SECOND: u16 = 1;
 
-/// A flow table that is full of flows.
+/// A table with all flows of the traffic in it.
 pub trait FlowTable {
-    /// For each key finds its flow, notes the second and counts a packet and its
-    /// bytes; returns how many were found. Tables that can take keys in bursts.
+    /// Finds the flow of each key, notes the second and counts a packet and its
+    /// bytes; `burst` keys at a time, up to [`BURST_MAX`], where the table can. Returns
+    /// how many were found.
     fn look_up(&mut self, keys: &[Key], burst: usize) -> usize;
 }
 
 impl FlowTable for LookUp {
     fn look_up(&mut self, keys: &[Key], burst: usize) -> usize {
-        keys.chunks(burst).map(|keys| LookUp::look_up(self, keys, SECOND, LENGTH)).sum()
+        let bursts = keys.chunks(burst);
+        bursts
+            .map(|keys| LookUp::look_up(self, keys, SECOND, LENGTH))
+            .sum()
     }
 }
 
+/// What `hashbrown` keeps of a flow: the fields that ours updates.
 #[derive(Default)]
 struct Flow {
     bytes: u64,
@@ -42,52 +53,17 @@ impl Flow {
 
 impl<S: BuildHasher> FlowTable for HashMap<Key, Flow, S> {
     fn look_up(&mut self, keys: &[Key], _burst: usize) -> usize {
-        keys.iter()
-            .filter_map(|key| self.get_mut(key).map(Flow::count))
-            .count()
+        let found = |key| self.get_mut(key).map(Flow::count);
+        keys.iter().filter_map(found).count()
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct WKey([u64; 5]);
-impl Hash for WKey {
-    #[inline]
-    fn hash<H: std::hash::Hasher>(&self, h: &mut H) {
-        for w in self.0 { h.write_u64(w); }
-    }
-}
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct W2Key([u64; 5]);
-impl Hash for W2Key {
-    #[inline]
-    fn hash<H: std::hash::Hasher>(&self, h: &mut H) {
-        h.write_u64(self.0[0]); h.write_u64(self.0[2]);h.write_u64(self.0[4]);
-        if self.0[4] >> 33 & 1 == 1 { h.write_u64(self.0[1]); h.write_u64(self.0[3]); }
-    }
-}
-fn words(k: &Key) -> [u64; 5] {
-    let ((a, p), (b, q)) = k.ends(true);
-    let f = |a| match a { std::net::IpAddr::V4(a) => u64::from(a.to_bits()), _ => 0 };
-    [f(a), 0, f(b), 0, u64::from(p) << 16 | u64::from(q) | u64::from(k.protocol()) << 32 & 1 << 32]
-}
-struct Wide<S, K> { map: HashMap<K, Flow, S>, keys: Vec<K>, mk: fn(&Key) -> K }
-impl<S: BuildHasher, K: Hash + Eq> FlowTable for Wide<S, K> {
-    fn look_up(&mut self, keys: &[Key], _burst: usize) -> usize {
-        if self.keys.is_empty() { self.keys = keys.iter().map(self.mk).collect(); }
-        self.keys.iter()
-            .filter_map(|key| self.map.get_mut(key).map(Flow::count))
-            .count()
-    }
-}
-
-/// `hashbrown` below its map: the hashes of a burst are computed first, and the
-/// look-ups that follow depend on each other in nothing.
-struct Hashed<S> {
+struct Bursts<S> {
     table: HashTable<(Key, Flow)>,
     hasher: S,
 }
 
-impl<S: BuildHasher> FlowTable for Hashed<S> {
+impl<S: BuildHasher> FlowTable for Bursts<S> {
     fn look_up(&mut self, keys: &[Key], burst: usize) -> usize {
         let mut hashes = [0; BURST_MAX];
         let mut found = 0;
@@ -106,61 +82,42 @@ impl<S: BuildHasher> FlowTable for Hashed<S> {
     }
 }
 
-/// The table of a name, holding all flows of the traffic.
+/// The table of a name. `entries` is the size of ours; `hashbrown` is asked for room
+/// for the flows and takes the next power of two of slots, so half full is its choice.
 pub fn filled(
     name: &str,
     entries: usize,
     traffic: &Traffic,
-) -> Result<Box<dyn FlowTable>, Box<dyn std::error::Error>> {
-    let keys = (0..traffic.flows).map(|flow| traffic.key(flow));
-    let cap = if std::env::var("TIGHT").is_ok() { traffic.flows as usize } else { entries };
+) -> Result<Box<dyn FlowTable>, Box<dyn Error>> {
     Ok(match name {
-        "ours" => {
-            let mut table = LookUp::new(entries, entries / 4, traffic.seed)?;
-            for key in keys {
-                assert!(table.insert(&key), "there is room");
-            }
-            Box::new(table)
-        }
-        "ahash" => Box::new(map(ahash::RandomState::new(), cap, keys)),
-        "foldhash" => Box::new(map(foldhash::fast::RandomState::default(), cap, keys)),
-        "ahash-w" => Box::new(wide(ahash::RandomState::new(), cap, keys, |k| WKey(words(k)))),
-        "foldhash-w" => Box::new(wide(foldhash::fast::RandomState::default(), cap, keys, |k| WKey(words(k)))),
-        "ahash-w2" => Box::new(wide(ahash::RandomState::new(), cap, keys, |k| W2Key(words(k)))),
-        "foldhash-w2" => Box::new(wide(foldhash::fast::RandomState::default(), cap, keys, |k| W2Key(words(k)))),
-        "ahash-hashed" => Box::new(hashed(ahash::RandomState::new(), cap, keys)),
-        "foldhash-hashed" => {
-            Box::new(hashed(foldhash::fast::RandomState::default(), cap, keys))
-        }
+        "ours" => Box::new(ours(entries, traffic)?),
+        "ahash" => Box::new(map(ahash::RandomState::new(), traffic)),
+        "foldhash" => Box::new(map(foldhash::fast::RandomState::default(), traffic)),
+        "ahash-bursts" => Box::new(bursts(ahash::RandomState::new(), traffic)),
+        "foldhash-bursts" => Box::new(bursts(foldhash::fast::RandomState::default(), traffic)),
         _ => return Err(format!("no table {name}").into()),
     })
 }
 
-fn wide<S: BuildHasher, K: Hash + Eq>(hasher: S, entries: usize, keys: impl Iterator<Item = Key>, mk: fn(&Key) -> K) -> Wide<S, K> {
-    let mut map = HashMap::with_capacity_and_hasher(entries, hasher);
-    map.extend(keys.map(|key| (mk(&key), Flow::default())));
-    Wide { map, keys: vec![], mk }
+fn ours(entries: usize, traffic: &Traffic) -> Result<LookUp, Box<dyn Error>> {
+    let mut table = LookUp::new(entries, entries / 4, traffic.seed)?;
+    match traffic.keys().all(|key| table.insert(&key)) {
+        true => Ok(table),
+        false => Err("more flows than entries".into()),
+    }
 }
 
-fn map<S: BuildHasher>(
-    hasher: S,
-    entries: usize,
-    keys: impl Iterator<Item = Key>,
-) -> HashMap<Key, Flow, S> {
-    let mut map = HashMap::with_capacity_and_hasher(entries, hasher);
-    map.extend(keys.map(|key| (key, Flow::default())));
+fn map<S: BuildHasher>(hasher: S, traffic: &Traffic) -> HashMap<Key, Flow, S> {
+    let mut map = HashMap::with_capacity_and_hasher(traffic.flows as usize, hasher);
+    map.extend(traffic.keys().map(|key| (key, Flow::default())));
     map
 }
 
-fn hashed<S: BuildHasher>(
-    hasher: S,
-    entries: usize,
-    keys: impl Iterator<Item = Key>,
-) -> Hashed<S> {
-    let mut table = HashTable::with_capacity(entries);
-    for key in keys {
+fn bursts<S: BuildHasher>(hasher: S, traffic: &Traffic) -> Bursts<S> {
+    let mut table = HashTable::with_capacity(traffic.flows as usize);
+    for key in traffic.keys() {
         let flow = (key, Flow::default());
         table.insert_unique(hasher.hash_one(key), flow, |(key, _)| hasher.hash_one(key));
     }
-    Hashed { table, hasher }
+    Bursts { table, hasher }
 }

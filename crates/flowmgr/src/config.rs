@@ -36,7 +36,7 @@ pub struct Config {
     pub hash: HashKind,
     /// Flows in the table, at most.
     pub max_flows: usize,
-    /// Hashed buckets, a power of two.
+    /// Hashed buckets, a power of two; at least an eighth of `max_flows`.
     pub buckets: usize,
     /// From when on a label counts.
     pub effect: Effect,
@@ -100,13 +100,10 @@ impl Config {
         let holds = (1..=1 << 28).contains(&flows);
         in_range("max_flows", flows as u64, holds, "1 to 2^28")?;
         let buckets = self.buckets;
-        let holds = buckets.is_power_of_two() && buckets <= 1 << 28;
-        in_range(
-            "buckets",
-            buckets as u64,
-            holds,
-            "a power of two up to 2^28",
-        )
+        let holds =
+            buckets.is_power_of_two() && buckets <= 1 << 28 && buckets.saturating_mul(8) >= flows;
+        let range = "a power of two up to 2^28, at least an eighth of max_flows";
+        in_range("buckets", buckets as u64, holds, range)
     }
 
     #[inline]

@@ -33,7 +33,8 @@ impl LookUp {
         })
     }
 
-    /// Begins a flow that is not there yet; false where the table is full.
+    /// Begins a flow that is not there yet; false where the table, or the chain of its
+    /// bucket, is full.
     pub fn insert(&mut self, key: &Key) -> bool {
         let hash = self.hasher.hash(key, None);
         let Some((_, index)) = self.table.insert(hash, 0) else {

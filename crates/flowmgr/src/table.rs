@@ -19,6 +19,17 @@ use crate::tags::matching;
 /// Slots in a bucket.
 const SLOTS: usize = 8;
 
+/// Buckets in a chain, at most. So a chain has room for 32 flows, and whoever can make
+/// hashes collide (the paper's hash, or a key that became known) makes a look-up a few
+/// times slower and no more: the next flow of that bucket finds the table full. With
+/// honest hashes and no more than eight flows per bucket, the 33rd in one bucket is as
+/// likely as one in 10^10.
+const CHAIN_MAX: usize = 4;
+
+/// Flows in a bucket's chain, at most.
+#[cfg(test)]
+const CHAIN_SLOTS: usize = CHAIN_MAX * SLOTS;
+
 /// A bucket, one cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
@@ -206,12 +217,15 @@ impl Table {
         self.buckets[place.bucket as usize].closed |= 1 << place.slot;
     }
 
-    /// Takes a free entry and puts it into the bucket of `hash`; `None` if there
-    /// is no free entry.
+    /// Takes a free entry and puts it into the bucket of `hash`; `None` if there is no
+    /// free entry, or the bucket's chain is full.
     pub fn insert(&mut self, hash: u64, stamp: u16) -> Option<(Place, u32)> {
-        let index = self.take_entry()?;
+        if self.entries_free() == 0 {
+            return None;
+        }
         let head = hash as u32 & self.mask;
-        let bucket = self.bucket_with_room(head);
+        let bucket = self.bucket_with_room(head)?;
+        let index = self.take_entry()?;
         let line = &mut self.buckets[bucket as usize];
         let slot = line.occupied.trailing_ones() as usize;
         line.indices[slot] = index;
@@ -236,19 +250,24 @@ impl Table {
     }
 
     /// The last bucket of the chain, or a new one behind it: all others are full.
-    fn bucket_with_room(&mut self, mut at: u32) -> u32 {
+    fn bucket_with_room(&mut self, mut at: u32) -> Option<u32> {
+        let mut length = 1;
         while self.buckets[at as usize].next != 0 {
             at = self.buckets[at as usize].next;
+            length += 1;
         }
         if self.buckets[at as usize].occupied != u8::MAX {
-            return at;
+            return Some(at);
+        }
+        if length == CHAIN_MAX {
+            return None;
         }
         let chained = self.pool_free.pop().unwrap_or_else(|| {
             self.pool_fresh += 1;
             self.pool_fresh - 1
         });
         self.buckets[at as usize].next = chained;
-        chained
+        Some(chained)
     }
 
     /// Takes a flow out of its bucket and moves the chain's last slot into the

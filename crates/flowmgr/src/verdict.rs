@@ -14,7 +14,7 @@ pub enum Verdict {
     Tagged,
     /// Its flow has no label, or none yet.
     Untagged,
-    /// It would have begun a flow and the table had no room.
+    /// It would have begun a flow, and the table, or the chain of its bucket, was full.
     TableFull,
     /// A fragment other than the first: no ports, no flow.
     Fragment,

@@ -159,6 +159,11 @@ fn combinations(config: &Config, read: &Reader<'_>, problems: &mut Vec<String>) 
         config.ring.slots < config.io.burst,
         "impossible combination: the ring must hold the series of a whole burst",
     );
+    rule(
+        &["flow.buckets", "flow.max_flows"],
+        config.flow.buckets * 8 < config.flow.max_flows,
+        "impossible combination: a bucket has 8 flows, so max_flows is at most 8 times buckets",
+    );
     let layout_is_one = config.pipeline.layout == LAYOUT_ONE;
     rule(
         &["pipeline.layout"],

@@ -120,7 +120,9 @@ proptest! {
                 Operation::Insert(key, stamp) => {
                     if table.find(key).is_none() {
                         let inserted = table.insert(key, stamp);
-                        prop_assert_eq!(inserted, oracle.len() < entries);
+                        let head = |key| hash(key) as u32 & 7;
+                        let chained = oracle.keys().filter(|&&other| head(other) == head(key)).count();
+                        prop_assert_eq!(inserted, oracle.len() < entries && chained < CHAIN_SLOTS);
                         if inserted {
                             oracle.insert(key, (stamp, false));
                         }
@@ -157,7 +159,7 @@ proptest! {
 
     /// Slots removed while a chain is walked: every slot is seen once.
     #[test]
-    fn a_walk_that_removes_sees_every_slot_once(doomed in prop::collection::vec(any::<bool>(), 0..40)) {
+    fn a_walk_that_removes_sees_every_slot_once(doomed in prop::collection::vec(any::<bool>(), 0..CHAIN_SLOTS)) {
         let mut table = Keyed::new(8, 40, constant);
         for key in 0..doomed.len() as u64 {
             table.insert(key, 0);
@@ -201,18 +203,15 @@ fn the_entry_freed_last_is_taken_first_and_none_is_lost() {
 
 #[test]
 fn clearing_empties_chains_too_and_keeps_entries_taken() {
-    let mut table = Keyed::new(8, 40, constant);
-    for key in 0..40 {
-        assert!(table.insert(key, 0));
-    }
+    let mut table = Keyed::new(8, CHAIN_SLOTS, constant);
+    let keys = 0..CHAIN_SLOTS as u64;
+    assert!(keys.clone().all(|key| table.insert(key, 0)));
     table.table.clear();
     assert!(table.contents().is_empty());
     assert_eq!(table.table.entries_free(), 0);
-    (0..40).for_each(|index| table.table.free_entry(index));
-    for key in 0..40 {
-        assert!(table.insert(key, 0));
-    }
-    assert_eq!(table.contents().len(), 40);
+    (0..CHAIN_SLOTS as u32).for_each(|index| table.table.free_entry(index));
+    assert!(keys.clone().all(|key| table.insert(key, 0)));
+    assert_eq!(table.contents().len(), CHAIN_SLOTS);
 }
 
 #[test]
@@ -229,4 +228,19 @@ fn buckets_in_use_are_found_within_the_range_only() {
     assert_eq!(found(65, 256), Some(130));
     assert_eq!(found(131, 256), Some(255));
     assert_eq!(found(256, 256), None);
+}
+
+#[test]
+fn a_chain_is_bounded_and_other_buckets_go_on() {
+    let mut table = Keyed::new(8, 100, |key| key & 1);
+    let even = (0..100)
+        .step_by(2)
+        .filter(|&key| table.insert(key, 0))
+        .count();
+    assert_eq!(even, CHAIN_SLOTS);
+    assert_eq!(table.table.entries_free(), 100 - CHAIN_SLOTS);
+    assert!(table.insert(1, 0));
+    let place = table.find(0).unwrap();
+    table.remove(place);
+    assert!(table.insert(98, 0), "what ends makes room");
 }

@@ -38,7 +38,9 @@ pub fn interleave(
     mut rate_of: impl FnMut(usize) -> f64,
 ) -> Vec<Rates> {
     let mut all = vec![Rates::default(); points];
-    (0..points).for_each(|point| drop(rate_of(point)));
+    for point in 0..points {
+        let _warm_up = rate_of(point);
+    }
     let (start, limit) = (Instant::now(), Duration::from_secs_f64(seconds));
     let mut round = 0;
     while round < ROUNDS_MIN || start.elapsed() < limit {

@@ -158,6 +158,12 @@ fn each_wrong_configuration_gets_one_clear_line() {
             &["found 12, expected 0 or a power of two from 8 to 16777216"],
         ),
         bad(
+            "[flow]\nbuckets = 64\nmax_flows = 1000",
+            &[
+                "flow.buckets = 64 (c.toml:2) with flow.max_flows = 1000 (c.toml:3): impossible combination",
+            ],
+        ),
+        bad(
             "[flow]\nbuckets = 4",
             &["found 4, expected 0 or a power of two"],
         ),
