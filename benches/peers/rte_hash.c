@@ -2,17 +2,16 @@
  *
  *     rte_hash EAL-OPTIONS -- ENTRIES FLOWS LOOK_UPS SEED
  *
- * then lines "rte_hash BURST" on standard input, each answered by the ns that a round
- * took and how many look-ups found their flow. Flows and look-ups are those of
- * traffic.rs.
+ * then lines "TABLE BURST" on standard input, each answered by the ns that a round took
+ * and how many look-ups found their flow. Flows and look-ups are those of traffic.rs.
  *
- * Used as its users do at best: keys of 48 bytes, for which it has a comparison of its
- * own and a slot of one cache line; their hashes computed before the round; a bulk
- * look-up that prefetches; what is counted in an array beside, prefetched after the
- * look-up of the burst. */
+ * Table "rte_hash" has keys of 40 bytes, what ours has. "rte_hash-padded" has them
+ * padded to 48, for which rte_hash has a comparison of its own and a slot of one cache
+ * line: the best that was found. Both are used as their users do: hashes of the keys
+ * computed before the round; a bulk look-up, which prefetches; the counters in an array
+ * beside, prefetched when the look-up of the burst is done. */
 
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +35,7 @@ struct key {
 	uint8_t kind, zero[11];
 };
 
-_Static_assert(sizeof(struct key) == 48, "a size that rte_hash compares by itself");
+_Static_assert(sizeof(struct key) == 48, "40 bytes and padding");
 
 struct flow {
 	uint64_t bytes;
@@ -44,15 +43,18 @@ struct flow {
 	uint16_t stamp;
 };
 
-struct table {
-	struct rte_hash *hash;
-	struct flow *flows;
-};
-
+/* The look-ups of a round. */
 struct round {
 	struct key *keys;
-	hash_sig_t *hashes;
 	uint64_t length;
+};
+
+struct table {
+	const char *name;
+	uint32_t key_length;
+	struct rte_hash *hash;
+	/* Of the round's keys. */
+	hash_sig_t *hashes;
 };
 
 static uint64_t entries, flows, seed;
@@ -94,48 +96,21 @@ flow_of(uint64_t packet)
 	return (random_of(seed ^ PICKS, packet) >> 32) * flows >> 32;
 }
 
-static struct table
-fill(void)
-{
-	struct rte_hash_parameters parameters = {
-		.name = "flows",
-		.entries = entries,
-		.key_len = sizeof(struct key),
-		.socket_id = rte_socket_id(),
-	};
-	struct table table = { .hash = rte_hash_create(&parameters) };
-
-	if (table.hash == NULL)
-		stop(rte_strerror(rte_errno));
-	table.flows = rte_zmalloc("counts", flows * sizeof(struct flow), RTE_CACHE_LINE_SIZE);
-	if (table.flows == NULL)
-		stop("no memory for the flows");
-	for (uint64_t i = 0; i < flows; i++) {
-		struct key key = key_of(i);
-
-		if (rte_hash_add_key_data(table.hash, &key, &table.flows[i]) != 0)
-			stop("a flow finds no room");
-	}
-	return table;
-}
-
 static struct round
-prepare(const struct rte_hash *hash, uint64_t length)
+prepare(uint64_t length)
 {
 	struct round round = {
 		.keys = aligned_alloc(64, length * sizeof(struct key)),
-		.hashes = calloc(length, sizeof(hash_sig_t)),
 		.length = length,
 	};
 	uint64_t checksum = 0;
 
-	if (round.keys == NULL || round.hashes == NULL)
+	if (round.keys == NULL)
 		stop("no memory for the look-ups");
 	for (uint64_t i = 0; i < length; i++) {
 		uint64_t flow = flow_of(i);
 
 		round.keys[i] = key_of(flow);
-		round.hashes[i] = rte_hash_hash(hash, &round.keys[i]);
 		checksum = (checksum << 1 | checksum >> 63) ^ random_of(seed, 2 * flow)
 			 ^ random_of(seed, 2 * flow + 1);
 	}
@@ -143,8 +118,32 @@ prepare(const struct rte_hash *hash, uint64_t length)
 	return round;
 }
 
+static void
+fill(struct table *table, struct flow *counts, const struct round *round)
+{
+	struct rte_hash_parameters parameters = {
+		.name = table->name,
+		.entries = entries,
+		.key_len = table->key_length,
+		.socket_id = rte_socket_id(),
+	};
+
+	table->hash = rte_hash_create(&parameters);
+	table->hashes = calloc(round->length, sizeof(hash_sig_t));
+	if (table->hash == NULL || table->hashes == NULL)
+		stop("no memory for the table");
+	for (uint64_t i = 0; i < flows; i++) {
+		struct key key = key_of(i);
+
+		if (rte_hash_add_key_data(table->hash, &key, &counts[i]) != 0)
+			stop("a flow finds no room");
+	}
+	for (uint64_t i = 0; i < round->length; i++)
+		table->hashes[i] = rte_hash_hash(table->hash, &round->keys[i]);
+}
+
 static inline uint64_t
-look_up(const struct table *table, const struct key *keys, hash_sig_t *hashes, unsigned int burst)
+look_up(const struct rte_hash *hash, const struct key *keys, hash_sig_t *hashes, unsigned int burst)
 {
 	const void *wanted[RTE_HASH_LOOKUP_BULK_MAX];
 	void *found[RTE_HASH_LOOKUP_BULK_MAX];
@@ -152,7 +151,7 @@ look_up(const struct table *table, const struct key *keys, hash_sig_t *hashes, u
 
 	for (unsigned int i = 0; i < burst; i++)
 		wanted[i] = &keys[i];
-	rte_hash_lookup_with_hash_bulk_data(table->hash, wanted, hashes, burst, &hits, found);
+	rte_hash_lookup_with_hash_bulk_data(hash, wanted, hashes, burst, &hits, found);
 	for (unsigned int i = 0; i < burst; i++)
 		if (hits >> i & 1)
 			rte_prefetch0(found[i]);
@@ -185,7 +184,7 @@ answer(const struct table *table, const struct round *round, unsigned int burst)
 	for (uint64_t i = 0; i < round->length; i += burst) {
 		unsigned int count = RTE_MIN(round->length - i, (uint64_t)burst);
 
-		found += look_up(table, &round->keys[i], &round->hashes[i], count);
+		found += look_up(table->hash, &round->keys[i], &table->hashes[i], count);
 	}
 	printf("%" PRIu64 " %" PRIu64 "\n", now_ns() - begin, found);
 }
@@ -193,10 +192,15 @@ answer(const struct table *table, const struct round *round, unsigned int burst)
 int
 main(int argc, char **argv)
 {
+	struct table tables[] = {
+		{ .name = "rte_hash", .key_length = 40 },
+		{ .name = "rte_hash-padded", .key_length = 48 },
+	};
 	int used = rte_eal_init(argc, argv);
-	struct table table;
-	struct round round;
+	char name[32];
 	unsigned int burst;
+	struct round round;
+	struct flow *counts;
 
 	if (used < 0)
 		stop(rte_strerror(rte_errno));
@@ -206,13 +210,18 @@ main(int argc, char **argv)
 	flows = strtoull(argv[used + 2], NULL, 10);
 	seed = strtoull(argv[used + 4], NULL, 10);
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	table = fill();
-	round = prepare(table.hash, strtoull(argv[used + 3], NULL, 10));
-	while (scanf("rte_hash %u\n", &burst) == 1) {
+	round = prepare(strtoull(argv[used + 3], NULL, 10));
+	counts = rte_zmalloc("counts", flows * sizeof(struct flow), RTE_CACHE_LINE_SIZE);
+	if (counts == NULL)
+		stop("no memory for the counters");
+	for (size_t i = 0; i < RTE_DIM(tables); i++)
+		fill(&tables[i], counts, &round);
+	while (scanf("%31s %u", name, &burst) == 2) {
 		if (burst == 0 || burst > RTE_HASH_LOOKUP_BULK_MAX)
 			stop("a burst is 1 to 64");
-		answer(&table, &round, burst);
+		for (size_t i = 0; i < RTE_DIM(tables); i++)
+			if (strcmp(name, tables[i].name) == 0)
+				answer(&tables[i], &round, burst);
 	}
-	rte_hash_free(table.hash);
 	return rte_eal_cleanup() == 0 ? 0 : 1;
 }

@@ -49,10 +49,7 @@ impl Traffic {
     /// Both addresses of a flow; its ports in the upper half and the protocol in the
     /// lowest bit.
     fn tuple(&self, flow: u64) -> (u64, u64) {
-        (
-            random(self.seed, 2 * flow),
-            random(self.seed, 2 * flow + 1),
-        )
+        (random(self.seed, 2 * flow), random(self.seed, 2 * flow + 1))
     }
 
     /// The flow of a packet.

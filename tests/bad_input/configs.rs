@@ -2,7 +2,7 @@
 //! of them at once, and the exit code is 78.
 
 use super::{assert_refused, assert_says};
-use crate::common::{Finished, SIMULATED, demo, fenxi, run};
+use crate::common::{Finished, SIMULATED, demo, fenxi, root, run};
 
 /// Replays with a configuration file of this text.
 fn with_file(text: &str, more: &[&str]) -> Finished {
@@ -162,4 +162,29 @@ fn a_file_that_is_not_there() {
         66,
         &["/nowhere/c.toml: cannot read the configuration"],
     );
+}
+
+/// A table larger than the memory there is: one line, and nothing was begun.
+#[test]
+fn a_table_that_memory_does_not_hold() {
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .current_dir(root())
+        .args(["-c", "ulimit -v 4000000; exec \"$@\"", "sh"])
+        .args([env!("CARGO_BIN_EXE_fenxi"), "replay", "demo/office.pcap"])
+        .args(["--set", "flow.max_flows=67108864"])
+        .args(SIMULATED);
+    let finished = run(shell).expect_code(69);
+    assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+    for part in [
+        "no memory for a table of 67108864 flows",
+        "MiB",
+        "flow.max_flows",
+    ] {
+        assert!(
+            finished.stderr.contains(part),
+            "{part}: {}",
+            finished.stderr
+        );
+    }
 }

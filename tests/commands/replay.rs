@@ -38,6 +38,7 @@ fn lasting(summary: &Value) -> Value {
         "bits_per_s",
         "time_to_label_ms",
         "batches",
+        "table",
     ] {
         fields.remove(timing).unwrap();
     }
@@ -250,7 +251,8 @@ fn a_summary_for_people_is_on_standard_error() {
     assert_eq!(
         heads,
         [
-            "packets", "verdicts", "flows", "series", "labels", "coverage", "batches", "device"
+            "packets", "verdicts", "flows", "series", "labels", "coverage", "batches", "table",
+            "device"
         ]
     );
 }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit::Failure;
 
@@ -38,6 +38,8 @@ pub enum Command {
     /// Look at a model bundle
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Measure the flow manager on this machine
+    Bench(Box<BenchArgs>),
 }
 
 /// Look at the configuration.
@@ -122,6 +124,68 @@ pub struct ReplayArgs {
     /// Damage packets, as in loss=0.01,truncate=0.01,corrupt=0.01,seed=1
     #[arg(long, value_name = "LIST", value_parser = FaultRates::parse)]
     pub faults: Option<FaultRates>,
+}
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// The experiment
+    #[arg(value_enum, value_name = "NAME")]
+    pub name: BenchName,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Write NAME.csv and draw NAME.svg in this folder
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// About how long to measure, without the preparations
+    #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// scale: numbers of flows; flood: how many flows collide
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub flows: Vec<u32>,
+    /// Entries of the table, a power of two; the experiments have defaults of their own
+    #[arg(long, value_name = "N", value_parser = entries)]
+    pub entries: Option<usize>,
+    /// walk: capture to draw the real mix from
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+}
+
+/// An experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchName {
+    /// Speed by burst size and table load (FENXI Fig. 6)
+    Table,
+    /// Speed by number of flows and of workers (FENXI Fig. 7)
+    Scale,
+    /// The whole walk on one core
+    Walk,
+    /// Look-up and update in the table alone
+    Lookup,
+    /// Traffic that means ill
+    Flood,
+}
+
+impl BenchArgs {
+    /// Entries of the table, `default` unless told otherwise.
+    pub fn entries_or(&self, default: usize) -> usize {
+        self.entries.unwrap_or(default)
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok();
+    seconds
+        .filter(|seconds| (0.0..=86_400.0).contains(seconds))
+        .ok_or_else(|| "expected seconds, 0 to 86400".to_owned())
+}
+
+fn entries(text: &str) -> Result<usize, String> {
+    let entries = text.parse::<usize>().ok();
+    entries
+        .filter(|entries| entries.is_power_of_two() && (1 << 10..=1 << 24).contains(entries))
+        .ok_or_else(|| "expected a power of two, 2^10 to 2^24".to_owned())
 }
 
 /// How fast a replay goes.

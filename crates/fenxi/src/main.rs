@@ -37,5 +37,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Config(ConfigCommand::Show(args)) => commands::config::show(&args),
         Command::Model(ModelCommand::Info(args)) => commands::model::info(&args),
         Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
+        Command::Bench(args) => commands::bench::bench(&args),
     }
 }

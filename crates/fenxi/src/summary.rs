@@ -24,6 +24,7 @@ pub struct Summary {
     cache: Cache,
     coverage: Coverage,
     device: Device,
+    table: Table,
     records_dropped: u64,
     interrupted: bool,
     wall_s: f64,
@@ -85,6 +86,14 @@ struct Device {
     effective: String,
 }
 
+/// The flow table.
+#[derive(Serialize)]
+struct Table {
+    max_flows: usize,
+    mib: usize,
+    pages: &'static str,
+}
+
 #[derive(Serialize)]
 struct TimeToLabel {
     p50: f64,
@@ -130,6 +139,11 @@ impl Summary {
             device: Device {
                 requested: device.map_or_else(String::new, |device| device.requested.clone()),
                 effective: device.map_or_else(String::new, |device| device.effective.clone()),
+            },
+            table: Table {
+                max_flows: outcome.table.max_flows,
+                mib: outcome.table.bytes.div_ceil(1 << 20),
+                pages: outcome.table.pages.name(),
             },
             records_dropped: outcome.records_dropped,
             interrupted: outcome.interrupted,
@@ -213,6 +227,11 @@ impl Summary {
             })
             .collect();
         writeln!(page, "batches   {}", or_none(&batches))?;
+        writeln!(
+            page,
+            "table     {} flows at most, {} MiB, pages: {}",
+            self.table.max_flows, self.table.mib, self.table.pages
+        )?;
         writeln!(
             page,
             "device    {} ({}); time to label p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms",

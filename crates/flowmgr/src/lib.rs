@@ -29,6 +29,7 @@ mod key;
 mod lifecycle;
 mod lookup;
 mod manager;
+mod measure;
 mod memory;
 mod prefetch;
 pub mod record;
@@ -45,11 +46,12 @@ pub use entry::Counts;
 pub use key::Key;
 pub use lookup::LookUp;
 pub use manager::{BURST_MAX, Counters, Fate, Manager, Packet};
+pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 
-/// Bytes that a manager's table takes, without the offsets of `record_series`.
-pub fn table_bytes(config: &Config) -> usize {
-    config.max_flows * bytes_per_flow(config.k) + config.buckets * 64
+/// Bytes that a table takes, without the offsets of `record_series`.
+pub const fn table_bytes(max_flows: usize, buckets: usize, k: usize) -> usize {
+    max_flows * bytes_per_flow(k) + buckets * 64
 }
 
 /// Bytes of memory per flow that the table may hold, without its share of the
@@ -58,4 +60,17 @@ pub const fn bytes_per_flow(k: usize) -> usize {
     const CHAINED_BUCKET_SHARE: usize = 64 / 8;
     const FREE_LIST: usize = size_of::<u32>();
     2 * 64 + series::SeriesStore::bytes_per_flow(k) + CHAINED_BUCKET_SHARE + FREE_LIST
+}
+
+#[cfg(test)]
+mod tests {
+    /// The figure that the documents name: 172 bytes at K = 10.
+    #[test]
+    fn a_flow_takes_the_documented_memory() {
+        assert_eq!(super::bytes_per_flow(10), 64 + 64 + 32 + 8 + 4);
+        assert_eq!(super::bytes_per_flow(10), 172);
+        // 4 Mi flows with a quarter as many buckets.
+        let mib = super::table_bytes(1 << 22, 1 << 20, 10) >> 20;
+        assert_eq!(mib, 752);
+    }
 }

@@ -130,7 +130,7 @@ impl Manager {
         let entries = config.max_flows + Manager::SPARE_ENTRIES;
         let no_memory = |cause| ConfigError::Memory {
             max_flows: config.max_flows,
-            mib: crate::table_bytes(&config).div_ceil(1 << 20),
+            mib: crate::table_bytes(config.max_flows, config.buckets, config.k).div_ceil(1 << 20),
             cause,
         };
         let lifetimes = Lifetimes {

@@ -46,6 +46,17 @@ pub enum Pages {
     Huge,
 }
 
+impl Pages {
+    /// The name in logs and summaries.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Pages::Plain => "plain",
+            Pages::Transparent => "transparent_huge",
+            Pages::Huge => "huge",
+        }
+    }
+}
+
 /// A fixed number of elements, zeroed at first.
 pub(crate) struct Array<T: Zeroed> {
     start: NonNull<T>,

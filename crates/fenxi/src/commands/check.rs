@@ -2,16 +2,13 @@
 
 use std::fmt::Write as _;
 
-use flowmgr::bytes_per_flow;
+use flowmgr::table_bytes;
 
 use crate::cli::ConfigArgs;
 use crate::config::Config;
 use crate::config::checked::BatchPolicy;
 use crate::exit::{Failure, print};
 use crate::pipeline::{find_bundle, open_bundle};
-
-/// Bytes of a bucket, one cache line.
-const BUCKET_BYTES: usize = 64;
 
 /// Checks configuration and bundle, then prints who hands what to whom.
 ///
@@ -34,7 +31,7 @@ pub fn check(args: &ConfigArgs) -> Result<(), Failure> {
 
 fn draw(config: &Config, model: &str) -> String {
     let flow = &config.flow;
-    let bytes = flow.max_flows * bytes_per_flow(flow.k) + flow.buckets * BUCKET_BYTES;
+    let bytes = table_bytes(flow.max_flows, flow.buckets, flow.k);
     let devices: Vec<&str> = config
         .accel
         .devices

@@ -1,5 +1,6 @@
 //! One file per command of the program.
 
+pub mod bench;
 pub mod check;
 pub mod config;
 pub mod model;

@@ -56,7 +56,10 @@ impl Pipeline {
             flow_config(config, effect, dscp.clone(), record_series),
             producer,
         )
-        .map_err(|error| Failure::config(error.to_string()))?;
+        .map_err(|error| match error {
+            flowmgr::ConfigError::Range { .. } => Failure::config(error.to_string()),
+            flowmgr::ConfigError::Memory { .. } => Failure::unavailable(error.to_string()),
+        })?;
         let inlet = Inlet {
             series: consumer,
             labels: flow_manager.labels(),

@@ -38,6 +38,17 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// For a run that begins now.
+    pub fn new(stop: Arc<AtomicBool>) -> Shared {
+        Shared {
+            started: Instant::now(),
+            stop,
+            input_ended: AtomicBool::new(false),
+            analytics_ended: AtomicBool::new(false),
+            packets: AtomicU64::new(0),
+        }
+    }
+
     /// Nanoseconds since the run began.
     pub fn now_ns(&self) -> u64 {
         self.started.elapsed().as_nanos() as u64

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::Backoff;
 use flowmgr::Effect;
@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::exit::Failure;
 use crate::pipeline::{self, Pipeline};
 use crate::records::{RecordSender, RecordSink};
-use lane::{Lane, LaneOutcome, Shared};
+use lane::{Lane, Shared};
 use pace::Pace;
 use source::Source;
 use tagged::TaggedWriter;
@@ -41,6 +41,8 @@ pub struct Outcome {
     pub series: analytics::Counters,
     /// Names of the classes.
     pub classes: Arc<[String]>,
+    /// The flow table's memory.
+    pub table: Table,
     /// Bytes that the packets had on the wire.
     pub bytes: u64,
     /// Records that found no room in their queue.
@@ -51,6 +53,27 @@ pub struct Outcome {
     pub interrupted: bool,
     /// Why it ended before its time.
     pub failure: Option<Failure>,
+}
+
+/// The flow table's memory.
+pub struct Table {
+    /// Flows it has room for.
+    pub max_flows: usize,
+    /// Bytes it may take.
+    pub bytes: usize,
+    /// What it lies on.
+    pub pages: flowmgr::Pages,
+}
+
+impl Table {
+    fn of(config: &Config, manager: &flowmgr::Manager) -> Table {
+        let flow = &config.flow;
+        Table {
+            max_flows: flow.max_flows,
+            bytes: flowmgr::table_bytes(flow.max_flows, flow.buckets, flow.k),
+            pages: manager.pages(),
+        }
+    }
 }
 
 /// What to replay, and how.
@@ -80,30 +103,16 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let source = open_source(args, read.clone(), stop.clone())?;
     let bundle = pipeline::open_bundle(config, bundle)?;
     let pipeline = Pipeline::for_replay(config, &bundle, effect(args), args.series)?;
-    let tagged = args.write.as_deref().map(|output| {
-        let labels = pipeline.flow_manager.labels();
-        TaggedWriter::create(output, labels, pipeline.dscp.clone())
-    });
-    let tagged = tagged.transpose()?;
+    let tagged = open_tagged(args, &pipeline)?;
     let (sink, records) = open_records(plan, &pipeline, &stop)?;
 
-    let started = Instant::now();
-    let shared = Arc::new(Shared {
-        started,
-        stop,
-        input_ended: AtomicBool::new(false),
-        analytics_ended: AtomicBool::new(false),
-        packets: AtomicU64::new(0),
-    });
-    let pace = match args.speed {
-        Speed::Max => None,
-        Speed::Times(factor) => Some(Pace::new(factor)),
-    };
+    let table = Table::of(config, &pipeline.flow_manager);
+    let shared = Arc::new(Shared::new(stop));
     // The analytics side makes room once the ring is three quarters full.
     let burst = config.io.burst.min(config.ring.slots / 4);
     let lane = Lane::new(
         pipeline.flow_manager,
-        pace,
+        pace(args),
         tagged,
         records,
         shared.clone(),
@@ -116,40 +125,39 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         shared: shared.clone(),
     };
     let (lane, interrupted) = control::run(progress, move || lane.run(source))?;
-    let wall = started.elapsed();
+    let wall = shared.started.elapsed();
     let series = analytics
         .join()
         .map_err(|_| Failure::software("the analytics thread died"))?;
     let recorded = sink.map_or(Ok(()), RecordSink::finish);
-    Ok(outcome(
-        lane,
-        series,
-        pipeline.classes,
-        wall,
-        interrupted,
-        recorded,
-    ))
-}
-
-fn outcome(
-    lane: LaneOutcome,
-    series: analytics::Counters,
-    classes: Arc<[String]>,
-    wall: Duration,
-    interrupted: bool,
-    recorded: Result<(), Failure>,
-) -> Outcome {
     let failures = lane.failures.into_iter().chain(recorded.err());
-    Outcome {
+    Ok(Outcome {
         flows: lane.counters,
         series,
-        classes,
+        classes: pipeline.classes,
+        table,
         bytes: lane.bytes,
         records_dropped: lane.records_dropped,
         wall,
         interrupted,
         failure: failures.reduce(Failure::and),
+    })
+}
+
+fn pace(args: &ReplayArgs) -> Option<Pace> {
+    match args.speed {
+        Speed::Max => None,
+        Speed::Times(factor) => Some(Pace::new(factor)),
     }
+}
+
+/// The writer, where `--write` asks for packets.
+fn open_tagged(args: &ReplayArgs, pipeline: &Pipeline) -> Result<Option<TaggedWriter>, Failure> {
+    let create = |output| {
+        let labels = pipeline.flow_manager.labels();
+        TaggedWriter::create(output, labels, pipeline.dscp.clone())
+    };
+    args.write.as_deref().map(create).transpose()
 }
 
 /// By packet time where the replay goes as fast as it can, else as labels arrive.

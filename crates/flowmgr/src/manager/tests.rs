@@ -464,7 +464,7 @@ fn packet() -> impl Strategy<Value = Tcp> {
         TCP_FIN | TCP_ACK,
         TCP_RST,
     ]);
-    (step_us, 0u8..4, 0u8..4, flags)
+    (step_us, 0u8..3, 0u8..3, flags)
         .prop_map(|(time_us, from, to, flags)| tcp(time_us, from, to, flags))
 }
 
@@ -482,7 +482,7 @@ proptest! {
             now_us += packet.time_us;
             packet.time_us = now_us;
         }
-        let mut bench = Bench::new(Config { buckets, k, ..config() });
+        let mut bench = Bench::new(Config { buckets, max_flows: 8 * buckets, k, ..config() });
         let mut model = Model { now_us: i64::MIN, ..Model::default() };
         for burst in packets.chunks(burst) {
             bench.burst(burst);

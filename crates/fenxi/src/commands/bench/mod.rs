@@ -15,6 +15,7 @@ mod rounds;
 mod scale;
 mod senders;
 mod table;
+mod templates;
 mod walk;
 
 use std::fs;

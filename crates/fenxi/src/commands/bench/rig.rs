@@ -141,10 +141,7 @@ impl Rig {
         let waiting = self.ring.waiting();
         for flow in (0..waiting).map(|i| self.ring.get(i).flow) {
             // A flow that ended in the same burst is post-mortem: an ordinary fate.
-            let _ = self
-                .labels
-                .word(flow.index)
-                .decide(flow.generation, LABEL);
+            let _ = self.labels.word(flow.index).decide(flow.generation, LABEL);
         }
         self.ring.release(waiting);
         self.manager.settle(u64::MAX, self.now_ns, &mut |record| {
