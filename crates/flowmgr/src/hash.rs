@@ -24,28 +24,32 @@ pub enum HashKind {
 /// A hash in use. 64 bits: the bucket is taken from the low ones, the tag from
 /// the top byte.
 #[derive(Clone, Debug)]
-pub(crate) enum Hasher {
+pub struct Hasher(Form);
+
+#[derive(Clone, Debug)]
+enum Form {
     Keyed([u64; 5]),
     Fenxi(Toeplitz),
 }
 
 impl Hasher {
-    pub(crate) fn new(kind: HashKind) -> Hasher {
-        match kind {
+    /// The hash of this kind, with its tables or its key.
+    pub fn new(kind: HashKind) -> Hasher {
+        Hasher(match kind {
             HashKind::Keyed { seed } => {
                 let mut state = seed;
-                Hasher::Keyed(std::array::from_fn(|_| split_mix(&mut state)))
+                Form::Keyed(std::array::from_fn(|_| split_mix(&mut state)))
             }
-            HashKind::Fenxi => Hasher::Fenxi(Toeplitz::new()),
-        }
+            HashKind::Fenxi => Form::Fenxi(Toeplitz::new()),
+        })
     }
 
     /// Hash of a key; `rss` is the NIC's hash where it gave one.
     #[inline]
-    pub(crate) fn hash(&self, key: &Key, rss: Option<u32>) -> u64 {
-        match self {
-            Hasher::Keyed(secret) => keyed(secret, key),
-            Hasher::Fenxi(toeplitz) => {
+    pub fn hash(&self, key: &Key, rss: Option<u32>) -> u64 {
+        match &self.0 {
+            Form::Keyed(secret) => keyed(secret, key),
+            Form::Fenxi(toeplitz) => {
                 let rss = rss.unwrap_or_else(|| toeplitz.hash(key));
                 let value = rss ^ fold_address(key.low) ^ fold_address(key.high);
                 // The paper's tag is the first byte, its bucket the last three.
