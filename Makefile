@@ -56,3 +56,7 @@ instructions: ## instructions per packet, held against the figure in benches/ins
 fuzz: ## fuzz the parser for FUZZ_SECONDS (600); needs nightly and cargo-fuzz
 	fuzz/seed
 	cargo +nightly fuzz run parse -- -max_total_time=$${FUZZ_SECONDS:-600}
+
+.PHONY: bench-peers
+bench-peers: build ## compare with hashbrown, rte_hash, ndpiReader and nfstream, see docs/peers.md
+	@scripts/bench-peers

@@ -3,7 +3,7 @@
 
 use accel::{Classification, Device, DeviceError, Sizes};
 use analytics::batching::Situation;
-use analytics::{CacheConfig, Config, Inlet, Manager, Policy};
+use analytics::{CacheConfig, Config, Inlet, Manager, Policy, Round};
 use cring::{FlowRef, LabelWord, Labels, Slot};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -139,7 +139,7 @@ fn round(criterion: &mut Criterion) {
                     producer.push(|slot| fill(slot, FlowRef { index, generation }, number));
                 }
                 producer.publish();
-                while manager.round(0) {}
+                while manager.round(0) != Round::Idle {}
             });
         });
         assert_eq!(manager.counters().post_mortem, 0);

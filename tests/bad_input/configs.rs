@@ -120,9 +120,9 @@ fn problems_of_set_and_the_environment() {
         &["--set: flow.k: [1 is not a TOML value"],
     );
     assert_refused(
-        with_set(&["ring.slots=16", "io.burst=32"]),
+        with_set(&["flow.buckets=64", "flow.max_flows=1000"]),
         78,
-        &["ring.slots = 16 (--set) with io.burst = 32 (--set): impossible combination"],
+        &["flow.buckets = 64 (--set) with flow.max_flows = 1000 (--set): impossible combination"],
     );
     let mut command = fenxi(["replay"]);
     command.arg(demo()).env("FENXI_FLOW_KK", "3");

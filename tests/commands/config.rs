@@ -11,7 +11,7 @@ fn check_draws_the_pipeline() {
     let drawn = ran(&["check"]).expect_code(0).stdout;
     let parts = [
         "pipeline 1:1:1, 1 instance",
-        "bursts of 64",
+        "bursts of 128",
         "1048576 flows",
         "4096 slots of k = 10 packets",
         "carry-over",

@@ -38,4 +38,4 @@ pub use batching::{Policy, Trigger};
 pub use config::{CACHE_ENTRIES_MAX, CacheConfig, Config, ConfigError};
 pub use counters::{BatchCounters, CacheCounters, Counters, DeviceCounters};
 pub use inlet::Inlet;
-pub use manager::Manager;
+pub use manager::{Manager, Round};

@@ -28,6 +28,17 @@ use std::time::{Duration, Instant};
 /// A round looks at this many series of an inlet even where batches are smaller, because the cache may answer most.
 const LOOK_MAX_LEAST: usize = 64;
 
+/// What a round came to, so that the caller knows whether to rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// A batch was fired, or one came back.
+    Worked,
+    /// Series were seen; they wait for a batch, or the cache had their label.
+    Seen,
+    /// Nothing happened.
+    Idle,
+}
+
 /// Takes series from its inlets, classifies them on its devices, and labels their flows. Belongs to one thread, which
 /// calls [`Manager::round`] again and again.
 pub struct Manager {
@@ -82,12 +93,16 @@ impl Manager {
     }
 
     /// One round, at `now_ns` on the clock that [`cring::Slot::emitted_ns`] is on. Never blocks, though a device without
-    /// a thread of its own works in here. Returns whether anything happened; where nothing did, the caller may rest.
-    pub fn round(&mut self, now_ns: u64) -> bool {
+    /// a thread of its own works in here.
+    pub fn round(&mut self, now_ns: u64) -> Round {
         let collected = self.collect(now_ns);
         let seen = self.look(now_ns);
         let fired = self.fire(now_ns);
-        collected || seen || fired
+        match seen {
+            _ if collected || fired => Round::Worked,
+            true => Round::Seen,
+            false => Round::Idle,
+        }
     }
 
     /// From now on fires at once whatever is there: the producers have ended, or soon will.

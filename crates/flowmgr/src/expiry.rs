@@ -107,14 +107,14 @@ impl Sweep {
     /// The sweep goes on at most once in this time.
     const TICK_US: i64 = 1000;
 
-    /// One round takes half the shortest timeout, so a flow is found to be over
-    /// at the latest half a timeout after it was.
+    /// One round takes the shortest timeout, so a flow is found to be over at the
+    /// latest that long after it was.
     pub fn new(buckets: u32, lifetimes: Lifetimes) -> Sweep {
         let shortest_s = match lifetimes.idle_s {
             0 => lifetimes.closed_s,
             idle_s => idle_s.min(lifetimes.closed_s),
         };
-        let period_us = i64::from(shortest_s) * SECOND_US / 2;
+        let period_us = i64::from(shortest_s) * SECOND_US;
         Sweep {
             buckets,
             period_us: period_us.clamp(SECOND_US, Sweep::PERIOD_MAX_S * SECOND_US),
@@ -256,8 +256,8 @@ mod tests {
             let mut sweep = Sweep::new(1000, LIFETIMES);
             assert_eq!(sweep.due(0), 0);
             let (mut now_us, mut swept) = (0, 0);
-            while now_us < 2_500_000 {
-                now_us = (now_us + step_us).min(2_500_000);
+            while now_us < 5_000_000 {
+                now_us = (now_us + step_us).min(5_000_000);
                 swept += sweep.due(now_us);
             }
             assert!(

@@ -24,6 +24,7 @@ use crate::entry::{Entries, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, S
 use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
 use crate::memory::Pages;
+use crate::prefetch::prefetch;
 use crate::record::EndReason;
 use crate::series::SeriesStore;
 use crate::settle::Outbox;
@@ -222,6 +223,9 @@ impl Manager {
     /// Stage one: headers and hash of every packet.
     fn stage(&mut self, data: &[u8], packets: &[Packet]) {
         self.staged.clear();
+        for packet in packets {
+            prefetch(data, packet.at);
+        }
         for packet in packets {
             let frame = &data[packet.at..packet.at + packet.captured as usize];
             let headers = wire::parse(packet.link, frame);

@@ -48,7 +48,7 @@ impl RandomLines {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            ((state >> 32) * lines >> 32) as usize * WORDS
+            (((state >> 32) * lines) >> 32) as usize * WORDS
         };
         let mut asked = [0; DEPTH_MAX];
         let mut sum = 0u64;

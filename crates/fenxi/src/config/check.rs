@@ -155,11 +155,6 @@ fn combinations(config: &Config, read: &Reader<'_>, problems: &mut Vec<String>) 
         "impossible combination: the prefix is longer than the series",
     );
     rule(
-        &["ring.slots", "io.burst"],
-        config.ring.slots < config.io.burst,
-        "impossible combination: the ring must hold the series of a whole burst",
-    );
-    rule(
         &["flow.buckets", "flow.max_flows"],
         config.flow.buckets * 8 < config.flow.max_flows,
         "impossible combination: a bucket has 8 flows, so max_flows is at most 8 times buckets",

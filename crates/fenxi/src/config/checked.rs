@@ -98,7 +98,7 @@ pub struct DscpMapping {
 /// The ring from flow manager to analytics manager.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ring {
-    /// Slots, a power of two, no fewer than a burst has frames.
+    /// Slots, a power of two. A replay takes bursts of a quarter of it at most.
     pub slots: usize,
 }
 

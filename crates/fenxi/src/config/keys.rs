@@ -114,7 +114,7 @@ const fn integer(min: i64, max: i64) -> Kind {
 /// Every key, section by section.
 #[rustfmt::skip] // A table: one key per line or two reads better than seven lines each.
 pub static KEYS: &[Key] = &[
-    key("io.burst", integer(1, 256), "64", "frames",
+    key("io.burst", integer(1, 256), "128", "frames",
         "how many frames are taken from the port and walked through the table at a time"),
 
     key("flow.k", integer(1, 32), "10", "packets",

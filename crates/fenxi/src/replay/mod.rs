@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use analytics::Round;
 use crossbeam_utils::Backoff;
 use flowmgr::Effect;
 
@@ -118,7 +119,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         shared.clone(),
         burst,
     );
-    let analytics = spawn_analytics(pipeline.analytics, shared.clone())?;
+    let gathers = args.speed == Speed::Max;
+    let analytics = spawn_analytics(pipeline.analytics, gathers, shared.clone())?;
     let progress = control::Progress {
         read,
         size: source::size_of(&args.files, args.loops),
@@ -199,9 +201,15 @@ fn open_records(
     Ok((Some(sink), sender))
 }
 
-/// The analytics thread: rounds until the ring is closed and all is decided.
+/// Rest of an analytics thread that gathers.
+const GATHER: Duration = Duration::from_micros(500);
+
+/// The analytics thread: rounds until the ring is closed and all is decided. With
+/// `gathers` nobody waits for a single label, and it rests until a batch has come
+/// together rather than look at every series as it comes.
 fn spawn_analytics(
     mut manager: analytics::Manager,
+    gathers: bool,
     shared: Arc<Shared>,
 ) -> Result<JoinHandle<analytics::Counters>, Failure> {
     /// Raised also when the thread panics, so that nobody waits for it.
@@ -218,12 +226,12 @@ fn spawn_analytics(
             if shared.input_ended.load(Ordering::Acquire) {
                 manager.drain();
             }
-            if manager.round(shared.now_ns()) {
-                backoff = Backoff::new();
-            } else if backoff.is_completed() {
-                std::thread::sleep(lane::REST);
-            } else {
-                backoff.snooze();
+            match manager.round(shared.now_ns()) {
+                Round::Worked => backoff = Backoff::new(),
+                Round::Seen if !gathers => backoff = Backoff::new(),
+                _ if gathers => std::thread::sleep(GATHER),
+                _ if backoff.is_completed() => std::thread::sleep(lane::REST),
+                _ => backoff.snooze(),
             }
         }
         drop(ended);

@@ -1,6 +1,6 @@
 //! Flow managers, rings and devices as the tests want them, and a clock that the test moves.
 
-use crate::{CacheConfig, Config, Inlet, Manager, Policy};
+use crate::{CacheConfig, Config, Inlet, Manager, Policy, Round};
 use accel::{Classification, Device, DeviceError, Sizes};
 use cring::{FlowRef, Label, LabelWord, Producer, Series, Slot, ring};
 use std::sync::{Arc, Mutex};
@@ -300,7 +300,7 @@ impl World {
 
     pub fn round_at_ms(&mut self, now_ms: u64) -> bool {
         self.now_ns = now_ms * 1_000_000;
-        self.manager.round(self.now_ns)
+        self.manager.round(self.now_ns) != Round::Idle
     }
 
     pub fn label(&self, inlet: usize, flow: usize) -> Option<Label> {

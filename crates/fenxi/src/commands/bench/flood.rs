@@ -12,7 +12,7 @@ use super::frames::{Draws, Frames, Tuple};
 use super::machine::Machine;
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table};
-use super::rounds::{Rates, interleave};
+use super::rounds::interleave;
 use crate::cli::BenchArgs;
 use crate::exit::Failure;
 
@@ -60,9 +60,8 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
         .map(|(traffic, rates)| Figure::millions(traffic.name, MPPS, rates))
         .collect();
 
-    let full = &all[SYN_FLOOD].rig;
-    let tried = rates[SYN_FLOOD].len() + 1;
-    let turned_away = full.packets_of(Verdict::TableFull) as f64 / (tried * PACKETS) as f64;
+    let turned_away =
+        |name, what: usize| Figure::one(name, "share", all[what].rig.share_of(Verdict::TableFull));
     let chain = |traffic: &Traffic| traffic.rig.manager.flows_alive().div_ceil(SLOTS) as f64;
     let ratio = |what: usize, to: usize| rates[what].median() / rates[to].median();
     let best_ratio = |what: usize, to: usize| rates[what].best() / rates[to].best();
@@ -71,7 +70,9 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
         ..Figure::one(name, "ratio", ratio(what, to))
     };
     figures.extend([
-        Figure::one("SYN flood, packets turned away", "share", turned_away),
+        turned_away("SYN flood, packets turned away", SYN_FLOOD),
+        turned_away("fenxi hash, packets turned away", FENXI),
+        turned_away("known key, packets turned away", KNOWN_KEY),
         Figure::one("fenxi hash, chain", "buckets", chain(&all[FENXI])),
         Figure::one("known key, chain", "buckets", chain(&all[KNOWN_KEY])),
         against("fenxi hash, of ordinary", FENXI, ORDINARY),

@@ -124,7 +124,7 @@ impl Draws {
 
     /// Below `bound`, all alike.
     pub fn below(&mut self, bound: u32) -> u32 {
-        ((self.bits() >> 32) * u64::from(bound) >> 32) as u32
+        (((self.bits() >> 32) * u64::from(bound)) >> 32) as u32
     }
 
     /// From 0 to below 1.

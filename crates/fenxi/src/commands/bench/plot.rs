@@ -1,4 +1,6 @@
 //! A plot of a report as SVG: lines over a logarithmic axis, or bars where the figures stand alone.
+//!
+//! Drawn by hand: two kinds of plots, no dependency.
 
 use std::fmt::Write as _;
 
@@ -38,13 +40,12 @@ fn lines(canvas: &mut Canvas, figures: &[&Figure], x_name: &str, unit: &str) {
         xs().fold(f64::INFINITY, f64::min).log2(),
         xs().fold(0.0, f64::max).log2(),
     );
-    let top = nice_above(figures.iter().map(|it| it.median).fold(0.0, f64::max));
+    let axis = Axis::of(figures);
     let span = (most - least).max(1.0);
     let x_at = |x: f64| LEFT + (x.log2() - least) / span * (WIDTH - LEFT - RIGHT);
-    let y_at = |y: f64| HEIGHT - BOTTOM - y / top * (HEIGHT - TOP - BOTTOM);
+    let y_at = |y: f64| HEIGHT - BOTTOM - axis.share(y) * (HEIGHT - TOP - BOTTOM);
 
-    for step in 0..=5 {
-        let y = top * f64::from(step) / 5.0;
+    for y in axis.ticks() {
         canvas.line((LEFT, y_at(y)), (WIDTH - RIGHT, y_at(y)), "#dddddd");
         canvas.text(LEFT - 8.0, y_at(y) + 4.0, "end", 11, &short(y));
     }
@@ -75,6 +76,54 @@ fn lines(canvas: &mut Canvas, figures: &[&Figure], x_name: &str, unit: &str) {
         let x = WIDTH - RIGHT + 16.0;
         canvas.line((x, y), (x + 20.0, y), colour);
         canvas.text(x + 26.0, y + 4.0, "start", 11, name);
+    }
+}
+
+/// The axis upwards: from 0 where the figures are of one size, else logarithmic.
+enum Axis {
+    Linear { most: f64 },
+    Logarithmic { least: f64, most: f64 },
+}
+
+impl Axis {
+    /// Beyond this ratio small figures would be told apart no more.
+    const RATIO_MAX: f64 = 8.0;
+
+    fn of(figures: &[&Figure]) -> Axis {
+        let medians = || figures.iter().map(|figure| figure.median);
+        let (least, most) = (
+            medians().fold(f64::INFINITY, f64::min),
+            medians().fold(0.0, f64::max),
+        );
+        if least > 0.0 && most / least > Axis::RATIO_MAX {
+            // Round numbers mirror each other: 1/5 for 5, 1/2 for 2.
+            let least = 1.0 / nice_above(1.0 / least);
+            let most = nice_above(most);
+            Axis::Logarithmic { least, most }
+        } else {
+            let most = nice_above(most);
+            Axis::Linear { most }
+        }
+    }
+
+    /// Where a value lies between the axis' ends, 0 to 1.
+    fn share(&self, value: f64) -> f64 {
+        match *self {
+            Axis::Linear { most } => value / most,
+            Axis::Logarithmic { least, most } => (value / least).ln() / (most / least).ln(),
+        }
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        match *self {
+            Axis::Linear { most } => (0..=5).map(|step| most * f64::from(step) / 5.0).collect(),
+            Axis::Logarithmic { least, most } => {
+                let within = |tick: &f64| (least * 0.999..most * 1.001).contains(tick);
+                let decades = (-3..7).map(|power| 10f64.powi(power));
+                let all = decades.flat_map(|decade| [decade, 2.0 * decade, 5.0 * decade]);
+                all.filter(within).collect()
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
-use flowmgr::verdict::Verdict;
+use flowmgr::verdict::{Verdict, Verdicts};
 use flowmgr::{Config, Effect, Fate, Manager, Packet, Pages};
 
 use super::frames::{FRAME, Frames, Tuple};
@@ -60,7 +60,9 @@ pub struct Rig {
     packets: Vec<Packet>,
     fates: Vec<Fate>,
     /// Packet time, and the clock of the burst.
-    pub now_ns: u64,
+    now_ns: u64,
+    /// What the preload got.
+    preloaded: Verdicts,
 }
 
 impl Rig {
@@ -90,6 +92,7 @@ impl Rig {
             packets: Vec::with_capacity(flowmgr::BURST_MAX),
             fates: Vec::with_capacity(flowmgr::BURST_MAX),
             now_ns: 0,
+            preloaded: Verdicts::default(),
         })
     }
 
@@ -97,9 +100,11 @@ impl Rig {
         self.manager.pages()
     }
 
-    /// Packets so far with this verdict.
-    pub fn packets_of(&self, verdict: Verdict) -> u64 {
-        self.manager.counters().verdicts.of(verdict)
+    /// Share of the packets since the last preload that got this verdict.
+    pub fn share_of(&self, verdict: Verdict) -> f64 {
+        let (now, then) = (&self.manager.counters().verdicts, &self.preloaded);
+        let packets = now.total() - then.total();
+        (now.of(verdict) - then.of(verdict)) as f64 / packets as f64
     }
 
     /// Lets flows 0 to below `count` begin and get their labels.
@@ -111,6 +116,7 @@ impl Rig {
                 self.walk(&mut frames, BURST, 0);
             }
         }
+        self.preloaded = self.manager.counters().verdicts;
     }
 
     /// One pass over the frames; packets per second. `gap_ns` is the packet time between packets.

@@ -19,11 +19,6 @@ impl Rates {
         self.rates.first().copied().unwrap_or_default()
     }
 
-    /// How many.
-    pub fn len(&self) -> usize {
-        self.rates.len()
-    }
-
     /// The middle one; the lower of two.
     pub fn median(&self) -> f64 {
         self.rates

@@ -115,16 +115,15 @@ impl Templates {
         }
     }
 
-    /// Appends a frame to `data`: the flow's `number`-th packet, in a copy of the flow that `copy` tells from others.
-    /// Payload is room that nobody writes.
-    pub fn write(&self, packet: Drawn, time_us: i64, data: &mut Vec<u8>, at: &mut usize) -> Packet {
+    /// Writes the frame of a packet into `data`, which grows as needed. Payload is room that nobody writes.
+    pub fn write(&self, packet: Drawn, time_us: i64, data: &mut Vec<u8>, at: usize) -> Packet {
         let template = &self.flows[packet.template as usize];
         let kept = template.kept[packet.number as usize % template.kept.len()];
-        let end = *at + kept.captured as usize;
+        let end = at + kept.captured as usize;
         if data.len() < end {
             data.resize(end, 0);
         }
-        let frame = &mut data[*at..end];
+        let frame = &mut data[at..end];
         frame[..kept.headers].copy_from_slice(&self.data[kept.at..kept.at + kept.headers]);
         let ip = &mut frame[kept.ip_at..];
         readdress(ip, packet.copy);
@@ -134,16 +133,13 @@ impl Templates {
             *flags = *flags & !(TCP_SYN | TCP_FIN | TCP_RST) | *flags & opens;
             *flags |= if closes { TCP_RST } else { 0 };
         }
-        let descriptor = Packet {
-            at: *at,
+        Packet {
+            at,
             captured: kept.captured,
             link: kept.link,
             time_us,
             rss: None,
-        };
-        // Frames begin on cache lines, as in receive buffers.
-        *at = end.next_multiple_of(64);
-        descriptor
+        }
     }
 }
 

@@ -226,10 +226,6 @@ fn each_wrong_configuration_gets_one_clear_line() {
             ],
         ),
         bad(
-            "[ring]\nslots = 32",
-            &["ring.slots = 32 (c.toml:2) with io.burst = 64 (built-in): impossible combination"],
-        ),
-        bad(
             "[pipeline]\nlayout = \"2:1:1\"",
             &[
                 "pipeline.layout = \"2:1:1\" (c.toml:2)",

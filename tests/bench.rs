@@ -1,0 +1,198 @@
+//! `fenxi bench`: every experiment runs to its end on tables of a few thousand entries, and prints, writes and draws
+//! what docs/bench.md says. What the figures are is the machine's matter and nothing here.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
+mod common;
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use common::{demo, fenxi, run};
+use serde_json::Value;
+
+const SMALL: [&str; 4] = ["--seconds", "0", "--entries", "2048"];
+
+/// Runs an experiment with `--json` and `--out`, checks what all have in common, and returns results and stderr.
+fn bench<S: AsRef<OsStr>>(name: &str, options: &[S]) -> (Vec<Value>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("made/on/the/way");
+    let mut command = fenxi(["bench", name, "--json", "--out"]);
+    command.arg(&out).args(options);
+    let finished = run(command).expect_code(0);
+    assert_eq!(finished.stdout.lines().count(), 1);
+    let json = finished.json();
+    assert_eq!(json["bench"], name);
+    let machine = json["machine"].as_object().unwrap();
+    let told: Vec<&str> = machine.keys().map(String::as_str).collect();
+    assert_eq!(
+        told,
+        ["caches", "cores", "cpu", "kernel", "memory_mib", "pages"]
+    );
+    assert!(machine["cores"].as_u64().unwrap() >= 1);
+    assert!(["plain", "transparent huge", "huge"].contains(&machine["pages"].as_str().unwrap()));
+
+    let results = json["results"].as_array().unwrap().clone();
+    let mut names: Vec<&str> = results.iter().map(check_result).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count, "every result has a name of its own");
+    check_files(&out, name, count);
+    (results, finished.stderr)
+}
+
+/// The shape of one result; its name.
+fn check_result(result: &Value) -> &str {
+    let fields = result.as_object().unwrap();
+    let told: Vec<&str> = fields.keys().map(String::as_str).collect();
+    assert_eq!(told, ["bar", "holds", "name", "unit", "value"]);
+    let value = result["value"].as_f64().unwrap();
+    match result["bar"].as_f64() {
+        Some(bar) => assert_eq!(result["holds"], value >= bar),
+        None => assert!(result["bar"].is_null() && result["holds"].is_null()),
+    }
+    if result["unit"] == "Mpps" {
+        assert!(value > 0.0, "{result}");
+    }
+    result["name"].as_str().unwrap()
+}
+
+/// A row for each pair of median and best; a drawing that is closed.
+fn check_files(out: &Path, name: &str, results: usize) {
+    let mut csv = csv::Reader::from_path(out.join(format!("{name}.csv"))).unwrap();
+    let header = ["line", "x", "median", "best", "unit", "bar", "holds"];
+    assert_eq!(
+        csv.headers().unwrap(),
+        &csv::StringRecord::from(&header[..])
+    );
+    let rows: Vec<csv::StringRecord> = csv.records().map(Result::unwrap).collect();
+    assert_eq!(2 * rows.len(), results);
+    for row in rows {
+        let (median, best) = (row[2].parse::<f64>(), row[3].parse::<f64>());
+        assert!(median.unwrap().is_finite() && best.unwrap().is_finite());
+    }
+    let svg = std::fs::read_to_string(out.join(format!("{name}.svg"))).unwrap();
+    assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" "));
+    assert!(svg.ends_with("</svg>\n") && !svg.contains("NaN") && !svg.contains("inf"));
+    assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+}
+
+/// The results with these names, each of which must be there.
+fn values<const N: usize>(results: &[Value], names: [&str; N]) -> [f64; N] {
+    names.map(|name| {
+        let found = results.iter().find(|result| result["name"] == name);
+        let found = found.unwrap_or_else(|| panic!("{name} in {results:?}"));
+        found["value"].as_f64().unwrap()
+    })
+}
+
+#[test]
+fn table_has_a_line_for_each_load_and_the_reference() {
+    let (results, stderr) = bench("table", &SMALL);
+    assert_eq!(results.len(), 2 * 5 * 9);
+    for line in ["load 0", "load 0.25", "load 0.5", "load 0.75", "no-op"] {
+        let [one, most] = ["1", "256"].map(|burst| format!("{line}, burst {burst}"));
+        values(&results, [one.as_str(), most.as_str()]);
+    }
+    assert_eq!(stderr, "");
+}
+
+#[test]
+fn scale_has_a_line_for_each_number_of_workers() {
+    let (results, _) = bench("scale", &["--seconds", "0", "--flows", "64,1024"]);
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(results.len(), 2 * 2 * cores);
+    values(&results, ["1 worker, flows 64", "1 worker, flows 1024"]);
+}
+
+#[test]
+fn walk_names_what_it_skips_and_draws_the_mix_from_a_capture() {
+    let (results, stderr) = bench("walk", &SMALL);
+    assert_eq!(stderr, "SKIPPED mix: needs --capture FILE\n");
+    let bars = ["uniform", "Zipf(1.0)", "new flows"];
+    values(&results, bars);
+    for name in bars {
+        let result = results.iter().find(|result| result["name"] == name);
+        assert!(result.unwrap()["bar"].is_number(), "{name}");
+    }
+
+    let mut options: Vec<&OsStr> = SMALL.iter().map(OsStr::new).collect();
+    let demo = demo();
+    options.extend([OsStr::new("--capture"), demo.as_os_str()]);
+    let (results, stderr) = bench("walk", &options);
+    assert_eq!(stderr, "");
+    let [alive_m, begun_k] = values(
+        &results,
+        ["mix, flows in the table", "mix, new flows at 13.4 Mpps"],
+    );
+    // 56.6 k flows/s for 2^22 entries; they stay for 30 s of silence, or for 5 s once closed.
+    assert!((0.0002..0.0014).contains(&alive_m), "{alive_m}");
+    assert!((20.0..120.0).contains(&begun_k), "{begun_k}");
+}
+
+#[test]
+fn lookup_says_what_it_is_a_share_of() {
+    let (results, _) = bench("lookup", &SMALL);
+    let [rate, bound, share] = values(
+        &results,
+        [
+            "look-up and update",
+            "bound, two lines each",
+            "share of the bound",
+        ],
+    );
+    assert!((share - rate / bound).abs() < 1e-9);
+    let reads = [8, 16, 32, 64].map(|depth| {
+        let name = format!("random reads, {depth} in flight");
+        values(&results, [name.as_str()])[0]
+    });
+    let most = reads.into_iter().fold(0.0, f64::max);
+    assert!((bound - most / 2.0).abs() < 1e-9);
+}
+
+#[test]
+fn flood_turns_a_syn_flood_away_and_shows_the_chains() {
+    let options = [&SMALL[..], &["--flows", "512"]].concat();
+    let (results, _) = bench("flood", &options);
+    let [turned_away, fenxi_chain, known_chain] = values(
+        &results,
+        [
+            "SYN flood, packets turned away",
+            "fenxi hash, chain",
+            "known key, chain",
+        ],
+    );
+    assert_eq!(turned_away, 1.0);
+    assert_eq!(fenxi_chain, known_chain);
+    // Longer than a bucket, so the tuples did collide; bounded, so most found no room.
+    assert!((2.0..=8.0).contains(&fenxi_chain), "{fenxi_chain}");
+    values(&results, ["known key, of ordinary"]);
+}
+
+#[test]
+fn tables_for_people_and_wrong_usage() {
+    let mut command = fenxi(["bench", "lookup"]);
+    command.args(SMALL);
+    let told = run(command).expect_code(0).stdout;
+    assert!(told.contains("share of the bound  "), "{told}");
+    assert!(told.contains("at least 0.6: "), "{told}");
+    for (args, part) in [
+        (&["bench"][..], "NAME"),
+        (&["bench", "chairs"], "possible values: table"),
+        (&["bench", "walk", "--entries", "1000"], "a power of two"),
+        (&["bench", "walk", "--seconds", "many"], "expected seconds"),
+        (&["bench", "scale", "--flows", "0"], "--flows"),
+    ] {
+        let finished = run(fenxi(args)).expect_code(64);
+        assert!(finished.stderr.contains(part), "{}", finished.stderr);
+    }
+    let nowhere = ["bench", "walk", "--capture", "/nowhere"];
+    let mut command = fenxi(nowhere);
+    command.args(SMALL);
+    run(command).expect_code(66);
+}
