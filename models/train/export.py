@@ -1,10 +1,10 @@
 """Writes the bundle: model.onnx, model.toml and the golden inputs and outputs.
 
 The graph takes raw signed lengths [N, 1, K], so the scaling is inside.  A 1D convolution stands
-as a 2D one of height 1, the form most accelerators know.  The dense layers stand as convolutions
-too (one over the whole width, one of width 1): ONNX Runtime then computes each row by itself, so
-a row's result has the same bits whatever the batch it is in.  A matrix product over the batch
-may choose its kernel by the number of rows and promises no such thing.  check_model.py checks it.
+as a 2D one of height 1, the form most accelerators know.  The dense layers are matrix products
+over the batch, so their weights are read once for some rows, not for every row.  In batches of two
+rows or more each row is summed up in the same order whatever the batch; a single row may get
+another kernel, so it is run as a pair (runtime.py).  check_model.py checks it.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import dataset
 import network
 import runtime
 
-NAME, VERSION = "app-id-k10", "1.0.0"
+NAME, VERSION = "app-id-k10", "1.0.1"
 OPSET, IR_VERSION = 17, 8  # read by ONNX Runtime 1.17 and later
 GOLDEN_ROWS = 64
 
@@ -44,6 +44,10 @@ class Graph:
         attributes = {"kernel_shape": [1, weights.shape[0]], "pads": [0, padding, 0, padding]}
         self.add("Conv", name, [turned, bias.astype(np.float32)], **attributes)
 
+    def dense(self, name, weights, bias):
+        """`weights` are [numbers in, numbers out]."""
+        self.add("Gemm", name, [np.ascontiguousarray(weights, np.float32), bias.astype(np.float32)])
+
 
 def model(params, classes):
     """The ONNX model of these weights."""
@@ -52,11 +56,15 @@ def model(params, classes):
     scale, offset = network.code_weights()
     graph.convolution("ranges", scale.reshape(1, 1, -1), offset)
     graph.add("Clip", "code", [np.float32(0), np.float32(1)])
-    for name, padding in (("conv1", 1), ("conv2", 1), ("dense", 0)):
-        graph.convolution(name, params[name], params[name + "_bias"], padding)
+    for name in ("conv1", "conv2"):
+        graph.convolution(name, params[name], params[name + "_bias"], padding=1)
         graph.add("Relu", name + "_relu")
-    graph.convolution("out", params["out"][None], params["out_bias"])
-    graph.add("Reshape", "logits", [np.array([-1, classes], np.int64)])
+    graph.add("Flatten", "flat", axis=1)
+    # A convolution's output lies channel by channel, in training it lies place by place.
+    by_channel = params["dense"].transpose(1, 0, 2)
+    graph.dense("dense", by_channel.reshape(-1, by_channel.shape[-1]), params["dense_bias"])
+    graph.add("Relu", "dense_relu")
+    graph.dense("out", params["out"], params["out_bias"])
     graph.add("Softmax", "probabilities", axis=1)
     made = helper.make_graph(
         graph.nodes,

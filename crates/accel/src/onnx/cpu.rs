@@ -1,7 +1,8 @@
 //! The device `cpu`: ONNX Runtime's own CPU kernels, one session, batches of any size up to a cap.
 //!
 //! It has no thread: the work is done inside [`Device::submit`], on the thread that drives it, and the next
-//! [`Device::poll`] returns it. A free batch axis costs nothing against fixed shapes, so there is no padding.
+//! [`Device::poll`] returns it. A free batch axis costs nothing against fixed shapes, so there is no padding, but
+//! of a single row to two.
 
 use super::library::Library;
 use super::session::{Failure, Session, SessionError};
@@ -11,6 +12,12 @@ use crate::golden::argmax;
 
 const NAME: &str = "cpu";
 
+/// The fewest rows the model is run on. MLAS, which multiplies matrices for ONNX Runtime, may give a product of one row
+/// (`M == 1` in its `sgemm.cpp`) to a kernel of its own, `SgemmKernelM1` or `MlasGemvFloatKernel`, depending on the
+/// processor, while the kernels for more rows treat every row alike. So a row alone could differ in its last bits from the
+/// same row in a batch.
+const RUN_ROWS_MIN: usize = 2;
+
 /// A bundle on the CPU.
 pub struct CpuDevice {
     session: Session,
@@ -18,7 +25,7 @@ pub struct CpuDevice {
     row_len: usize,
     classes: usize,
     min_confidence: f32,
-    /// Room for the largest batch.
+    /// Room for the largest batch, and for a single row padded.
     input: Vec<f32>,
     probabilities: Vec<f32>,
     results: Vec<Classification>,
@@ -36,14 +43,15 @@ impl CpuDevice {
     pub fn new(library: &Library, bundle: &Bundle, sizes: Sizes) -> Result<Self, SessionError> {
         let shape = bundle.shape();
         let cap = sizes.largest();
+        let room = cap.max(RUN_ROWS_MIN);
         let mut device = Self {
             session: Session::new(library, bundle)?,
             sizes,
             row_len: shape.row_len(),
             classes: shape.classes,
             min_confidence: bundle.min_confidence(),
-            input: vec![0.0; cap * shape.row_len()],
-            probabilities: Vec::with_capacity(cap * shape.classes),
+            input: vec![0.0; room * shape.row_len()],
+            probabilities: Vec::with_capacity(room * shape.classes),
             results: Vec::with_capacity(cap),
             outcome: None,
         };
@@ -61,23 +69,29 @@ impl CpuDevice {
 
     /// From the first rows of `input` to `results`.
     fn run(&mut self, rows: usize) -> Result<(), DeviceError> {
-        let input = &self.input[..rows * self.row_len];
+        let run_rows = rows.max(RUN_ROWS_MIN);
+        if rows == 1 {
+            // Any row would do; this one is sure to be an input that the model takes.
+            self.input.copy_within(..self.row_len, self.row_len);
+        }
+        let input = &self.input[..run_rows * self.row_len];
         let device = NAME.to_owned();
         self.session
-            .run(rows, input, &mut self.probabilities)
+            .run(run_rows, input, &mut self.probabilities)
             .map_err(|failure| match failure {
                 Failure::Run(cause) => DeviceError::Run {
                     device,
-                    rows,
+                    rows: run_rows,
                     cause,
                 },
                 Failure::Output(found) => DeviceError::Output {
                     device,
-                    rows,
+                    rows: run_rows,
                     classes: self.classes,
                     found,
                 },
             })?;
+        self.probabilities.truncate(rows * self.classes);
         classify(
             &self.probabilities,
             self.classes,
