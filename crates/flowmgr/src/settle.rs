@@ -16,6 +16,9 @@ use crate::entry::{Counts, UNANNOUNCED};
 use crate::manager::Manager;
 use crate::record::{Decision, EndReason, FlowName, FlowRecord, LabelRecord, Record, SeriesRecord};
 
+/// Who takes the records, if anybody does.
+type Out<'a> = Option<&'a mut dyn FnMut(Record)>;
+
 /// Packets and bytes that count as tagged by packet time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InEffect {
@@ -91,12 +94,21 @@ impl Manager {
     /// keeps no fates gives `u64::MAX`. `now_ns` is the clock of
     /// [`Manager::burst`].
     pub fn settle(&mut self, written: u64, now_ns: u64, out: &mut dyn FnMut(Record)) {
+        self.settle_to(written, now_ns, Some(out));
+    }
+
+    /// The same where nobody wants the records: they are counted, not made.
+    pub fn settle_unsaid(&mut self, written: u64, now_ns: u64) {
+        self.settle_to(written, now_ns, None);
+    }
+
+    fn settle_to(&mut self, written: u64, now_ns: u64, mut out: Out<'_>) {
         while let Some(&flow) = self.outbox.awaited.front() {
             if self.label_of(flow) == Some(Label::Pending) {
                 break;
             }
             self.outbox.awaited.pop_front();
-            self.announce(flow, now_ns, out);
+            self.announce(flow, now_ns, &mut out);
         }
         while let Some(&event) = self.outbox.events.front() {
             if !self.is_ready(event, written) {
@@ -104,16 +116,16 @@ impl Manager {
             }
             self.outbox.events.pop_front();
             match event {
-                Event::Label(flow) => self.announce(flow, now_ns, out),
+                Event::Label(flow) => self.announce(flow, now_ns, &mut out),
                 Event::Active {
                     flow,
                     counts,
                     in_effect,
                     last_us,
                 } => {
-                    self.report(flow, counts, in_effect, last_us, out);
+                    self.report(flow, counts, in_effect, last_us, &mut out);
                 }
-                Event::Ended { index, reason, .. } => self.bury(index, reason, now_ns, out),
+                Event::Ended { index, reason, .. } => self.bury(index, reason, now_ns, &mut out),
             }
         }
     }
@@ -141,7 +153,7 @@ impl Manager {
     }
 
     /// Says that a flow got its label, once.
-    fn announce(&mut self, flow: FlowRef, now_ns: u64, out: &mut dyn FnMut(Record)) {
+    fn announce(&mut self, flow: FlowRef, now_ns: u64, out: &mut Out<'_>) {
         if !matches!(self.label_of(flow), Some(Label::Class { .. })) {
             return;
         }
@@ -160,7 +172,7 @@ impl Manager {
             }
         };
         cold.time_to_label_us = took_us.min(u64::from(UNANNOUNCED - 1)) as u32;
-        if let Some(decision) = self.decision(flow) {
+        if let (Some(out), Some(decision)) = (out, self.decision(flow)) {
             out(Record::Label(LabelRecord {
                 flow: self.name(flow.index),
                 time_us,
@@ -176,23 +188,25 @@ impl Manager {
         counts: Counts,
         in_effect: InEffect,
         last_us: i64,
-        out: &mut dyn FnMut(Record),
+        out: &mut Out<'_>,
     ) {
         let decision = self.decision(flow);
         if decision.is_none() {
             self.retract(in_effect);
         }
         self.counters.flows_ended[EndReason::Active as usize] += 1;
-        out(Record::Flow(FlowRecord {
-            last_us,
-            counts,
-            decision,
-            ..self.flow_record(flow.index, EndReason::Active)
-        }));
+        if let Some(out) = out {
+            out(Record::Flow(FlowRecord {
+                last_us,
+                counts,
+                decision,
+                ..self.flow_record(flow.index, EndReason::Active)
+            }));
+        }
     }
 
     /// The last record of a flow, after which its entry is free.
-    fn bury(&mut self, index: u32, reason: EndReason, now_ns: u64, out: &mut dyn FnMut(Record)) {
+    fn bury(&mut self, index: u32, reason: EndReason, now_ns: u64, out: &mut Out<'_>) {
         let flow = self.entries.flow_ref(index);
         self.announce(flow, now_ns, out);
         let decision = self.decision(flow);
@@ -202,10 +216,12 @@ impl Manager {
         }
         self.counters.flows_short += u64::from(self.series.seen(index) < self.config.k);
         self.counters.flows_ended[reason as usize] += 1;
-        out(Record::Flow(FlowRecord {
-            decision,
-            ..self.flow_record(index, reason)
-        }));
+        if let Some(out) = out {
+            out(Record::Flow(FlowRecord {
+                decision,
+                ..self.flow_record(index, reason)
+            }));
+        }
         self.entries.label(index).retire();
         self.table.free_entry(index);
     }

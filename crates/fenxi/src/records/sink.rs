@@ -41,6 +41,11 @@ impl RecordSender {
         }
     }
 
+    /// Whether anybody asked for records.
+    pub fn is_wanted(&self) -> bool {
+        self.queue.is_some()
+    }
+
     /// Hands a record over.
     pub fn send(&mut self, record: Record) {
         let Some(queue) = &self.queue else {

@@ -237,8 +237,12 @@ impl Lane {
         let tagged = self.tagged.as_ref();
         let written = tagged.map_or(u64::MAX, TaggedWriter::written);
         let (records, now_ns) = (&mut self.records, self.shared.now_ns());
-        self.manager
-            .settle(written, now_ns, &mut |record| records.send(record));
+        if records.is_wanted() {
+            self.manager
+                .settle(written, now_ns, &mut |record| records.send(record));
+        } else {
+            self.manager.settle_unsaid(written, now_ns);
+        }
         advanced
     }
 
