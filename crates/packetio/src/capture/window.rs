@@ -17,6 +17,10 @@ use super::stoppable::Stoppable;
 /// Bytes of the buffer.
 const BUFFER: usize = 1024 * 1024;
 
+/// Bytes asked for at a time, unless a record needs more: few enough that what the kernel has
+/// copied is still in the second-level cache when its headers are read.
+const CHUNK: usize = 256 * 1024;
+
 const _: () = assert!(BUFFER >= 2 * pcapng::BLOCK_MAX as usize);
 
 /// The unread bytes of a capture that are at hand, and where more come from.
@@ -78,7 +82,8 @@ impl Window {
         self.end -= self.start;
         self.start = 0;
         while self.end < need && !self.is_ended {
-            let room = &mut self.buffer[self.end..];
+            let until = need.max(self.end + CHUNK).min(BUFFER);
+            let room = &mut self.buffer[self.end..until];
             let source = &mut Counted(&mut *self.source, &mut self.source_bytes);
             let filled = match &mut self.gunzip {
                 None => gunzip::read_some(source, room),
