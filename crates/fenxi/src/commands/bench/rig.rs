@@ -16,7 +16,7 @@ use super::frames::{FRAME, Frames, Tuple};
 use crate::exit::Failure;
 
 /// Packets per burst where an experiment does not vary it.
-pub const BURST: usize = 64;
+pub const BURST: usize = 128;
 /// Packets in a series.
 pub const K: usize = 10;
 /// Link type of Ethernet.
