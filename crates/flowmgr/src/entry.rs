@@ -88,10 +88,13 @@ impl Hot {
 
     #[inline]
     pub fn is_of(&self, key: &Key) -> bool {
-        self.low == key.low
-            && self.high == key.high
-            && self.ports == key.ports
-            && self.state & STATE_KIND == key.kind
+        // Without branches: nearly always all are equal.
+        let addresses = (self.low[0] ^ key.low[0])
+            | (self.low[1] ^ key.low[1])
+            | (self.high[0] ^ key.high[0])
+            | (self.high[1] ^ key.high[1]);
+        let rest = (self.ports ^ key.ports) | u32::from((self.state & STATE_KIND) ^ key.kind);
+        addresses | u64::from(rest) == 0
     }
 
     #[inline]

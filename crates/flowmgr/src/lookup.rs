@@ -72,8 +72,7 @@ impl LookUp {
         let Some(place) = self.table.find_from(hash, guess, is_it) else {
             return false;
         };
-        let index = self.table.occupant(place).index;
-        self.table.touch(place, stamp);
+        let index = self.table.touch(place, stamp);
         self.entries.count(index, 0, length);
         true
     }

@@ -198,7 +198,7 @@ impl Table {
     #[inline]
     pub fn occupant(&self, place: Place) -> Occupant {
         let bucket = &self.buckets[place.bucket as usize];
-        let slot = usize::from(place.slot);
+        let slot = usize::from(place.slot & 7);
         Occupant {
             index: bucket.indices[slot],
             stamp: bucket.stamps[slot],
@@ -206,10 +206,13 @@ impl Table {
         }
     }
 
-    /// Notes an access in second `stamp`.
+    /// Notes an access in second `stamp`; gives the flow's entry.
     #[inline]
-    pub fn touch(&mut self, place: Place, stamp: u16) {
-        self.buckets[place.bucket as usize].stamps[usize::from(place.slot)] = stamp;
+    pub fn touch(&mut self, place: Place, stamp: u16) -> u32 {
+        let bucket = &mut self.buckets[place.bucket as usize];
+        let slot = usize::from(place.slot & 7);
+        bucket.stamps[slot] = stamp;
+        bucket.indices[slot]
     }
 
     /// Marks the flow as ended by FIN or RST.
