@@ -11,6 +11,7 @@
 //! | `table` | buckets of one cache line that point to entries |
 //! | `entry`, `series` | the data array: hot line, cold line, series |
 //! | `lifecycle`, `expiry` | how flows begin, are reported and end |
+//! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
 //! | [`tag`] | DSCP and checksum |
 //! | `settle`, [`record`] | what is said about flows, and when |
 //! | [`LookUp`] | the table alone, for measuring |

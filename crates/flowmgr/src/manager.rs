@@ -1,9 +1,10 @@
 //! The packet's walk: read this first.
 //!
-//! A burst goes through two stages. The first parses and hashes every packet; the
-//! second walks them through the table one by one, in order, so that a packet
-//! sees what the one before it did, be it the same new flow twice in one burst or
-//! a flow that ended in between.
+//! A burst goes through three stages, so that its trips to memory overlap. The first
+//! parses and hashes every packet and asks for its bucket; the second compares tags and
+//! asks for the entry that is most likely meant; the third walks the packets through the
+//! table one by one, in order, so that a packet sees what the one before it did, be it the
+//! same new flow twice in one burst or a flow that ended in between.
 //!
 //! ```text
 //! burst ─ parse + hash ─┬─ find or begin ─ count ─┬─ label? ─ tag
@@ -376,7 +377,11 @@ impl Manager {
 
     /// Adds a packet to the flow's series; the K-th sends it on its way.
     fn collect(&mut self, index: u32, direction: usize, length: u32, time_us: i64, now_ns: u64) {
-        let offset_us = time_us.saturating_sub(self.entries.cold(index).first_us);
+        // Only records ask for offsets, and the first time lies in the cold line.
+        let offset_us = match self.config.record_series {
+            true => time_us.saturating_sub(self.entries.cold(index).first_us),
+            false => 0,
+        };
         if !self.series.add(index, direction, length, offset_us) {
             return;
         }
