@@ -76,6 +76,7 @@ fn main() {
             class: 0,
             confidence: u16::MAX,
             source: Source::Model,
+            model: 0,
         };
         labels
             .word(flow.index)

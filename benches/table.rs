@@ -84,6 +84,7 @@ fn known_flows(criterion: &mut Criterion) {
                     class: 0,
                     confidence: 60_000,
                     source: Source::Model,
+                    model: 0,
                 };
                 let decided = labels.word(flow.index).decide(flow.generation, label);
                 decided.expect("the flow waits for its label");

@@ -170,6 +170,7 @@ impl Bench {
                 class: u16::from(class % 2),
                 confidence: 9,
                 source: Source::Model,
+                model: 0,
             },
             None => Label::Unlabelled,
         };

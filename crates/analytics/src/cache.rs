@@ -32,6 +32,7 @@ impl Answer {
             class: self.class,
             confidence: self.confidence,
             source,
+            model: 0,
         }
     }
 }

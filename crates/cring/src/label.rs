@@ -24,14 +24,24 @@ use crate::sync::{AtomicU64, Ordering, const_unless_loom};
 /// Class numbers are below this: the word keeps 12 bits for them.
 pub const CLASSES_MAX: usize = 1 << CLASS_BITS;
 
-// From the top: generation 32, state 2, source 2, class 12, confidence 16.
+/// Generations of models are counted modulo this: the word keeps 9 bits for them.
+pub const MODELS_MAX: usize = 1 << MODEL_BITS;
+
+/// Generations of an entry's owners are counted modulo this. A label is mistaken only when it is on its way for so many
+/// owners exactly; a flow holds its entry for a second at least, so that would be half a year.
+pub const GENERATIONS_MAX: u32 = 1 << GENERATION_BITS;
+
+// From the top: generation 24, model 9, state 2, source 1, class 12, confidence 16.
 const CONFIDENCE_BITS: u32 = 16;
 const CLASS_BITS: u32 = 12;
+const MODEL_BITS: u32 = 9;
+const GENERATION_BITS: u32 = 24;
 const CLASS_SHIFT: u32 = CONFIDENCE_BITS;
 const SOURCE_SHIFT: u32 = CLASS_SHIFT + CLASS_BITS;
-const STATE_SHIFT: u32 = SOURCE_SHIFT + 2;
-const GENERATION_SHIFT: u32 = STATE_SHIFT + 2;
-const _: () = assert!(GENERATION_SHIFT == 32);
+const STATE_SHIFT: u32 = SOURCE_SHIFT + 1;
+const MODEL_SHIFT: u32 = STATE_SHIFT + 2;
+const GENERATION_SHIFT: u32 = MODEL_SHIFT + MODEL_BITS;
+const _: () = assert!(GENERATION_SHIFT + GENERATION_BITS == 64);
 
 // A fresh, zeroed word is generation 0 with no label.
 const STATE_NONE: u64 = 0;
@@ -66,6 +76,8 @@ pub enum Label {
         confidence: u16,
         /// Who decided.
         source: Source,
+        /// Generation of the model that said so, below [`MODELS_MAX`]: how often the model had been exchanged.
+        model: u16,
     },
     /// The series was shed or its inference failed: a label will never come.
     Unlabelled,
@@ -94,8 +106,8 @@ impl LabelWord {
         }
     }
 
-    /// Owner only: the entry now belongs to a new flow, of this generation, which has no series yet. The generation must
-    /// be the one that [`retire`](Self::retire) left, or any at the word's first use.
+    /// Owner only: the entry now belongs to a new flow, of this generation (below [`GENERATIONS_MAX`]), which has no series
+    /// yet. It must be the one that [`retire`](Self::retire) left, or any at the word's first use.
     #[inline]
     pub fn begin(&self, generation: u32) {
         self.0
@@ -120,7 +132,7 @@ impl LabelWord {
     #[inline]
     pub fn retire(&self) -> u32 {
         let (generation, _) = decode(self.0.load(Ordering::Relaxed));
-        let next = generation.wrapping_add(1);
+        let next = (generation + 1) % GENERATIONS_MAX;
         // A label may come between the load and the swap: it belonged to the flow that ends here and goes with it.
         // A store would do, but loom 0.7 lets a compare-exchange read past a store that it is not ordered with, which the
         // language forbids; it knows better of a swap. One per flow, its cost does not show.
@@ -134,7 +146,8 @@ impl LabelWord {
     /// [`PostMortem`] when it does not; the word is as it was.
     ///
     /// # Panics
-    /// When `label` decides nothing ([`Label::None`], [`Label::Pending`]) or its class is [`CLASSES_MAX`] or more.
+    /// When `label` decides nothing ([`Label::None`], [`Label::Pending`]), or its class is [`CLASSES_MAX`] or more, or its
+    /// model [`MODELS_MAX`] or more.
     #[inline]
     pub fn decide(&self, generation: u32, label: Label) -> Result<(), PostMortem> {
         assert!(
@@ -201,16 +214,22 @@ fn encode(generation: u32, label: Label) -> u64 {
             class,
             confidence,
             source,
+            model,
         } => {
             assert!(
                 usize::from(class) < CLASSES_MAX,
                 "class {class} does not fit the label word's {CLASS_BITS} bits"
+            );
+            assert!(
+                usize::from(model) < MODELS_MAX,
+                "model {model} does not fit the label word's {MODEL_BITS} bits"
             );
             let source = match source {
                 Source::Model => SOURCE_MODEL,
                 Source::Cache => SOURCE_CACHE,
             };
             STATE_CLASS << STATE_SHIFT
+                | u64::from(model) << MODEL_SHIFT
                 | source << SOURCE_SHIFT
                 | u64::from(class) << CLASS_SHIFT
                 | u64::from(confidence)
@@ -228,11 +247,12 @@ fn decode(word: u64) -> (u32, Label) {
         _ => Label::Class {
             class: (word >> CLASS_SHIFT) as u16 & (CLASSES_MAX - 1) as u16,
             confidence: word as u16,
-            source: if word >> SOURCE_SHIFT & 3 == SOURCE_CACHE {
+            source: if word >> SOURCE_SHIFT & 1 == SOURCE_CACHE {
                 Source::Cache
             } else {
                 Source::Model
             },
+            model: (word >> MODEL_SHIFT) as u16 & (MODELS_MAX - 1) as u16,
         },
     };
     ((word >> GENERATION_SHIFT) as u32, label)
@@ -247,6 +267,7 @@ mod tests {
         class: 4095,
         confidence: 65_535,
         source: Source::Cache,
+        model: 511,
     };
 
     fn pending(generation: u32) -> LabelWord {
@@ -284,17 +305,17 @@ mod tests {
 
     #[test]
     fn a_label_for_the_last_owner_is_refused_by_the_next() {
-        let word = pending(u32::MAX);
+        let word = pending(GENERATIONS_MAX - 1);
         let next = word.retire();
         assert_eq!(next, 0, "generations wrap");
         assert_eq!(
-            word.decide(u32::MAX, CLASS),
+            word.decide(GENERATIONS_MAX - 1, CLASS),
             Err(PostMortem::OtherGeneration)
         );
         word.begin(next);
         word.pend(next);
         assert_eq!(
-            word.decide(u32::MAX, CLASS),
+            word.decide(GENERATIONS_MAX - 1, CLASS),
             Err(PostMortem::OtherGeneration)
         );
         assert_eq!(word.read(), (0, Label::Pending));
@@ -309,6 +330,7 @@ mod tests {
                 class: 4096,
                 confidence: 0,
                 source: Source::Model,
+                model: 0,
             },
         );
     }
@@ -327,9 +349,9 @@ mod tests {
         })]
 
         #[test]
-        fn what_is_decided_is_read(generation: u32, class in 0..4096u16, confidence: u16, cached: bool) {
+        fn what_is_decided_is_read(generation in 0..GENERATIONS_MAX, class in 0..4096u16, confidence: u16, cached: bool, model in 0..512u16) {
             let source = if cached { Source::Cache } else { Source::Model };
-            let label = Label::Class { class, confidence, source };
+            let label = Label::Class { class, confidence, source, model };
             let word = pending(generation);
             prop_assert_eq!(word.decide(generation, label), Ok(()));
             prop_assert_eq!(word.read(), (generation, label));

@@ -66,6 +66,8 @@ mod ring;
 mod slot;
 mod sync;
 
-pub use label::{CLASSES_MAX, Label, LabelWord, Labels, PostMortem, Source};
+pub use label::{
+    CLASSES_MAX, GENERATIONS_MAX, Label, LabelWord, Labels, MODELS_MAX, PostMortem, Source,
+};
 pub use ring::{Consumer, Producer, ring};
 pub use slot::{FlowRef, K_MAX, Series, Slot};

@@ -155,6 +155,7 @@ fn class(class: u16) -> Label {
         class,
         confidence: 1,
         source: Source::Model,
+        model: 0,
     }
 }
 

@@ -76,6 +76,8 @@ pub struct Decision {
     pub confidence: u16,
     /// Model or cache.
     pub source: Source,
+    /// Generation of the model.
+    pub model: u16,
     /// From the K-th packet to the label, µs; in packet time where that decides.
     pub time_to_label_us: u32,
 }

@@ -238,10 +238,12 @@ impl Manager {
                 class,
                 confidence,
                 source,
+                model,
             } => Some(Decision {
                 class,
                 confidence,
                 source,
+                model,
                 time_to_label_us: self.entries.cold(flow.index).time_to_label_us,
             }),
             _ => None,

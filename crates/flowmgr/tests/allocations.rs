@@ -156,6 +156,7 @@ impl World {
             class: 0,
             confidence: 50_000,
             source: Source::Model,
+            model: 0,
         };
         let waiting = self.ring.waiting();
         for flow in (0..waiting).map(|i| self.ring.get(i).flow) {

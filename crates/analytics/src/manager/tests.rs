@@ -35,6 +35,7 @@ fn a_series_becomes_a_label() {
         class: class_of(&[60.0, -1500.0, 52.0]),
         confidence: 32_768,
         source: Source::Model,
+        model: 0,
     };
     assert_eq!(world.label(0, 0), Some(label));
     let counters = world.manager.counters();

@@ -38,6 +38,7 @@ struct Labelled<'a> {
     label: Option<&'a str>,
     confidence: Option<f64>,
     decided_by: Option<&'static str>,
+    model_generation: Option<u16>,
     time_to_label_us: Option<u32>,
 }
 
@@ -137,6 +138,7 @@ fn labelled<'a>(decision: Option<&Decision>, classes: &'a [String]) -> Labelled<
             Source::Model => "model",
             Source::Cache => "cache",
         }),
+        model_generation: Some(decision.model),
         time_to_label_us: Some(decision.time_to_label_us),
     }
 }
@@ -250,6 +252,7 @@ mod tests {
                 class: 1,
                 confidence: 65_535,
                 source: Source::Cache,
+                model: 3,
                 time_to_label_us: 12,
             },
         });

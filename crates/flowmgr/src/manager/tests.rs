@@ -159,6 +159,7 @@ const CLASS_0: Label = Label::Class {
     class: 0,
     confidence: 60_000,
     source: Source::Model,
+    model: 0,
 };
 
 #[test]

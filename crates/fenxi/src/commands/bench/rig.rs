@@ -26,6 +26,7 @@ const LABEL: Label = Label::Class {
     class: 0,
     confidence: 60_000,
     source: Source::Model,
+    model: 0,
 };
 const DSCP: u8 = 10;
 /// Packet time between packets: 15 Mpps, 100 Gb/s of real traffic.
