@@ -11,7 +11,7 @@
 //! - a number that is not a probability is a failure, never a label;
 //! - a failed batch leaves the device usable, unless the error says that it is gone.
 //!
-//! Two devices exist: [`onnx::CpuDevice`] runs the bundle by ONNX Runtime, a library that is loaded at run time;
+//! Two devices exist: [`onnx::OnnxDevice`] runs the bundle by ONNX Runtime, a library that is loaded at run time;
 //! [`SimulatedDevice`] takes the time a profile says and runs no model. [`check_golden`] compares a device with its
 //! bundle. Two more stand around another device: [`ThreadedDevice`] runs it on a thread of its own, [`FaultyDevice`] makes
 //! it fail on purpose. [`profile`] measures how long a device takes.
@@ -30,6 +30,7 @@ pub mod onnx;
 pub mod profile;
 mod simulated;
 mod threaded;
+mod thresholds;
 
 pub use bundle::{Bundle, BundleError};
 pub use device::{Classification, Device, DeviceError, Shape, Sizes};
@@ -40,3 +41,4 @@ pub use manifest::{LABELS_MAX, LabelInfo};
 pub use profile::Profile;
 pub use simulated::SimulatedDevice;
 pub use threaded::ThreadedDevice;
+pub use thresholds::Thresholds;
