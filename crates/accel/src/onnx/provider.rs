@@ -8,9 +8,9 @@
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider};
 use ort::session::builder::{AutoDevicePolicy, SessionBuilder};
 
-use super::device::DeviceSpec;
 use super::library::Library;
 use super::plugin::Plugin;
+use super::spec::DeviceSpec;
 
 /// What computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ pub(super) fn with_provider(
     let options = &spec.options;
     let provider = match spec.provider {
         Provider::Cpu => return on_the_cpu(builder, library),
-        Provider::OpenVino => with_options(ep::OpenVINO::default(), options).build(),
+        Provider::OpenVino => with_options(openvino(options), options).build(),
         Provider::Cuda => with_options(ep::CUDA::default(), options).build(),
         Provider::TensorRt => with_options(ep::TensorRT::default(), options).build(),
         Provider::Cann => with_options(ep::CANN::default(), options).build(),
@@ -131,6 +131,17 @@ pub(super) fn with_provider(
     };
     let builder = builder.with_disable_cpu_fallback()?;
     Ok(builder.with_execution_providers([provider.error_on_failure()])?)
+}
+
+/// OpenVINO takes all cores of the machine unless told otherwise. Here a device is one thread, so it gets one on the CPU; an
+/// option of the user comes after this and wins.
+fn openvino(options: &[(String, String)]) -> ep::OpenVINO {
+    let elsewhere = |(key, value): &(String, String)| key == "device_type" && value != "CPU";
+    if options.iter().any(elsewhere) {
+        ep::OpenVINO::default()
+    } else {
+        ep::OpenVINO::default().with_num_threads(1)
+    }
 }
 
 fn with_options<P: ArbitrarilyConfigurableExecutionProvider>(
