@@ -3,10 +3,12 @@
 //! ONNX Runtime gives every part of a model that a provider does not take to its CPU provider, and where a provider cannot
 //! even start some versions go on without it and only log so. Here neither can pass unseen. A session gets exactly one
 //! provider, and for all but `cpu` the key `session.disable_cpu_ep_fallback` makes ONNX Runtime refuse a session in which
-//! any node is left to the CPU. So a session that exists is the proof that the provider asked for runs the whole model.
+//! any node is left to the CPU (it does not look into the bodies of loops and branches, which our models do not have). So a
+//! session that exists is the proof that the provider asked for runs the whole model. What `ort` has no call for is to read
+//! the assignment of nodes back.
 
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider};
-use ort::session::builder::{AutoDevicePolicy, SessionBuilder};
+use ort::session::builder::SessionBuilder;
 
 use super::library::Library;
 use super::plugin::Plugin;
@@ -114,8 +116,6 @@ pub(super) fn with_provider(
     spec: &DeviceSpec,
     plugin: Option<&Plugin>,
 ) -> ort::Result<SessionBuilder> {
-    // Left alone, `ort` lets the runtime choose among the devices of all registered plug-ins.
-    let builder = builder.with_auto_device(AutoDevicePolicy::PreferCPU)?;
     if let Some(plugin) = plugin {
         return plugin.append(builder.with_disable_cpu_fallback()?, library, &spec.options);
     }

@@ -6,7 +6,7 @@
 //! written in place; where it is free the runtime allocates each run's output from its arena.
 
 use ort::memory::Allocator;
-use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ort::session::builder::{AutoDevicePolicy, GraphOptimizationLevel, SessionBuilder};
 use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions};
 use ort::value::{Outlet, Tensor, TensorElementType, TensorRef, ValueType};
 
@@ -172,6 +172,8 @@ impl From<ort::Error> for Failure {
 
 fn builder(library: &Library, level: GraphOptimizationLevel) -> ort::Result<SessionBuilder> {
     Ok(ort::session::Session::builder(&library.environment)?
+        // Left alone, `ort` lets the runtime choose among the devices of all registered plug-ins.
+        .with_auto_device(AutoDevicePolicy::PreferCPU)?
         .with_optimization_level(level)?
         .with_intra_threads(1)?
         .with_inter_threads(1)?

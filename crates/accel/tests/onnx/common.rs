@@ -5,6 +5,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use accel::onnx::{DeviceSpec, Library, OnnxDevice, Provider, load};
 use accel::{Bundle, Classification, Device, DeviceError, Sizes};
@@ -20,10 +21,31 @@ pub fn fetched(test: &str, file: &str, command: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    let all = std::env::var("FENXI_REQUIRE_ALL").is_ok_and(|value| value == "1");
-    assert!(!all, "{test} needs target/{file} ({command})");
-    skipped(test, &format!("needs target/{file} ({command})"));
+    missing(test, &format!("target/{file} ({command})"));
     None
+}
+
+/// A shared library made of `source` as `file`; none, said aloud, where there is no C compiler, or a failure where
+/// `FENXI_REQUIRE_ALL=1`.
+pub fn compiled(test: &str, file: PathBuf, source: &str) -> Option<PathBuf> {
+    let from = file.with_extension("c");
+    std::fs::write(&from, source).unwrap();
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&file, &from])
+        .status();
+    if built.is_ok_and(|status| status.success()) {
+        return Some(file);
+    }
+    missing(test, "a C compiler (cc)");
+    None
+}
+
+/// Says that a test is skipped, or fails it where everything must be there.
+fn missing(test: &str, what: &str) {
+    let all = std::env::var("FENXI_REQUIRE_ALL").is_ok_and(|value| value == "1");
+    assert!(!all, "{test} needs {what}");
+    skipped(test, &format!("needs {what}"));
 }
 
 /// Written past the capture of the test harness, so that a skipped test is seen.

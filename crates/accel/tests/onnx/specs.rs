@@ -3,7 +3,7 @@
 use accel::onnx::{DeviceSpec, OnnxDevice, Provider, plugin_devices, providers};
 use accel::{Bundle, Device, Sizes, Thresholds, check_golden};
 
-use crate::common::{any, assert_has, library, mine, refused, run, shipped};
+use crate::common::{any, assert_has, compiled, library, mine, refused, run, shipped};
 use crate::model;
 
 #[test]
@@ -157,5 +157,32 @@ fn a_file_that_is_no_plug_in_is_refused() {
     assert_has(
         &refused(&library, &bundle, spec),
         &["device mine", "libonnxruntime.so", "CreateEpFactories"],
+    );
+}
+
+#[test]
+fn a_plug_in_that_finds_no_device_is_refused() {
+    let test = "a_plug_in_that_finds_no_device_is_refused";
+    let Some(library) = library(test) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    // The two functions of a plug-in; both return "no error".
+    let source = "
+        void *CreateEpFactories(const char *name, const void *api, const void *logger,
+                                void **factories, unsigned long room, unsigned long *made) { *made = 0; return 0; }
+        void *ReleaseEpFactory(void *factory) { return 0; }";
+    let Some(file) = compiled(test, dir.path().join("libidle.so"), source) else {
+        return;
+    };
+    let bundle = shipped();
+    assert!(plugin_devices(&library, &file).unwrap().is_empty());
+    let spec = DeviceSpec {
+        plugin: Some(file),
+        ..mine(&bundle, Provider::Plugin, any(8))
+    };
+    assert_has(
+        &refused(&library, &bundle, spec),
+        &["device mine", "libidle.so", "finds no device"],
     );
 }
