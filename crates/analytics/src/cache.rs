@@ -23,8 +23,8 @@ use crate::CacheConfig;
 use crate::lane::Model;
 use accel::Classification;
 use cring::{K_MAX, Label, Series, Source};
-use lru::LruCache;
 pub(crate) use economy::{Economy, Turn};
+use lru::LruCache;
 use std::num::NonZeroUsize;
 
 /// What the model said of a series, in the label word's units.

@@ -250,7 +250,9 @@ impl Manager {
         }
         queue.release();
         let cost_ns = (self.cost_clock)().saturating_sub(began_ns);
-        let turn = cache.economy.looked_up(new as u64, (new - kept) as u64, cost_ns);
+        let turn = cache
+            .economy
+            .looked_up(new as u64, (new - kept) as u64, cost_ns);
         counters.cache.looked_up(new as u64, cost_ns, turn);
         kept
     }
@@ -276,9 +278,6 @@ impl Manager {
     /// Fires batches for as long as a device is free and the policy wants it to have one. Returns whether anything was
     /// fired, or shed because no device is up.
     fn fire(&mut self, now_ns: u64) -> bool {
-        if self.dispatch.up() == 0 {
-            return self.shed();
-        }
         let mut fired = false;
         while let Some((lane, fire)) = self.next_retry().or_else(|| self.next_batch(now_ns)) {
             self.dispatch.turn_after(lane);
@@ -295,6 +294,9 @@ impl Manager {
                 self.fell(lane, true, &failure);
             }
             fired = true;
+        }
+        if self.dispatch.up() == 0 {
+            fired |= self.shed();
         }
         fired
     }

@@ -150,7 +150,11 @@ fn those_left_behind_follow_where_that_takes_less_time_than_they_would_wait() {
             trigger: Trigger::CarryOver,
             more,
         };
-        assert_eq!(CARRY_OVER.decide(&now), Decision::Fire(expected), "r = {r}, T0 = {t0_us}");
+        assert_eq!(
+            CARRY_OVER.decide(&now),
+            Decision::Fire(expected),
+            "r = {r}, T0 = {t0_us}"
+        );
     }
 }
 

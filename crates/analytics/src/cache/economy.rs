@@ -201,7 +201,10 @@ mod tests {
         assert_eq!(rest(&mut economy), REST_MIN);
         assert_eq!(window(&mut economy, 900), None, "it fills first");
         assert_eq!(window(&mut economy, 120), None);
-        assert!(!economy.is_in_use(), "120 would do to stay, not to come back");
+        assert!(
+            !economy.is_in_use(),
+            "120 would do to stay, not to come back"
+        );
         assert_eq!(rest(&mut economy), 2 * REST_MIN);
         window(&mut economy, 0);
         assert_eq!(window(&mut economy, 130), Some(Turn::On));

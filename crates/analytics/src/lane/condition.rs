@@ -126,7 +126,10 @@ mod tests {
         condition.fail(10);
         condition.probing();
         condition.fail(20);
-        assert_eq!((condition.state, condition.since_ns), (DeviceState::Down, 10));
+        assert_eq!(
+            (condition.state, condition.since_ns),
+            (DeviceState::Down, 10)
+        );
         condition.recover(30);
         assert_eq!((condition.state, condition.since_ns), (DeviceState::Up, 30));
     }

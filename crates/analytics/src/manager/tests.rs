@@ -51,7 +51,11 @@ fn a_series_becomes_a_label() {
     assert_eq!(counters.time_to_label_us.len(), 1);
     assert_eq!(counters.time_to_label_us.max() / 10, 600);
     let phases = &counters.phases;
-    let all = [&phases.ring_wait_us, &phases.batch_wait_us, &phases.device_us];
+    let all = [
+        &phases.ring_wait_us,
+        &phases.batch_wait_us,
+        &phases.device_us,
+    ];
     assert_eq!(all.map(|phase| phase.len()), [1, 1, 1]);
     assert_eq!(all.map(|phase| phase.max() / 100), [10, 0, 50]);
     assert_eq!(
@@ -228,7 +232,10 @@ fn what_is_left_is_shared_out_in_one_round() {
     world.round_at_ms(10);
     assert_eq!(world.batch_sizes(), [(8, 8), (4, 4)]);
     let batches = world.manager.counters().batches(Trigger::CarryOver);
-    assert_eq!(batches.batches, 1, "the second is no carry-over: nothing is left");
+    assert_eq!(
+        batches.batches, 1,
+        "the second is no carry-over: nothing is left"
+    );
 }
 
 #[test]
@@ -249,12 +256,17 @@ fn a_full_size_feeds_both_devices_under_any_policy() {
         let mut world = plan.start();
         // Each device does 16 in four rounds, so 8 a round is what both can do.
         for now_us in 0..4000 {
-            world.emit_new(0, 8);
+            for i in 0..8 {
+                world.emit_again(0, series([i as f32; K]));
+            }
             world.round_at_us(now_us * 10);
         }
         let devices = &world.manager.counters().devices;
         let batches: Vec<_> = devices.iter().map(|device| device.batches).collect();
-        assert!(batches[0].abs_diff(batches[1]) <= 1, "{policy:?}: {batches:?}");
+        assert!(
+            batches[0].abs_diff(batches[1]) <= 1,
+            "{policy:?}: {batches:?}"
+        );
         let series: u64 = devices.iter().map(|device| device.series).sum();
         assert!(series >= 31_900, "{policy:?}: {series} of 32,000");
     }

@@ -13,7 +13,13 @@ const PROFILE: Profile = Profile {
 const ANY: Sizes = Sizes::Any { cap: 1000 };
 
 /// One period of 50 ms in which so many series came and were labelled, so many of them after `late_ns`.
-fn period(controller: &mut Controller, now_ns: &mut u64, series: u64, late: u64, late_ns: u64) -> Option<Adjustment> {
+fn period(
+    controller: &mut Controller,
+    now_ns: &mut u64,
+    series: u64,
+    late: u64,
+    late_ns: u64,
+) -> Option<Adjustment> {
     let _ = controller.control(*now_ns);
     controller.arrived(series as usize);
     for i in 0..series {
@@ -31,7 +37,10 @@ fn trigger(controller: &Controller, now: usize) -> usize {
 fn settled(controller: &mut Controller, now_ns: &mut u64) -> usize {
     let mut b = 1;
     for _ in 0..40 {
-        assert_eq!(period(controller, now_ns, 2500, 0, 0), Some(Adjustment::Step));
+        assert_eq!(
+            period(controller, now_ns, 2500, 0, 0),
+            Some(Adjustment::Step)
+        );
         b = trigger(controller, b);
     }
     b
@@ -66,14 +75,20 @@ fn a_violation_cuts_at_once_and_by_half() {
     assert_eq!(cut, 42, "half of 85");
     // Once per period, which counts as one in violation.
     assert_eq!(controller.control(now_ns + 2 * MS), None);
-    assert_eq!(controller.control(now_ns + 1000 * MS), Some(Adjustment::Step));
+    assert_eq!(
+        controller.control(now_ns + 1000 * MS),
+        Some(Adjustment::Step)
+    );
     assert_eq!((controller.periods, controller.violations), (41, 1));
 }
 
 #[test]
 fn the_budget_comes_back_in_steps_and_shrinks_near_the_goal() {
     let (mut controller, mut now_ns) = (Controller::new(GOAL, DELTA), 0);
-    assert_eq!(period(&mut controller, &mut now_ns, 1000, 20, 3 * MS), Some(Adjustment::Cut));
+    assert_eq!(
+        period(&mut controller, &mut now_ns, 1000, 20, 3 * MS),
+        Some(Adjustment::Cut)
+    );
     let budgets = [(); 40].map(|()| {
         period(&mut controller, &mut now_ns, 1000, 10, 3 * MS);
         controller.budget().as_nanos() as u64
@@ -128,7 +143,10 @@ fn no_cut_goes_below_what_keeps_up() {
     };
     assert_eq!(controller.trigger(9, Adjustment::Cut, slow, &ANY, 1), 1000);
     let fixed = Sizes::Fixed(vec![16, 64]);
-    assert_eq!(controller.trigger(64, Adjustment::Cut, PROFILE, &fixed, 1), 32);
+    assert_eq!(
+        controller.trigger(64, Adjustment::Cut, PROFILE, &fixed, 1),
+        32
+    );
 }
 
 #[test]
@@ -179,10 +197,19 @@ fn it_waits_for_the_trigger_or_until_the_oldest_must_go() {
     assert_eq!(fired(&situation(80, 0, &ANY)), Some((80, 80, Trigger::Slo)));
     // 30 series take 80 us.
     assert_eq!(fired(&situation(30, 1819, &ANY)), None);
-    assert_eq!(fired(&situation(30, 1820, &ANY)), Some((30, 30, Trigger::MaxWait)));
+    assert_eq!(
+        fired(&situation(30, 1820, &ANY)),
+        Some((30, 30, Trigger::MaxWait))
+    );
     // Of more than the trigger as many as still fit, but not fewer than the trigger.
-    assert_eq!(fired(&situation(500, 1000, &ANY)), Some((440, 440, Trigger::Slo)));
-    assert_eq!(fired(&situation(500, 5000, &ANY)), Some((80, 80, Trigger::Slo)));
+    assert_eq!(
+        fired(&situation(500, 1000, &ANY)),
+        Some((440, 440, Trigger::Slo))
+    );
+    assert_eq!(
+        fired(&situation(500, 5000, &ANY)),
+        Some((80, 80, Trigger::Slo))
+    );
     let full = Situation {
         ring_full: true,
         ..situation(30, 0, &ANY)
@@ -193,10 +220,16 @@ fn it_waits_for_the_trigger_or_until_the_oldest_must_go() {
 #[test]
 fn fixed_sizes_are_filled_or_padded_at_the_last_moment() {
     let sizes = Sizes::Fixed(vec![8, 64, 512]);
-    assert_eq!(fired(&situation(100, 1000, &sizes)), Some((64, 64, Trigger::Slo)));
+    assert_eq!(
+        fired(&situation(100, 1000, &sizes)),
+        Some((64, 64, Trigger::Slo))
+    );
     // A batch of 64 takes 148 us, whatever is in it.
     assert_eq!(fired(&situation(9, 1751, &sizes)), None);
-    assert_eq!(fired(&situation(9, 1752, &sizes)), Some((9, 64, Trigger::MaxWait)));
+    assert_eq!(
+        fired(&situation(9, 1752, &sizes)),
+        Some((9, 64, Trigger::MaxWait))
+    );
     let few = Situation {
         plan: Plan {
             trigger: 1,

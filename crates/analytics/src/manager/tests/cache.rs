@@ -95,7 +95,10 @@ fn a_cache_that_does_not_pay_steps_aside_and_comes_back() {
         for _ in 0..rounds {
             for i in 0..8 {
                 let number = if is_alike { i as f32 } else { now_us as f32 };
-                assert!(world.emit_again(0, series([60.0 + i as f32, number % 60_000.0, number / 60_000.0])));
+                assert!(world.emit_again(
+                    0,
+                    series([60.0 + i as f32, number % 60_000.0, number / 60_000.0])
+                ));
             }
             now_us += 8;
             world.round_at_us(now_us);
@@ -109,7 +112,10 @@ fn a_cache_that_does_not_pay_steps_aside_and_comes_back() {
     play(&mut world, 12_000, true);
     let counters = world.manager.counters();
     let cache = counters.cache;
-    assert_eq!((cache.turned_off, cache.turned_on, cache.is_off), (1, 1, false));
+    assert_eq!(
+        (cache.turned_off, cache.turned_on, cache.is_off),
+        (1, 1, false)
+    );
     assert_eq!(cache.lookups + cache.bypassed, counters.series);
     assert!(cache.hits > 16_000);
 }

@@ -30,7 +30,10 @@ pub enum Deed {
     /// Gives the results at the n-th poll, counted from 0.
     Works(usize),
     /// Gives the results after so many polls, and more for each row.
-    Takes { polls: f64, per_row: f64 },
+    Takes {
+        polls: f64,
+        per_row: f64,
+    },
     /// Fails at the n-th poll.
     FailsAtPoll(usize),
     FailsAtSubmit,
@@ -149,9 +152,10 @@ impl Device for FakeDevice {
         self.in_flight = Some(match deed {
             Deed::FailsAtSubmit => return Err(self.error()),
             Deed::Works(polls) => (polls, false),
-            Deed::Takes { polls, per_row } => {
-                ((polls + per_row * self.results.len() as f64).ceil() as usize - 1, false)
-            }
+            Deed::Takes { polls, per_row } => (
+                (polls + per_row * self.results.len() as f64).ceil() as usize - 1,
+                false,
+            ),
             Deed::FailsAtPoll(polls) => (polls, true),
             Deed::GivesNan => {
                 self.results[last].confidence = f32::NAN;

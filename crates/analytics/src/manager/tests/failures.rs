@@ -25,9 +25,21 @@ fn states(world: &World) -> Vec<DeviceState> {
 #[test]
 fn every_kind_of_failure_is_told_apart_and_retried_elsewhere() {
     for (deed, kind, message) in [
-        (Deed::FailsAtSubmit, FailureKind::Error, "device fake failed on a batch of 4 rows: it was told to"),
-        (Deed::FailsAtPoll(1), FailureKind::Error, "device fake failed on a batch of 4 rows: it was told to"),
-        (Deed::GivesTooFew, FailureKind::WrongShape, "device fake gave 3 results for a batch of 4 rows"),
+        (
+            Deed::FailsAtSubmit,
+            FailureKind::Error,
+            "device fake failed on a batch of 4 rows: it was told to",
+        ),
+        (
+            Deed::FailsAtPoll(1),
+            FailureKind::Error,
+            "device fake failed on a batch of 4 rows: it was told to",
+        ),
+        (
+            Deed::GivesTooFew,
+            FailureKind::WrongShape,
+            "device fake gave 3 results for a batch of 4 rows",
+        ),
         (
             Deed::GivesNoClass,
             FailureKind::WrongShape,
@@ -38,7 +50,11 @@ fn every_kind_of_failure_is_told_apart_and_retried_elsewhere() {
             FailureKind::NotAProbability,
             "device fake gave row 3 the confidence NaN, which is not a probability",
         ),
-        (FOREVER, FailureKind::Deadline, "device fake has not answered within its deadline of 5ms"),
+        (
+            FOREVER,
+            FailureKind::Deadline,
+            "device fake has not answered within its deadline of 5ms",
+        ),
     ] {
         let mut world = world(&[&[deed], &[Deed::Works(0)]]);
         world.emit_new(0, 4);
@@ -46,26 +62,51 @@ fn every_kind_of_failure_is_told_apart_and_retried_elsewhere() {
             world.round_at_ms(now_ms);
         }
         let counters = world.manager.counters();
-        assert_eq!((counters.inferred, counters.retried, counters.failed()), (4, 4, 0), "{deed:?}");
+        assert_eq!(
+            (counters.inferred, counters.retried, counters.failed()),
+            (4, 4, 0),
+            "{deed:?}"
+        );
         assert_eq!(counters.batches(Trigger::Retry).series, 4);
         let device = &counters.devices[0];
-        assert_eq!((device.failures(kind), device.failures_total(), device.went_down), (1, 1, 1));
+        assert_eq!(
+            (
+                device.failures(kind),
+                device.failures_total(),
+                device.went_down
+            ),
+            (1, 1, 1)
+        );
         assert_eq!(device.last_error.as_deref(), Some(message));
         assert_eq!(counters.devices[1].failures_total(), 0);
-        assert!((0..4).all(|flow| world.class(0, flow) == Some(class_of(&row_of(&world.sources[0].emitted[flow])))));
+        assert!(
+            (0..4).all(|flow| world.class(0, flow)
+                == Some(class_of(&row_of(&world.sources[0].emitted[flow]))))
+        );
         assert!(!states(&world)[0].is_up() && states(&world)[1].is_up());
     }
 }
 
 #[test]
 fn a_series_is_retried_once() {
-    let mut world = world(&[&[Deed::FailsAtPoll(0)], &[Deed::FailsAtPoll(0)], &[Deed::Works(0)]]);
+    let mut world = world(&[
+        &[Deed::FailsAtPoll(0)],
+        &[Deed::FailsAtPoll(0)],
+        &[Deed::Works(0)],
+    ]);
     world.emit_new(0, 4);
     for now_ms in 0..4 {
         world.round_at_ms(now_ms);
     }
     let counters = world.manager.counters();
-    assert_eq!((counters.retried, counters.failed_after_retry, counters.inferred), (4, 4, 0));
+    assert_eq!(
+        (
+            counters.retried,
+            counters.failed_after_retry,
+            counters.inferred
+        ),
+        (4, 4, 0)
+    );
     assert_eq!(world.label(0, 3), Some(Label::Unlabelled));
 }
 
@@ -79,7 +120,10 @@ fn without_a_device_series_are_shed_at_once() {
     world.round_at_ms(2); // 16 go
     world.round_at_ms(3); // and fail; the rest is shed in the same round
     let counters = world.manager.counters();
-    assert_eq!((counters.failed_no_other_device, counters.shed_no_device), (16, 4));
+    assert_eq!(
+        (counters.failed_no_other_device, counters.shed_no_device),
+        (16, 4)
+    );
     assert_eq!(world.label(0, 4), Some(Label::Unlabelled));
     assert_eq!(world.label(0, 23), Some(Label::Unlabelled));
     for now_ms in 4..12 {
@@ -88,7 +132,10 @@ fn without_a_device_series_are_shed_at_once() {
         assert_eq!(world.manager.counters().undecided(), 0);
     }
     let health = world.manager.health().next().unwrap();
-    assert_eq!((health.state, health.since_ns), (DeviceState::Down, 3_000_000));
+    assert_eq!(
+        (health.state, health.since_ns),
+        (DeviceState::Down, 3_000_000)
+    );
     assert!(health.last_error.unwrap().contains("it was told to"));
     // 10 ms after the failure it is probed, and a round later it is back.
     world.round_at_ms(13);
@@ -101,13 +148,16 @@ fn without_a_device_series_are_shed_at_once() {
     let counters = world.manager.counters();
     assert_eq!((counters.inferred, counters.shed()), (8, 244));
     let device = &counters.devices[0];
-    assert_eq!((device.probes, device.went_down, device.came_back), (1, 1, 1));
+    assert_eq!(
+        (device.probes, device.went_down, device.came_back),
+        (1, 1, 1)
+    );
 }
 
 #[test]
 fn a_hung_device_stays_down_until_it_has_answered_and_been_probed() {
-    // It answers at the 40th poll, and then works.
-    let mut world = world(&[&[Deed::Works(40), Deed::Works(0)], &[Deed::Works(0)]]);
+    // It answers after 40 ms, and then works.
+    let mut world = world(&[&[Deed::Works(39), Deed::Works(0)], &[Deed::Works(0)]]);
     world.emit_new(0, 4);
     for now_ms in 0..40 {
         world.round_at_ms(now_ms);
@@ -117,13 +167,19 @@ fn a_hung_device_stays_down_until_it_has_answered_and_been_probed() {
     assert_eq!(world.manager.counters().devices[0].probes, 0);
     let inferred = world.manager.counters().inferred;
     world.round_at_ms(41);
-    assert!(world.manager.counters().inferred <= inferred + 1, "the late answer is of no use");
+    assert!(
+        world.manager.counters().inferred <= inferred + 1,
+        "the late answer is of no use"
+    );
     assert_eq!(states(&world)[0], DeviceState::Probing);
     world.round_at_ms(42);
     assert_eq!(states(&world)[0], DeviceState::Up);
     world.finish();
     assert_eq!(world.manager.counters().inferred, 44);
-    assert_eq!(world.manager.counters().devices[0].failures(FailureKind::Deadline), 1);
+    assert_eq!(
+        world.manager.counters().devices[0].failures(FailureKind::Deadline),
+        1
+    );
 }
 
 #[test]
@@ -140,12 +196,21 @@ fn an_answer_that_is_late_but_there_is_used() {
 
 #[test]
 fn a_probe_must_be_sane_and_in_time() {
-    for deed in [Deed::FailsAtSubmit, Deed::FailsAtPoll(0), Deed::GivesNan, Deed::GivesTooFew, Deed::Works(6)] {
+    for deed in [
+        Deed::FailsAtSubmit,
+        Deed::FailsAtPoll(0),
+        Deed::GivesNan,
+        Deed::GivesTooFew,
+        Deed::Works(6),
+    ] {
         let mut world = world(&[&[Deed::FailsAtPoll(0), deed, Deed::Works(0)]]);
         world.emit_new(0, 1);
         for now_ms in 0..=29 {
             world.round_at_ms(now_ms);
-            assert!(now_ms == 0 || !states(&world)[0].is_up(), "{deed:?} at {now_ms} ms");
+            assert!(
+                now_ms == 0 || !states(&world)[0].is_up(),
+                "{deed:?} at {now_ms} ms"
+            );
         }
         // Down since 1 ms, probed at 11; the second probe not before 20 ms more.
         for now_ms in 30..40 {
@@ -190,7 +255,10 @@ fn an_audit_is_not_retried() {
     }
     world.finish();
     let counters = world.manager.counters();
-    assert_eq!((counters.cached, counters.retried, counters.failed()), (2, 0, 0));
+    assert_eq!(
+        (counters.cached, counters.retried, counters.failed()),
+        (2, 0, 0)
+    );
     assert_eq!(counters.cache.audits_agree, 1);
 }
 
@@ -212,7 +280,13 @@ fn traffic_goes_on_whatever_fails() {
         }
         world.finish();
         let counters = world.manager.counters();
-        assert_eq!(counters.inferred, 6000, "{deeds:?}: the other device takes all");
-        assert!(counters.retried > 0 && counters.devices[0].came_back > 0, "{deeds:?}: {counters:?}");
+        assert_eq!(
+            counters.inferred, 6000,
+            "{deeds:?}: the other device takes all"
+        );
+        assert!(
+            counters.retried > 0 && counters.devices[0].came_back > 0,
+            "{deeds:?}: {counters:?}"
+        );
     }
 }

@@ -82,7 +82,10 @@ fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
     let manager = &world.manager;
     world.check_sum();
     let waiting = manager.waiting();
-    prop_assert!(manager.dispatch.up() > 0 || waiting == 0, "without a device nothing waits");
+    prop_assert!(
+        manager.dispatch.up() > 0 || waiting == 0,
+        "without a device nothing waits"
+    );
 
     // None waits longer than its policy says, but for a device.
     let oldest_ns = manager

@@ -215,9 +215,19 @@ impl World {
     /// Every series that was seen has had its fate, or is where it can be found.
     pub fn check_sum(&self) {
         let dispatch = &self.manager.dispatch;
-        let audits = |rows: &[crate::dispatch::Row]| rows.iter().filter(|r| r.audit.is_some()).count();
-        let in_flight: usize = dispatch.lanes.iter().map(|l| l.rows.len() - audits(&l.rows)).sum();
-        let waiting: usize = self.manager.queues.iter().map(Queue::waiting_for_label).sum();
+        let audits =
+            |rows: &[crate::dispatch::Row]| rows.iter().filter(|r| r.audit.is_some()).count();
+        let in_flight: usize = dispatch
+            .lanes
+            .iter()
+            .map(|l| l.rows.len() - audits(&l.rows))
+            .sum();
+        let waiting: usize = self
+            .manager
+            .queues
+            .iter()
+            .map(Queue::waiting_for_label)
+            .sum();
         assert_eq!(
             self.manager.counters().undecided(),
             (waiting + in_flight + dispatch.retries.len()) as u64,
