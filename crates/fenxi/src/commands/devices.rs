@@ -6,6 +6,7 @@
 
 mod trial;
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,21 +44,10 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
         config_for(&args.config, &sets, name)?;
     }
     let deadline = Duration::from_secs_f64(args.deadline_s);
-    let command = |name: &str| {
-        let mut line = vec!["devices".into(), "--try".into(), name.into()];
-        line.extend(["--model".into(), dir.clone().into_os_string()]);
-        line.extend(["--library".into(), library.path().into()]);
-        for file in &args.config.config {
-            line.extend(["--config".into(), file.into()]);
-        }
-        for set in &sets {
-            line.extend(["--set".into(), set.into()]);
-        }
-        line
-    };
-    let outcomes = names
-        .iter()
-        .map(|name| in_a_process(name, command(name), deadline));
+    let outcomes = names.iter().map(|name| {
+        let arguments = trial_arguments(args, &sets, name, &dir, library.path());
+        in_a_process(name, &arguments, deadline)
+    });
     let found = Found {
         library: library.path().to_owned(),
         library_version: library.version().unwrap_or_default().to_owned(),
@@ -75,6 +65,26 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     Err(Failure::unavailable(
         "no device runs the model on this machine",
     ))
+}
+
+/// The command line that tries the device `name`.
+fn trial_arguments(
+    args: &DevicesArgs,
+    sets: &[String],
+    name: &str,
+    dir: &Path,
+    library: &Path,
+) -> Vec<OsString> {
+    let mut line: Vec<OsString> = vec!["devices".into(), "--try".into(), name.into()];
+    line.extend(["--model".into(), dir.into()]);
+    line.extend(["--library".into(), library.into()]);
+    if let Some(file) = &args.config.config {
+        line.extend(["--config".into(), file.into()]);
+    }
+    for set in sets {
+        line.extend(["--set".into(), set.into()]);
+    }
+    line
 }
 
 /// What was found.

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use accel::profile::{Measured, Point, ProfileFile, Recommendation, measure};
@@ -48,9 +47,12 @@ pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
             "fenxi: the device cannot meet the latency goal: two of its smallest batches take longer\n",
         )?;
     }
-    args.out
-        .as_deref()
-        .map_or(Ok(()), |path| write(path, &file))
+    let Some(path) = &args.out else { return Ok(()) };
+    let text = file
+        .to_toml()
+        .map_err(|error| Failure::software(error.to_string()))?;
+    fs::write(path, text).map_err(|error| Failure::creating(path, &error))?;
+    remark(&format!("fenxi: profile written to {}\n", path.display()))
 }
 
 /// Opens and times the device; the file is complete.
@@ -98,13 +100,6 @@ fn resident_kib() -> u64 {
     resident
         .and_then(|kib| kib.trim().trim_end_matches(" kB").parse().ok())
         .unwrap_or(0)
-}
-
-fn write(path: &Path, file: &ProfileFile) -> Result<(), Failure> {
-    let text = file
-        .to_toml()
-        .map_err(|error| Failure::software(error.to_string()))?;
-    fs::write(path, text).map_err(|error| Failure::creating(path, &error))
 }
 
 /// What is printed.

@@ -136,7 +136,7 @@ fn run(config: &Config, bundle: &Bundle, library: Option<&Path>) -> Result<Outco
 }
 
 /// Tries a device by running this program with `arguments`, until `deadline`.
-pub fn in_a_process(device: &str, arguments: Vec<OsString>, deadline: Duration) -> Outcome {
+pub fn in_a_process(device: &str, arguments: &[OsString], deadline: Duration) -> Outcome {
     let started = std::env::current_exe().and_then(|program| {
         let mut command = Command::new(program);
         // What libraries say while they load is not for the user: the reason is in the outcome.
@@ -167,14 +167,14 @@ fn answer(device: &str, child: &mut Child, deadline: Duration) -> Outcome {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-        let outcome = lines
-            .filter_map(|line| serde_json::from_str::<Outcome>(&line).ok())
-            .next();
-        tell.send(outcome)
+        let mut outcomes = lines.filter_map(|line| serde_json::from_str::<Outcome>(&line).ok());
+        tell.send(outcomes.next())
     });
     match told.recv_timeout(deadline) {
         Ok(Some(outcome)) => outcome,
         Ok(None) | Err(RecvTimeoutError::Disconnected) => {
+            // One that has ended is not changed by this, and one that lives on without output is waited for in vain.
+            let _ = child.kill();
             let end = child
                 .wait()
                 .map_or_else(|error| error.to_string(), |status| status.to_string());
