@@ -140,7 +140,7 @@ pub static KEYS: &[Key] = &[
     key("flow.hash_seed", integer(0, i64::MAX), "0", "",
         "key of the bucket hash; 0: replay takes a fixed one so that runs repeat, live traffic a random one"),
     key("flow.max_flows", integer(64, 1 << 26), "1048576", "flows",
-        "flows held at a time; packets of further ones pass as table_full"),
+        "flows held at a time, by each flow manager; packets of further ones pass as table_full"),
     key("flow.buckets", Kind::PowerOfTwo { min: 8, max: 1 << 24, or_zero: true }, "0", "buckets of 8 flows",
         "size of the hash table; 0: a quarter of max_flows, rounded up to a power of two"),
 
@@ -235,7 +235,7 @@ pub static DEVICE_KEYS: &[Key] = &[
     key("device.NAME.simulated_t1_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "2.0", "microseconds per series",
         "as accel.simulated_t1_us, which is the default"),
     key("device.NAME.faults", Kind::Text, "\"\"", "",
-        "faults to inject, for experiments"),
+        "faults to inject, for experiments, such as error=3,hang=5:200"),
 ];
 
 /// Providers that a device may name.
