@@ -11,12 +11,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use accel::{Bundle, Device, SimulatedDevice, Sizes, Thresholds, onnx};
+use accel::onnx;
 use serde::Serialize;
 
 use crate::cli::{ConfigArgs, DevicesArgs};
 use crate::config::Config;
-use crate::config::checked;
 use crate::exit::{Failure, print};
 use crate::pipeline::{find_bundle, open_bundle};
 use trial::{Outcome, here, in_a_process};
@@ -32,9 +31,9 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     let bundle = open_bundle(&config, &dir)?;
     if let Some(name) = &args.trial {
         let config = config_for(&args.config, &sets, name)?;
-        return print(&to_json(&here(&config, &bundle, args.library.as_deref()))?);
+        return print(&to_json(&here(&config, &bundle))?);
     }
-    let library = load(&config, args.library.as_deref())?;
+    let library = load(&config)?;
     let names = if args.devices.is_empty() {
         every_name(&config, args.plugin.is_some())
     } else {
@@ -45,7 +44,7 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     }
     let deadline = Duration::from_secs_f64(args.deadline_s);
     let outcomes = names.iter().map(|name| {
-        let arguments = trial_arguments(args, &sets, name, &dir, library.path());
+        let arguments = trial_arguments(args, &sets, name, &dir);
         in_a_process(name, &arguments, deadline)
     });
     let found = Found {
@@ -68,16 +67,9 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
 }
 
 /// The command line that tries the device `name`.
-fn trial_arguments(
-    args: &DevicesArgs,
-    sets: &[String],
-    name: &str,
-    dir: &Path,
-    library: &Path,
-) -> Vec<OsString> {
+fn trial_arguments(args: &DevicesArgs, sets: &[String], name: &str, dir: &Path) -> Vec<OsString> {
     let mut line: Vec<OsString> = vec!["devices".into(), "--try".into(), name.into()];
     line.extend(["--model".into(), dir.into()]);
-    line.extend(["--library".into(), library.into()]);
     if let Some(file) = &args.config.config {
         line.extend(["--config".into(), file.into()]);
     }
@@ -118,9 +110,15 @@ impl Found {
     }
 }
 
-/// The `--set` arguments, with `--plugin` as one of them.
+/// The `--set` arguments, with `--library` and `--plugin` among them.
 fn sets(args: &DevicesArgs) -> Vec<String> {
     let mut sets = args.config.sets.clone();
+    if let Some(path) = &args.library {
+        sets.push(format!(
+            "accel.library={}",
+            quoted(&path.display().to_string())
+        ));
+    }
     if let Some(path) = &args.plugin {
         sets.push(format!(
             "device.plugin.plugin={}",
@@ -161,39 +159,10 @@ fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// The library that is asked for on the command line, or else by the configuration.
-pub(super) fn load(config: &Config, library: Option<&Path>) -> Result<onnx::Library, Failure> {
-    onnx::load(library.or(config.accel.library.as_deref()))
+/// The library that the configuration asks for.
+pub(super) fn load(config: &Config) -> Result<onnx::Library, Failure> {
+    onnx::load(config.accel.library.as_deref())
         .map_err(|error| Failure::unavailable(error.to_string()))
-}
-
-/// The device with the bundle loaded, for these sizes, on the caller's thread.
-pub(super) fn open(
-    device: &checked::Device,
-    bundle: &Bundle,
-    library: Option<&onnx::Library>,
-    sizes: Sizes,
-) -> Result<Box<dyn Device>, Failure> {
-    let (Some(provider), Some(library)) = (onnx::Provider::parse(device.provider.name()), library)
-    else {
-        return Ok(Box::new(SimulatedDevice::new(
-            device.simulated,
-            sizes,
-            bundle.shape(),
-        )));
-    };
-    let spec = onnx::DeviceSpec {
-        name: device.name.clone(),
-        provider,
-        options: device.options.clone(),
-        plugin: device.plugin.clone(),
-        sizes,
-        thresholds: Thresholds::of(bundle),
-    };
-    match onnx::OnnxDevice::new(library, bundle, spec) {
-        Ok(device) => Ok(Box::new(device)),
-        Err(error) => Err(Failure::unavailable(error.to_string())),
-    }
 }
 
 /// One object on a line.

@@ -4,17 +4,17 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
+use accel::Bundle;
 use accel::profile::{Measured, Point, ProfileFile, Recommendation, measure};
-use accel::{Bundle, Sizes};
 use serde::Serialize;
 
 use super::bench::machine::Machine;
-use super::devices::{config_for, load, open, to_json};
+use super::devices::{config_for, load, to_json};
 use crate::cli::ProfileArgs;
 use crate::config::Config;
 use crate::config::checked::{Device, Provider};
 use crate::exit::{Failure, print, remark};
-use crate::pipeline::{find_bundle, open_bundle};
+use crate::pipeline::{find_bundle, open_bundle, session};
 
 /// The least that `analytics.timeout_ms` may be.
 const TIMEOUT_MS_MIN: f64 = 0.1;
@@ -44,7 +44,7 @@ pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     print(&page)?;
     if !found.recommendation.meets_goal {
         remark(
-            "fenxi: the device cannot meet the latency goal: two of its smallest batches take longer\n",
+            "fenxi: the device cannot meet the latency goal: two of its smallest batches take that long\n",
         )?;
     }
     let Some(path) = &args.out else { return Ok(()) };
@@ -66,15 +66,11 @@ fn measured(
     sizes.sort_unstable();
     sizes.dedup();
     let computes = asked.provider != Provider::Simulated;
-    let library = computes.then(|| load(config, None)).transpose()?;
+    let library = computes.then(|| load(config)).transpose()?;
     let before_kib = resident_kib();
-    let taken = if asked.fixed_sizes {
-        Sizes::Fixed(sizes.clone())
-    } else {
-        let cap = sizes.last().copied().unwrap_or(1);
-        Sizes::Any { cap }
-    };
-    let mut device = open(asked, bundle, library.as_ref(), taken)?;
+    let mut sized = asked.clone();
+    sized.batch_sizes = sizes.clone();
+    let mut device = session(config, bundle, &sized)?;
     let budget = Duration::from_secs_f64(args.seconds);
     let measured = measure(device.as_mut(), &sizes, &bundle.golden().inputs, budget)
         .map_err(|error| Failure::unavailable(error.to_string()))?;

@@ -2,19 +2,18 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use accel::{Bundle, Sizes, check_golden, profile};
+use accel::{Bundle, check_golden, profile};
 use serde::{Deserialize, Serialize};
 
-use super::{load, open};
 use crate::config::Config;
 use crate::config::checked::Provider;
 use crate::exit::Failure;
+use crate::pipeline::session;
 
 /// The batch that is tried: large enough for an accelerator to show itself, and taken by all.
 const ROWS: usize = 64;
@@ -96,31 +95,31 @@ impl Outcome {
 }
 
 /// Tries the only device of `config` in this process.
-pub fn here(config: &Config, bundle: &Bundle, library: Option<&Path>) -> Outcome {
+pub fn here(config: &Config, bundle: &Bundle) -> Outcome {
     let name = config
         .accel
         .devices
         .first()
         .map_or("", |device| &device.name);
-    run(config, bundle, library).unwrap_or_else(|reason| Outcome::fails(name, &reason.to_string()))
+    run(config, bundle).unwrap_or_else(|reason| Outcome::fails(name, &reason.to_string()))
 }
 
-fn run(config: &Config, bundle: &Bundle, library: Option<&Path>) -> Result<Outcome, Failure> {
+fn run(config: &Config, bundle: &Bundle) -> Result<Outcome, Failure> {
     let [asked] = config.accel.devices.as_slice() else {
         return Err(Failure::software("one device is tried at a time"));
     };
-    let computes = asked.provider != Provider::Simulated;
-    let library = computes.then(|| load(config, library)).transpose()?;
-    let mut device = open(asked, bundle, library.as_ref(), Sizes::Fixed(vec![ROWS]))?;
+    let mut asked = asked.clone();
+    (asked.batch_sizes, asked.fixed_sizes) = (vec![ROWS], true);
+    let mut device = session(config, bundle, &asked)?;
     let failed = |error: accel::DeviceError| Failure::unavailable(error.to_string());
-    let golden = computes
+    let golden = (asked.provider != Provider::Simulated)
         .then(|| check_golden(bundle, device.as_mut()))
         .transpose()
         .map_err(failed)?;
     let measured = profile::measure(device.as_mut(), &[ROWS], &bundle.golden().inputs, BUDGET)
         .map_err(failed)?;
     Ok(Outcome {
-        device: asked.name.clone(),
+        device: asked.name,
         runs: true,
         reason: String::new(),
         effective: Some(device.effective().to_owned()),
@@ -168,7 +167,8 @@ fn answer(device: &str, child: &mut Child, deadline: Duration) -> Outcome {
     thread::spawn(move || {
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
         let mut outcomes = lines.filter_map(|line| serde_json::from_str::<Outcome>(&line).ok());
-        tell.send(outcomes.next())
+        // Nobody listens any more once the deadline is over.
+        let _ = tell.send(outcomes.next());
     });
     match told.recv_timeout(deadline) {
         Ok(Some(outcome)) => outcome,
