@@ -107,3 +107,28 @@ fn a_thousand_labels_of_the_shared_captures_are_pythons() {
         assert!(compared >= 1000, "only {compared} flows with a label");
     }
 }
+
+/// Alone, in pairs, in odd batches or all at once: the records are the same, byte for byte.
+#[test]
+fn int8_labels_do_not_depend_on_the_batch() {
+    if !common::has_onnxruntime() {
+        return common::skip("int8_labels_do_not_depend_on_the_batch", "ONNX Runtime");
+    }
+    let records = |sizes: &str| {
+        let dir = tempfile::tempdir().expect("a folder");
+        let flows = dir.path().join("flows.jsonl");
+        let mut replay = common::fenxi(["replay", "--series", "--flows"]);
+        replay.arg(&flows).arg("--model").arg(common::int8_bundle());
+        replay
+            .arg("--set")
+            .arg(format!("analytics.batch_sizes={sizes}"));
+        replay.arg(common::demo());
+        common::run(replay).expect_code(0);
+        std::fs::read_to_string(flows).expect("records are there")
+    };
+    let expected = records("[1024]");
+    assert!(expected.contains("confidence"), "nothing to compare");
+    for sizes in ["[1]", "[2]", "[3, 7]", "[64]"] {
+        assert!(records(sizes) == expected, "batches of {sizes}");
+    }
+}

@@ -1,4 +1,4 @@
-//! `fenxi model`: what a bundle says of itself, whether it does it, and what it loses against the bundle it was made of.
+//! `fenxi model`: what a bundle says of itself, whether it does it, and what it loses against what it was made of.
 
 mod compare;
 mod series;
@@ -57,8 +57,8 @@ pub fn info(args: &BundleArgs) -> Result<(), Failure> {
 /// Loads the bundle on the CPU and holds it against its golden outputs, then against another bundle where one is named.
 ///
 /// # Errors
-/// A bundle or the library is missing or damaged, the outputs differ from the golden ones, or the other bundle cannot be
-/// compared. A loss is no error.
+/// A bundle or the library is missing or damaged, the outputs differ from the golden ones, or the other bundle cannot
+/// be compared. A loss is no error.
 pub fn check(args: &CheckArgs) -> Result<(), Failure> {
     let (config, _) = Config::load(None, &[])?;
     let mut model = load(&config, &args.dir)?;

@@ -1,7 +1,7 @@
 //! What two models say of the same series: how often the same class, how far apart the probabilities, and, where the
 //! true class is known, who is right how often.
 //!
-//! The class is the likeliest one, whatever `min_confidence` says, so that two models are compared and not two thresholds.
+//! The class is the likeliest one, whatever `min_confidence` says: two models are compared and not two thresholds.
 
 use accel::{Bundle, Device, DeviceError};
 use serde_json::{Value, json};
@@ -41,6 +41,7 @@ impl Model {
             if let Some(results) = self.device.poll() {
                 return results.map(|_| ());
             }
+            std::thread::yield_now();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Real series to compare models on: from captures, and from tables of labelled flows.
 //!
-//! A table is CSV, gzipped or not, with a header. Of its columns are read `lengths`, signed lengths with spaces between;
-//! `label`, such as `TLS.Google`, optional; and `confidence`, how the label was found, optional. Other columns are ignored.
+//! A table is CSV, gzipped or not, with a header. Three of its columns are read: `lengths`, signed lengths with spaces
+//! between; `label`, such as `TLS.Google`; and `confidence`, how the label was found. Only the first must be there.
 
 use std::fs::File;
 use std::io::{self, Read};
