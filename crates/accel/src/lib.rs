@@ -6,12 +6,13 @@
 //!
 //! A [`Device`] takes batches of the sizes it names, one at a time. What each device promises:
 //!
-//! - a row's result depends on that row alone, not on the batch it came in nor on the padding beside it;
+//! - a row's result depends on that row alone, not on the batch it came in nor on the padding beside it: bit for bit on the
+//!   CPU, up to rounding elsewhere;
 //! - results come in the order of the rows, one per row, or the whole batch fails with a [`DeviceError`];
 //! - a number that is not a probability is a failure, never a label;
 //! - a failed batch leaves the device usable.
 //!
-//! Two devices exist: [`onnx::CpuDevice`] runs the bundle by ONNX Runtime, a library that is loaded at run time;
+//! Two devices exist: [`onnx::OnnxDevice`] runs the bundle by ONNX Runtime, a library that is loaded at run time;
 //! [`SimulatedDevice`] takes the time a profile says and runs no model. [`check_golden`] compares a device with its
 //! bundle.
 //!
@@ -25,9 +26,11 @@ mod golden;
 mod manifest;
 pub mod onnx;
 mod simulated;
+mod thresholds;
 
 pub use bundle::{Bundle, BundleError};
 pub use device::{Classification, Device, DeviceError, Shape, Sizes};
 pub use golden::{Golden, GoldenReport, TOLERANCE, check_golden};
 pub use manifest::{LABELS_MAX, LabelInfo};
 pub use simulated::{Profile, SimulatedDevice};
+pub use thresholds::Thresholds;
