@@ -30,7 +30,7 @@ mod thresholds;
 
 pub use bundle::{Bundle, BundleError};
 pub use device::{Classification, Device, DeviceError, Shape, Sizes};
-pub use golden::{Golden, GoldenReport, TOLERANCE, check_golden};
+pub use golden::{Golden, GoldenReport, check_golden, golden_tolerance};
 pub use manifest::{LABELS_MAX, LabelInfo};
 pub use simulated::{Profile, SimulatedDevice};
 pub use thresholds::Thresholds;

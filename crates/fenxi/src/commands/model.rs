@@ -6,7 +6,7 @@ mod series;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use accel::{Bundle, BundleError, GoldenReport, Sizes, TOLERANCE, check_golden};
+use accel::{Bundle, BundleError, GoldenReport, Sizes, check_golden};
 use serde_json::{Value, json};
 
 use self::compare::{Comparison, Model};
@@ -110,9 +110,10 @@ fn golden(model: &mut Model, dir: &Path) -> Result<GoldenReport, Failure> {
         return Ok(report);
     }
     Err(Failure::data(format!(
-        "{}: golden outputs differ by more than {TOLERANCE:.0e}: {}; the model, the library or the golden files are \
-         not those that were made together",
+        "{}: golden outputs differ by more than {:.0e}: {}; the model, the library or the golden files are not \
+         those that were made together",
         dir.display(),
+        report.tolerance,
         found(report),
     )))
 }
