@@ -59,8 +59,8 @@ pub enum ConfigCommand {
 pub enum ModelCommand {
     /// Print what a bundle says of itself
     Info(BundleArgs),
-    /// Run a bundle on its golden inputs and compare
-    Check(BundleArgs),
+    /// Run a bundle on its golden inputs and compare; with --against, compare it with another bundle
+    Check(CheckArgs),
 }
 
 /// Where the configuration comes from.
@@ -91,6 +91,26 @@ pub struct BundleArgs {
     /// Folder of the bundle
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+}
+
+/// Arguments of `model check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Folder of the bundle
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Bundle that this one is a form of, such as the fp32 model of an int8 one: says what is lost
+    #[arg(long, value_name = "DIR")]
+    pub against: Option<PathBuf>,
+    /// Table of labelled flows (CSV, also gzipped) to compare on, beside the golden inputs
+    #[arg(long, value_name = "FILE", requires = "against")]
+    pub series: Vec<PathBuf>,
+    /// Capture whose flows to compare on, beside the golden inputs
+    #[arg(long, value_name = "FILE", requires = "against")]
+    pub capture: Vec<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `replay`.
@@ -466,6 +486,8 @@ mod tests {
             "fenxi replay a.pcap --series",
             "fenxi config",
             "fenxi model check",
+            "fenxi model check m --series s.csv",
+            "fenxi model check m --capture c.pcap",
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.use_stderr(), "{line}");
