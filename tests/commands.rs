@@ -11,8 +11,12 @@ mod common;
 
 #[path = "commands/config.rs"]
 mod config;
+#[path = "commands/devices.rs"]
+mod devices;
 #[path = "commands/model.rs"]
 mod model;
+#[path = "commands/profile.rs"]
+mod profile;
 #[path = "commands/replay.rs"]
 mod replay;
 
@@ -28,7 +32,7 @@ fn ran<S: AsRef<OsStr>>(args: &[S]) -> Finished {
 #[test]
 fn help_version_and_wrong_usage() {
     let help = ran(&["--help"]).expect_code(0);
-    for command in ["replay", "check", "config", "model"] {
+    for command in ["replay", "check", "config", "model", "devices", "profile"] {
         assert!(
             help.stdout.contains(&format!("\n  {command} ")),
             "{}",

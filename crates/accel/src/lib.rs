@@ -37,7 +37,7 @@ pub use bundle::{Bundle, BundleError};
 pub use device::{Classification, Device, DeviceError, Shape, Sizes};
 pub use faults::{Faults, FaultsError};
 pub use faulty::FaultyDevice;
-pub use golden::{Golden, GoldenReport, TOLERANCE, check_golden};
+pub use golden::{Golden, GoldenReport, check_golden, golden_tolerance};
 pub use manifest::{LABELS_MAX, LabelInfo};
 pub use profile::Profile;
 pub use simulated::SimulatedDevice;
