@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::ran;
+use super::{assert_on_the_page, ran};
 use crate::common::{bundle, has_onnxruntime, root, skip};
 
 /// The device of that name.
@@ -24,6 +24,7 @@ fn every_device_is_tried() {
         return skip("every_device_is_tried", "ONNX Runtime");
     }
     let found = ran(&["devices", "--json"]).expect_code(0).json();
+    assert_on_the_page(&found);
     let names: Vec<&str> = found["devices"]
         .as_array()
         .unwrap()

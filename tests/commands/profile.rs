@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::ran;
+use super::{assert_on_the_page, ran};
 use crate::common::{bundle, has_onnxruntime, skip};
 
 /// Nothing is measured longer than it must be.
@@ -37,6 +37,7 @@ fn a_device_of_the_configuration_is_measured() {
     ]))
     .expect_code(0)
     .json();
+    assert_on_the_page(&found);
     assert_eq!(
         (&found["device"], &found["provider"]),
         (&"npu".into(), &"simulated".into())
