@@ -101,7 +101,7 @@ fn the_cpu_is_measured_with_the_shipped_model() {
     for part in [
         "CPUExecutionProvider",
         "\nlatency  T0 + T1·b = ",
-        "\nknee ",
+        "\nknee     batch of ",
         "\nmemory ",
         "without a latency goal",
     ] {
