@@ -122,7 +122,7 @@ impl Lane {
 
     /// What a batch is expected to take, where the device has a profile.
     pub fn profile(&self) -> Option<Profile> {
-        self.forecast.as_ref().map(Forecast::profile)
+        self.forecast.as_ref().map(Forecast::expected)
     }
 
     /// The input of the next batch, and the rows that go with it. The lane must be free.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! While batches differ in size their slope decides. While they do not, there is none to be seen, and the profile's T₁
-//! stands in; λ is a hundredth of the mean size squared. What is the same for every batch is in t₀, so an overhead that
+//! stands in; λ is a 500th of the mean size squared. What is the same for every batch is in t₀, so an overhead that
 //! small batches show is not taken for a device that is slow per row.
 
 use accel::Profile;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// What one batch weighs in the means.
 const WEIGHT: f64 = 1.0 / 8.0;
 /// λ by the mean size squared.
-const STIFFNESS: f64 = 0.01;
+const STIFFNESS: f64 = 0.002;
 /// A batch that took longer than so many times what was expected was held up, and counts as if it had taken just that.
 const HELD_UP: f64 = 2.0;
 
@@ -46,7 +46,7 @@ impl Forecast {
     }
 
     /// What is expected of the next batches.
-    pub fn profile(&self) -> Profile {
+    pub fn expected(&self) -> Profile {
         self.fitted
     }
 
@@ -92,7 +92,7 @@ mod tests {
         for rows in sizes.iter().cycle().take(batches) {
             forecast.observe(*rows, Profile { t0_us, t1_us }.latency(*rows));
         }
-        forecast.profile()
+        forecast.expected()
     }
 
     /// Whether small and large batches are expected to take what they do.
@@ -133,7 +133,7 @@ mod tests {
         let mut forecast = Forecast::new(PROFILE);
         (0..20).for_each(|_| forecast.observe(40, Duration::from_micros(100)));
         forecast.observe(40, Duration::from_secs(1));
-        let expected = forecast.profile().latency(40);
+        let expected = forecast.expected().latency(40);
         assert!(expected <= Duration::from_micros(113), "{expected:?}");
     }
 
