@@ -38,7 +38,7 @@ pub enum Command {
     /// Look at a model bundle
     #[command(subcommand)]
     Model(ModelCommand),
-    /// Measure the flow manager on this machine
+    /// Measure both walks on this machine
     Bench(Box<BenchArgs>),
 }
 
@@ -150,6 +150,12 @@ pub struct BenchArgs {
     /// walk: capture to draw the real mix from
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
+    /// Model bundle, instead of the shipped ones; analytics takes several
+    #[arg(long = "model", value_name = "DIR")]
+    pub models: Vec<PathBuf>,
+    /// latency, swap, idle: series per second; padding: several such rates
+    #[arg(long = "rate", value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub rates: Vec<u32>,
 }
 
 /// An experiment.
@@ -165,12 +171,27 @@ pub enum BenchName {
     Lookup,
     /// Traffic that means ill
     Flood,
+    /// What expiry costs a poll
+    Sweep,
+    /// Series to label through the analytics manager, beside a bare loop over the device
+    Analytics,
+    /// Time to label under Poisson arrivals
+    Latency,
+    /// Device time that padding takes, by policy
+    Padding,
+    /// Two devices against one
+    Devices,
 }
 
 impl BenchArgs {
     /// Entries of the table, `default` unless told otherwise.
     pub fn entries_or(&self, default: usize) -> usize {
         self.entries.unwrap_or(default)
+    }
+
+    /// Series per second, `default` unless told otherwise.
+    pub fn rate_or(&self, default: u32) -> f64 {
+        f64::from(self.rates.first().copied().unwrap_or(default))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Figure, Report};
+use super::report::{Bar, Figure, Report};
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;
@@ -129,7 +129,7 @@ impl Axis {
 
 /// The figures as bars, one below the other; a tick where a figure should reach.
 fn bars(canvas: &mut Canvas, figures: &[&Figure], unit: &str) {
-    let reach = |figure: &&Figure| figure.median.max(figure.bar.unwrap_or(0.0));
+    let reach = |figure: &&Figure| figure.median.max(figure.bar.map_or(0.0, Bar::value));
     let right = nice_above(figures.iter().map(reach).fold(0.0, f64::max));
     let (left, width) = (LEFT + 200.0, WIDTH - LEFT - 280.0);
     let x_at = |value: f64| left + value / right * width;
@@ -149,7 +149,7 @@ fn bars(canvas: &mut Canvas, figures: &[&Figure], unit: &str) {
         let value = short(figure.median);
         canvas.text(x_at(figure.median) + 6.0, middle, "start", 11, &value);
         if let Some(bar) = figure.bar {
-            let x = x_at(bar);
+            let x = x_at(bar.value());
             canvas.line((x, y - 3.0), (x, y + step * 0.7 + 3.0), COLOURS[1]);
         }
     }

@@ -1,0 +1,116 @@
+//! Time to label under Poisson arrivals, device `cpu`: one thread does all of the series' walk.
+//!
+//! Runs of a few seconds are repeated and interleaved; of each quantile the median over the runs is shown.
+
+use accel::Bundle;
+use analytics::Policy;
+use flowmgr::Pages;
+use hdrhistogram::Histogram;
+
+use super::feed::{Feed, golden_series};
+use super::{CARRY_OVER, SLOTS, bundles, cpu, live, manager};
+use crate::cli::BenchArgs;
+use crate::commands::bench::machine::Machine;
+use crate::commands::bench::report::{Figure, Report};
+use crate::commands::bench::rounds::interleave;
+use crate::exit::Failure;
+
+/// Series per second.
+const RATE: u32 = 50_000;
+/// Seconds of one run: at least, and at most.
+const RUN_S: (f64, f64) = (0.2, 3.0);
+
+/// A policy on a device with a largest batch.
+struct Case<'a> {
+    bundle: &'a Bundle,
+    name: &'static str,
+    policy: Policy,
+    cap: usize,
+    /// The bar of the 99th percentile, ms.
+    p99_ms: f64,
+    /// Times to label of each run, µs.
+    runs: Vec<Histogram<u64>>,
+}
+
+pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
+    let bundles = bundles(args)?;
+    let mut cases: Vec<Case> = bundles.iter().flat_map(cases).collect();
+    let rate = args.rate_or(RATE);
+    let seconds = (args.seconds / (4 * cases.len()) as f64).clamp(RUN_S.0, RUN_S.1);
+    let mut failure = None;
+    let count = cases.len();
+    interleave(args.seconds, count, |point| {
+        if let Err(error) = cases[point].run(rate, seconds) {
+            failure = Some(error);
+        }
+        0.0
+    });
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    Ok(Report {
+        bench: "latency",
+        title: "Time to label under Poisson arrivals, one core",
+        x: "",
+        machine: Machine::here(Pages::Plain),
+        figures: cases.iter().flat_map(Case::figures).collect(),
+        skipped: Vec::new(),
+    })
+}
+
+fn cases(bundle: &Bundle) -> Vec<Case<'_>> {
+    let case = |name, policy, cap, p99_ms| Case {
+        bundle,
+        name,
+        policy,
+        cap,
+        p99_ms,
+        runs: Vec::new(),
+    };
+    vec![
+        case(
+            "carry-over T = 10 ms, batches to 1024",
+            CARRY_OVER,
+            1024,
+            10.0,
+        ),
+        case(
+            "carry-over T = 10 ms, batches to 256",
+            CARRY_OVER,
+            256,
+            10.0,
+        ),
+    ]
+}
+
+impl Case<'_> {
+    /// One run with a manager of its own.
+    fn run(&mut self, rate: f64, seconds: f64) -> Result<(), Failure> {
+        let (feed, inlet) = Feed::new(golden_series(self.bundle), SLOTS);
+        let device = cpu(self.bundle, self.cap)?;
+        let manager = manager(self.policy, self.bundle.k(), inlet, vec![device])?;
+        let outcome = live::run(manager, feed, rate, seconds, |_, _| ());
+        let counters = outcome.manager.counters();
+        let unlabelled = counters.series - counters.inferred + counters.post_mortem;
+        if unlabelled + outcome.shed > 0 {
+            let error = format!("{}: series without a label", self.name);
+            return Err(Failure::software(error));
+        }
+        self.runs.push(counters.time_to_label_us.clone());
+        Ok(())
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        // The first run only warmed up.
+        let runs = &self.runs[1..];
+        let figure = |name: &str, quantile: f64| {
+            let line = format!("{}, {}: {name}", self.bundle.name(), self.name);
+            Figure::quantile(line, "ms", 1e3, runs, quantile)
+        };
+        vec![
+            figure("p50", 0.5),
+            figure("p99", 0.99).at_most(self.p99_ms),
+            figure("largest", 1.0),
+        ]
+    }
+}
