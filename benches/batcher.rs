@@ -3,7 +3,7 @@
 
 use accel::{Classification, Device, DeviceError, Sizes};
 use analytics::batching::Situation;
-use analytics::{CacheConfig, Config, Inlet, Manager, Policy, Round};
+use analytics::{Accelerator, CacheConfig, Config, Inlet, Manager, Policy, Round};
 use cring::{FlowRef, LabelWord, Labels, Slot};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -118,6 +118,7 @@ fn round(criterion: &mut Criterion) {
             answers: [Classification::default(); LARGEST],
             rows: None,
         };
+        let accelerator = Accelerator::from(Box::new(device) as Box<dyn Device>);
         let config = Config {
             k: K,
             policy: Policy::None,
@@ -126,8 +127,9 @@ fn round(criterion: &mut Criterion) {
                 entries: 1 << 16,
                 audit: 0.0,
             },
+            probe: Vec::new(),
         };
-        let manager = Manager::new(config, vec![inlet], vec![Box::new(device)]);
+        let manager = Manager::new(config, vec![inlet], vec![accelerator]);
         let mut manager = manager.expect("a valid configuration");
         let mut number = 0u64;
         group.bench_function(name, |bencher| {

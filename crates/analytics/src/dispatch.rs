@@ -1,5 +1,6 @@
 //! The devices of one analytics manager, and what must be remembered of a batch while one of them works on it.
 
+use crate::Accelerator;
 use crate::cache::Key;
 use accel::Device;
 use cring::FlowRef;
@@ -24,7 +25,7 @@ pub(crate) enum Purpose {
 
 /// A device and the batch it is working on.
 pub(crate) struct Lane {
-    pub device: Box<dyn Device>,
+    pub accelerator: Accelerator,
     /// The batch in flight, without its padding; empty while there is none.
     pub rows: Vec<Row>,
     /// The device refused a batch in this round, and is asked again in the next one: as it is idle all the time, it would
@@ -39,12 +40,12 @@ pub(crate) struct Dispatch {
 }
 
 impl Dispatch {
-    pub fn new(devices: Vec<Box<dyn Device>>) -> Self {
-        let lanes = devices
+    pub fn new(accelerators: Vec<Accelerator>) -> Self {
+        let lanes = accelerators
             .into_iter()
-            .map(|device| Lane {
-                rows: Vec::with_capacity(device.sizes().largest()),
-                device,
+            .map(|accelerator| Lane {
+                rows: Vec::with_capacity(accelerator.device.sizes().largest()),
+                accelerator,
                 resting: false,
             })
             .collect();
@@ -56,8 +57,8 @@ impl Dispatch {
         let (before, from) = self.lanes.split_at(self.next);
         let in_turn = (self.next..).zip(from).chain((0..).zip(before));
         in_turn
-            .filter(|(_, lane)| !lane.resting && lane.device.is_idle())
-            .map(|(i, lane)| (i, lane.device.as_ref()))
+            .filter(|(_, lane)| !lane.resting && lane.accelerator.device.is_idle())
+            .map(|(i, lane)| (i, lane.accelerator.device.as_ref()))
     }
 
     /// This lane is used now.
@@ -68,5 +69,16 @@ impl Dispatch {
     /// Whether no batch is in flight.
     pub fn is_empty(&self) -> bool {
         self.lanes.iter().all(|lane| lane.rows.is_empty())
+    }
+}
+
+impl Lane {
+    pub fn can_change_over(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub fn change_over(&mut self, accelerator: Accelerator) -> Accelerator {
+        self.rows.reserve(accelerator.device.sizes().largest());
+        std::mem::replace(&mut self.accelerator, accelerator)
     }
 }

@@ -26,16 +26,22 @@
 
 #![forbid(unsafe_code)]
 
+mod accelerator;
 pub mod batching;
 mod cache;
 mod config;
 mod counters;
 mod dispatch;
+mod failure;
+mod health;
 mod inlet;
 mod manager;
 
+pub use accelerator::Accelerator;
 pub use batching::{Policy, Trigger};
 pub use config::{CACHE_ENTRIES_MAX, CacheConfig, Config, ConfigError};
-pub use counters::{BatchCounters, CacheCounters, Counters, DeviceCounters};
+pub use counters::{BatchCounters, CacheCounters, Counters, DeviceCounters, Phases, SloCounters};
+pub use failure::FailureKind;
+pub use health::{DeviceHealth, DeviceState};
 pub use inlet::Inlet;
-pub use manager::{Manager, Round};
+pub use manager::{Manager, Refused, Round, Standby, SwapError};

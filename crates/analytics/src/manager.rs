@@ -20,10 +20,15 @@ use crate::batching::{Decision, Fire, Situation};
 use crate::cache::{Answer, Cache, LookUp};
 use crate::dispatch::{Dispatch, Lane, Purpose, Row};
 use crate::inlet::Queue;
-use crate::{Config, ConfigError, Counters, Inlet, Policy};
-use accel::{Classification, Device, Sizes};
+use crate::{Accelerator, Config, ConfigError, Counters, DeviceHealth, DeviceState, Inlet, Policy};
+use accel::Classification;
 use cring::{Label, Series, Slot, Source};
 use std::time::{Duration, Instant};
+
+mod swap;
+
+use swap::Swap;
+pub use swap::{Refused, Standby, SwapError};
 
 /// A round looks at this many series of an inlet even where batches are smaller, because the cache may answer most.
 const LOOK_MAX_LEAST: usize = 64;
@@ -55,6 +60,7 @@ pub struct Manager {
     /// How many series of one inlet are looked at in one round, at most.
     look_max: usize,
     draining: bool,
+    swap: Option<Swap>,
 }
 
 impl Manager {
@@ -65,30 +71,32 @@ impl Manager {
     pub fn new(
         config: Config,
         inlets: Vec<Inlet>,
-        mut devices: Vec<Box<dyn Device>>,
+        mut accelerators: Vec<Accelerator>,
     ) -> Result<Self, ConfigError> {
         config.check()?;
         if inlets.is_empty() {
             return Err(ConfigError::NoInlets);
         }
-        if devices.is_empty() {
+        if accelerators.is_empty() {
             return Err(ConfigError::NoDevices);
         }
-        for device in &mut devices {
-            check_device(device.as_mut(), config.k)?;
+        for accelerator in &mut accelerators {
+            accelerator.check(config.k, config.policy)?;
         }
-        let largest = devices.iter().map(|device| device.sizes().largest()).max();
+        let largest = accelerators.iter().map(|a| a.device.sizes().largest());
+        let largest = largest.max().unwrap_or(0);
         Ok(Self {
             k: config.k,
             policy: config.policy,
-            counters: Counters::new(devices.iter().map(AsRef::as_ref)),
+            counters: Counters::new(&accelerators),
             queues: inlets.into_iter().map(Queue::new).collect(),
-            dispatch: Dispatch::new(devices),
+            dispatch: Dispatch::new(accelerators),
             cache: Cache::new(&config.cache),
             timer_ns: 0,
             turn: 0,
-            look_max: largest.map_or(LOOK_MAX_LEAST, |largest| largest.max(LOOK_MAX_LEAST)),
+            look_max: largest.max(LOOK_MAX_LEAST),
             draining: false,
+            swap: None,
         })
     }
 
@@ -96,6 +104,7 @@ impl Manager {
     /// a thread of its own works in here.
     pub fn round(&mut self, now_ns: u64) -> Round {
         let collected = self.collect(now_ns);
+        self.change_over(now_ns);
         let seen = self.look(now_ns);
         let fired = self.fire(now_ns);
         match seen {
@@ -123,9 +132,19 @@ impl Manager {
         &self.counters
     }
 
+    /// How the devices are, in the order in which they were given.
+    pub fn health(&self) -> impl Iterator<Item = DeviceHealth<'_>> {
+        self.counters.devices.iter().map(|device| DeviceHealth {
+            requested: &device.requested,
+            state: DeviceState::Up,
+            since_ns: 0,
+            last_error: device.last_error.as_deref(),
+        })
+    }
+
     /// Forgets every answer in the prefix cache, and keeps those out that are still on their way: for when the devices
     /// get another model.
-    pub fn clear_cache(&mut self) {
+    fn clear_cache(&mut self) {
         if let Some(cache) = &mut self.cache {
             cache.clear();
         }
@@ -144,12 +163,12 @@ impl Manager {
             if lane.rows.is_empty() {
                 continue;
             }
-            let Some(result) = lane.device.poll() else {
+            let Some(result) = lane.accelerator.device.poll() else {
                 continue;
             };
             collected = true;
             let answers = result.unwrap_or_else(|error| {
-                self.counters.devices[i].failed(&error);
+                self.counters.devices[i].failed(&error.into());
                 &[]
             });
             settle(
@@ -201,7 +220,8 @@ impl Manager {
             let taken = queue.decide(slot.flow, answer.label(Source::Cache));
             self.counters.cache.hits += 1;
             self.counters.cached += 1;
-            self.counters.labelled(taken, emitted_ns, now_ns);
+            self.counters
+                .labelled(taken, now_ns.saturating_sub(emitted_ns));
             if audit {
                 queue.keep(now_ns, Some(answer.class));
             } else {
@@ -256,8 +276,10 @@ impl Manager {
     /// Copies the oldest series that wait into the device's input, and pads the rest of the batch with zeros.
     fn gather(&mut self, lane: usize, fire: &Fire) {
         self.dispatch.turn_after(lane);
-        let Lane { device, rows, .. } = &mut self.dispatch.lanes[lane];
-        let input = device.input(fire.size);
+        let Lane {
+            accelerator, rows, ..
+        } = &mut self.dispatch.lanes[lane];
+        let input = accelerator.device.input(fire.size);
         let (series, padding) = input.split_at_mut(fire.take * self.k);
         for lengths in series.chunks_exact_mut(self.k) {
             // A policy takes no more than waits, so this does not end the loop early.
@@ -281,16 +303,15 @@ impl Manager {
 
     /// Gives the gathered batch to its device.
     fn submit(&mut self, lane: usize, fire: &Fire, now_ns: u64) {
-        self.counters.fired(fire);
-        self.counters.devices[lane].batches += 1;
+        self.counters.fired(lane, fire);
         let Lane {
-            device,
+            accelerator,
             rows,
             resting,
         } = &mut self.dispatch.lanes[lane];
-        if let Err(error) = device.submit(fire.size) {
+        if let Err(error) = accelerator.device.submit(fire.size) {
             *resting = true;
-            self.counters.devices[lane].failed(&error);
+            self.counters.devices[lane].failed(&error.into());
             settle(
                 rows,
                 &[],
@@ -323,7 +344,7 @@ fn settle(
             (Purpose::Label(key), Some(answer)) => {
                 let taken = queue.decide(row.flow, answer.label(Source::Model));
                 counters.inferred += 1;
-                counters.labelled(taken, row.emitted_ns, now_ns);
+                counters.labelled(taken, now_ns.saturating_sub(row.emitted_ns));
                 if let (Some(cache), Some(key)) = (cache.as_mut(), key) {
                     cache.insert(key, answer);
                 }
@@ -331,7 +352,7 @@ fn settle(
             (Purpose::Label(_), None) => {
                 // Where the flow is gone there is nobody left to tell.
                 let _ = queue.decide(row.flow, Label::Unlabelled);
-                counters.failed += 1;
+                counters.failed_no_other_device += 1;
             }
             (Purpose::Audit(class), Some(answer)) => counters.cache.audited(class == answer.class),
             (Purpose::Audit(_), None) => {}
@@ -360,32 +381,6 @@ fn write_row(row: &mut [f32], series: &Series) {
     for (value, length) in row.iter_mut().zip(series.signed_lengths()) {
         *value = length as f32;
     }
-}
-
-/// A device must have sizes in order, and rows of K numbers.
-fn check_device(device: &mut dyn Device, k: usize) -> Result<(), ConfigError> {
-    let sizes = device.sizes();
-    let in_order = match sizes {
-        Sizes::Any { cap } => *cap > 0,
-        Sizes::Fixed(sizes) => {
-            sizes.first().is_some_and(|b| *b > 0) && sizes.is_sorted_by(|a, b| a < b)
-        }
-    };
-    if !in_order {
-        return Err(ConfigError::Sizes {
-            device: device.requested().to_owned(),
-            sizes: sizes.clone(),
-        });
-    }
-    let floats = device.input(1).len();
-    if floats != k {
-        return Err(ConfigError::Row {
-            device: device.requested().to_owned(),
-            floats,
-            k,
-        });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -39,6 +39,13 @@ pub enum Policy {
         /// How long the oldest may wait before it is fired with any padding. At least the timeout.
         max_wait: Duration,
     },
+    /// Batchy: the largest batches that keep the 99th percentile of the time to label below a goal.
+    Slo {
+        /// D, from a series' emission to its label.
+        latency_goal: Duration,
+        /// δ, the share of D that is kept in reserve, 0 to 0.9; Batchy's is 0.05.
+        delta: f64,
+    },
 }
 
 /// All that a policy may know.
@@ -97,11 +104,15 @@ pub enum Trigger {
     Idle,
     /// The producers have ended.
     Drain,
+    /// As many waited as the latency goal allows.
+    Slo,
+    /// Their first device had failed.
+    Retry,
 }
 
 impl Trigger {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Full,
         Self::Timeout,
         Self::CarryOver,
@@ -109,6 +120,8 @@ impl Trigger {
         Self::RingFull,
         Self::Idle,
         Self::Drain,
+        Self::Slo,
+        Self::Retry,
     ];
 
     /// The name under which it is counted.
@@ -122,6 +135,8 @@ impl Trigger {
             Self::RingFull => "ring_full",
             Self::Idle => "idle",
             Self::Drain => "drain",
+            Self::Slo => "slo",
+            Self::Retry => "retry",
         }
     }
 }
@@ -152,6 +167,7 @@ impl Policy {
                 phi,
                 max_wait,
             } => carry_over::decide(now, timeout, phi, max_wait),
+            Self::Slo { .. } => none::decide(now),
         }
     }
 }

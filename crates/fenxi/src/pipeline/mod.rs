@@ -64,9 +64,10 @@ impl Pipeline {
             series: consumer,
             labels: flow_manager.labels(),
         };
-        let devices = devices(config, bundle)?;
-        let analytics = analytics::Manager::new(analytics_config(config), vec![inlet], devices)
-            .map_err(|error| Failure::config(error.to_string()))?;
+        let devices = devices(config, bundle)?.into_iter().map(Into::into);
+        let analytics =
+            analytics::Manager::new(analytics_config(config), vec![inlet], devices.collect())
+                .map_err(|error| Failure::config(error.to_string()))?;
         Ok(Pipeline {
             flow_manager,
             analytics,
@@ -133,6 +134,7 @@ fn analytics_config(config: &Config) -> analytics::Config {
                 audit: 0.0,
             },
         },
+        probe: Vec::new(),
     }
 }
 
