@@ -181,6 +181,8 @@ pub enum BenchName {
     Padding,
     /// Two devices against one
     Devices,
+    /// Time to label while the model is exchanged
+    Swap,
 }
 
 impl BenchArgs {

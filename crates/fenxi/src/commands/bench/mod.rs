@@ -47,6 +47,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Latency => series::latency(args),
         BenchName::Padding => series::padding(args),
         BenchName::Devices => series::devices(args),
+        BenchName::Swap => series::swap(args),
     }?;
     for skipped in &report.skipped {
         remark(&format!("SKIPPED {skipped}\n"))?;

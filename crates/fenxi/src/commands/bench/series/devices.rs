@@ -3,7 +3,8 @@
 //! In virtual time, where the manager takes no time; and live, where it must drive both. What the ring cannot hold is
 //! shed, as in traffic.
 
-use accel::{Device, Profile, Shape, SimulatedDevice, Sizes};
+use accel::{Profile, Shape, SimulatedDevice, Sizes};
+use analytics::Accelerator;
 use cring::Series;
 use flowmgr::Pages;
 
@@ -89,15 +90,14 @@ fn live(devices: usize, offered: f64, seconds: f64) -> Result<f64, Failure> {
         ..Series::default()
     };
     let (feed, inlet) = Feed::new(vec![sample], SLOTS);
-    let device = |_| -> Box<dyn Device> {
-        Box::new(SimulatedDevice::new(
-            PROFILE,
-            Sizes::Any { cap: CAP },
-            SHAPE,
-        ))
+    let sizes = Sizes::Any { cap: CAP };
+    let accelerator = |_| Accelerator {
+        device: Box::new(SimulatedDevice::new(PROFILE, sizes.clone(), SHAPE)),
+        profile: Some(PROFILE),
+        deadline: None,
     };
-    let devices = (0..devices).map(device).collect();
-    let manager = manager(CARRY_OVER, SHAPE.k, inlet, devices)?;
-    let outcome = live::run(manager, feed, offered, seconds, |_, _| ());
+    let accelerators = (0..devices).map(accelerator).collect();
+    let manager = manager(CARRY_OVER, SHAPE.k, inlet, accelerators)?;
+    let outcome = live::run(manager, feed, offered, live::after(seconds), |_| ());
     Ok(outcome.manager.counters().inferred as f64 / outcome.elapsed.as_secs_f64())
 }

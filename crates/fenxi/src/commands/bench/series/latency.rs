@@ -88,8 +88,8 @@ impl Case<'_> {
     fn run(&mut self, rate: f64, seconds: f64) -> Result<(), Failure> {
         let (feed, inlet) = Feed::new(golden_series(self.bundle), SLOTS);
         let device = cpu(self.bundle, self.cap)?;
-        let manager = manager(self.policy, self.bundle.k(), inlet, vec![device])?;
-        let outcome = live::run(manager, feed, rate, seconds, |_, _| ());
+        let manager = manager(self.policy, self.bundle.k(), inlet, vec![device.into()])?;
+        let outcome = live::run(manager, feed, rate, live::after(seconds), |_| ());
         let counters = outcome.manager.counters();
         let unlabelled = counters.series - counters.inferred + counters.post_mortem;
         if unlabelled + outcome.shed > 0 {

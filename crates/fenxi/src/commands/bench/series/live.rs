@@ -19,16 +19,16 @@ pub struct Outcome {
     pub elapsed: Duration,
 }
 
-/// Feeds `manager` with a Poisson process for so long, until the last series has its fate. `between_rounds` is called by
-/// the manager's thread.
+/// Feeds `manager` with a Poisson process until `is_over` at a time in ns since the start, and runs it until the last
+/// series has its fate. `between_rounds` is called by the manager's thread.
 ///
 /// A series is emitted when it is really pushed, be that late: a time to label is the manager's own.
 pub fn run(
     mut manager: Manager,
     mut feed: Feed,
     rate_per_s: f64,
-    seconds: f64,
-    mut between_rounds: impl FnMut(&mut Manager, u64) + Send,
+    is_over: impl Fn(u64) -> bool + Send,
+    mut between_rounds: impl FnMut(&mut Manager) + Send,
 ) -> Outcome {
     let ready = &Barrier::new(2);
     let started = Instant::now();
@@ -37,7 +37,7 @@ pub fn run(
         let feeder = scope.spawn(move || {
             pin(1);
             ready.wait();
-            arrive(&mut feed, rate_per_s, seconds, now_ns);
+            arrive(&mut feed, rate_per_s, is_over, now_ns);
             // Dropping the feed closes the ring.
             feed.shed
         });
@@ -47,7 +47,7 @@ pub fn run(
             let began = Instant::now();
             while !manager.is_done() {
                 manager.round(now_ns());
-                between_rounds(&mut manager, now_ns());
+                between_rounds(&mut manager);
             }
             (manager, began.elapsed())
         });
@@ -61,14 +61,22 @@ pub fn run(
     })
 }
 
+/// Over after so many seconds.
+pub fn after(seconds: f64) -> impl Fn(u64) -> bool {
+    move |now_ns| now_ns as f64 >= seconds * 1e9
+}
+
 /// Pushes each series when it is due; what has come due meanwhile is published at once.
-fn arrive(feed: &mut Feed, rate_per_s: f64, seconds: f64, now_ns: impl Fn() -> u64) {
+fn arrive(
+    feed: &mut Feed,
+    rate_per_s: f64,
+    is_over: impl Fn(u64) -> bool,
+    now_ns: impl Fn() -> u64,
+) {
     let mut draws = Draws::new(1);
     let mut gap_ns = || (draws.gap(rate_per_s) * 1e9) as u64;
-    let began_ns = now_ns();
-    let end_ns = began_ns + (seconds * 1e9) as u64;
-    let mut due_ns = began_ns + gap_ns();
-    while due_ns < end_ns {
+    let mut due_ns = now_ns() + gap_ns();
+    while !is_over(due_ns) {
         let now_ns = now_ns();
         if now_ns < due_ns {
             // Leaves the core to whoever wants it: the manager, where there is only one.

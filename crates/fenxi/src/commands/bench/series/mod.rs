@@ -10,12 +10,14 @@ mod latency;
 mod live;
 mod padding;
 mod simulation;
+mod swap;
 mod throughput;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use accel::{Bundle, Device, Sizes};
-use analytics::{CacheConfig, Inlet, Manager, Policy};
+use analytics::{Accelerator, CacheConfig, Inlet, Manager, Policy};
 
 use crate::cli::BenchArgs;
 use crate::config::Config;
@@ -25,6 +27,7 @@ use crate::pipeline::{cpu_device, find_bundle, open_bundle};
 pub use devices::run as devices;
 pub use latency::run as latency;
 pub use padding::run as padding;
+pub use swap::run as swap;
 pub use throughput::run as analytics;
 
 /// Folder of the shipped model's int8 form, beside the shipped one.
@@ -54,6 +57,13 @@ fn bundles(args: &BenchArgs) -> Result<Vec<Bundle>, Failure> {
     dirs.iter().map(|dir| open_bundle(&config, dir)).collect()
 }
 
+/// The first of [`bundles`].
+fn bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
+    let (config, _) = Config::load(None, &[])?;
+    let dir = find_bundle(&config, args.models.first().map(PathBuf::as_path))?;
+    open_bundle(&config, &dir)
+}
+
 /// The device `cpu` with a bundle, for batches of any size up to `cap`.
 fn cpu(bundle: &Bundle, cap: usize) -> Result<Box<dyn Device>, Failure> {
     let (config, _) = Config::load(None, &[])?;
@@ -65,13 +75,19 @@ fn manager(
     policy: Policy,
     k: usize,
     inlet: Inlet,
-    devices: Vec<Box<dyn Device>>,
+    accelerators: Vec<Accelerator>,
 ) -> Result<Manager, Failure> {
     let cache = CacheConfig {
         prefix: 0,
         entries: 0,
         audit: 0.0,
     };
-    let config = analytics::Config { k, policy, cache };
-    Manager::new(config, vec![inlet], devices).map_err(|error| Failure::software(error.to_string()))
+    let config = analytics::Config {
+        k,
+        policy,
+        cache,
+        probe: Vec::new(),
+    };
+    Manager::new(config, vec![inlet], accelerators)
+        .map_err(|error| Failure::software(error.to_string()))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
-use analytics::{Manager, Policy};
+use analytics::{Accelerator, Manager, Policy};
 use cring::Series;
 
 use super::feed::Feed;
@@ -103,19 +103,21 @@ impl Simulation {
         let (feed, inlet) = Feed::new(vec![sample], SLOTS);
         let now_ns = Time::default();
         let ready_ns: Vec<Time> = (0..devices).map(|_| Arc::new(NEVER.into())).collect();
-        let device = |ready_ns: &Time| -> Box<dyn Device> {
-            Box::new(VirtualDevice {
+        let accelerator = |ready_ns: &Time| Accelerator {
+            device: Box::new(VirtualDevice {
                 profile,
                 sizes: sizes.clone(),
                 input: vec![0.0; sizes.largest() * K],
                 results: Vec::with_capacity(sizes.largest()),
                 now_ns: now_ns.clone(),
                 ready_ns: ready_ns.clone(),
-            })
+            }),
+            profile: Some(profile),
+            deadline: None,
         };
-        let devices = ready_ns.iter().map(device).collect();
+        let accelerators = ready_ns.iter().map(accelerator).collect();
         Ok(Simulation {
-            manager: manager(policy, K, inlet, devices)?,
+            manager: manager(policy, K, inlet, accelerators)?,
             feed,
             draws: Draws::new(1),
             now_ns,

@@ -86,7 +86,12 @@ impl Contest {
         Ok(Contest {
             cap,
             feed,
-            manager: manager(CARRY_OVER, bundle.k(), inlet, vec![cpu(bundle, cap)?])?,
+            manager: manager(
+                CARRY_OVER,
+                bundle.k(),
+                inlet,
+                vec![cpu(bundle, cap)?.into()],
+            )?,
             started: Instant::now(),
             bare: cpu(bundle, cap)?,
             rows: inputs.take(SLOTS).flatten().copied().collect(),
