@@ -104,5 +104,5 @@ fn a_library_that_is_too_old() {
         matches!(&error, LibraryError::TooOld { found, .. } if found == "1.16.3"),
         "{error}"
     );
-    assert!(error.to_string().contains("1.17 or later"), "{error}");
+    assert!(error.to_string().contains("1.22 or later"), "{error}");
 }

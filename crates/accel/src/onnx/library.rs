@@ -18,7 +18,7 @@ use ort::LoadDynamicError;
 use ort::environment::Environment;
 use thiserror::Error;
 
-/// The oldest library accepted, as minor version of release 1: what the crate `ort` is told by its feature `api-17`.
+/// The oldest library accepted, as minor version of release 1: what the crate `ort` is told by its feature `api-22`, the first with plug-in providers.
 const MINOR_MIN: u32 = ort::MINOR_VERSION;
 
 /// How long loading may take; it takes some 50 ms.

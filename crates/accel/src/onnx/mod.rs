@@ -3,11 +3,20 @@
 //! The library is not linked but loaded at run time by [`load`], once per process, so that the program builds and starts
 //! without it and a user can bring a newer or a vendor's own. A [`Library`] is the proof that one is there: no device can be
 //! made without it.
+//!
+//! Who does the work is a *provider*: a part of the loaded library ([`providers`] tells which it has) or a plug-in, a
+//! library of its own ([`plugin_devices`] tells what it finds on this machine). Whether a provider really runs a bundle is
+//! known when an [`OnnxDevice`] could be made, not before.
 
-mod cpu;
+mod device;
+mod error;
 mod library;
+mod plugin;
+mod provider;
 mod session;
 
-pub use cpu::CpuDevice;
+pub use device::{DeviceSpec, OnnxDevice};
+pub use error::SessionError;
 pub use library::{Library, LibraryError, load};
-pub use session::SessionError;
+pub use plugin::plugin_devices;
+pub use provider::{Provider, providers};

@@ -1,72 +1,43 @@
 //! A bundle's model in ONNX Runtime, with its input and output checked against the bundle.
 //!
 //! One thread, no spinning: parallelism comes from several devices, and an idle one must cost nothing. Runs take their
-//! input as a borrowed tensor by `Session::run`; binding a borrowed tensor by `IoBinding` has been seen to hang for ever.
-//! The runtime allocates each run's output itself.
+//! input as a borrowed tensor by `Session::run`: the runtime reads the memory that the caller filled. (Binding a borrowed
+//! tensor by `IoBinding` has been seen to hang for ever.) Where the batch size is fixed the output is allocated once and
+//! written in place; where it is free the runtime allocates each run's output from its arena.
 
+use ort::memory::Allocator;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::value::{Outlet, TensorElementType, TensorRef, ValueType};
-use thiserror::Error;
+use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions};
+use ort::value::{Outlet, Tensor, TensorElementType, TensorRef, ValueType};
 
+use super::device::DeviceSpec;
+use super::error::SessionError;
 use super::library::{Library, one_line};
-use crate::bundle::{Bundle, BundleError};
-use crate::device::{DeviceError, Shape};
+use super::plugin::Plugin;
+use super::provider::{on_the_cpu, with_provider};
+use crate::bundle::Bundle;
+use crate::device::Shape;
 
-/// Why a bundle's model cannot be run.
-#[derive(Debug, Error)]
-pub enum SessionError {
-    /// The model's file is not the one that was opened, or is gone.
-    #[error(transparent)]
-    Bundle(#[from] BundleError),
-    /// ONNX Runtime does not take the model.
-    #[error("{model}: refused by ONNX Runtime: {cause}")]
-    Refused {
-        /// The model's file.
-        model: String,
-        /// What the runtime said.
-        cause: String,
-    },
-    /// The model's inputs or outputs are not those of the manifest.
-    #[error(
-        "{model}: {what} {found}, but model.toml asks for {expected}; the two do not belong together"
-    )]
-    Disagrees {
-        /// The model's file.
-        model: String,
-        /// Which part.
-        what: &'static str,
-        /// As in the model.
-        found: String,
-        /// As in the manifest.
-        expected: String,
-    },
-    /// The model loads but a first run failed.
-    #[error("{model}: a first run failed: {cause}")]
-    FirstRun {
-        /// The model's file.
-        model: String,
-        /// What went wrong.
-        cause: DeviceError,
-    },
+/// A bundle's model, known to agree with it.
+pub(super) struct Model<'a> {
+    bundle: &'a Bundle,
+    bytes: Vec<u8>,
+    /// What the model calls its first dimension; may be empty.
+    batch_dimension: String,
 }
 
-/// A model ready to run, known to agree with its bundle.
-pub(super) struct Session {
-    inner: ort::session::Session,
-    shape: Shape,
-    input_name: String,
-    output_name: String,
-}
-
-impl Session {
-    pub fn new(library: &Library, bundle: &Bundle) -> Result<Self, SessionError> {
-        let model = bundle.read_model()?;
+impl<'a> Model<'a> {
+    /// Reads the model and looks at it in a session on the CPU, whatever the device: so a model that is wrong is told from
+    /// a provider that does not take it.
+    pub fn check(library: &Library, bundle: &'a Bundle) -> Result<Self, SessionError> {
+        let bytes = bundle.read_model()?;
         let refused = |error: ort::Error| SessionError::Refused {
             model: bundle.model_path().display().to_string(),
             cause: one_line(error.message()),
         };
-        let inner = builder(library)
-            .and_then(|mut builder| builder.commit_from_memory(&model))
+        let session = builder(library, GraphOptimizationLevel::Disable)
+            .and_then(|builder| on_the_cpu(builder, library))
+            .and_then(|mut builder| builder.commit_from_memory(&bytes))
             .map_err(refused)?;
         let shape = bundle.shape();
         let input = (
@@ -74,18 +45,81 @@ impl Session {
             bundle.input_name(),
             vec![shape.channels, shape.k],
         );
-        check(bundle, inner.inputs(), input)?;
+        check(bundle, session.inputs(), input)?;
         let output = ("its output", bundle.output_name(), vec![shape.classes]);
-        check(bundle, inner.outputs(), output)?;
-        let (input_name, output_name) = (
-            bundle.input_name().to_owned(),
-            bundle.output_name().to_owned(),
-        );
+        check(bundle, session.outputs(), output)?;
+        let batch_dimension = match session.inputs().first().map(Outlet::dtype) {
+            Some(ValueType::Tensor {
+                dimension_symbols, ..
+            }) => dimension_symbols.first().cloned().unwrap_or_default(),
+            _ => String::new(),
+        };
+        Ok(Self {
+            bundle,
+            bytes,
+            batch_dimension,
+        })
+    }
+}
+
+/// A model ready to run on one provider.
+pub(super) struct Session {
+    inner: ort::session::Session,
+    shape: Shape,
+    input_name: String,
+    output_name: String,
+    /// With room for the output, where its size is known.
+    options: Option<RunOptions<HasSelectedOutputs>>,
+}
+
+impl Session {
+    /// For batches of any size, or of `fixed` rows only.
+    pub fn new(
+        library: &Library,
+        model: &Model<'_>,
+        spec: &DeviceSpec,
+        plugin: Option<&Plugin>,
+        fixed: Option<usize>,
+    ) -> Result<Self, SessionError> {
+        let bundle = model.bundle;
+        if fixed.is_some() && model.batch_dimension.is_empty() {
+            let problem = format!(
+                "{}: the batch dimension of its input has no name, so that it cannot be fixed; name it when exporting",
+                bundle.model_path().display()
+            );
+            return Err(SessionError::Spec {
+                device: spec.name.clone(),
+                problem,
+            });
+        }
+        let refused = |error: ort::Error| SessionError::Provider {
+            device: spec.name.clone(),
+            provider: spec.provider.name(),
+            model: bundle.model_path().display().to_string(),
+            cause: one_line(error.message()),
+        };
+        let inner = builder(library, GraphOptimizationLevel::All)
+            .and_then(|builder| match fixed {
+                Some(rows) => {
+                    Ok(builder.with_dimension_override(&model.batch_dimension, rows as i64)?)
+                }
+                None => Ok(builder),
+            })
+            .and_then(|builder| with_provider(builder, library, spec, plugin))
+            .and_then(|mut builder| builder.commit_from_memory(&model.bytes))
+            .map_err(refused)?;
+        let output_name = bundle.output_name().to_owned();
+        let shape = bundle.shape();
+        let options = fixed
+            .map(|rows| preallocated(&output_name, [rows, shape.classes]))
+            .transpose()
+            .map_err(refused)?;
         Ok(Self {
             inner,
             shape,
-            input_name,
+            input_name: bundle.input_name().to_owned(),
             output_name,
+            options,
         })
     }
 
@@ -102,9 +136,11 @@ impl Session {
             classes,
         } = self.shape;
         let tensor = TensorRef::from_array_view(([rows, channels, k], input))?;
-        let outputs = self
-            .inner
-            .run(ort::inputs![self.input_name.as_str() => tensor])?;
+        let inputs = ort::inputs![self.input_name.as_str() => tensor];
+        let outputs = match &self.options {
+            Some(options) => self.inner.run_with_options(inputs, options)?,
+            None => self.inner.run(inputs)?,
+        };
         let Some(output) = outputs.get(&self.output_name) else {
             return Err(Failure::Output(format!(
                 "no output \"{}\"",
@@ -137,13 +173,19 @@ impl From<ort::Error> for Failure {
     }
 }
 
-fn builder(library: &Library) -> ort::Result<SessionBuilder> {
+fn builder(library: &Library, level: GraphOptimizationLevel) -> ort::Result<SessionBuilder> {
     Ok(ort::session::Session::builder(&library.environment)?
-        .with_optimization_level(GraphOptimizationLevel::All)?
+        .with_optimization_level(level)?
         .with_intra_threads(1)?
         .with_inter_threads(1)?
         .with_intra_op_spinning(false)?
         .with_inter_op_spinning(false)?)
+}
+
+/// Options of a run that writes its output, of this name and shape, always to the same memory.
+fn preallocated(name: &str, shape: [usize; 2]) -> ort::Result<RunOptions<HasSelectedOutputs>> {
+    let output = Tensor::<f32>::new(&Allocator::default(), shape)?;
+    Ok(RunOptions::new()?.with_outputs(OutputSelector::default().preallocate(name, output)))
 }
 
 /// Checks that `outlets` is exactly one of the given name, float32, with a free first dimension and then `dimensions`.

@@ -14,7 +14,7 @@ mod model;
 use std::io::Write;
 use std::path::Path;
 
-use accel::onnx::{CpuDevice, Library, LibraryError, SessionError, load};
+use accel::onnx::{DeviceSpec, Library, LibraryError, OnnxDevice, SessionError, load};
 use accel::{Bundle, Classification, Device, DeviceError, Sizes, check_golden};
 
 /// The library; none, said aloud, where it is not there.
@@ -38,7 +38,7 @@ fn shipped() -> Bundle {
 
 /// Results and probabilities of `rows` in one batch.
 fn run(
-    device: &mut CpuDevice,
+    device: &mut OnnxDevice,
     rows: &[Vec<f32>],
 ) -> Result<(Vec<Classification>, Vec<f32>), DeviceError> {
     let flat: Vec<f32> = rows.concat();
@@ -56,7 +56,7 @@ fn run(
 /// The message with which a device refuses the bundle in `dir`.
 fn refusal(library: &Library, dir: &Path) -> String {
     let bundle = Bundle::open(dir).unwrap();
-    let error = CpuDevice::new(library, &bundle, any(8))
+    let error = OnnxDevice::new(library, &bundle, DeviceSpec::cpu(&bundle, any(8)))
         .err()
         .expect("the bundle is refused");
     let message = error.to_string();
@@ -81,7 +81,8 @@ fn the_shipped_bundle_agrees_with_its_golden_outputs() {
     };
     let bundle = shipped();
     for cap in [1, 5, 256] {
-        let mut device = CpuDevice::new(&library, &bundle, any(cap)).unwrap();
+        let mut device =
+            OnnxDevice::new(&library, &bundle, DeviceSpec::cpu(&bundle, any(cap))).unwrap();
         let report = check_golden(&bundle, &mut device).unwrap();
         assert!(
             report.agrees() && report.argmax_differences == 0,
@@ -102,7 +103,7 @@ fn golden_outputs_of_another_model_do_not_agree() {
         _ => text,
     });
     let bundle = Bundle::open(dir.path()).unwrap();
-    let mut device = CpuDevice::new(&library, &bundle, any(16)).unwrap();
+    let mut device = OnnxDevice::new(&library, &bundle, DeviceSpec::cpu(&bundle, any(16))).unwrap();
     let report = check_golden(&bundle, &mut device).unwrap();
     assert!(
         !report.agrees() && report.argmax_differences > 0,
@@ -116,7 +117,8 @@ fn a_row_gets_the_same_result_bit_for_bit_in_every_batch() {
         return;
     };
     let bundle = shipped();
-    let mut device = CpuDevice::new(&library, &bundle, any(300)).unwrap();
+    let mut device =
+        OnnxDevice::new(&library, &bundle, DeviceSpec::cpu(&bundle, any(300))).unwrap();
     // Golden rows, and rows made of them with every length changed a little.
     let golden = bundle.golden().inputs.iter().cycle();
     let rows: Vec<Vec<f32>> = golden
@@ -243,14 +245,14 @@ fn a_model_changed_after_it_was_opened_is_refused() {
         "0.1,0.2,0.7\n",
     );
     let bundle = Bundle::open(dir.path()).unwrap();
-    assert!(CpuDevice::new(&library, &bundle, any(8)).is_ok());
+    assert!(OnnxDevice::new(&library, &bundle, DeviceSpec::cpu(&bundle, any(8))).is_ok());
     std::fs::write(
         bundle.model_path(),
         model::chain(&["Flatten", "Sqrt"], &["N", "1", "3"], &["N", "3"]),
     )
     .unwrap();
     assert!(matches!(
-        CpuDevice::new(&library, &bundle, any(8)),
+        OnnxDevice::new(&library, &bundle, DeviceSpec::cpu(&bundle, any(8))),
         Err(SessionError::Bundle(_))
     ));
 }
@@ -297,7 +299,7 @@ fn a_nan_fails_its_batch_and_the_device_goes_on() {
         "0,0.5,1\n",
     );
     let bundle = Bundle::open(dir.path()).unwrap();
-    let mut device = CpuDevice::new(&library, &bundle, any(4)).unwrap();
+    let mut device = OnnxDevice::new(&library, &bundle, DeviceSpec::cpu(&bundle, any(4))).unwrap();
     let error = run(&mut device, &[vec![0.0, 0.25, 1.0], vec![-1.0, 0.0, 0.0]]).unwrap_err();
     assert!(
         matches!(error, DeviceError::NotAProbability { row: 1, class: 0, value } if value.is_nan()),
@@ -318,7 +320,8 @@ fn sizes_it_does_not_take_are_refused() {
     let Some(library) = library("sizes_it_does_not_take_are_refused") else {
         return;
     };
-    let mut device = CpuDevice::new(&library, &shipped(), any(4)).unwrap();
+    let mut device =
+        OnnxDevice::new(&library, &shipped(), DeviceSpec::cpu(&shipped(), any(4))).unwrap();
     assert!(matches!(
         device.submit(5),
         Err(DeviceError::Rows { rows: 5, .. })

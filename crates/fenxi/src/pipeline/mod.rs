@@ -163,10 +163,11 @@ pub fn cpu_device(
     config: &Config,
     bundle: &Bundle,
     sizes: Sizes,
-) -> Result<onnx::CpuDevice, Failure> {
+) -> Result<onnx::OnnxDevice, Failure> {
     let library = onnx::load(config.accel.library.as_deref())
         .map_err(|error| Failure::unavailable(error.to_string()))?;
-    onnx::CpuDevice::new(&library, bundle, sizes).map_err(|error| Failure::data(error.to_string()))
+    onnx::OnnxDevice::new(&library, bundle, onnx::DeviceSpec::cpu(bundle, sizes))
+        .map_err(|error| Failure::data(error.to_string()))
 }
 
 /// Batch sizes that the devices take: the configured ones only, or any up to the

@@ -1,0 +1,118 @@
+//! Providers that come as a library of their own, which ONNX Runtime 1.22 and later loads at run time.
+//!
+//! A plug-in looks for its hardware when it is registered, and lists what it found. An empty list is an error here: a
+//! session made for it would silently run on the CPU.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use ort::AsPointer;
+use ort::device::Device;
+use ort::memory::DeviceType;
+use ort::session::builder::SessionBuilder;
+
+use super::library::{Library, one_line};
+
+/// The plug-ins registered so far, each with the names of its providers; registering twice fails.
+static REGISTERED: Mutex<BTreeMap<PathBuf, Vec<String>>> = Mutex::new(BTreeMap::new());
+
+/// A registered plug-in that has a device.
+pub(super) struct Plugin {
+    providers: Vec<String>,
+}
+
+impl Plugin {
+    /// Registers the library at `path`, if it is not yet.
+    pub fn register(library: &Library, path: &Path) -> Result<Self, String> {
+        let file = fs::canonicalize(path).map_err(|error| format!("cannot be read: {error}"))?;
+        let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(providers) = registered.get(&file) {
+            return Ok(Self {
+                providers: providers.clone(),
+            });
+        }
+        let environment = &library.environment;
+        let before: Vec<_> = environment.devices().map(|device| device.ptr()).collect();
+        environment
+            .register_ep_library(file.display().to_string(), &file)
+            .map_err(|error| format!("cannot be registered: {}", one_line(error.message())))?;
+        let mut providers: Vec<String> = environment
+            .devices()
+            .filter(|device| !before.contains(&device.ptr()))
+            .filter_map(|device| device.ep().ok().map(str::to_owned))
+            .collect();
+        providers.dedup();
+        registered.insert(file, providers.clone());
+        Ok(Self { providers })
+    }
+
+    /// Its devices, NPUs first, then GPUs.
+    fn devices<'a>(&self, library: &'a Library) -> Vec<Device<'a>> {
+        let mut devices: Vec<_> = library
+            .environment
+            .devices()
+            .filter(|device| {
+                device
+                    .ep()
+                    .is_ok_and(|name| self.providers.iter().any(|own| own == name))
+            })
+            .collect();
+        devices.sort_by_key(|device| match device.hardware_device().ty() {
+            DeviceType::NPU => 0,
+            DeviceType::GPU => 1,
+            _ => 2,
+        });
+        devices
+    }
+
+    /// The device that sessions use, described; none where it found none.
+    pub fn device(&self, library: &Library) -> Option<String> {
+        self.devices(library).first().map(describe)
+    }
+
+    /// Gives a session the first of its devices.
+    pub fn append(
+        &self,
+        builder: SessionBuilder,
+        library: &Library,
+        options: &[(String, String)],
+    ) -> ort::Result<SessionBuilder> {
+        let devices = self.devices(library);
+        let Some(provider) = devices.first().and_then(|device| device.ep().ok()) else {
+            return Err(ort::Error::new("the plug-in lists no device"));
+        };
+        let options: Vec<_> = options
+            .iter()
+            .map(|(key, value)| (format!("{provider}.{key}"), value.clone()))
+            .collect();
+        Ok(builder.with_devices(devices.into_iter().take(1), Some(&options))?)
+    }
+}
+
+/// What a plug-in provider library finds on this machine, such as "QNNExecutionProvider (NPU, Qualcomm)"; the first is the
+/// one that a device made with it would use.
+///
+/// # Errors
+/// When the file is not there or is no plug-in that this library takes.
+pub fn plugin_devices(library: &Library, plugin: &Path) -> Result<Vec<String>, String> {
+    let registered = Plugin::register(library, plugin)
+        .map_err(|cause| format!("{}: {cause}", plugin.display()))?;
+    Ok(registered.devices(library).iter().map(describe).collect())
+}
+
+fn describe(device: &Device<'_>) -> String {
+    let hardware = device.hardware_device();
+    let kind = match hardware.ty() {
+        DeviceType::CPU => "CPU",
+        DeviceType::GPU => "GPU",
+        DeviceType::NPU => "NPU",
+        _ => "other",
+    };
+    format!(
+        "{} ({kind}, {})",
+        device.ep().unwrap_or("unnamed"),
+        hardware.vendor().unwrap_or("unknown vendor")
+    )
+}
