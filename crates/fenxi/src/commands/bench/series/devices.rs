@@ -3,7 +3,7 @@
 //! In virtual time, where the manager takes no time; and live, where it must drive both. What the ring cannot hold is
 //! shed, as in traffic.
 
-use accel::{Profile, Shape, SimulatedDevice, Sizes};
+use accel::{Device, Profile, Shape, SimulatedDevice, Sizes, ThreadedDevice};
 use analytics::Accelerator;
 use cring::Series;
 use flowmgr::Pages;
@@ -34,14 +34,28 @@ const SIMULATED_S: f64 = 10.0;
 /// Seconds of a live run: at least, and at most.
 const LIVE_S: (f64, f64) = (0.2, 3.0);
 
+/// Where a live device waits for the end of its batch.
+#[derive(Clone, Copy)]
+enum Home {
+    /// In the polls of the manager's thread.
+    Manager,
+    /// On a thread of its own.
+    Thread,
+}
+
+const LIVE: [(&str, Home); 2] = [
+    ("polled by the manager", Home::Manager),
+    ("on threads of their own", Home::Thread),
+];
+
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
-    let capacity = CAP as f64 / PROFILE.latency(CAP).as_secs_f64();
-    let offered = 2.0 * capacity;
-    let [one, two] = [simulated(1, offered)?, simulated(2, offered)?];
-    let seconds = (args.seconds / 8.0).clamp(LIVE_S.0, LIVE_S.1);
+    let offered = 2.0 * CAP as f64 / PROFILE.latency(CAP).as_secs_f64();
+    let simulated = [simulated(1, offered)?, simulated(2, offered)?];
+    let seconds = (args.seconds / 16.0).clamp(LIVE_S.0, LIVE_S.1);
     let mut failure = None;
-    let rates = interleave(args.seconds, 2, |point| {
-        live(point + 1, offered, seconds).unwrap_or_else(|error| {
+    let live = interleave(args.seconds, 2 * LIVE.len(), |point| {
+        let (_, home) = LIVE[point / 2];
+        live(1 + point % 2, home, offered, seconds).unwrap_or_else(|error| {
             failure = Some(error);
             0.0
         })
@@ -49,55 +63,83 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let line = |clock, devices| format!("{clock}: {devices}");
     let mut figures = Vec::new();
-    for (devices, rates) in ["1 device", "2 devices"].iter().zip(&rates) {
-        figures.push(Figure::millions(line("live", devices), "M class/s", rates));
+    for (rates, (name, _)) in live.chunks_exact(2).zip(LIVE) {
+        figures.extend(compared(name, rates));
     }
-    figures.push(Figure::one("virtual: 1 device", "M class/s", one / 1e6));
-    figures.push(Figure::one("virtual: 2 devices", "M class/s", two / 1e6));
-    figures.push(Figure {
-        best: rates[1].best() / rates[0].best(),
-        ..Figure::one("live: 2 devices by 1", "ratio", ratio(&rates)).at_least(1.9)
-    });
-    figures.push(Figure::one("virtual: 2 devices by 1", "ratio", two / one).at_least(1.9));
+    figures.extend(compared("virtual time", &simulated));
     Ok(Report {
         bench: "devices",
         title: "One manager with two equal devices against one, offered twice what one can do",
-        x: "",
+        x: "devices",
         machine: Machine::here(Pages::Plain),
         figures,
         skipped: Vec::new(),
     })
 }
 
-fn ratio(rates: &[Rates]) -> f64 {
-    rates[1].median() / rates[0].median()
+/// The rates with one device and with two, and the one by the other.
+fn compared(name: &str, rates: &[Rates]) -> Vec<Figure> {
+    let mut figures: Vec<Figure> = (1..)
+        .zip(rates)
+        .map(|(devices, rates)| Figure::millions(name, "M class/s", rates).at(f64::from(devices)))
+        .collect();
+    if let [one, two] = rates {
+        let ratio = Figure::one(
+            format!("{name}: 2 by 1"),
+            "ratio",
+            two.median() / one.median(),
+        );
+        figures.push(
+            Figure {
+                best: two.best() / one.best(),
+                ..ratio
+            }
+            .at_least(1.9),
+        );
+    }
+    figures
 }
 
 /// Series labelled per virtual second.
-fn simulated(devices: usize, offered: f64) -> Result<f64, Failure> {
+fn simulated(devices: usize, offered: f64) -> Result<Rates, Failure> {
     let sizes = Sizes::Any { cap: CAP };
     let mut simulation = Simulation::new(CARRY_OVER, PROFILE, &sizes, devices)?;
     simulation.run(offered, SIMULATED_S, |_| ());
-    Ok(simulation.manager.counters().inferred as f64 / SIMULATED_S)
+    let mut rates = Rates::default();
+    rates.add(simulation.manager.counters().inferred as f64 / SIMULATED_S);
+    Ok(rates)
 }
 
 /// Series labelled per second.
-fn live(devices: usize, offered: f64, seconds: f64) -> Result<f64, Failure> {
+fn live(devices: usize, home: Home, offered: f64, seconds: f64) -> Result<f64, Failure> {
     let sample = Series {
         k: SHAPE.k as u8,
         ..Series::default()
     };
     let (feed, inlet) = Feed::new(vec![sample], SLOTS);
-    let sizes = Sizes::Any { cap: CAP };
-    let accelerator = |_| Accelerator {
-        device: Box::new(SimulatedDevice::new(PROFILE, sizes.clone(), SHAPE)),
-        profile: Some(PROFILE),
-        deadline: None,
-    };
-    let accelerators = (0..devices).map(accelerator).collect();
-    let manager = manager(CARRY_OVER, SHAPE.k, inlet, accelerators)?;
+    let accelerators: Result<_, Failure> = (0..devices).map(|_| accelerator(home)).collect();
+    let manager = manager(CARRY_OVER, SHAPE.k, inlet, accelerators?)?;
     let outcome = live::run(manager, feed, offered, live::after(seconds), |_| ());
     Ok(outcome.manager.counters().inferred as f64 / outcome.elapsed.as_secs_f64())
+}
+
+fn accelerator(home: Home) -> Result<Accelerator, Failure> {
+    let device = Box::new(SimulatedDevice::new(
+        PROFILE,
+        Sizes::Any { cap: CAP },
+        SHAPE,
+    ));
+    let device: Box<dyn Device> =
+        match home {
+            Home::Manager => device,
+            Home::Thread => Box::new(ThreadedDevice::new(device, |_| ()).map_err(|error| {
+                Failure::unavailable(format!("no thread for a device: {error}"))
+            })?),
+        };
+    Ok(Accelerator {
+        device,
+        profile: Some(PROFILE),
+        deadline: None,
+    })
 }

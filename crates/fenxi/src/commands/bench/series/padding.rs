@@ -14,9 +14,11 @@ use crate::commands::bench::machine::Machine;
 use crate::commands::bench::report::{Figure, Report};
 use crate::exit::Failure;
 
-/// Series per second, unless told otherwise.
-const RATES: [u32; 11] = [
-    1_000, 2_000, 3_000, 5_000, 7_000, 10_000, 20_000, 30_000, 50_000, 70_000, 100_000,
+/// Series per second, unless told otherwise: eight to a decade, evenly, because sizes double and where in between the
+/// series at T fall decides all.
+const RATES: [u32; 17] = [
+    1_000, 1_334, 1_778, 2_371, 3_162, 4_217, 5_623, 7_499, 10_000, 13_335, 17_783, 23_714, 31_623,
+    42_170, 56_234, 74_989, 100_000,
 ];
 /// The profile of `simulated` as the configuration has it unless told otherwise.
 const PROFILE: Profile = Profile {
