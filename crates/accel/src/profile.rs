@@ -1,7 +1,17 @@
-//! How long a device takes for a batch, as a model of two numbers, measured and written down.
+//! How long a device takes for a batch: measured, fitted, written down, and what follows for batching.
 //!
-//! T₀ + T₁·b, a cost per batch and a cost per row, is the service-time model of Batchy (§2), which found it to explain more
-//! than 96 % of the variance. FENXI (§2) shows the same shape for its TPU: latency flat up to a size, then linear.
+//! [`measure`] times a device at several batch sizes. [`Measured::fit`] makes of it the two numbers of a [`Profile`], a cost
+//! per batch and a cost per row: the service-time model of Batchy (§2), which found a line to explain above 96 % of the
+//! variance. [`Measured::recommend`] says which batches to use. A [`ProfileFile`] keeps all of it with what it is true of:
+//! this model, on this device, with this library.
+
+mod file;
+mod measure;
+mod recommend;
+
+pub use file::{ProfileError, ProfileFile};
+pub use measure::{Measured, Point, measure};
+pub use recommend::Recommendation;
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ fn draw(config: &Config, model: &str) -> String {
         .accel
         .devices
         .iter()
-        .map(|device| device.as_str())
+        .map(|device| device.name.as_str())
         .collect();
     let cache = match &config.cache {
         Some(cache) => format!(
@@ -85,6 +85,10 @@ fn policy(config: &Config) -> String {
     let (timeout, max_wait) = (analytics.timeout, analytics.max_wait);
     match analytics.policy {
         BatchPolicy::None => "none: fires when the device is free".to_owned(),
+        BatchPolicy::Slo {
+            latency_goal,
+            delta,
+        } => format!("slo, 99 of 100 labels within {latency_goal:?}, δ = {delta}"),
         BatchPolicy::Timeout => format!("timeout, T = {timeout:?}"),
         BatchPolicy::CarryOver => {
             format!(

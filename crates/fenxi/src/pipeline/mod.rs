@@ -5,16 +5,18 @@
 //! Threads are not started here; see [`crate::replay`].
 
 mod bundle;
+pub mod layout;
+pub mod threads;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use accel::{Bundle, Device, Profile, SimulatedDevice, Sizes, onnx};
+use accel::{Bundle, Device, SimulatedDevice, Sizes, onnx};
 use analytics::{CacheConfig, Inlet, Policy};
 use flowmgr::{Effect, hash::HashKind};
 
 use crate::config::Config;
-use crate::config::checked::{BatchPolicy, DeviceName, FlowHash};
+use crate::config::checked::{self, BatchPolicy, FlowHash, Provider};
 use crate::exit::Failure;
 
 pub use bundle::{dscp_by_class, find_bundle, open_bundle};
@@ -112,7 +114,7 @@ fn analytics_config(config: &Config) -> analytics::Config {
     analytics::Config {
         k: config.flow.k,
         policy: match analytics.policy {
-            BatchPolicy::None => Policy::None,
+            BatchPolicy::None | BatchPolicy::Slo { .. } => Policy::None,
             BatchPolicy::Timeout => Policy::Timeout {
                 timeout: analytics.timeout,
             },
@@ -140,17 +142,17 @@ fn analytics_config(config: &Config) -> analytics::Config {
 
 /// The configured devices, each with the bundle loaded and run once.
 fn devices(config: &Config, bundle: &Bundle) -> Result<Vec<Box<dyn Device>>, Failure> {
-    let sizes = sizes(config);
     let mut devices: Vec<Box<dyn Device>> = Vec::new();
     for device in &config.accel.devices {
-        devices.push(match device {
-            DeviceName::Cpu => Box::new(cpu_device(config, bundle, sizes.clone())?),
-            DeviceName::Simulated => Box::new(SimulatedDevice::new(
-                Profile {
-                    t0_us: config.accel.simulated_t0_us,
-                    t1_us: config.accel.simulated_t1_us,
-                },
-                sizes.clone(),
+        let sizes = sizes(device);
+        devices.push(match device.provider {
+            Provider::Onnx("cpu") => Box::new(cpu_device(config, bundle, sizes)?),
+            Provider::Onnx(name) => {
+                return Err(Failure::unavailable(format!("no provider {name} yet")));
+            }
+            Provider::Simulated => Box::new(SimulatedDevice::new(
+                device.simulated,
+                sizes,
                 bundle.shape(),
             )),
         });
@@ -170,14 +172,13 @@ pub fn cpu_device(
         .map_err(|error| Failure::data(error.to_string()))
 }
 
-/// Batch sizes that the devices take: the configured ones only, or any up to the
-/// largest of them.
-fn sizes(config: &Config) -> Sizes {
-    let batch_sizes = &config.analytics.batch_sizes;
-    if config.accel.fixed_sizes {
+/// Batch sizes that a device takes: the configured ones only, or any up to the largest of them.
+fn sizes(device: &checked::Device) -> Sizes {
+    let batch_sizes = &device.batch_sizes;
+    if device.fixed_sizes {
         Sizes::Fixed(batch_sizes.clone())
     } else {
-        let cap = batch_sizes.iter().copied().max().unwrap_or(1);
+        let cap = batch_sizes.last().copied().unwrap_or(1);
         Sizes::Any { cap }
     }
 }

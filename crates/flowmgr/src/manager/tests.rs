@@ -285,6 +285,24 @@ fn a_full_ring_sheds() {
     assert!(!bench.manager.has_room(1));
 }
 
+/// Each flow's series is on one ring, and none is idle; the sums of managers add up.
+#[test]
+fn several_rings_share_the_flows() {
+    let ((first, mut left), (second, mut right)) = (ring(64), ring(64));
+    let mut bench = Bench::new(config());
+    bench.manager = Manager::with_rings(config(), vec![first, second]).unwrap();
+    for host in 0..8 {
+        bench.burst(&[tcp(0, 100 + host, 1, 0); 3]);
+    }
+    assert_eq!((left.waiting(), right.waiting()), (4, 4));
+    assert!(Manager::with_rings(config(), Vec::new()).is_err());
+
+    let mut sums = bench.manager.counters().clone();
+    sums.merge(&bench.manager.counters().clone());
+    assert_eq!((sums.verdicts.total(), sums.flows_begun), (48, 16));
+    assert_eq!(sums.series_emitted, 16);
+}
+
 #[test]
 fn a_full_table_forwards_and_counts() {
     let mut bench = Bench::new(Config {
