@@ -2,6 +2,8 @@
 //!
 //! The fates of a series exclude each other, so they add up: see [`Counters::undecided`].
 
+mod merge;
+
 use crate::batching::Fire;
 use crate::failure::{Failure, FailureKind};
 use crate::{Accelerator, Trigger};

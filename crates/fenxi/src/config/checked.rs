@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use accel::Profile;
+use accel::{Faults, Profile, onnx};
 
 use super::layers::Origin;
 use crate::pipeline::layout::Layout;
@@ -190,24 +190,30 @@ pub struct Device {
     pub profile: Option<PathBuf>,
     /// Latency of [`Provider::Simulated`].
     pub simulated: Profile,
-    /// Faults to inject; empty: none.
-    pub faults: String,
+    /// Faults to inject.
+    pub faults: Option<Faults>,
 }
 
 /// What runs the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
-    /// ONNX Runtime with the execution provider of this name.
-    Onnx(&'static str),
+    /// ONNX Runtime with this execution provider.
+    Onnx(onnx::Provider),
     /// A latency profile without a model.
     Simulated,
 }
 
 impl Provider {
+    /// The provider called `name` by the user.
+    pub fn parse(name: &str) -> Option<Provider> {
+        let onnx = onnx::Provider::parse(name).map(Provider::Onnx);
+        onnx.or_else(|| (name == "simulated").then_some(Provider::Simulated))
+    }
+
     /// The name as the user writes it.
     pub fn name(self) -> &'static str {
         match self {
-            Provider::Onnx(name) => name,
+            Provider::Onnx(provider) => provider.name(),
             Provider::Simulated => "simulated",
         }
     }

@@ -235,7 +235,7 @@ pub static DEVICE_KEYS: &[Key] = &[
     key("device.NAME.simulated_t1_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "2.0", "microseconds per series",
         "as accel.simulated_t1_us, which is the default"),
     key("device.NAME.faults", Kind::Text, "\"\"", "",
-        "faults to inject, for experiments"),
+        "faults to inject, for experiments, such as error=3,hang=5:200"),
 ];
 
 /// Providers that a device may name.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use accel::onnx;
+
 use super::checked::{BatchPolicy, DeviceThread, FlowHash, Provider};
 use super::keys::{DEVICE_KEYS, KEYS, Key, TAG_DSCP};
 use super::{Config, ConfigErrors, Effective};
@@ -140,7 +142,11 @@ fn defaults_become_the_checked_form() {
     };
     assert_eq!(
         (cpu.name.as_str(), cpu.provider, cpu.thread),
-        ("cpu", Provider::Onnx("cpu"), DeviceThread::Shared)
+        (
+            "cpu",
+            Provider::Onnx(onnx::Provider::Cpu),
+            DeviceThread::Shared
+        )
     );
     assert_eq!(
         (config.model.min_confidence, cpu.deadline),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use accel::Profile;
+use accel::{Faults, Profile, onnx};
 
 use super::{Reader, size_of_value};
 use crate::config::checked::{Device, DeviceThread, Provider};
@@ -26,6 +26,7 @@ pub(super) fn devices(
             ));
         }
         check_sizes(name, table, problems);
+        check_faults(name, table, problems);
     }
     let mut devices = Vec::new();
     for name in read.list("accel.devices") {
@@ -46,6 +47,25 @@ pub(super) fn devices(
         return vec![device.clone(); layout.devices];
     }
     devices
+}
+
+/// What a list of faults says; nothing where it is empty.
+fn faults(text: &str) -> Result<Option<Faults>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let faults = text.parse::<Faults>().map_err(|error| error.to_string())?;
+    Ok(Some(faults))
+}
+
+fn check_faults(name: &str, table: &DeviceSettings, problems: &mut Vec<String>) {
+    let Some(setting) = table.setting("faults") else {
+        return;
+    };
+    if let Err(error) = faults(setting.value.as_str().unwrap_or_default()) {
+        let origin = &setting.origin;
+        problems.push(format!("{origin}: {DEVICE}.{name}.faults: {error}"));
+    }
 }
 
 fn check_sizes(name: &str, table: &DeviceSettings, problems: &mut Vec<String>) {
@@ -74,12 +94,7 @@ fn unknown(read: &Reader<'_>, name: &str) -> String {
 /// The provider that a device's table names, or else its own name.
 fn provider_of(name: &str, table: Option<&DeviceSettings>) -> Option<Provider> {
     let given = table.and_then(|table| table.setting("provider")?.value.as_str());
-    let given = given.unwrap_or(name);
-    let known = PROVIDERS.into_iter().find(|known| *known == given)?;
-    Some(match known {
-        "simulated" => Provider::Simulated,
-        known => Provider::Onnx(known),
-    })
+    Provider::parse(given.unwrap_or(name))
 }
 
 fn device(
@@ -97,7 +112,10 @@ fn device(
             .filter(|path| !path.is_empty())
             .map(PathBuf::from)
     };
-    let wants_fixed = matches!(provider, Provider::Onnx("qnn" | "tensorrt"));
+    let wants_fixed = matches!(
+        provider,
+        Provider::Onnx(onnx::Provider::Qnn | onnx::Provider::TensorRt)
+    );
     let is_only_one = layout.devices <= layout.analytics_managers;
     let shares = provider == Provider::Simulated || (provider == CPU && is_only_one);
     let deadline_ms = float("deadline_ms").unwrap_or(DEADLINE_MS);
@@ -128,11 +146,11 @@ fn device(
             t0_us: float("simulated_t0_us").unwrap_or_else(|| read.float("accel.simulated_t0_us")),
             t1_us: float("simulated_t1_us").unwrap_or_else(|| read.float("accel.simulated_t1_us")),
         },
-        faults: text("faults").to_owned(),
+        faults: faults(text("faults")).ok().flatten(),
     }
 }
 
-const CPU: Provider = Provider::Onnx("cpu");
+const CPU: Provider = Provider::Onnx(onnx::Provider::Cpu);
 
 /// How long a batch may take unless a table says otherwise.
 const DEADLINE_MS: f64 = 1000.0;

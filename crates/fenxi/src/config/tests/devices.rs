@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use accel::onnx;
+
 use super::super::checked::{BatchPolicy, Device, DeviceThread, Provider};
+use super::super::keys::PROVIDERS;
 use super::{Config, load, origin};
 
 fn config(file: &str, sets: &[&str]) -> Config {
@@ -25,7 +28,7 @@ plugin = "/lib/qnn.so"
 batch_sizes = [1, 64]
 deadline_ms = 0
 profile = "npu.toml"
-faults = "x"
+faults = "error=2"
 [device.npu.options]
 backend_path = "libQnnHtp.so"
 "a b" = "c"
@@ -37,7 +40,7 @@ fn a_table_becomes_a_device() {
     let [npu, cpu] = config.accel.devices.as_slice() else {
         panic!("{:?}", config.accel.devices);
     };
-    assert_eq!(npu.provider, Provider::Onnx("qnn"));
+    assert_eq!(npu.provider, Provider::Onnx(onnx::Provider::Qnn));
     assert_eq!(npu.plugin, Some("/lib/qnn.so".into()));
     let options = [("a b", "c"), ("backend_path", "libQnnHtp.so")];
     assert_eq!(
@@ -49,7 +52,7 @@ fn a_table_becomes_a_device() {
     assert_eq!((npu.thread, npu.deadline), (DeviceThread::Own, None));
     assert_eq!(npu.profile, Some("npu.toml".into()));
     assert_eq!((npu.simulated.t0_us, npu.simulated.t1_us), (7.0, 2.0));
-    assert_eq!(npu.faults, "x");
+    assert_eq!(npu.faults, Some("error=2".parse().unwrap()));
     // Beside another device even the CPU works on a thread of its own.
     assert_eq!((cpu.name.as_str(), cpu.thread), ("cpu", DeviceThread::Own));
     assert!(!cpu.fixed_sizes && cpu.deadline == Some(Duration::from_secs(1)));
@@ -58,7 +61,7 @@ fn a_table_becomes_a_device() {
 #[test]
 fn a_providers_name_needs_no_table_and_may_have_one() {
     let plain = only_device("[accel]\ndevices = [\"cuda\"]", &[]);
-    assert_eq!(plain.provider, Provider::Onnx("cuda"));
+    assert_eq!(plain.provider, Provider::Onnx(onnx::Provider::Cuda));
     let file = "[device.simulated]\nthread = \"own\"\n[accel]\ndevices = [\"simulated\"]";
     let tabled = only_device(file, &[]);
     assert_eq!(
@@ -96,7 +99,7 @@ fn a_device_can_be_set_on_the_command_line() {
         "device.npu.batch_sizes=[2]",
     ];
     let device = only_device("[device.npu]\nprovider = \"qnn\"\nbatch_sizes = [1]", &sets);
-    assert_eq!(device.provider, Provider::Onnx("plugin"));
+    assert_eq!(device.provider, Provider::Onnx(onnx::Provider::Plugin));
     assert_eq!(device.plugin, Some("12".into()));
     assert_eq!(device.options, [("num".to_owned(), "4".to_owned())]);
     assert_eq!(device.batch_sizes, [2]);
@@ -142,4 +145,16 @@ fn confidences_and_the_latency_goal() {
             delta: 0.05
         }
     );
+}
+
+/// The words that the key accepts are those that have a provider.
+#[test]
+fn every_provider_of_the_catalogue_is_one() {
+    let known: Vec<_> = PROVIDERS
+        .iter()
+        .filter_map(|name| Provider::parse(name))
+        .collect();
+    assert_eq!(known.len(), PROVIDERS.len());
+    assert_eq!(PROVIDERS.len(), onnx::Provider::ALL.len() + 1);
+    assert!(known.iter().map(|provider| provider.name()).eq(PROVIDERS));
 }

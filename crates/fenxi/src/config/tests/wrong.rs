@@ -298,6 +298,10 @@ fn each_wrong_configuration_gets_one_clear_line() {
             &["c.toml:2: device.cpu.batch_sizes = [8, 4]: batch sizes must ascend"],
         ),
         bad(
+            "[device.cpu]\nfaults = \"eror=2\"",
+            &["c.toml:2: device.cpu.faults: "],
+        ),
+        bad(
             "[device.cpu.options]\nthreads = 4",
             &["c.toml:2: device.cpu.options.threads: found 4, expected a text"],
         ),
