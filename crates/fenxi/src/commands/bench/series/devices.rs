@@ -3,6 +3,8 @@
 //! In virtual time, where the manager takes no time; and live, where it must drive both. What the ring cannot hold is
 //! shed, as in traffic.
 
+use std::time::Instant;
+
 use accel::{Device, Profile, Shape, SimulatedDevice, Sizes, ThreadedDevice};
 use analytics::Accelerator;
 use cring::Series;
@@ -16,6 +18,7 @@ use crate::commands::bench::machine::Machine;
 use crate::commands::bench::report::{Figure, Report};
 use crate::commands::bench::rounds::{Rates, interleave};
 use crate::exit::Failure;
+use crate::pipeline::worker;
 
 /// The largest batch.
 const CAP: usize = 256;
@@ -120,8 +123,12 @@ fn live(devices: usize, home: Home, offered: f64, seconds: f64) -> Result<f64, F
     let (feed, inlet) = Feed::new(vec![sample], SLOTS);
     let accelerators: Result<_, Failure> = (0..devices).map(|_| accelerator(home)).collect();
     let manager = manager(CARRY_OVER, SHAPE.k, inlet, accelerators?)?;
-    let outcome = live::run(manager, feed, offered, live::after(seconds), |_| ());
-    Ok(outcome.manager.counters().inferred as f64 / outcome.elapsed.as_secs_f64())
+    let (rate, _shed) = live::run(feed, offered, live::after(seconds), |run| {
+        let begun = Instant::now();
+        let counters = worker::work(manager, false, run);
+        counters.inferred as f64 / begun.elapsed().as_secs_f64()
+    });
+    Ok(rate)
 }
 
 fn accelerator(home: Home) -> Result<Accelerator, Failure> {

@@ -2,23 +2,27 @@
 //!
 //! Runs of a few seconds are repeated and interleaved; of each quantile the median over the runs is shown.
 
+use std::time::Duration;
+
 use accel::Bundle;
-use analytics::Policy;
+use analytics::{Counters, Policy};
 use flowmgr::Pages;
-use hdrhistogram::Histogram;
 
 use super::feed::{Feed, golden_series};
-use super::{CARRY_OVER, SLOTS, bundles, cpu, live, manager};
+use super::{CARRY_OVER, SLOTS, bundles, live, manager, profiled};
 use crate::cli::BenchArgs;
 use crate::commands::bench::machine::Machine;
 use crate::commands::bench::report::{Figure, Report};
 use crate::commands::bench::rounds::interleave;
 use crate::exit::Failure;
+use crate::pipeline::worker;
 
 /// Series per second.
 const RATE: u32 = 50_000;
 /// Seconds of one run: at least, and at most.
 const RUN_S: (f64, f64) = (0.2, 3.0);
+/// Share of the control periods that Batchy reports above their objective at the same δ.
+const VIOLATIONS_MOST: f64 = 0.09;
 
 /// A policy on a device with a largest batch.
 struct Case<'a> {
@@ -28,8 +32,7 @@ struct Case<'a> {
     cap: usize,
     /// The bar of the 99th percentile, ms.
     p99_ms: f64,
-    /// Times to label of each run, µs.
-    runs: Vec<Histogram<u64>>,
+    runs: Vec<Counters>,
     /// Series of all runs that got no label.
     unlabelled: u64,
 }
@@ -61,7 +64,26 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
 }
 
 fn cases(bundle: &Bundle) -> Vec<Case<'_>> {
-    let case = |name, policy, cap, p99_ms| Case {
+    let slo = Policy::Slo {
+        latency_goal: Duration::from_millis(2),
+        delta: 0.05,
+    };
+    let cases = [
+        (
+            "carry-over T = 10 ms, batches to 1024",
+            CARRY_OVER,
+            1024,
+            10.0,
+        ),
+        (
+            "carry-over T = 10 ms, batches to 256",
+            CARRY_OVER,
+            256,
+            10.0,
+        ),
+        ("goal 2 ms, batches to 1024", slo, 1024, 2.0),
+    ];
+    let case = |(name, policy, cap, p99_ms)| Case {
         bundle,
         name,
         policy,
@@ -70,47 +92,47 @@ fn cases(bundle: &Bundle) -> Vec<Case<'_>> {
         runs: Vec::new(),
         unlabelled: 0,
     };
-    vec![
-        case(
-            "carry-over T = 10 ms, batches to 1024",
-            CARRY_OVER,
-            1024,
-            10.0,
-        ),
-        case(
-            "carry-over T = 10 ms, batches to 256",
-            CARRY_OVER,
-            256,
-            10.0,
-        ),
-    ]
+    cases.map(case).into()
 }
 
 impl Case<'_> {
     /// One run with a manager of its own.
     fn run(&mut self, rate: f64, seconds: f64) -> Result<(), Failure> {
         let (feed, inlet) = Feed::new(golden_series(self.bundle), SLOTS);
-        let device = cpu(self.bundle, self.cap)?;
-        let manager = manager(self.policy, self.bundle.k(), inlet, vec![device.into()])?;
-        let outcome = live::run(manager, feed, rate, live::after(seconds), |_| ());
-        let counters = outcome.manager.counters();
-        self.unlabelled += counters.series - counters.inferred + counters.post_mortem;
-        self.unlabelled += outcome.shed;
-        self.runs.push(counters.time_to_label_us.clone());
+        let accelerator = profiled(self.bundle, self.cap)?;
+        let manager = manager(self.policy, self.bundle.k(), inlet, vec![accelerator])?;
+        let (counters, shed) = live::run(feed, rate, live::after(seconds), |run| {
+            worker::work(manager, false, run)
+        });
+        self.unlabelled += counters.series - counters.inferred + counters.post_mortem + shed;
+        self.runs.push(counters);
         Ok(())
     }
 
     fn figures(&self) -> Vec<Figure> {
         // The first run only warmed up.
         let runs = &self.runs[1..];
-        let figure = |name: &str, quantile: f64| {
-            let line = format!("{}, {}: {name}", self.bundle.name(), self.name);
-            Figure::quantile(line, "ms", 1e3, runs, quantile)
-        };
-        vec![
+        let times: Vec<_> = runs
+            .iter()
+            .map(|run| run.time_to_label_us.clone())
+            .collect();
+        let named = |name: &str| format!("{}, {}: {name}", self.bundle.name(), self.name);
+        let figure = |name, quantile| Figure::quantile(named(name), "ms", 1e3, &times, quantile);
+        let mut figures = vec![
             figure("p50", 0.5),
             figure("p99", 0.99).at_most(self.p99_ms),
             figure("largest", 1.0),
-        ]
+        ];
+        if let Policy::Slo { .. } = self.policy {
+            let sum = |of: fn(&Counters) -> u64| runs.iter().map(of).sum::<u64>();
+            let periods = sum(|run| run.slo.periods).max(1);
+            let share = sum(|run| run.slo.violations) as f64 / periods as f64;
+            let line = named("control periods in violation");
+            figures.push(Figure::one(line, "share", share).at_most(VIOLATIONS_MOST));
+        }
+        let unlabelled = self.unlabelled as f64;
+        figures
+            .push(Figure::one(named("series without a label"), "series", unlabelled).at_most(0.0));
+        figures
     }
 }

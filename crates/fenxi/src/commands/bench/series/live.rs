@@ -1,63 +1,40 @@
-//! A manager and its feed in real time: a busy thread each, on a core of its own where there are two.
+//! A manager and its feed in real time: a thread each, on a core of its own where there are two.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::{Duration, Instant};
-
-use analytics::Manager;
 
 use super::feed::Feed;
 use crate::commands::bench::frames::Draws;
 use crate::commands::bench::machine::{joined, pin};
+use crate::pipeline::worker::Run;
 
-/// What a run leaves behind.
-pub struct Outcome {
-    pub manager: Manager,
-    /// Series that found the ring full.
-    pub shed: u64,
-    /// From the first arrival to the last label.
-    pub elapsed: Duration,
-}
-
-/// Feeds `manager` with a Poisson process until `is_over` at a time in ns since the start, and runs it until the last
-/// series has its fate. `between_rounds` is called by the manager's thread.
+/// Feeds a Poisson process until `is_over` at a time in ns since the start, then closes the ring; meanwhile `work` is the
+/// analytics thread. Returns what that returned, and how many series found the ring full.
 ///
 /// A series is emitted when it is really pushed, be that late: a time to label is the manager's own.
-pub fn run(
-    mut manager: Manager,
+pub fn run<T: Send>(
     mut feed: Feed,
     rate_per_s: f64,
     is_over: impl Fn(u64) -> bool + Send,
-    mut between_rounds: impl FnMut(&mut Manager) + Send,
-) -> Outcome {
+    work: impl FnOnce(Arc<Run>) -> T + Send,
+) -> (T, u64) {
     let ready = &Barrier::new(2);
-    let started = Instant::now();
-    let now_ns = || started.elapsed().as_nanos() as u64;
+    let run = Arc::new(Run::new(1));
+    let clock = run.clone();
     thread::scope(|scope| {
         let feeder = scope.spawn(move || {
             pin(1);
             ready.wait();
-            arrive(&mut feed, rate_per_s, is_over, now_ns);
-            // Dropping the feed closes the ring.
+            arrive(&mut feed, rate_per_s, is_over, &clock);
             feed.shed
         });
         let worker = scope.spawn(move || {
             pin(0);
             ready.wait();
-            let began = Instant::now();
-            while !manager.is_done() {
-                manager.round(now_ns());
-                between_rounds(&mut manager);
-            }
-            (manager, began.elapsed())
+            work(run)
         });
         let shed = joined(feeder);
-        let (manager, elapsed) = joined(worker);
-        Outcome {
-            manager,
-            shed,
-            elapsed,
-        }
+        (joined(worker), shed)
     })
 }
 
@@ -67,17 +44,12 @@ pub fn after(seconds: f64) -> impl Fn(u64) -> bool {
 }
 
 /// Pushes each series when it is due; what has come due meanwhile is published at once.
-fn arrive(
-    feed: &mut Feed,
-    rate_per_s: f64,
-    is_over: impl Fn(u64) -> bool,
-    now_ns: impl Fn() -> u64,
-) {
+fn arrive(feed: &mut Feed, rate_per_s: f64, is_over: impl Fn(u64) -> bool, clock: &Run) {
     let mut draws = Draws::new(1);
     let mut gap_ns = || (draws.gap(rate_per_s) * 1e9) as u64;
-    let mut due_ns = now_ns() + gap_ns();
+    let mut due_ns = clock.now_ns() + gap_ns();
     while !is_over(due_ns) {
-        let now_ns = now_ns();
+        let now_ns = clock.now_ns();
         if now_ns < due_ns {
             // Leaves the core to whoever wants it: the manager, where there is only one.
             thread::yield_now();

@@ -16,7 +16,7 @@ mod throughput;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use accel::{Bundle, Device, Sizes};
+use accel::{Bundle, Device, Sizes, profile};
 use analytics::{Accelerator, CacheConfig, Inlet, Manager, Policy};
 
 use crate::cli::BenchArgs;
@@ -44,6 +44,9 @@ const CARRY_OVER: Policy = Policy::CarryOver {
     max_wait: MAX_WAIT,
 };
 
+/// How long a device is profiled.
+const PROFILE_TIME: Duration = Duration::from_millis(100);
+
 /// The bundles that `--model` names; else the shipped one, and its int8 form where there is one.
 fn bundles(args: &BenchArgs) -> Result<Vec<Bundle>, Failure> {
     let (config, _) = Config::load(None, &[])?;
@@ -68,6 +71,20 @@ fn bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
 fn cpu(bundle: &Bundle, cap: usize) -> Result<Box<dyn Device>, Failure> {
     let (config, _) = Config::load(None, &[])?;
     Ok(Box::new(cpu_device(&config, bundle, Sizes::Any { cap })?))
+}
+
+/// The device `cpu` as [`cpu()`], its speed measured: what a policy with a latency goal plans by.
+fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
+    let mut device = cpu(bundle, cap)?;
+    let sizes: Vec<usize> = (0..=cap.ilog2()).map(|x| 1 << x).collect();
+    let rows = &bundle.golden().inputs;
+    let measured = profile::measure(device.as_mut(), &sizes, rows, PROFILE_TIME)
+        .map_err(|error| Failure::data(error.to_string()))?;
+    Ok(Accelerator {
+        profile: Some(measured.fit()),
+        device,
+        deadline: None,
+    })
 }
 
 /// A manager of one inlet, its cache off.

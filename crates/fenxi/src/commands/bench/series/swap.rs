@@ -75,13 +75,13 @@ fn swaps(
     seconds: f64,
 ) -> Result<Vec<Figure>, Failure> {
     let (feed, inlet) = Feed::new(golden_series(bundle), SLOTS);
-    let manager = manager(policy, bundle.k(), inlet, vec![cpu(bundle, CAP)?.into()])?;
+    let mut manager = manager(policy, bundle.k(), inlet, vec![cpu(bundle, CAP)?.into()])?;
     let (standby, incoming) = bounded(1);
     let (retired, outgoing) = bounded(1);
     let mut watch = Watch::new(&manager, incoming, retired);
     let (swapping, over) = (&AtomicBool::new(false), &AtomicBool::new(false));
     let pause = Duration::from_secs_f64(seconds / f64::from(SWAPS)).max(PAUSE_MIN);
-    let (outcome, exchanged) = thread::scope(|scope| {
+    let (swaps, lost, exchanged) = thread::scope(|scope| {
         let exchanging = scope.spawn(move || {
             pin(1);
             let exchanged = exchange(bundle, pause, swapping, &standby, &outgoing);
@@ -89,18 +89,21 @@ fn swaps(
             exchanged
         });
         let is_over = |_| over.load(Ordering::Relaxed);
-        let between_rounds = |manager: &mut Manager| watch.look(manager, swapping);
-        let outcome = live::run(manager, feed, args.rate_or(RATE), is_over, between_rounds);
-        (outcome, joined(exchanging))
+        let (counters, shed) = live::run(feed, args.rate_or(RATE), is_over, |run| {
+            while !manager.is_done() {
+                manager.round(run.now_ns());
+                watch.look(&mut manager, swapping);
+            }
+            watch.note(&manager);
+            manager.counters().clone()
+        });
+        let lost = counters.series - counters.inferred + counters.post_mortem + shed;
+        (counters.swaps, lost, joined(exchanging))
     });
     exchanged?;
-    watch.note(&outcome.manager);
-    let counters = outcome.manager.counters();
-    let lost = counters.series - counters.inferred + counters.post_mortem + outcome.shed;
     let mut figures = watch.figures(name);
     figures.push(
-        Figure::one(format!("{name}: swaps"), "swaps", counters.swaps as f64)
-            .at_least(f64::from(SWAPS)),
+        Figure::one(format!("{name}: swaps"), "swaps", swaps as f64).at_least(f64::from(SWAPS)),
     );
     figures.push(
         Figure::one(
