@@ -2,7 +2,7 @@
 //! word where the device answers at once.
 
 use accel::{Classification, Device, DeviceError, Sizes};
-use analytics::batching::Situation;
+use analytics::batching::{Plan, Situation};
 use analytics::{Accelerator, CacheConfig, Config, Inlet, Manager, Policy, Round};
 use cring::{FlowRef, LabelWord, Labels, Slot};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -77,8 +77,11 @@ fn decide(criterion: &mut Criterion) {
                 policy.decide(black_box(&Situation {
                     waiting: 19,
                     oldest_waited: Duration::from_millis(12),
+                    oldest_age: Duration::from_millis(12),
                     timer: Duration::from_millis(11),
                     sizes: &sizes,
+                    profile: None,
+                    plan: Plan::AT_ONCE,
                     ring_full: false,
                     draining: false,
                 }))

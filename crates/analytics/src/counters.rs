@@ -5,6 +5,7 @@
 mod merge;
 
 use crate::batching::Fire;
+use crate::cache::Turn;
 use crate::failure::{Failure, FailureKind};
 use crate::{Accelerator, Trigger};
 use cring::PostMortem;
@@ -98,7 +99,7 @@ pub struct CacheCounters {
     pub turned_off: u64,
     /// How often it turned itself on again.
     pub turned_on: u64,
-    /// Whether it is off now.
+    /// Whether it is off now, but for trials.
     pub is_off: bool,
     /// Time that looking up took, with the writing of the labels found.
     pub lookup_time: Duration,
@@ -129,7 +130,7 @@ pub struct DeviceCounters {
     failures: [u64; FailureKind::ALL.len()],
     /// How often it went from up to not up.
     pub went_down: u64,
-    /// How often a probe brought it back.
+    /// How often it came up again: brought back by a probe, or exchanged for another.
     pub came_back: u64,
     /// What went wrong the last time.
     pub last_error: Option<String>,
@@ -221,7 +222,27 @@ impl Counters {
     }
 }
 
+impl Phases {
+    pub(crate) fn ring_waited(&mut self, time_ns: u64) {
+        self.ring_wait_us.saturating_record(time_ns / 1000);
+    }
+
+    pub(crate) fn batch_waited(&mut self, time_ns: u64) {
+        self.batch_wait_us.saturating_record(time_ns / 1000);
+    }
+}
+
 impl CacheCounters {
+    pub(crate) fn looked_up(&mut self, series: u64, cost_ns: u64, turn: Option<Turn>) {
+        self.lookups += series;
+        self.lookup_time += Duration::from_nanos(cost_ns);
+        match turn {
+            Some(Turn::Off) => (self.turned_off, self.is_off) = (self.turned_off + 1, true),
+            Some(Turn::On) => (self.turned_on, self.is_off) = (self.turned_on + 1, false),
+            None => {}
+        }
+    }
+
     pub(crate) fn audited(&mut self, agrees: bool) {
         if agrees {
             self.audits_agree += 1;
@@ -250,7 +271,8 @@ impl DeviceCounters {
         }
     }
 
-    pub(crate) fn replaced_by(&mut self, accelerator: &Accelerator) {
+    pub(crate) fn replaced_by(&mut self, accelerator: &Accelerator, was_up: bool) {
+        self.came_back += u64::from(!was_up);
         let device = accelerator.device.as_ref();
         self.requested = device.requested().to_owned();
         self.effective = device.effective().to_owned();

@@ -86,15 +86,15 @@ impl Failure {
 }
 
 /// What every good batch passes: one answer per row, each a class that a label can have and a probability. Devices promise
-/// it; this is what stands between one that does not and the label words. `device` is asked for only where it fails.
+/// it; this stands between one that does not and the label words.
 pub(crate) fn check_answers<'a>(
     answers: &'a [Classification],
     rows: usize,
-    device: impl Fn() -> String,
+    device: &str,
 ) -> Result<&'a [Classification], Failure> {
     if answers.len() != rows {
         return Err(Failure::Answers {
-            device: device(),
+            device: device.to_owned(),
             answers: answers.len(),
             rows,
         });
@@ -106,7 +106,7 @@ pub(crate) fn check_answers<'a>(
     let Some(row) = answers.iter().position(|answer| !is_good(answer)) else {
         return Ok(answers);
     };
-    let (device, Classification { class, confidence }) = (device(), answers[row]);
+    let (device, Classification { class, confidence }) = (device.to_owned(), answers[row]);
     Err(if is_class(&answers[row]) {
         Failure::Confidence {
             device,

@@ -35,6 +35,7 @@ mod dispatch;
 mod failure;
 mod health;
 mod inlet;
+mod lane;
 mod manager;
 
 pub use accelerator::Accelerator;

@@ -9,15 +9,20 @@
 //! * The producers have ended: what is there fires at once ([`Trigger::Drain`]), for nothing will come to fill it.
 //! * A device that takes any size needs no padding; its cap is then its largest size.
 //!
+//! The policy `slo` is the only one with a memory. It is kept apart from the policy, in the controller of `slo`, and reaches
+//! a decision as the situation's [`Plan`].
+//!
 //! In the terms of the paper (FENXI §5.1), r is [`Situation::waiting`], 𝓑 is [`Situation::sizes`], and the timeout T has
 //! expired when [`Situation::timer`] has reached it. T runs from the moment when something began to wait, and anew from
 //! each batch that left series behind. A device that is busy when T expires is given its batch as soon as it is free.
 
 mod carry_over;
 mod none;
+pub(crate) mod slo;
 mod timeout;
 
-use accel::Sizes;
+use accel::{Profile, Sizes};
+pub use slo::Plan;
 use std::time::Duration;
 
 /// What decides when series that wait become a batch.
@@ -55,10 +60,16 @@ pub struct Situation<'a> {
     pub waiting: usize,
     /// How long the oldest of them has waited.
     pub oldest_waited: Duration,
+    /// Time since its emission.
+    pub oldest_age: Duration,
     /// Time since the timer was started.
     pub timer: Duration,
     /// 𝓑: the sizes of the idle device.
     pub sizes: &'a Sizes,
+    /// What its batches take, where that is known.
+    pub profile: Option<Profile>,
+    /// For [`Policy::Slo`] only.
+    pub plan: Plan,
     /// A ring is nearly full: soon series will be shed behind it, or a replay waits for room.
     pub ring_full: bool,
     /// The producers have ended.
@@ -85,6 +96,8 @@ pub struct Fire {
     pub size: usize,
     /// Why.
     pub trigger: Trigger,
+    /// Those left behind are to be asked about at once, not at the next timeout.
+    pub more: bool,
 }
 
 /// Why a batch was fired.
@@ -154,6 +167,7 @@ impl Policy {
                 take: largest,
                 size: largest,
                 trigger: Trigger::Full,
+                more: false,
             });
         }
         if now.draining {
@@ -167,7 +181,7 @@ impl Policy {
                 phi,
                 max_wait,
             } => carry_over::decide(now, timeout, phi, max_wait),
-            Self::Slo { .. } => none::decide(now),
+            Self::Slo { .. } => slo::decide(now),
         }
     }
 }
@@ -179,6 +193,7 @@ impl Situation<'_> {
             take: self.waiting,
             size: self.size_up(),
             trigger,
+            more: false,
         })
     }
 
@@ -190,10 +205,16 @@ impl Situation<'_> {
 
     /// max {b ∈ 𝓑 : b ≤ r}, if there is one.
     fn size_down(&self) -> Option<usize> {
+        self.largest_within(self.waiting)
+    }
+
+    /// max {b ∈ 𝓑 : b ≤ r, b ≤ most}, if there is one.
+    fn largest_within(&self, most: usize) -> Option<usize> {
+        let most = most.min(self.waiting);
         match self.sizes {
-            Sizes::Any { .. } => Some(self.waiting),
+            Sizes::Any { cap } => Some(most.min(*cap)),
             Sizes::Fixed(sizes) => {
-                let above = sizes.partition_point(|b| *b <= self.waiting);
+                let above = sizes.partition_point(|b| *b <= most);
                 sizes[..above].last().copied()
             }
         }

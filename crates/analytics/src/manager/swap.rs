@@ -15,7 +15,8 @@
 //!
 //! Source: active and standby snapshot, LiteFlow §3.4.
 
-use super::Manager;
+use super::{LOOK_MAX_LEAST, Manager};
+use crate::lane::Model;
 use crate::{Accelerator, ConfigError};
 use cring::MODELS_MAX;
 use std::fmt;
@@ -103,7 +104,10 @@ impl Manager {
             generation,
             began_ns: None,
         });
-        self.clear_cache();
+        self.exchanges += 1;
+        if let Some(cache) = &mut self.cache {
+            cache.begin(self.exchanges);
+        }
         Ok(())
     }
 
@@ -144,13 +148,20 @@ impl Manager {
             let Some(accelerator) = swap.incoming[i].take() else {
                 continue;
             };
-            self.counters.devices[i].replaced_by(&accelerator);
-            let old = lane.change_over(accelerator);
-            swap.retired.push(old);
+            let counters = &mut self.counters.devices[i];
+            counters.replaced_by(&accelerator, lane.is_up());
+            let model = Model {
+                generation: swap.generation,
+                exchange: self.exchanges,
+            };
+            swap.retired
+                .push(lane.change_over(accelerator, model, now_ns));
         }
         if swap.is_over() {
             self.counters.swaps += 1;
             self.counters.last_swap = Duration::from_nanos(now_ns.saturating_sub(began_ns));
+            self.dispatch.reserve();
+            self.look_max = self.dispatch.largest().max(LOOK_MAX_LEAST);
         }
     }
 }

@@ -1,11 +1,19 @@
 //! The round by hand: one thing at a time, on a clock that the test moves.
 
+mod cache;
+mod device;
+mod failures;
+mod slo;
+mod swap;
 mod timeline;
 mod world;
 
 use super::*;
-use crate::{CacheConfig, Trigger};
-use world::{Deed, FakeDevice, K, NO_CACHE, Plan, World, class_of, row_of, series};
+use crate::CacheConfig;
+use accel::{Profile, Sizes};
+use cring::Label;
+use device::{Deed, FakeDevice, class_by, class_of};
+use world::{K, NO_CACHE, Plan, World, row_of, series};
 
 const T: Duration = Duration::from_millis(10);
 const CARRY_OVER: Policy = Policy::CarryOver {
@@ -42,6 +50,14 @@ fn a_series_becomes_a_label() {
     assert_eq!((counters.series, counters.inferred), (1, 1));
     assert_eq!(counters.time_to_label_us.len(), 1);
     assert_eq!(counters.time_to_label_us.max() / 10, 600);
+    let phases = &counters.phases;
+    let all = [
+        &phases.ring_wait_us,
+        &phases.batch_wait_us,
+        &phases.device_us,
+    ];
+    assert_eq!(all.map(|phase| phase.len()), [1, 1, 1]);
+    assert_eq!(all.map(|phase| phase.max() / 100), [10, 0, 50]);
     assert_eq!(
         world.batches()[0].rows,
         [[60.0, -1500.0, 52.0], [0.0; K], [0.0; K], [0.0; K]]
@@ -168,6 +184,94 @@ fn more_than_the_largest_size_goes_out_in_several_batches() {
     assert_eq!(world.manager.counters().batches(Trigger::Full).batches, 3);
 }
 
+const CHEAP: Profile = Profile {
+    t0_us: 5.0,
+    t1_us: 2.0,
+};
+
+#[test]
+fn what_is_left_goes_at_once_where_that_is_cheaper_than_waiting() {
+    let mut plan = Plan::new(CARRY_OVER);
+    plan.profile = Some(CHEAP);
+    let mut world = plan.start();
+    // 8, then 4 of the 5 left, although the device is busy in between; the last one fills none.
+    world.emit_new(0, 13 - 4 + 1 + 3);
+    world.round_at_ms(0);
+    for now_ms in 10..14 {
+        world.round_at_ms(now_ms);
+    }
+    assert_eq!(world.batch_sizes(), [(13, 16)]);
+    world.emit_new(0, 11);
+    world.round_at_ms(20);
+    for now_us in 30_000..30_004 {
+        world.round_at_us(now_us);
+    }
+    assert_eq!(world.batch_sizes()[1..], [(8, 8)]);
+    world.emit_new(0, 3);
+    world.round_at_ms(31);
+    assert_eq!(world.batch_sizes().len(), 2, "the timer began anew");
+    world.round_at_ms(40);
+    assert_eq!(world.batch_sizes()[2..], [(4, 4)]);
+    world.round_at_ms(41);
+    // 13 that are left in two steps: 8, 4, and one waits.
+    world.emit_new(0, 10);
+    world.round_at_ms(50);
+    world.round_at_ms(51);
+    world.round_at_ms(52);
+    assert_eq!(world.batch_sizes()[3..], [(8, 8), (4, 4)]);
+}
+
+#[test]
+fn what_is_left_is_shared_out_in_one_round() {
+    let mut plan = Plan::new(CARRY_OVER);
+    plan.profile = Some(CHEAP);
+    plan.devices.push(plan.devices[0].clone());
+    let mut world = plan.start();
+    world.emit_new(0, 12);
+    world.round_at_ms(0);
+    world.round_at_ms(10);
+    assert_eq!(world.batch_sizes(), [(8, 8), (4, 4)]);
+    let batches = world.manager.counters().batches(Trigger::CarryOver);
+    assert_eq!(
+        batches.batches, 1,
+        "the second is no carry-over: nothing is left"
+    );
+}
+
+#[test]
+fn a_full_size_feeds_both_devices_under_any_policy() {
+    for policy in [
+        Policy::None,
+        Policy::Timeout { timeout: T },
+        CARRY_OVER,
+        Policy::Slo {
+            latency_goal: T,
+            delta: 0.05,
+        },
+    ] {
+        let mut plan = Plan::new(policy);
+        plan.profile = Some(CHEAP);
+        plan.devices[0].1 = vec![Deed::Works(3)];
+        plan.devices.push(plan.devices[0].clone());
+        let mut world = plan.start();
+        // Each device does 16 in four rounds, so 8 a round is what both can do.
+        for now_us in 0..4000 {
+            for i in 0..8 {
+                world.emit_again(0, series([i as f32; K]));
+            }
+            world.round_at_us(now_us * 10);
+        }
+        let devices = &world.manager.counters().devices;
+        let batches: Vec<_> = devices.iter().map(|device| device.batches).collect();
+        assert!(
+            batches[0].abs_diff(batches[1]) <= 1,
+            "{policy:?}: {batches:?}"
+        );
+        let series: u64 = devices.iter().map(|device| device.series).sum();
+        assert!(series >= 31_900, "{policy:?}: {series} of 32,000");
+    }
+}
+
 #[test]
 fn idle_devices_take_turns() {
     let mut plan = Plan::new(Policy::None);
@@ -251,97 +355,6 @@ fn a_full_ring_fires_what_waits() {
 }
 
 #[test]
-fn a_hit_is_labelled_at_once() {
-    let mut plan = Plan::new(Policy::None);
-    plan.cache = exact_cache(0.0);
-    let mut world = plan.start();
-    let same = series([60.0, -1500.0, 52.0]);
-    // Twice in flight together: both are inferred.
-    world.emit(0, same);
-    world.emit(0, same);
-    world.round_at_ms(0);
-    world.round_at_ms(1);
-    world.emit(0, same);
-    world.round_at_ms(2);
-    let Some(Label::Class { class, source, .. }) = world.label(0, 2) else {
-        panic!("{:?}", world.label(0, 2));
-    };
-    assert_eq!((class, source), (class_of(&row_of(&same)), Source::Cache));
-    let counters = world.manager.counters();
-    assert_eq!((counters.inferred, counters.cached), (2, 1));
-    assert_eq!((counters.cache.lookups, counters.cache.hits), (3, 1));
-    assert_eq!(world.batch_sizes(), [(2, 4)]);
-}
-
-#[test]
-fn a_short_prefix_is_found_out_by_the_audit() {
-    let mut plan = Plan::new(Policy::None);
-    plan.cache = CacheConfig {
-        prefix: 2,
-        ..exact_cache(0.5)
-    };
-    let mut world = plan.start();
-    let like = |last| series([60.0, -1500.0, last]);
-    world.emit(0, like(1.0));
-    world.round_at_ms(0);
-    world.round_at_ms(1);
-    // Every second hit is audited: the second and the fourth.
-    for last in [2.0, 3.0, 1.0, 1.0] {
-        world.emit(0, like(last));
-    }
-    world.round_at_ms(2);
-    let first = world.class(0, 0);
-    assert!((1..5).all(|flow| world.class(0, flow) == first));
-    assert_eq!(world.manager.counters().undecided(), 0);
-    world.finish();
-    let counters = world.manager.counters();
-    assert_eq!((counters.inferred, counters.cached), (1, 4));
-    let cache = counters.cache;
-    assert_eq!((cache.audits_agree, cache.audits_differ), (1, 1));
-    // The audit changed nothing.
-    assert!((1..5).all(|flow| world.class(0, flow) == first));
-    assert_eq!(counters.post_mortem, 0);
-}
-
-#[test]
-fn an_audit_that_fails_leaves_the_label_alone() {
-    let mut plan = Plan::new(Policy::None);
-    plan.cache = exact_cache(1.0);
-    plan.devices[0].1 = vec![Deed::Works(0), Deed::FailsAtPoll(0)];
-    let mut world = plan.start();
-    world.emit(0, series([9.0; K]));
-    world.round_at_ms(0);
-    world.round_at_ms(1);
-    world.emit(0, series([9.0; K]));
-    world.round_at_ms(2);
-    world.finish();
-    assert_eq!(world.class(0, 1), Some(class_of(&[9.0; K])));
-    let counters = world.manager.counters();
-    assert_eq!((counters.failed, counters.cached), (0, 1));
-    assert_eq!(counters.cache.audits_agree, 0);
-    assert_eq!(counters.devices[0].failures, 1);
-}
-
-#[test]
-fn a_cleared_cache_forgets_what_is_on_its_way_too() {
-    let mut plan = Plan::new(Policy::None);
-    plan.cache = exact_cache(0.0);
-    let mut world = plan.start();
-    world.emit(0, series([1.0; K]));
-    world.round_at_ms(0);
-    world.round_at_ms(1);
-    world.emit(0, series([2.0; K]));
-    world.round_at_ms(2);
-    world.manager.clear_cache();
-    world.round_at_ms(3);
-    world.emit(0, series([1.0; K]));
-    world.emit(0, series([2.0; K]));
-    world.finish();
-    let counters = world.manager.counters();
-    assert_eq!((counters.inferred, counters.cached), (4, 0));
-}
-
-#[test]
 fn a_label_for_a_flow_that_is_gone_is_post_mortem() {
     let mut plan = Plan::new(Policy::None);
     plan.cache = exact_cache(0.0);
@@ -359,46 +372,6 @@ fn a_label_for_a_flow_that_is_gone_is_post_mortem() {
     assert_eq!(counters.post_mortem, 2);
     assert_eq!(counters.time_to_label_us.len(), 0);
     assert_eq!(world.sources[0].words[0].read().1, Label::None);
-}
-
-#[test]
-fn a_device_that_fails_takes_one_batch_with_it() {
-    for deed in [Deed::FailsAtSubmit, Deed::FailsAtPoll(1)] {
-        let mut plan = Plan::new(Policy::None);
-        plan.devices[0].1 = vec![deed, Deed::Works(0)];
-        let mut world = plan.start();
-        world.emit_new(0, 20);
-        world.finish();
-        let counters = world.manager.counters();
-        assert_eq!((counters.failed, counters.inferred), (16, 4), "{deed:?}");
-        let device = &counters.devices[0];
-        assert_eq!((device.batches, device.failures), (2, 1));
-        let error = device.last_error.as_deref().unwrap();
-        assert_eq!(
-            error,
-            "device fake failed on a batch of 16 rows: it was told to"
-        );
-        assert_eq!(world.label(0, 0), Some(Label::Unlabelled));
-        assert!(world.class(0, 16).is_some());
-    }
-}
-
-#[test]
-fn a_failing_device_does_not_swallow_what_another_can_do() {
-    let mut plan = Plan::new(Policy::None);
-    let sizes = Sizes::Fixed(vec![4]);
-    plan.devices = vec![
-        (sizes.clone(), vec![Deed::FailsAtSubmit]),
-        (sizes, vec![Deed::Works(0)]),
-    ];
-    let mut world = plan.start();
-    world.emit_new(0, 16);
-    world.round_at_ms(0);
-    // One batch each, although the first device looks idle all the time.
-    assert_eq!(world.batch_sizes().len(), 2);
-    assert_eq!(world.manager.counters().failed, 4);
-    world.finish();
-    assert_eq!(world.manager.counters().inferred, 8);
 }
 
 #[test]
@@ -473,12 +446,13 @@ fn what_cannot_work_is_refused() {
             k,
             policy: Policy::None,
             cache: NO_CACHE,
+            probe: Vec::new(),
         };
-        let devices = sizes.into_iter().map(|sizes| {
+        let accelerators = sizes.into_iter().map(|sizes| {
             let device = FakeDevice::new(0, sizes, Vec::new(), Default::default());
-            Box::new(device) as Box<dyn Device>
+            Accelerator::from(Box::new(device) as Box<dyn accel::Device>)
         });
-        let refused = Manager::new(config, inlets, devices.collect());
+        let refused = Manager::new(config, inlets, accelerators.collect());
         refused.err().unwrap()
     };
     let inlets = || {
