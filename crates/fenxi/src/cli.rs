@@ -156,6 +156,9 @@ pub struct BenchArgs {
     /// latency, swap, idle: series per second; padding: several such rates
     #[arg(long = "rate", value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub rates: Vec<u32>,
+    /// idle: length of a pause
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = pause)]
+    pub pause: f64,
 }
 
 /// An experiment.
@@ -183,6 +186,8 @@ pub enum BenchName {
     Devices,
     /// Time to label while the model is exchanged
     Swap,
+    /// An analytics thread without traffic, and its first label after a pause
+    Idle,
 }
 
 impl BenchArgs {
@@ -202,6 +207,13 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds
         .filter(|seconds| (0.0..=86_400.0).contains(seconds))
         .ok_or_else(|| "expected seconds, 0 to 86400".to_owned())
+}
+
+fn pause(text: &str) -> Result<f64, String> {
+    seconds(text)
+        .ok()
+        .filter(|pause| *pause >= 0.01)
+        .ok_or_else(|| "expected seconds, 0.01 to 86400".to_owned())
 }
 
 fn entries(text: &str) -> Result<usize, String> {

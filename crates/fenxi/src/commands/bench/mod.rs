@@ -48,6 +48,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Padding => series::padding(args),
         BenchName::Devices => series::devices(args),
         BenchName::Swap => series::swap(args),
+        BenchName::Idle => series::idle(args),
     }?;
     for skipped in &report.skipped {
         remark(&format!("SKIPPED {skipped}\n"))?;

@@ -43,8 +43,9 @@ impl Feed {
         (feed, inlet)
     }
 
-    /// One more series; the manager sees it after [`Feed::publish`]. A full ring sheds it.
-    pub fn push(&mut self, emitted_ns: u64) {
+    /// One more series; the manager sees it after [`Feed::publish`]. A full ring sheds it. Returns its flow's word, for
+    /// [`Feed::is_pending`].
+    pub fn push(&mut self, emitted_ns: u64) -> usize {
         let index = self.offered % self.words.len();
         let sample = &self.samples[self.offered % self.samples.len()];
         self.offered += 1;
@@ -65,6 +66,12 @@ impl Feed {
             // Cannot be post-mortem: nobody else knows of the pending word.
             let _ = word.decide(generation, Label::Unlabelled);
         }
+        index
+    }
+
+    /// Whether the flow of this word waits for its label.
+    pub fn is_pending(&self, word: usize) -> bool {
+        self.words[word].read().1 == Label::Pending
     }
 
     pub fn publish(&mut self) {
@@ -74,7 +81,9 @@ impl Feed {
     /// Fills the ring, and says with how many series.
     pub fn fill(&mut self, emitted_ns: u64) -> usize {
         let free = self.ring.free();
-        (0..free).for_each(|_| self.push(emitted_ns));
+        for _ in 0..free {
+            self.push(emitted_ns);
+        }
         self.publish();
         free
     }

@@ -6,6 +6,7 @@
 
 mod devices;
 mod feed;
+mod idle;
 mod latency;
 mod live;
 mod padding;
@@ -25,6 +26,7 @@ use crate::exit::Failure;
 use crate::pipeline::{cpu_device, find_bundle, open_bundle};
 
 pub use devices::run as devices;
+pub use idle::run as idle;
 pub use latency::run as latency;
 pub use padding::run as padding;
 pub use swap::run as swap;
