@@ -1,14 +1,17 @@
-//! Time to label under Poisson arrivals, device `cpu`: one thread does all of the series' walk.
+//! Time to label under Poisson arrivals.
 //!
-//! Runs of a few seconds are repeated and interleaved; of each quantile the median over the runs is shown.
+//! Live with device `cpu`: one thread does all of the series' walk. And in virtual time with a device of a fixed profile:
+//! what the policy alone makes of the arrivals, whatever else the machine does. Runs of a few seconds are repeated and
+//! interleaved; of each quantile the median over the runs is shown.
 
 use std::time::Duration;
 
-use accel::Bundle;
+use accel::{Bundle, Profile, Sizes};
 use analytics::{Counters, Policy};
 use flowmgr::Pages;
 
 use super::feed::{Feed, golden_series};
+use super::simulation::Simulation;
 use super::{CARRY_OVER, SLOTS, bundles, live, manager, profiled};
 use crate::cli::BenchArgs;
 use crate::commands::bench::machine::Machine;
@@ -24,9 +27,16 @@ const RUN_S: (f64, f64) = (0.2, 3.0);
 /// Share of the control periods that Batchy reports above their objective at the same δ.
 const VIOLATIONS_MOST: f64 = 0.09;
 
+/// The device in virtual time: a CPU core with a model of some 100 k weights.
+const PROFILE: Profile = Profile {
+    t0_us: 5.0,
+    t1_us: 4.0,
+};
+
 /// A policy on a device with a largest batch.
 struct Case<'a> {
-    bundle: &'a Bundle,
+    /// None in virtual time.
+    bundle: Option<&'a Bundle>,
     name: &'static str,
     policy: Policy,
     cap: usize,
@@ -39,7 +49,12 @@ struct Case<'a> {
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let bundles = bundles(args)?;
-    let mut cases: Vec<Case> = bundles.iter().flat_map(cases).collect();
+    let mut cases: Vec<Case> = bundles
+        .iter()
+        .map(Some)
+        .chain([None])
+        .flat_map(cases)
+        .collect();
     let rate = args.rate_or(RATE);
     let seconds = (args.seconds / (4 * cases.len()) as f64).clamp(RUN_S.0, RUN_S.1);
     let mut failure = None;
@@ -63,7 +78,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     })
 }
 
-fn cases(bundle: &Bundle) -> Vec<Case<'_>> {
+fn cases(bundle: Option<&Bundle>) -> Vec<Case<'_>> {
     let slo = Policy::Slo {
         latency_goal: Duration::from_millis(2),
         delta: 0.05,
@@ -98,15 +113,31 @@ fn cases(bundle: &Bundle) -> Vec<Case<'_>> {
 impl Case<'_> {
     /// One run with a manager of its own.
     fn run(&mut self, rate: f64, seconds: f64) -> Result<(), Failure> {
-        let (feed, inlet) = Feed::new(golden_series(self.bundle), SLOTS);
-        let accelerator = profiled(self.bundle, self.cap)?;
-        let manager = manager(self.policy, self.bundle.k(), inlet, vec![accelerator])?;
-        let (counters, shed) = live::run(feed, rate, live::after(seconds), |run| {
-            worker::work(manager, false, run)
-        });
+        let (counters, shed) = match self.bundle {
+            Some(bundle) => self.live(bundle, rate, seconds)?,
+            None => self.simulated(rate, seconds)?,
+        };
         self.unlabelled += counters.series - counters.inferred + counters.post_mortem + shed;
         self.runs.push(counters);
         Ok(())
+    }
+
+    fn live(&self, bundle: &Bundle, rate: f64, seconds: f64) -> Result<(Counters, u64), Failure> {
+        let (feed, inlet) = Feed::new(golden_series(bundle), SLOTS);
+        let accelerator = profiled(bundle, self.cap)?;
+        let manager = manager(self.policy, bundle.k(), inlet, vec![accelerator])?;
+        Ok(live::run(feed, rate, live::after(seconds), |run| {
+            worker::work(manager, false, run)
+        }))
+    }
+
+    fn simulated(&self, rate: f64, seconds: f64) -> Result<(Counters, u64), Failure> {
+        let sizes = Sizes::Any { cap: self.cap };
+        let mut simulation = Simulation::new(self.policy, PROFILE, &sizes, 1)?;
+        simulation.run(rate, seconds, |_| ());
+        simulation.settle();
+        let counters = simulation.manager.counters().clone();
+        Ok((counters, simulation.shed()))
     }
 
     fn figures(&self) -> Vec<Figure> {
@@ -116,7 +147,8 @@ impl Case<'_> {
             .iter()
             .map(|run| run.time_to_label_us.clone())
             .collect();
-        let named = |name: &str| format!("{}, {}: {name}", self.bundle.name(), self.name);
+        let device = self.bundle.map_or("virtual time", Bundle::name);
+        let named = |name: &str| format!("{device}, {}: {name}", self.name);
         let figure = |name, quantile| Figure::quantile(named(name), "ms", 1e3, &times, quantile);
         let mut figures = vec![
             figure("p50", 0.5),

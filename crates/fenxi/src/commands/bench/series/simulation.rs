@@ -129,21 +129,37 @@ impl Simulation {
     pub fn run(&mut self, rate_per_s: f64, seconds: f64, mut after_round: impl FnMut(&Manager)) {
         let began_ns = self.now_ns.load(Ordering::Relaxed);
         let end_ns = began_ns + (seconds * 1e9) as u64;
-        let mut gap_ns = || (self.draws.gap(rate_per_s) * 1e9) as u64;
-        let (mut now_ns, mut arrival_ns) = (began_ns, began_ns + gap_ns());
+        let gap_ns = |draws: &mut Draws| (draws.gap(rate_per_s) * 1e9) as u64;
+        let (mut now_ns, mut arrival_ns) = (began_ns, began_ns + gap_ns(&mut self.draws));
         while now_ns < end_ns {
             let ready = self.ready_ns.iter().map(|it| it.load(Ordering::Relaxed));
             let happens_ns = ready.min().map_or(arrival_ns, |it| it.min(arrival_ns));
             now_ns = happens_ns.clamp(now_ns, now_ns + TICK_NS);
             while arrival_ns <= now_ns {
                 self.feed.push(arrival_ns);
-                arrival_ns += gap_ns();
+                arrival_ns += gap_ns(&mut self.draws);
             }
             self.feed.publish();
-            self.now_ns.store(now_ns, Ordering::Relaxed);
-            self.manager.round(now_ns);
+            self.round(now_ns);
             after_round(&self.manager);
         }
+    }
+
+    /// Series that found the ring full.
+    pub fn shed(&self) -> u64 {
+        self.feed.shed
+    }
+
+    /// No more arrivals, until the last series has its label.
+    pub fn settle(&mut self) {
+        while self.manager.counters().undecided() > 0 {
+            self.round(self.now_ns.load(Ordering::Relaxed) + TICK_NS);
+        }
+    }
+
+    fn round(&mut self, now_ns: u64) {
+        self.now_ns.store(now_ns, Ordering::Relaxed);
+        self.manager.round(now_ns);
     }
 }
 
@@ -164,6 +180,6 @@ mod tests {
         // One row a millisecond, and those on their way at the end.
         let inferred = simulation.manager.counters().inferred;
         assert!((998..=1000).contains(&inferred), "{inferred}");
-        assert!(simulation.feed.shed > 90_000);
+        assert!(simulation.shed() > 90_000);
     }
 }
