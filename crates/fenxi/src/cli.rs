@@ -121,6 +121,12 @@ pub struct ReplayArgs {
     /// Print the summary as one JSON object on stdout
     #[arg(long)]
     pub json: bool,
+    /// Exchange the model for this bundle while the replay goes on
+    #[arg(long, value_name = "DIR")]
+    pub swap_model: Option<PathBuf>,
+    /// Time between two exchanges, in ms of wall time
+    #[arg(long, value_name = "MS", default_value_t = 1000, requires = "swap_model", value_parser = clap::value_parser!(u32).range(1..))]
+    pub swap_every: u32,
     /// Damage packets, as in loss=0.01,truncate=0.01,corrupt=0.01,seed=1
     #[arg(long, value_name = "LIST", value_parser = FaultRates::parse)]
     pub faults: Option<FaultRates>,

@@ -140,7 +140,7 @@ pub static KEYS: &[Key] = &[
     key("flow.hash_seed", integer(0, i64::MAX), "0", "",
         "key of the bucket hash; 0: replay takes a fixed one so that runs repeat, live traffic a random one"),
     key("flow.max_flows", integer(64, 1 << 26), "1048576", "flows",
-        "flows held at a time; packets of further ones pass as table_full"),
+        "flows held at a time, by each flow manager; packets of further ones pass as table_full"),
     key("flow.buckets", Kind::PowerOfTwo { min: 8, max: 1 << 24, or_zero: true }, "0", "buckets of 8 flows",
         "size of the hash table; 0: a quarter of max_flows, rounded up to a power of two"),
 

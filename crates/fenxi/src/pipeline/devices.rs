@@ -1,83 +1,157 @@
 //! From devices as the configuration asks for them to sessions that run the bundle.
 
+use std::time::Duration;
+
+use accel::profile::{ProfileError, ProfileFile, measure};
 use accel::{
-    Bundle, Device, FaultyDevice, Profile, SimulatedDevice, Sizes, ThreadedDevice, Thresholds, onnx,
+    Bundle, Device, FaultyDevice, Profile, SimulatedDevice, Sizes, ThreadedDevice, Thresholds,
+    check_golden, onnx,
 };
 use analytics::Accelerator;
 
 use super::threads::{Cores, Role, Thread, pin};
 use crate::config::Config;
-use crate::config::checked::{self, DeviceThread, Provider};
+use crate::config::checked::{self, BatchPolicy, DeviceThread, Provider};
 use crate::exit::Failure;
 
-/// The sessions of one analytics manager, each with the bundle loaded and run once.
-///
-/// # Errors
-/// A library, device or model that cannot be used.
-pub fn accelerators(
-    config: &Config,
-    bundle: &Bundle,
-    cores: &Cores,
-    instance: usize,
-    analytics_manager: usize,
-) -> Result<Vec<Accelerator>, Failure> {
-    let places = config.pipeline.layout.sessions().into_iter().enumerate();
-    let own = places.filter(|(_, place)| place.analytics_manager == analytics_manager);
-    own.map(|(i, place)| {
-        let role = Role::Session(i);
-        let thread = Thread { instance, role };
-        let device = &config.accel.devices[place.device];
-        accelerator(config, bundle, device, &thread, cores)
-    })
-    .collect()
+/// How long a device without a profile is measured.
+const MEASURE: Duration = Duration::from_millis(200);
+
+/// What sessions are opened for.
+#[derive(Clone, Copy)]
+pub struct Opener<'a> {
+    /// The devices, and what holds for all of them.
+    pub config: &'a Config,
+    /// The model.
+    pub bundle: &'a Bundle,
+    /// Where device threads run.
+    pub cores: &'a Cores,
+    /// Whether each session must give the bundle's golden outputs before it is used: where the model comes in under way,
+    /// and nobody has run `fenxi model check`.
+    pub golden_test: bool,
 }
 
-fn accelerator(
+impl Opener<'_> {
+    /// The sessions of one analytics manager, each with the bundle loaded and run once.
+    ///
+    /// # Errors
+    /// A library, device or model that cannot be used.
+    pub fn accelerators(
+        &self,
+        instance: usize,
+        analytics_manager: usize,
+    ) -> Result<Vec<Accelerator>, Failure> {
+        let places = self.config.pipeline.layout.sessions();
+        let places = places.into_iter().enumerate();
+        let own = places.filter(|(_, place)| place.analytics_manager == analytics_manager);
+        own.map(|(i, place)| {
+            let role = Role::Session(i);
+            self.accelerator(
+                &self.config.accel.devices[place.device],
+                &Thread { instance, role },
+            )
+        })
+        .collect()
+    }
+
+    fn accelerator(
+        &self,
+        device: &checked::Device,
+        thread: &Thread,
+    ) -> Result<Accelerator, Failure> {
+        let mut session: Box<dyn Device> = match device.provider {
+            Provider::Simulated => Box::new(SimulatedDevice::new(
+                device.simulated,
+                sizes(device),
+                self.bundle.shape(),
+            )),
+            Provider::Onnx(provider) => Box::new(self.onnx(device, provider)?),
+        };
+        let profile = profile(self.config, self.bundle, device, session.as_mut())?;
+        if let Some(faults) = &device.faults {
+            session = Box::new(FaultyDevice::new(session, faults.clone()));
+        }
+        let is_own = device.thread == DeviceThread::Own;
+        if is_own {
+            session = Box::new(on_its_thread(session, thread, self.cores)?);
+        }
+        // What works inside the analytics thread is back before anybody could give it up.
+        let can_hang = is_own || device.provider == Provider::Simulated;
+        Ok(Accelerator {
+            device: session,
+            profile,
+            deadline: device.deadline.filter(|_| can_hang),
+        })
+    }
+
+    fn onnx(
+        &self,
+        device: &checked::Device,
+        provider: onnx::Provider,
+    ) -> Result<onnx::OnnxDevice, Failure> {
+        let spec = onnx::DeviceSpec {
+            name: device.name.clone(),
+            provider,
+            options: device.options.clone(),
+            plugin: device.plugin.clone(),
+            sizes: sizes(device),
+            thresholds: thresholds(self.config, self.bundle)?,
+        };
+        let mut session = onnx_device(self.config, self.bundle, spec)?;
+        if self.golden_test {
+            check_outputs(self.bundle, provider, &mut session)?;
+        }
+        Ok(session)
+    }
+}
+
+/// Holds a session against the golden outputs: within the tolerance, or, where the arithmetic is not that of fp32 on the
+/// CPU, with the same class for nine samples of ten.
+fn check_outputs(
+    bundle: &Bundle,
+    provider: onnx::Provider,
+    session: &mut onnx::OnnxDevice,
+) -> Result<(), Failure> {
+    let report = check_golden(bundle, session).map_err(|error| Failure::data(error.to_string()))?;
+    let is_exact = provider == onnx::Provider::Cpu && bundle.precision() == "fp32";
+    if report.agrees() || (!is_exact && report.argmax_differences * 10 <= report.rows) {
+        return Ok(());
+    }
+    Err(Failure::data(format!(
+        "{}: golden outputs differ on {}: by up to {:.2e}, {} of {} samples with another class",
+        bundle.model_path().display(),
+        session.requested(),
+        report.max_abs_difference,
+        report.argmax_differences,
+        report.rows
+    )))
+}
+
+/// How long batches take: from the device's file, or, where the policy plans by it, from a short measurement.
+fn profile(
     config: &Config,
     bundle: &Bundle,
     device: &checked::Device,
-    thread: &Thread,
-    cores: &Cores,
-) -> Result<Accelerator, Failure> {
-    let mut session: Box<dyn Device> = match device.provider {
-        Provider::Simulated => Box::new(SimulatedDevice::new(
-            device.simulated,
-            sizes(device),
-            bundle.shape(),
-        )),
-        Provider::Onnx(provider) => {
-            let spec = onnx::DeviceSpec {
-                name: device.name.clone(),
-                provider,
-                options: device.options.clone(),
-                plugin: device.plugin.clone(),
-                sizes: sizes(device),
-                thresholds: thresholds(config, bundle)?,
-            };
-            Box::new(onnx_device(config, bundle, spec)?)
-        }
-    };
-    if let Some(faults) = &device.faults {
-        session = Box::new(FaultyDevice::new(session, faults.clone()));
+    session: &mut dyn Device,
+) -> Result<Option<Profile>, Failure> {
+    if let Some(path) = &device.profile {
+        let file = ProfileFile::read(path, bundle, device.provider.name());
+        return match file {
+            Ok(file) => Ok(Some(file.profile())),
+            Err(error @ ProfileError::Read { .. }) => Err(Failure::no_input(error.to_string())),
+            Err(error) => Err(Failure::data(error.to_string())),
+        };
     }
-    let profile = profile(device);
-    let is_own = device.thread == DeviceThread::Own;
-    if is_own {
-        session = Box::new(on_its_thread(session, thread, cores)?);
+    if device.provider == Provider::Simulated {
+        return Ok(Some(device.simulated));
     }
-    Ok(Accelerator {
-        device: session,
-        profile,
-        // What works inside the analytics thread is back before anybody could give it up.
-        deadline: device
-            .deadline
-            .filter(|_| is_own || device.provider == Provider::Simulated),
-    })
-}
-
-/// How long batches take, as far as that is known.
-fn profile(device: &checked::Device) -> Option<Profile> {
-    (device.provider == Provider::Simulated).then_some(device.simulated)
+    if !matches!(config.analytics.policy, BatchPolicy::Slo { .. }) {
+        return Ok(None);
+    }
+    let rows = &bundle.golden().inputs;
+    let measured = measure(session, &device.batch_sizes, rows, MEASURE)
+        .map_err(|error| Failure::unavailable(error.to_string()))?;
+    Ok(Some(measured.fit()))
 }
 
 fn on_its_thread(

@@ -7,6 +7,7 @@
 mod bundle;
 mod devices;
 pub mod layout;
+pub mod swap;
 pub mod threads;
 pub mod worker;
 
@@ -24,7 +25,7 @@ use crate::exit::Failure;
 use threads::{Cores, Role, Thread};
 
 pub use bundle::{dscp_by_class, find_bundle, open_bundle};
-pub use devices::{accelerators, cpu_device, thresholds};
+pub use devices::{Opener, cpu_device, thresholds};
 
 /// Name of the class of a flow whose likeliest class is not likely enough.
 pub const UNKNOWN: &str = "unknown";
@@ -86,6 +87,12 @@ impl Pipelines {
         instance: usize,
     ) -> Result<(), Failure> {
         let rings = Rings::new(config);
+        let opener = Opener {
+            config,
+            bundle,
+            cores,
+            golden_test: false,
+        };
         let mut labels = Vec::new();
         for (i, producers) in rings.producers.into_iter().enumerate() {
             let mut flow = flow_config(config, options, self.dscp.clone());
@@ -101,7 +108,7 @@ impl Pipelines {
                 series,
                 labels: labels[flow_manager].clone(),
             });
-            let accelerators = accelerators(config, bundle, cores, instance, i)?;
+            let accelerators = opener.accelerators(instance, i)?;
             let analytics = analytics_config(config, bundle);
             let manager = analytics::Manager::new(analytics, inlets.collect(), accelerators)
                 .map_err(|error| Failure::config(error.to_string()))?;

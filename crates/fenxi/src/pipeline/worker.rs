@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use analytics::{Counters, Manager, Round};
 use crossbeam_utils::Backoff;
 
+use super::swap::SwapPort;
+
 /// Rest of a thread that waits for others, once spinning did not help.
 pub const REST: Duration = Duration::from_micros(50);
 
@@ -65,8 +67,13 @@ impl Drop for Alarm {
     }
 }
 
-/// Rounds until the rings are closed and all is decided.
-pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>) -> Counters {
+/// Rounds until the rings are closed and all is decided. Between them the model is exchanged where `port` brings another.
+pub fn work(
+    mut manager: Manager,
+    gathers: bool,
+    run: Arc<Run>,
+    port: Option<SwapPort>,
+) -> Counters {
     let _alarm = Alarm(run.clone());
     if !gathers {
         // Without it naps are a little longer, no more.
@@ -76,6 +83,9 @@ pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>) -> Counters {
     while !manager.is_done() {
         if run.inputs_open.load(Ordering::Acquire) == 0 {
             manager.drain();
+        }
+        if let Some(port) = &port {
+            port.exchange(&mut manager);
         }
         match manager.round(run.now_ns()) {
             Round::Worked => backoff = Backoff::new(),

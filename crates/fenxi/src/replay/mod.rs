@@ -22,11 +22,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use accel::Bundle;
 use flowmgr::Effect;
 
 use crate::cli::{FaultRates, ReplayArgs, Speed};
 use crate::config::Config;
 use crate::exit::Failure;
+use crate::pipeline::layout::Layout;
+use crate::pipeline::swap::{self, SwapPort, Swapper, Swaps};
 use crate::pipeline::threads::{Cores, Thread, pin};
 use crate::pipeline::worker;
 use crate::pipeline::{self, FlowOptions, Pipelines};
@@ -44,8 +47,14 @@ pub struct Outcome {
     pub flows: flowmgr::Counters,
     /// Of the series' walk, over all analytics managers.
     pub series: analytics::Counters,
+    /// The parts of each pipeline.
+    pub layout: Layout,
+    /// Pipelines side by side.
+    pub instances: usize,
     /// Who ran where.
     pub cores: Cores,
+    /// Exchanges of the model.
+    pub swaps: Swaps,
     /// Names of the classes.
     pub classes: Arc<[String]>,
     /// The flow table's memory.
@@ -126,7 +135,9 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let shared = Arc::new(Shared::new(pipelines.flow_managers.len(), stop.clone()));
     let (inputs, reader) = input::inputs(source, pipelines.flow_managers.len(), stop)?;
     let gathers = args.speed == Speed::Max;
-    let analytics = spawn_analytics(pipelines.analytics, gathers, &shared, &cores)?;
+    let (swapper, ports) = start_swapper(plan, &cores, &bundle, &pipelines)?;
+    let analytics = pipelines.analytics.into_iter().zip(ports).collect();
+    let analytics = spawn_analytics(analytics, gathers, &shared, &cores)?;
     let pace = pace(args);
     // The analytics side makes room once a ring is three quarters full.
     let burst = config.io.burst.min(config.ring.slots / 4);
@@ -146,12 +157,16 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let (lanes, interrupted) = control::run(progress, lanes)?;
     let wall = shared.run.started.elapsed();
     let series = join_analytics(analytics)?;
+    let swaps = swapper.map_or_else(|| Ok(Swaps::default()), Swapper::finish)?;
     let read = join_reader(reader);
     let recorded = sink.map_or(Ok(()), RecordSink::finish);
     let mut outcome = Outcome {
         flows: flowmgr::Counters::default(),
         series,
+        layout: config.pipeline.layout,
+        instances: config.pipeline.instances,
         cores,
+        swaps,
         classes: pipelines.classes,
         table,
         bytes: 0,
@@ -201,20 +216,39 @@ fn lane_thread(thread: &Thread, core: Option<usize>, lane: Lane, input: Input) -
     }
 }
 
+/// The thread that exchanges the model, where `--swap-model` asks for it, and the analytics threads' ends.
+fn start_swapper(
+    plan: &Plan<'_>,
+    cores: &Cores,
+    bundle: &Bundle,
+    pipelines: &Pipelines,
+) -> Result<(Option<Swapper>, Vec<Option<SwapPort>>), Failure> {
+    let analytics = &pipelines.analytics;
+    let Some(other) = &plan.args.swap_model else {
+        return Ok((None, analytics.iter().map(|_| None).collect()));
+    };
+    let swap = swap::Plan {
+        bundle: other.clone(),
+        every: Duration::from_millis(u64::from(plan.args.swap_every)),
+    };
+    let (swapper, ports) = Swapper::start(swap, plan.config, cores, bundle, analytics)?;
+    Ok((Some(swapper), ports.into_iter().map(Some).collect()))
+}
+
 /// The threads of the analytics managers.
 fn spawn_analytics(
-    managers: Vec<(Thread, analytics::Manager)>,
+    managers: Vec<((Thread, analytics::Manager), Option<SwapPort>)>,
     gathers: bool,
     shared: &Shared,
     cores: &Cores,
 ) -> Result<Vec<JoinHandle<analytics::Counters>>, Failure> {
-    let spawn = |(thread, manager): (Thread, analytics::Manager)| {
+    let spawn = |((thread, manager), port): ((Thread, _), _)| {
         let (run, core) = (shared.run.clone(), cores.of_thread(&thread));
         std::thread::Builder::new()
             .name(thread.to_string())
             .spawn(move || {
                 pin(core);
-                worker::work(manager, gathers, run)
+                worker::work(manager, gathers, run, port)
             })
             .map_err(|error| Failure::unavailable(format!("no thread {thread}: {error}")))
     };
