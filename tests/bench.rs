@@ -216,14 +216,24 @@ fn analytics_names_its_best_batch() {
 }
 
 #[test]
-fn latency_holds_the_99th_percentile_against_a_bar() {
-    let (results, _) = bench("latency", &[&AT_ONCE[..], &["--rate", "2000"]].concat());
-    for case in ["carry-over T = 10 ms, batches to 1024"] {
-        let names = ["p50", "p99", "largest"].map(|of| format!("app-id-k10, {case}: {of}"));
-        let [p50, p99, largest] = values(&results, names.each_ref().map(String::as_str));
-        assert!(0.0 < p50 && p50 <= p99 && p99 <= largest);
-        assert_eq!(bar(&results, &names[1]), 10.0);
+fn latency_holds_the_99th_percentile_against_a_bar_live_and_in_virtual_time() {
+    let (results, _) = bench("latency", &AT_ONCE);
+    for device in ["app-id-k10", "virtual time"] {
+        for (case, p99_ms) in [
+            ("carry-over T = 10 ms, batches to 256", 10.0),
+            ("goal 2 ms, batches to 1024", 2.0),
+        ] {
+            let names = ["p50", "p99", "largest"].map(|of| format!("{device}, {case}: {of}"));
+            let [p50, p99, largest] = values(&results, names.each_ref().map(String::as_str));
+            assert!(0.0 < p50 && p50 <= p99 && p99 <= largest, "{names:?}");
+            assert_eq!(bar(&results, &names[1]), p99_ms);
+            if device == "virtual time" {
+                assert!(p99 <= p99_ms, "{case}: {p99} ms");
+            }
+        }
     }
+    let share = "virtual time, goal 2 ms, batches to 1024: control periods in violation";
+    assert!(values(&results, [share])[0] <= bar(&results, share));
 }
 
 #[test]
@@ -264,6 +274,26 @@ fn devices_are_compared_live_and_in_virtual_time() {
 }
 
 #[test]
+fn idle_is_cpu_time_and_the_first_label_after_pauses() {
+    let (results, _) = bench("idle", &[&AT_ONCE[..], &["--pause", "0.05"]].concat());
+    let beyond = "slowest after idle beyond the median of busy";
+    let names = [
+        "idle: CPU time",
+        "busy: p50",
+        "first after idle: slowest",
+        beyond,
+    ];
+    let [share, busy, slowest, difference] = values(&results, names);
+    // Polling would be all of a core.
+    assert!((0.0..0.5).contains(&share), "{share}");
+    assert!(busy > 0.0 && (slowest - busy - difference).abs() < 1e-9);
+    assert_eq!(
+        (bar(&results, names[0]), bar(&results, beyond)),
+        (0.02, 1.0)
+    );
+}
+
+#[test]
 fn swap_exchanges_a_hundred_times_and_loses_nothing() {
     let (results, _) = bench("swap", &[&AT_ONCE[..], &["--rate", "2000"]].concat());
     for case in ["carry-over", "none"] {
@@ -288,6 +318,8 @@ fn tables_for_people_and_wrong_usage() {
         (&["bench", "walk", "--entries", "1000"], "a power of two"),
         (&["bench", "walk", "--seconds", "many"], "expected seconds"),
         (&["bench", "scale", "--flows", "0"], "--flows"),
+        (&["bench", "latency", "--rate", "0"], "--rate"),
+        (&["bench", "idle", "--pause", "0"], "expected seconds"),
     ] {
         let finished = run(fenxi(args)).expect_code(64);
         assert!(finished.stderr.contains(part), "{}", finished.stderr);
@@ -296,4 +328,5 @@ fn tables_for_people_and_wrong_usage() {
     let mut command = fenxi(nowhere);
     command.args(SMALL);
     run(command).expect_code(66);
+    run(fenxi(["bench", "swap", "--model", "/nowhere"])).expect_code(66);
 }

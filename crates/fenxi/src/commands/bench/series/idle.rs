@@ -45,7 +45,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let seconds = (args.seconds / 6.0).clamp(BUSY_S.0, BUSY_S.1);
     let rate = args.rate_or(RATE);
     let (busy, _shed) = live::run(feed, rate, live::after(seconds), |run| {
-        worker::work(worker, false, run)
+        worker::work(worker, false, run, None)
     });
     let busy_ms = |quantile| busy.time_to_label_us.value_at_quantile(quantile) as f64 / 1e3;
     let pause = Duration::from_secs_f64(args.pause);
@@ -97,7 +97,7 @@ fn idle(bundle: &Bundle, pause: Duration, pauses: usize) -> Result<Idle, Failure
         scope.spawn(move || {
             pin(0);
             let _ = started.send(gettid());
-            worker::work(manager, false, run)
+            worker::work(manager, false, run, None)
         });
         let prober = scope.spawn(move || {
             pin(1);

@@ -127,7 +127,7 @@ impl Case<'_> {
         let accelerator = profiled(bundle, self.cap)?;
         let manager = manager(self.policy, bundle.k(), inlet, vec![accelerator])?;
         Ok(live::run(feed, rate, live::after(seconds), |run| {
-            worker::work(manager, false, run)
+            worker::work(manager, false, run, None)
         }))
     }
 
