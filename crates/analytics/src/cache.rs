@@ -64,8 +64,8 @@ impl Answer {
         let scaled = classification.confidence * f32::from(u16::MAX);
         Self {
             class: classification.class,
-            // A cast from float saturates.
-            confidence: scaled.round() as u16,
+            // To the nearest; a cast from float cuts off and saturates.
+            confidence: (scaled + 0.5) as u16,
             model,
         }
     }

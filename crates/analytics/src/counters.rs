@@ -227,8 +227,9 @@ impl Phases {
         self.ring_wait_us.saturating_record(time_ns / 1000);
     }
 
-    pub(crate) fn batch_waited(&mut self, time_ns: u64) {
-        self.batch_wait_us.saturating_record(time_ns / 1000);
+    pub(crate) fn batch_waited(&mut self, time_ns: u64, series: u64) {
+        self.batch_wait_us
+            .saturating_record_n(time_ns / 1000, series);
     }
 }
 

@@ -71,6 +71,13 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    pub fn deadline(device: &str, deadline: Duration) -> Self {
+        Self::Deadline {
+            device: device.to_owned(),
+            deadline,
+        }
+    }
+
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Device(DeviceError::Output { .. })

@@ -37,13 +37,6 @@ struct Waiting {
     audit: Option<Audit>,
 }
 
-/// A series on its way from the line into a batch.
-pub(crate) struct Taken<'a> {
-    pub seen_ns: u64,
-    pub audit: Option<Audit>,
-    pub slot: &'a Slot,
-}
-
 /// An inlet with its state.
 pub(crate) struct Queue {
     inlet: Inlet,
@@ -122,18 +115,11 @@ impl Queue {
         Some(self.slot(waiting.number).emitted_ns)
     }
 
-    /// Takes the series that has waited longest out of the line. Its slot stays until [`Queue::release`].
-    pub fn take(&mut self) -> Option<Taken<'_>> {
-        let Waiting {
-            number,
-            seen_ns,
-            audit,
-        } = self.waiting.pop_front()?;
-        Some(Taken {
-            seen_ns,
-            audit,
-            slot: self.slot(number),
-        })
+    /// Takes the series that has waited longest out of the line: whether it is an audit, and its slot, which stays until
+    /// [`Queue::release`].
+    pub fn take(&mut self) -> Option<(Option<Audit>, &Slot)> {
+        let Waiting { number, audit, .. } = self.waiting.pop_front()?;
+        Some((audit, self.slot(number)))
     }
 
     fn slot(&self, number: u64) -> &Slot {

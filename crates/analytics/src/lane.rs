@@ -29,6 +29,7 @@ use crate::{Accelerator, DeviceState};
 use accel::{Classification, Profile, Sizes};
 use condition::Condition;
 use std::mem;
+use std::time::Duration;
 
 /// What one batch tells of how far the profile is off.
 const DRIFT_WEIGHT: f64 = 1.0 / 8.0;
@@ -168,25 +169,27 @@ impl Lane {
             return Polled::Nothing;
         };
         let device_ns = now_ns.saturating_sub(submitted_ns);
-        let late = self.late(device_ns);
+        let exceeds = |deadline: &Duration| u128::from(device_ns) > deadline.as_nanos();
+        let missed = self.accelerator.deadline.filter(exceeds);
         let Some(result) = self.accelerator.device.poll() else {
-            return match late {
-                Some(late) if self.condition.state != DeviceState::Hung => {
+            return match missed {
+                Some(deadline) if self.condition.state != DeviceState::Hung => {
                     self.condition.hang(now_ns);
-                    Polled::Failed(late)
+                    Polled::Failed(Failure::deadline(&self.name, deadline))
                 }
                 _ => Polled::Nothing,
             };
         };
         self.flight = None;
+        if self.condition.state == DeviceState::Hung {
+            self.condition.wake();
+            return Polled::Nothing;
+        }
+        let late = missed.map(|deadline| Failure::deadline(&self.name, deadline));
         let checked = result
             .map_err(Failure::from)
             .and_then(|answers| check_answers(answers, size, &self.name));
         match (self.condition.state, checked, late) {
-            (DeviceState::Hung, _, _) => {
-                self.condition.wake();
-                Polled::Nothing
-            }
             (_, Err(failure), _) | (DeviceState::Probing, Ok(_), Some(failure)) => {
                 self.condition.fail(now_ns);
                 Polled::Failed(failure)
@@ -214,15 +217,6 @@ impl Lane {
         }
     }
 
-    /// What is to be said of a batch that took so long, if that is too long.
-    fn late(&self, device_ns: u64) -> Option<Failure> {
-        let deadline = self.accelerator.deadline?;
-        (u128::from(device_ns) > deadline.as_nanos()).then(|| Failure::Deadline {
-            device: self.name.clone(),
-            deadline,
-        })
-    }
-
     /// Whether it is between two batches, or hung and so without any hope for the one it has.
     pub fn can_change_over(&self) -> bool {
         self.flight.is_none() || self.condition.state == DeviceState::Hung
@@ -233,7 +227,7 @@ impl Lane {
         self.rows.reserve(new.device.sizes().largest());
         new.device.requested().clone_into(&mut self.name);
         self.model = model;
-        self.trigger = 1;
+        self.trigger = self.trigger.min(new.device.sizes().largest());
         self.drift = 1.0;
         self.flight = None;
         let since_ns = if self.is_up() {
@@ -246,9 +240,40 @@ impl Lane {
     }
 }
 
-/// The running mean with one more batch in it.
+/// The running mean with one more batch in it. One that took twice as long as expected counts as much as one that took
+/// longer: it was held up.
 fn drift(drift: f64, profile: Profile, size: usize, device_ns: u64) -> f64 {
     let predicted_ns = profile.latency(size).as_nanos().max(1) as f64;
-    let seen = (device_ns as f64 / predicted_ns).clamp(1.0 / DRIFT_MAX, DRIFT_MAX);
-    drift + DRIFT_WEIGHT * (seen - drift)
+    let seen = (device_ns as f64 / predicted_ns).clamp(drift / 2.0, drift * 2.0);
+    (drift + DRIFT_WEIGHT * (seen - drift)).clamp(1.0 / DRIFT_MAX, DRIFT_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROFILE: Profile = Profile {
+        t0_us: 20.0,
+        t1_us: 2.0,
+    };
+
+    /// After so many batches of 40, each of 100 µs by the profile, that took so long.
+    fn after(batches: usize, took_us: u64) -> f64 {
+        (0..batches).fold(1.0, |mean, _| drift(mean, PROFILE, 40, took_us * 1000))
+    }
+
+    #[test]
+    fn the_drift_follows_the_device() {
+        for (took_us, times) in [(100, 1.0), (300, 3.0), (20, 0.2), (10_000, 100.0)] {
+            let mean = after(100, took_us);
+            assert!((mean / times - 1.0).abs() < 0.01, "{took_us} us: {mean}");
+        }
+        assert_eq!(after(1000, 0), 1.0 / DRIFT_MAX);
+        assert_eq!(after(1000, u64::MAX / 1000), DRIFT_MAX);
+    }
+
+    #[test]
+    fn one_batch_that_was_held_up_moves_it_little() {
+        assert_eq!(after(1, 1_000_000), 1.125);
+    }
 }

@@ -20,6 +20,8 @@
 //!   violation at most until the budget has made room for it. The trigger grows by one step per period, too: the next
 //!   size, or an eighth of the way.
 //!
+//! The model allows no batch at all where series are far apart: then the smallest size is waited for, and age decides.
+//!
 //! Below one size the trigger does not fall: the smallest with which the devices keep up, (T₀ + T₁·b)·R ≤ 0.9·b per
 //! device. With less the queue would grow, and with it every delay.
 //!
@@ -241,7 +243,8 @@ impl Controller {
     fn target(&self, profile: Profile, sizes: &Sizes) -> usize {
         let apart_us = 1.0 / (self.rate * 1e3);
         let rows = (self.budget_ns / 1e3 - profile.t0_us) / (apart_us + profile.t1_us);
-        size_within(sizes, rows as usize)
+        // Where not even the smallest fits, it is padded when the oldest must go.
+        size_within(sizes, rows as usize).max(sizes.fitting(1).unwrap_or(1))
     }
 
     /// The smallest batch with which so many devices keep up with the arrivals.

@@ -114,9 +114,9 @@ impl Manager {
             self.counters.failed_no_other_device += 1;
         }
         for queue in &mut self.queues {
-            while let Some(taken) = queue.take() {
-                let (flow, is_audit) = (taken.slot.flow, taken.audit.is_some());
-                if !is_audit {
+            while let Some((audit, slot)) = queue.take() {
+                if audit.is_none() {
+                    let flow = slot.flow;
                     let _ = queue.decide(flow, Label::Unlabelled);
                     self.counters.shed_no_device += 1;
                 }

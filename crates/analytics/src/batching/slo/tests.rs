@@ -267,7 +267,8 @@ proptest! {
                 prop_assert!(b <= (before / 2).max(least).max(1));
             }
             let model_us = b as f64 / (controller.rate * 1e3) + profile.t0_us + profile.t1_us * b as f64;
-            prop_assert!(b <= least.max(1) || model_us <= controller.budget_ns / 1e3 * 1.000_001);
+            let smallest = sizes.fitting(1).unwrap();
+            prop_assert!(b <= least.max(smallest) || model_us <= controller.budget_ns / 1e3 * 1.000_001);
         }
         prop_assert!(controller.violations <= controller.periods);
     }

@@ -4,7 +4,7 @@
 use super::device::{Deed, class_of};
 use super::world::{K, Plan, World, row_of, series};
 use crate::{CacheConfig, Policy, Trigger};
-use accel::Sizes;
+use accel::{Profile, Sizes};
 use cring::Label;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -12,6 +12,11 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_micros(100);
 const MAX_WAIT: Duration = Duration::from_micros(400);
 const PHI: f64 = 0.2;
+/// Not what the devices take, but what the policies may reckon with.
+const PROFILE: Option<Profile> = Some(Profile {
+    t0_us: 10.0,
+    t1_us: 1.0,
+});
 const DEADLINE: Duration = Duration::from_micros(300);
 
 #[derive(Clone, Debug)]
@@ -44,6 +49,10 @@ fn policies() -> impl Strategy<Value = Policy> {
             phi: PHI,
             max_wait: MAX_WAIT
         }),
+        Just(Policy::Slo {
+            latency_goal: MAX_WAIT,
+            delta: 0.05,
+        }),
     ]
 }
 
@@ -74,6 +83,7 @@ fn world(policy: Policy, devices: Vec<(Sizes, Vec<Deed>)>) -> World {
     plan.inlets = 2;
     plan.devices = devices;
     plan.deadline = Some(DEADLINE);
+    plan.profile = PROFILE;
     plan.start()
 }
 
@@ -269,6 +279,7 @@ proptest! {
         let mut plan = Plan::new(policy);
         plan.inlets = 2;
         plan.devices = devices;
+        plan.profile = PROFILE;
         plan.cache = CacheConfig { prefix: K, entries, audit };
         let mut world = plan.start();
         let ended = play(&mut world, &events, emit_alike, |_| Ok(()))?;
