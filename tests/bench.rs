@@ -294,14 +294,26 @@ fn idle_is_cpu_time_and_the_first_label_after_pauses() {
 }
 
 #[test]
-fn swap_exchanges_a_hundred_times_and_loses_nothing() {
+fn swap_compares_runs_with_exchanges_and_without_and_loses_nothing() {
     let (results, _) = bench("swap", &[&AT_ONCE[..], &["--rate", "2000"]].concat());
     for case in ["carry-over", "none"] {
-        let names = ["swaps", "series without a label", "p99 added by swaps"];
+        let names = [
+            "swaps",
+            "series without a label",
+            "p99 with swaps",
+            "p99 without",
+            "p99 added",
+        ];
         let names = names.map(|name| format!("{case}: {name}"));
-        let [swaps, lost, _] = values(&results, names.each_ref().map(String::as_str));
-        assert_eq!((swaps, lost), (100.0, 0.0));
-        assert_eq!(bar(&results, &names[2]), 5.0);
+        let [swaps, lost, with, without, added] =
+            values(&results, names.each_ref().map(String::as_str));
+        // In each of the four runs.
+        assert!(swaps >= 4.0 && lost == 0.0, "{swaps} swaps, {lost} lost");
+        assert!((with - without - added).abs() < 1e-9);
+        assert_eq!(
+            (bar(&results, &names[0]), bar(&results, &names[4])),
+            (100.0, 5.0)
+        );
     }
 }
 

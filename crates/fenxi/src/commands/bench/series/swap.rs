@@ -1,220 +1,184 @@
-//! What the exchange of the model adds to the time to label, under Poisson arrivals.
+//! What exchanging the model under way adds to the time to label, under Poisson arrivals.
 //!
-//! A third thread opens the bundle, makes a device of it, holds it against its golden outputs, gives it to the manager,
-//! and drops the old one when it comes back: again and again, as an operator would once. A label counts as *during a
-//! swap* when it came between the opening of the bundle and the dropping of the old device, or in the [`MARGIN`] after
-//! it: to load a model may slow the others down more than the exchange itself.
+//! Runs in which one exchange follows the other take turns with runs without any. An exchange is the program's own, with
+//! all that belongs to it: a thread of its own opens the bundle, makes a device, holds it against the golden outputs, hands
+//! it over and drops the old one. Loading may slow a label down more than the exchange itself does, so both count.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
-use accel::{Bundle, Device, check_golden};
-use analytics::{Accelerator, Manager, Policy, Standby};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use accel::Bundle;
+use analytics::{Counters, Manager, Policy};
 use flowmgr::Pages;
-use hdrhistogram::Histogram;
 
 use super::feed::{Feed, golden_series};
-use super::{CARRY_OVER, SLOTS, bundle, cpu, live, manager};
+use super::{CARRY_OVER, SLOTS, bundle, live, manager};
 use crate::cli::BenchArgs;
-use crate::commands::bench::machine::{Machine, joined, pin};
+use crate::commands::bench::machine::Machine;
 use crate::commands::bench::report::{Figure, Report};
+use crate::commands::bench::rounds::interleave;
+use crate::config::Config;
 use crate::exit::Failure;
+use crate::pipeline::swap::{Plan, SwapPort, Swapper, Swaps};
+use crate::pipeline::threads::{Cores, Role, Thread};
+use crate::pipeline::{Opener, worker};
 
 /// Series per second.
 const RATE: u32 = 50_000;
-const CAP: usize = 256;
-/// Exchanges of each case.
-const SWAPS: u32 = 100;
-/// Time after an exchange in which labels still count as during it.
-const MARGIN: Duration = Duration::from_millis(20);
-/// Least time between two exchanges.
-const PAUSE_MIN: Duration = Duration::from_millis(5);
+/// Seconds of one run: at least, and at most.
+const RUN_S: (f64, f64) = (0.2, 3.0);
+/// Between the end of one exchange and the beginning of the next: far less than one takes.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Exchanges that an experiment of usual length must come to.
+const SWAPS_LEAST: f64 = 100.0;
 
-/// The manager's ends of the two channels, and the times to label, in µs.
-struct Watch {
-    incoming: Receiver<Standby>,
-    retired: Sender<Vec<Accelerator>>,
-    /// During a swap, and otherwise.
-    times: [Histogram<u64>; 2],
-    /// The manager's counter when `swapping` last changed.
-    before: Histogram<u64>,
-    was_swapping: bool,
+/// The analytics thread that the models are exchanged in.
+const THREAD: Thread = Thread {
+    instance: 0,
+    role: Role::Analytics(0),
+};
+
+/// One policy, with exchanges or without.
+struct Case<'a> {
+    bundle: &'a Bundle,
+    policy: Policy,
+    swaps: bool,
+    runs: Vec<Counters>,
+    /// Series of all runs that got no label.
+    unlabelled: u64,
 }
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let bundle = bundle(args)?;
-    let cases = [("carry-over", CARRY_OVER), ("none", Policy::None)];
-    let mut figures = Vec::new();
-    for (name, policy) in cases {
-        figures.extend(swaps(
-            args,
-            &bundle,
-            name,
+    let names = ["carry-over", "none"];
+    let mut cases = Vec::new();
+    for policy in [CARRY_OVER, Policy::None] {
+        cases.extend([true, false].map(|swaps| Case {
+            bundle: &bundle,
             policy,
-            args.seconds / cases.len() as f64,
-        )?);
+            swaps,
+            runs: Vec::new(),
+            unlabelled: 0,
+        }));
     }
+    let seconds = (args.seconds / (4 * cases.len()) as f64).clamp(RUN_S.0, RUN_S.1);
+    let mut failure = None;
+    interleave(args.seconds, cases.len(), |point| {
+        if let Err(error) = cases[point].run(args.rate_or(RATE), seconds) {
+            failure = Some(error);
+        }
+        0.0
+    });
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let compared = names.iter().zip(cases.chunks_exact(2));
     Ok(Report {
         bench: "swap",
-        title: "Time to label while the model is exchanged, Poisson arrivals",
+        title: "Time to label while models are exchanged, Poisson arrivals",
         x: "",
         machine: Machine::here(Pages::Plain),
-        figures,
+        figures: compared
+            .flat_map(|(name, cases)| figures(name, cases))
+            .collect(),
         skipped: Vec::new(),
     })
 }
 
-/// One policy's exchanges.
-fn swaps(
-    args: &BenchArgs,
-    bundle: &Bundle,
-    name: &str,
-    policy: Policy,
-    seconds: f64,
-) -> Result<Vec<Figure>, Failure> {
-    let (feed, inlet) = Feed::new(golden_series(bundle), SLOTS);
-    let mut manager = manager(policy, bundle.k(), inlet, vec![cpu(bundle, CAP)?.into()])?;
-    let (standby, incoming) = bounded(1);
-    let (retired, outgoing) = bounded(1);
-    let mut watch = Watch::new(&manager, incoming, retired);
-    let (swapping, over) = (&AtomicBool::new(false), &AtomicBool::new(false));
-    let pause = Duration::from_secs_f64(seconds / f64::from(SWAPS)).max(PAUSE_MIN);
-    let (swaps, lost, exchanged) = thread::scope(|scope| {
-        let exchanging = scope.spawn(move || {
-            pin(1);
-            let exchanged = exchange(bundle, pause, swapping, &standby, &outgoing);
-            over.store(true, Ordering::Relaxed);
-            exchanged
-        });
-        let is_over = |_| over.load(Ordering::Relaxed);
-        let (counters, shed) = live::run(feed, args.rate_or(RATE), is_over, |run| {
-            while !manager.is_done() {
-                manager.round(run.now_ns());
-                watch.look(&mut manager, swapping);
-            }
-            watch.note(&manager);
-            manager.counters().clone()
-        });
-        let lost = counters.series - counters.inferred + counters.post_mortem + shed;
-        (counters.swaps, lost, joined(exchanging))
-    });
-    exchanged?;
-    let mut figures = watch.figures(name);
-    figures.push(
-        Figure::one(format!("{name}: swaps"), "swaps", swaps as f64).at_least(f64::from(SWAPS)),
-    );
-    figures.push(
-        Figure::one(
-            format!("{name}: series without a label"),
-            "series",
-            lost as f64,
-        )
-        .at_most(0.0),
-    );
-    Ok(figures)
-}
-
-/// The third thread: one exchange after the other.
-fn exchange(
-    bundle: &Bundle,
-    pause: Duration,
-    swapping: &AtomicBool,
-    standby: &Sender<Standby>,
-    outgoing: &Receiver<Vec<Accelerator>>,
-) -> Result<(), Failure> {
-    let gone = || Failure::software("the manager's thread is gone");
-    for generation in 1..=SWAPS {
-        thread::sleep(pause);
-        swapping.store(true, Ordering::Relaxed);
-        let accelerators = vec![checked(bundle)?.into()];
-        let generation = generation as u16;
-        let given = Standby {
-            accelerators,
-            generation,
+impl Case<'_> {
+    /// One run with a manager of its own.
+    fn run(&mut self, rate: f64, seconds: f64) -> Result<(), Failure> {
+        let (config, _) = Config::load(None, &[])?;
+        let cores = Cores::of(&config);
+        let opener = Opener {
+            config: &config,
+            bundle: self.bundle,
+            cores: &cores,
+            golden_test: false,
         };
-        standby.send(given).map_err(|_| gone())?;
-        drop(outgoing.recv().map_err(|_| gone())?);
-        thread::sleep(MARGIN);
-        swapping.store(false, Ordering::Relaxed);
+        let (feed, inlet) = Feed::new(golden_series(self.bundle), SLOTS);
+        let accelerators = opener.accelerators(0, 0)?;
+        let manager = manager(self.policy, self.bundle.k(), inlet, accelerators)?;
+        let analytics = [(THREAD, manager)];
+        let swapper = match self.swaps {
+            true => Some(self.start_swapper(&config, &cores, &analytics)?),
+            false => None,
+        };
+        let (swapper, port) = swapper.unzip();
+        let [(_, manager)] = analytics;
+        let (counters, shed) = live::run(feed, rate, live::after(seconds), |run| {
+            worker::work(manager, false, run, port)
+        });
+        if let Some(swapper) = swapper {
+            refused(swapper.finish()?)?;
+        }
+        self.unlabelled += counters.series - counters.inferred + counters.post_mortem + shed;
+        self.runs.push(counters);
+        Ok(())
     }
-    Ok(())
+
+    /// Exchanges the model for itself, again and again.
+    fn start_swapper(
+        &self,
+        config: &Config,
+        cores: &Cores,
+        analytics: &[(Thread, Manager)],
+    ) -> Result<(Swapper, SwapPort), Failure> {
+        let model = self.bundle.model_path();
+        let plan = Plan {
+            bundle: model.parent().unwrap_or(&model).to_owned(),
+            every: PAUSE,
+        };
+        let (swapper, ports) = Swapper::start(plan, config, cores, self.bundle, analytics)?;
+        let port = ports.into_iter().next();
+        let port = port.ok_or_else(|| Failure::software("no port for the analytics thread"))?;
+        Ok((swapper, port))
+    }
 }
 
-/// A device made as for an exchange: from the files, and held against the golden outputs.
-fn checked(bundle: &Bundle) -> Result<Box<dyn Device>, Failure> {
-    let path = bundle.model_path();
-    let dir = path.parent().unwrap_or(&path);
-    let opened = Bundle::open(dir).map_err(|error| Failure::data(error.to_string()))?;
-    let mut device = cpu(&opened, CAP)?;
-    match check_golden(&opened, device.as_mut()) {
-        Ok(report) if report.agrees() => Ok(device),
-        Ok(_) => Err(Failure::data(format!(
-            "{}: golden outputs differ",
-            dir.display()
-        ))),
-        Err(error) => Err(Failure::data(format!("{}: {error}", dir.display()))),
+fn refused(swaps: Swaps) -> Result<(), Failure> {
+    match swaps.last_refusal {
+        Some(reason) => Err(Failure::data(format!("a model was refused: {reason}"))),
+        None => Ok(()),
     }
 }
 
-impl Watch {
-    fn new(
-        manager: &Manager,
-        incoming: Receiver<Standby>,
-        retired: Sender<Vec<Accelerator>>,
-    ) -> Watch {
-        let empty = || Histogram::new_from(&manager.counters().time_to_label_us);
-        Watch {
-            incoming,
-            retired,
-            times: [empty(), empty()],
-            before: empty(),
-            was_swapping: false,
-        }
-    }
-
-    /// Between two rounds: passes devices on, and notes what has been labelled when a swap begins or ends.
-    fn look(&mut self, manager: &mut Manager, swapping: &AtomicBool) {
-        let is_swapping = swapping.load(Ordering::Relaxed);
-        if is_swapping != self.was_swapping {
-            self.note(manager);
-            self.was_swapping = is_swapping;
-        }
-        // Neither channel blocks: there is one exchange at a time.
-        if let Ok(standby) = self.incoming.try_recv()
-            && let Err(refused) = manager.stand_by(standby)
-        {
-            let _ = self.retired.try_send(refused.standby.accelerators);
-        }
-        if let Some(accelerators) = manager.take_retired() {
-            let _ = self.retired.try_send(accelerators);
-        }
-    }
-
-    /// Adds the labels since the last note to those of their time.
-    fn note(&mut self, manager: &Manager) {
-        let now = &manager.counters().time_to_label_us;
-        let times = &mut self.times[usize::from(!self.was_swapping)];
-        // None can fail: all have the same bounds, and a counter only grows.
-        let _ = times.add(now);
-        let _ = times.subtract(&self.before);
-        let _ = self.before.set_to(now);
-    }
-
-    fn figures(&self, name: &str) -> Vec<Figure> {
-        let ms = |at: usize, quantile| self.times[at].value_at_quantile(quantile) as f64 / 1e3;
-        let figure = |what: &str, value| Figure::one(format!("{name}: {what}"), "ms", value);
-        let (p99, largest) = ([ms(0, 0.99), ms(1, 0.99)], [ms(0, 1.0), ms(1, 1.0)]);
-        vec![
-            figure("p50 during swaps", ms(0, 0.5)),
-            figure("p50 otherwise", ms(1, 0.5)),
-            figure("p99 during swaps", p99[0]),
-            figure("p99 otherwise", p99[1]),
-            figure("largest during swaps", largest[0]),
-            figure("largest otherwise", largest[1]),
-            figure("p99 added by swaps", p99[0] - p99[1]).at_most(5.0),
-            figure("largest added by swaps", largest[0] - largest[1]),
-        ]
-    }
+/// One policy with exchanges and without.
+fn figures(name: &str, cases: &[Case]) -> Vec<Figure> {
+    let [with, without] = cases else {
+        return Vec::new();
+    };
+    let line = |what: &str| format!("{name}: {what}");
+    let quantile = |case: &Case, what: &str, quantile| {
+        // The first run only warmed up.
+        let times: Vec<_> = case.runs[1..]
+            .iter()
+            .map(|run| run.time_to_label_us.clone())
+            .collect();
+        Figure::quantile(line(what), "ms", 1e3, &times, quantile)
+    };
+    let p99 = [
+        quantile(with, "p99 with swaps", 0.99),
+        quantile(without, "p99 without", 0.99),
+    ];
+    let largest = [
+        quantile(with, "largest with swaps", 1.0),
+        quantile(without, "largest without", 1.0),
+    ];
+    let added =
+        |what: &str, of: &[Figure; 2]| Figure::one(line(what), "ms", of[0].median - of[1].median);
+    let added = [
+        added("p99 added", &p99).at_most(5.0),
+        added("largest added", &largest),
+    ];
+    let swaps: u64 = with.runs.iter().map(|run| run.swaps).sum();
+    let unlabelled = (with.unlabelled + without.unlabelled) as f64;
+    let sums = [
+        Figure::one(line("swaps"), "swaps", swaps as f64).at_least(SWAPS_LEAST),
+        Figure::one(line("series without a label"), "series", unlabelled).at_most(0.0),
+    ];
+    p99.into_iter()
+        .chain(largest)
+        .chain(added)
+        .chain(sums)
+        .collect()
 }
