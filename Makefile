@@ -16,6 +16,10 @@ help: ## list the targets
 onnxruntime: ## fetch the ONNX Runtime library, pinned version and hash, into target/
 	@scripts/fetch-onnxruntime
 
+.PHONY: providers
+providers: ## fetch the libraries of other providers, for their tests: openvino, qnn, cann
+	@for provider in openvino qnn cann; do scripts/fetch-onnxruntime --provider $$provider; done
+
 .PHONY: build
 build: onnxruntime ## build target/release/fenxi
 	cargo build --release --locked -p fenxi

@@ -3,7 +3,7 @@
 //! `scripts/check_labels.py` reads flow records with their series, runs the bundle's
 //! model over them all in one batch, and holds class and confidence against the
 //! records. So it checks the way from packet to label word and back: lengths and
-//! signs, the order within batches, which flow a result belongs to.
+//! signs, the order within batches, which flow a result belongs to. In fp32 and in int8.
 
 #![allow(
     clippy::expect_used,
@@ -12,7 +12,7 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::root;
@@ -31,13 +31,13 @@ fn python(test: &str) -> Option<PathBuf> {
     Some(python)
 }
 
-/// Replays `captures` in one run and compares the labels. Returns how many flows
+/// Replays `captures` in one run with the model in `bundle` and compares the labels. Returns how many flows
 /// were compared, after holding it against the number of flows that have a series.
-fn compare(python: PathBuf, captures: &[PathBuf], sets: &[&str]) -> u64 {
+fn compare(python: &Path, bundle: &Path, captures: &[PathBuf], sets: &[&str]) -> u64 {
     let dir = tempfile::tempdir().expect("a folder");
     let flows = dir.path().join("flows.jsonl");
     let mut replay = common::fenxi(["replay", "--series", "--json", "--flows"]);
-    replay.arg(&flows).args(captures);
+    replay.arg(&flows).arg("--model").arg(bundle).args(captures);
     for set in sets {
         replay.args(["--set", set]);
     }
@@ -45,7 +45,7 @@ fn compare(python: PathBuf, captures: &[PathBuf], sets: &[&str]) -> u64 {
 
     let mut check = Command::new(python);
     check.arg(root().join("scripts/check_labels.py"));
-    check.arg(root().join("models/app-id-k10")).arg(&flows);
+    check.arg(bundle).arg(&flows);
     let output = check.output().expect("Python starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -67,8 +67,11 @@ fn compare(python: PathBuf, captures: &[PathBuf], sets: &[&str]) -> u64 {
 
 #[test]
 fn every_label_of_the_demo_is_pythons() {
-    if let Some(python) = python("every_label_of_the_demo_is_pythons") {
-        let compared = compare(python, &[common::demo()], &[]);
+    let Some(python) = python("every_label_of_the_demo_is_pythons") else {
+        return;
+    };
+    for bundle in [common::bundle(), common::int8_bundle()] {
+        let compared = compare(&python, &bundle, &[common::demo()], &[]);
         assert!(
             compared >= 100,
             "the demo has {compared} flows with a label"
@@ -99,6 +102,33 @@ fn a_thousand_labels_of_the_shared_captures_are_pythons() {
         "analytics.batch_sizes=[1, 3, 7, 16]",
         "analytics.timeout_ms=1",
     ];
-    let compared = compare(python, &captures, &sets);
-    assert!(compared >= 1000, "only {compared} flows with a label");
+    for bundle in [common::bundle(), common::int8_bundle()] {
+        let compared = compare(&python, &bundle, &captures, &sets);
+        assert!(compared >= 1000, "only {compared} flows with a label");
+    }
+}
+
+/// Alone, in pairs, in odd batches or all at once: the records are the same, byte for byte.
+#[test]
+fn int8_labels_do_not_depend_on_the_batch() {
+    if !common::has_onnxruntime() {
+        return common::skip("int8_labels_do_not_depend_on_the_batch", "ONNX Runtime");
+    }
+    let records = |sizes: &str| {
+        let dir = tempfile::tempdir().expect("a folder");
+        let flows = dir.path().join("flows.jsonl");
+        let mut replay = common::fenxi(["replay", "--series", "--flows"]);
+        replay.arg(&flows).arg("--model").arg(common::int8_bundle());
+        replay
+            .arg("--set")
+            .arg(format!("analytics.batch_sizes={sizes}"));
+        replay.arg(common::demo());
+        common::run(replay).expect_code(0);
+        std::fs::read_to_string(flows).expect("records are there")
+    };
+    let expected = records("[1024]");
+    assert!(expected.contains("confidence"), "nothing to compare");
+    for sizes in ["[1]", "[2]", "[3, 7]", "[64]"] {
+        assert!(records(sizes) == expected, "batches of {sizes}");
+    }
 }

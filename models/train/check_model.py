@@ -59,6 +59,8 @@ def main():
     series = rng.permutation(np.concatenate([real, made.astype(np.float32)]))[:, None, :]
 
     pairs = in_batches(runtime.run, session, series, 1)
+    if not np.isfinite(pairs).all():
+        sys.exit("outputs that are no numbers")
     found = unstable_rows(session, series, pairs, rng)
     for size, rows in found:
         print(f"batch {size}: {rows} of {len(series)} rows differ from their output beside their copy")

@@ -94,19 +94,19 @@ def write_table(path, rows):
     path.write_text("".join(line + "\n" for line in lines))
 
 
-def manifest(names, digest):
+def manifest(name, precision, names, digest):
     """The text of model.toml."""
     labels = "".join(f'\n[[labels]]\nname = "{n}"\ntaxonomy = "{dataset.TAXONOMY[n]}"\n' for n in names)
     return f"""\
 # Written by models/train; see CARD.md.
 schema_version = 1
-name = "{NAME}"
+name = "{name}"
 version = "{VERSION}"
 file = "model.onnx"
 sha256 = "{digest}"
 k = {dataset.K}
 features = ["signed_length"]
-precision = "fp32"
+precision = "{precision}"
 min_confidence = 0.0
 
 [input]
@@ -119,6 +119,17 @@ name = "probabilities"
 {labels.lstrip()}"""
 
 
+def write_bundle(folder, name, precision, flows, made):
+    """The bundle of the model `made`, given as bytes, but for its card."""
+    (folder / "golden").mkdir(parents=True, exist_ok=True)
+    (folder / "model.onnx").write_bytes(made)
+    digest = hashlib.sha256(made).hexdigest()
+    (folder / "model.toml").write_text(manifest(name, precision, flows.names, digest))
+    inputs = golden_inputs(flows)
+    write_table(folder / "golden/inputs.csv", inputs)
+    write_table(folder / "golden/outputs.csv", runtime.run(runtime.session(made), inputs))
+
+
 def main():
     parser = argparse.ArgumentParser(description="write the bundle")
     parser.add_argument("table", help="train.csv.gz")
@@ -127,12 +138,7 @@ def main():
     args = parser.parse_args()
     flows = dataset.load(args.table)
     made = model(dict(np.load(args.weights)), len(flows.names)).SerializeToString(deterministic=True)
-    (args.bundle / "golden").mkdir(parents=True, exist_ok=True)
-    (args.bundle / "model.onnx").write_bytes(made)
-    (args.bundle / "model.toml").write_text(manifest(flows.names, hashlib.sha256(made).hexdigest()))
-    inputs = golden_inputs(flows)
-    write_table(args.bundle / "golden/inputs.csv", inputs)
-    write_table(args.bundle / "golden/outputs.csv", runtime.run(runtime.session(made), inputs))
+    write_bundle(args.bundle, NAME, "fp32", flows, made)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes models/app-id-k10 from the labelled flow table: validates, trains, exports, checks, writes
-# the card.  usage: models/train/run.sh [TABLE]   TABLE: default ../shared/data/series/train.csv.gz
+# Makes models/app-id-k10 and models/app-id-k10-int8 from the labelled flow table: validates, trains,
+# exports, quantises, checks, writes the cards.  usage: models/train/run.sh [TABLE]   TABLE: default ../shared/data/series/train.csv.gz
 #   FENXI_TRAIN_VENV   virtual environment, made if missing (default target/train-venv)
 #   PYTHON             Python >= 3.11 to make it with (default python3)
 # A relative TABLE is taken from the current folder, the default from the repository's root.
@@ -12,6 +12,7 @@ table=${1:-$root/../shared/data/series/train.csv.gz}
 venv=${FENXI_TRAIN_VENV:-$root/target/train-venv}
 work=$root/target/train
 bundle=$root/models/app-id-k10
+int8=$bundle-int8
 
 if [ ! -r "$table" ]; then
     echo "run.sh: no table at $table; give its path: models/train/run.sh TABLE" >&2
@@ -28,5 +29,8 @@ python=$venv/bin/python
 "$python" "$here/train.py" "$table" "$work/weights.npz"
 "$python" "$here/export.py" "$table" "$work/weights.npz" "$bundle"
 "$python" "$here/card.py" "$table" "$work/weights.npz" "$work/scores.json" "$bundle"
+"$python" "$here/quantize.py" "$table" "$bundle" "$int8"
+"$python" "$here/card_int8.py" "$table" "$work/scores.json" "$bundle" "$int8"
 "$python" "$here/check_model.py" "$table" "$bundle"
-sha256sum "$bundle/model.onnx"
+"$python" "$here/check_model.py" "$table" "$int8"
+sha256sum "$bundle/model.onnx" "$int8/model.onnx"

@@ -1,9 +1,15 @@
 //! `model info` and `model check`.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
 
 use super::ran;
-use crate::common::{bundle, has_onnxruntime, labels, skip};
+use crate::common::{
+    Finished, SIMULATED, bundle, demo, fenxi, has_onnxruntime, int8_bundle, labels, run, skip,
+};
 
 #[test]
 fn model_info_says_what_the_bundle_says() {
@@ -47,16 +53,7 @@ fn model_check_compares_with_the_golden_outputs() {
     );
 
     // One probability of one row a thousandth off.
-    let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("golden")).unwrap();
-    for file in [
-        "model.toml",
-        "model.onnx",
-        "golden/inputs.csv",
-        "golden/outputs.csv",
-    ] {
-        fs::copy(bundle().join(file), dir.path().join(file)).unwrap();
-    }
+    let dir = copy(&bundle());
     let outputs = dir.path().join("golden/outputs.csv");
     let text = fs::read_to_string(&outputs).unwrap();
     let (first, rest) = text.split_once(',').unwrap();
@@ -78,4 +75,159 @@ fn model_check_compares_with_the_golden_outputs() {
         "{}",
         refused.stderr
     );
+}
+
+#[test]
+fn model_check_says_what_int8_loses() {
+    let test = "model_check_says_what_int8_loses";
+    if !has_onnxruntime() {
+        return skip(test, "ONNX Runtime");
+    }
+    let int8 = int8_bundle();
+    let told = against(&int8, &bundle(), &[]).expect_code(0).stdout;
+    assert!(
+        told.contains("app-id-k10-int8 1.0.1 (int8): golden outputs agree: "),
+        "{told}"
+    );
+    assert!(
+        told.contains("against app-id-k10 1.0.1 (fp32):\n  golden inputs: same class for "),
+        "{told}"
+    );
+
+    // Two flows that the model knows, a label that was guessed, a flow that is too short.
+    let dir = tempfile::tempdir().unwrap();
+    let table = dir.path().join("flows.csv");
+    let tls = "60 -60 52 569 -52 -1452 52 -1452 52 -700";
+    fs::write(
+        &table,
+        format!("lengths,label,confidence\n{tls},TLS.Google,dpi\n{tls},Zabbix,dpi\n{tls},TLS,port\n60 -60,TLS,dpi\n"),
+    )
+    .unwrap();
+    let demo = demo();
+    let more = [
+        "--series".as_ref(),
+        table.as_os_str(),
+        "--capture".as_ref(),
+        demo.as_os_str(),
+        "--json".as_ref(),
+    ];
+    let report = against(&int8, &bundle(), &more).expect_code(0).json();
+    assert_eq!(report["model"]["precision"], "int8");
+    assert_eq!(report["against"]["precision"], "fp32");
+    let [golden, table, capture] = [0, 1, 2].map(|at| &report["comparisons"][at]);
+    assert_eq!(
+        (&golden["series"], &golden["labelled"]),
+        (&64.into(), &0.into())
+    );
+    assert_eq!(
+        (&table["series"], &table["labelled"]),
+        (&3.into(), &2.into())
+    );
+    assert_eq!(
+        (&table["accuracy"], &table["accuracy_loss"]),
+        (&0.5.into(), &0.0.into())
+    );
+    assert_eq!(capture["series"], series_of_demo());
+    for comparison in [golden, table, capture] {
+        let number = |field: &str| comparison[field].as_f64().unwrap();
+        assert!(number("same_class") >= 0.98, "{comparison}");
+        let (mean, max) = (number("mean_difference"), number("max_difference"));
+        assert!(
+            0.0 < mean && mean < max && mean < 0.002 && max < 0.1,
+            "{comparison}"
+        );
+    }
+}
+
+#[test]
+fn a_bundle_loses_nothing_against_itself() {
+    if !has_onnxruntime() {
+        return skip("a_bundle_loses_nothing_against_itself", "ONNX Runtime");
+    }
+    let report = against(&bundle(), &bundle(), &["--json".as_ref()])
+        .expect_code(0)
+        .json();
+    let golden = &report["comparisons"][0];
+    assert_eq!(
+        (&golden["same_class"], &golden["max_difference"]),
+        (&1.0.into(), &0.0.into())
+    );
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused() {
+    if !has_onnxruntime() {
+        return skip("what_cannot_be_compared_is_refused", "ONNX Runtime");
+    }
+    let other = copy(&bundle());
+    let manifest = other.path().join("model.toml");
+    let text = fs::read_to_string(&manifest)
+        .unwrap()
+        .replace("Zabbix", "Nagios");
+    fs::write(&manifest, text).unwrap();
+    let refused = against(&int8_bundle(), other.path(), &[]).expect_code(65);
+    assert_eq!(
+        (refused.stdout.as_str(), refused.stderr.lines().count()),
+        ("", 1)
+    );
+    assert!(
+        refused.stderr.contains("different labels"),
+        "{}",
+        refused.stderr
+    );
+
+    let empty = other.path().join("flows.csv");
+    fs::write(&empty, "lengths\n52 -52\n").unwrap();
+    let refused = against(
+        &int8_bundle(),
+        &bundle(),
+        &["--series".as_ref(), empty.as_os_str()],
+    )
+    .expect_code(65);
+    assert!(
+        refused.stderr.contains("no flow with 10 packets"),
+        "{}",
+        refused.stderr
+    );
+    against(
+        &int8_bundle(),
+        &bundle(),
+        &["--capture".as_ref(), "/nowhere.pcap".as_ref()],
+    )
+    .expect_code(66);
+    against(
+        &int8_bundle(),
+        &bundle(),
+        &["--capture".as_ref(), manifest.as_os_str()],
+    )
+    .expect_code(65);
+}
+
+/// `model check` of one bundle against another.
+fn against(dir: &Path, other: &Path, more: &[&OsStr]) -> Finished {
+    let mut command = fenxi(["model", "check"]);
+    command.arg(dir).arg("--against").arg(other).args(more);
+    run(command)
+}
+
+/// Series of the shipped capture in a replay.
+fn series_of_demo() -> Value {
+    let mut replay = fenxi(["replay", "--json"]);
+    replay.args(SIMULATED).arg(demo());
+    run(replay).expect_code(0).json()["series"]["emitted"].clone()
+}
+
+/// A copy of a bundle, to be spoilt.
+fn copy(bundle: &Path) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("golden")).unwrap();
+    for file in [
+        "model.toml",
+        "model.onnx",
+        "golden/inputs.csv",
+        "golden/outputs.csv",
+    ] {
+        fs::copy(bundle.join(file), dir.path().join(file)).unwrap();
+    }
+    dir
 }

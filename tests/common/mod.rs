@@ -117,6 +117,11 @@ pub fn bundle() -> PathBuf {
     root().join("models/app-id-k10")
 }
 
+/// Its int8 form.
+pub fn int8_bundle() -> PathBuf {
+    root().join("models/app-id-k10-int8")
+}
+
 /// Labels of the shipped bundle, in the order of its outputs.
 pub fn labels() -> Vec<String> {
     let text = std::fs::read_to_string(bundle().join("model.toml")).expect("a manifest");

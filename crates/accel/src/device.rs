@@ -74,8 +74,8 @@ impl fmt::Display for Sizes {
 /// The answer for one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Classification {
-    /// Index into the bundle's labels; the number of labels means "unknown": the confidence was below the bundle's
-    /// `min_confidence`.
+    /// Index into the bundle's labels; the number of labels means "unknown": the confidence was below the class's
+    /// [threshold](crate::Thresholds).
     pub class: u16,
     /// The probability of the likeliest class, 0 to 1, also where the class is "unknown".
     pub confidence: f32,

@@ -6,7 +6,8 @@
 //!
 //! A [`Device`] takes batches of the sizes it names, one at a time. What each device promises:
 //!
-//! - a row's result depends on that row alone, not on the batch it came in nor on the padding beside it;
+//! - a row's result depends on that row alone, not on the batch it came in nor on the padding beside it: bit for bit on the
+//!   CPU, up to rounding elsewhere;
 //! - results come in the order of the rows, one per row, or the whole batch fails with a [`DeviceError`];
 //! - a number that is not a probability is a failure, never a label;
 //! - a failed batch leaves the device usable, unless the error says that it is gone.
@@ -36,7 +37,7 @@ pub use bundle::{Bundle, BundleError};
 pub use device::{Classification, Device, DeviceError, Shape, Sizes};
 pub use faults::{Faults, FaultsError};
 pub use faulty::FaultyDevice;
-pub use golden::{Golden, GoldenReport, TOLERANCE, check_golden};
+pub use golden::{Golden, GoldenReport, check_golden, golden_tolerance};
 pub use manifest::{LABELS_MAX, LabelInfo};
 pub use profile::Profile;
 pub use simulated::SimulatedDevice;

@@ -1,10 +1,12 @@
 //! How sure a model must be of a class before a flow gets it.
 
 use crate::bundle::Bundle;
+use crate::device::{Classification, DeviceError, is_probability};
+use crate::golden::argmax;
 
 /// The least confidence of each class, 0 to 1. A row whose likeliest class is below its own threshold is "unknown".
 #[derive(Clone, Debug, PartialEq)]
-pub struct Thresholds(pub(crate) Vec<f32>);
+pub struct Thresholds(Vec<f32>);
 
 impl Thresholds {
     /// The bundle's `min_confidence` for every class.
@@ -37,11 +39,54 @@ impl Thresholds {
     pub(crate) fn classes(&self) -> usize {
         self.0.len()
     }
+
+    /// Replaces `results` by one per row of `probabilities`. Of equally likely classes the first is taken.
+    pub(crate) fn classify(
+        &self,
+        probabilities: &[f32],
+        results: &mut Vec<Classification>,
+    ) -> Result<(), DeviceError> {
+        results.clear();
+        let classes = self.classes();
+        for (row, outputs) in probabilities.chunks_exact(classes).enumerate() {
+            if let Some(class) = outputs.iter().position(|value| !is_probability(*value)) {
+                return Err(DeviceError::NotAProbability {
+                    row,
+                    class,
+                    value: outputs[class],
+                });
+            }
+            let best = argmax(outputs);
+            let confidence = outputs[best].min(1.0);
+            let class = if confidence < self.get(best) {
+                classes
+            } else {
+                best
+            };
+            results.push(Classification {
+                class: class as u16,
+                confidence,
+            });
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn classified(
+        probabilities: &[f32],
+        thresholds: [f32; 3],
+    ) -> Result<Vec<(u16, f32)>, DeviceError> {
+        let mut results = vec![Classification::default()];
+        Thresholds(thresholds.to_vec()).classify(probabilities, &mut results)?;
+        Ok(results
+            .iter()
+            .map(|result| (result.class, result.confidence))
+            .collect())
+    }
 
     #[test]
     fn one_class_is_set_over_all() {
@@ -52,5 +97,43 @@ mod tests {
             [0, 1, 2].map(|class| thresholds.get(class)),
             [0.5, 0.9, 0.5]
         );
+    }
+
+    #[test]
+    fn the_likeliest_class_with_its_confidence() {
+        let results = classified(&[0.25, 0.5, 0.25, 0.4, 0.2, 0.4], [0.0; 3]).unwrap();
+        assert_eq!(results, [(1, 0.5), (0, 0.4)]);
+    }
+
+    #[test]
+    fn below_the_threshold_the_class_is_unknown() {
+        let results = classified(&[0.25, 0.5, 0.25, 0.1, 0.2, 0.7], [0.7; 3]).unwrap();
+        assert_eq!(results, [(3, 0.5), (2, 0.7)]);
+    }
+
+    #[test]
+    fn a_rounded_softmax_is_still_a_probability() {
+        assert_eq!(
+            classified(&[0.0, 1.000_000_1, 0.0], [0.0; 3]).unwrap(),
+            [(1, 1.0)]
+        );
+    }
+
+    #[test]
+    fn what_is_no_probability_is_no_label() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.1, 7.5] {
+            let error = classified(&[0.0, 1.0, 0.0, 1.0, 0.0, bad], [0.0; 3]).unwrap_err();
+            assert!(
+                matches!(
+                    error,
+                    DeviceError::NotAProbability {
+                        row: 1,
+                        class: 2,
+                        ..
+                    }
+                ),
+                "{bad}: {error}"
+            );
+        }
     }
 }

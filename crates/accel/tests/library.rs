@@ -7,12 +7,14 @@
     reason = "the helpers of tests may panic as the tests do"
 )]
 
+#[path = "onnx/common.rs"]
+mod common;
+
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use accel::onnx::{LibraryError, load};
+use common::compiled;
 
 /// Loads what is no ONNX Runtime; the message must be one line that names the file and the cure.
 fn refusal(path: &Path) -> LibraryError {
@@ -27,28 +29,6 @@ fn refusal(path: &Path) -> LibraryError {
         "{message}"
     );
     error
-}
-
-/// A shared library made of `source`; none, said aloud, where there is no C compiler.
-fn compiled(test: &str, dir: &Path, source: &str) -> Option<PathBuf> {
-    let (from, to) = (dir.join("stub.c"), dir.join("libonnxruntime.so"));
-    fs::write(&from, source).unwrap();
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
-        .arg(&to)
-        .arg(&from)
-        .status();
-    if built.is_ok_and(|status| status.success()) {
-        return Some(to);
-    }
-    assert!(
-        std::env::var("FENXI_REQUIRE_ALL").as_deref() != Ok("1"),
-        "{test} needs a C compiler"
-    );
-    // Written past the capture of the test harness, so that a skipped test is seen.
-    let mut stderr = std::io::stderr();
-    writeln!(stderr, "SKIPPED {test}: needs a C compiler (cc)").unwrap();
-    None
 }
 
 #[test]
@@ -77,7 +57,11 @@ fn a_file_that_is_no_library() {
 fn a_library_that_is_not_onnx_runtime() {
     let dir = tempfile::tempdir().unwrap();
     let source = "int answer(void) { return 42; }";
-    let Some(path) = compiled("a_library_that_is_not_onnx_runtime", dir.path(), source) else {
+    let Some(path) = compiled(
+        "a_library_that_is_not_onnx_runtime",
+        dir.path().join("libonnxruntime.so"),
+        source,
+    ) else {
         return;
     };
     match refusal(&path) {
@@ -96,7 +80,11 @@ fn a_library_that_is_too_old() {
         static const void *api(unsigned wanted) { (void)wanted; return 0; }
         static const struct { const void *(*api)(unsigned); const char *(*version)(void); } base = { api, version };
         const void *OrtGetApiBase(void) { return &base; }"#;
-    let Some(path) = compiled("a_library_that_is_too_old", dir.path(), source) else {
+    let Some(path) = compiled(
+        "a_library_that_is_too_old",
+        dir.path().join("libonnxruntime.so"),
+        source,
+    ) else {
         return;
     };
     let error = refusal(&path);

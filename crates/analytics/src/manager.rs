@@ -42,11 +42,11 @@ type CostClock = Box<dyn Fn() -> u64 + Send>;
 /// What a round came to, so that the caller knows whether to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// A batch was fired, or one came back.
+    /// A batch was fired, or came back, or was given up.
     Worked,
     /// Series were seen; they wait for a batch, or the cache had their label.
     Seen,
-    /// Nothing happened.
+    /// Nothing happened. While [`Counters::undecided`] is not 0, series wait for their time or for a device.
     Idle,
 }
 

@@ -37,6 +37,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Config(ConfigCommand::Show(args)) => commands::config::show(&args),
         Command::Model(ModelCommand::Info(args)) => commands::model::info(&args),
         Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
+        Command::Devices(args) => commands::devices::devices(&args),
+        Command::Profile(args) => commands::profile::profile(&args),
         Command::Bench(args) => commands::bench::bench(&args),
     }
 }

@@ -208,6 +208,14 @@ impl Manager {
     /// The last record of a flow, after which its entry is free.
     fn bury(&mut self, index: u32, reason: EndReason, now_ns: u64, out: &mut Out<'_>) {
         let flow = self.entries.flow_ref(index);
+        if self.label_of(flow) == Some(Label::Pending) {
+            // A label that is not here by now is too late. The analytics side learns so from the word; else its label
+            // might slip in after the record was made, and count as given.
+            let _ = self
+                .entries
+                .label(index)
+                .decide(flow.generation, Label::Unlabelled);
+        }
         self.announce(flow, now_ns, out);
         let decision = self.decision(flow);
         match decision {

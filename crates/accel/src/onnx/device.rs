@@ -14,80 +14,15 @@ use super::library::Library;
 use super::plugin::Plugin;
 use super::provider::{Provider, providers};
 use super::session::{Failure, Model, Session};
+use super::spec::DeviceSpec;
 use crate::bundle::Bundle;
-use crate::device::{Classification, Device, DeviceError, Sizes, is_probability};
-use crate::golden::argmax;
-use crate::thresholds::Thresholds;
+use crate::device::{Classification, Device, DeviceError, Sizes};
 
 /// The fewest rows the model is run on by the provider `cpu`. MLAS, which multiplies matrices for ONNX Runtime, may give a
 /// product of one row (`M == 1` in its `sgemm.cpp`) to a kernel of its own, `SgemmKernelM1` or `MlasGemvFloatKernel`,
 /// depending on the processor, while the kernels for more rows treat every row alike. So a row alone could differ in its
 /// last bits from the same row in a batch.
 const RUN_ROWS_MIN: usize = 2;
-
-/// How a device is asked for.
-#[derive(Clone, Debug)]
-pub struct DeviceSpec {
-    /// Its name in the configuration: "cpu", or the user's own.
-    pub name: String,
-    /// What computes.
-    pub provider: Provider,
-    /// Options for the provider, passed as they are.
-    pub options: Vec<(String, String)>,
-    /// The library of a plug-in provider: for [`Provider::Plugin`], and for [`Provider::Qnn`] where it comes so.
-    pub plugin: Option<PathBuf>,
-    /// The batch sizes it is to take.
-    pub sizes: Sizes,
-    /// The least confidence of each class.
-    pub thresholds: Thresholds,
-}
-
-impl DeviceSpec {
-    /// The device `cpu`, with the bundle's thresholds.
-    pub fn cpu(bundle: &Bundle, sizes: Sizes) -> Self {
-        Self {
-            name: Provider::Cpu.name().to_owned(),
-            provider: Provider::Cpu,
-            options: Vec::new(),
-            plugin: None,
-            sizes,
-            thresholds: Thresholds::of(bundle),
-        }
-    }
-
-    /// What can be told without a library.
-    fn check(&self, bundle: &Bundle) -> Result<(), SessionError> {
-        let provider = self.provider.name();
-        let fixed = matches!(self.sizes, Sizes::Fixed(_));
-        let has_nul = |(key, value): &(String, String)| key.contains('\0') || value.contains('\0');
-        let problem = if self.sizes.largest() == 0 {
-            "it has no batch size".to_owned()
-        } else if self.provider.needs_fixed_sizes() && !fixed {
-            format!("provider {provider} takes fixed batch sizes only; name them")
-        } else if self.provider == Provider::Plugin && self.plugin.is_none() {
-            format!("provider {provider} needs the path of its library")
-        } else if self.plugin.is_some()
-            && !matches!(self.provider, Provider::Plugin | Provider::Qnn)
-        {
-            format!(
-                "provider {provider} takes no plug-in library; for one, ask for provider plugin"
-            )
-        } else if self.provider == Provider::Cpu && !self.options.is_empty() {
-            format!(
-                "provider {provider} has no options, but {} is given",
-                self.options[0].0
-            )
-        } else if self.options.iter().any(has_nul) {
-            "an option holds a NUL character".to_owned()
-        } else if self.thresholds.classes() != bundle.labels().len() {
-            "its thresholds are those of another bundle".to_owned()
-        } else {
-            return Ok(());
-        };
-        let device = self.name.clone();
-        Err(SessionError::Spec { device, problem })
-    }
-}
 
 /// A bundle on one device.
 pub struct OnnxDevice {
@@ -96,6 +31,7 @@ pub struct OnnxDevice {
     /// One for every size, or one per fixed size, in their order.
     sessions: Vec<Session>,
     row_len: usize,
+    classes: usize,
     rows_min: usize,
     /// Room for the largest batch, and for a single row padded.
     input: Vec<f32>,
@@ -136,6 +72,7 @@ impl OnnxDevice {
             effective,
             sessions,
             row_len: shape.row_len(),
+            classes: shape.classes,
             rows_min,
             input: vec![0.0; room * shape.row_len()],
             probabilities: Vec::with_capacity(room * shape.classes),
@@ -177,7 +114,7 @@ impl OnnxDevice {
             Sizes::Any { .. } => 0,
             Sizes::Fixed(sizes) => sizes.partition_point(|&size| size < rows),
         };
-        let classes = self.spec.thresholds.classes();
+        let classes = self.classes;
         let input = &self.input[..run_rows * self.row_len];
         self.sessions[session]
             .run(run_rows, input, &mut self.probabilities)
@@ -199,11 +136,9 @@ impl OnnxDevice {
                 }
             })?;
         self.probabilities.truncate(rows * classes);
-        classify(
-            &self.probabilities,
-            &self.spec.thresholds,
-            &mut self.results,
-        )
+        self.spec
+            .thresholds
+            .classify(&self.probabilities, &mut self.results)
     }
 }
 
@@ -298,95 +233,5 @@ impl Device for OnnxDevice {
 
     fn probabilities(&self) -> &[f32] {
         &self.probabilities
-    }
-}
-
-/// Replaces `results` by one per row of `probabilities`. Of equally likely classes the first is taken.
-fn classify(
-    probabilities: &[f32],
-    thresholds: &Thresholds,
-    results: &mut Vec<Classification>,
-) -> Result<(), DeviceError> {
-    results.clear();
-    let classes = thresholds.classes();
-    for (row, outputs) in probabilities.chunks_exact(classes).enumerate() {
-        if let Some(class) = outputs.iter().position(|value| !is_probability(*value)) {
-            return Err(DeviceError::NotAProbability {
-                row,
-                class,
-                value: outputs[class],
-            });
-        }
-        let best = argmax(outputs);
-        let confidence = outputs[best].min(1.0);
-        let class = if confidence < thresholds.get(best) {
-            classes
-        } else {
-            best
-        };
-        results.push(Classification {
-            class: class as u16,
-            confidence,
-        });
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn classified(
-        probabilities: &[f32],
-        thresholds: [f32; 3],
-    ) -> Result<Vec<(u16, f32)>, DeviceError> {
-        let mut results = vec![Classification::default()];
-        classify(
-            probabilities,
-            &Thresholds(thresholds.to_vec()),
-            &mut results,
-        )?;
-        Ok(results
-            .iter()
-            .map(|result| (result.class, result.confidence))
-            .collect())
-    }
-
-    #[test]
-    fn the_likeliest_class_with_its_confidence() {
-        let results = classified(&[0.25, 0.5, 0.25, 0.4, 0.2, 0.4], [0.0; 3]).unwrap();
-        assert_eq!(results, [(1, 0.5), (0, 0.4)]);
-    }
-
-    #[test]
-    fn below_the_threshold_the_class_is_unknown() {
-        let results = classified(&[0.25, 0.5, 0.25, 0.1, 0.2, 0.7], [0.7; 3]).unwrap();
-        assert_eq!(results, [(3, 0.5), (2, 0.7)]);
-    }
-
-    #[test]
-    fn a_rounded_softmax_is_still_a_probability() {
-        assert_eq!(
-            classified(&[0.0, 1.000_000_1, 0.0], [0.0; 3]).unwrap(),
-            [(1, 1.0)]
-        );
-    }
-
-    #[test]
-    fn what_is_no_probability_is_no_label() {
-        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.1, 7.5] {
-            let error = classified(&[0.0, 1.0, 0.0, 1.0, 0.0, bad], [0.0; 3]).unwrap_err();
-            assert!(
-                matches!(
-                    error,
-                    DeviceError::NotAProbability {
-                        row: 1,
-                        class: 2,
-                        ..
-                    }
-                ),
-                "{bad}: {error}"
-            );
-        }
     }
 }

@@ -16,13 +16,16 @@ use std::time::Duration;
 
 use ort::LoadDynamicError;
 use ort::environment::Environment;
+use ort::logging::LogLevel;
 use thiserror::Error;
+
+use super::log::{logger, one_line};
 
 /// The oldest library accepted, as minor version of release 1: what the crate `ort` is told by its feature `api-22`, the first with plug-in providers.
 const MINOR_MIN: u32 = ort::MINOR_VERSION;
 
-/// How long loading may take; it takes some 50 ms.
-const LOAD_S_MAX: u64 = 20;
+/// How long loading may take, of the library or of a plug-in; it takes some 50 ms.
+pub(super) const LOAD_S_MAX: u64 = 20;
 
 const FILE: &str = "libonnxruntime.so";
 
@@ -164,7 +167,8 @@ fn open(path: PathBuf) -> Result<Library, LibraryError> {
             .map_err(|error| refusal(&file, error))
             .and_then(|builder| {
                 // The runtime's own reports to its maker are of no use to anybody here.
-                let environment = builder.with_name("fenxi").with_telemetry(false).build();
+                let builder = builder.with_name("fenxi").with_telemetry(false);
+                let environment = builder.with_logger(logger()).build();
                 environment.map_err(|error| LibraryError::Unloadable {
                     path: file,
                     cause: one_line(error.message()),
@@ -179,6 +183,7 @@ fn open(path: PathBuf) -> Result<Library, LibraryError> {
             return Err(LibraryError::Unloadable { path, cause });
         }
     };
+    environment.set_log_level(LogLevel::Error);
     let version = version(&path);
     Ok(Library {
         path,
@@ -188,7 +193,7 @@ fn open(path: PathBuf) -> Result<Library, LibraryError> {
 }
 
 /// What `work` returns, if it does so before the deadline; it is left behind otherwise.
-fn within<T: Send + 'static>(
+pub(super) fn within<T: Send + 'static>(
     deadline: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, mpsc::RecvTimeoutError> {
@@ -235,11 +240,6 @@ fn version(path: &Path) -> Option<String> {
         .iter()
         .take_while(|byte| byte.is_ascii_digit() || **byte == b'.');
     Some(digits.map(|&byte| char::from(byte)).collect())
-}
-
-/// A message of the runtime, whose line breaks would tear a log.
-pub(super) fn one_line(message: &str) -> String {
-    message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -11,12 +11,15 @@
 mod device;
 mod error;
 mod library;
+mod log;
 mod plugin;
 mod provider;
 mod session;
+mod spec;
 
-pub use device::{DeviceSpec, OnnxDevice};
+pub use device::OnnxDevice;
 pub use error::SessionError;
 pub use library::{Library, LibraryError, load};
 pub use plugin::plugin_devices;
 pub use provider::{Provider, providers};
+pub use spec::DeviceSpec;

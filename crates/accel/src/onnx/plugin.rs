@@ -7,18 +7,23 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use ort::AsPointer;
 use ort::device::Device;
 use ort::memory::DeviceType;
 use ort::session::builder::SessionBuilder;
 
-use super::library::{Library, one_line};
+use super::library::{LOAD_S_MAX, Library, within};
+use super::log::explained;
 
 /// The plug-ins registered so far, each with the names of its providers; registering twice fails.
 static REGISTERED: Mutex<BTreeMap<PathBuf, Vec<String>>> = Mutex::new(BTreeMap::new());
 
-/// A registered plug-in that has a device.
+/// The longest name given to a plug-in; `ort` keeps a provider's name and a dot in 128 bytes, and panics beyond.
+const NAME_CHARS_MAX: usize = 31;
+
+/// A registered plug-in.
 pub(super) struct Plugin {
     providers: Vec<String>,
 }
@@ -35,9 +40,12 @@ impl Plugin {
         }
         let environment = &library.environment;
         let before: Vec<_> = environment.devices().map(|device| device.ptr()).collect();
-        environment
-            .register_ep_library(file.display().to_string(), &file)
-            .map_err(|error| format!("cannot be registered: {}", one_line(error.message())))?;
+        let (shared, own) = (environment.clone(), file.clone());
+        within(Duration::from_secs(LOAD_S_MAX), move || {
+            explained(|| shared.register_ep_library(name(&own), &own))
+        })
+        .map_err(|_| format!("was given up: registering it took longer than {LOAD_S_MAX} s"))?
+        .map_err(|cause| format!("cannot be registered: {cause}"))?;
         let mut providers: Vec<String> = environment
             .devices()
             .filter(|device| !before.contains(&device.ptr()))
@@ -91,7 +99,15 @@ impl Plugin {
     }
 }
 
-/// What a plug-in provider library finds on this machine, such as "QNNExecutionProvider (NPU, Qualcomm)"; the first is the
+/// The name to register a plug-in by, "qnn" for `libonnxruntime_providers_qnn.so`. Some call their provider so.
+fn name(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let stem = stem.strip_prefix("lib").unwrap_or(&stem);
+    let name = stem.strip_prefix("onnxruntime_providers_").unwrap_or(stem);
+    name.chars().take(NAME_CHARS_MAX).collect()
+}
+
+/// What a plug-in provider library finds on this machine, such as "qnn (NPU, Qualcomm)"; the first is the
 /// one that a device made with it would use.
 ///
 /// # Errors

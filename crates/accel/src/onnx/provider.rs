@@ -3,14 +3,16 @@
 //! ONNX Runtime gives every part of a model that a provider does not take to its CPU provider, and where a provider cannot
 //! even start some versions go on without it and only log so. Here neither can pass unseen. A session gets exactly one
 //! provider, and for all but `cpu` the key `session.disable_cpu_ep_fallback` makes ONNX Runtime refuse a session in which
-//! any node is left to the CPU. So a session that exists is the proof that the provider asked for runs the whole model.
+//! any node is left to the CPU (it does not look into the bodies of loops and branches, which our models do not have). So a
+//! session that exists is the proof that the provider asked for runs the whole model. What `ort` has no call for is to read
+//! the assignment of nodes back.
 
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider};
-use ort::session::builder::{AutoDevicePolicy, SessionBuilder};
+use ort::session::builder::SessionBuilder;
 
-use super::device::DeviceSpec;
 use super::library::Library;
 use super::plugin::Plugin;
+use super::spec::DeviceSpec;
 
 /// What computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,15 +116,13 @@ pub(super) fn with_provider(
     spec: &DeviceSpec,
     plugin: Option<&Plugin>,
 ) -> ort::Result<SessionBuilder> {
-    // Left alone, `ort` lets the runtime choose among the devices of all registered plug-ins.
-    let builder = builder.with_auto_device(AutoDevicePolicy::PreferCPU)?;
     if let Some(plugin) = plugin {
         return plugin.append(builder.with_disable_cpu_fallback()?, library, &spec.options);
     }
     let options = &spec.options;
     let provider = match spec.provider {
         Provider::Cpu => return on_the_cpu(builder, library),
-        Provider::OpenVino => with_options(ep::OpenVINO::default(), options).build(),
+        Provider::OpenVino => with_options(openvino(options), options).build(),
         Provider::Cuda => with_options(ep::CUDA::default(), options).build(),
         Provider::TensorRt => with_options(ep::TensorRT::default(), options).build(),
         Provider::Cann => with_options(ep::CANN::default(), options).build(),
@@ -131,6 +131,17 @@ pub(super) fn with_provider(
     };
     let builder = builder.with_disable_cpu_fallback()?;
     Ok(builder.with_execution_providers([provider.error_on_failure()])?)
+}
+
+/// OpenVINO takes all cores of the machine unless told otherwise. Here a device is one thread, so it gets one on the CPU; an
+/// option of the user comes after this and wins.
+fn openvino(options: &[(String, String)]) -> ep::OpenVINO {
+    let elsewhere = |(key, value): &(String, String)| key == "device_type" && value != "CPU";
+    if options.iter().any(elsewhere) {
+        ep::OpenVINO::default()
+    } else {
+        ep::OpenVINO::default().with_num_threads(1)
+    }
 }
 
 fn with_options<P: ArbitrarilyConfigurableExecutionProvider>(

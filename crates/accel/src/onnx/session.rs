@@ -6,15 +6,16 @@
 //! written in place; where it is free the runtime allocates each run's output from its arena.
 
 use ort::memory::Allocator;
-use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ort::session::builder::{AutoDevicePolicy, GraphOptimizationLevel, SessionBuilder};
 use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions};
 use ort::value::{Outlet, Tensor, TensorElementType, TensorRef, ValueType};
 
-use super::device::DeviceSpec;
 use super::error::SessionError;
-use super::library::{Library, one_line};
+use super::library::Library;
+use super::log::{explained, one_line};
 use super::plugin::Plugin;
 use super::provider::{on_the_cpu, with_provider};
+use super::spec::DeviceSpec;
 use crate::bundle::Bundle;
 use crate::device::Shape;
 
@@ -31,14 +32,14 @@ impl<'a> Model<'a> {
     /// a provider that does not take it.
     pub fn check(library: &Library, bundle: &'a Bundle) -> Result<Self, SessionError> {
         let bytes = bundle.read_model()?;
-        let refused = |error: ort::Error| SessionError::Refused {
+        let session = explained(|| {
+            let builder = builder(library, GraphOptimizationLevel::Disable)?;
+            on_the_cpu(builder, library)?.commit_from_memory(&bytes)
+        })
+        .map_err(|cause| SessionError::Refused {
             model: bundle.model_path().display().to_string(),
-            cause: one_line(error.message()),
-        };
-        let session = builder(library, GraphOptimizationLevel::Disable)
-            .and_then(|builder| on_the_cpu(builder, library))
-            .and_then(|mut builder| builder.commit_from_memory(&bytes))
-            .map_err(refused)?;
+            cause,
+        })?;
         let shape = bundle.shape();
         let input = (
             "its input",
@@ -92,28 +93,24 @@ impl Session {
                 problem,
             });
         }
-        let refused = |error: ort::Error| SessionError::Provider {
+        let shape = bundle.shape();
+        let output_name = bundle.output_name().to_owned();
+        let (inner, options) = explained(|| {
+            let mut builder = builder(library, GraphOptimizationLevel::All)?;
+            let mut options = None;
+            if let Some(rows) = fixed {
+                builder = builder.with_dimension_override(&model.batch_dimension, rows as i64)?;
+                options = Some(preallocated(&output_name, [rows, shape.classes])?);
+            }
+            let mut builder = with_provider(builder, library, spec, plugin)?;
+            Ok((builder.commit_from_memory(&model.bytes)?, options))
+        })
+        .map_err(|cause| SessionError::Provider {
             device: spec.name.clone(),
             provider: spec.provider.name(),
             model: bundle.model_path().display().to_string(),
-            cause: one_line(error.message()),
-        };
-        let inner = builder(library, GraphOptimizationLevel::All)
-            .and_then(|builder| match fixed {
-                Some(rows) => {
-                    Ok(builder.with_dimension_override(&model.batch_dimension, rows as i64)?)
-                }
-                None => Ok(builder),
-            })
-            .and_then(|builder| with_provider(builder, library, spec, plugin))
-            .and_then(|mut builder| builder.commit_from_memory(&model.bytes))
-            .map_err(refused)?;
-        let output_name = bundle.output_name().to_owned();
-        let shape = bundle.shape();
-        let options = fixed
-            .map(|rows| preallocated(&output_name, [rows, shape.classes]))
-            .transpose()
-            .map_err(refused)?;
+            cause,
+        })?;
         Ok(Self {
             inner,
             shape,
@@ -175,6 +172,8 @@ impl From<ort::Error> for Failure {
 
 fn builder(library: &Library, level: GraphOptimizationLevel) -> ort::Result<SessionBuilder> {
     Ok(ort::session::Session::builder(&library.environment)?
+        // Left alone, `ort` lets the runtime choose among the devices of all registered plug-ins.
+        .with_auto_device(AutoDevicePolicy::PreferCPU)?
         .with_optimization_level(level)?
         .with_intra_threads(1)?
         .with_inter_threads(1)?

@@ -130,11 +130,12 @@ fn turn(
 
 fn point(rows: usize, mut times: Vec<f64>) -> Point {
     times.sort_by(f64::total_cmp);
+    // In whole nanoseconds, which no clock beats, and above 0, for the throughput.
+    let whole_ns = |us: f64| ((us * 1e3).round() / 1e3).max(1e-3);
     Point {
         rows,
-        // No clock is finer than a nanosecond, and a throughput wants a time above 0.
-        median_us: times[times.len() / 2].max(1e-3),
-        min_us: times[0].max(1e-3),
+        median_us: whole_ns(times[times.len() / 2]),
+        min_us: whole_ns(times[0]),
         runs: times.len(),
     }
 }

@@ -1,4 +1,5 @@
-//! The device `cpu` on the real ONNX Runtime, with the shipped bundle and with models made to be refused.
+//! The device `cpu` on the real ONNX Runtime, with the shipped bundle and with models made to be refused; and devices that the
+//! plain library cannot have.
 //!
 //! Needs the library at `target/onnxruntime/` (`make onnxruntime`). Without it each test says on stderr that it was skipped,
 //! or fails where `FENXI_REQUIRE_ALL=1`.
@@ -9,69 +10,36 @@
     reason = "the helpers of tests may panic as the tests do"
 )]
 
+mod common;
 mod model;
+mod specs;
 
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 use accel::onnx::{DeviceSpec, Library, LibraryError, OnnxDevice, SessionError, load};
-use accel::{Bundle, Classification, Device, DeviceError, Sizes, check_golden};
+use accel::{Bundle, Classification, Device, DeviceError, check_golden};
+use common::{any, assert_has, library, refused, root, run, shipped};
 
-/// The library; none, said aloud, where it is not there.
-fn library(test: &str) -> Option<Library> {
-    const FILE: &str = "target/onnxruntime/libonnxruntime.so";
-    let path = model::root().join(FILE);
-    if path.exists() {
-        return Some(load(Some(&path)).unwrap());
+/// The shipped bundle, copied to a temporary folder and its manifest and golden files changed by `change`.
+fn shipped_but(change: impl Fn(&str, String) -> String) -> tempfile::TempDir {
+    let from = root().join("models/app-id-k10");
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("golden")).unwrap();
+    fs::copy(from.join("model.onnx"), dir.path().join("model.onnx")).unwrap();
+    for file in ["model.toml", "golden/inputs.csv", "golden/outputs.csv"] {
+        let text = fs::read_to_string(from.join(file)).unwrap();
+        fs::write(dir.path().join(file), change(file, text)).unwrap();
     }
-    let all = std::env::var("FENXI_REQUIRE_ALL").is_ok_and(|value| value == "1");
-    assert!(!all, "{test} needs {FILE}");
-    // Written past the capture of the test harness, so that a skipped test is seen.
-    let mut stderr = std::io::stderr();
-    writeln!(stderr, "SKIPPED {test}: needs {FILE} (make onnxruntime)").unwrap();
-    None
-}
-
-fn shipped() -> Bundle {
-    Bundle::open(&model::root().join("models/app-id-k10")).unwrap()
-}
-
-/// Results and probabilities of `rows` in one batch.
-fn run(
-    device: &mut OnnxDevice,
-    rows: &[Vec<f32>],
-) -> Result<(Vec<Classification>, Vec<f32>), DeviceError> {
-    let flat: Vec<f32> = rows.concat();
-    device.input(rows.len()).copy_from_slice(&flat);
-    device.submit(rows.len())?;
-    assert!(!device.is_idle());
-    let results = device
-        .poll()
-        .expect("the work was done in submit")?
-        .to_vec();
-    assert!(device.is_idle() && device.poll().is_none());
-    Ok((results, device.probabilities().to_vec()))
+    dir
 }
 
 /// The message with which a device refuses the bundle in `dir`.
 fn refusal(library: &Library, dir: &Path) -> String {
     let bundle = Bundle::open(dir).unwrap();
-    let error = OnnxDevice::new(library, &bundle, DeviceSpec::cpu(&bundle, any(8)))
-        .err()
-        .expect("the bundle is refused");
-    let message = error.to_string();
-    assert!(
-        message.contains("model.onnx") && !message.contains('\n'),
-        "{message:?} names the file in one line"
-    );
+    let message = refused(library, &bundle, DeviceSpec::cpu(&bundle, any(8)));
+    assert_has(&message, &["model.onnx"]);
     message
-}
-
-#[track_caller]
-fn assert_has(message: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(message.contains(part), "no {part:?} in {message:?}");
-    }
 }
 
 #[test]
@@ -98,7 +66,7 @@ fn golden_outputs_of_another_model_do_not_agree() {
         return;
     };
     // The rows of the outputs in another order.
-    let dir = model::shipped_but(|file, text| match file {
+    let dir = shipped_but(|file, text| match file {
         "golden/outputs.csv" => text.lines().rev().map(|line| format!("{line}\n")).collect(),
         _ => text,
     });
@@ -152,7 +120,7 @@ fn a_bundle_of_another_k_is_refused() {
         return;
     };
     let shorter = |line: &str| format!("{}\n", line.rsplit_once(',').unwrap().0);
-    let dir = model::shipped_but(|file, text| match file {
+    let dir = shipped_but(|file, text| match file {
         "model.toml" => text.replace("k = 10", "k = 9"),
         "golden/inputs.csv" => text.lines().map(shorter).collect(),
         _ => text,
@@ -172,7 +140,7 @@ fn labels_that_are_not_the_output_columns_are_refused() {
     let Some(library) = library("labels_that_are_not_the_output_columns_are_refused") else {
         return;
     };
-    let dir = model::shipped_but(|file, text| match file {
+    let dir = shipped_but(|file, text| match file {
         "model.toml" => format!("{text}\n[[labels]]\nname = \"one more\"\ntaxonomy = \"none\"\n"),
         "golden/outputs.csv" => text.lines().map(|line| format!("{line},0\n")).collect(),
         _ => text,
@@ -197,7 +165,7 @@ fn other_names_are_refused() {
         ("series", "packets", "its input"),
         ("probabilities", "scores", "its output"),
     ] {
-        let dir = model::shipped_but(|file, text| match file {
+        let dir = shipped_but(|file, text| match file {
             "model.toml" => {
                 text.replace(&format!("name = \"{from}\""), &format!("name = \"{to}\""))
             }
@@ -246,7 +214,7 @@ fn a_model_changed_after_it_was_opened_is_refused() {
     );
     let bundle = Bundle::open(dir.path()).unwrap();
     assert!(OnnxDevice::new(&library, &bundle, DeviceSpec::cpu(&bundle, any(8))).is_ok());
-    std::fs::write(
+    fs::write(
         bundle.model_path(),
         model::chain(&["Flatten", "Sqrt"], &["N", "1", "3"], &["N", "3"]),
     )
@@ -353,7 +321,7 @@ fn the_library_tells_its_version() {
     let Some(library) = library("the_library_tells_its_version") else {
         return;
     };
-    let pinned = std::fs::read_to_string(model::root().join("scripts/onnxruntime.txt")).unwrap();
+    let pinned = fs::read_to_string(root().join("scripts/onnxruntime.txt")).unwrap();
     let version = library
         .version()
         .expect("official builds carry their version");
@@ -361,9 +329,4 @@ fn the_library_tells_its_version() {
         pinned.contains(&format!("onnxruntime=={version} ")),
         "{version} is not the pinned one"
     );
-}
-
-/// Batches of any size up to `cap`.
-fn any(cap: usize) -> Sizes {
-    Sizes::Any { cap }
 }

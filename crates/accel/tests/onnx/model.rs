@@ -1,12 +1,6 @@
-//! Bundles for tests: the shipped one with changes, and small models written here, node by node, in ONNX's protobuf form.
+//! Bundles for tests: small models written here, node by node, in ONNX's protobuf form.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-
-/// The repository's root.
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 /// A chain of operators from input `x` to output `y`, declared as float32 of the given dimensions: a name for a free one, a
 /// number for a fixed one.
@@ -94,18 +88,5 @@ pub fn bundle_of(model: &[u8], inputs: &str, outputs: &str) -> tempfile::TempDir
     fs::write(dir.path().join("model.toml"), manifest).unwrap();
     fs::write(dir.path().join("golden/inputs.csv"), inputs).unwrap();
     fs::write(dir.path().join("golden/outputs.csv"), outputs).unwrap();
-    dir
-}
-
-/// The shipped bundle, copied to a temporary folder and its manifest and golden files changed by `change`.
-pub fn shipped_but(change: impl Fn(&str, String) -> String) -> tempfile::TempDir {
-    let from = root().join("models/app-id-k10");
-    let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("golden")).unwrap();
-    fs::copy(from.join("model.onnx"), dir.path().join("model.onnx")).unwrap();
-    for file in ["model.toml", "golden/inputs.csv", "golden/outputs.csv"] {
-        let text = fs::read_to_string(from.join(file)).unwrap();
-        fs::write(dir.path().join(file), change(file, text)).unwrap();
-    }
     dir
 }

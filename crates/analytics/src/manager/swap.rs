@@ -10,6 +10,8 @@
 //! model that its class came from, also when it came by way of the cache; no answer of an old model is found in the
 //! cache, nor entered, once the new accelerators stand by. For that the cache counts exchanges, because generations wrap.
 //!
+//! An exchange lasts as long as the longest batch under way: for ever, if a device without a deadline never answers.
+//!
 //! To drop a session takes milliseconds, so no accelerator is ever dropped in here: neither the old ones, nor those that
 //! are refused.
 //!

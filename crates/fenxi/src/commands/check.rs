@@ -6,7 +6,7 @@ use flowmgr::table_bytes;
 
 use crate::cli::ConfigArgs;
 use crate::config::Config;
-use crate::config::checked::{BatchPolicy, DeviceThread};
+use crate::config::checked::{self, BatchPolicy, DeviceThread};
 use crate::exit::{Failure, print};
 use crate::pipeline::layout::SessionPlace;
 use crate::pipeline::threads::{Cores, Role, Thread};
@@ -132,13 +132,22 @@ fn work(config: &Config, thread: &Thread) -> String {
             let own = sessions.filter(|(_, session)| session.analytics_manager == i);
             own.map(|(at, session)| match device(session).thread {
                 DeviceThread::Own => format!("batches to {}", of(Role::Session(at))),
-                DeviceThread::Shared => format!("runs {}", device(session).name),
+                DeviceThread::Shared => format!("runs {}", named(device(session))),
             })
             .collect()
         }
-        Role::Session(i) => vec![format!("runs {}", device(&sessions[i]).name)],
+        Role::Session(i) => vec![format!("runs {}", named(device(&sessions[i])))],
     };
     parts.join(", ")
+}
+
+/// The device's name, with its provider where the name does not say it.
+fn named(device: &checked::Device) -> String {
+    let (name, provider) = (&device.name, device.provider.name());
+    match name == provider {
+        true => name.clone(),
+        false => format!("{name} ({provider})"),
+    }
 }
 
 fn policy(config: &Config) -> String {

@@ -1,10 +1,17 @@
-//! `fenxi model`: what a bundle says of itself, and whether it does it.
+//! `fenxi model`: what a bundle says of itself, whether it does it, and what it loses against what it was made of.
+
+mod compare;
+mod series;
 
 use std::fmt::Write as _;
+use std::path::Path;
 
-use accel::{Bundle, BundleError, Sizes, TOLERANCE, check_golden};
+use accel::{Bundle, BundleError, GoldenReport, Sizes, check_golden};
+use serde_json::{Value, json};
 
-use crate::cli::BundleArgs;
+use self::compare::{Comparison, Model};
+use self::series::Samples;
+use crate::cli::{BundleArgs, CheckArgs};
 use crate::config::Config;
 use crate::exit::{Failure, print};
 use crate::pipeline::cpu_device;
@@ -14,7 +21,7 @@ use crate::pipeline::cpu_device;
 /// # Errors
 /// The bundle is missing or damaged.
 pub fn info(args: &BundleArgs) -> Result<(), Failure> {
-    let bundle = open(args)?;
+    let bundle = open(&args.dir)?;
     let shape = bundle.shape();
     let mut page = String::new();
     let mut line = |name: &str, value: String| {
@@ -47,38 +54,168 @@ pub fn info(args: &BundleArgs) -> Result<(), Failure> {
     print(&page)
 }
 
-/// Loads the bundle on the CPU and holds it against its golden outputs.
+/// Loads the bundle on the CPU and holds it against its golden outputs, then against another bundle where one is named.
 ///
 /// # Errors
-/// The bundle or the library is missing or damaged, or the outputs differ.
-pub fn check(args: &BundleArgs) -> Result<(), Failure> {
-    let bundle = open(args)?;
+/// A bundle or the library is missing or damaged, the outputs differ from the golden ones, or the other bundle cannot
+/// be compared. A loss is no error.
+pub fn check(args: &CheckArgs) -> Result<(), Failure> {
     let (config, _) = Config::load(None, &[])?;
-    let rows = bundle.golden().inputs.len().max(1);
-    let mut device = cpu_device(&config, &bundle, Sizes::Any { cap: rows })?;
-    let report = check_golden(&bundle, &mut device)
-        .map_err(|error| Failure::data(format!("{}: {error}", args.dir.display())))?;
-    let found = format!(
-        "{} rows, largest difference {:.2e}, {} with another class",
-        report.rows, report.max_abs_difference, report.argmax_differences
-    );
-    if report.agrees() {
-        return print(&format!(
-            "{} {}: golden outputs agree: {found}\n",
-            bundle.name(),
-            bundle.version()
-        ));
+    let mut model = load(&config, &args.dir)?;
+    let golden = golden(&mut model, &args.dir)?;
+    let mut against = match &args.against {
+        Some(dir) => Some(comparable(&model.bundle, load(&config, dir)?)?),
+        None => None,
+    };
+    let comparisons = match &mut against {
+        Some(against) => compare_all(args, &mut model, against)?,
+        None => Vec::new(),
+    };
+    let against = against.map(|against| against.bundle);
+    if args.json {
+        let report = as_json(&model.bundle, golden, against.as_ref(), &comparisons);
+        return print(&format!("{report}\n"));
     }
-    Err(Failure::data(format!(
-        "{}: golden outputs differ by more than {TOLERANCE:.0e}: {found}; the model, the library or \
-         the golden files are not those that were made together",
-        args.dir.display()
-    )))
+    let mut page = format!(
+        "{}: golden outputs agree: {}\n",
+        title(&model.bundle),
+        found(golden)
+    );
+    if let Some(against) = &against {
+        page += &format!("against {}:\n", title(against));
+    }
+    page.extend(comparisons.iter().map(Comparison::as_text));
+    print(&page)
 }
 
-fn open(args: &BundleArgs) -> Result<Bundle, Failure> {
-    Bundle::open(&args.dir).map_err(|error| match error {
+fn open(dir: &Path) -> Result<Bundle, Failure> {
+    Bundle::open(dir).map_err(|error| match error {
         BundleError::Missing { .. } => Failure::no_input(error.to_string()),
         error => Failure::data(error.to_string()),
     })
+}
+
+fn load(config: &Config, dir: &Path) -> Result<Model, Failure> {
+    let bundle = open(dir)?;
+    let cap = compare::BATCH;
+    let device = Box::new(cpu_device(config, &bundle, Sizes::Any { cap })?);
+    Ok(Model { bundle, device })
+}
+
+/// How the model meets its golden outputs, if it does.
+fn golden(model: &mut Model, dir: &Path) -> Result<GoldenReport, Failure> {
+    let report = check_golden(&model.bundle, model.device.as_mut())
+        .map_err(|error| Failure::data(format!("{}: {error}", dir.display())))?;
+    if report.agrees() {
+        return Ok(report);
+    }
+    Err(Failure::data(format!(
+        "{}: golden outputs differ by more than {:.0e}: {}; the model, the library or the golden files are not \
+         those that were made together",
+        dir.display(),
+        report.tolerance,
+        found(report),
+    )))
+}
+
+/// The other model, if both take the same series and put them into the same classes.
+fn comparable(bundle: &Bundle, against: Model) -> Result<Model, Failure> {
+    let other = &against.bundle;
+    let difference = if (bundle.k(), bundle.features()) != (other.k(), other.features()) {
+        "take different series (k or features)"
+    } else if !bundle
+        .labels()
+        .iter()
+        .map(|label| &label.name)
+        .eq(other.labels().iter().map(|label| &label.name))
+    {
+        "have different labels, or the same in another order"
+    } else {
+        return Ok(against);
+    };
+    Err(Failure::data(format!(
+        "{} and {} {difference}; --against wants a bundle that was made of the same model",
+        title(bundle),
+        title(other),
+    )))
+}
+
+/// The golden inputs, then the tables, then the captures.
+fn compare_all(
+    args: &CheckArgs,
+    model: &mut Model,
+    against: &mut Model,
+) -> Result<Vec<Comparison>, Failure> {
+    let golden = Samples {
+        rows: model.bundle.golden().inputs.clone(),
+        classes: Vec::new(),
+    };
+    let mut comparisons = vec![Comparison::of(
+        "golden inputs".to_owned(),
+        &golden,
+        model,
+        against,
+    )?];
+    for path in &args.series {
+        let samples = series::of_table(path, &model.bundle)?;
+        comparisons.push(Comparison::of(
+            path.display().to_string(),
+            &samples,
+            model,
+            against,
+        )?);
+    }
+    for path in &args.capture {
+        let samples = series::of_capture(path, model.bundle.k())?;
+        comparisons.push(Comparison::of(
+            path.display().to_string(),
+            &samples,
+            model,
+            against,
+        )?);
+    }
+    Ok(comparisons)
+}
+
+fn as_json(
+    bundle: &Bundle,
+    golden: GoldenReport,
+    against: Option<&Bundle>,
+    comparisons: &[Comparison],
+) -> Value {
+    let named = |bundle: &Bundle| {
+        json!({
+            "name": bundle.name(),
+            "version": bundle.version(),
+            "precision": bundle.precision(),
+            "sha256": bundle.sha256(),
+        })
+    };
+    let comparisons: Vec<Value> = comparisons.iter().map(Comparison::as_json).collect();
+    json!({
+        "model": named(bundle),
+        "golden": {
+            "rows": golden.rows,
+            "max_difference": golden.max_abs_difference,
+            "other_class": golden.argmax_differences,
+        },
+        "against": against.map(named),
+        "comparisons": comparisons,
+    })
+}
+
+fn title(bundle: &Bundle) -> String {
+    format!(
+        "{} {} ({})",
+        bundle.name(),
+        bundle.version(),
+        bundle.precision()
+    )
+}
+
+fn found(report: GoldenReport) -> String {
+    format!(
+        "{} rows, largest difference {:.2e}, {} with another class",
+        report.rows, report.max_abs_difference, report.argmax_differences
+    )
 }

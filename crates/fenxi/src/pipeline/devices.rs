@@ -9,7 +9,7 @@ use accel::{
 };
 use analytics::Accelerator;
 
-use super::threads::{Cores, Role, Thread, pin};
+use super::threads::{Cores, Role, Thread, pin, rename};
 use crate::config::Config;
 use crate::config::checked::{self, BatchPolicy, DeviceThread, Provider};
 use crate::exit::Failure;
@@ -59,14 +59,10 @@ impl Opener<'_> {
         device: &checked::Device,
         thread: &Thread,
     ) -> Result<Accelerator, Failure> {
-        let mut session: Box<dyn Device> = match device.provider {
-            Provider::Simulated => Box::new(SimulatedDevice::new(
-                device.simulated,
-                sizes(device),
-                self.bundle.shape(),
-            )),
-            Provider::Onnx(provider) => Box::new(self.onnx(device, provider)?),
-        };
+        let mut session = session(self.config, self.bundle, device)?;
+        if let (true, Provider::Onnx(provider)) = (self.golden_test, device.provider) {
+            check_outputs(self.bundle, provider, session.as_mut())?;
+        }
         let profile = profile(self.config, self.bundle, device, session.as_mut())?;
         if let Some(faults) = &device.faults {
             session = Box::new(FaultyDevice::new(session, faults.clone()));
@@ -83,26 +79,35 @@ impl Opener<'_> {
             deadline: device.deadline.filter(|_| can_hang),
         })
     }
+}
 
-    fn onnx(
-        &self,
-        device: &checked::Device,
-        provider: onnx::Provider,
-    ) -> Result<onnx::OnnxDevice, Failure> {
-        let spec = onnx::DeviceSpec {
-            name: device.name.clone(),
-            provider,
-            options: device.options.clone(),
-            plugin: device.plugin.clone(),
-            sizes: sizes(device),
-            thresholds: thresholds(self.config, self.bundle)?,
-        };
-        let mut session = onnx_device(self.config, self.bundle, spec)?;
-        if self.golden_test {
-            check_outputs(self.bundle, provider, &mut session)?;
+/// A device with the bundle loaded and run once; it works where it is called.
+///
+/// # Errors
+/// A library, device or model that cannot be used.
+pub fn session(
+    config: &Config,
+    bundle: &Bundle,
+    device: &checked::Device,
+) -> Result<Box<dyn Device>, Failure> {
+    Ok(match device.provider {
+        Provider::Simulated => Box::new(SimulatedDevice::new(
+            device.simulated,
+            sizes(device),
+            bundle.shape(),
+        )),
+        Provider::Onnx(provider) => {
+            let spec = onnx::DeviceSpec {
+                name: device.name.clone(),
+                provider,
+                options: device.options.clone(),
+                plugin: device.plugin.clone(),
+                sizes: sizes(device),
+                thresholds: thresholds(config, bundle)?,
+            };
+            Box::new(onnx_device(config, bundle, spec)?)
         }
-        Ok(session)
-    }
+    })
 }
 
 /// Holds a session against the golden outputs: within the tolerance, or, where the arithmetic is not that of fp32 on the
@@ -110,7 +115,7 @@ impl Opener<'_> {
 fn check_outputs(
     bundle: &Bundle,
     provider: onnx::Provider,
-    session: &mut onnx::OnnxDevice,
+    session: &mut dyn Device,
 ) -> Result<(), Failure> {
     let report = check_golden(bundle, session).map_err(|error| Failure::data(error.to_string()))?;
     let is_exact = provider == onnx::Provider::Cpu && bundle.precision() == "fp32";
@@ -159,8 +164,12 @@ fn on_its_thread(
     thread: &Thread,
     cores: &Cores,
 ) -> Result<ThreadedDevice, Failure> {
-    let core = cores.of_thread(thread);
-    ThreadedDevice::new(session, move |_| pin(core))
+    let (core, name) = (cores.of_thread(thread), thread.to_string());
+    let start = move |_: &str| {
+        pin(core);
+        rename(&name);
+    };
+    ThreadedDevice::new(session, start)
         .map_err(|error| Failure::unavailable(format!("no thread {thread}: {error}")))
 }
 

@@ -25,7 +25,7 @@ use crate::exit::Failure;
 use threads::{Cores, Role, Thread};
 
 pub use bundle::{dscp_by_class, find_bundle, open_bundle};
-pub use devices::{Opener, cpu_device, thresholds};
+pub use devices::{Opener, cpu_device, session, thresholds};
 
 /// Name of the class of a flow whose likeliest class is not likely enough.
 pub const UNKNOWN: &str = "unknown";

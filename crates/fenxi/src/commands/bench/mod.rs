@@ -7,7 +7,7 @@
 mod flood;
 mod frames;
 mod lookup;
-mod machine;
+pub mod machine;
 mod mix;
 mod plot;
 mod report;

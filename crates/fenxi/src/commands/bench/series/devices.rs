@@ -16,7 +16,7 @@ use super::{CARRY_OVER, SLOTS, live, manager};
 use crate::cli::BenchArgs;
 use crate::commands::bench::machine::Machine;
 use crate::commands::bench::report::{Figure, Report};
-use crate::commands::bench::rounds::{Rates, interleave};
+use crate::commands::bench::rounds::{Rates, try_interleave};
 use crate::exit::Failure;
 use crate::pipeline::worker;
 
@@ -55,17 +55,10 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let offered = 2.0 * CAP as f64 / PROFILE.latency(CAP).as_secs_f64();
     let simulated = [simulated(1, offered)?, simulated(2, offered)?];
     let seconds = (args.seconds / 16.0).clamp(LIVE_S.0, LIVE_S.1);
-    let mut failure = None;
-    let live = interleave(args.seconds, 2 * LIVE.len(), |point| {
+    let live = try_interleave(args.seconds, 2 * LIVE.len(), |point| {
         let (_, home) = LIVE[point / 2];
-        live(1 + point % 2, home, offered, seconds).unwrap_or_else(|error| {
-            failure = Some(error);
-            0.0
-        })
-    });
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
+        live(1 + point % 2, home, offered, seconds)
+    })?;
     let mut figures = Vec::new();
     for (rates, (name, _)) in live.chunks_exact(2).zip(LIVE) {
         figures.extend(compared(name, rates));

@@ -12,18 +12,18 @@ use flowmgr::Pages;
 
 use super::feed::{Feed, golden_series};
 use super::simulation::Simulation;
-use super::{CARRY_OVER, SLOTS, bundles, live, manager, profiled};
+use super::{CARRY_OVER, SLOTS, bundle, live, manager, profiled};
 use crate::cli::BenchArgs;
 use crate::commands::bench::machine::Machine;
 use crate::commands::bench::report::{Figure, Report};
-use crate::commands::bench::rounds::interleave;
+use crate::commands::bench::rounds::try_interleave;
 use crate::exit::Failure;
 use crate::pipeline::worker;
 
 /// Series per second.
 const RATE: u32 = 50_000;
 /// Seconds of one run: at least, and at most.
-const RUN_S: (f64, f64) = (0.2, 3.0);
+const RUN_S: (f64, f64) = (0.2, 5.0);
 /// Share of the control periods that Batchy reports above their objective at the same δ.
 const VIOLATIONS_MOST: f64 = 0.09;
 
@@ -48,26 +48,15 @@ struct Case<'a> {
 }
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
-    let bundles = bundles(args)?;
-    let mut cases: Vec<Case> = bundles
-        .iter()
-        .map(Some)
-        .chain([None])
-        .flat_map(cases)
-        .collect();
+    let bundle = bundle(args)?;
+    let (live, simulated) = (cases(Some(&bundle)), cases(None));
+    let seconds = (args.seconds / (4 * live.len()) as f64).clamp(RUN_S.0, RUN_S.1);
+    let mut cases: Vec<Case> = live.into_iter().chain(simulated).collect();
     let rate = args.rate_or(RATE);
-    let seconds = (args.seconds / (4 * cases.len()) as f64).clamp(RUN_S.0, RUN_S.1);
-    let mut failure = None;
-    let count = cases.len();
-    interleave(args.seconds, count, |point| {
-        if let Err(error) = cases[point].run(rate, seconds) {
-            failure = Some(error);
-        }
-        0.0
-    });
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
+    try_interleave(args.seconds, cases.len(), |case| {
+        cases[case].run(rate, seconds)?;
+        Ok(0.0)
+    })?;
     Ok(Report {
         bench: "latency",
         title: "Time to label under Poisson arrivals, one core",

@@ -15,7 +15,7 @@ use super::{CARRY_OVER, SLOTS, bundle, live, manager};
 use crate::cli::BenchArgs;
 use crate::commands::bench::machine::Machine;
 use crate::commands::bench::report::{Figure, Report};
-use crate::commands::bench::rounds::interleave;
+use crate::commands::bench::rounds::try_interleave;
 use crate::config::Config;
 use crate::exit::Failure;
 use crate::pipeline::swap::{Plan, SwapPort, Swapper, Swaps};
@@ -61,16 +61,10 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
         }));
     }
     let seconds = (args.seconds / (4 * cases.len()) as f64).clamp(RUN_S.0, RUN_S.1);
-    let mut failure = None;
-    interleave(args.seconds, cases.len(), |point| {
-        if let Err(error) = cases[point].run(args.rate_or(RATE), seconds) {
-            failure = Some(error);
-        }
-        0.0
-    });
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
+    try_interleave(args.seconds, cases.len(), |case| {
+        cases[case].run(args.rate_or(RATE), seconds)?;
+        Ok(0.0)
+    })?;
     let compared = names.iter().zip(cases.chunks_exact(2));
     Ok(Report {
         bench: "swap",

@@ -1,0 +1,31 @@
+//! The provider `cann` where no Ascend toolkit is installed: its library says which of the toolkit's it lacks. On a machine
+//! that has the toolkit this test is of no use, and says so.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
+#[path = "onnx/common.rs"]
+mod common;
+
+use accel::onnx::{OnnxDevice, Provider, providers};
+use common::{any, assert_has, library_with, mine, shipped, skipped};
+
+#[test]
+fn the_toolkit_that_is_missing_is_named() {
+    let test = "cann: the_toolkit_that_is_missing_is_named";
+    let Some(library) = library_with(test, Provider::Cann) else {
+        return;
+    };
+    let bundle = shipped();
+    assert_has(&providers(&library).concat(), &["CANNExecutionProvider"]);
+    match OnnxDevice::new(&library, &bundle, mine(&bundle, Provider::Cann, any(8))) {
+        Ok(_) => skipped(test, "an Ascend toolkit is installed"),
+        Err(error) => assert_has(
+            &error.to_string(),
+            &["device mine", "provider cann", "libascendcl.so"],
+        ),
+    }
+}
