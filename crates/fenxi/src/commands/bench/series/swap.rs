@@ -61,9 +61,10 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
         }));
     }
     let seconds = (args.seconds / (4 * cases.len()) as f64).clamp(RUN_S.0, RUN_S.1);
+    let rate = args.rate_or(RATE);
     try_interleave(args.seconds, cases.len(), |case| {
-        cases[case].run(args.rate_or(RATE), seconds)?;
-        Ok(0.0)
+        // What a run gave, the case keeps.
+        cases[case].run(rate, seconds).map(|()| 0.0)
     })?;
     let compared = names.iter().zip(cases.chunks_exact(2));
     Ok(Report {
