@@ -1,12 +1,20 @@
 //! A manager and its feed in real time: a thread each, on a core of its own where there are two.
 
+use std::num::NonZeroU64;
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
+
+use rustix::thread::set_current_timer_slack;
 
 use super::feed::Feed;
 use crate::commands::bench::frames::Draws;
 use crate::commands::bench::machine::{joined, pin};
 use crate::pipeline::worker::Run;
+
+/// Rest of the feeder, and how much later than asked the system may wake it, ns.
+const REST: Duration = Duration::from_micros(20);
+const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
 
 /// Feeds a Poisson process until `is_over` at a time in ns since the start, then closes the ring; meanwhile `work` is the
 /// analytics thread. Returns what that returned, and how many series found the ring full.
@@ -43,16 +51,17 @@ pub fn after(seconds: f64) -> impl Fn(u64) -> bool {
     move |now_ns| now_ns as f64 >= seconds * 1e9
 }
 
-/// Pushes each series when it is due; what has come due meanwhile is published at once.
+/// Pushes what has come due, and rests a little: what is measured wants the cores.
 fn arrive(feed: &mut Feed, rate_per_s: f64, is_over: impl Fn(u64) -> bool, clock: &Run) {
+    // Without it the rests are a little longer, no more.
+    let _ = set_current_timer_slack(Some(TIMER_SLACK_NS));
     let mut draws = Draws::new(1);
     let mut gap_ns = || (draws.gap(rate_per_s) * 1e9) as u64;
     let mut due_ns = clock.now_ns() + gap_ns();
     while !is_over(due_ns) {
         let now_ns = clock.now_ns();
         if now_ns < due_ns {
-            // Leaves the core to whoever wants it: the manager, where there is only one.
-            thread::yield_now();
+            thread::sleep(REST);
             continue;
         }
         while due_ns <= now_ns {
