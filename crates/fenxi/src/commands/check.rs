@@ -42,17 +42,6 @@ fn draw(config: &Config, model: &str) -> String {
         1 => "1 instance".to_owned(),
         instances => format!("{instances} instances, each as below"),
     };
-    let cache = match &config.cache {
-        Some(cache) => format!(
-            "prefix {} of {}, {} entries",
-            cache.prefix, flow.k, cache.entries
-        ),
-        None => "off".to_owned(),
-    };
-    let tag = match config.tag.enabled {
-        true => format!("dscp, {} labels mapped", config.tag.dscp.len()),
-        false => "off".to_owned(),
-    };
     let mut page = String::new();
     // Writing to a string cannot fail.
     let _ = write!(
@@ -90,8 +79,27 @@ fn draw(config: &Config, model: &str) -> String {
         k = flow.k,
         policy = policy(config),
         devices = devices.join(", "),
+        cache = cache(config),
+        tag = tag(config),
     );
     page
+}
+
+fn cache(config: &Config) -> String {
+    match &config.cache {
+        Some(cache) => format!(
+            "prefix {} of {}, {} entries",
+            cache.prefix, config.flow.k, cache.entries
+        ),
+        None => "off".to_owned(),
+    }
+}
+
+fn tag(config: &Config) -> String {
+    match config.tag.enabled {
+        true => format!("dscp, {} labels mapped", config.tag.dscp.len()),
+        false => "off".to_owned(),
+    }
 }
 
 /// `device`, `2 devices`.
