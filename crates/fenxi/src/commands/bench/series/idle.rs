@@ -19,7 +19,7 @@ use rustix::thread::{Pid, gettid};
 use super::feed::{Feed, golden_series};
 use super::{SLOTS, bundle, cpu, live, manager};
 use crate::cli::BenchArgs;
-use crate::commands::bench::machine::{Machine, joined, pin};
+use crate::commands::bench::machine::{Machine, joined};
 use crate::commands::bench::report::{Figure, Report};
 use crate::exit::Failure;
 use crate::pipeline::worker::{self, Run};
@@ -95,12 +95,10 @@ fn idle(bundle: &Bundle, pause: Duration, pauses: usize) -> Result<Idle, Failure
     let (started, thread) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(move || {
-            pin(0);
             let _ = started.send(gettid());
             worker::work(manager, false, run, None)
         });
         let prober = scope.spawn(move || {
-            pin(1);
             let gone = |_| Failure::software("the analytics thread did not start");
             let thread = thread.recv().map_err(gone)?;
             // The first label finds caches that nobody will find cold again.

@@ -1,4 +1,7 @@
-//! A manager and its feed in real time: a thread each, on a core of its own where there are two.
+//! A manager and its feed in real time, a thread each.
+//!
+//! Neither is pinned: a thread that is tied to its core waits there behind whatever the system puts on it, such as one that
+//! loads a model, while another core is free.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, Barrier};
@@ -9,7 +12,7 @@ use rustix::thread::set_current_timer_slack;
 
 use super::feed::Feed;
 use crate::commands::bench::frames::Draws;
-use crate::commands::bench::machine::{joined, pin};
+use crate::commands::bench::machine::joined;
 use crate::pipeline::worker::Run;
 
 /// Rest of the feeder, and how much later than asked the system may wake it, ns.
@@ -31,13 +34,11 @@ pub fn run<T: Send>(
     let clock = run.clone();
     thread::scope(|scope| {
         let feeder = scope.spawn(move || {
-            pin(1);
             ready.wait();
             arrive(&mut feed, rate_per_s, is_over, &clock);
             feed.shed
         });
         let worker = scope.spawn(move || {
-            pin(0);
             ready.wait();
             work(run)
         });
