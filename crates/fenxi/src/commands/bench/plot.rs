@@ -63,8 +63,12 @@ fn lines(canvas: &mut Canvas, figures: &[&Figure], x_name: &str, unit: &str) {
     canvas.text(middle, base + 40.0, "middle", 12, x_name);
     canvas.text(LEFT - 8.0, TOP - 6.0, "end", 12, unit);
 
-    let mut names: Vec<&str> = figures.iter().map(|figure| figure.line.as_str()).collect();
-    names.dedup();
+    let mut names: Vec<&str> = Vec::new();
+    for figure in figures {
+        if !names.contains(&figure.line.as_str()) {
+            names.push(&figure.line);
+        }
+    }
     for (at, name) in names.iter().enumerate() {
         let colour = COLOURS[at % COLOURS.len()];
         let of_line = figures.iter().filter(|figure| figure.line == *name);

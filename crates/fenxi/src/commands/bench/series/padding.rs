@@ -55,10 +55,10 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
             let outcome = simulate(policy, f64::from(rate), seconds)?;
             let mut figure = |what, unit, value| {
                 let line = format!("{name}: {what}");
-                figures.push(Figure::one(line, unit, value).at(f64::from(rate)));
+                figures.push(Figure::one(line, unit, value).at(f64::from(rate) / 1e3));
             };
-            figure("device time on padding", "share", outcome.padding);
-            figure("device time", "share", outcome.used);
+            figure("time on padding", "share", outcome.padding);
+            figure("time in all", "share", outcome.used);
             figure("wait and device, p99", "ms", outcome.p99_ms);
             padding.push(outcome.padding);
             waits.push(outcome.p99_ms);
@@ -67,7 +67,8 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let (timeout, carry_over) = padding.split_at(rates.len());
     for ((&rate, timeout), carry_over) in rates.iter().zip(timeout).zip(carry_over) {
         figures.extend(
-            ratio("timeout by carry-over", *timeout, *carry_over).map(|it| it.at(f64::from(rate))),
+            ratio("timeout by carry-over", *timeout, *carry_over)
+                .map(|it| it.at(f64::from(rate) / 1e3)),
         );
     }
     let sum = |of: &[f64]| of.iter().sum::<f64>();
@@ -87,7 +88,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     Ok(Report {
         bench: "padding",
         title: "Device time on padding, batches of 8 to 1024, T = 10 ms, virtual time",
-        x: "series/s",
+        x: "k series/s",
         machine: Machine::here(Pages::Plain),
         figures,
         skipped: Vec::new(),
