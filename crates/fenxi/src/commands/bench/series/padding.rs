@@ -48,43 +48,16 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     ];
     let seconds = args.seconds.max(SECONDS_MIN);
     let mut figures = Vec::new();
-    let mut padding = Vec::new();
-    let mut waits = Vec::new();
+    let mut outcomes = Vec::new();
     for (name, policy) in policies {
         for &rate in rates {
             let outcome = simulate(policy, f64::from(rate), seconds)?;
-            let mut figure = |what, unit, value| {
-                let line = format!("{name}: {what}");
-                figures.push(Figure::one(line, unit, value).at(f64::from(rate) / 1e3));
-            };
-            figure("time on padding", "share", outcome.padding);
-            figure("time in all", "share", outcome.used);
-            figure("wait and device, p99", "ms", outcome.p99_ms);
-            padding.push(outcome.padding);
-            waits.push(outcome.p99_ms);
+            figures.extend(outcome.figures(name, f64::from(rate) / 1e3));
+            outcomes.push(outcome);
         }
     }
-    let (timeout, carry_over) = padding.split_at(rates.len());
-    for ((&rate, timeout), carry_over) in rates.iter().zip(timeout).zip(carry_over) {
-        figures.extend(
-            ratio("timeout by carry-over", *timeout, *carry_over)
-                .map(|it| it.at(f64::from(rate) / 1e3)),
-        );
-    }
-    let sum = |of: &[f64]| of.iter().sum::<f64>();
-    figures.extend(
-        ratio(
-            "timeout by carry-over, all rates",
-            sum(timeout),
-            sum(carry_over),
-        )
-        .map(|it| it.at_least(5.0)),
-    );
-    let longest_ms = waits[rates.len()..].iter().copied().fold(0.0, f64::max);
-    let bound_ms = (TIMEOUT + MAX_WAIT).as_secs_f64() * 1e3;
-    figures.push(
-        Figure::one("carry-over: wait and device, largest p99", "ms", longest_ms).at_most(bound_ms),
-    );
+    let (timeout, carry_over) = outcomes.split_at(rates.len());
+    figures.extend(compared(rates, timeout, carry_over));
     Ok(Report {
         bench: "padding",
         title: "Device time on padding, batches of 8 to 1024, T = 10 ms, virtual time",
@@ -95,9 +68,43 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     })
 }
 
-/// How many times as much; nothing where there is no padding to compare with.
-fn ratio(line: &str, more: f64, less: f64) -> Option<Figure> {
-    (less > 0.0).then(|| Figure::one(line, "ratio", more / less))
+impl Outcome {
+    fn figures(&self, policy: &str, k_rate: f64) -> [Figure; 3] {
+        let figure =
+            |what, unit, value| Figure::one(format!("{policy}: {what}"), unit, value).at(k_rate);
+        [
+            figure("time on padding", "share", self.padding),
+            figure("time in all", "share", self.used),
+            figure("wait and device, p99", "ms", self.p99_ms),
+        ]
+    }
+}
+
+/// The two policies at each rate, and over all of them.
+fn compared(rates: &[u32], timeout: &[Outcome], carry_over: &[Outcome]) -> Vec<Figure> {
+    // Nothing where there is no padding to compare with.
+    let ratio = |line: &str, more: f64, less: f64| {
+        (less > 0.0).then(|| Figure::one(line, "ratio", more / less))
+    };
+    let of_rates = rates.iter().zip(timeout).zip(carry_over);
+    let mut figures: Vec<Figure> = of_rates
+        .filter_map(|((&rate, timeout), carry_over)| {
+            let figure = ratio("timeout by carry-over", timeout.padding, carry_over.padding)?;
+            Some(figure.at(f64::from(rate) / 1e3))
+        })
+        .collect();
+    let sum = |of: &[Outcome]| of.iter().map(|it| it.padding).sum::<f64>();
+    let all = ratio(
+        "timeout by carry-over, all rates",
+        sum(timeout),
+        sum(carry_over),
+    );
+    figures.extend(all.map(|figure| figure.at_least(5.0)));
+    let longest_ms = carry_over.iter().map(|it| it.p99_ms).fold(0.0, f64::max);
+    let bound_ms = (TIMEOUT + MAX_WAIT).as_secs_f64() * 1e3;
+    let line = "carry-over: wait and device, largest p99";
+    figures.push(Figure::one(line, "ms", longest_ms).at_most(bound_ms));
+    figures
 }
 
 fn simulate(policy: Policy, rate: f64, seconds: f64) -> Result<Outcome, Failure> {
