@@ -2,9 +2,9 @@
 //!
 //! A poll is a burst of one packet of a labelled flow, the smallest there is. The table has as many buckets as entries
 //! and is half full, so that the sweep has many buckets to look at. A millisecond between polls is the sweep's own step:
-//! polls that come closer have less of it, and a poll after a pause has all the steps that were left out. That ends at one
-//! round over the table, which the last two results show: time stood for longer than a round takes, with flows that go on
-//! and with flows that are all over.
+//! polls that come closer have less of it. After a pause a whole round over the table is due, of which each poll makes up
+//! for a bounded part; the last two results show how long that holds it up, with flows that go on and with flows that are
+//! all over.
 
 use hdrhistogram::Histogram;
 

@@ -41,7 +41,7 @@ struct Case<'a> {
     policy: Policy,
     cap: usize,
     /// The bar of the 99th percentile, ms.
-    p99_ms: f64,
+    p99_ms: Option<f64>,
     runs: Vec<Counters>,
     /// Series of all runs that got no label.
     unlabelled: u64,
@@ -77,15 +77,16 @@ fn cases(bundle: Option<&Bundle>) -> Vec<Case<'_>> {
             "carry-over T = 10 ms, batches to 1024",
             CARRY_OVER,
             1024,
-            10.0,
+            // Why the default goes to 256: here p99 is T and two times what 500 rows take.
+            None,
         ),
         (
             "carry-over T = 10 ms, batches to 256",
             CARRY_OVER,
             256,
-            10.0,
+            Some(10.0),
         ),
-        ("goal 2 ms, batches to 1024", slo, 1024, 2.0),
+        ("goal 2 ms, batches to 1024", slo, 1024, Some(2.0)),
     ];
     let case = |(name, policy, cap, p99_ms)| Case {
         bundle,
@@ -141,7 +142,10 @@ impl Case<'_> {
         let figure = |name, quantile| Figure::quantile(named(name), "ms", 1e3, &times, quantile);
         let mut figures = vec![
             figure("p50", 0.5),
-            figure("p99", 0.99).at_most(self.p99_ms),
+            match self.p99_ms {
+                Some(most) => figure("p99", 0.99).at_most(most),
+                None => figure("p99", 0.99),
+            },
             figure("largest", 1.0),
         ];
         if let Policy::Slo { .. } = self.policy {
