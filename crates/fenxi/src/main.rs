@@ -16,7 +16,11 @@ mod config;
 mod exit;
 #[cfg_attr(
     not(test),
-    expect(dead_code, unused_imports, reason = "called by `fenxi run`, which is not merged yet")
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "called by `fenxi run`, which is not merged yet"
+    )
 )]
 mod mark;
 mod pipeline;

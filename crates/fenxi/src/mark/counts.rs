@@ -10,7 +10,7 @@ use super::socket::Outcome;
 /// Why an update failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Cause {
+enum Cause {
     /// The capability is gone.
     Permission,
     /// The kernel had no memory, or the socket no room.
@@ -23,7 +23,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, in the order of their counters.
-    pub const ALL: [Cause; 4] = [
+    const ALL: [Cause; 4] = [
         Cause::Permission,
         Cause::NoMemory,
         Cause::Unanswered,
@@ -31,7 +31,7 @@ impl Cause {
     ];
 
     /// The name in metrics and summaries.
-    pub const fn name(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
             Cause::Permission => "permission",
             Cause::NoMemory => "no_memory",
@@ -56,8 +56,8 @@ pub struct Counts {
     pub written: u64,
     /// No connection has the tuple, either way round: it is over, or conntrack does not see it.
     pub not_found: u64,
-    /// Updates that failed, in the order of [`Cause::ALL`].
-    pub failed: [u64; Cause::ALL.len()],
+    /// In the order of [`Cause::ALL`].
+    failed: [u64; Cause::ALL.len()],
     /// The newest error number behind a failure, 0 before the first.
     pub last_errno: i32,
     /// Updates that found the queue full.
@@ -83,9 +83,9 @@ impl Counts {
         }
     }
 
-    /// Updates that failed, whatever the cause.
-    pub fn failed_total(&self) -> u64 {
-        self.failed.iter().sum()
+    /// Updates that failed, by the name of the cause; every cause is there, with 0 too.
+    pub fn failed_by_cause(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Cause::ALL.iter().map(|cause| cause.name()).zip(self.failed)
     }
 
     pub(super) fn add(&mut self, outcome: Outcome, latency: Duration) {
@@ -130,7 +130,8 @@ mod tests {
         );
         assert_eq!(counts.last_errno, Errno::INVAL.raw_os_error());
         assert_eq!((counts.latency_us.len(), counts.latency_us.max()), (1, 40));
-        assert_eq!(counts.failed_total(), 4);
+        let by_cause: Vec<_> = counts.failed_by_cause().collect();
+        assert_eq!(by_cause[..2], [("permission", 1), ("no_memory", 1)]);
     }
 
     #[test]

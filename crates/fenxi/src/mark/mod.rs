@@ -15,7 +15,7 @@ mod socket;
 mod tests;
 mod writer;
 
-pub use classes::{ClassMarks, NoSuchLabel};
-pub use counts::{Cause, Counts};
+pub use classes::ClassMarks;
+pub use counts::Counts;
 pub use message::Tuple;
-pub use writer::{StartError, Writer};
+pub use writer::Writer;

@@ -97,10 +97,9 @@ impl Writer {
     /// What became of the updates so far. Those asked for a class with a mark are written, not
     /// found, failed, dropped or waiting.
     pub fn counts(&self) -> Counts {
-        Counts {
-            dropped: self.dropped.load(Ordering::Relaxed),
-            ..lock(&self.counts).clone()
-        }
+        let mut counts = lock(&self.counts).clone();
+        counts.dropped = self.dropped.load(Ordering::Relaxed);
+        counts
     }
 
     /// Updates that wait for the thread.
