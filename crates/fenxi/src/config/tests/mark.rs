@@ -46,6 +46,29 @@ fn the_built_in_marks_name_the_labels_of_the_shipped_model() {
 }
 
 #[test]
+fn the_page_and_the_shipped_rules_have_the_built_in_marks() {
+    let page = include_str!("../../../../../docs/mark.md");
+    let rules = include_str!("../../../../../examples/mark/nftables.nft");
+    let (config, _) = load("", &[], &[]).unwrap();
+    let row = |mark: u32, label: &str| format!("| `{mark:#06x}` | {label}");
+    for entry in &config.mark.class {
+        assert!(
+            page.contains(&row(entry.mark, &entry.label)),
+            "{}",
+            entry.label
+        );
+    }
+    let sorted = rules.lines().filter(|line| line.contains(" : goto "));
+    for line in sorted.clone() {
+        let (bits, label) = line.trim().split_once(" : goto ").unwrap();
+        let label = label.split("# ").nth(1).unwrap();
+        let entry = config.mark.class.iter().find(|entry| entry.label == label);
+        assert_eq!(bits, format!("{:#010x}", entry.unwrap().mark), "{label}");
+    }
+    assert_eq!(sorted.count(), 7);
+}
+
+#[test]
 fn bits_outside_of_the_mask_are_refused_in_one_line() {
     let lines = load("[mark]\nmask = 0xff", &[], &[]).unwrap_err();
     assert_eq!(lines.len(), 1, "{lines:?}");
