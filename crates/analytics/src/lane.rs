@@ -11,15 +11,15 @@
 //!       └──────────────────────── sane answer ─────────────────┘
 //! ```
 //!
-//! A device is up until it fails. Then it is left alone for a *back-off* and probed: one batch of its smallest size, all
-//! rows the configured probe. A sane answer brings it back. The back-off begins at 10 ms, doubles with each failure up to
-//! 10 s, and begins anew with a good batch of series, not with a good probe: a device that is fine on the probe and fails
-//! on traffic is not tried every 10 ms for ever.
+//! A device is up until it fails. Then it is left alone for a *back-off* and probed: one batch of its smallest size,
+//! all rows the configured probe. A sane answer brings it back. The back-off begins at 10 ms, doubles with each failure
+//! up to 10 s, and begins anew with a good batch of series, not with a good probe: a device that is fine on the probe
+//! and fails on traffic is not tried every 10 ms for ever.
 //!
 //! A device in flight for longer than its deadline is *hung*. Its series are taken back, and whatever it answers later
-//! is thrown away; until then it cannot even be probed. One that does its work inside `submit` cannot be found hung: its
-//! answer is there at the next look. If that is late but good, it is used, and the device goes down all the same, so that
-//! it does not slow the others that share its thread.
+//! is thrown away; until then it cannot even be probed. One that does its work inside `submit` cannot be found hung:
+//! its answer is there at the next look. If that is late but good, it is used, and the device goes down all the same,
+//! so that it does not slow the others that share its thread.
 
 mod condition;
 mod forecast;

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Read [`manager`](Manager) first: one [`Manager::round`] is the whole walk, in the order of the picture from right to
-//! left. The rest are its parts: `inlet` (what waits in one ring), `cache` (with the `economy` by which it steps aside),
-//! `batching` (when to fire and how much; `slo` has a controller), `dispatch` (which device, and who is to be retried),
-//! `lane` (one device: its batch, its condition), `counters`.
+//! left. The rest are its parts: `inlet` (what waits in one ring), `cache` (with the `economy` by which it steps
+//! aside), `batching` (when to fire and how much; `slo` has a controller), `dispatch` (which device, and who is to be
+//! retried), `lane` (one device: its batch, its condition), `counters`.
 //!
 //! Devices fail, and models change, under traffic: see `manager/collect`, `lane` and `manager/swap`.
 //!

@@ -1,5 +1,5 @@
-//! A round allocates nothing once the manager is warm: not to look, to gather, to collect, nor to label, under any policy,
-//! with a cache that is full, and while series are shed because no device is up.
+//! A round allocates nothing once the manager is warm: not to look, to gather, to collect, nor to label, under any
+//! policy, with a cache that is full, and while series are shed because no device is up.
 //!
 //! A counting allocator stands around the system's. It counts by thread, for the test harness has threads of its own.
 //! What allocates by design is not here: the text of a device's error, and an exchange of the model.

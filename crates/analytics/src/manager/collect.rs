@@ -1,9 +1,9 @@
 //! What becomes of batches that come back, and of those that never will.
 //!
 //! A batch of a device that fails, or is overdue, is taken apart: each of its series is retried once on another device
-//! that is up, or, where there is none or it was retried before, given up and counted as failed. Its flow is told that no
-//! label will come. With one device there is no other, so one transient error costs one batch, and what comes until the
-//! first probe, 10 ms later, is shed. Audits are not retried: their flows have their labels.
+//! that is up, or, where there is none or it was retried before, given up and counted as failed. Its flow is told that
+//! no label will come. With one device there is no other, so one transient error costs one batch, and what comes until
+//! the first probe, 10 ms later, is shed. Audits are not retried: their flows have their labels.
 
 use super::{CostClock, Manager};
 use crate::Counters;
