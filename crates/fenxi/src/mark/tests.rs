@@ -181,6 +181,55 @@ fn connections_are_found_from_every_side_of_a_nat() {
 }
 
 #[test]
+fn a_forwarded_port_is_found_from_every_side() {
+    let Some(lab) = Lab::new("forwarded", false) else {
+        return;
+    };
+    let writer = lab.writer(4, 64);
+    let listener = lab.on(Host::Server, || {
+        TcpListener::bind((lab.server(false), 0)).unwrap()
+    });
+    let server = listener.local_addr().unwrap();
+    let forward = format!(
+        "table ip forward {{ chain in {{
+            type nat hook prerouting priority dstnat; policy accept;
+            ip daddr 10.77.1.1 tcp dport 7777 dnat to {server};
+        }}; }}"
+    );
+    lab.nft(Host::Router, &forward);
+    let near = lab.on(Host::Client, || {
+        TcpStream::connect("10.77.1.1:7777").unwrap()
+    });
+    let inside = near.local_addr().unwrap();
+    let (_far, outside) = listener.accept().unwrap();
+    let seen_at = |client, server| Connection {
+        protocol: TCP,
+        inside: client,
+        outside: client,
+        server,
+        streams: None,
+    };
+    let before = seen_at(inside, near.peer_addr().unwrap()).views();
+    let after = seen_at(outside, server).views();
+    for (tuple, class) in [before[0], before[1], after[0], after[1]]
+        .into_iter()
+        .zip(0..)
+    {
+        writer.set(tuple, class);
+        assert_eq!(
+            settled(&writer, u64::from(class) + 1).not_found,
+            0,
+            "{tuple:?}"
+        );
+        assert_eq!(
+            lab.mark_of(TCP, inside),
+            Some(FOREIGN | mark(class)),
+            "{tuple:?}"
+        );
+    }
+}
+
+#[test]
 fn a_connection_that_is_over_is_not_found_and_not_made() {
     let Some(lab) = Lab::new("over", false) else {
         return;

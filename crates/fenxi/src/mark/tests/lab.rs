@@ -202,7 +202,10 @@ impl Drop for Lab {
 /// libtest captures `eprintln!`, but not this.
 fn skip(test: &str, needs: &str) {
     if std::env::var_os("FENXI_REQUIRE_ALL").is_some_and(|value| value == "1") {
-        panic!("{test}: needs {needs}, and FENXI_REQUIRE_ALL forbids to skip it");
+        panic!("mark::tests ({test}): needs {needs}, and FENXI_REQUIRE_ALL forbids to skip it");
     }
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: needs {needs}");
+    let _ = writeln!(
+        std::io::stderr(),
+        "SKIPPED mark::tests ({test}): needs {needs}"
+    );
 }
