@@ -188,6 +188,7 @@ fn config_show_as_json_names_every_key() {
         "cache",
         "flow",
         "io",
+        "mark",
         "model",
         "pipeline",
         "records",

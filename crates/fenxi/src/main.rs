@@ -16,6 +16,15 @@ mod cli;
 mod commands;
 mod config;
 mod exit;
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "called by `fenxi run`, which is not merged yet"
+    )
+)]
+mod mark;
 mod pipeline;
 mod records;
 mod replay;

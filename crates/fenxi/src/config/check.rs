@@ -19,6 +19,7 @@ use crate::pipeline::layout::{Layout, PARTS_MAX};
 use crate::pipeline::threads::threads_of;
 
 mod devices;
+mod mark;
 
 /// Builds the checked form. It is only good for use when `problems` has not grown.
 pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Config {
@@ -30,6 +31,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Config {
         },
         flow: flow(&read),
         tag: tag(&read),
+        mark: mark::mark(&read, problems),
         ring: Ring {
             slots: read.size("ring.slots"),
         },

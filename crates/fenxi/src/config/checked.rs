@@ -18,6 +18,8 @@ pub struct Config {
     pub flow: Flow,
     /// Marking of labelled packets.
     pub tag: Tag,
+    /// Marks of connections, where the kernel forwards.
+    pub mark: Mark,
     /// The ring from flow manager to analytics manager.
     pub ring: Ring,
     /// Batching.
@@ -91,6 +93,30 @@ pub struct DscpMapping {
     pub dscp: u8,
     /// Whether a model without this label is an error: the user asked for it, and not merely by
     /// repeating a default.
+    pub required: bool,
+    /// Where the entry was set.
+    pub origin: Origin,
+}
+
+/// Marks of connections, where the kernel forwards.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mark {
+    /// The bits that are written.
+    pub mask: u32,
+    /// Label to bits, by label.
+    pub class: Vec<MarkMapping>,
+    /// Updates that may wait for the writer.
+    pub queue: usize,
+}
+
+/// One entry of `mark.class`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MarkMapping {
+    /// Label of the model.
+    pub label: String,
+    /// Bits, within the mask.
+    pub mark: u32,
+    /// As in [`DscpMapping`].
     pub required: bool,
     /// Where the entry was set.
     pub origin: Origin,

@@ -46,6 +46,9 @@ impl Key {
 /// The key whose value is a table of its own: label to DSCP.
 pub const TAG_DSCP: &str = "tag.dscp";
 
+/// Another one: label to bits of the connection mark.
+pub const MARK_CLASS: &str = "mark.class";
+
 /// Another one: label to least confidence.
 pub const CLASS_CONFIDENCE: &str = "model.class_confidence";
 
@@ -150,6 +153,16 @@ pub static KEYS: &[Key] = &[
         "{ TLS = \"AF21\", HTTP = \"AF11\", QUIC = \"AF21\", STUN = \"EF\", SD-RTN = \"EF\", Zabbix = \"CS2\", \
          Gnutella = \"CS1\", ETHEREUM = \"CS1\" }", "DSCP: a name or 0 to 63",
         "label to DSCP; labels not named here leave packets as they are; a table in a file replaces the built-in one"),
+
+    key("mark.mask", integer(1, 0xffff_ffff), "0xff00", "bits of the connection mark",
+        "mode mark: which bits are fenxi's to write; all others keep what other programs put there"),
+    key("mark.queue", integer(64, 1 << 20), "16384", "updates",
+        "marks that may wait to be written; further ones are dropped and counted"),
+    key(MARK_CLASS, Kind::Map(Entry::Mark),
+        "{ TLS = 0x100, HTTP = 0x200, QUIC = 0x300, STUN = 0x400, SD-RTN = 0x500, Zabbix = 0x600, \
+         Gnutella = 0x700, ETHEREUM = 0x800, other = 0xff00 }", "bits of the connection mark, within mark.mask",
+        "label to bits as rules see them; labels not named here leave connections alone; a table in a file \
+         replaces the built-in one"),
 
     key("ring.slots", Kind::PowerOfTwo { min: 16, max: 1 << 20, or_zero: false }, "4096", "series",
         "series that may wait between the flow manager and the analytics manager"),

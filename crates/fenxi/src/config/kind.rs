@@ -61,9 +61,17 @@ pub enum Entry {
     Dscp,
     /// A number from 0 to 1.
     Share,
+    /// Bits of a connection mark, at least one of them set.
+    Mark,
     /// Any text.
     Text,
 }
+
+/// 0 is what connections without a label have.
+const MARK: Kind = Kind::Integer {
+    min: 1,
+    max: 0xffff_ffff,
+};
 
 impl Entry {
     /// `value` in the entry's own type. Err: what was found, for [`Entry::complaint`].
@@ -71,6 +79,7 @@ impl Entry {
         match self {
             Entry::Dscp => dscp_of(&value).map(|dscp| Value::Integer(dscp.into())),
             Entry::Share => Kind::Float { min: 0.0, max: 1.0 }.check(value),
+            Entry::Mark => MARK.check(value),
             Entry::Text => Kind::Text.check(value),
         }
     }
@@ -80,6 +89,7 @@ impl Entry {
         match self {
             Entry::Dscp => dscp_complaint(found),
             Entry::Share => format!("found {found}, expected a number from 0 to 1"),
+            Entry::Mark => MARK.complaint(found, ""),
             Entry::Text => format!("found {found}, expected a text"),
         }
     }
@@ -206,6 +216,7 @@ impl Kind {
             Kind::TextList => "a list of texts such as [\"cpu\"]".to_owned(),
             Kind::Map(Entry::Dscp) => "a table of label = DSCP".to_owned(),
             Kind::Map(Entry::Share) => "a table of label = number from 0 to 1".to_owned(),
+            Kind::Map(Entry::Mark) => format!("a table of label = {}", MARK.expected()),
             Kind::Map(Entry::Text) => "a table of name = text".to_owned(),
         }
     }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use accel::onnx;
 
 use super::checked::{BatchPolicy, DeviceThread, FlowHash, Provider};
-use super::keys::{DEVICE_KEYS, KEYS, Key, TAG_DSCP};
+use super::keys::{DEVICE_KEYS, KEYS, Key, MARK_CLASS, TAG_DSCP};
 use super::{Config, ConfigErrors, Effective};
 
 mod devices;
+mod mark;
 mod wrong;
 
 const EXAMPLE: &str = include_str!("../../../../configs/1-1-1.toml");
@@ -231,6 +232,9 @@ fn what_is_shown_can_be_read_back() {
         for entry in config.tag.dscp.iter_mut().chain(&mut again.tag.dscp) {
             entry.origin = super::layers::Origin::Set;
         }
+        for entry in config.mark.class.iter_mut().chain(&mut again.mark.class) {
+            entry.origin = super::layers::Origin::Set;
+        }
         assert_eq!(config, again);
         assert_eq!(effective.config.len(), effective_again.config.len());
     }
@@ -247,7 +251,8 @@ fn what_is_shown_names_every_key_with_its_origin() {
     );
     let json = serde_json::to_value(&effective).unwrap();
     let rows = json["config"].as_array().unwrap();
-    for key in KEYS.iter().filter(|key| key.path != TAG_DSCP) {
+    let maps = [TAG_DSCP, MARK_CLASS]; // shown entry by entry
+    for key in KEYS.iter().filter(|key| !maps.contains(&key.path)) {
         assert!(
             rows.iter().any(|row| row["key"] == key.path),
             "{}",
@@ -290,6 +295,7 @@ fn the_example_file_has_every_key_with_its_default() {
     );
     // Naming the defaults in a file asks for nothing that the model at hand may lack.
     assert!(example.tag.dscp.iter().all(|mapping| !mapping.required));
+    assert!(example.mark.class.iter().all(|mapping| !mapping.required));
 }
 
 /// The comment of a key: what it is for, then unit and range, then the key, each behind `prefix`.

@@ -1,0 +1,93 @@
+//! `[mark]`: what it comes to, and what is said where it does not fit.
+
+use super::{load, origin};
+
+#[test]
+fn marks_are_bits_as_rules_see_them() {
+    let (config, _) = load("", &[], &[]).unwrap();
+    assert_eq!((config.mark.mask, config.mark.queue), (0xff00, 16_384));
+    let built_in = &config.mark.class;
+    assert!(
+        built_in
+            .iter()
+            .all(|entry| !entry.required && entry.mark & !0xff00 == 0)
+    );
+    let mut marks: Vec<_> = built_in.iter().map(|entry| entry.mark).collect();
+    marks.sort_unstable();
+    marks.dedup();
+    assert_eq!(marks.len(), 9);
+
+    let file = "[mark]\nmask = 0x7\n[mark.class]\nTLS = 0x5\nDNS = 2";
+    let (config, effective) = load(file, &[], &["mark.class.DNS=0x3"]).unwrap();
+    let shown: Vec<_> = config
+        .mark
+        .class
+        .iter()
+        .map(|entry| (entry.label.as_str(), entry.mark, entry.required))
+        .collect();
+    assert_eq!(
+        (config.mark.mask, shown),
+        (7, vec![("DNS", 3, true), ("TLS", 5, true)])
+    );
+    assert_eq!(origin(&effective, "mark.class.TLS"), "c.toml:4");
+}
+
+#[test]
+fn the_built_in_marks_name_the_labels_of_the_shipped_model() {
+    let model = include_str!("../../../../../models/app-id-k10/model.toml");
+    let (config, _) = load("", &[], &[]).unwrap();
+    for entry in &config.mark.class {
+        assert!(
+            model.contains(&format!("name = \"{}\"", entry.label)),
+            "{}",
+            entry.label
+        );
+    }
+}
+
+#[test]
+fn the_page_and_the_shipped_rules_have_the_built_in_marks() {
+    let page = include_str!("../../../../../docs/mark.md");
+    let rules = include_str!("../../../../../examples/mark/nftables.nft");
+    let (config, _) = load("", &[], &[]).unwrap();
+    let row = |mark: u32, label: &str| format!("| `{mark:#06x}` | {label}");
+    for entry in &config.mark.class {
+        assert!(
+            page.contains(&row(entry.mark, &entry.label)),
+            "{}",
+            entry.label
+        );
+    }
+    let sorted = rules.lines().filter(|line| line.contains(" : goto "));
+    for line in sorted.clone() {
+        let (bits, label) = line.trim().split_once(" : goto ").unwrap();
+        let label = label.split("# ").nth(1).unwrap();
+        let entry = config.mark.class.iter().find(|entry| entry.label == label);
+        assert_eq!(bits, format!("{:#010x}", entry.unwrap().mark), "{label}");
+    }
+    assert_eq!(sorted.count(), 7);
+}
+
+#[test]
+fn bits_outside_of_the_mask_are_refused_in_one_line() {
+    let lines = load("[mark]\nmask = 0xff", &[], &[]).unwrap_err();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for part in [
+        "mark.class: ETHEREUM = 0x800 (built-in), ",
+        "mark.mask = 0xff (c.toml:2)",
+    ] {
+        assert!(lines[0].contains(part), "{lines:?}");
+    }
+    let lines = load("", &[], &["mark.class.TLS=0x1ff00"]).unwrap_err();
+    assert!(
+        lines[0].starts_with(
+            "mark.class: TLS = 0x1ff00 (--set): bits outside of mark.mask = 0xff00 (built-in)"
+        ),
+        "{lines:?}"
+    );
+    let lines = load("[mark.class]\nTLS = 0", &[], &[]).unwrap_err();
+    let expected = "c.toml:2: mark.class.TLS: found 0, expected an integer from 1 to 4294967295";
+    assert_eq!(lines, [expected]);
+    // A mask that is refused says nothing about the labels.
+    assert_eq!(load("[mark]\nmask = 0", &[], &[]).unwrap_err().len(), 1);
+}

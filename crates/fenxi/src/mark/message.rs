@@ -1,0 +1,280 @@
+//! Messages of ctnetlink, built and read as bytes; no socket here.
+//!
+//! An update names a connection by one of its two tuples and gives a mark and a mask. It carries no
+//! `NLM_F_CREATE`, so that it changes a connection or finds none, and never makes one. The kernel
+//! computes `new = (old & !mask) ^ mark` (`ctnetlink_change_mark` in
+//! `net/netfilter/nf_conntrack_netlink.c`): it does not cut the mark to the mask, so this is done
+//! here, and bits outside of the mask stay what they were.
+//!
+//! Netlink's headers are in the machine's byte order, attributes of netfilter in network order.
+//! Numbers are those of `linux/netlink.h`, `linux/netfilter/nfnetlink.h` and
+//! `linux/netfilter/nfnetlink_conntrack.h`.
+
+use std::net::IpAddr;
+
+use flowmgr::record::FlowName;
+
+/// `NLM_F_REQUEST | NLM_F_ACK`.
+const FLAGS: u16 = 0x1 | 0x4;
+/// `NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_NEW`.
+const CT_NEW: u16 = 1 << 8;
+/// The answer to a request, good or bad.
+const NLMSG_ERROR: u16 = 2;
+const HEADER_BYTES: usize = 16;
+
+/// Marks an attribute that holds attributes.
+const NESTED: u16 = 0x8000;
+const CTA_TUPLE_ORIG: u16 = 1;
+const CTA_MARK: u16 = 8;
+const CTA_MARK_MASK: u16 = 21;
+/// Within a tuple.
+const CTA_TUPLE_IP: u16 = 1;
+const CTA_TUPLE_PROTO: u16 = 2;
+/// Within an address part: source and destination of IPv4, then of IPv6.
+const CTA_IP_V4: [u16; 2] = [1, 2];
+const CTA_IP_V6: [u16; 2] = [3, 4];
+/// Within a protocol part.
+const CTA_PROTO_NUM: u16 = 1;
+const CTA_PROTO_PORTS: [u16; 2] = [2, 3];
+
+/// Two ends and a protocol, as they stand in a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuple {
+    /// IP protocol number: TCP or UDP.
+    pub protocol: u8,
+    /// Sender.
+    pub source: (IpAddr, u16),
+    /// Receiver; of the same family.
+    pub destination: (IpAddr, u16),
+}
+
+impl Tuple {
+    /// The tuple of packets that go the other way.
+    pub fn reversed(self) -> Tuple {
+        Tuple {
+            source: self.destination,
+            destination: self.source,
+            ..self
+        }
+    }
+}
+
+impl From<&FlowName> for Tuple {
+    fn from(name: &FlowName) -> Tuple {
+        Tuple {
+            protocol: name.protocol,
+            source: name.source,
+            destination: name.destination,
+        }
+    }
+}
+
+/// Appends a request to give the connection of `tuple` the bits `mark` under `mask`.
+///
+/// The tuple stands as `CTA_TUPLE_ORIG`, which the kernel looks up among the original and the reply
+/// tuples of all connections alike; `CTA_TUPLE_REPLY` alone is the same look-up.
+pub fn push_update(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple, mark: u32, mask: u32) {
+    let start = out.len();
+    let family = match tuple.source.0 {
+        IpAddr::V4(_) => 2, // AF_INET
+        IpAddr::V6(_) => 10,
+    };
+    out.extend([0; 4]); // the length, once it is known
+    out.extend(CT_NEW.to_ne_bytes());
+    out.extend(FLAGS.to_ne_bytes());
+    out.extend(sequence.to_ne_bytes());
+    out.extend([0; 4]); // from no port in particular: the kernel knows the sender
+    out.extend([family, 0, 0, 0]); // nfgenmsg: family, version, resource
+    nest(out, CTA_TUPLE_ORIG, |out| {
+        nest(out, CTA_TUPLE_IP, |out| push_addresses(out, tuple));
+        nest(out, CTA_TUPLE_PROTO, |out| {
+            attribute(out, CTA_PROTO_NUM, &[tuple.protocol]);
+            for (kind, (_, port)) in CTA_PROTO_PORTS
+                .into_iter()
+                .zip([tuple.source, tuple.destination])
+            {
+                attribute(out, kind, &port.to_be_bytes());
+            }
+        });
+    });
+    attribute(out, CTA_MARK, &(mark & mask).to_be_bytes());
+    attribute(out, CTA_MARK_MASK, &mask.to_be_bytes());
+    let length = (out.len() - start) as u32;
+    out[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+}
+
+fn push_addresses(out: &mut Vec<u8>, tuple: &Tuple) {
+    for (side, (address, _)) in [tuple.source, tuple.destination].into_iter().enumerate() {
+        match address {
+            IpAddr::V4(address) => attribute(out, CTA_IP_V4[side], &address.octets()),
+            IpAddr::V6(address) => attribute(out, CTA_IP_V6[side], &address.octets()),
+        }
+    }
+}
+
+/// Length and kind, the value, and padding to four bytes, which the length leaves out.
+fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    out.extend((4 + value.len() as u16).to_ne_bytes());
+    out.extend(kind.to_ne_bytes());
+    out.extend(value);
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+fn nest(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    attribute(out, NESTED | kind, &[]);
+    fill(out);
+    let length = (out.len() - start) as u16;
+    out[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+}
+
+/// What the kernel said of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// The request's number.
+    pub sequence: u32,
+    /// 0: done. Otherwise an error number, positive as in errno(3).
+    pub errno: i32,
+}
+
+/// The answers in what one receive brought. What is no answer is passed over; reading ends at the
+/// first header whose length cannot be.
+pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer> {
+    std::iter::from_fn(move || {
+        loop {
+            let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
+            let length = u32_at(header, 0)? as usize;
+            let kind = u16::from_ne_bytes([header[4], header[5]]);
+            let sequence = u32_at(header, 8)?;
+            let payload = bytes.get(..length)?.get(HEADER_BYTES..)?;
+            bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+            // Behind the error number stands the request again, of which nothing is needed.
+            if let (NLMSG_ERROR, Some(errno)) = (kind, u32_at(payload, 0)) {
+                let errno = (errno as i32).wrapping_neg();
+                return Some(Answer { sequence, errno });
+            }
+        }
+    })
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .copied()
+        .map(u32::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tuple(source: &str, destination: &str) -> Tuple {
+        Tuple {
+            protocol: 6,
+            source: (source.parse().unwrap(), 0x1234),
+            destination: (destination.parse().unwrap(), 443),
+        }
+    }
+
+    fn update(tuple: &Tuple) -> Vec<u8> {
+        let mut out = Vec::new();
+        push_update(&mut out, 7, tuple, 0xffff_0300, 0xff00);
+        out
+    }
+
+    /// Written out by hand from the headers named above.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn an_update_of_ipv4_is_these_bytes() {
+        #[rustfmt::skip]
+        let expected = [
+            88, 0, 0, 0,  0, 1,  5, 0,  7, 0, 0, 0,  0, 0, 0, 0, // length, type, flags, sequence, port
+            2, 0, 0, 0,                                          // AF_INET
+            52, 0, 1, 0x80,                                      // CTA_TUPLE_ORIG
+            20, 0, 1, 0x80,                                      // CTA_TUPLE_IP
+            8, 0, 1, 0,  10, 0, 0, 1,
+            8, 0, 2, 0,  192, 0, 2, 9,
+            28, 0, 2, 0x80,                                      // CTA_TUPLE_PROTO
+            5, 0, 1, 0,  6, 0, 0, 0,
+            6, 0, 2, 0,  0x12, 0x34, 0, 0,
+            6, 0, 3, 0,  1, 0xbb, 0, 0,
+            8, 0, 8, 0,  0, 0, 3, 0,                             // CTA_MARK, cut to the mask
+            8, 0, 21, 0,  0, 0, 0xff, 0,                         // CTA_MARK_MASK
+        ];
+        assert_eq!(update(&tuple("10.0.0.1", "192.0.2.9")), expected);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn an_update_of_ipv6_has_addresses_of_sixteen_bytes() {
+        let bytes = update(&tuple("2001:db8::1", "2001:db8::2"));
+        assert_eq!(bytes.len(), 112);
+        assert_eq!((bytes[0], bytes[16]), (112, 10));
+        assert_eq!(bytes[20..24], [76, 0, 1, 0x80]);
+        assert_eq!(bytes[24..28], [44, 0, 1, 0x80]);
+        assert_eq!(bytes[28..36], [20, 0, 3, 0, 0x20, 1, 0x0d, 0xb8]);
+        assert_eq!(bytes[47..52], [1, 20, 0, 4, 0]);
+        assert_eq!(bytes[67], 2);
+    }
+
+    #[test]
+    fn messages_stand_behind_each_other_and_the_other_way_swaps_the_ends() {
+        let forward = tuple("10.0.0.1", "192.0.2.9");
+        let mut both = Vec::new();
+        push_update(&mut both, 1, &forward, 0, 1);
+        let first = both.len();
+        push_update(&mut both, 2, &forward.reversed(), 0, 1);
+        assert_eq!(both.len(), 2 * first);
+        assert_eq!(both[first + 32..first + 36], [192, 0, 2, 9]);
+        assert_eq!(forward.reversed().reversed(), forward);
+    }
+
+    fn ack(sequence: u32, errno: i32, tail: &[u8]) -> Vec<u8> {
+        let length = (20 + tail.len()) as u32;
+        let mut out = length.to_ne_bytes().to_vec();
+        out.extend(NLMSG_ERROR.to_ne_bytes());
+        out.extend([0; 2]);
+        out.extend(sequence.to_ne_bytes());
+        out.extend([0; 4]);
+        out.extend((-errno).to_ne_bytes());
+        out.extend(tail);
+        out.resize(out.len().next_multiple_of(4), 0);
+        out
+    }
+
+    #[test]
+    fn answers_are_read_one_after_the_other() {
+        let mut bytes = ack(5, 0, &[]);
+        bytes.extend(ack(6, 2, b"the request"));
+        let mut noise = ack(9, 1, &[]);
+        noise[4] = 3; // NLMSG_DONE
+        bytes.extend(noise);
+        bytes.extend(ack(7, 1, &[]));
+        let read: Vec<_> = answers(&bytes)
+            .map(|answer| (answer.sequence, answer.errno))
+            .collect();
+        assert_eq!(read, [(5, 0), (6, 2), (7, 1)]);
+        // An error number that is cut off is none.
+        let mut short = ack(1, 0, &[]);
+        short[0] = 18;
+        assert_eq!(answers(&short).count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_read_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            // Every answer takes a header's worth of bytes at least.
+            prop_assert!(answers(&bytes).count() <= bytes.len() / HEADER_BYTES);
+        }
+
+        #[test]
+        fn a_damaged_answer_does_not_hide_those_before(at in 20..40_usize, value: u8) {
+            let mut bytes = ack(1, 0, &[]);
+            bytes.extend(ack(2, 2, &[]));
+            bytes[at] = value;
+            prop_assert_eq!(answers(&bytes).next(), Some(Answer { sequence: 1, errno: 0 }));
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Labels for the kernel: the class of a flow as bits of its connection's mark.
+//!
+//! Where the kernel forwards (`mode = "mark"`), fenxi touches no packet. It writes the class into the
+//! conntrack entry over ctnetlink, and rules of nftables, tc and ip-rule act on it from the
+//! connection's next packet on. What is written stays when fenxi dies, and the kernel goes on.
+//!
+//! [`message`] knows bytes, [`socket`] exchanges a batch of them, [`writer`] has the queue and the
+//! thread, [`classes`] the numbers. `docs/mark.md` explains all of it to users.
+
+mod classes;
+mod counts;
+mod message;
+mod socket;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use classes::ClassMarks;
+pub use counts::Counts;
+pub use message::Tuple;
+pub use writer::Writer;

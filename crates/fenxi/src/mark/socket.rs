@@ -1,0 +1,116 @@
+//! The netlink socket: a batch of updates out, an answer for each back.
+//!
+//! The kernel works through a batch within `send`, in order, and queues the answers before `send`
+//! returns. So nothing here waits: after a send the answers are there, or they were lost for want of
+//! room, and updates without an answer are reported as such. The socket is connected to the kernel
+//! (port 0), which keeps other processes' messages out. Wants `CAP_NET_ADMIN` in the user namespace
+//! that owns the network namespace, both when it is opened and at every send.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use super::message::{Tuple, answers, push_update};
+
+/// Updates in one send. Their answers, some 800 bytes of socket memory each, fill a quarter of the
+/// receive buffer that Linux gives by default.
+pub const BATCH: usize = 64;
+
+/// What became of an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The connection has the mark.
+    Written,
+    /// No connection has this tuple.
+    NotFound,
+    /// The kernel refused with this error number.
+    Refused(i32),
+    /// No answer came.
+    Unanswered,
+}
+
+/// One request: whose connection, and its new bits under the mask.
+pub type Request = (Tuple, u32);
+
+/// The socket and its buffers, which grow during the first batch only.
+pub struct Socket {
+    fd: OwnedFd,
+    mask: u32,
+    sequence: u32,
+    requests: Vec<u8>,
+    received: Box<[u8]>,
+}
+
+impl Socket {
+    /// Opens the socket in the network namespace of the calling thread. Marks are written under
+    /// `mask`.
+    ///
+    /// # Errors
+    /// The kernel knows no netfilter, or has no room.
+    pub fn open(mask: u32) -> io::Result<Socket> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let family = AddressFamily::NETLINK;
+        let fd = rustix::net::socket_with(family, SocketType::RAW, flags, Some(NETFILTER))?;
+        rustix::net::connect(&fd, &SocketAddrNetlink::new(0, 0))?;
+        Ok(Socket {
+            fd,
+            mask,
+            sequence: 0,
+            requests: Vec::new(),
+            received: vec![0; 8192].into(),
+        })
+    }
+
+    /// Sends the requests, [`BATCH`] at most, and puts what became of each into `outcomes`.
+    pub fn update(&mut self, requests: &[Request], outcomes: &mut Vec<Outcome>) {
+        outcomes.clear();
+        outcomes.resize(requests.len(), Outcome::Unanswered);
+        self.requests.clear();
+        let first = self.sequence;
+        for (tuple, mark) in requests {
+            push_update(&mut self.requests, self.sequence, tuple, *mark, self.mask);
+            self.sequence = self.sequence.wrapping_add(1);
+        }
+        match rustix::net::send(&self.fd, &self.requests, SendFlags::empty()) {
+            Ok(_) => self.collect(first, outcomes),
+            Err(errno) => outcomes.fill(Outcome::Refused(errno.raw_os_error())),
+        }
+    }
+
+    fn collect(&mut self, first: u32, outcomes: &mut [Outcome]) {
+        let mut open = outcomes.len();
+        while open > 0 {
+            let received = &mut self.received[..];
+            let length = match rustix::net::recv(&self.fd, received, RecvFlags::empty()) {
+                Ok((length, _)) => length,
+                // Said once when answers found no room; those that did are still to be read.
+                Err(Errno::NOBUFS | Errno::INTR) => continue,
+                Err(_) => return,
+            };
+            for answer in answers(&self.received[..length]) {
+                // Answers to an earlier batch that came too late fall outside.
+                let place = answer.sequence.wrapping_sub(first) as usize;
+                if let Some(outcome) = outcomes.get_mut(place) {
+                    *outcome = outcome_of(answer.errno);
+                    open = open.saturating_sub(1);
+                }
+                // Without the capability the kernel answers the first request for the whole batch.
+                if answer.errno == Errno::PERM.raw_os_error() {
+                    outcomes.fill(outcome_of(answer.errno));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn outcome_of(errno: i32) -> Outcome {
+    match errno {
+        0 => Outcome::Written,
+        errno if errno == Errno::NOENT.raw_os_error() => Outcome::NotFound,
+        errno => Outcome::Refused(errno),
+    }
+}

@@ -1,0 +1,342 @@
+//! Marks on real connections through a router, read back with `conntrack` and seen by nftables and
+//! tc. Needs root and the programs; skipped by name without.
+
+mod lab;
+mod rules;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+
+use super::socket::{BATCH, Outcome, Socket};
+use super::writer::StartError;
+use super::{ClassMarks, Counts, Tuple, Writer};
+use crate::config::checked::{Mark, MarkMapping};
+use crate::config::layers::Origin;
+use lab::{FOREIGN, Host, Lab};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const MASK: u32 = 0xff00;
+
+/// Class n has mark (n + 1) << 8.
+fn marks(classes: u16) -> ClassMarks {
+    let labels: Vec<_> = (0..classes).map(|class| format!("class {class}")).collect();
+    let mapping = |(label, class): (&String, u16)| MarkMapping {
+        label: label.clone(),
+        mark: mark(class),
+        required: true,
+        origin: Origin::BuiltIn,
+    };
+    let config = Mark {
+        mask: MASK,
+        class: labels.iter().zip(0..).map(mapping).collect(),
+        queue: 64,
+    };
+    ClassMarks::new(&config, &labels).unwrap()
+}
+
+fn mark(class: u16) -> u32 {
+    (u32::from(class) + 1) << 8
+}
+
+impl Lab {
+    fn writer(&self, classes: u16, queue_length: usize) -> Writer {
+        self.on(Host::Router, || {
+            Writer::start(marks(classes), queue_length).unwrap()
+        })
+    }
+}
+
+fn failed(counts: &Counts) -> u64 {
+    counts.failed_by_cause().map(|(_, updates)| updates).sum()
+}
+
+/// Waits until the writer has nothing left of `asked` updates.
+fn settled(writer: &Writer, asked: u64) -> Counts {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let counts = writer.counts();
+        let done = counts.written + counts.not_found + failed(&counts) + counts.dropped;
+        if done == asked {
+            return counts;
+        }
+        assert!(Instant::now() < deadline, "{done} of {asked} after 20 s");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A connection with one word in each direction, and its ends as each side sees them.
+struct Connection {
+    protocol: u8,
+    /// The client's end, as the client knows it.
+    inside: SocketAddr,
+    /// The client's end, as the server knows it.
+    outside: SocketAddr,
+    server: SocketAddr,
+    /// The two ends of TCP, which stays open with them.
+    streams: Option<(TcpStream, TcpStream)>,
+}
+
+impl Connection {
+    fn tcp(lab: &Lab, is_v6: bool) -> Connection {
+        let listener = lab.on(Host::Server, || {
+            TcpListener::bind((lab.server(is_v6), 0)).unwrap()
+        });
+        let server = listener.local_addr().unwrap();
+        let mut near = lab.on(Host::Client, || TcpStream::connect(server).unwrap());
+        let (mut far, outside) = listener.accept().unwrap();
+        near.write_all(b"ask").unwrap();
+        far.read_exact(&mut [0; 3]).unwrap();
+        far.write_all(b"say").unwrap();
+        near.read_exact(&mut [0; 3]).unwrap();
+        Connection {
+            protocol: TCP,
+            inside: near.local_addr().unwrap(),
+            outside,
+            server,
+            streams: Some((near, far)),
+        }
+    }
+
+    fn udp(lab: &Lab, is_v6: bool) -> Connection {
+        Connection::udp_with_socket(lab, is_v6).1
+    }
+
+    /// With the client's socket.
+    fn udp_with_socket(lab: &Lab, is_v6: bool) -> (UdpSocket, Connection) {
+        let any: IpAddr = if is_v6 { "::" } else { "0.0.0.0" }.parse().unwrap();
+        let far = lab.on(Host::Server, || {
+            UdpSocket::bind((lab.server(is_v6), 0)).unwrap()
+        });
+        let near = lab.on(Host::Client, || UdpSocket::bind((any, 0)).unwrap());
+        let server = far.local_addr().unwrap();
+        lab.on(Host::Client, || near.connect(server).unwrap());
+        near.send(b"ask").unwrap();
+        let (_, outside) = far.recv_from(&mut [0; 8]).unwrap();
+        far.send_to(b"say", outside).unwrap();
+        near.recv(&mut [0; 8]).unwrap();
+        let connection = Connection {
+            protocol: UDP,
+            inside: near.local_addr().unwrap(),
+            outside,
+            server,
+            streams: None,
+        };
+        (near, connection)
+    }
+
+    /// The tuples that fenxi may know the connection by: on the inner interface and the outer, from
+    /// the client's packets and the server's.
+    fn views(&self) -> [Tuple; 4] {
+        let end = |address: SocketAddr| (address.ip(), address.port());
+        let tuple = |client| Tuple {
+            protocol: self.protocol,
+            source: end(client),
+            destination: end(self.server),
+        };
+        let [inner, outer] = [self.inside, self.outside].map(tuple);
+        [inner, inner.reversed(), outer, outer.reversed()]
+    }
+}
+
+fn connections_are_found_from_every_side(test: &str, masquerades: bool) {
+    let Some(lab) = Lab::new(test, masquerades) else {
+        return;
+    };
+    let writer = lab.writer(16, 64);
+    let mut asked = 0;
+    for is_v6 in [false, true] {
+        for connection in [Connection::tcp(&lab, is_v6), Connection::udp(&lab, is_v6)] {
+            let (protocol, inside) = (connection.protocol, connection.inside);
+            assert_eq!(connection.outside != inside, masquerades, "{inside}");
+            assert_eq!(lab.mark_of(protocol, inside), Some(FOREIGN), "{inside}");
+            for tuple in connection.views() {
+                // Another class each time, with bits to be set and others to be cleared.
+                let class = (asked * 5 % 16) as u16;
+                writer.set(tuple, class);
+                asked += 1;
+                let counts = settled(&writer, asked);
+                assert_eq!((counts.written, counts.not_found), (asked, 0), "{tuple:?}");
+                let read = lab.mark_of(protocol, inside);
+                assert_eq!(read, Some(FOREIGN | mark(class)), "{tuple:?}");
+            }
+        }
+    }
+    assert_eq!(asked, 16);
+    assert_eq!(writer.counts().latency_us.len(), 16);
+}
+
+#[test]
+fn connections_are_found_from_every_side_of_a_router() {
+    connections_are_found_from_every_side("routed", false);
+}
+
+#[test]
+fn connections_are_found_from_every_side_of_a_nat() {
+    connections_are_found_from_every_side("nat", true);
+}
+
+#[test]
+fn a_forwarded_port_is_found_from_every_side() {
+    let Some(lab) = Lab::new("forwarded", false) else {
+        return;
+    };
+    let writer = lab.writer(4, 64);
+    let listener = lab.on(Host::Server, || {
+        TcpListener::bind((lab.server(false), 0)).unwrap()
+    });
+    let server = listener.local_addr().unwrap();
+    let forward = format!(
+        "table ip forward {{ chain in {{
+            type nat hook prerouting priority dstnat; policy accept;
+            ip daddr 10.77.1.1 tcp dport 7777 dnat to {server};
+        }}; }}"
+    );
+    lab.nft(Host::Router, &forward);
+    let near = lab.on(Host::Client, || {
+        TcpStream::connect("10.77.1.1:7777").unwrap()
+    });
+    let inside = near.local_addr().unwrap();
+    let (_far, outside) = listener.accept().unwrap();
+    let seen_at = |client, server| Connection {
+        protocol: TCP,
+        inside: client,
+        outside: client,
+        server,
+        streams: None,
+    };
+    let before = seen_at(inside, near.peer_addr().unwrap()).views();
+    let after = seen_at(outside, server).views();
+    for (tuple, class) in [before[0], before[1], after[0], after[1]]
+        .into_iter()
+        .zip(0..)
+    {
+        writer.set(tuple, class);
+        assert_eq!(
+            settled(&writer, u64::from(class) + 1).not_found,
+            0,
+            "{tuple:?}"
+        );
+        assert_eq!(
+            lab.mark_of(TCP, inside),
+            Some(FOREIGN | mark(class)),
+            "{tuple:?}"
+        );
+    }
+}
+
+#[test]
+fn a_connection_that_is_over_is_not_found_and_not_made() {
+    let Some(lab) = Lab::new("over", false) else {
+        return;
+    };
+    let writer = lab.writer(1, 64);
+    let connection = Connection::udp(&lab, false);
+    lab.run(Host::Router, "conntrack", "-D -p udp");
+    for (tuple, asked) in connection.views().into_iter().zip(1..) {
+        writer.set(tuple, 0);
+        let counts = settled(&writer, asked);
+        assert_eq!((counts.written, counts.not_found), (0, asked));
+    }
+    assert_eq!(lab.mark_of(UDP, connection.inside), None);
+}
+
+#[test]
+fn a_class_without_a_mark_changes_nothing() {
+    let Some(lab) = Lab::new("unmapped", false) else {
+        return;
+    };
+    let writer = lab.writer(1, 64);
+    let connection = Connection::udp(&lab, false);
+    let [tuple, ..] = connection.views();
+    writer.set(tuple, 1);
+    writer.set(tuple, u16::MAX);
+    // Written after both, so both are through.
+    writer.set(tuple.reversed(), 0);
+    assert_eq!(settled(&writer, 1).written, 1);
+    assert_eq!(lab.mark_of(UDP, connection.inside), Some(FOREIGN | mark(0)));
+}
+
+#[test]
+fn a_full_queue_drops_and_every_update_is_counted_once() {
+    let Some(lab) = Lab::new("full", false) else {
+        return;
+    };
+    let writer = lab.writer(1, 64);
+    let connection = Connection::udp(&lab, true);
+    let nowhere = Tuple {
+        protocol: TCP,
+        ..connection.views()[0]
+    };
+    let asked: u64 = 20_000;
+    for update in 0..asked {
+        // Every other one is not found, so batches need their second send.
+        let tuple = if update % 2 == 0 {
+            connection.views()[3]
+        } else {
+            nowhere
+        };
+        writer.set(tuple, 0);
+    }
+    let counts = settled(&writer, asked);
+    assert!(
+        counts.dropped > 0 && counts.written > 0 && counts.not_found > 0,
+        "{counts:?}"
+    );
+    assert_eq!((failed(&counts), writer.waiting()), (0, 0));
+    assert_eq!(lab.mark_of(UDP, connection.inside), Some(FOREIGN | mark(0)));
+}
+
+/// What waits when the writer goes is written.
+#[test]
+fn a_writer_that_is_dropped_writes_what_waits() {
+    let Some(lab) = Lab::new("drop", false) else {
+        return;
+    };
+    let connections: Vec<_> = (0..40).map(|_| Connection::udp(&lab, false)).collect();
+    let writer = lab.writer(1, 64);
+    for connection in &connections {
+        writer.set(connection.views()[1], 0);
+    }
+    drop(writer);
+    for connection in &connections {
+        assert_eq!(lab.mark_of(UDP, connection.inside), Some(FOREIGN | mark(0)));
+    }
+}
+
+fn without_net_admin() {
+    let mut capabilities = rustix::thread::capabilities(None).unwrap();
+    capabilities.effective.remove(CapabilitySet::NET_ADMIN);
+    rustix::thread::set_capabilities(None, capabilities).unwrap();
+}
+
+#[test]
+fn the_missing_capability_is_named() {
+    let Some(lab) = Lab::new("capability", false) else {
+        return;
+    };
+    let connection = Connection::udp(&lab, false);
+    let error = lab.on(Host::Router, || {
+        without_net_admin();
+        Writer::start(marks(1), 64).err().unwrap()
+    });
+    assert!(matches!(error, StartError::Capability), "{error:?}");
+    assert!(error.to_string().contains("CAP_NET_ADMIN"));
+    // Lost later, it fails every update of a batch, though the kernel answers once.
+    let outcomes = lab.on(Host::Router, || {
+        let mut socket = Socket::open(MASK).unwrap();
+        without_net_admin();
+        let mut outcomes = Vec::new();
+        socket.update(&[(connection.views()[0], mark(0)); BATCH], &mut outcomes);
+        outcomes
+    });
+    assert_eq!(
+        outcomes,
+        [Outcome::Refused(Errno::PERM.raw_os_error()); BATCH]
+    );
+    assert_eq!(lab.mark_of(UDP, connection.inside), Some(FOREIGN));
+}
