@@ -80,6 +80,7 @@ impl Source {
                 CaptureErrorKind::Io(_) => Failure::io(error.to_string()),
                 _ => Failure::data(error.to_string()),
             }),
+            Err(PortError::Interface(error)) => Err(Failure::unavailable(error.to_string())),
         }
     }
 
