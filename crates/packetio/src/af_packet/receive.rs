@@ -88,7 +88,10 @@ impl AfPacket {
     pub fn open(config: &PortConfig) -> Result<Self, AfPacketError> {
         config.check()?;
         let interface = Interface::open(&config.interface)?;
-        Self::open_ring(config, interface, Arc::new(group(config, 1)?), 0)
+        let group = Arc::new(group(config, &interface, 1));
+        let port = Self::open_ring(config, interface, group, 0)?;
+        port.accept()?;
+        Ok(port)
     }
 
     /// Opens several rings over which the frames of an interface are spread, both directions of a
@@ -99,15 +102,17 @@ impl AfPacket {
     pub fn open_rings(config: &PortConfig, rings: u16) -> Result<Vec<Self>, AfPacketError> {
         config.check()?;
         let rings = u32::from(rings.max(1));
-        let group = Arc::new(group(config, rings)?);
+        let group = Arc::new(group(config, &Interface::open(&config.interface)?, rings));
         let open = |number| {
             let interface = Interface::open(&config.interface)?;
             Self::open_ring(config, interface, group.clone(), number)
         };
-        let opened = (0..rings).map(open).collect::<Result<Vec<_>, _>>()?;
-        Ok(opened)
+        let ports = (0..rings).map(open).collect::<Result<Vec<_>, _>>()?;
+        ports.iter().try_for_each(Self::accept)?;
+        Ok(ports)
     }
 
+    /// One ring, which takes no frames yet: while rings are missing it would receive theirs.
     fn open_ring(
         config: &PortConfig,
         interface: Interface,
@@ -155,9 +160,9 @@ impl AfPacket {
         if !self.group.is_turn(self.number) {
             return Ok(false);
         }
-        let mut counts = self.counts();
-        counts.outgoing = self.seen.outgoing;
+        let counts = self.counts();
         let opened = Self::open_ring(&self.config, interface, self.group.clone(), self.number)?;
+        opened.accept()?;
         let frames = std::mem::take(&mut self.frames);
         let seen = self.seen;
         *self = Self {
@@ -167,6 +172,17 @@ impl AfPacket {
             ..opened
         };
         Ok(true)
+    }
+
+    /// Lets frames in.
+    fn accept(&self) -> Result<(), AfPacketError> {
+        let refused = system(self.interface(), "no filter can be set");
+        sys::set_filter(self.socket.as_fd(), &keep(self.config.snap_length)).map_err(refused)
+    }
+
+    /// Whether the interface was up and there when it was last looked at.
+    pub fn is_up(&self) -> bool {
+        self.state == State::Up
     }
 
     /// Name of the interface.
@@ -307,14 +323,9 @@ fn ignores_outgoing(config: &PortConfig, interface: &Interface) -> bool {
     config.direction == Direction::Incoming || interface.is_loopback()
 }
 
-fn group(config: &PortConfig, rings: u32) -> Result<Group, AfPacketError> {
-    let interface = Interface::open(&config.interface)?;
+fn group(config: &PortConfig, interface: &Interface, rings: u32) -> Group {
     let is_ethernet = interface.link_type == ETHERNET;
-    Ok(Group::new(
-        rings,
-        ignores_outgoing(config, &interface),
-        is_ethernet,
-    ))
+    Group::new(rings, ignores_outgoing(config, interface), is_ethernet)
 }
 
 /// A socket with its ring, which receives nothing yet.
@@ -372,8 +383,7 @@ fn set_up(
     Ok((owned, ring))
 }
 
-/// Lets the frames in. Until the socket is in its group it would receive what other rings should,
-/// so it takes nothing before.
+/// Ties the socket to the interface and to the other rings. No frame passes its filter yet.
 fn start(
     config: &PortConfig,
     interface: &Interface,
@@ -393,8 +403,7 @@ fn start(
     }
     group
         .join(number, socket)
-        .map_err(system(name, "the ring cannot join the others"))?;
-    sys::set_filter(socket, &keep(config.snap_length)).map_err(system(name, "no filter can be set"))
+        .map_err(system(name, "the ring cannot join the others"))
 }
 
 /// Two half words that lie one behind the other, the second 0.

@@ -1,6 +1,12 @@
 //! Ports over real interfaces: veth pairs in network namespaces, which the tests make and remove.
 //! Without root or `ip` they are skipped by name.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "helpers of tests, which fail by panicking"
+)]
 
+mod forward;
 mod frames;
 mod netns;
 mod offloads;

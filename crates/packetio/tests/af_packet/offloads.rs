@@ -1,6 +1,6 @@
 //! What a local sender leaves to its network card, with real sockets between two namespaces.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 
@@ -85,7 +85,7 @@ fn merged(near: &Netns, far: &Netns, port: &mut AfPacket) -> u64 {
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
-            std::io::copy(&mut stream.by_ref(), &mut std::io::sink()).unwrap()
+            std::io::copy(&mut stream, &mut std::io::sink()).unwrap()
         });
         near.inside(|| {
             let mut stream = TcpStream::connect(address).unwrap();
