@@ -11,14 +11,38 @@ mod common;
 
 #[path = "commands/config.rs"]
 mod config;
+#[path = "commands/devices.rs"]
+mod devices;
 #[path = "commands/model.rs"]
 mod model;
+#[path = "commands/profile.rs"]
+mod profile;
 #[path = "commands/replay.rs"]
 mod replay;
 
 use std::ffi::OsStr;
+use std::fs;
 
-use common::{Finished, fenxi, run};
+use common::{Finished, fenxi, root, run};
+use serde_json::Value;
+
+/// Every field of a JSON object, with those of objects inside, stands on the page `docs/devices.md`.
+fn assert_on_the_page(object: &Value) {
+    let page = fs::read_to_string(root().join("docs/devices.md")).unwrap();
+    match object {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                // Alone or last in a path, or as the front of one.
+                let named = ["`NAME`", ".NAME`", "`NAME.", "`NAME[]"];
+                let is_named = |form: &&str| page.contains(&form.replace("NAME", name));
+                assert!(named.iter().any(is_named), "{name}");
+                assert_on_the_page(value);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(assert_on_the_page),
+        _ => {}
+    }
+}
 
 /// Runs the program with these arguments.
 fn ran<S: AsRef<OsStr>>(args: &[S]) -> Finished {
@@ -28,7 +52,7 @@ fn ran<S: AsRef<OsStr>>(args: &[S]) -> Finished {
 #[test]
 fn help_version_and_wrong_usage() {
     let help = ran(&["--help"]).expect_code(0);
-    for command in ["replay", "check", "config", "model"] {
+    for command in ["replay", "check", "config", "model", "devices", "profile"] {
         assert!(
             help.stdout.contains(&format!("\n  {command} ")),
             "{}",

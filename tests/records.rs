@@ -248,7 +248,7 @@ fn assert_same(documented: &BTreeSet<String>, printed: &BTreeSet<String>) {
     );
 }
 
-/// The paths of all values that are no objects, joined by dots.
+/// The paths of all values that are no objects, joined by dots; of a list of objects, those in the first.
 fn paths(object: &Map<String, Value>, above: &str, paths: &mut BTreeSet<String>) {
     for (name, value) in object {
         // Names of classes are the model's, reasons and triggers are listed elsewhere.
@@ -260,6 +260,12 @@ fn paths(object: &Map<String, Value>, above: &str, paths: &mut BTreeSet<String>)
         };
         match value {
             Value::Object(below) => self::paths(below, &format!("{above}{name}."), paths),
+            Value::Array(list) => match list.first() {
+                Some(Value::Object(below)) => {
+                    self::paths(below, &format!("{above}{name}[]."), paths)
+                }
+                _ => drop(paths.insert(format!("{above}{name}"))),
+            },
             _ => drop(paths.insert(format!("{above}{name}"))),
         }
     }

@@ -170,7 +170,7 @@ fn the_model_tags_as_well() {
     }
     let tagging = Tagging::new();
     let summary = tagging.check(&demo(), "tagged.pcap", 0, &[]).json();
-    assert_eq!(summary["device"]["effective"], "CPUExecutionProvider");
+    assert_eq!(summary["devices"][0]["effective"], "CPUExecutionProvider");
 }
 
 #[test]

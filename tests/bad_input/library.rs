@@ -115,6 +115,6 @@ fn a_library_of_something_else_or_too_old() {
     let path = compiled(dir.path(), old).expect("cc compiled before");
     assert_unusable(
         &path,
-        &["ONNX Runtime 1.16.3 is too old, 1.17 or later is needed"],
+        &["ONNX Runtime 1.16.3 is too old, 1.22 or later is needed"],
     );
 }

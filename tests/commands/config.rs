@@ -51,6 +51,8 @@ fn check_draws_the_pipeline() {
     ];
     assert!(parts.iter().all(|part| drawn.contains(part)), "{drawn}");
 
+    assert_eq!(drawn.matches("\n  analytics-0.0 ").count(), 1, "{drawn}");
+
     let shipped = ran(&["check", "--config", "configs/1-1-1.toml"])
         .expect_code(0)
         .stdout;
@@ -61,6 +63,50 @@ fn check_draws_the_pipeline() {
         refused.stderr.contains("--set: flow.k: found 99"),
         "{}",
         refused.stderr
+    );
+}
+
+#[test]
+fn check_says_who_runs_where() {
+    let sets = [
+        "pipeline.layout=1:2:3",
+        "pipeline.instances=2",
+        "pipeline.cores=[9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 10, 11]",
+        "device.slow.provider=simulated",
+        "device.slow.thread=own",
+        "accel.devices=[\"cpu\", \"slow\", \"cpu\"]",
+    ];
+    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
+    let drawn = run(fenxi(["check"].into_iter().chain(sets)))
+        .expect_code(0)
+        .stdout;
+    assert!(drawn.starts_with("pipeline 1:2:3, 2 instances"), "{drawn}");
+    let (_, threads) = drawn
+        .split_once("threads (as pipeline.cores says)\n")
+        .unwrap();
+    let line = |name: &str| -> String {
+        let mut lines = threads.lines();
+        let line = lines
+            .find(|line| line.trim().starts_with(name))
+            .expect(name);
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(threads.lines().count(), 12, "{drawn}");
+    assert_eq!(
+        line("flow-0.0"),
+        "flow-0.0 core 9 ring to analytics-0.0, ring to analytics-0.1"
+    );
+    assert_eq!(
+        line("analytics-0.0"),
+        "analytics-0.0 core 8 batches to device-0.0, batches to device-0.2"
+    );
+    assert_eq!(
+        line("device-0.1"),
+        "device-0.1 core 5 runs slow (simulated)"
+    );
+    assert_eq!(
+        line("flow-1.0"),
+        "flow-1.0 core 3 ring to analytics-1.0, ring to analytics-1.1"
     );
 }
 

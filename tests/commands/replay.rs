@@ -39,6 +39,8 @@ fn lasting(summary: &Value) -> Value {
         "time_to_label_ms",
         "batches",
         "table",
+        "devices",
+        "phases_ms",
     ] {
         fields.remove(timing).unwrap();
     }
@@ -83,7 +85,7 @@ fn the_summary_names_the_device_and_counts_labels() {
         (&summary["packets"], &summary["bytes"]),
         (&demo_packets().into(), &wire.into())
     );
-    assert_eq!(summary["device"]["effective"], "CPUExecutionProvider");
+    assert_eq!(summary["devices"][0]["effective"], "CPUExecutionProvider");
     let labelled = sum(&summary["labels"]);
     assert_eq!(summary["series"]["inferred"], labelled);
     let share = labelled as f64 / summary["flows"]["begun"].as_f64().unwrap();
@@ -252,7 +254,7 @@ fn a_summary_for_people_is_on_standard_error() {
         heads,
         [
             "packets", "verdicts", "flows", "series", "labels", "coverage", "batches", "table",
-            "device"
+            "pipeline", "device", "times", "phases"
         ]
     );
 }

@@ -267,4 +267,4 @@ fn read_text(path: &Path, limit: u64) -> Result<String, BundleError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

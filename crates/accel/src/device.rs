@@ -5,6 +5,7 @@
 //! that a series is copied once, from where it waits into the model's input.
 
 use std::fmt;
+use std::time::Instant;
 
 use thiserror::Error;
 
@@ -116,13 +117,19 @@ pub trait Device: Send {
     /// nothing was submitted. Never blocks.
     fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>>;
 
+    /// When the batch in flight will be ready, where the device knows it: a hint for those who would rather sleep than
+    /// poll.
+    fn ready_at(&self) -> Option<Instant> {
+        None
+    }
+
     /// The outputs behind the results that were polled last, rows × classes; empty for a device that computes none.
     fn probabilities(&self) -> &[f32] {
         &[]
     }
 }
 
-/// Why a batch got no results. The device stays usable.
+/// Why a batch got no results. The device stays usable, unless it is [gone](DeviceError::Gone).
 #[derive(Debug, Error)]
 pub enum DeviceError {
     /// The caller submitted a second batch.
@@ -174,6 +181,14 @@ pub enum DeviceError {
         class: usize,
         /// What came.
         value: f32,
+    },
+    /// The device broke off in the middle of a batch and will not run another.
+    #[error("device {device} is gone: {cause}")]
+    Gone {
+        /// The device as requested.
+        device: String,
+        /// What is known of its end.
+        cause: String,
     },
 }
 

@@ -167,7 +167,7 @@ pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenRe
 }
 
 /// Polls until the batch is there.
-fn wait(device: &mut dyn Device, rows: usize) -> Result<(), DeviceError> {
+pub(crate) fn wait(device: &mut dyn Device, rows: usize) -> Result<(), DeviceError> {
     let end = Instant::now() + Duration::from_secs(BATCH_S_MAX);
     while Instant::now() < end {
         if let Some(results) = device.poll() {

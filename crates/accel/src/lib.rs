@@ -10,11 +10,12 @@
 //!   CPU, up to rounding elsewhere;
 //! - results come in the order of the rows, one per row, or the whole batch fails with a [`DeviceError`];
 //! - a number that is not a probability is a failure, never a label;
-//! - a failed batch leaves the device usable.
+//! - a failed batch leaves the device usable, unless the error says that it is gone.
 //!
 //! Two devices exist: [`onnx::OnnxDevice`] runs the bundle by ONNX Runtime, a library that is loaded at run time;
 //! [`SimulatedDevice`] takes the time a profile says and runs no model. [`check_golden`] compares a device with its
-//! bundle.
+//! bundle. Two more stand around another device: [`ThreadedDevice`] runs it on a thread of its own, [`FaultyDevice`] makes
+//! it fail on purpose. [`profile`] measures how long a device takes.
 //!
 //! This crate knows nothing of packets, flows, batching policies or configuration files, and none of the other crates.
 
@@ -22,15 +23,23 @@
 
 mod bundle;
 mod device;
+mod faults;
+mod faulty;
 mod golden;
 mod manifest;
 pub mod onnx;
+pub mod profile;
 mod simulated;
+mod threaded;
 mod thresholds;
 
 pub use bundle::{Bundle, BundleError};
 pub use device::{Classification, Device, DeviceError, Shape, Sizes};
+pub use faults::{Faults, FaultsError};
+pub use faulty::FaultyDevice;
 pub use golden::{Golden, GoldenReport, check_golden, golden_tolerance};
 pub use manifest::{LABELS_MAX, LabelInfo};
-pub use simulated::{Profile, SimulatedDevice};
+pub use profile::Profile;
+pub use simulated::SimulatedDevice;
+pub use threaded::ThreadedDevice;
 pub use thresholds::Thresholds;

@@ -4,28 +4,12 @@
 //! What it answers is **not a classification of anything**: a fixed small function of the row, so that results are the same
 //! in every batch and on every machine, and a row that was swapped, padded or lost on the way shows.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::device::{Classification, Device, DeviceError, Shape, Sizes};
+use crate::profile::Profile;
 
 const NAME: &str = "simulated";
-
-/// How long a batch takes: T₀ + T₁·b, the model of accelerators in Batchy.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Profile {
-    /// Time per batch, in µs.
-    pub t0_us: f64,
-    /// Time per row, in µs.
-    pub t1_us: f64,
-}
-
-impl Profile {
-    /// The time of a batch of so many rows; zero where the sum is not a positive number.
-    pub fn latency(&self, rows: usize) -> Duration {
-        let ns = (self.t0_us + self.t1_us * rows as f64) * 1e3;
-        Duration::from_nanos(ns as u64)
-    }
-}
 
 /// A device that only takes time.
 pub struct SimulatedDevice {
@@ -102,6 +86,10 @@ impl Device for SimulatedDevice {
         self.ready.take_if(|ready| Instant::now() >= *ready)?;
         Some(Ok(&self.results))
     }
+
+    fn ready_at(&self) -> Option<Instant> {
+        self.ready
+    }
 }
 
 /// Sum of place × |length| over the row, modulo the number of classes. The place makes a changed order show.
@@ -166,23 +154,5 @@ mod tests {
         );
         assert!(device.is_idle());
         device.submit(4).unwrap();
-    }
-
-    #[test]
-    fn latency_is_a_line() {
-        let profile = Profile {
-            t0_us: 5.0,
-            t1_us: 1.75,
-        };
-        assert_eq!(profile.latency(0), Duration::from_micros(5));
-        assert_eq!(profile.latency(8), Duration::from_micros(19));
-        assert_eq!(
-            Profile {
-                t0_us: -5.0,
-                t1_us: f64::NAN
-            }
-            .latency(1),
-            Duration::ZERO
-        );
     }
 }

@@ -1,20 +1,30 @@
-//! The prefix cache (FENXI §5.2, Algorithm 3): series that begin alike get the label that the model gave to one of them.
+//! The prefix cache (FENXI §5.2, Algorithm 3): series that begin alike get the label that the model gave to one of
+//! them.
 //!
 //! A key is the protocol and the first δ signed lengths. Where δ = K two series with the same key make the same model
 //! input, and a hit is as good as an inference; where δ < K it is an approximation, whose error the *audit* measures: a
-//! fixed share of the hits, spread evenly, is inferred as well, and the two classes are compared. An audit only looks on.
-//! Its result is not entered, so that what is measured does not depend on how much of it is measured.
+//! fixed share of the hits, spread evenly, is inferred as well, and the two classes are compared. An audit only looks
+//! on. Its result is not entered, so that what is measured does not depend on how much of it is measured.
 //!
 //! A series is looked up once, when it is first seen, and entered when its result comes. Two alike that are seen in
 //! between are both inferred: to make one wait for the other would cost more than it saves, and delay a label.
 //!
 //! The least recently used entry makes room for a new one (crate `lru`). Its hash is seeded at random, so that a sender
-//! does not know beforehand which series collide. Keys have a fixed size: nothing is allocated but a new entry's node until the cache is
-//! full, and from then on nothing.
+//! does not know beforehand which series collide. Keys have a fixed size: nothing is allocated but a new entry's node
+//! until the cache is full, and from then on nothing.
+//!
+//! When the model is exchanged its answers become stale at once, without a walk over them: each carries the number of
+//! the exchange that its model came with, and one with another number than the cache's is not found.
+//!
+//! Whether all this pays is for [`economy`] to say.
+
+mod economy;
 
 use crate::CacheConfig;
+use crate::lane::Model;
 use accel::Classification;
 use cring::{K_MAX, Label, Series, Source};
+pub(crate) use economy::{Economy, Turn};
 use lru::LruCache;
 use std::num::NonZeroUsize;
 
@@ -24,6 +34,8 @@ pub(crate) struct Answer {
     pub class: u16,
     /// 0 to 65,535 for 0 to 1.
     confidence: u16,
+    /// Which model said so.
+    model: Model,
 }
 
 impl Answer {
@@ -32,18 +44,30 @@ impl Answer {
             class: self.class,
             confidence: self.confidence,
             source,
-            model: 0,
+            model: self.model.generation,
         }
     }
 }
 
-impl From<&Classification> for Answer {
-    fn from(classification: &Classification) -> Self {
+/// What the result of a series that already has its class is to be compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Audit(Answer);
+
+impl Audit {
+    /// Whether the model says the same; none where it is another model.
+    pub fn agrees(self, answer: Answer) -> Option<bool> {
+        (self.0.model == answer.model).then_some(self.0.class == answer.class)
+    }
+}
+
+impl Answer {
+    pub fn new(classification: &Classification, model: Model) -> Self {
         let scaled = classification.confidence * f32::from(u16::MAX);
         Self {
             class: classification.class,
-            // A cast from float saturates.
-            confidence: scaled.round() as u16,
+            // To the nearest; a cast from float cuts off and saturates.
+            confidence: (scaled + 0.5) as u16,
+            model,
         }
     }
 }
@@ -62,8 +86,8 @@ pub(crate) enum LookUp {
     Miss,
     Hit {
         answer: Answer,
-        /// This hit is one of the share that the model shall see, too.
-        audit: bool,
+        /// Given where this hit is one of the share that the model shall see, too.
+        audit: Option<Audit>,
     },
 }
 
@@ -74,6 +98,9 @@ const ONE_HIT: u64 = 1 << 32;
 pub(crate) struct Cache {
     prefix: usize,
     answers: LruCache<Key, Answer>,
+    /// The exchange that the model came with whose answers it holds.
+    exchange: u32,
+    pub economy: Economy,
     /// The audit's share of one hit, in parts of [`ONE_HIT`].
     audit_step: u64,
     /// The sum of these parts, less those hits that were audited.
@@ -87,12 +114,14 @@ impl Cache {
         (config.prefix > 0).then(|| Self {
             prefix: config.prefix,
             answers: LruCache::new(entries),
+            exchange: 0,
+            economy: Economy::new(config.entries),
             audit_step: (config.audit * ONE_HIT as f64).round() as u64,
             audit_sum: 0,
         })
     }
 
-    pub fn key(&self, series: &Series) -> Key {
+    fn key(&self, series: &Series) -> Key {
         let prefix = self.prefix.min(usize::from(series.k));
         let mut key = Key {
             protocol: series.protocol,
@@ -108,21 +137,24 @@ impl Cache {
     pub fn look_up(&mut self, series: &Series) -> LookUp {
         let key = self.key(series);
         match self.answers.get(&key).copied() {
-            None => LookUp::Miss,
-            Some(answer) => LookUp::Hit {
+            Some(answer) if answer.model.exchange == self.exchange => LookUp::Hit {
                 answer,
-                audit: self.is_audited(),
+                audit: self.is_audited().then_some(Audit(answer)),
             },
+            _ => LookUp::Miss,
         }
     }
 
-    pub fn insert(&mut self, key: Key, answer: Answer) {
-        self.answers.put(key, answer);
+    /// Remembers an answer, unless a model gave it that is on its way out.
+    pub fn insert(&mut self, series: &Series, answer: Answer) {
+        if answer.model.exchange == self.exchange {
+            self.answers.put(self.key(series), answer);
+        }
     }
 
-    /// Forgets all answers, as when the model that gave them is replaced.
-    pub fn clear(&mut self) {
-        self.answers.clear();
+    /// The answers of earlier exchanges are not found any more.
+    pub fn begin(&mut self, exchange: u32) {
+        self.exchange = exchange;
     }
 
     fn is_audited(&mut self) -> bool {
@@ -165,13 +197,14 @@ mod tests {
         Answer {
             class,
             confidence: 1,
+            model: Model::default(),
         }
     }
 
     fn hit(class: u16) -> LookUp {
         LookUp::Hit {
             answer: answer(class),
-            audit: false,
+            audit: None,
         }
     }
 
@@ -180,7 +213,7 @@ mod tests {
         let mut cache = cache(2, 8, 0.0);
         let first = series(6, &[60, -1500, 52]);
         assert_eq!(cache.look_up(&first), LookUp::Miss);
-        cache.insert(cache.key(&first), answer(7));
+        cache.insert(&first, answer(7));
         assert_eq!(cache.look_up(&first), hit(7));
         assert_eq!(cache.look_up(&series(6, &[60, -1500, -900, 1])), hit(7));
         for other in [
@@ -199,7 +232,7 @@ mod tests {
         let mut cache = cache(K_MAX, 8, 0.0);
         let mut signed = [-65_535; K_MAX];
         let long = series(6, &signed);
-        cache.insert(cache.key(&long), answer(1));
+        cache.insert(&long, answer(1));
         signed[K_MAX - 1] = 65_535;
         assert_eq!(cache.look_up(&long), hit(1));
         assert_eq!(cache.look_up(&series(6, &signed)), LookUp::Miss);
@@ -209,7 +242,7 @@ mod tests {
     fn what_lies_beyond_a_short_series_does_not_count() {
         let mut cache = cache(4, 8, 0.0);
         let mut short = series(6, &[60, -60]);
-        cache.insert(cache.key(&short), answer(3));
+        cache.insert(&short, answer(3));
         short.lengths[2] = 999;
         short.directions |= 1 << 3;
         assert_eq!(cache.look_up(&short), hit(3));
@@ -219,15 +252,41 @@ mod tests {
     fn the_least_recently_used_makes_room() {
         let mut cache = cache(1, 2, 0.0);
         let [a, b, c] = [1, 2, 3].map(|length| series(6, &[length]));
-        cache.insert(cache.key(&a), answer(1));
-        cache.insert(cache.key(&b), answer(2));
+        cache.insert(&a, answer(1));
+        cache.insert(&b, answer(2));
         assert_eq!(cache.look_up(&a), hit(1));
-        cache.insert(cache.key(&c), answer(3));
+        cache.insert(&c, answer(3));
         assert_eq!(cache.look_up(&b), LookUp::Miss);
         assert_eq!(cache.look_up(&a), hit(1));
         assert_eq!(cache.look_up(&c), hit(3));
-        cache.clear();
-        assert_eq!(cache.look_up(&a), LookUp::Miss);
+    }
+
+    #[test]
+    fn an_exchange_of_the_model_makes_every_answer_stale() {
+        let mut cache = cache(1, 2, 1.0);
+        let series = series(6, &[60]);
+        cache.insert(&series, answer(1));
+        let of = |generation, exchange| Answer {
+            model: Model {
+                generation,
+                exchange,
+            },
+            ..answer(2)
+        };
+        // The same generation again, as after it has wrapped.
+        cache.begin(512);
+        assert_eq!(cache.look_up(&series), LookUp::Miss);
+        cache.insert(&series, answer(1));
+        assert_eq!(cache.look_up(&series), LookUp::Miss, "too late");
+        cache.insert(&series, of(0, 512));
+        let LookUp::Hit { answer, audit } = cache.look_up(&series) else {
+            panic!("no hit");
+        };
+        assert_eq!(answer, of(0, 512));
+        // The audit is of that model only.
+        let audit = audit.unwrap();
+        assert_eq!(audit.agrees(of(0, 512)), Some(true));
+        assert_eq!(audit.agrees(of(1, 513)), None);
     }
 
     #[test]
@@ -270,7 +329,7 @@ mod tests {
                 confidence,
             };
             assert_eq!(
-                Answer::from(&classification).confidence,
+                Answer::new(&classification, Model::default()).confidence,
                 units,
                 "{confidence}"
             );

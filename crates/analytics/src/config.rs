@@ -19,6 +19,9 @@ pub struct Config {
     pub policy: Policy,
     /// The prefix cache.
     pub cache: CacheConfig,
+    /// One row of input, K numbers, on which the model is known to work, such as a golden input: what a device that
+    /// failed is probed with. Empty for zeros.
+    pub probe: Vec<f32>,
 }
 
 /// The prefix cache's settings. It is off when `prefix` or `entries` is 0.
@@ -85,6 +88,45 @@ pub enum ConfigError {
         /// As configured.
         timeout: Duration,
     },
+    /// The latency goal is no time.
+    #[error("the latency goal is 0: it must be longer")]
+    LatencyGoal,
+    /// δ leaves nothing of the goal.
+    #[error(
+        "delta is {delta}: the share of the latency goal kept in reserve lies between 0 and 0.9"
+    )]
+    Delta {
+        /// As configured.
+        delta: f64,
+    },
+    /// The probe is no row.
+    #[error("the probe has {floats} numbers, but a row has k = {k}")]
+    Probe {
+        /// As configured.
+        floats: usize,
+        /// As configured.
+        k: usize,
+    },
+    /// A latency goal without a profile.
+    #[error(
+        "device {device} has no profile, and the policy slo plans by it: measure one, or choose another policy"
+    )]
+    NoProfile {
+        /// The device as requested.
+        device: String,
+    },
+    /// A profile that is none.
+    #[error(
+        "device {device} has the profile T0 = {t0_us} us, T1 = {t1_us} us: times are not negative, nor both 0"
+    )]
+    Profile {
+        /// The device as requested.
+        device: String,
+        /// As given.
+        t0_us: f64,
+        /// As given.
+        t1_us: f64,
+    },
     /// A device without sizes, or with sizes in disorder.
     #[error("device {device} takes the batch sizes {sizes:?}: sizes are positive and ascend")]
     Sizes {
@@ -129,20 +171,25 @@ impl Config {
         if !(0.0..=1.0).contains(&audit) {
             return Err(ConfigError::Audit { audit });
         }
-        if let Policy::CarryOver {
-            timeout,
-            phi,
-            max_wait,
-        } = self.policy
-        {
-            if !(0.0..=0.5).contains(&phi) {
-                return Err(ConfigError::Phi { phi });
-            }
-            if max_wait < timeout {
-                return Err(ConfigError::MaxWait { max_wait, timeout });
-            }
+        if !self.probe.is_empty() && self.probe.len() != k {
+            let floats = self.probe.len();
+            return Err(ConfigError::Probe { floats, k });
         }
-        Ok(())
+        match self.policy {
+            Policy::CarryOver { phi, .. } if !(0.0..=0.5).contains(&phi) => {
+                Err(ConfigError::Phi { phi })
+            }
+            Policy::CarryOver {
+                timeout, max_wait, ..
+            } if max_wait < timeout => Err(ConfigError::MaxWait { max_wait, timeout }),
+            Policy::Slo { latency_goal, .. } if latency_goal.is_zero() => {
+                Err(ConfigError::LatencyGoal)
+            }
+            Policy::Slo { delta, .. } if !(0.0..=0.9).contains(&delta) => {
+                Err(ConfigError::Delta { delta })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -163,6 +210,7 @@ mod tests {
                 entries: 1000,
                 audit: 0.01,
             },
+            probe: Vec::new(),
         }
     }
 
@@ -192,5 +240,12 @@ mod tests {
         assert!(refused(|c| c.cache.audit = f64::NAN).contains("audit share is NaN"));
         assert!(refused(|c| c.policy = policy(10, 0.6)).starts_with("phi is 0.6"));
         assert!(refused(|c| c.policy = policy(51, 0.2)).starts_with("max_wait is 50ms"));
+        assert!(refused(|c| c.probe = vec![1.0; 9]).starts_with("the probe has 9 numbers"));
+        let slo = |goal_ms, delta| Policy::Slo {
+            latency_goal: Duration::from_millis(goal_ms),
+            delta,
+        };
+        assert!(refused(|c| c.policy = slo(0, 0.05)).starts_with("the latency goal is 0"));
+        assert!(refused(|c| c.policy = slo(2, 1.0)).starts_with("delta is 1"));
     }
 }

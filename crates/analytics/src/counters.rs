@@ -2,9 +2,12 @@
 //!
 //! The fates of a series exclude each other, so they add up: see [`Counters::undecided`].
 
-use crate::Trigger;
+mod merge;
+
 use crate::batching::Fire;
-use accel::{Device, DeviceError};
+use crate::cache::Turn;
+use crate::failure::{Failure, FailureKind};
+use crate::{Accelerator, Trigger};
 use cring::PostMortem;
 use hdrhistogram::Histogram;
 use std::time::Duration;
@@ -18,11 +21,14 @@ pub struct Counters {
     pub cached: u64,
     /// Series that were given a label by the model.
     pub inferred: u64,
-    /// Series that the manager gave up unseen by a device. No policy does so today; what a flow manager sheds at a full
-    /// ring is counted there.
-    pub shed: u64,
-    /// Series whose device failed.
-    pub failed: u64,
+    /// Series given up unseen, because no device was up.
+    pub shed_no_device: u64,
+    /// Series whose device failed while no other was up.
+    pub failed_no_other_device: u64,
+    /// Series whose device failed, and the one after it as well.
+    pub failed_after_retry: u64,
+    /// Series that were given to a second device because the first one failed. No fate: each meets its own later.
+    pub retried: u64,
     /// Labels, of those cached and inferred, that found their flow gone.
     pub post_mortem: u64,
     /// Batches, by [`Trigger`] as index.
@@ -31,9 +37,39 @@ pub struct Counters {
     pub cache: CacheCounters,
     /// The devices, in the order in which the manager was given them.
     pub devices: Vec<DeviceCounters>,
-    /// Time from a series' emission to its label, in µs, saturated at an hour; labels that found their flow gone are not
-    /// in it. Values are exact to 0.1 %.
+    /// Time from a series' emission to its label, in µs, saturated at an hour; labels that found their flow gone are
+    /// not in it. Values are exact to 0.1 %.
     pub time_to_label_us: Histogram<u64>,
+    /// Where that time went.
+    pub phases: Phases,
+    /// The policy `slo`; nothing else counts here.
+    pub slo: SloCounters,
+    /// Models exchanged on all devices.
+    pub swaps: u64,
+    /// How long the last exchange took, from the first round that knew of it to the last device.
+    pub last_swap: Duration,
+}
+
+/// Where the time to a label goes, in µs, exact to 1 %; saturated at an hour. The three add up to the time to label,
+/// but for a series that is retried: it has the waits of its first batch and the device time of its second. A label
+/// from the cache has a ring wait only, an audit nothing.
+#[derive(Clone, Debug)]
+pub struct Phases {
+    /// From a series' emission to the round that saw it.
+    pub ring_wait_us: Histogram<u64>,
+    /// From there to its batch.
+    pub batch_wait_us: Histogram<u64>,
+    /// From the batch to its result.
+    pub device_us: Histogram<u64>,
+}
+
+/// How the policy `slo` fares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SloCounters {
+    /// Control periods with a label in them.
+    pub periods: u64,
+    /// Those in which the 99th percentile of the time to label was above the goal.
+    pub violations: u64,
 }
 
 /// The batches that one trigger fired.
@@ -58,64 +94,105 @@ pub struct CacheCounters {
     pub audits_agree: u64,
     /// Audited hits where the model said another class. An audit whose device failed is in neither.
     pub audits_differ: u64,
-    /// Wall time that looking up took, with the writing of the labels found. Entering results is not in it.
+    /// Series not looked up, because the cache had turned itself off.
+    pub bypassed: u64,
+    /// How often it turned itself off.
+    pub turned_off: u64,
+    /// How often it turned itself on again.
+    pub turned_on: u64,
+    /// Whether it is off now, but for trials.
+    pub is_off: bool,
+    /// Time that looking up took, with the writing of the labels found.
     pub lookup_time: Duration,
+    /// Time that entering results took.
+    pub insert_time: Duration,
 }
 
-/// One device's work.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// One device's work. It goes on when the device is exchanged.
+#[derive(Clone, Debug)]
 pub struct DeviceCounters {
     /// The device as it was asked for.
     pub requested: String,
     /// What does the work.
     pub effective: String,
-    /// Batches given to it.
+    /// Batches given to it, probes not among them.
     pub batches: u64,
-    /// Batches that it refused or failed on.
-    pub failures: u64,
-    /// What it said the last time.
+    /// Rows with a series in these.
+    pub series: u64,
+    /// Rows of padding in these.
+    pub padding: u64,
+    /// How many series its batches had, exact to 1 %.
+    pub batch_series: Histogram<u64>,
+    /// Time from submission to result, of all batches that came back good.
+    pub busy: Duration,
+    /// Probes given to it.
+    pub probes: u64,
+    /// Batches and probes that failed, by [`FailureKind`] as index.
+    failures: [u64; FailureKind::ALL.len()],
+    /// How often it went from up to not up.
+    pub went_down: u64,
+    /// How often it came up again: brought back by a probe, or exchanged for another.
+    pub came_back: u64,
+    /// What went wrong the last time.
     pub last_error: Option<String>,
 }
 
-/// Bounds of the time to label.
-const TIME_TO_LABEL_US_MAX: u64 = 3_600_000_000;
-const TIME_TO_LABEL_DIGITS: u8 = 3;
+/// The longest time that is told from longer ones.
+const TIME_US_MAX: u64 = 3_600_000_000;
+/// The largest batch that is told from larger ones.
+const BATCH_SERIES_MAX: u64 = 1 << 20;
+
+#[expect(
+    clippy::expect_used,
+    reason = "constant bounds, met by every test that makes a manager"
+)]
+fn histogram(max: u64, digits: u8) -> Histogram<u64> {
+    Histogram::new_with_bounds(1, max, digits).expect("bounds that a histogram can have")
+}
 
 impl Counters {
-    #[expect(
-        clippy::expect_used,
-        reason = "constant bounds, met by every test that makes a manager"
-    )]
-    pub(crate) fn new<'a>(devices: impl Iterator<Item = &'a dyn Device>) -> Self {
+    pub(crate) fn new(accelerators: &[Accelerator]) -> Self {
         Self {
             series: 0,
             cached: 0,
             inferred: 0,
-            shed: 0,
-            failed: 0,
+            shed_no_device: 0,
+            failed_no_other_device: 0,
+            failed_after_retry: 0,
+            retried: 0,
             post_mortem: 0,
             batches: Default::default(),
             cache: CacheCounters::default(),
-            devices: devices
-                .map(|device| DeviceCounters {
-                    requested: device.requested().to_owned(),
-                    effective: device.effective().to_owned(),
-                    ..DeviceCounters::default()
-                })
-                .collect(),
-            time_to_label_us: Histogram::new_with_bounds(
-                1,
-                TIME_TO_LABEL_US_MAX,
-                TIME_TO_LABEL_DIGITS,
-            )
-            .expect("1 µs to an hour can be counted with 3 digits"),
+            devices: accelerators.iter().map(DeviceCounters::new).collect(),
+            time_to_label_us: histogram(TIME_US_MAX, 3),
+            phases: Phases {
+                ring_wait_us: histogram(TIME_US_MAX, 2),
+                batch_wait_us: histogram(TIME_US_MAX, 2),
+                device_us: histogram(TIME_US_MAX, 2),
+            },
+            slo: SloCounters::default(),
+            swaps: 0,
+            last_swap: Duration::ZERO,
         }
     }
 
-    /// Series looked at that have met no fate yet: they wait in a ring or are on their way through a device.
+    /// Series that the manager gave up unseen by a device; what a flow manager sheds at a full ring is counted there.
+    #[must_use]
+    pub fn shed(&self) -> u64 {
+        self.shed_no_device
+    }
+
+    /// Series given up after a device had failed on them.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failed_no_other_device + self.failed_after_retry
+    }
+
+    /// Series looked at that have met no fate yet: they wait in a ring or for a retry, or are on their way through a
+    /// device.
     #[must_use]
     pub fn undecided(&self) -> u64 {
-        self.series - self.cached - self.inferred - self.shed - self.failed
+        self.series - self.cached - self.inferred - self.shed() - self.failed()
     }
 
     /// The batches that this trigger fired.
@@ -124,26 +201,61 @@ impl Counters {
         self.batches[trigger as usize]
     }
 
-    pub(crate) fn fired(&mut self, fire: &Fire) {
+    pub(crate) fn fired(&mut self, lane: usize, fire: &Fire) {
+        let (series, padding) = (fire.take as u64, (fire.size - fire.take) as u64);
         let counters = &mut self.batches[fire.trigger as usize];
         counters.batches += 1;
-        counters.series += fire.take as u64;
-        counters.padding += (fire.size - fire.take) as u64;
+        counters.series += series;
+        counters.padding += padding;
+        let device = &mut self.devices[lane];
+        device.batches += 1;
+        device.series += series;
+        device.padding += padding;
+        device.batch_series.saturating_record(series);
     }
 
-    /// A class was offered to the flow that asked for it at `emitted_ns`.
-    pub(crate) fn labelled(&mut self, taken: Result<(), PostMortem>, emitted_ns: u64, now_ns: u64) {
+    /// A class was offered to the flow that had asked for it so long ago.
+    pub(crate) fn labelled(&mut self, taken: Result<(), PostMortem>, time_ns: u64) {
         match taken {
-            Ok(()) => {
-                let time_us = now_ns.saturating_sub(emitted_ns) / 1000;
-                self.time_to_label_us.saturating_record(time_us);
-            }
+            Ok(()) => self.time_to_label_us.saturating_record(time_ns / 1000),
             Err(_) => self.post_mortem += 1,
         }
     }
 }
 
+impl Phases {
+    pub(crate) fn ring_waited(&mut self, time_ns: u64) {
+        self.ring_wait_us.saturating_record(time_ns / 1000);
+    }
+
+    pub(crate) fn batch_waited(&mut self, time_ns: u64, series: u64) {
+        record(&mut self.batch_wait_us, time_ns, series);
+    }
+
+    pub(crate) fn device_took(&mut self, time_ns: u64, series: u64) {
+        record(&mut self.device_us, time_ns, series);
+    }
+}
+
+/// Counts the same time for so many series at once. A histogram takes a value for its extremes even if it is there 0
+/// times.
+fn record(histogram: &mut Histogram<u64>, time_ns: u64, series: u64) {
+    if series > 0 {
+        histogram.saturating_record_n(time_ns / 1000, series);
+    }
+}
+
 impl CacheCounters {
+    pub(crate) fn looked_up(&mut self, series: u64, cost_ns: u64, turn: Option<Turn>) {
+        self.lookups += series;
+        self.lookup_time += Duration::from_nanos(cost_ns);
+        match turn {
+            Some(Turn::Off) => (self.turned_off, self.is_off) = (self.turned_off + 1, true),
+            Some(Turn::On) => (self.turned_on, self.is_off) = (self.turned_on + 1, false),
+            None => {}
+        }
+    }
+
     pub(crate) fn audited(&mut self, agrees: bool) {
         if agrees {
             self.audits_agree += 1;
@@ -154,8 +266,45 @@ impl CacheCounters {
 }
 
 impl DeviceCounters {
-    pub(crate) fn failed(&mut self, error: &DeviceError) {
-        self.failures += 1;
-        self.last_error = Some(error.to_string());
+    fn new(accelerator: &Accelerator) -> Self {
+        let device = accelerator.device.as_ref();
+        Self {
+            requested: device.requested().to_owned(),
+            effective: device.effective().to_owned(),
+            batches: 0,
+            series: 0,
+            padding: 0,
+            batch_series: histogram(BATCH_SERIES_MAX, 2),
+            busy: Duration::ZERO,
+            probes: 0,
+            failures: Default::default(),
+            went_down: 0,
+            came_back: 0,
+            last_error: None,
+        }
+    }
+
+    pub(crate) fn replaced_by(&mut self, accelerator: &Accelerator, was_up: bool) {
+        self.came_back += u64::from(!was_up);
+        let device = accelerator.device.as_ref();
+        self.requested = device.requested().to_owned();
+        self.effective = device.effective().to_owned();
+    }
+
+    /// Batches and probes that failed in this way.
+    #[must_use]
+    pub fn failures(&self, kind: FailureKind) -> u64 {
+        self.failures[kind as usize]
+    }
+
+    /// Batches and probes that failed.
+    #[must_use]
+    pub fn failures_total(&self) -> u64 {
+        self.failures.iter().sum()
+    }
+
+    pub(crate) fn failed(&mut self, failure: &Failure) {
+        self.failures[failure.kind() as usize] += 1;
+        self.last_error = Some(failure.to_string());
     }
 }

@@ -1,7 +1,7 @@
 //! One flow manager's ring, seen from the analytics side, and what waits in it.
 //!
-//! Series wait where they lie: a ring slot is released only when its series has gone into a batch or was answered by the
-//! cache. A ring gives slots back in order, so one that is done stays occupied while an older one waits:
+//! Series wait where they lie: a ring slot is released only when its series has gone into a batch or was answered by
+//! the cache. A ring gives slots back in order, so one that is done stays occupied while an older one waits:
 //!
 //! ```text
 //!     oldest unreleased            front of the unseen
@@ -10,10 +10,11 @@
 //!      │wait│done│wait│done│done│…  │ unseen  │
 //! ```
 //!
-//! Of the seen slots only those that wait are remembered, by their number in the order of the ring (the first slot ever is
-//! number 0). All between is done. So the slots before the oldest that waits, or before the unseen where none waits, can
-//! be released, and there is no flag per slot to keep.
+//! Of the seen slots only those that wait are remembered, by their number in the order of the ring (the first slot ever
+//! is number 0). All between is done. So the slots before the oldest that waits, or before the unseen where none waits,
+//! can be released, and there is no flag per slot to keep.
 
+use crate::cache::Audit;
 use cring::{Consumer, FlowRef, Label, Labels, PostMortem, Slot};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,8 +33,8 @@ struct Waiting {
     number: u64,
     /// When it was first seen, on the clock of the rounds.
     seen_ns: u64,
-    /// The class it already has from the cache, where it waits for an audit only.
-    audit: Option<u16>,
+    /// Given where its flow has a label from the cache, and it waits for an audit only.
+    audit: Option<Audit>,
 }
 
 /// An inlet with its state.
@@ -81,8 +82,8 @@ impl Queue {
         self.seen += 1;
     }
 
-    /// The oldest unseen slot waits for a batch, as an audit where a class is given.
-    pub fn keep(&mut self, seen_ns: u64, audit: Option<u16>) {
+    /// The oldest unseen slot waits for a batch.
+    pub fn keep(&mut self, seen_ns: u64, audit: Option<Audit>) {
         self.waiting.push_back(Waiting {
             number: self.seen,
             seen_ns,
@@ -108,12 +109,21 @@ impl Queue {
         (self.seen - self.released) as usize * 4 > self.inlet.series.capacity() * 3
     }
 
-    /// Takes the series that has waited longest out of the line: the class it has if it is an audit, and its slot, which
-    /// stays until [`Queue::release`].
-    pub fn take(&mut self) -> Option<(Option<u16>, &Slot)> {
+    /// When the series was emitted that has waited longest.
+    pub fn oldest_emitted_ns(&self) -> Option<u64> {
+        let waiting = self.waiting.front()?;
+        Some(self.slot(waiting.number).emitted_ns)
+    }
+
+    /// Takes the series that has waited longest out of the line: whether it is an audit, and its slot, which stays
+    /// until [`Queue::release`].
+    pub fn take(&mut self) -> Option<(Option<Audit>, &Slot)> {
         let Waiting { number, audit, .. } = self.waiting.pop_front()?;
-        let slot = self.inlet.series.get((number - self.released) as usize);
-        Some((audit, slot))
+        Some((audit, self.slot(number)))
+    }
+
+    fn slot(&self, number: u64) -> &Slot {
+        self.inlet.series.get((number - self.released) as usize)
     }
 
     /// Gives the slots back that are done and have none waiting before them.
@@ -134,5 +144,13 @@ impl Queue {
     /// Whether nothing waits here and nothing will ever come, as of the last look.
     pub fn is_done(&self) -> bool {
         self.closed && self.seen == self.end && self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+impl Queue {
+    /// How many of those that wait do so for a label, not for an audit.
+    pub fn waiting_for_label(&self) -> usize {
+        self.waiting.iter().filter(|w| w.audit.is_none()).count()
     }
 }

@@ -1,41 +1,52 @@
 //! The round: the whole walk of the series, in three steps.
 //!
 //! 1. [`collect`](Manager::collect): batches that a device has finished become labels, and fill the cache.
-//! 2. [`look`](Manager::look): each series that has come down a ring since the last round is looked up in the cache, once.
-//!    A hit is labelled on the spot, a miss waits.
-//! 3. [`fire`](Manager::fire): as long as a device is idle and the policy wants a batch, the oldest that wait are
+//! 2. [`look`](Manager::look): each series that has come down a ring since the last round is looked up in the cache,
+//!    once. A hit is labelled on the spot, a miss waits.
+//! 3. [`fire`](Manager::fire): as long as a device is free and the policy wants a batch, the oldest that wait are
 //!    [gathered](Manager::gather) from their ring slots straight into the device's input, and submitted.
 //!
 //! The order matters twice: results are entered in the cache before the next look, and what was just seen can be in the
 //! batch that is fired next.
 //!
-//! Rings are taken in turn. Each round begins with another inlet and looks at a bounded number of one inlet's series, as
-//! many as the largest batch holds. Among all that was seen the oldest goes first, whatever its inlet; so an inlet that
-//! floods its ring delays another one's series by no more than what it has waiting there.
+//! Rings are taken in turn. Each round begins with another inlet and looks at a bounded number of one inlet's series,
+//! as many as the largest batch holds. Among all that was seen the oldest goes first, whatever its inlet; so an inlet
+//! that floods its ring delays another one's series by no more than what it has waiting there.
 //!
-//! A device that fails takes the series of that one batch with it: they are counted as failed, their flows stay without
-//! a label, and the device gets its next batch as if nothing had been.
+//! A device that fails loses the series of that batch to another one, and is left alone until a probe goes well: see
+//! [`collect`] and [`lane`](crate::lane). While no device is up, series are shed at once.
 
-use crate::batching::{Decision, Fire, Situation};
-use crate::cache::{Answer, Cache, LookUp};
-use crate::dispatch::{Dispatch, Lane, Purpose, Row};
+mod collect;
+mod gather;
+mod swap;
+
+use crate::batching::slo::Controller;
+use crate::batching::{Decision, Fire, Plan, Situation};
+use crate::cache::{Cache, LookUp};
+use crate::dispatch::Dispatch;
 use crate::inlet::Queue;
-use crate::{Config, ConfigError, Counters, Inlet, Policy};
-use accel::{Classification, Device, Sizes};
-use cring::{Label, Series, Slot, Source};
+use crate::{
+    Accelerator, Config, ConfigError, Counters, DeviceHealth, Inlet, Policy, SloCounters, Trigger,
+};
+use cring::Source;
 use std::time::{Duration, Instant};
+use swap::Swap;
+pub use swap::{Refused, Standby, SwapError};
 
 /// A round looks at this many series of an inlet even where batches are smaller, because the cache may answer most.
 const LOOK_MAX_LEAST: usize = 64;
 
+/// What the cache's costs are measured by, in ns.
+type CostClock = Box<dyn Fn() -> u64 + Send>;
+
 /// What a round came to, so that the caller knows whether to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// A batch was fired, or one came back.
+    /// A batch was fired, or came back, or was given up.
     Worked,
     /// Series were seen; they wait for a batch, or the cache had their label.
     Seen,
-    /// Nothing happened.
+    /// Nothing happened. While [`Counters::undecided`] is not 0, series wait for their time or for a device.
     Idle,
 }
 
@@ -44,9 +55,14 @@ pub enum Round {
 pub struct Manager {
     k: usize,
     policy: Policy,
+    /// The row that failed devices are probed with.
+    probe: Vec<f32>,
     queues: Vec<Queue>,
     dispatch: Dispatch,
     cache: Option<Cache>,
+    cost_clock: CostClock,
+    /// The policy `slo` remembers here.
+    slo: Option<Controller>,
     counters: Counters,
     /// When the timer was started that the policies measure the timeout by.
     timer_ns: u64,
@@ -55,48 +71,74 @@ pub struct Manager {
     /// How many series of one inlet are looked at in one round, at most.
     look_max: usize,
     draining: bool,
+    swap: Option<Swap>,
+    /// How often the model has been exchanged, or is being.
+    exchanges: u32,
 }
 
 impl Manager {
     /// A manager for these flow managers and devices. Everything a round needs is allocated here.
     ///
     /// # Errors
-    /// When the configuration is impossible in itself, or a device's sizes or input do not fit it.
+    /// When the configuration is impossible in itself, or an accelerator does not fit it.
     pub fn new(
         config: Config,
         inlets: Vec<Inlet>,
-        mut devices: Vec<Box<dyn Device>>,
+        mut accelerators: Vec<Accelerator>,
     ) -> Result<Self, ConfigError> {
         config.check()?;
         if inlets.is_empty() {
             return Err(ConfigError::NoInlets);
         }
-        if devices.is_empty() {
+        if accelerators.is_empty() {
             return Err(ConfigError::NoDevices);
         }
-        for device in &mut devices {
-            check_device(device.as_mut(), config.k)?;
+        for accelerator in &mut accelerators {
+            accelerator.check(config.k, config.policy)?;
         }
-        let largest = devices.iter().map(|device| device.sizes().largest()).max();
+        let mut probe = config.probe;
+        probe.resize(config.k, 0.0);
+        let counters = Counters::new(&accelerators);
+        let dispatch = Dispatch::new(accelerators);
+        let began = Instant::now();
         Ok(Self {
             k: config.k,
             policy: config.policy,
-            counters: Counters::new(devices.iter().map(AsRef::as_ref)),
+            probe,
             queues: inlets.into_iter().map(Queue::new).collect(),
-            dispatch: Dispatch::new(devices),
             cache: Cache::new(&config.cache),
+            cost_clock: Box::new(move || began.elapsed().as_nanos() as u64),
+            slo: match config.policy {
+                Policy::Slo {
+                    latency_goal,
+                    delta,
+                } => Some(Controller::new(latency_goal, delta)),
+                _ => None,
+            },
+            counters,
             timer_ns: 0,
             turn: 0,
-            look_max: largest.map_or(LOOK_MAX_LEAST, |largest| largest.max(LOOK_MAX_LEAST)),
+            look_max: dispatch.largest().max(LOOK_MAX_LEAST),
+            dispatch,
             draining: false,
+            swap: None,
+            exchanges: 0,
         })
     }
 
-    /// One round, at `now_ns` on the clock that [`cring::Slot::emitted_ns`] is on. Never blocks, though a device without
-    /// a thread of its own works in here.
+    /// Measures by this clock, in ns, what the cache costs. Without a call it is the machine's. One that stands still
+    /// keeps the cache from ever turning itself off, for when what it does must not depend on the time.
+    pub fn set_cost_clock(&mut self, clock: impl Fn() -> u64 + Send + 'static) {
+        self.cost_clock = Box::new(clock);
+    }
+
+    /// One round, at `now_ns` on the clock that [`cring::Slot::emitted_ns`] is on. Never blocks, though a device
+    /// without a thread of its own works in here.
     pub fn round(&mut self, now_ns: u64) -> Round {
         let collected = self.collect(now_ns);
+        self.change_over(now_ns);
         let seen = self.look(now_ns);
+        self.control(now_ns);
         let fired = self.fire(now_ns);
         match seen {
             _ if collected || fired => Round::Worked,
@@ -110,8 +152,8 @@ impl Manager {
         self.draining = true;
     }
 
-    /// Whether all is over: at the last round each inlet's producer was gone and its ring empty, and nothing is on its way
-    /// through a device.
+    /// Whether all is over: at the last round each inlet's producer was gone and its ring empty, and nothing is on its
+    /// way through a device.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.queues.iter().all(Queue::is_done) && self.dispatch.is_empty()
@@ -123,45 +165,17 @@ impl Manager {
         &self.counters
     }
 
-    /// Forgets every answer in the prefix cache, and keeps those out that are still on their way: for when the devices
-    /// get another model.
-    pub fn clear_cache(&mut self) {
-        if let Some(cache) = &mut self.cache {
-            cache.clear();
-        }
-        for row in self.dispatch.lanes.iter_mut().flat_map(|l| &mut l.rows) {
-            if let Purpose::Label(key) = &mut row.purpose {
-                *key = None;
-            }
-        }
-    }
-
-    /// Turns finished batches into labels. Returns whether there were any.
-    fn collect(&mut self, now_ns: u64) -> bool {
-        let mut collected = false;
-        for (i, lane) in self.dispatch.lanes.iter_mut().enumerate() {
-            lane.resting = false;
-            if lane.rows.is_empty() {
-                continue;
-            }
-            let Some(result) = lane.device.poll() else {
-                continue;
-            };
-            collected = true;
-            let answers = result.unwrap_or_else(|error| {
-                self.counters.devices[i].failed(&error);
-                &[]
-            });
-            settle(
-                &mut lane.rows,
-                answers,
-                now_ns,
-                &self.queues,
-                &mut self.cache,
-                &mut self.counters,
-            );
-        }
-        collected
+    /// How the devices are, in the order in which they were given.
+    pub fn health(&self) -> impl Iterator<Item = DeviceHealth<'_>> {
+        let lanes = self.dispatch.lanes.iter();
+        lanes
+            .zip(&self.counters.devices)
+            .map(|(lane, counters)| DeviceHealth {
+                requested: &counters.requested,
+                state: lane.state(),
+                since_ns: lane.since_ns(),
+                last_error: counters.last_error.as_deref(),
+            })
     }
 
     /// Looks at what is new in the rings, in turn. Returns whether there was anything.
@@ -186,65 +200,155 @@ impl Manager {
             return 0;
         }
         self.counters.series += new as u64;
-        let Some(cache) = &mut self.cache else {
-            (0..new).for_each(|_| queue.keep(now_ns, None));
-            return new;
+        let kept = match &mut self.cache {
+            Some(cache) if cache.economy.is_in_use() => self.look_up(inlet, new, now_ns),
+            cache => {
+                if let Some(cache) = cache {
+                    cache.economy.passed_by(new as u64);
+                    self.counters.cache.bypassed += new as u64;
+                }
+                (0..new).for_each(|_| queue.keep(now_ns, None));
+                new
+            }
         };
-        let began = Instant::now();
+        if let Some(slo) = &mut self.slo {
+            slo.arrived(kept);
+        }
+        new
+    }
+
+    /// Looks so many series up in the cache. Returns how many of them are for the devices.
+    fn look_up(&mut self, inlet: usize, new: usize, now_ns: u64) -> usize {
+        let (Some(cache), queue) = (&mut self.cache, &mut self.queues[inlet]) else {
+            return 0;
+        };
+        let counters = &mut self.counters;
+        let began_ns = (self.cost_clock)();
+        let mut kept = 0;
         for _ in 0..new {
             let slot = queue.next();
             let LookUp::Hit { answer, audit } = cache.look_up(&slot.series) else {
                 queue.keep(now_ns, None);
+                kept += 1;
                 continue;
             };
-            let emitted_ns = slot.emitted_ns;
+            let time_ns = now_ns.saturating_sub(slot.emitted_ns);
             let taken = queue.decide(slot.flow, answer.label(Source::Cache));
-            self.counters.cache.hits += 1;
-            self.counters.cached += 1;
-            self.counters.labelled(taken, emitted_ns, now_ns);
-            if audit {
-                queue.keep(now_ns, Some(answer.class));
+            counters.cache.hits += 1;
+            counters.cached += 1;
+            counters.labelled(taken, time_ns);
+            counters.phases.ring_waited(time_ns);
+            if let Some(slo) = &mut self.slo {
+                slo.labelled(time_ns);
+            }
+            if audit.is_some() {
+                queue.keep(now_ns, audit);
+                kept += 1;
             } else {
                 queue.pass();
             }
         }
         queue.release();
-        let spent = &mut self.counters.cache;
-        spent.lookups += new as u64;
-        spent.lookup_time += began.elapsed();
-        new
+        let cost_ns = (self.cost_clock)().saturating_sub(began_ns);
+        let turn = cache
+            .economy
+            .looked_up(new as u64, (new - kept) as u64, cost_ns);
+        counters.cache.looked_up(new as u64, cost_ns, turn);
+        kept
     }
 
-    /// Fires batches for as long as a device is idle and the policy wants it to have one. Returns whether any was fired.
+    /// Lets the policy `slo` set what it waits for.
+    fn control(&mut self, now_ns: u64) {
+        let Some(slo) = &mut self.slo else { return };
+        let Some(adjustment) = slo.control(now_ns) else {
+            return;
+        };
+        self.counters.slo = SloCounters {
+            periods: slo.periods,
+            violations: slo.violations,
+        };
+        let up = self.dispatch.up();
+        for lane in &mut self.dispatch.lanes {
+            if let Some(profile) = lane.profile() {
+                lane.trigger = slo.trigger(lane.trigger, adjustment, profile, lane.sizes(), up);
+            }
+        }
+    }
+
+    /// Fires batches for as long as a device is free and the policy wants it to have one. Returns whether anything was
+    /// fired, or shed because no device is up.
     fn fire(&mut self, now_ns: u64) -> bool {
         let mut fired = false;
-        while let Some((lane, fire)) = self.next_batch(now_ns) {
-            self.gather(lane, &fire);
-            self.submit(lane, &fire, now_ns);
-            self.timer_ns = now_ns;
+        while let Some((lane, fire)) = self.next_retry().or_else(|| self.next_batch(now_ns)) {
+            self.dispatch.turn_after(lane);
+            if fire.trigger == Trigger::Retry {
+                self.gather_again(lane, &fire);
+            } else {
+                self.gather(lane, &fire, now_ns);
+                if !fire.more {
+                    self.timer_ns = now_ns;
+                }
+            }
+            self.counters.fired(lane, &fire);
+            if let Err(failure) = self.dispatch.lanes[lane].submit(fire.size, now_ns) {
+                self.fell(lane, true, &failure);
+            }
             fired = true;
+        }
+        if self.dispatch.up() == 0 {
+            fired |= self.shed();
         }
         fired
     }
 
-    /// Asks the policy about each idle device in turn, until it wants a batch.
+    /// A batch of those whose first device has failed, if there are any and a device is free.
+    fn next_retry(&self) -> Option<(usize, Fire)> {
+        let retries = self.dispatch.retries.len();
+        if retries == 0 {
+            return None;
+        }
+        let (i, lane) = self.dispatch.free().next()?;
+        let take = retries.min(lane.sizes().largest());
+        let fire = Fire {
+            take,
+            size: lane.sizes().fitting(take)?,
+            trigger: Trigger::Retry,
+            more: false,
+        };
+        Some((i, fire))
+    }
+
+    /// Asks the policy about each free device in turn, until it wants a batch.
     fn next_batch(&mut self, now_ns: u64) -> Option<(usize, Fire)> {
+        if !self.dispatch.retries.is_empty() {
+            return None;
+        }
         let oldest_ns = self.queues.iter().filter_map(Queue::oldest_seen_ns).min()?;
+        let emitted_ns = self.queues.iter().filter_map(Queue::oldest_emitted_ns);
+        let emitted_ns = emitted_ns.min()?;
+        let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
+        let budget = self.slo.as_ref().map(Controller::budget);
         let waiting = self.waiting();
         let ring_full = self.queues.iter().any(Queue::is_full);
         let mut expired = false;
-        for (lane, device) in self.dispatch.idle() {
+        for (i, lane) in self.dispatch.free() {
             match self.policy.decide(&Situation {
                 waiting,
-                oldest_waited: Duration::from_nanos(now_ns.saturating_sub(oldest_ns)),
-                timer: Duration::from_nanos(now_ns.saturating_sub(self.timer_ns)),
-                sizes: device.sizes(),
+                oldest_waited: since(oldest_ns),
+                oldest_age: since(emitted_ns),
+                timer: since(self.timer_ns),
+                sizes: lane.sizes(),
+                profile: lane.profile(),
+                plan: budget.map_or(Plan::AT_ONCE, |budget| Plan {
+                    trigger: lane.trigger,
+                    budget,
+                }),
                 ring_full,
                 draining: self.draining,
             }) {
                 Decision::Wait => {}
                 Decision::WaitAnotherTimeout => expired = true,
-                Decision::Fire(fire) => return Some((lane, fire)),
+                Decision::Fire(fire) => return Some((i, fire)),
             }
         }
         if expired {
@@ -253,139 +357,15 @@ impl Manager {
         None
     }
 
-    /// Copies the oldest series that wait into the device's input, and pads the rest of the batch with zeros.
-    fn gather(&mut self, lane: usize, fire: &Fire) {
-        self.dispatch.turn_after(lane);
-        let Lane { device, rows, .. } = &mut self.dispatch.lanes[lane];
-        let input = device.input(fire.size);
-        let (series, padding) = input.split_at_mut(fire.take * self.k);
-        for lengths in series.chunks_exact_mut(self.k) {
-            // A policy takes no more than waits, so this does not end the loop early.
-            let Some((inlet, audit, slot)) = take_oldest(&mut self.queues, self.turn) else {
-                break;
-            };
-            write_row(lengths, &slot.series);
-            rows.push(Row {
-                inlet,
-                flow: slot.flow,
-                emitted_ns: slot.emitted_ns,
-                purpose: match audit {
-                    Some(class) => Purpose::Audit(class),
-                    None => Purpose::Label(self.cache.as_ref().map(|c| c.key(&slot.series))),
-                },
-            });
-        }
-        padding.fill(0.0);
-        self.queues.iter_mut().for_each(Queue::release);
-    }
-
-    /// Gives the gathered batch to its device.
-    fn submit(&mut self, lane: usize, fire: &Fire, now_ns: u64) {
-        self.counters.fired(fire);
-        self.counters.devices[lane].batches += 1;
-        let Lane {
-            device,
-            rows,
-            resting,
-        } = &mut self.dispatch.lanes[lane];
-        if let Err(error) = device.submit(fire.size) {
-            *resting = true;
-            self.counters.devices[lane].failed(&error);
-            settle(
-                rows,
-                &[],
-                now_ns,
-                &self.queues,
-                &mut self.cache,
-                &mut self.counters,
-            );
-        }
-    }
-
     /// Series that wait, in all rings.
     fn waiting(&self) -> usize {
         self.queues.iter().map(Queue::waiting).sum()
     }
 }
 
-/// Gives every row of a finished batch its fate: what the model said, or for rows without an answer, failure.
-fn settle(
-    rows: &mut Vec<Row>,
-    answers: &[Classification],
-    now_ns: u64,
-    queues: &[Queue],
-    cache: &mut Option<Cache>,
-    counters: &mut Counters,
-) {
-    for (i, row) in rows.drain(..).enumerate() {
-        let queue = &queues[row.inlet];
-        match (row.purpose, answers.get(i).map(Answer::from)) {
-            (Purpose::Label(key), Some(answer)) => {
-                let taken = queue.decide(row.flow, answer.label(Source::Model));
-                counters.inferred += 1;
-                counters.labelled(taken, row.emitted_ns, now_ns);
-                if let (Some(cache), Some(key)) = (cache.as_mut(), key) {
-                    cache.insert(key, answer);
-                }
-            }
-            (Purpose::Label(_), None) => {
-                // Where the flow is gone there is nobody left to tell.
-                let _ = queue.decide(row.flow, Label::Unlabelled);
-                counters.failed += 1;
-            }
-            (Purpose::Audit(class), Some(answer)) => counters.cache.audited(class == answer.class),
-            (Purpose::Audit(_), None) => {}
-        }
-    }
-}
-
-/// The series that has waited longest in any ring: its inlet, the class it already has if it is an audit, its slot. Of
-/// several seen in the same round the one that comes first in turn.
-fn take_oldest(queues: &mut [Queue], turn: usize) -> Option<(usize, Option<u16>, &Slot)> {
-    let (_, inlet) = in_turn(turn, queues.len())
-        .filter_map(|i| Some((queues[i].oldest_seen_ns()?, i)))
-        .min_by_key(|(seen_ns, _)| *seen_ns)?;
-    let (audit, slot) = queues[inlet].take()?;
-    Some((inlet, audit, slot))
-}
-
 /// The numbers below `n`, beginning with `first` and around.
 fn in_turn(first: usize, n: usize) -> impl Iterator<Item = usize> {
     (first..n).chain(0..first)
-}
-
-/// The model's input for one series: signed lengths, and 0 where the series is shorter than the row.
-fn write_row(row: &mut [f32], series: &Series) {
-    row.fill(0.0);
-    for (value, length) in row.iter_mut().zip(series.signed_lengths()) {
-        *value = length as f32;
-    }
-}
-
-/// A device must have sizes in order, and rows of K numbers.
-fn check_device(device: &mut dyn Device, k: usize) -> Result<(), ConfigError> {
-    let sizes = device.sizes();
-    let in_order = match sizes {
-        Sizes::Any { cap } => *cap > 0,
-        Sizes::Fixed(sizes) => {
-            sizes.first().is_some_and(|b| *b > 0) && sizes.is_sorted_by(|a, b| a < b)
-        }
-    };
-    if !in_order {
-        return Err(ConfigError::Sizes {
-            device: device.requested().to_owned(),
-            sizes: sizes.clone(),
-        });
-    }
-    let floats = device.input(1).len();
-    if floats != k {
-        return Err(ConfigError::Row {
-            device: device.requested().to_owned(),
-            floats,
-            k,
-        });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

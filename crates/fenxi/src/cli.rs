@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -38,7 +39,11 @@ pub enum Command {
     /// Look at a model bundle
     #[command(subcommand)]
     Model(ModelCommand),
-    /// Measure the flow manager on this machine
+    /// Try every device and list those that this machine can run
+    Devices(DevicesArgs),
+    /// Measure a device at several batch sizes and recommend how to batch
+    Profile(ProfileArgs),
+    /// Measure both walks on this machine
     Bench(Box<BenchArgs>),
 }
 
@@ -141,9 +146,74 @@ pub struct ReplayArgs {
     /// Print the summary as one JSON object on stdout
     #[arg(long)]
     pub json: bool,
+    /// Exchange the model for this bundle while the replay goes on
+    #[arg(long, value_name = "DIR")]
+    pub swap_model: Option<PathBuf>,
+    /// Time between two exchanges, in ms of wall time
+    #[arg(long, value_name = "MS", default_value_t = 1000, requires = "swap_model", value_parser = clap::value_parser!(u32).range(1..))]
+    pub swap_every: u32,
     /// Damage packets, as in loss=0.01,truncate=0.01,corrupt=0.01,seed=1
     #[arg(long, value_name = "LIST", value_parser = FaultRates::parse)]
     pub faults: Option<FaultRates>,
+}
+
+/// Arguments of `devices`.
+#[derive(Debug, Args)]
+pub struct DevicesArgs {
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Model bundle to try instead of the shipped one
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// ONNX Runtime library to use, over accel.library
+    #[arg(long, value_name = "PATH")]
+    pub library: Option<PathBuf>,
+    /// Library of a plug-in provider, tried as the device "plugin"
+    #[arg(long, value_name = "PATH")]
+    pub plugin: Option<PathBuf>,
+    /// Devices to try, providers or names of [device.NAME] tables, instead of all
+    #[arg(long = "device", value_name = "NAME,...", value_delimiter = ',')]
+    pub devices: Vec<String>,
+    /// Give a device up after so long; some compile a model for minutes
+    #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = seconds)]
+    pub deadline_s: f64,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Try this device in this process and print the outcome: what the command starts for each device
+    #[arg(long = "try", value_name = "NAME", hide = true)]
+    pub trial: Option<String>,
+}
+
+/// Arguments of `profile`.
+#[derive(Debug, Args)]
+pub struct ProfileArgs {
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Model bundle to measure instead of the shipped one
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Device to measure: a provider, or the name of a [device.NAME] table
+    #[arg(long, value_name = "NAME", default_value = "cpu")]
+    pub device: String,
+    /// Batch sizes to measure
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256,512,1024",
+        value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub sizes: Vec<u32>,
+    /// Recommend for this goal from series to label
+    #[arg(long, value_name = "D", value_parser = latency_goal)]
+    pub latency_goal_ms: Option<Duration>,
+    /// Write the profile to this file
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// About how long to measure, without the preparations
+    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = seconds)]
+    pub seconds: f64,
 }
 
 /// Arguments of `bench`.
@@ -170,6 +240,15 @@ pub struct BenchArgs {
     /// walk: capture to draw the real mix from
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
+    /// Model bundle, instead of the shipped ones; analytics takes several
+    #[arg(long = "model", value_name = "DIR")]
+    pub models: Vec<PathBuf>,
+    /// latency, swap, idle: series per second; padding: several such rates
+    #[arg(long = "rate", value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub rates: Vec<u32>,
+    /// idle: length of a pause
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = pause)]
+    pub pause: f64,
 }
 
 /// An experiment.
@@ -185,12 +264,31 @@ pub enum BenchName {
     Lookup,
     /// Traffic that means ill
     Flood,
+    /// What expiry costs a poll
+    Sweep,
+    /// Series to label through the analytics manager, beside a bare loop over the device
+    Analytics,
+    /// Time to label under Poisson arrivals
+    Latency,
+    /// Device time that padding takes, by policy
+    Padding,
+    /// Two devices against one
+    Devices,
+    /// Time to label while the model is exchanged
+    Swap,
+    /// An analytics thread without traffic, and its first label after a pause
+    Idle,
 }
 
 impl BenchArgs {
     /// Entries of the table, `default` unless told otherwise.
     pub fn entries_or(&self, default: usize) -> usize {
         self.entries.unwrap_or(default)
+    }
+
+    /// Series per second, `default` unless told otherwise.
+    pub fn rate_or(&self, default: u32) -> f64 {
+        f64::from(self.rates.first().copied().unwrap_or(default))
     }
 }
 
@@ -199,6 +297,20 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds
         .filter(|seconds| (0.0..=86_400.0).contains(seconds))
         .ok_or_else(|| "expected seconds, 0 to 86400".to_owned())
+}
+
+fn pause(text: &str) -> Result<f64, String> {
+    seconds(text)
+        .ok()
+        .filter(|pause| *pause >= 0.01)
+        .ok_or_else(|| "expected seconds, 0.01 to 86400".to_owned())
+}
+
+fn latency_goal(text: &str) -> Result<Duration, String> {
+    let ms = text.parse::<f64>().ok();
+    ms.filter(|ms| (0.001..=60_000.0).contains(ms))
+        .map(|ms| Duration::from_secs_f64(ms / 1e3))
+        .ok_or_else(|| "expected milliseconds, 0.001 to 60000".to_owned())
 }
 
 fn entries(text: &str) -> Result<usize, String> {

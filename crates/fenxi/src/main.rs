@@ -5,6 +5,8 @@
 //! them on threads, [`records`] and [`summary`] say what came of it.
 #![forbid(unsafe_code)]
 
+use std::fs::File;
+use std::io::Write;
 use std::process::ExitCode;
 
 use cli::{Cli, Command, ConfigCommand, ModelCommand};
@@ -24,9 +26,20 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code,
     };
-    match run(cli.command) {
+    let code = match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
+    };
+    close_stdout();
+    code
+}
+
+/// All is said. What libraries still print while the process ends (QNN's does) would stand behind a JSON object.
+fn close_stdout() {
+    let flushed = std::io::stdout().flush();
+    if let (Ok(()), Ok(null)) = (flushed, File::options().write(true).open("/dev/null")) {
+        // If it fails, a line too many is all.
+        let _ = rustix::stdio::dup2_stdout(null);
     }
 }
 
@@ -37,6 +50,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Config(ConfigCommand::Show(args)) => commands::config::show(&args),
         Command::Model(ModelCommand::Info(args)) => commands::model::info(&args),
         Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
+        Command::Devices(args) => commands::devices::devices(&args),
+        Command::Profile(args) => commands::profile::profile(&args),
         Command::Bench(args) => commands::bench::bench(&args),
     }
 }

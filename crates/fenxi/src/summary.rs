@@ -10,10 +10,16 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::replay::Outcome;
+use series::{Cache, Device, Phases, Series, Slo, Swaps};
+use times::Quantiles;
+
+mod series;
+mod times;
 
 /// What `--json` prints. The fields are documented in `docs/summary.md`.
 #[derive(Serialize)]
 pub struct Summary {
+    pipeline: Pipeline,
     packets: u64,
     bytes: u64,
     verdicts: Map<String, Value>,
@@ -23,14 +29,34 @@ pub struct Summary {
     batches: BTreeMap<&'static str, Batches>,
     cache: Cache,
     coverage: Coverage,
-    device: Device,
+    devices: Vec<Device>,
+    phases_ms: Phases,
+    slo: Slo,
+    swaps: Swaps,
     table: Table,
     records_dropped: u64,
     interrupted: bool,
     wall_s: f64,
     packets_per_s: f64,
     bits_per_s: f64,
-    time_to_label_ms: TimeToLabel,
+    time_to_label_ms: Quantiles,
+}
+
+/// Who did the work.
+#[derive(Serialize)]
+struct Pipeline {
+    layout: String,
+    instances: usize,
+    /// How cores were chosen.
+    placement: String,
+    threads: Vec<Thread>,
+}
+
+#[derive(Serialize)]
+struct Thread {
+    name: String,
+    /// `None`: not pinned.
+    core: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -42,29 +68,10 @@ struct Flows {
 }
 
 #[derive(Serialize)]
-struct Series {
-    emitted: u64,
-    cached: u64,
-    inferred: u64,
-    shed: u64,
-    failed: u64,
-    post_mortem: u64,
-}
-
-#[derive(Serialize)]
 struct Batches {
     count: u64,
     mean_size: f64,
     padding_share: f64,
-}
-
-#[derive(Serialize)]
-struct Cache {
-    lookups: u64,
-    hits: u64,
-    seconds: f64,
-    audits_agree: u64,
-    audits_differ: u64,
 }
 
 /// Shares, 0 to 1.
@@ -80,12 +87,6 @@ struct Coverage {
     ended_before_k: f64,
 }
 
-#[derive(Serialize)]
-struct Device {
-    requested: String,
-    effective: String,
-}
-
 /// The flow table.
 #[derive(Serialize)]
 struct Table {
@@ -94,23 +95,14 @@ struct Table {
     pages: &'static str,
 }
 
-#[derive(Serialize)]
-struct TimeToLabel {
-    p50: f64,
-    p99: f64,
-    max: f64,
-}
-
 impl Summary {
     /// The sums of `outcome`.
     pub fn of(outcome: &Outcome) -> Summary {
         let (flows, series) = (&outcome.flows, &outcome.series);
         let packets = flows.verdicts.total();
         let wall_s = outcome.wall.as_secs_f64();
-        let device = series.devices.first();
-        let milliseconds = |us: u64| us as f64 / 1000.0;
-        let times = &series.time_to_label_us;
         Summary {
+            pipeline: pipeline(outcome),
             packets,
             bytes: outcome.bytes,
             verdicts: Verdict::ALL
@@ -118,28 +110,15 @@ impl Summary {
                 .map(|verdict| (verdict.name().to_owned(), json!(flows.verdicts.of(verdict))))
                 .collect(),
             flows: flow_sums(flows),
-            series: Series {
-                emitted: flows.series_emitted,
-                cached: series.cached,
-                inferred: series.inferred,
-                shed: flows.series_shed + series.shed,
-                failed: series.failed,
-                post_mortem: series.post_mortem,
-            },
+            series: Series::of(flows, series),
             labels: labels(outcome),
             batches: batches(series),
-            cache: Cache {
-                lookups: series.cache.lookups,
-                hits: series.cache.hits,
-                seconds: series.cache.lookup_time.as_secs_f64(),
-                audits_agree: series.cache.audits_agree,
-                audits_differ: series.cache.audits_differ,
-            },
+            cache: Cache::of(&series.cache),
             coverage: coverage(flows),
-            device: Device {
-                requested: device.map_or_else(String::new, |device| device.requested.clone()),
-                effective: device.map_or_else(String::new, |device| device.effective.clone()),
-            },
+            devices: series.devices.iter().map(Device::of).collect(),
+            phases_ms: Phases::of(&series.phases),
+            slo: Slo::of(&series.slo),
+            swaps: Swaps::of(outcome),
             table: Table {
                 max_flows: outcome.table.max_flows,
                 mib: outcome.table.bytes.div_ceil(1 << 20),
@@ -150,11 +129,7 @@ impl Summary {
             wall_s,
             packets_per_s: packets as f64 / wall_s,
             bits_per_s: outcome.bytes as f64 * 8.0 / wall_s,
-            time_to_label_ms: TimeToLabel {
-                p50: milliseconds(times.value_at_quantile(0.5)),
-                p99: milliseconds(times.value_at_quantile(0.99)),
-                max: milliseconds(times.max()),
-            },
+            time_to_label_ms: Quantiles::of_us(&series.time_to_label_us),
         }
     }
 
@@ -168,12 +143,13 @@ impl Summary {
     pub fn to_text(&self) -> String {
         let mut page = String::new();
         // Writing to a string cannot fail.
-        let _ = self.write_text(&mut page);
+        let _ = self.write_flows(&mut page);
+        let _ = self.write_work(&mut page);
         page
     }
 
-    fn write_text(&self, page: &mut String) -> std::fmt::Result {
-        let series = &self.series;
+    /// What the packets came to.
+    fn write_flows(&self, page: &mut String) -> std::fmt::Result {
         writeln!(
             page,
             "packets   {} ({} bytes) in {:.3} s: {:.3} Mpps, {:.3} Gb/s",
@@ -190,11 +166,7 @@ impl Summary {
             self.flows.begun,
             listed(&self.flows.ended)
         )?;
-        writeln!(
-            page,
-            "series    {} emitted = {} cached + {} inferred + {} shed + {} failed",
-            series.emitted, series.cached, series.inferred, series.shed, series.failed
-        )?;
+        self.series.write_text(page)?;
         let mut labels: Vec<_> = self
             .labels
             .iter()
@@ -215,6 +187,11 @@ impl Summary {
             self.coverage.bytes * 100.0,
             self.coverage.ended_before_k * 100.0
         )?;
+        Ok(())
+    }
+
+    /// Who did the work, and how long it took.
+    fn write_work(&self, page: &mut String) -> std::fmt::Result {
         let batches: Vec<String> = self
             .batches
             .iter()
@@ -232,15 +209,33 @@ impl Summary {
             "table     {} flows at most, {} MiB, pages: {}",
             self.table.max_flows, self.table.mib, self.table.pages
         )?;
+        let pipeline = &self.pipeline;
         writeln!(
             page,
-            "device    {} ({}); time to label p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms",
-            self.device.requested,
-            self.device.effective,
-            self.time_to_label_ms.p50,
-            self.time_to_label_ms.p99,
-            self.time_to_label_ms.max
-        )
+            "pipeline  {} x {}; cores: {}",
+            pipeline.instances, pipeline.layout, pipeline.placement
+        )?;
+        for device in &self.devices {
+            device.write_text(page)?;
+        }
+        self.swaps.write_text(page)?;
+        writeln!(page, "times     to label {} ms", self.time_to_label_ms)?;
+        writeln!(page, "phases    {} (p50/p99, ms)", self.phases_ms)
+    }
+}
+
+fn pipeline(outcome: &Outcome) -> Pipeline {
+    let threads = outcome.cores.iter();
+    Pipeline {
+        layout: outcome.layout.to_string(),
+        instances: outcome.instances,
+        placement: outcome.cores.reason.clone(),
+        threads: threads
+            .map(|(thread, core)| Thread {
+                name: thread.to_string(),
+                core: *core,
+            })
+            .collect(),
     }
 }
 

@@ -80,7 +80,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self, rings: usize) -> Result<(), ConfigError> {
         let in_range = |setting, value: u64, holds: bool, range| match holds {
             true => Ok(()),
             false => Err(ConfigError::Range {
@@ -89,6 +89,7 @@ impl Config {
                 range,
             }),
         };
+        in_range("rings", rings as u64, rings > 0, "1 upwards")?;
         let k = self.k as u64;
         in_range("k", k, (1..=cring::K_MAX).contains(&self.k), "1 to 32")?;
         let idle = self.idle_timeout_s;

@@ -8,6 +8,7 @@
 //! | [`manager`](Manager) | the burst loop: the packet's walk, read it first |
 //! | [`wire`] | checked headers, from link layer to ports |
 //! | `key`, [`hash`] | the ordered 5-tuple and its hashes |
+//! | [`Rss`] | which of several flow managers a packet is for, where no network card says it |
 //! | `table` | buckets of one cache line that point to entries |
 //! | `entry`, `series` | the data array: hot line, cold line, series |
 //! | `lifecycle`, `expiry` | how flows begin, are reported and end |
@@ -34,6 +35,7 @@ mod measure;
 mod memory;
 mod prefetch;
 pub mod record;
+mod rss;
 mod series;
 mod settle;
 mod table;
@@ -49,6 +51,7 @@ pub use lookup::LookUp;
 pub use manager::{BURST_MAX, Counters, Fate, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
+pub use rss::Rss;
 
 /// Bytes that a table takes, without the offsets of `record_series`.
 pub const fn table_bytes(max_flows: usize, buckets: usize, k: usize) -> usize {

@@ -89,6 +89,37 @@ pub struct Counters {
     pub series_shed: u64,
 }
 
+impl Counters {
+    /// Adds what another manager of the same classes counted.
+    pub fn merge(&mut self, other: &Counters) {
+        let Counters {
+            verdicts,
+            flow_bytes,
+            tagged_bytes,
+            flows_begun,
+            flows_ended,
+            flows_short,
+            flows_labelled,
+            series_emitted,
+            series_shed,
+        } = other;
+        self.verdicts.merge(verdicts);
+        self.flow_bytes += flow_bytes;
+        self.tagged_bytes += tagged_bytes;
+        self.flows_begun += flows_begun;
+        for (sum, flows) in self.flows_ended.iter_mut().zip(flows_ended) {
+            *sum += flows;
+        }
+        self.flows_short += flows_short;
+        self.flows_labelled.resize(flows_labelled.len(), 0);
+        for (sum, flows) in self.flows_labelled.iter_mut().zip(flows_labelled) {
+            *sum += flows;
+        }
+        self.series_emitted += series_emitted;
+        self.series_shed += series_shed;
+    }
+}
+
 /// A packet between the stages.
 #[derive(Clone, Copy)]
 struct Staged {
@@ -105,7 +136,8 @@ pub struct Manager {
     pub(crate) table: Table,
     pub(crate) entries: Entries,
     pub(crate) series: SeriesStore,
-    pub(crate) ring: Producer<Slot>,
+    /// At least one; a flow's series takes the one that its index chooses.
+    pub(crate) rings: Vec<Producer<Slot>>,
     pub(crate) clock: Clock,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) sweep: Sweep,
@@ -128,7 +160,16 @@ impl Manager {
     /// # Errors
     /// A value that is out of its range.
     pub fn new(config: Config, ring: Producer<Slot>) -> Result<Manager, ConfigError> {
-        config.check()?;
+        Manager::with_rings(config, vec![ring])
+    }
+
+    /// The same with several rings, one for each analytics manager that works for
+    /// this flow manager. All series of a flow take the same one.
+    ///
+    /// # Errors
+    /// A value that is out of its range; no ring.
+    pub fn with_rings(config: Config, rings: Vec<Producer<Slot>>) -> Result<Manager, ConfigError> {
+        config.check(rings.len())?;
         let entries = config.max_flows + Manager::SPARE_ENTRIES;
         let no_memory = |cause| ConfigError::Memory {
             max_flows: config.max_flows,
@@ -144,7 +185,7 @@ impl Manager {
             table: Table::new(config.buckets, entries).map_err(no_memory)?,
             entries: Entries::new(entries).map_err(no_memory)?,
             series: SeriesStore::new(entries, config.k, config.record_series).map_err(no_memory)?,
-            ring,
+            rings,
             clock: Clock::new(),
             lifetimes,
             sweep: Sweep::new(config.buckets as u32, lifetimes),
@@ -184,8 +225,10 @@ impl Manager {
     /// Whether a burst of `packets` would find a ring slot for every series and
     /// an entry for every flow. A live run does not ask: it sheds.
     pub fn has_room(&mut self, packets: usize) -> bool {
+        // Any ring may be the one that all of them want.
+        let mut rings = self.rings.iter_mut();
         self.table.entries_free() >= packets
-            && (self.ring.free() >= packets || self.ring.is_abandoned())
+            && rings.all(|ring| ring.free() >= packets || ring.is_abandoned())
     }
 
     /// Walks a burst of up to [`BURST_MAX`] packets, whose bytes lie in `data`.
@@ -218,7 +261,8 @@ impl Manager {
             fates.push(fate);
         }
         self.staged = staged;
-        self.ring.publish();
+        self.sweep_owed();
+        self.rings.iter_mut().for_each(Producer::publish);
     }
 
     /// Stage one: headers and hash of every packet.
@@ -401,7 +445,8 @@ impl Manager {
         word.pend(flow.generation);
         self.counters.series_emitted += 1;
         let series = &self.series;
-        let pushed = self.ring.push(|slot| {
+        let ring = index as usize % self.rings.len();
+        let pushed = self.rings[ring].push(|slot| {
             slot.flow = flow;
             slot.kth_us = time_us;
             slot.emitted_ns = now_ns;

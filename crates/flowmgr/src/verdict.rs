@@ -112,6 +112,13 @@ impl Verdicts {
         self.0[verdict as usize] += 1;
     }
 
+    /// Adds the packets of another manager.
+    pub(crate) fn merge(&mut self, other: &Verdicts) {
+        for (sum, packets) in self.0.iter_mut().zip(other.0) {
+            *sum += packets;
+        }
+    }
+
     /// `packets` that were taken for tagged turn out untagged: their label
     /// never came. The total stays.
     pub(crate) fn retract_tagged(&mut self, packets: u64) {

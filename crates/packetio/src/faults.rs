@@ -213,6 +213,34 @@ mod tests {
         (out, faults.counts())
     }
 
+    /// A port that has nothing every other time, as live ones may.
+    struct Hesitant(MemoryTrace, bool);
+
+    impl Port for Hesitant {
+        fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+            self.1 = !self.1;
+            if self.1 {
+                return Ok(Some(Burst::new(&mut [], &[])));
+            }
+            self.0.receive(max)
+        }
+    }
+
+    #[test]
+    fn an_idle_port_is_passed_on_and_changes_nothing() {
+        let rates = rates(0.5, 0.25, 0.125);
+        let mut faults = Faults::new(Hesitant(trace(), false), rates, 7);
+        let (mut out, mut empty) = (Vec::new(), 0);
+        while let Some(burst) = faults.receive(32).unwrap() {
+            empty += usize::from(burst.is_empty());
+            for (i, frame) in burst.frames().iter().enumerate() {
+                out.push((frame.time_us, burst.bytes(i).to_vec()));
+            }
+        }
+        assert_eq!((out, faults.counts()), run(rates, 7, 32));
+        assert!(empty > 0);
+    }
+
     #[test]
     fn without_rates_nothing_happens() {
         let (out, counts) = run(rates(0.0, 0.0, 0.0), 1, 32);

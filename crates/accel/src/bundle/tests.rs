@@ -61,6 +61,13 @@ fn bundle_with(name: &str, content: &[u8]) -> tempfile::TempDir {
     dir
 }
 
+/// A bundle that opens, with its folder.
+pub(crate) fn good_bundle() -> (tempfile::TempDir, Bundle) {
+    let dir = bundle_with("", b"");
+    let bundle = Bundle::open(dir.path()).unwrap();
+    (dir, bundle)
+}
+
 /// Checks that the bundle is refused in one line that has every one of `parts`.
 fn refused(dir: &Path, parts: &[&str]) {
     let message = Bundle::open(dir)

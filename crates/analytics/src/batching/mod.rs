@@ -4,20 +4,26 @@
 //! clocks, and answers with a [`Decision`]. Four rules hold whatever the policy:
 //!
 //! * Nothing waits: nothing fires.
-//! * As many series wait as the largest size holds: that size fires at once ([`Trigger::Full`]), and the policy is asked
-//!   again about the rest. The paper leaves this case open.
+//! * As many series wait as the largest size holds: that size fires at once ([`Trigger::Full`]), and the policy is
+//!   asked again about the rest. The paper leaves this case open.
 //! * The producers have ended: what is there fires at once ([`Trigger::Drain`]), for nothing will come to fill it.
 //! * A device that takes any size needs no padding; its cap is then its largest size.
 //!
-//! In the terms of the paper (FENXI §5.1), r is [`Situation::waiting`], 𝓑 is [`Situation::sizes`], and the timeout T has
-//! expired when [`Situation::timer`] has reached it. T runs from the moment when something began to wait, and anew from
-//! each batch that left series behind. A device that is busy when T expires is given its batch as soon as it is free.
+//! The policy `slo` is the only one with a memory. It is kept apart from the policy, in the controller of `slo`, and
+//! reaches a decision as the situation's [`Plan`].
+//!
+//! In the terms of the paper (FENXI §5.1), r is [`Situation::waiting`], 𝓑 is [`Situation::sizes`], and the timeout T
+//! has expired when [`Situation::timer`] has reached it. T runs from the moment when something began to wait, and anew
+//! from each batch that left series behind. A device that is busy when T expires is given its batch as soon as it is
+//! free.
 
 mod carry_over;
 mod none;
+pub(crate) mod slo;
 mod timeout;
 
-use accel::Sizes;
+use accel::{Profile, Sizes};
+pub use slo::Plan;
 use std::time::Duration;
 
 /// What decides when series that wait become a batch.
@@ -39,6 +45,13 @@ pub enum Policy {
         /// How long the oldest may wait before it is fired with any padding. At least the timeout.
         max_wait: Duration,
     },
+    /// Batchy: the largest batches that keep the 99th percentile of the time to label below a goal.
+    Slo {
+        /// D, from a series' emission to its label.
+        latency_goal: Duration,
+        /// δ, the share of D that is kept in reserve, 0 to 0.9; Batchy's is 0.05.
+        delta: f64,
+    },
 }
 
 /// All that a policy may know.
@@ -48,10 +61,16 @@ pub struct Situation<'a> {
     pub waiting: usize,
     /// How long the oldest of them has waited.
     pub oldest_waited: Duration,
+    /// Time since its emission.
+    pub oldest_age: Duration,
     /// Time since the timer was started.
     pub timer: Duration,
     /// 𝓑: the sizes of the idle device.
     pub sizes: &'a Sizes,
+    /// What its batches take, where that is known.
+    pub profile: Option<Profile>,
+    /// For [`Policy::Slo`] only.
+    pub plan: Plan,
     /// A ring is nearly full: soon series will be shed behind it, or a replay waits for room.
     pub ring_full: bool,
     /// The producers have ended.
@@ -78,6 +97,8 @@ pub struct Fire {
     pub size: usize,
     /// Why.
     pub trigger: Trigger,
+    /// Those left behind are to be asked about at once, not at the next timeout.
+    pub more: bool,
 }
 
 /// Why a batch was fired.
@@ -97,11 +118,15 @@ pub enum Trigger {
     Idle,
     /// The producers have ended.
     Drain,
+    /// As many waited as the latency goal allows.
+    Slo,
+    /// Their first device had failed.
+    Retry,
 }
 
 impl Trigger {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Full,
         Self::Timeout,
         Self::CarryOver,
@@ -109,6 +134,8 @@ impl Trigger {
         Self::RingFull,
         Self::Idle,
         Self::Drain,
+        Self::Slo,
+        Self::Retry,
     ];
 
     /// The name under which it is counted.
@@ -122,6 +149,8 @@ impl Trigger {
             Self::RingFull => "ring_full",
             Self::Idle => "idle",
             Self::Drain => "drain",
+            Self::Slo => "slo",
+            Self::Retry => "retry",
         }
     }
 }
@@ -139,6 +168,7 @@ impl Policy {
                 take: largest,
                 size: largest,
                 trigger: Trigger::Full,
+                more: false,
             });
         }
         if now.draining {
@@ -152,6 +182,7 @@ impl Policy {
                 phi,
                 max_wait,
             } => carry_over::decide(now, timeout, phi, max_wait),
+            Self::Slo { .. } => slo::decide(now),
         }
     }
 }
@@ -163,6 +194,7 @@ impl Situation<'_> {
             take: self.waiting,
             size: self.size_up(),
             trigger,
+            more: false,
         })
     }
 
@@ -174,10 +206,16 @@ impl Situation<'_> {
 
     /// max {b ∈ 𝓑 : b ≤ r}, if there is one.
     fn size_down(&self) -> Option<usize> {
+        self.largest_within(self.waiting)
+    }
+
+    /// max {b ∈ 𝓑 : b ≤ r, b ≤ most}, if there is one.
+    fn largest_within(&self, most: usize) -> Option<usize> {
+        let most = most.min(self.waiting);
         match self.sizes {
-            Sizes::Any { .. } => Some(self.waiting),
+            Sizes::Any { cap } => Some(most.min(*cap)),
             Sizes::Fixed(sizes) => {
-                let above = sizes.partition_point(|b| *b <= self.waiting);
+                let above = sizes.partition_point(|b| *b <= most);
                 sizes[..above].last().copied()
             }
         }

@@ -22,8 +22,11 @@ fn at_timeout(waiting: usize, sizes: &Sizes) -> Situation<'_> {
     Situation {
         waiting,
         oldest_waited: T,
+        oldest_age: T,
         timer: T,
         sizes,
+        profile: None,
+        plan: Plan::AT_ONCE,
         ring_full: false,
         draining: false,
     }
@@ -44,6 +47,7 @@ fn fire(take: usize, size: usize, trigger: Trigger) -> Decision {
         take,
         size,
         trigger,
+        more: false,
     })
 }
 
@@ -121,6 +125,37 @@ fn who_has_waited_long_enough_is_padded() {
     assert_eq!(decision, fire(8, 8, Trigger::CarryOver));
     let decision = CARRY_OVER.decide(&waited(7, T / 2));
     assert_eq!(decision, fire(7, 8, Trigger::MaxWait));
+}
+
+#[test]
+fn those_left_behind_follow_where_that_takes_less_time_than_they_would_wait() {
+    let sizes = paper_sizes();
+    let profile = |t0_us| Profile { t0_us, t1_us: 10.0 };
+    for (r, t0_us, take, more) in [
+        (12, 5.0, 8, false),        // 4 are left and fill none
+        (24, 5.0, 16, true),        // 8 are left: 85 us
+        (24, 9_919.0, 16, true),    // 9,999 us
+        (24, 9_920.0, 16, false),   // 10 ms, as long as T
+        (100, 5.0, 64, true),       // 36 are left, of which 32 go
+        (819, 5.0, 512, true),      // 307, of which 256 go
+        (819, 7_500.0, 512, false), // in 10.06 ms
+    ] {
+        let now = Situation {
+            profile: Some(profile(t0_us)),
+            ..at_timeout(r, &sizes)
+        };
+        let expected = Fire {
+            take,
+            size: take,
+            trigger: Trigger::CarryOver,
+            more,
+        };
+        assert_eq!(
+            CARRY_OVER.decide(&now),
+            Decision::Fire(expected),
+            "r = {r}, T0 = {t0_us}"
+        );
+    }
 }
 
 #[test]
@@ -243,12 +278,16 @@ proptest! {
         let now = Situation {
             waiting,
             oldest_waited: Duration::from_millis(waited_ms),
+            oldest_age: Duration::from_millis(waited_ms),
             timer: Duration::from_millis(timer_ms),
             sizes: &sizes,
+            profile: None,
+            plan: Plan::AT_ONCE,
             ring_full,
             draining,
         };
-        if let Decision::Fire(Fire { take, size, trigger }) = policy.decide(&now) {
+        if let Decision::Fire(Fire { take, size, trigger, more }) = policy.decide(&now) {
+            prop_assert!(!more, "without a profile");
             prop_assert!(0 < take && take <= waiting && take <= size);
             match &sizes {
                 Sizes::Any { cap } => prop_assert!(size == take && size <= *cap),

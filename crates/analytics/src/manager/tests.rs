@@ -1,11 +1,20 @@
 //! The round by hand: one thing at a time, on a clock that the test moves.
 
+mod cache;
+mod device;
+mod failures;
+mod fairness;
+mod slo;
+mod swap;
 mod timeline;
 mod world;
 
 use super::*;
-use crate::{CacheConfig, Trigger};
-use world::{Deed, FakeDevice, K, NO_CACHE, Plan, World, class_of, row_of, series};
+use crate::CacheConfig;
+use accel::{Profile, Sizes};
+use cring::Label;
+use device::{Deed, FakeDevice, class_by, class_of};
+use world::{K, NO_CACHE, Plan, World, row_of, series};
 
 const T: Duration = Duration::from_millis(10);
 const CARRY_OVER: Policy = Policy::CarryOver {
@@ -42,6 +51,14 @@ fn a_series_becomes_a_label() {
     assert_eq!((counters.series, counters.inferred), (1, 1));
     assert_eq!(counters.time_to_label_us.len(), 1);
     assert_eq!(counters.time_to_label_us.max() / 10, 600);
+    let phases = &counters.phases;
+    let all = [
+        &phases.ring_wait_us,
+        &phases.batch_wait_us,
+        &phases.device_us,
+    ];
+    assert_eq!(all.map(|phase| phase.len()), [1, 1, 1]);
+    assert_eq!(all.map(|phase| phase.max() / 100), [10, 0, 50]);
     assert_eq!(
         world.batches()[0].rows,
         [[60.0, -1500.0, 52.0], [0.0; K], [0.0; K], [0.0; K]]
@@ -149,80 +166,58 @@ fn a_device_busy_at_the_timeout_is_fed_when_it_is_free() {
     assert_eq!(world.batch_sizes(), [(16, 16), (1, 4)]);
 }
 
-#[test]
-fn more_than_the_largest_size_goes_out_in_several_batches() {
-    let mut plan = Plan::new(CARRY_OVER);
-    plan.devices = vec![
-        (Sizes::Fixed(vec![4, 16]), vec![Deed::Works(0)]),
-        (Sizes::Any { cap: 5 }, vec![Deed::Works(0)]),
-    ];
-    let mut world = plan.start();
-    world.emit_new(0, 30);
-    world.round_at_ms(0);
-    let batches = world.batches();
-    let devices: Vec<_> = batches.iter().map(|b| (b.device, b.rows.len())).collect();
-    assert_eq!(devices, [(0, 16), (1, 5)]);
-    // Nine wait: not enough for device 0, whose turn it is, but for the other.
-    world.round_at_ms(1);
-    assert_eq!(world.batches()[2].device, 1);
-    assert_eq!(world.manager.counters().batches(Trigger::Full).batches, 3);
-}
+const CHEAP: Profile = Profile {
+    t0_us: 5.0,
+    t1_us: 2.0,
+};
 
 #[test]
-fn idle_devices_take_turns() {
-    let mut plan = Plan::new(Policy::None);
-    plan.devices.push(plan.devices[0].clone());
+fn what_is_left_goes_at_once_where_that_is_cheaper_than_waiting() {
+    let mut plan = Plan::new(CARRY_OVER);
+    plan.profile = Some(CHEAP);
     let mut world = plan.start();
-    for now_ms in 0..6 {
-        world.emit_new(0, 1);
+    // 8, then 4 of the 5 left, although the device is busy in between; the last one fills none.
+    world.emit_new(0, 13 - 4 + 1 + 3);
+    world.round_at_ms(0);
+    for now_ms in 10..14 {
         world.round_at_ms(now_ms);
     }
-    let devices: Vec<_> = world.batches().iter().map(|b| b.device).collect();
-    assert_eq!(devices, [0, 1, 0, 1, 0, 1]);
-}
-
-#[test]
-fn the_oldest_goes_first_whatever_its_inlet() {
-    for first in [0, 1] {
-        let mut plan = Plan::new(Policy::Timeout { timeout: T });
-        plan.inlets = 2;
-        let mut world = plan.start();
-        let inlets = [first, 1 - first, first];
-        for (now_ms, inlet) in inlets.into_iter().enumerate() {
-            world.emit_new(inlet, 1);
-            world.round_at_ms(now_ms as u64);
-        }
-        world.round_at_ms(10);
-        let batch = &world.batches()[0];
-        let came: Vec<_> = batch.series().iter().map(|r| World::flow_of(r).0).collect();
-        assert_eq!(came, inlets);
+    assert_eq!(world.batch_sizes(), [(13, 16)]);
+    world.emit_new(0, 11);
+    world.round_at_ms(20);
+    for now_us in 30_000..30_004 {
+        world.round_at_us(now_us);
     }
+    assert_eq!(world.batch_sizes()[1..], [(8, 8)]);
+    world.emit_new(0, 3);
+    world.round_at_ms(31);
+    assert_eq!(world.batch_sizes().len(), 2, "the timer began anew");
+    world.round_at_ms(40);
+    assert_eq!(world.batch_sizes()[2..], [(4, 4)]);
+    world.round_at_ms(41);
+    // 13 that are left in two steps: 8, 4, and one waits.
+    world.emit_new(0, 10);
+    world.round_at_ms(50);
+    world.round_at_ms(51);
+    world.round_at_ms(52);
+    assert_eq!(world.batch_sizes()[3..], [(8, 8), (4, 4)]);
 }
 
 #[test]
-fn a_round_looks_at_a_bounded_number() {
-    let mut plan = Plan::new(Policy::None);
-    plan.cache = exact_cache(0.0);
-    plan.ring_slots = 256;
+fn what_is_left_is_shared_out_in_one_round() {
+    let mut plan = Plan::new(CARRY_OVER);
+    plan.profile = Some(CHEAP);
+    plan.devices.push(plan.devices[0].clone());
     let mut world = plan.start();
-    world.emit(0, series([1.0; K]));
+    world.emit_new(0, 12);
     world.round_at_ms(0);
-    world.round_at_ms(1);
-    for _ in 0..200 {
-        world.emit(0, series([1.0; K]));
-    }
-    world.sources.clear();
-    for seen in [64, 128, 192] {
-        world.round_at_ms(2);
-        assert_eq!(world.manager.counters().cached, seen);
-        assert!(
-            !world.manager.is_done(),
-            "nothing waits, but not all is seen"
-        );
-    }
-    world.round_at_ms(2);
-    assert_eq!(world.manager.counters().cached, 200);
-    assert!(world.manager.is_done());
+    world.round_at_ms(10);
+    assert_eq!(world.batch_sizes(), [(8, 8), (4, 4)]);
+    let batches = world.manager.counters().batches(Trigger::CarryOver);
+    assert_eq!(
+        batches.batches, 1,
+        "the second is no carry-over: nothing is left"
+    );
 }
 
 #[test]
@@ -251,97 +246,6 @@ fn a_full_ring_fires_what_waits() {
 }
 
 #[test]
-fn a_hit_is_labelled_at_once() {
-    let mut plan = Plan::new(Policy::None);
-    plan.cache = exact_cache(0.0);
-    let mut world = plan.start();
-    let same = series([60.0, -1500.0, 52.0]);
-    // Twice in flight together: both are inferred.
-    world.emit(0, same);
-    world.emit(0, same);
-    world.round_at_ms(0);
-    world.round_at_ms(1);
-    world.emit(0, same);
-    world.round_at_ms(2);
-    let Some(Label::Class { class, source, .. }) = world.label(0, 2) else {
-        panic!("{:?}", world.label(0, 2));
-    };
-    assert_eq!((class, source), (class_of(&row_of(&same)), Source::Cache));
-    let counters = world.manager.counters();
-    assert_eq!((counters.inferred, counters.cached), (2, 1));
-    assert_eq!((counters.cache.lookups, counters.cache.hits), (3, 1));
-    assert_eq!(world.batch_sizes(), [(2, 4)]);
-}
-
-#[test]
-fn a_short_prefix_is_found_out_by_the_audit() {
-    let mut plan = Plan::new(Policy::None);
-    plan.cache = CacheConfig {
-        prefix: 2,
-        ..exact_cache(0.5)
-    };
-    let mut world = plan.start();
-    let like = |last| series([60.0, -1500.0, last]);
-    world.emit(0, like(1.0));
-    world.round_at_ms(0);
-    world.round_at_ms(1);
-    // Every second hit is audited: the second and the fourth.
-    for last in [2.0, 3.0, 1.0, 1.0] {
-        world.emit(0, like(last));
-    }
-    world.round_at_ms(2);
-    let first = world.class(0, 0);
-    assert!((1..5).all(|flow| world.class(0, flow) == first));
-    assert_eq!(world.manager.counters().undecided(), 0);
-    world.finish();
-    let counters = world.manager.counters();
-    assert_eq!((counters.inferred, counters.cached), (1, 4));
-    let cache = counters.cache;
-    assert_eq!((cache.audits_agree, cache.audits_differ), (1, 1));
-    // The audit changed nothing.
-    assert!((1..5).all(|flow| world.class(0, flow) == first));
-    assert_eq!(counters.post_mortem, 0);
-}
-
-#[test]
-fn an_audit_that_fails_leaves_the_label_alone() {
-    let mut plan = Plan::new(Policy::None);
-    plan.cache = exact_cache(1.0);
-    plan.devices[0].1 = vec![Deed::Works(0), Deed::FailsAtPoll(0)];
-    let mut world = plan.start();
-    world.emit(0, series([9.0; K]));
-    world.round_at_ms(0);
-    world.round_at_ms(1);
-    world.emit(0, series([9.0; K]));
-    world.round_at_ms(2);
-    world.finish();
-    assert_eq!(world.class(0, 1), Some(class_of(&[9.0; K])));
-    let counters = world.manager.counters();
-    assert_eq!((counters.failed, counters.cached), (0, 1));
-    assert_eq!(counters.cache.audits_agree, 0);
-    assert_eq!(counters.devices[0].failures, 1);
-}
-
-#[test]
-fn a_cleared_cache_forgets_what_is_on_its_way_too() {
-    let mut plan = Plan::new(Policy::None);
-    plan.cache = exact_cache(0.0);
-    let mut world = plan.start();
-    world.emit(0, series([1.0; K]));
-    world.round_at_ms(0);
-    world.round_at_ms(1);
-    world.emit(0, series([2.0; K]));
-    world.round_at_ms(2);
-    world.manager.clear_cache();
-    world.round_at_ms(3);
-    world.emit(0, series([1.0; K]));
-    world.emit(0, series([2.0; K]));
-    world.finish();
-    let counters = world.manager.counters();
-    assert_eq!((counters.inferred, counters.cached), (4, 0));
-}
-
-#[test]
 fn a_label_for_a_flow_that_is_gone_is_post_mortem() {
     let mut plan = Plan::new(Policy::None);
     plan.cache = exact_cache(0.0);
@@ -359,91 +263,6 @@ fn a_label_for_a_flow_that_is_gone_is_post_mortem() {
     assert_eq!(counters.post_mortem, 2);
     assert_eq!(counters.time_to_label_us.len(), 0);
     assert_eq!(world.sources[0].words[0].read().1, Label::None);
-}
-
-#[test]
-fn a_device_that_fails_takes_one_batch_with_it() {
-    for deed in [Deed::FailsAtSubmit, Deed::FailsAtPoll(1)] {
-        let mut plan = Plan::new(Policy::None);
-        plan.devices[0].1 = vec![deed, Deed::Works(0)];
-        let mut world = plan.start();
-        world.emit_new(0, 20);
-        world.finish();
-        let counters = world.manager.counters();
-        assert_eq!((counters.failed, counters.inferred), (16, 4), "{deed:?}");
-        let device = &counters.devices[0];
-        assert_eq!((device.batches, device.failures), (2, 1));
-        let error = device.last_error.as_deref().unwrap();
-        assert_eq!(
-            error,
-            "device fake failed on a batch of 16 rows: it was told to"
-        );
-        assert_eq!(world.label(0, 0), Some(Label::Unlabelled));
-        assert!(world.class(0, 16).is_some());
-    }
-}
-
-#[test]
-fn a_failing_device_does_not_swallow_what_another_can_do() {
-    let mut plan = Plan::new(Policy::None);
-    let sizes = Sizes::Fixed(vec![4]);
-    plan.devices = vec![
-        (sizes.clone(), vec![Deed::FailsAtSubmit]),
-        (sizes, vec![Deed::Works(0)]),
-    ];
-    let mut world = plan.start();
-    world.emit_new(0, 16);
-    world.round_at_ms(0);
-    // One batch each, although the first device looks idle all the time.
-    assert_eq!(world.batch_sizes().len(), 2);
-    assert_eq!(world.manager.counters().failed, 4);
-    world.finish();
-    assert_eq!(world.manager.counters().inferred, 8);
-}
-
-#[test]
-fn two_flooded_inlets_share_alike() {
-    let mut plan = Plan::new(Policy::None);
-    plan.inlets = 2;
-    let mut world = plan.start();
-    for _ in 0..100 {
-        world.emit_new(0, 64);
-        world.emit_new(1, 64);
-        world.round_at_ms(0);
-    }
-    let batches = world.batches();
-    let rows: Vec<_> = batches.iter().flat_map(|batch| batch.series()).collect();
-    let first = rows.iter().filter(|row| World::flow_of(row).0 == 0).count();
-    assert_eq!(rows.len(), 1600);
-    assert!(first.abs_diff(800) <= 64, "{first} of 1600");
-}
-
-#[test]
-fn a_flooded_inlet_delays_another_by_its_ring_at_most() {
-    let mut plan = Plan::new(Policy::None);
-    plan.inlets = 2;
-    let mut world = plan.start();
-    for round in 0..100 {
-        world.emit_new(0, 64);
-        if round % 10 == 0 {
-            world.emit_new(1, 1);
-        }
-        let batches_before = world.batches().len();
-        world.round_at_ms(0);
-        assert_eq!(world.batches().len(), batches_before + 1);
-    }
-    // 64 slots are four batches; the label comes a round later.
-    let mut light = 0;
-    for (i, batch) in world.batches().iter().enumerate() {
-        for row in batch.series() {
-            let (inlet, flow) = World::flow_of(row);
-            if inlet == 1 {
-                assert!(i <= flow * 10 + 5, "flow {flow} in batch {i}");
-                light += 1;
-            }
-        }
-    }
-    assert_eq!(light, 10);
 }
 
 #[test]
@@ -473,12 +292,13 @@ fn what_cannot_work_is_refused() {
             k,
             policy: Policy::None,
             cache: NO_CACHE,
+            probe: Vec::new(),
         };
-        let devices = sizes.into_iter().map(|sizes| {
+        let accelerators = sizes.into_iter().map(|sizes| {
             let device = FakeDevice::new(0, sizes, Vec::new(), Default::default());
-            Box::new(device) as Box<dyn Device>
+            Accelerator::from(Box::new(device) as Box<dyn accel::Device>)
         });
-        let refused = Manager::new(config, inlets, devices.collect());
+        let refused = Manager::new(config, inlets, accelerators.collect());
         refused.err().unwrap()
     };
     let inlets = || {

@@ -10,25 +10,20 @@ use std::time::Duration;
 use toml::Value;
 
 use super::checked::{
-    Accel, Analytics, BatchPolicy, Cache, Config, DeviceName, DscpMapping, Flow, FlowHash, Io,
+    Accel, Analytics, BatchPolicy, Cache, ClassConfidence, Config, DscpMapping, Flow, FlowHash, Io,
     Model, Pipeline, Records, Ring, Tag,
 };
-use super::keys::LAYOUT_ONE;
+use super::keys::{CLASS_CONFIDENCE, TAG_DSCP};
 use super::layers::{self, Origin, Settings};
+use crate::pipeline::layout::{Layout, PARTS_MAX};
+use crate::pipeline::threads::threads_of;
+
+mod devices;
 
 /// Builds the checked form. It is only good for use when `problems` has not grown.
 pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Config {
     let read = Reader { settings };
-    let mut devices = Vec::new();
-    for name in read.list("accel.devices") {
-        match DeviceName::parse(name.as_str().unwrap_or_default()) {
-            Ok(device) => devices.push(device),
-            Err(message) => problems.push(format!(
-                "{}: accel.devices: {message}",
-                read.origin("accel.devices")
-            )),
-        }
-    }
+    let layout = layout(&read, problems);
     let config = Config {
         io: Io {
             burst: read.size("io.burst"),
@@ -41,19 +36,15 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Config {
         analytics: analytics(&read),
         cache: cache(&read),
         pipeline: Pipeline {
-            layout: read.text("pipeline.layout").to_owned(),
+            layout,
             instances: read.size("pipeline.instances"),
+            cores: read.sizes("pipeline.cores"),
         },
         accel: Accel {
-            devices,
+            devices: devices::devices(&read, &layout, problems),
             library: read.path("accel.library"),
-            simulated_t0_us: read.float("accel.simulated_t0_us"),
-            simulated_t1_us: read.float("accel.simulated_t1_us"),
-            fixed_sizes: read.bool("accel.fixed_sizes"),
         },
-        model: Model {
-            path: read.path("model.path"),
-        },
+        model: model(&read),
         records: Records {
             queue: read.size("records.queue"),
         },
@@ -85,18 +76,24 @@ fn flow(read: &Reader<'_>) -> Flow {
 }
 
 fn tag(read: &Reader<'_>) -> Tag {
-    let built_in = layers::read(None, &[], &[], &mut Vec::new()).dscp;
-    let repeats =
-        |label: &str, dscp: u8| built_in.get(label).is_some_and(|entry| entry.dscp == dscp);
-    let mapping = |(label, entry): (&String, &layers::DscpSetting)| DscpMapping {
+    let built_in = layers::read(None, &[], &[], &mut Vec::new());
+    let built_in = built_in.entries(TAG_DSCP);
+    let mapping = |(label, entry): (&String, &layers::EntrySetting)| DscpMapping {
         label: label.clone(),
-        dscp: entry.dscp,
-        required: !repeats(label, entry.dscp),
+        dscp: size_of_value(&entry.value) as u8,
+        required: built_in
+            .get(label)
+            .is_none_or(|known| known.value != entry.value),
         origin: entry.origin.clone(),
     };
     Tag {
         enabled: read.text("tag.mode") == "dscp",
-        dscp: read.settings.dscp.iter().map(mapping).collect(),
+        dscp: read
+            .settings
+            .entries(TAG_DSCP)
+            .iter()
+            .map(mapping)
+            .collect(),
     }
 }
 
@@ -105,15 +102,15 @@ fn analytics(read: &Reader<'_>) -> Analytics {
         policy: match read.text("analytics.policy") {
             "timeout" => BatchPolicy::Timeout,
             "none" => BatchPolicy::None,
+            "slo" => BatchPolicy::Slo {
+                latency_goal: read.milliseconds("analytics.latency_goal_ms"),
+                delta: read.float("analytics.slo_delta"),
+            },
             _ => BatchPolicy::CarryOver,
         },
         timeout: read.milliseconds("analytics.timeout_ms"),
         phi: read.float("analytics.phi"),
-        batch_sizes: read
-            .list("analytics.batch_sizes")
-            .iter()
-            .map(size_of_value)
-            .collect(),
+        batch_sizes: read.sizes("analytics.batch_sizes"),
         max_wait: read.milliseconds("analytics.max_wait_ms"),
     }
 }
@@ -127,7 +124,40 @@ fn cache(read: &Reader<'_>) -> Option<Cache> {
     })
 }
 
-/// The rules between keys, and what this release does not do yet.
+fn model(read: &Reader<'_>) -> Model {
+    let min_confidence = read.float("model.min_confidence") as f32;
+    let entry = |(label, entry): (&String, &layers::EntrySetting)| ClassConfidence {
+        label: label.clone(),
+        confidence: entry.value.as_float().unwrap_or_default() as f32,
+        origin: entry.origin.clone(),
+    };
+    let entries = read.settings.entries(CLASS_CONFIDENCE).iter();
+    Model {
+        path: read.path("model.path"),
+        min_confidence: (min_confidence >= 0.0).then_some(min_confidence),
+        class_confidence: entries.map(entry).collect(),
+    }
+}
+
+/// The layout; 1:1:1 where there is none to be had.
+fn layout(read: &Reader<'_>, problems: &mut Vec<String>) -> Layout {
+    const PATH: &str = "pipeline.layout";
+    Layout::parse(read.text(PATH)).unwrap_or_else(|| {
+        if !read.settings.setting(PATH).refused {
+            problems.push(format!(
+                "{}: expected a layout F:A:D of three numbers from 1 to {PARTS_MAX}, such as 1:1:1",
+                read.named(PATH)
+            ));
+        }
+        Layout {
+            flow_managers: 1,
+            analytics_managers: 1,
+            devices: 1,
+        }
+    })
+}
+
+/// The rules between keys.
 fn combinations(config: &Config, read: &Reader<'_>, problems: &mut Vec<String>) {
     let mut rule = |keys: &[&str], broken: bool, why: &str| {
         if broken && keys.iter().all(|path| !read.settings.setting(path).refused) {
@@ -159,36 +189,25 @@ fn combinations(config: &Config, read: &Reader<'_>, problems: &mut Vec<String>) 
         config.flow.buckets * 8 < config.flow.max_flows,
         "impossible combination: a bucket has 8 flows, so max_flows is at most 8 times buckets",
     );
-    let layout_is_one = config.pipeline.layout == LAYOUT_ONE;
-    rule(
-        &["pipeline.layout"],
-        !layout_is_one,
-        &layout_complaint(&config.pipeline.layout),
-    );
-    rule(
-        &["pipeline.instances"],
-        config.pipeline.instances != 1,
-        "several pipelines side by side are not supported yet in this release; only 1",
-    );
+    let named = read.list("accel.devices").len();
+    let layout = &config.pipeline.layout;
     rule(
         &["accel.devices", "pipeline.layout"],
-        layout_is_one && read.list("accel.devices").len() != 1,
-        "impossible combination: layout 1:1:1 has one device",
+        Layout::parse(read.text("pipeline.layout")).is_some()
+            && named != 1
+            && named != layout.devices,
+        &format!(
+            "impossible combination: name one device for each of the layout's {}, or one for all",
+            layout.devices
+        ),
     );
-}
-
-/// Tells a layout of the design from a slip.
-fn layout_complaint(layout: &str) -> String {
-    let parts: Vec<_> = layout.split(':').collect();
-    if parts.len() == 3
-        && parts
-            .iter()
-            .all(|part| part.parse::<u16>().is_ok_and(|n| n > 0))
-    {
-        format!("this layout is not supported yet in this release; only {LAYOUT_ONE}")
-    } else {
-        format!("expected a layout F:A:D of three numbers from 1, such as {LAYOUT_ONE}")
-    }
+    let threads = threads_of(config).len();
+    let cores = config.pipeline.cores.len();
+    rule(
+        &["pipeline.cores", "pipeline.layout", "pipeline.instances"],
+        cores > 0 && cores < threads,
+        &format!("too few cores: {threads} threads want one each; name as many, or none"),
+    );
 }
 
 /// Typed access to the settings. Kinds and ranges were checked on reading, so the conversions here
@@ -234,6 +253,10 @@ impl<'a> Reader<'a> {
 
     fn text(&self, path: &str) -> &'a str {
         self.value(path).as_str().expect("a text key")
+    }
+
+    fn sizes(&self, path: &str) -> Vec<usize> {
+        self.list(path).iter().map(size_of_value).collect()
     }
 
     fn list(&self, path: &str) -> &'a [Value] {

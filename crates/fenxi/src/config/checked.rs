@@ -1,12 +1,13 @@
 //! The checked form: what the rest of the program uses. The types say what was checked;
 //! [`super::check`] builds them.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::keys::nearest;
+use accel::{Faults, Profile, onnx};
+
 use super::layers::Origin;
+use crate::pipeline::layout::Layout;
 
 /// A configuration that holds together.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,7 +119,7 @@ pub struct Analytics {
 }
 
 /// When a batch fires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BatchPolicy {
     /// At the timeout, leaving the newest series over where padding would exceed Φ (Alg. 2).
     CarryOver,
@@ -126,6 +127,13 @@ pub enum BatchPolicy {
     Timeout,
     /// Whenever the device is free.
     None,
+    /// As late as 99 of 100 labels can come in time (Batchy).
+    Slo {
+        /// Time from a series' emission to its label.
+        latency_goal: Duration,
+        /// Share of the goal that is kept in reserve.
+        delta: f64,
+    },
 }
 
 /// The prefix cache (Alg. 3).
@@ -143,72 +151,81 @@ pub struct Cache {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pipeline {
     /// Flow managers : analytics managers : devices.
-    pub layout: String,
+    pub layout: Layout,
     /// Pipelines side by side.
     pub instances: usize,
+    /// CPU numbers for the threads, at least one each; empty: automatic.
+    pub cores: Vec<usize>,
 }
 
 /// Devices that run the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accel {
-    /// One per device of the layout.
-    pub devices: Vec<DeviceName>,
+    /// One per device of the layout, in its order.
+    pub devices: Vec<Device>,
     /// The ONNX Runtime library; `None`: search.
     pub library: Option<PathBuf>,
-    /// T₀ of device simulated, µs per batch.
-    pub simulated_t0_us: f64,
-    /// T₁ of device simulated, µs per series.
-    pub simulated_t1_us: f64,
-    /// Whether devices take only [`Analytics::batch_sizes`].
-    pub fixed_sizes: bool,
 }
 
-/// A device of this release.
+/// A device as it is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Device {
+    /// As `accel.devices` names it.
+    pub name: String,
+    /// What runs the model.
+    pub provider: Provider,
+    /// Library of a plug-in provider.
+    pub plugin: Option<PathBuf>,
+    /// Handed to the provider as they are.
+    pub options: Vec<(String, String)>,
+    /// The set of batch sizes, ascending, none twice.
+    pub batch_sizes: Vec<usize>,
+    /// Whether it takes only these; else any up to the largest of them.
+    pub fixed_sizes: bool,
+    /// Where it works.
+    pub thread: DeviceThread,
+    /// A batch has failed that is not back by then.
+    pub deadline: Option<Duration>,
+    /// File of a measured profile.
+    pub profile: Option<PathBuf>,
+    /// Latency of [`Provider::Simulated`].
+    pub simulated: Profile,
+    /// Faults to inject.
+    pub faults: Option<Faults>,
+}
+
+/// What runs the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeviceName {
-    /// ONNX Runtime on the CPU.
-    Cpu,
+pub enum Provider {
+    /// ONNX Runtime with this execution provider.
+    Onnx(onnx::Provider),
     /// A latency profile without a model.
     Simulated,
 }
 
-impl DeviceName {
-    const ALL: [DeviceName; 2] = [DeviceName::Cpu, DeviceName::Simulated];
-    /// Devices of the design that are still to come.
-    const PLANNED: [&str; 5] = ["openvino", "cuda", "tensorrt", "cann", "qnn"];
-
-    /// The name as the user writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            DeviceName::Cpu => "cpu",
-            DeviceName::Simulated => "simulated",
-        }
+impl Provider {
+    /// The provider called `name` by the user.
+    pub fn parse(name: &str) -> Option<Provider> {
+        let onnx = onnx::Provider::parse(name).map(Provider::Onnx);
+        onnx.or_else(|| (name == "simulated").then_some(Provider::Simulated))
     }
 
-    /// The device called `name`, or why there is none.
-    pub(super) fn parse(name: &str) -> Result<DeviceName, String> {
-        if let Some(device) = Self::ALL.into_iter().find(|device| device.as_str() == name) {
-            return Ok(device);
+    /// The name as the user writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Provider::Onnx(provider) => provider.name(),
+            Provider::Simulated => "simulated",
         }
-        let supported = "this release has cpu and simulated";
-        if Self::PLANNED.contains(&name) {
-            return Err(format!(
-                "device \"{name}\" is not supported yet; {supported}"
-            ));
-        }
-        let near = nearest(
-            name,
-            Self::ALL.into_iter().map(Self::as_str).chain(Self::PLANNED),
-        );
-        let near = near.map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
-        Err(format!("unknown device \"{name}\"; {supported}{near}"))
     }
 }
 
-impl fmt::Display for DeviceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+/// Where a device works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceThread {
+    /// On a thread of its own.
+    Own,
+    /// Inside its analytics thread.
+    Shared,
 }
 
 /// The model bundle.
@@ -216,6 +233,21 @@ impl fmt::Display for DeviceName {
 pub struct Model {
     /// Its folder; `None`: the bundle that ships with the program.
     pub path: Option<PathBuf>,
+    /// Least confidence of a label; `None`: as the bundle says.
+    pub min_confidence: Option<f32>,
+    /// The same for single labels.
+    pub class_confidence: Vec<ClassConfidence>,
+}
+
+/// One entry of `model.class_confidence`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassConfidence {
+    /// Label of the model.
+    pub label: String,
+    /// Least confidence, 0 to 1.
+    pub confidence: f32,
+    /// Where the entry was set.
+    pub origin: Origin,
 }
 
 /// Flow and label records.

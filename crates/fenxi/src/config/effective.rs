@@ -5,12 +5,11 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use toml::Value;
 
-use super::dscp;
-use super::keys::{KEYS, TAG_DSCP};
+use super::keys::{DEVICE, DEVICE_KEYS, KEYS, Key};
 use super::kind::Kind;
-use super::layers::{Origin, Settings};
+use super::layers::{DeviceSettings, Origin, Settings};
 
-/// Every key in the order of the catalogue; `tag.dscp` entry by entry.
+/// Every key in the order of the catalogue, maps such as `tag.dscp` entry by entry; then what was said of devices.
 #[derive(Debug, Serialize)]
 pub struct Effective {
     /// The keys.
@@ -20,7 +19,7 @@ pub struct Effective {
 /// One key as it is in effect.
 #[derive(Debug, Serialize)]
 pub struct EffectiveKey {
-    /// Section and name, as in `flow.k`; entries of `tag.dscp` have three parts.
+    /// Section and name, as in `flow.k`; entries of maps and keys of devices have three parts.
     pub key: String,
     /// The value.
     pub value: Value,
@@ -33,7 +32,7 @@ pub struct EffectiveKey {
     pub why: &'static str,
     /// The table it stands in, and its name there, for TOML.
     #[serde(skip)]
-    place: (&'static str, String),
+    place: (String, String),
 }
 
 fn as_text<S: serde::Serializer>(origin: &Origin, serializer: S) -> Result<S::Ok, S::Error> {
@@ -45,40 +44,19 @@ impl Effective {
         let mut config = Vec::new();
         for key in KEYS {
             let setting = settings.setting(key.path);
-            let row = |name: String,
-                       place: (&'static str, String),
-                       value: Value,
-                       origin: &Origin| EffectiveKey {
-                key: name,
-                value,
-                origin: origin.clone(),
-                unit: key.unit,
-                why: key.why,
-                place,
-            };
-            if !matches!(key.kind, Kind::DscpMap) || settings.dscp.is_empty() {
-                let place = (key.section(), key.name().to_owned());
-                config.push(row(
-                    key.path.to_owned(),
-                    place,
-                    setting.value.clone(),
-                    &setting.origin,
-                ));
+            let entries = settings.entries(key.path);
+            if let (Kind::Map(kind), false) = (key.kind, entries.is_empty()) {
+                for (name, entry) in entries {
+                    let value = kind.shown(&entry.value);
+                    config.push(row(key, key.path, toml_key(name), value, &entry.origin));
+                }
                 continue;
             }
-            for (label, entry) in &settings.dscp {
-                let name = dscp::name(entry.dscp);
-                let value = name.map_or(Value::Integer(entry.dscp.into()), |name| {
-                    Value::String(name.to_owned())
-                });
-                let place = (TAG_DSCP, toml_key(label));
-                config.push(row(
-                    format!("{TAG_DSCP}.{}", toml_key(label)),
-                    place,
-                    value,
-                    &entry.origin,
-                ));
-            }
+            let (value, name) = (setting.value.clone(), key.name().to_owned());
+            config.push(row(key, key.section(), name, value, &setting.origin));
+        }
+        for (name, device) in &settings.devices {
+            of_device(name, device, &mut config);
         }
         Effective { config }
     }
@@ -102,12 +80,47 @@ impl Effective {
         for (row, line) in self.config.iter().zip(&lines) {
             if row.place.0 != table {
                 let gap = if table.is_empty() { "" } else { "\n" };
-                table = row.place.0;
+                table = &row.place.0;
                 let _ = writeln!(text, "{gap}[{table}]");
             }
             let _ = writeln!(text, "{line:width$}  # {}", row.origin);
         }
         text
+    }
+}
+
+fn row(key: &Key, table: &str, name: String, value: Value, origin: &Origin) -> EffectiveKey {
+    EffectiveKey {
+        key: format!("{table}.{name}"),
+        value,
+        origin: origin.clone(),
+        unit: key.unit,
+        why: key.why,
+        place: (table.to_owned(), name),
+    }
+}
+
+/// What was set of a device; a table in which nothing was set needs no rows, for it says nothing.
+fn of_device(name: &str, device: &DeviceSettings, config: &mut Vec<EffectiveKey>) {
+    let table = format!("{DEVICE}.{}", toml_key(name));
+    for key in DEVICE_KEYS {
+        let Some(setting) = device.setting(key.name()) else {
+            continue;
+        };
+        let (value, name) = (setting.value.clone(), key.name().to_owned());
+        if !matches!(key.kind, Kind::Map(_)) {
+            config.push(row(key, &table, name, value, &setting.origin));
+        }
+    }
+    for key in DEVICE_KEYS
+        .iter()
+        .filter(|key| matches!(key.kind, Kind::Map(_)))
+    {
+        let table = format!("{table}.{}", key.name());
+        for (option, entry) in &device.options {
+            let value = entry.value.clone();
+            config.push(row(key, &table, toml_key(option), value, &entry.origin));
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! `configs/1-1-1.toml` all work from [`KEYS`]. A default is written as TOML and read by the same
 //! code as a user's value, so a default that breaks its own key's rules cannot go unnoticed.
 
-use super::kind::Kind;
+use super::kind::{Entry, Kind};
 
 /// One configuration key.
 #[derive(Debug)]
@@ -29,10 +29,10 @@ impl Key {
             .map_or(self.path, |(section, _)| section)
     }
 
-    /// The part after the dot.
+    /// The part after the last dot.
     pub fn name(&self) -> &'static str {
         self.path
-            .split_once('.')
+            .rsplit_once('.')
             .map_or(self.path, |(_, name)| name)
     }
 
@@ -46,8 +46,11 @@ impl Key {
 /// The key whose value is a table of its own: label to DSCP.
 pub const TAG_DSCP: &str = "tag.dscp";
 
-/// The only layout of this release.
-pub const LAYOUT_ONE: &str = "1:1:1";
+/// Another one: label to least confidence.
+pub const CLASS_CONFIDENCE: &str = "model.class_confidence";
+
+/// The section that holds tables with names of the user's choice, `[device.NAME]`.
+pub const DEVICE: &str = "device";
 
 /// Position in [`KEYS`] of the key called `path`.
 pub fn position(path: &str) -> Option<usize> {
@@ -59,6 +62,11 @@ pub fn sections() -> Vec<&'static str> {
     let mut sections: Vec<_> = KEYS.iter().map(Key::section).collect();
     sections.dedup();
     sections
+}
+
+/// Position in [`DEVICE_KEYS`] of the key called `name`.
+pub fn device_position(name: &str) -> Option<usize> {
+    DEVICE_KEYS.iter().position(|key| key.name() == name)
 }
 
 /// The candidate that `wrong` was most likely meant to be, if any is near.
@@ -132,13 +140,13 @@ pub static KEYS: &[Key] = &[
     key("flow.hash_seed", integer(0, i64::MAX), "0", "",
         "key of the bucket hash; 0: replay takes a fixed one so that runs repeat, live traffic a random one"),
     key("flow.max_flows", integer(64, 1 << 26), "1048576", "flows",
-        "flows held at a time; packets of further ones pass as table_full"),
+        "flows held at a time, by each flow manager; packets of further ones pass as table_full"),
     key("flow.buckets", Kind::PowerOfTwo { min: 8, max: 1 << 24, or_zero: true }, "0", "buckets of 8 flows",
         "size of the hash table; 0: a quarter of max_flows, rounded up to a power of two"),
 
     key("tag.mode", Kind::OneOf(&["dscp", "off"]), "\"dscp\"", "",
         "whether packets of labelled flows get the DSCP of their label"),
-    key(TAG_DSCP, Kind::DscpMap,
+    key(TAG_DSCP, Kind::Map(Entry::Dscp),
         "{ TLS = \"AF21\", HTTP = \"AF11\", QUIC = \"AF21\", STUN = \"EF\", SD-RTN = \"EF\", Zabbix = \"CS2\", \
          Gnutella = \"CS1\", ETHEREUM = \"CS1\" }", "DSCP: a name or 0 to 63",
         "label to DSCP; labels not named here leave packets as they are; a table in a file replaces the built-in one"),
@@ -146,17 +154,21 @@ pub static KEYS: &[Key] = &[
     key("ring.slots", Kind::PowerOfTwo { min: 16, max: 1 << 20, or_zero: false }, "4096", "series",
         "series that may wait between the flow manager and the analytics manager"),
 
-    key("analytics.policy", Kind::OneOf(&["carry-over", "timeout", "none"]), "\"carry-over\"", "",
-        "when a batch fires: at the timeout with carry-over (Alg. 2) or padding (Alg. 1), or whenever the device is free"),
+    key("analytics.policy", Kind::OneOf(&["carry-over", "timeout", "none", "slo"]), "\"carry-over\"", "",
+        "when a batch fires: at the timeout with carry-over (Alg. 2) or padding (Alg. 1), whenever the device is free, or as late as latency_goal_ms allows (Batchy)"),
     key("analytics.timeout_ms", Kind::Float { min: 0.1, max: 1000.0 }, "10.0", "milliseconds",
         "how long the oldest series waits before a batch is composed"),
     key("analytics.phi", Kind::Float { min: 0.0, max: 0.5 }, "0.2", "share of a batch",
         "carry-over: padding above this share leaves the newest series to the next batch instead"),
-    key("analytics.batch_sizes", Kind::IntegerList { min: 1, max: 16_384, most: 16 },
-        "[8, 16, 32, 64, 128, 256, 512, 1024]", "series",
+    key("analytics.batch_sizes", Kind::IntegerList { least: 1, min: 1, max: 16_384, most: 16 },
+        "[8, 16, 32, 64, 128, 256]", "series",
         "batch sizes to choose from, ascending; for a device that takes any size the last is the cap"),
     key("analytics.max_wait_ms", Kind::Float { min: 0.1, max: 60_000.0 }, "50.0", "milliseconds",
         "no series is carried over for longer than this; at least timeout_ms"),
+    key("analytics.latency_goal_ms", Kind::Float { min: 0.1, max: 1000.0 }, "2.0", "milliseconds",
+        "policy slo: time from a series' emission to its label that 99 of 100 shall keep"),
+    key("analytics.slo_delta", Kind::Float { min: 0.0, max: 0.5 }, "0.05", "share of the goal",
+        "policy slo: this much of the goal is kept in reserve"),
 
     key("cache.prefix", integer(0, 32), "0", "packets, 0 = off",
         "flows alike in their first so many lengths share a label without inference; k is exact, less is approximate"),
@@ -166,12 +178,15 @@ pub static KEYS: &[Key] = &[
         "hits that are inferred as well, to measure how often the cache is wrong"),
 
     key("pipeline.layout", Kind::Text, "\"1:1:1\"", "flow managers : analytics managers : devices",
-        "threads of a pipeline; this release has 1:1:1 only"),
-    key("pipeline.instances", integer(1, 1024), "1", "pipelines",
-        "pipelines side by side; this release has one"),
+        "threads of a pipeline, each number from 1 to 64"),
+    key("pipeline.instances", integer(1, 64), "1", "pipelines",
+        "pipelines side by side, which share the flows out by RSS hash; each has the whole layout"),
+    key("pipeline.cores", Kind::IntegerList { least: 0, min: 0, max: 4095, most: 4096 }, "[]", "CPU numbers",
+        "where threads are pinned: flow managers, then analytics managers, then device threads, pipeline by pipeline; \
+         empty: automatic"),
 
     key("accel.devices", Kind::TextList, "[\"cpu\"]", "",
-        "where the model runs, one name per device of the layout: cpu or simulated"),
+        "where the model runs, one per device of the layout or one for all: a provider's name, or NAME of a [device.NAME]"),
     key("accel.library", Kind::Text, "\"\"", "path",
         "the ONNX Runtime library; empty: look beside the program and in the usual places"),
     key("accel.simulated_t0_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "100.0", "microseconds per batch",
@@ -183,9 +198,56 @@ pub static KEYS: &[Key] = &[
 
     key("model.path", Kind::Text, "\"\"", "path",
         "folder of the model bundle; empty: the one that ships with the program"),
+    key("model.min_confidence", Kind::Float { min: -1.0, max: 1.0 }, "-1.0", "probability, negative = as the bundle says",
+        "a flow whose likeliest class is less likely than this gets the label unknown"),
+    key(CLASS_CONFIDENCE, Kind::Map(Entry::Share), "{}", "probability",
+        "the same for single labels, which goes over min_confidence"),
 
     key("records.queue", integer(1024, 1 << 22), "65536", "records",
         "records that may wait for the writer"),
+];
+
+/// The keys of a `[device.NAME]` table. They are set in a file or by `--set`, and have no variables, since a name may hold
+/// what a variable may not. The defaults are what `configs/1-1-1.toml` shows; where they hang on other keys, the text says
+/// how.
+#[rustfmt::skip] // As above.
+pub static DEVICE_KEYS: &[Key] = &[
+    key("device.NAME.provider", Kind::OneOf(&PROVIDERS), "\"cpu\"", "",
+        "what runs the model; may be left out where NAME is a provider's"),
+    key("device.NAME.plugin", Kind::Text, "\"\"", "path",
+        "library of a plug-in provider; for plugin, and for qnn where it comes as one"),
+    key("device.NAME.options", Kind::Map(Entry::Text), "{}", "",
+        "options of the provider, handed over as they are"),
+    key("device.NAME.batch_sizes", Kind::IntegerList { least: 1, min: 1, max: 16_384, most: 16 },
+        "[8, 16, 32, 64, 128, 256]", "series",
+        "as analytics.batch_sizes, which is the default"),
+    key("device.NAME.fixed_sizes", Kind::Bool, "false", "",
+        "as accel.fixed_sizes, which is the default; qnn and tensorrt have true"),
+    key("device.NAME.thread", Kind::OneOf(&["own", "shared"]), "\"shared\"", "",
+        "shared: works inside its analytics thread, where no deadline can end a hang; own: the default but for simulated, \
+         and for cpu where its analytics manager has no other device"),
+    key("device.NAME.deadline_ms", Kind::Float { min: 0.0, max: 3_600_000.0 }, "1000.0", "milliseconds, 0 = none",
+        "a batch that is not back by then has failed, and the device is left alone until it answers again"),
+    key("device.NAME.profile", Kind::Text, "\"\"", "path",
+        "file of `fenxi profile`, for policy slo; empty: a short profile is measured at the start"),
+    key("device.NAME.simulated_t0_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "100.0", "microseconds per batch",
+        "as accel.simulated_t0_us, which is the default"),
+    key("device.NAME.simulated_t1_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "2.0", "microseconds per series",
+        "as accel.simulated_t1_us, which is the default"),
+    key("device.NAME.faults", Kind::Text, "\"\"", "",
+        "faults to inject, for experiments, such as error=3,hang=5:200"),
+];
+
+/// Providers that a device may name.
+pub const PROVIDERS: [&str; 8] = [
+    "cpu",
+    "openvino",
+    "cuda",
+    "tensorrt",
+    "cann",
+    "qnn",
+    "plugin",
+    "simulated",
 ];
 
 #[cfg(test)]

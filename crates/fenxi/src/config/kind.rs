@@ -37,8 +37,10 @@ pub enum Kind {
     Text,
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// A list of 1 to `most` whole numbers.
+    /// A list of `least` to `most` whole numbers.
     IntegerList {
+        /// How many the list must hold.
+        least: usize,
         /// Least value of each.
         min: i64,
         /// Greatest value of each.
@@ -48,8 +50,48 @@ pub enum Kind {
     },
     /// A list of at least one text.
     TextList,
-    /// A table from label to DSCP name or number.
-    DscpMap,
+    /// A table from names that the user chooses to values of this kind.
+    Map(Entry),
+}
+
+/// The values of a [`Kind::Map`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// A DSCP name or number; a number once checked.
+    Dscp,
+    /// A number from 0 to 1.
+    Share,
+    /// Any text.
+    Text,
+}
+
+impl Entry {
+    /// `value` in the entry's own type. Err: what was found, for [`Entry::complaint`].
+    pub fn check(self, value: Value) -> Result<Value, String> {
+        match self {
+            Entry::Dscp => dscp_of(&value).map(|dscp| Value::Integer(dscp.into())),
+            Entry::Share => Kind::Float { min: 0.0, max: 1.0 }.check(value),
+            Entry::Text => Kind::Text.check(value),
+        }
+    }
+
+    /// [`Kind::complaint`] for an entry.
+    pub fn complaint(self, found: &str) -> String {
+        match self {
+            Entry::Dscp => dscp_complaint(found),
+            Entry::Share => format!("found {found}, expected a number from 0 to 1"),
+            Entry::Text => format!("found {found}, expected a text"),
+        }
+    }
+
+    /// A checked value as `config show` prints it.
+    pub fn shown(self, value: &Value) -> Value {
+        let number = value.as_integer().and_then(|dscp| u8::try_from(dscp).ok());
+        match (self, number.and_then(dscp::name)) {
+            (Entry::Dscp, Some(name)) => Value::String(name.to_owned()),
+            _ => value.clone(),
+        }
+    }
 }
 
 impl Kind {
@@ -101,7 +143,15 @@ impl Kind {
             }
             (Kind::Bool, Value::Boolean(_)) | (Kind::Text, Value::String(_)) => true,
             (Kind::OneOf(words), Value::String(word)) => words.contains(&word.as_str()),
-            (Kind::IntegerList { min, max, most }, Value::Array(items)) => {
+            (
+                Kind::IntegerList {
+                    least,
+                    min,
+                    max,
+                    most,
+                },
+                Value::Array(items),
+            ) => {
                 for item in items {
                     Kind::Integer {
                         min: *min,
@@ -113,7 +163,7 @@ impl Kind {
                 if items.len() > *most {
                     return Err(format!("a list of {}", items.len()));
                 }
-                !items.is_empty()
+                items.len() >= *least
             }
             (Kind::TextList, Value::Array(items)) => {
                 for item in items {
@@ -123,7 +173,7 @@ impl Kind {
                 }
                 !items.is_empty()
             }
-            (Kind::DscpMap, Value::Table(_)) => true,
+            (Kind::Map(_), Value::Table(_)) => true,
             _ => false,
         };
         if fits { Ok(None) } else { Err(found(value)) }
@@ -145,17 +195,24 @@ impl Kind {
                 let quoted: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 format!("one of {}", quoted.join(", "))
             }
-            Kind::IntegerList { min, max, most } => {
-                format!("a list of 1 to {most} integers from {min} to {max}")
+            Kind::IntegerList {
+                least,
+                min,
+                max,
+                most,
+            } => {
+                format!("a list of {least} to {most} integers from {min} to {max}")
             }
             Kind::TextList => "a list of texts such as [\"cpu\"]".to_owned(),
-            Kind::DscpMap => "a table of label = DSCP".to_owned(),
+            Kind::Map(Entry::Dscp) => "a table of label = DSCP".to_owned(),
+            Kind::Map(Entry::Share) => "a table of label = number from 0 to 1".to_owned(),
+            Kind::Map(Entry::Text) => "a table of name = text".to_owned(),
         }
     }
 }
 
 /// The DSCP of a label, given by name or number. Err: what was found, for [`dscp_complaint`].
-pub fn check_dscp(value: &Value) -> Result<u8, String> {
+fn dscp_of(value: &Value) -> Result<u8, String> {
     let dscp = match value {
         Value::Integer(n) => u8::try_from(*n).ok().filter(|dscp| *dscp <= dscp::MAX),
         Value::String(name) => dscp::parse(name),
@@ -165,7 +222,7 @@ pub fn check_dscp(value: &Value) -> Result<u8, String> {
 }
 
 /// [`Kind::complaint`] for the DSCP of a label.
-pub fn dscp_complaint(found: &str) -> String {
+fn dscp_complaint(found: &str) -> String {
     let near = nearest(found.trim_matches('"'), dscp::names());
     let near = near.map_or(String::new(), |name| format!("; did you mean \"{name}\"?"));
     format!(

@@ -3,19 +3,23 @@
 //!
 //! All four go through [`Layer`], so a value is checked in the same way wherever it comes from, and
 //! each keeps its [`Origin`]. Nothing here stops at the first problem: a wrong value is noted, the
-//! layer below keeps its place, and reading goes on.
+//! layer below keeps its place, and reading goes on. The `[device.NAME]` tables are read in [`devices`].
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Value};
 
-use super::keys::{KEYS, Key, TAG_DSCP, nearest, position, sections};
-use super::kind::{Kind, check_dscp, dscp_complaint};
+use super::keys::{DEVICE, KEYS, Key, device_position, nearest, position, sections};
+use super::kind::{Entry, Kind};
+
+mod devices;
+mod values;
+
+use values::{in_order, line_and_column, loose, one_line, owned, suggest};
 
 /// `FENXI_*` variables that are not configuration keys.
 const OTHER_VARIABLES: [&str; 3] = ["FENXI_ONNXRUNTIME", "FENXI_REQUIRE_ALL", "FENXI_LOG"];
@@ -61,22 +65,47 @@ pub struct Setting {
     pub refused: bool,
 }
 
-/// One entry of `tag.dscp`.
+/// One entry of a [`Kind::Map`].
 #[derive(Debug, Clone)]
-pub struct DscpSetting {
-    /// Code point.
-    pub dscp: u8,
+pub struct EntrySetting {
+    /// Of the map's kind of entry.
+    pub value: Value,
     /// The layer that set it.
     pub origin: Origin,
+}
+
+/// The entries of a [`Kind::Map`], by name.
+pub type Entries = BTreeMap<String, EntrySetting>;
+
+/// A `[device.NAME]` table.
+#[derive(Debug, Clone)]
+pub struct DeviceSettings {
+    /// Where it was first named.
+    pub origin: Origin,
+    /// What was set, in the order of [`super::keys::DEVICE_KEYS`]; of options only that they were.
+    values: Vec<Option<Setting>>,
+    /// Entries of `options`.
+    pub options: Entries,
+    /// Whether some value was refused.
+    pub refused: bool,
+}
+
+impl DeviceSettings {
+    /// The setting of the key called `name`, if there is one.
+    pub fn setting(&self, name: &str) -> Option<&Setting> {
+        self.values[device_position(name)?].as_ref()
+    }
 }
 
 /// What the layers came to, before the keys are checked against each other.
 #[derive(Debug)]
 pub struct Settings {
-    /// In the order of [`KEYS`]. The value of `tag.dscp` stands in `dscp` instead.
+    /// In the order of [`KEYS`]. The value of a [`Kind::Map`] stands in `maps` instead.
     values: Vec<Setting>,
-    /// Label to DSCP.
-    pub dscp: BTreeMap<String, DscpSetting>,
+    /// The maps, in the order of [`KEYS`]; those of other keys are empty.
+    maps: Vec<Entries>,
+    /// The `[device.NAME]` tables.
+    pub devices: BTreeMap<String, DeviceSettings>,
 }
 
 impl Settings {
@@ -87,6 +116,12 @@ impl Settings {
     )]
     pub fn setting(&self, path: &str) -> &Setting {
         &self.values[position(path).expect("a path of the catalogue")]
+    }
+
+    /// The entries of the map called `path`.
+    pub fn entries(&self, path: &str) -> &Entries {
+        static NONE: Entries = Entries::new();
+        position(path).map_or(&NONE, |position| &self.maps[position])
     }
 }
 
@@ -105,7 +140,8 @@ pub fn read(
     };
     let mut settings = Settings {
         values: vec![unset; KEYS.len()],
-        dscp: BTreeMap::new(),
+        maps: vec![Entries::new(); KEYS.len()],
+        devices: BTreeMap::new(),
     };
     for key in KEYS {
         Layer::new(Source::BuiltIn, &mut settings, problems).read_raw(key, key.default);
@@ -195,8 +231,9 @@ impl<'a> Layer<'a> {
                         self.read_key(&path, key.span(), value);
                     }
                 }
+                DeValue::Table(table) if name.get_ref() == DEVICE => self.read_devices(table),
                 DeValue::Table(_) => {
-                    let near = nearest(name.get_ref(), sections());
+                    let near = nearest(name.get_ref(), sections().into_iter().chain([DEVICE]));
                     let near =
                         near.map_or(String::new(), |near| format!("; did you mean [{near}]?"));
                     self.problem(
@@ -213,6 +250,12 @@ impl<'a> Layer<'a> {
                         ),
                     );
                 }
+                _ if name.get_ref() == DEVICE => self.problem(
+                    name.span(),
+                    &format!(
+                        "{DEVICE} is a section of tables: write [{DEVICE}.NAME] and its keys below"
+                    ),
+                ),
                 _ => self.unknown_key(name.span(), name.get_ref()),
             }
         }
@@ -238,14 +281,11 @@ impl<'a> Layer<'a> {
             return;
         };
         let path = path.trim();
-        if let Some(label) = path
-            .strip_prefix(TAG_DSCP)
-            .and_then(|rest| rest.strip_prefix('.'))
-        {
-            // Quotes around a label are TOML's for odd ones; here they are not needed, only allowed.
-            let label = label.trim_matches('"');
+        if let Some(rest) = path.strip_prefix("device.") {
+            self.set_device(path, rest, value.trim());
+        } else if let Some((position, entry, label)) = map_entry(path) {
             match loose(value.trim(), false) {
-                Ok(value) => self.read_dscp(label, 0..0, &value),
+                Ok(value) => self.read_entry(position, entry, label, 0..0, &value),
                 Err(message) => self.problem(0..0, &format!("{path}: {message}")),
             }
         } else if let Some(position) = position(path) {
@@ -269,12 +309,12 @@ impl<'a> Layer<'a> {
             return;
         };
         let key = &KEYS[position];
-        if let (Kind::DscpMap, DeValue::Table(table)) = (&key.kind, value.get_ref()) {
+        if let (Kind::Map(entry), DeValue::Table(table)) = (key.kind, value.get_ref()) {
             // The table as a whole replaces what the layers below had.
-            self.settings.dscp.clear();
+            self.settings.maps[position].clear();
             self.accept(position, at, Value::Table(toml::Table::new()));
-            for (label, value) in in_order(table) {
-                self.read_dscp(label.get_ref(), label.span(), value);
+            for (name, value) in in_order(table) {
+                self.read_entry(position, entry, name.get_ref(), name.span(), value);
             }
             return;
         }
@@ -285,19 +325,34 @@ impl<'a> Layer<'a> {
         }
     }
 
-    fn read_dscp(&mut self, label: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
-        match owned(value).and_then(|value| check_dscp(&value)) {
-            Ok(dscp) => {
-                let origin = self.source.origin(at);
-                self.settings
-                    .dscp
-                    .insert(label.to_owned(), DscpSetting { dscp, origin });
+    fn read_entry(
+        &mut self,
+        position: usize,
+        entry: Entry,
+        name: &str,
+        at: Range<usize>,
+        value: &Spanned<DeValue<'_>>,
+    ) {
+        match self.entry(entry, at.clone(), value) {
+            Ok(setting) => {
+                self.settings.maps[position].insert(name.to_owned(), setting);
             }
-            Err(found) => self.problem(
-                at,
-                &format!("{TAG_DSCP}.{label}: {}", dscp_complaint(&found)),
-            ),
+            Err(complaint) => {
+                self.problem(at, &format!("{}.{name}: {complaint}", KEYS[position].path));
+            }
         }
+    }
+
+    fn entry(
+        &self,
+        entry: Entry,
+        at: Range<usize>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<EntrySetting, String> {
+        let value = owned(value).and_then(|value| entry.check(value));
+        let value = value.map_err(|found| entry.complaint(&found))?;
+        let origin = self.source.origin(at);
+        Ok(EntrySetting { value, origin })
     }
 
     fn accept(&mut self, position: usize, at: Range<usize>, value: Value) {
@@ -327,66 +382,14 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// A value as typed on a command line: TOML, or a bare word that stands for itself. Where
-/// `is_text`, whatever is not a TOML string is the text as it stands, so that `1:1:1` or a path of
-/// digits needs no quotes.
-fn loose(text: &str, is_text: bool) -> Result<Spanned<DeValue<'_>>, String> {
-    let word = || Spanned::new(0..text.len(), DeValue::String(text.into()));
-    match DeValue::parse(text) {
-        Ok(value) if is_text && !value.get_ref().is_str() => Ok(word()),
-        Ok(value) => Ok(value),
-        Err(_) if !text.starts_with(['"', '\'', '[', '{']) => Ok(word()),
-        Err(error) => Err(format!(
-            "{text} is not a TOML value: {}",
-            one_line(error.message())
-        )),
-    }
-}
-
-/// The parser keeps numbers as text; here they become numbers, which fails beyond 64 bits. Err:
-/// what was found.
-fn owned(value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
-    Value::deserialize(ValueDeserializer::from(value.clone())).map_err(|error| {
-        match value.get_ref() {
-            DeValue::Integer(integer) => integer.as_str().to_owned(),
-            _ => format!(
-                "a value that cannot be used ({})",
-                one_line(error.message())
-            ),
-        }
+/// The map that a path such as `tag.dscp.TLS` leads into, and the entry's name. Quotes around it are TOML's for odd ones;
+/// here they are not needed, only allowed.
+fn map_entry(path: &str) -> Option<(usize, Entry, &str)> {
+    KEYS.iter().enumerate().find_map(|(position, key)| {
+        let Kind::Map(entry) = key.kind else {
+            return None;
+        };
+        let name = path.strip_prefix(key.path)?.strip_prefix('.')?;
+        Some((position, entry, name.trim_matches('"')))
     })
-}
-
-/// A table's entries as they stand in the file.
-fn in_order<'t, 'i>(
-    table: &'t DeTable<'i>,
-) -> Vec<(
-    &'t Spanned<toml::de::DeString<'i>>,
-    &'t Spanned<DeValue<'i>>,
-)> {
-    let mut entries: Vec<_> = table.iter().collect();
-    entries.sort_by_key(|(key, _)| key.span().start);
-    entries
-}
-
-fn suggest<'c>(wrong: &str, candidates: impl IntoIterator<Item = &'c str>) -> String {
-    nearest(wrong, candidates).map_or(String::new(), |near| format!("; did you mean {near}?"))
-}
-
-/// Line and column, both from 1, of the byte at `offset`.
-fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
-    let before = text.get(..offset).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (
-        before.matches('\n').count() + 1,
-        before[line_start..].chars().count() + 1,
-    )
-}
-
-fn one_line(message: &str) -> String {
-    message
-        .lines()
-        .map(str::trim)
-        .collect::<Vec<_>>()
-        .join("; ")
 }

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use super::checked::{BatchPolicy, DeviceName, FlowHash};
-use super::keys::{KEYS, Key, TAG_DSCP};
+use accel::onnx;
+
+use super::checked::{BatchPolicy, DeviceThread, FlowHash, Provider};
+use super::keys::{DEVICE_KEYS, KEYS, Key, TAG_DSCP};
 use super::{Config, ConfigErrors, Effective};
 
+mod devices;
 mod wrong;
 
 const EXAMPLE: &str = include_str!("../../../../configs/1-1-1.toml");
@@ -37,14 +40,14 @@ fn origin(effective: &Effective, key: &str) -> String {
 
 #[test]
 fn all_problems_are_reported_in_the_order_of_the_layers() {
-    let file = "[pipeline]\ninstances = 2\n[cache]\nprefix = 20\n[flow]\nk = 40\nzzz = 1";
+    let file = "[pipeline]\nlayout = \"1:1\"\n[cache]\nprefix = 20\n[flow]\nk = 40\nzzz = 1";
     let lines = load(file, &[("FENXI_IO_BURST", "0")], &["ring.slots=17"]).unwrap_err();
     let starts = [
         "c.toml:6: flow.k",
         "c.toml:7: unknown",
         "FENXI_IO_BURST: io.burst",
         "--set: ring.slots",
-        "pipeline.inst",
+        "pipeline.layout",
     ];
     assert_eq!(lines.len(), starts.len(), "{lines:?}");
     for (line, start) in lines.iter().zip(starts) {
@@ -107,7 +110,7 @@ fn bare_words_and_toml_values_are_taken_on_the_command_line() {
     let (config, _) = load("", &[("FENXI_ACCEL_LIBRARY", "/lib/o.so")], &sets).unwrap();
     assert_eq!(config.flow.hash, FlowHash::Fenxi);
     assert_eq!(config.model.path, Some("12".into()));
-    assert_eq!(config.accel.devices, [DeviceName::Simulated]);
+    assert_eq!(config.accel.devices[0].provider, Provider::Simulated);
     assert_eq!(config.accel.library, Some("/lib/o.so".into()));
     assert_eq!(config.analytics.policy, BatchPolicy::None);
     assert!(!config.tag.enabled);
@@ -126,15 +129,26 @@ fn defaults_become_the_checked_form() {
     );
     assert_eq!(config.flow.buckets, 1 << 18);
     assert_eq!(config.analytics.timeout, Duration::from_millis(10));
-    assert_eq!(
-        config.analytics.batch_sizes,
-        [8, 16, 32, 64, 128, 256, 512, 1024]
-    );
+    assert_eq!(config.analytics.batch_sizes, [8, 16, 32, 64, 128, 256]);
     assert_eq!(
         (config.cache, config.model.path, config.accel.library),
         (None, None, None)
     );
-    assert_eq!(config.accel.devices, [DeviceName::Cpu]);
+    let [cpu] = config.accel.devices.as_slice() else {
+        panic!("{:?}", config.accel.devices);
+    };
+    assert_eq!(
+        (cpu.name.as_str(), cpu.provider, cpu.thread),
+        (
+            "cpu",
+            Provider::Onnx(onnx::Provider::Cpu),
+            DeviceThread::Shared
+        )
+    );
+    assert_eq!(
+        (config.model.min_confidence, cpu.deadline),
+        (None, Some(Duration::from_secs(1)))
+    );
     assert!(config.tag.enabled && config.tag.dscp.len() == 8);
     assert!(config.tag.dscp.iter().all(|mapping| !mapping.required));
 }
@@ -270,25 +284,65 @@ fn the_example_file_has_every_key_with_its_default() {
         assert_eq!((&row.key, &row.value), (&built_in.key, &built_in.value));
     }
     assert_eq!(effective.config.len(), built_in_effective.config.len());
-    assert_eq!(example.flow, built_in.flow);
+    assert_eq!(
+        (example.flow, example.accel),
+        (built_in.flow, built_in.accel)
+    );
     // Naming the defaults in a file asks for nothing that the model at hand may lack.
     assert!(example.tag.dscp.iter().all(|mapping| !mapping.required));
+}
+
+/// The comment of a key: what it is for, then unit and range, then the key, each behind `prefix`.
+fn assert_explained(lines: &[&str], section: &str, key: &Key, prefix: &str) {
+    let header = format!("{prefix}[{section}]");
+    let start = lines.iter().position(|line| *line == header);
+    let start = start.unwrap_or_else(|| panic!("{header} is missing"));
+    let own = |line: &&str| {
+        line.starts_with(&format!("{prefix}{} = ", key.name()))
+            || **line == format!("[{}]", key.path)
+    };
+    let at = start + lines[start..].iter().position(own).expect(key.path);
+    assert_eq!(
+        lines[at - 2],
+        format!("{prefix}# {}", key.why),
+        "{}",
+        key.path
+    );
+    assert_eq!(
+        lines[at - 1],
+        format!("{prefix}{}", unit_and_range(key)),
+        "{}",
+        key.path
+    );
 }
 
 #[test]
 fn the_example_file_explains_every_key() {
     let lines: Vec<_> = EXAMPLE.lines().collect();
     for key in KEYS {
-        let section = format!("[{}]", key.section());
-        let start = lines
-            .iter()
-            .position(|line| *line == section)
-            .expect(key.path);
-        let own = |line: &&str| {
-            line.starts_with(&format!("{} = ", key.name())) || **line == format!("[{}]", key.path)
-        };
-        let at = start + lines[start..].iter().position(own).expect(key.path);
-        assert_eq!(lines[at - 2], format!("# {}", key.why), "{}", key.path);
-        assert_eq!(lines[at - 1], unit_and_range(key), "{}", key.path);
+        assert_explained(&lines, key.section(), key, "");
     }
+    for key in DEVICE_KEYS {
+        assert_explained(&lines, "device.NAME", key, "# ");
+    }
+}
+
+/// The commented table shows what a device has that says nothing of itself.
+#[test]
+fn the_example_files_device_has_the_defaults() {
+    let (_, table) = EXAMPLE.split_once("# [device.NAME]").expect("the table");
+    let table: Vec<_> = table
+        .lines()
+        .map(|line| line.strip_prefix("# ").unwrap_or(line))
+        .collect();
+    let file = format!(
+        "[accel]\ndevices = [\"NAME\"]\n[device.NAME]\n{}",
+        table.join("\n")
+    );
+    let (shown, _) = load(&file, &[], &[]).unwrap();
+    let (built_in, _) = load("", &[], &[]).unwrap();
+    let mut device = shown.accel.devices[0].clone();
+    assert_eq!(device.name, "NAME");
+    device.name = "cpu".to_owned();
+    assert_eq!(device, built_in.accel.devices[0]);
 }

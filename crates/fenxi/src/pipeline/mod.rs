@@ -1,23 +1,31 @@
-//! What a pipeline is made of: bundle, devices, managers and the ring between
-//! them, put together from a checked configuration and refused by name where
-//! something does not fit.
+//! What the program's pipelines are made of: bundle, devices, managers and the rings between them, put together from a
+//! checked configuration and refused by name where something does not fit.
 //!
-//! Threads are not started here; see [`crate::replay`].
+//! [`layout`] says who works with whom, [`threads`] who runs where, [`devices`] opens the sessions, and [`worker`] is the
+//! loop of an analytics thread. Threads are not started here; see [`crate::replay`].
 
 mod bundle;
+mod devices;
+pub mod layout;
+pub mod swap;
+pub mod threads;
+pub mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use accel::{Bundle, Device, Profile, SimulatedDevice, Sizes, onnx};
+use accel::Bundle;
 use analytics::{CacheConfig, Inlet, Policy};
+use cring::{Consumer, Producer, Slot};
 use flowmgr::{Effect, hash::HashKind};
 
 use crate::config::Config;
-use crate::config::checked::{BatchPolicy, DeviceName, FlowHash};
+use crate::config::checked::{BatchPolicy, FlowHash};
 use crate::exit::Failure;
+use threads::{Cores, Role, Thread};
 
 pub use bundle::{dscp_by_class, find_bundle, open_bundle};
+pub use devices::{Opener, cpu_device, session, thresholds};
 
 /// Name of the class of a flow whose likeliest class is not likely enough.
 pub const UNKNOWN: &str = "unknown";
@@ -25,64 +33,126 @@ pub const UNKNOWN: &str = "unknown";
 /// Seed of the bucket hash in a replay, so that runs repeat.
 const REPLAY_SEED: u64 = 0x5eed;
 
-/// The two managers of a 1:1:1 pipeline, connected, and what names their classes.
-pub struct Pipeline {
-    /// The packet's walk.
-    pub flow_manager: flowmgr::Manager,
-    /// The series' walk.
-    pub analytics: analytics::Manager,
+/// The managers of all pipelines, connected, and what names their classes.
+pub struct Pipelines {
+    /// The packet's walk: the flow managers, pipeline by pipeline.
+    pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
+    /// The series' walk: the analytics managers, pipeline by pipeline.
+    pub analytics: Vec<(Thread, analytics::Manager)>,
     /// Names of the classes; the last is [`UNKNOWN`].
     pub classes: Arc<[String]>,
     /// DSCP by class.
     pub dscp: Vec<Option<u8>>,
 }
 
-impl Pipeline {
-    /// Builds the pipeline for a replay.
+/// What the flow managers of a run are told beside the configuration.
+#[derive(Clone, Copy)]
+pub struct FlowOptions {
+    /// From when on a label counts.
+    pub effect: Effect,
+    /// Flow records carry the series.
+    pub record_series: bool,
+}
+
+impl Pipelines {
+    /// Builds the pipelines for a replay.
     ///
     /// # Errors
-    /// A bundle, library or device that cannot be used, or does not fit the
-    /// configuration.
+    /// A bundle, library or device that cannot be used, or does not fit the configuration.
     pub fn for_replay(
         config: &Config,
         bundle: &Bundle,
-        effect: Effect,
-        record_series: bool,
-    ) -> Result<Pipeline, Failure> {
-        let classes = bundle::classes(bundle);
+        cores: &Cores,
+        options: FlowOptions,
+    ) -> Result<Pipelines, Failure> {
         let dscp = dscp_by_class(config, bundle)?;
-        let (producer, consumer) = cring::ring(config.ring.slots);
-        let flow_manager = flowmgr::Manager::new(
-            flow_config(config, effect, dscp.clone(), record_series),
-            producer,
-        )
-        .map_err(|error| match error {
-            flowmgr::ConfigError::Range { .. } => Failure::config(error.to_string()),
-            flowmgr::ConfigError::Memory { .. } => Failure::unavailable(error.to_string()),
-        })?;
-        let inlet = Inlet {
-            series: consumer,
-            labels: flow_manager.labels(),
-        };
-        let devices = devices(config, bundle)?;
-        let analytics = analytics::Manager::new(analytics_config(config), vec![inlet], devices)
-            .map_err(|error| Failure::config(error.to_string()))?;
-        Ok(Pipeline {
-            flow_manager,
-            analytics,
-            classes,
+        let mut pipelines = Pipelines {
+            flow_managers: Vec::new(),
+            analytics: Vec::new(),
+            classes: bundle::classes(bundle),
             dscp,
-        })
+        };
+        for instance in 0..config.pipeline.instances {
+            pipelines.add(config, bundle, cores, options, instance)?;
+        }
+        Ok(pipelines)
+    }
+
+    fn add(
+        &mut self,
+        config: &Config,
+        bundle: &Bundle,
+        cores: &Cores,
+        options: FlowOptions,
+        instance: usize,
+    ) -> Result<(), Failure> {
+        let rings = Rings::new(config);
+        let opener = Opener {
+            config,
+            bundle,
+            cores,
+            golden_test: false,
+        };
+        let mut labels = Vec::new();
+        for (i, producers) in rings.producers.into_iter().enumerate() {
+            let mut flow = flow_config(config, options, self.dscp.clone());
+            flow.flow_id_first = self.flow_managers.len() as u64;
+            let manager = flowmgr::Manager::with_rings(flow, producers).map_err(flow_failure)?;
+            labels.push(manager.labels());
+            let role = Role::Flow(i);
+            self.flow_managers
+                .push((Thread { instance, role }, manager));
+        }
+        for (i, consumers) in rings.consumers.into_iter().enumerate() {
+            let inlets = consumers.into_iter().map(|(flow_manager, series)| Inlet {
+                series,
+                labels: labels[flow_manager].clone(),
+            });
+            let accelerators = opener.accelerators(instance, i)?;
+            let analytics = analytics_config(config, bundle);
+            let manager = analytics::Manager::new(analytics, inlets.collect(), accelerators)
+                .map_err(|error| Failure::config(error.to_string()))?;
+            let role = Role::Analytics(i);
+            self.analytics.push((Thread { instance, role }, manager));
+        }
+        Ok(())
     }
 }
 
-fn flow_config(
-    config: &Config,
-    effect: Effect,
-    dscp: Vec<Option<u8>>,
-    record_series: bool,
-) -> flowmgr::Config {
-    let flow = &config.flow;
+/// The rings of one pipeline, their ends sorted to their owners.
+struct Rings {
+    /// By flow manager.
+    producers: Vec<Vec<Producer<Slot>>>,
+    /// By analytics manager; each with the flow manager at its other end.
+    consumers: Vec<Vec<(usize, Consumer<Slot>)>>,
+}
+
+impl Rings {
+    fn new(config: &Config) -> Rings {
+        let layout = &config.pipeline.layout;
+        let mut producers: Vec<_> = (0..layout.flow_managers).map(|_| Vec::new()).collect();
+        let mut consumers: Vec<_> = (0..layout.analytics_managers).map(|_| Vec::new()).collect();
+        for place in layout.rings() {
+            let (producer, consumer) = cring::ring(config.ring.slots);
+            producers[place.flow_manager].push(producer);
+            consumers[place.analytics_manager].push((place.flow_manager, consumer));
+        }
+        Rings {
+            producers,
+            consumers,
+        }
+    }
+}
+
+fn flow_failure(error: flowmgr::ConfigError) -> Failure {
+    match error {
+        flowmgr::ConfigError::Range { .. } => Failure::config(error.to_string()),
+        flowmgr::ConfigError::Memory { .. } => Failure::unavailable(error.to_string()),
+    }
+}
+
+fn flow_config(config: &Config, options: FlowOptions, dscp: Vec<Option<u8>>) -> flowmgr::Config {
+    let (flow, pipeline) = (&config.flow, &config.pipeline);
     let seconds = |timeout: Option<Duration>| timeout.map_or(0, |timeout| timeout.as_secs());
     flowmgr::Config {
         k: flow.k,
@@ -98,15 +168,15 @@ fn flow_config(
         },
         max_flows: flow.max_flows,
         buckets: flow.buckets,
-        effect,
+        effect: options.effect,
         dscp,
-        record_series,
+        record_series: options.record_series,
         flow_id_first: 0,
-        flow_id_step: 1,
+        flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,
     }
 }
 
-fn analytics_config(config: &Config) -> analytics::Config {
+fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
     let analytics = &config.analytics;
     analytics::Config {
         k: config.flow.k,
@@ -119,6 +189,13 @@ fn analytics_config(config: &Config) -> analytics::Config {
                 timeout: analytics.timeout,
                 phi: analytics.phi,
                 max_wait: analytics.max_wait,
+            },
+            BatchPolicy::Slo {
+                latency_goal,
+                delta,
+            } => Policy::Slo {
+                latency_goal,
+                delta,
             },
         },
         cache: match &config.cache {
@@ -133,49 +210,6 @@ fn analytics_config(config: &Config) -> analytics::Config {
                 audit: 0.0,
             },
         },
-    }
-}
-
-/// The configured devices, each with the bundle loaded and run once.
-fn devices(config: &Config, bundle: &Bundle) -> Result<Vec<Box<dyn Device>>, Failure> {
-    let sizes = sizes(config);
-    let mut devices: Vec<Box<dyn Device>> = Vec::new();
-    for device in &config.accel.devices {
-        devices.push(match device {
-            DeviceName::Cpu => Box::new(cpu_device(config, bundle, sizes.clone())?),
-            DeviceName::Simulated => Box::new(SimulatedDevice::new(
-                Profile {
-                    t0_us: config.accel.simulated_t0_us,
-                    t1_us: config.accel.simulated_t1_us,
-                },
-                sizes.clone(),
-                bundle.shape(),
-            )),
-        });
-    }
-    Ok(devices)
-}
-
-/// The device `cpu` for a bundle, as `model check` and the pipeline use it.
-pub fn cpu_device(
-    config: &Config,
-    bundle: &Bundle,
-    sizes: Sizes,
-) -> Result<onnx::OnnxDevice, Failure> {
-    let library = onnx::load(config.accel.library.as_deref())
-        .map_err(|error| Failure::unavailable(error.to_string()))?;
-    onnx::OnnxDevice::new(&library, bundle, onnx::DeviceSpec::cpu(bundle, sizes))
-        .map_err(|error| Failure::data(error.to_string()))
-}
-
-/// Batch sizes that the devices take: the configured ones only, or any up to the
-/// largest of them.
-fn sizes(config: &Config) -> Sizes {
-    let batch_sizes = &config.analytics.batch_sizes;
-    if config.accel.fixed_sizes {
-        Sizes::Fixed(batch_sizes.clone())
-    } else {
-        let cap = batch_sizes.iter().copied().max().unwrap_or(1);
-        Sizes::Any { cap }
+        probe: bundle.golden().inputs.first().cloned().unwrap_or_default(),
     }
 }

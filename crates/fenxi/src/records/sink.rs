@@ -41,6 +41,15 @@ impl RecordSender {
         }
     }
 
+    /// A sender to the same queue, for another thread.
+    pub fn another(&self) -> RecordSender {
+        RecordSender {
+            queue: self.queue.clone(),
+            waits: self.waits,
+            dropped: 0,
+        }
+    }
+
     /// Whether anybody asked for records.
     pub fn is_wanted(&self) -> bool {
         self.queue.is_some()
@@ -113,7 +122,7 @@ impl RecordSink {
         Ok((RecordSink { thread }, sender))
     }
 
-    /// Waits until everything is written. The sender must be gone.
+    /// Waits until everything is written. All senders must be gone.
     ///
     /// # Errors
     /// Writing broke off.

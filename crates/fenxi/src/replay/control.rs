@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
 use super::lane::{LaneOutcome, Shared};
 use crate::exit::Failure;
@@ -26,48 +26,68 @@ pub struct Progress {
     pub shared: Arc<Shared>,
 }
 
-/// Runs `lane` on its own thread until it ends. The first SIGINT or SIGTERM asks it
-/// to stop; true if one came.
+/// A flow manager's thread that is yet to be started.
+pub struct LaneThread {
+    /// As the system shows it.
+    pub name: String,
+    /// What it does.
+    pub run: Box<dyn FnOnce() -> LaneOutcome + Send>,
+}
+
+/// Runs each lane on its own thread until all have ended; their outcomes come in any order. The first SIGINT or SIGTERM
+/// asks them to stop; true if one came.
 ///
 /// # Errors
-/// No thread, no runtime, or the thread died.
+/// No thread, no runtime, or a thread died.
 pub fn run(
     progress: Progress,
-    lane: impl FnOnce() -> LaneOutcome + Send + 'static,
-) -> Result<(LaneOutcome, bool), Failure> {
+    lanes: Vec<LaneThread>,
+) -> Result<(Vec<LaneOutcome>, bool), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::unavailable(format!("no control thread: {error}")))?;
-    let (sender, receiver) = oneshot::channel();
-    runtime.block_on(async {
+    let expected = lanes.len();
+    let (sender, receiver) = mpsc::channel(expected);
+    let (outcomes, interrupted) = runtime.block_on(async {
         let signals = Signals::new()?;
-        std::thread::Builder::new()
-            .name("flow-manager".to_owned())
-            .spawn(move || {
-                // The other side only goes away with the whole program.
-                let _ = sender.send(lane());
-            })
-            .map_err(|error| Failure::unavailable(format!("no flow-manager thread: {error}")))?;
-        watch(progress, signals, receiver).await
-    })
+        for LaneThread { name, run } in lanes {
+            let sender = sender.clone();
+            std::thread::Builder::new()
+                .name(name.clone())
+                .spawn(move || {
+                    // The other side only goes away with the whole program.
+                    let _ = sender.blocking_send(run());
+                })
+                .map_err(|error| Failure::unavailable(format!("no thread {name}: {error}")))?;
+        }
+        drop(sender);
+        Ok::<_, Failure>(watch(progress, signals, receiver).await)
+    })?;
+    if outcomes.len() < expected {
+        return Err(Failure::software("a flow-manager thread died"));
+    }
+    Ok((outcomes, interrupted))
 }
 
+/// Until no lane is left.
 async fn watch(
     progress: Progress,
     mut signals: Signals,
-    mut lane: oneshot::Receiver<LaneOutcome>,
-) -> Result<(LaneOutcome, bool), Failure> {
+    mut lanes: mpsc::Receiver<LaneOutcome>,
+) -> (Vec<LaneOutcome>, bool) {
     let bar = bar(progress.size);
     let mut tick = tokio::time::interval(TICK);
-    let mut interrupted = false;
+    let (mut outcomes, mut interrupted) = (Vec::new(), false);
     loop {
         tokio::select! {
-            outcome = &mut lane => {
-                bar.finish_and_clear();
-                let outcome = outcome.map_err(|_| Failure::software("the flow-manager thread died"))?;
-                return Ok((outcome, interrupted));
-            }
+            outcome = lanes.recv() => match outcome {
+                Some(outcome) => outcomes.push(outcome),
+                None => {
+                    bar.finish_and_clear();
+                    return (outcomes, interrupted);
+                }
+            },
             () = signals.next() => {
                 interrupted = true;
                 progress.shared.stop.store(true, Ordering::Relaxed);

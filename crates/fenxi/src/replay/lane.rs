@@ -1,4 +1,4 @@
-//! The flow manager's thread: from the captures through the packet's walk to the
+//! The flow manager's thread: from its input through the packet's walk to the
 //! writer and the records.
 //!
 //! One loop: make room, receive a burst, walk it, write it, settle. By packet time
@@ -8,50 +8,37 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use crossbeam_utils::Backoff;
 use flowmgr::{Fate, Manager, Packet};
 use packetio::Frame;
 
+use super::input::Input;
 use super::pace::Pace;
-use super::source::Source;
+use super::source::Received;
 use super::tagged::TaggedWriter;
 use crate::exit::Failure;
+use crate::pipeline::worker::{REST, Run};
 use crate::records::RecordSender;
 
-/// Rest of a thread that has nothing to do, once spinning did not help.
-pub const REST: Duration = Duration::from_micros(50);
-
-/// What the threads of a replay tell each other, beside ring and label words.
+/// What the threads of a replay tell each other, beside what those of any run do.
 pub struct Shared {
-    /// The clock of the run: `emitted_ns` and `now_ns` count from here.
-    pub started: Instant,
+    /// What concerns the analytics threads.
+    pub run: Arc<Run>,
     /// Raised by whoever wants the replay to end: a signal, an output that failed.
     pub stop: Arc<AtomicBool>,
-    /// The flow manager has emitted its last series.
-    pub input_ended: AtomicBool,
-    /// The analytics thread is gone.
-    pub analytics_ended: AtomicBool,
     /// Packets walked, for the progress.
     pub packets: AtomicU64,
 }
 
 impl Shared {
-    /// For a run that begins now.
-    pub fn new(stop: Arc<AtomicBool>) -> Shared {
+    /// For a run of so many flow managers that begins now.
+    pub fn new(flow_managers: usize, stop: Arc<AtomicBool>) -> Shared {
         Shared {
-            started: Instant::now(),
+            run: Arc::new(Run::new(flow_managers)),
             stop,
-            input_ended: AtomicBool::new(false),
-            analytics_ended: AtomicBool::new(false),
             packets: AtomicU64::new(0),
         }
-    }
-
-    /// Nanoseconds since the run began.
-    pub fn now_ns(&self) -> u64 {
-        self.started.elapsed().as_nanos() as u64
     }
 }
 
@@ -101,11 +88,16 @@ impl Lane {
         }
     }
 
-    /// Runs to the end of the captures, to an error, or until told to stop; then
+    /// Runs to the end of its input, to an error, or until told to stop; then
     /// ends all flows and settles what is left.
-    pub fn run(mut self, mut source: Source) -> LaneOutcome {
-        let walked = self.walk_all(&mut source);
-        self.shared.input_ended.store(true, Ordering::Release);
+    pub fn run(mut self, mut input: Input) -> LaneOutcome {
+        let walked = self.walk_all(&mut input);
+        if walked.is_err() {
+            // What other lanes would do is of no use.
+            self.shared.stop.store(true, Ordering::Relaxed);
+        }
+        drop(input); // or its reader would wait for us
+        self.shared.run.inputs_open.fetch_sub(1, Ordering::Release);
         self.manager.drain();
         let settled = self.settle_all();
         let written = self.tagged.take().map_or(Ok(()), TaggedWriter::finish);
@@ -120,19 +112,16 @@ impl Lane {
         }
     }
 
-    fn walk_all(&mut self, source: &mut Source) -> Result<(), Failure> {
+    fn walk_all(&mut self, input: &mut Input) -> Result<(), Failure> {
         while !self.shared.stop.load(Ordering::Relaxed) {
             self.make_room()?;
-            let file_goes_on = match source.receive(self.burst)? {
-                Some((mut burst, shift_us)) => {
+            match input.receive(self.burst)? {
+                Received::Burst(mut burst, shift_us) => {
                     let (data, frames) = burst.parts();
                     self.walk(data, frames, shift_us)?;
-                    true
                 }
-                None => false,
-            };
-            if !file_goes_on && !source.advance()? {
-                break;
+                Received::Nothing => self.settle()?,
+                Received::End => break,
             }
         }
         Ok(())
@@ -187,7 +176,7 @@ impl Lane {
             .iter()
             .map(|frame| u64::from(frame.wire))
             .sum::<u64>();
-        let now_ns = self.shared.now_ns();
+        let now_ns = self.shared.run.now_ns();
         self.manager
             .burst(data, &self.packets, now_ns, &mut self.fates);
         self.shared
@@ -208,7 +197,7 @@ impl Lane {
 
     /// Waits until packets of this time are due; false when told to stop.
     fn wait_for(&mut self, time_us: i64) -> Result<bool, Failure> {
-        while let Some(rest) = self.pace.as_mut().and_then(|pace| pace.rest(time_us)) {
+        while let Some(rest) = self.pace.as_ref().and_then(|pace| pace.rest(time_us)) {
             if self.shared.stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
@@ -219,8 +208,8 @@ impl Lane {
     }
 
     /// How many of `frames` are due; at least the first.
-    fn due(&mut self, frames: &[Frame], shift_us: i64) -> usize {
-        let Some(pace) = &mut self.pace else {
+    fn due(&self, frames: &[Frame], shift_us: i64) -> usize {
+        let Some(pace) = &self.pace else {
             return frames.len();
         };
         let is_due = |frame: &&Frame| pace.rest(frame.time_us.saturating_add(shift_us)).is_none();
@@ -236,7 +225,7 @@ impl Lane {
         }
         let tagged = self.tagged.as_ref();
         let written = tagged.map_or(u64::MAX, TaggedWriter::written);
-        let (records, now_ns) = (&mut self.records, self.shared.now_ns());
+        let (records, now_ns) = (&mut self.records, self.shared.run.now_ns());
         if records.is_wanted() {
             self.manager
                 .settle(written, now_ns, &mut |record| records.send(record));
@@ -260,7 +249,7 @@ impl Lane {
     }
 
     fn rest(&self, backoff: &Backoff) -> Result<(), Failure> {
-        if self.shared.analytics_ended.load(Ordering::Acquire) {
+        if self.shared.run.analytics_died.load(Ordering::Acquire) {
             return Err(Failure::software(
                 "the analytics thread died; its series have no labels",
             ));

@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! control (tokio): signals, progress
-//! flow manager:    captures ─ walk ─ writer ─ settle ──┐
-//!                              │ ring   ▲ label words  ├─ records thread
-//! analytics:                   └─ rounds┘              │
+//! reader:          captures ─ RSS hash ─ parcels, where there are several flow managers
+//! flow manager:    captures or parcels ─ walk ─ writer ─ settle ──┐
+//!                                         │ ring   ▲ label words  ├─ records thread
+//! analytics:                              └─ rounds┘              │
 //! ```
 
 mod control;
+mod input;
+mod labelling;
 mod lane;
 mod outputs;
 mod pace;
@@ -16,30 +19,41 @@ mod tagged;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use analytics::Round;
-use crossbeam_utils::Backoff;
 use flowmgr::Effect;
 
 use crate::cli::{FaultRates, ReplayArgs, Speed};
 use crate::config::Config;
 use crate::exit::Failure;
-use crate::pipeline::{self, Pipeline};
+use crate::pipeline::layout::Layout;
+use crate::pipeline::swap::Swaps;
+use crate::pipeline::threads::{Cores, Thread, pin};
+use crate::pipeline::{self, FlowOptions, Pipelines};
 use crate::records::{RecordSender, RecordSink};
-use lane::{Lane, Shared};
+use control::LaneThread;
+use input::Input;
+use labelling::Labelling;
+use lane::{Lane, LaneOutcome, Shared};
 use pace::Pace;
 use source::Source;
 use tagged::TaggedWriter;
 
 /// What a replay did.
 pub struct Outcome {
-    /// Of the packet's walk.
+    /// Of the packet's walk, over all flow managers.
     pub flows: flowmgr::Counters,
-    /// Of the series' walk.
+    /// Of the series' walk, over all analytics managers.
     pub series: analytics::Counters,
+    /// The parts of each pipeline.
+    pub layout: Layout,
+    /// Pipelines side by side.
+    pub instances: usize,
+    /// Who ran where.
+    pub cores: Cores,
+    /// Exchanges of the model.
+    pub swaps: Swaps,
     /// Names of the classes.
     pub classes: Arc<[String]>,
     /// The flow table's memory.
@@ -56,23 +70,25 @@ pub struct Outcome {
     pub failure: Option<Failure>,
 }
 
-/// The flow table's memory.
+/// The flow tables' memory, of all flow managers together.
 pub struct Table {
-    /// Flows it has room for.
+    /// Flows they have room for.
     pub max_flows: usize,
-    /// Bytes it may take.
+    /// Bytes they may take.
     pub bytes: usize,
-    /// What it lies on.
+    /// What they lie on; where they differ, the least.
     pub pages: flowmgr::Pages,
 }
 
 impl Table {
-    fn of(config: &Config, manager: &flowmgr::Manager) -> Table {
+    fn of(config: &Config, managers: &[(Thread, flowmgr::Manager)]) -> Table {
         let flow = &config.flow;
+        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, flow.k);
+        let pages = managers.iter().map(|(_, manager)| manager.pages());
         Table {
-            max_flows: flow.max_flows,
-            bytes: flowmgr::table_bytes(flow.max_flows, flow.buckets, flow.k),
-            pages: manager.pages(),
+            max_flows: flow.max_flows * managers.len(),
+            bytes: bytes * managers.len(),
+            pages: pages.min().unwrap_or(flowmgr::Pages::Plain),
         }
     }
 }
@@ -99,51 +115,132 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         bundle,
     } = plan;
     outputs::check(args)?;
+    check_write(config, args)?;
+    let cores = Cores::of(config);
+    cores.check()?;
     let read = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let source = open_source(args, read.clone(), stop.clone())?;
     let bundle = pipeline::open_bundle(config, bundle)?;
-    let pipeline = Pipeline::for_replay(config, &bundle, effect(args), args.series)?;
-    let tagged = open_tagged(args, &pipeline)?;
-    let (sink, records) = open_records(plan, &pipeline, &stop)?;
+    let options = FlowOptions {
+        effect: effect(args),
+        record_series: args.series,
+    };
+    let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
+    let tagged = open_tagged(args, &pipelines)?;
+    let (sink, records) = open_records(plan, &pipelines, &stop)?;
 
-    let table = Table::of(config, &pipeline.flow_manager);
-    let shared = Arc::new(Shared::new(stop));
-    // The analytics side makes room once the ring is three quarters full.
-    let burst = config.io.burst.min(config.ring.slots / 4);
-    let lane = Lane::new(
-        pipeline.flow_manager,
-        pace(args),
-        tagged,
+    let table = Table::of(config, &pipelines.flow_managers);
+    let shared = Arc::new(Shared::new(pipelines.flow_managers.len(), stop.clone()));
+    let (inputs, reader) = input::inputs(source, pipelines.flow_managers.len(), stop)?;
+    let labelling = Labelling::start(plan, &cores, &bundle, pipelines.analytics, &shared)?;
+    let start = LaneStart {
+        pace: pace(args),
         records,
-        shared.clone(),
-        burst,
-    );
-    let gathers = args.speed == Speed::Max;
-    let analytics = spawn_analytics(pipeline.analytics, gathers, shared.clone())?;
+        shared: shared.clone(),
+        // The analytics side makes room once a ring is three quarters full.
+        burst: config.io.burst.min(config.ring.slots / 4),
+    };
+    let lanes = start.threads(&cores, pipelines.flow_managers, inputs, tagged);
     let progress = control::Progress {
         read,
         size: source::size_of(&args.files, args.loops),
         shared: shared.clone(),
     };
-    let (lane, interrupted) = control::run(progress, move || lane.run(source))?;
-    let wall = shared.started.elapsed();
-    let series = analytics
-        .join()
-        .map_err(|_| Failure::software("the analytics thread died"))?;
+    let (lanes, interrupted) = control::run(progress, lanes)?;
+    let wall = shared.run.started.elapsed();
+    let (series, swaps) = labelling.finish()?;
+    let read = join_reader(reader);
     let recorded = sink.map_or(Ok(()), RecordSink::finish);
-    let failures = lane.failures.into_iter().chain(recorded.err());
-    Ok(Outcome {
-        flows: lane.counters,
+    let mut outcome = Outcome {
+        flows: flowmgr::Counters::default(),
         series,
-        classes: pipeline.classes,
+        layout: config.pipeline.layout,
+        instances: config.pipeline.instances,
+        cores,
+        swaps,
+        classes: pipelines.classes,
         table,
-        bytes: lane.bytes,
-        records_dropped: lane.records_dropped,
+        bytes: 0,
+        records_dropped: 0,
         wall,
         interrupted,
-        failure: failures.reduce(Failure::and),
-    })
+        failure: None,
+    };
+    let failures = lanes.into_iter().flat_map(|lane| outcome.add(lane));
+    let failures: Vec<Failure> = failures.collect();
+    let failures = failures.into_iter().chain(read.err()).chain(recorded.err());
+    outcome.failure = failures.reduce(Failure::and);
+    Ok(outcome)
+}
+
+impl Outcome {
+    /// Adds a flow manager's sums; what is left is why it failed.
+    fn add(&mut self, lane: LaneOutcome) -> Vec<Failure> {
+        self.flows.merge(&lane.counters);
+        self.bytes += lane.bytes;
+        self.records_dropped += lane.records_dropped;
+        lane.failures
+    }
+}
+
+/// Packets of several flow managers would leave in an order that nobody could repeat.
+fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
+    let pipeline = &config.pipeline;
+    let lanes = pipeline.instances * pipeline.layout.flow_managers;
+    if args.write.is_some() && lanes > 1 {
+        return Err(Failure::usage(format!(
+            "--write keeps the order of the packets, which {lanes} flow managers do not; take a pipeline.layout of one, \
+             such as 1:{}:{}, and pipeline.instances = 1",
+            pipeline.layout.analytics_managers, pipeline.layout.devices
+        )));
+    }
+    Ok(())
+}
+
+/// What all flow managers' threads begin with.
+struct LaneStart {
+    pace: Option<Pace>,
+    records: RecordSender,
+    shared: Arc<Shared>,
+    burst: usize,
+}
+
+impl LaneStart {
+    /// The threads; the writer goes to the first, which is the only one where there is a writer.
+    fn threads(
+        self,
+        cores: &Cores,
+        managers: Vec<(Thread, flowmgr::Manager)>,
+        inputs: Vec<Input>,
+        mut tagged: Option<TaggedWriter>,
+    ) -> Vec<LaneThread> {
+        let lanes = managers.into_iter().zip(inputs);
+        let lanes = lanes.map(|((thread, manager), input)| {
+            let lane = Lane::new(
+                manager,
+                self.pace.clone(),
+                tagged.take(),
+                self.records.another(),
+                self.shared.clone(),
+                self.burst,
+            );
+            let core = cores.of_thread(&thread);
+            LaneThread {
+                name: thread.to_string(),
+                run: Box::new(move || {
+                    pin(core);
+                    lane.run(input)
+                }),
+            }
+        });
+        lanes.collect()
+    }
+}
+
+fn join_reader(reader: Option<input::Reader>) -> Result<(), Failure> {
+    let died = |_| Failure::software("the thread that reads the captures died");
+    reader.map_or(Ok(()), |reader| reader.join().map_err(died)?)
 }
 
 fn pace(args: &ReplayArgs) -> Option<Pace> {
@@ -154,12 +251,12 @@ fn pace(args: &ReplayArgs) -> Option<Pace> {
 }
 
 /// The writer, where `--write` asks for packets.
-fn open_tagged(args: &ReplayArgs, pipeline: &Pipeline) -> Result<Option<TaggedWriter>, Failure> {
-    let create = |output| {
-        let labels = pipeline.flow_manager.labels();
-        TaggedWriter::create(output, labels, pipeline.dscp.clone())
+fn open_tagged(args: &ReplayArgs, pipelines: &Pipelines) -> Result<Option<TaggedWriter>, Failure> {
+    let (Some(output), Some((_, manager))) = (&args.write, pipelines.flow_managers.first()) else {
+        return Ok(None);
     };
-    args.write.as_deref().map(create).transpose()
+    let writer = TaggedWriter::create(output, manager.labels(), pipelines.dscp.clone())?;
+    Ok(Some(writer))
 }
 
 /// By packet time where the replay goes as fast as it can, else as labels arrive.
@@ -184,7 +281,7 @@ fn open_source(
 /// The record thread, where `--flows` asks for records.
 fn open_records(
     plan: &Plan<'_>,
-    pipeline: &Pipeline,
+    pipelines: &Pipelines,
     stop: &Arc<AtomicBool>,
 ) -> Result<(Option<RecordSink>, RecordSender), Failure> {
     let Some(output) = plan.args.flows.as_deref() else {
@@ -192,53 +289,11 @@ fn open_records(
     };
     let (sink, sender) = RecordSink::start(
         output,
-        pipeline.classes.clone(),
+        pipelines.classes.clone(),
         plan.config.records.queue,
         plan.args.speed == Speed::Max,
         // The packets are wanted even when the records are not any more.
         plan.args.write.is_none().then(|| stop.clone()),
     )?;
     Ok((Some(sink), sender))
-}
-
-/// Rest of an analytics thread that gathers.
-const GATHER: Duration = Duration::from_micros(500);
-
-/// The analytics thread: rounds until the ring is closed and all is decided. With
-/// `gathers` nobody waits for a single label, and it rests until a batch has come
-/// together rather than look at every series as it comes.
-fn spawn_analytics(
-    mut manager: analytics::Manager,
-    gathers: bool,
-    shared: Arc<Shared>,
-) -> Result<JoinHandle<analytics::Counters>, Failure> {
-    /// Raised also when the thread panics, so that nobody waits for it.
-    struct Ended(Arc<Shared>);
-    impl Drop for Ended {
-        fn drop(&mut self) {
-            self.0.analytics_ended.store(true, Ordering::Release);
-        }
-    }
-    let rounds = move || {
-        let ended = Ended(shared.clone());
-        let mut backoff = Backoff::new();
-        while !manager.is_done() {
-            if shared.input_ended.load(Ordering::Acquire) {
-                manager.drain();
-            }
-            match manager.round(shared.now_ns()) {
-                Round::Worked => backoff = Backoff::new(),
-                Round::Seen if !gathers => backoff = Backoff::new(),
-                _ if gathers => std::thread::sleep(GATHER),
-                _ if backoff.is_completed() => std::thread::sleep(lane::REST),
-                _ => backoff.snooze(),
-            }
-        }
-        drop(ended);
-        manager.counters().clone()
-    };
-    std::thread::Builder::new()
-        .name("analytics".to_owned())
-        .spawn(rounds)
-        .map_err(|error| Failure::unavailable(format!("no thread for analytics: {error}")))
 }

@@ -10,11 +10,23 @@ use packetio::{Port, PortError};
 use crate::cli;
 use crate::exit::Failure;
 
+/// What a source of frames has.
+pub enum Received<'a> {
+    /// Frames, and what to add to their times, µs.
+    Burst(Burst<'a>, i64),
+    /// Nothing at the moment.
+    Nothing,
+    /// Nothing any more.
+    End,
+}
+
 /// The captures, as one sequence of bursts.
 pub struct Source {
     files: Vec<PathBuf>,
     /// Index of the file that is open.
     at: usize,
+    /// It was read to its end.
+    file_ended: bool,
     port: Faults<CaptureReader>,
     faults: Option<cli::FaultRates>,
     loops_left: u32,
@@ -48,6 +60,7 @@ impl Source {
             port: with_faults(stoppable(&files[0], &stop)?, faults),
             files,
             at: 0,
+            file_ended: false,
             faults,
             loops_left: loops - 1,
             shift_us: 0,
@@ -58,12 +71,18 @@ impl Source {
         })
     }
 
-    /// The next burst of the open file, and what to add to its times; `None` at
-    /// the end of the file, after which [`Source::advance`] opens the next.
+    /// The next burst; nothing where a file has ended and another one begins.
     ///
     /// # Errors
-    /// The file is damaged or cannot be read; what came before was handed out.
-    pub fn receive(&mut self, max: usize) -> Result<Option<(Burst<'_>, i64)>, Failure> {
+    /// A file is damaged or cannot be read; what came before was handed out.
+    pub fn receive(&mut self, max: usize) -> Result<Received<'_>, Failure> {
+        if self.file_ended {
+            self.file_ended = false;
+            return Ok(match self.advance()? {
+                true => Received::Nothing,
+                false => Received::End,
+            });
+        }
         let read = self.read_before + self.port.inner().position();
         self.progress.store(read, Ordering::Relaxed);
         match self.port.receive(max) {
@@ -71,24 +90,30 @@ impl Source {
                 if self.loops_left > 0 {
                     widen(&mut self.span_us, burst.frames());
                 }
-                Ok(Some((burst, self.shift_us)))
+                return Ok(Received::Burst(burst, self.shift_us));
             }
-            Ok(None) => Ok(None),
+            Ok(None) => {}
             // What was cut off by the stop is not the file's fault.
-            Err(_) if self.stop.load(Ordering::Relaxed) => Ok(None),
-            Err(PortError::Capture(error)) => Err(match error.kind {
-                CaptureErrorKind::Io(_) => Failure::io(error.to_string()),
-                _ => Failure::data(error.to_string()),
-            }),
-            Err(PortError::Interface(error)) => Err(Failure::unavailable(error.to_string())),
+            Err(_) if self.stop.load(Ordering::Relaxed) => {}
+            Err(PortError::Capture(error)) => {
+                return Err(match error.kind {
+                    CaptureErrorKind::Io(_) => Failure::io(error.to_string()),
+                    _ => Failure::data(error.to_string()),
+                });
+            }
+            Err(PortError::Interface(error)) => {
+                return Err(Failure::unavailable(error.to_string()));
+            }
         }
+        self.file_ended = true;
+        Ok(Received::Nothing)
     }
 
     /// Opens the next file, or the first one again; false at the end of all.
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn advance(&mut self) -> Result<bool, Failure> {
+    fn advance(&mut self) -> Result<bool, Failure> {
         self.read_before += self.port.inner().position();
         self.at += 1;
         if self.at == self.files.len() {

@@ -28,6 +28,32 @@ pub(super) fn parse(bytes: &[u8], announced: Announced) -> Result<Packet<'_>, Ve
     }
 }
 
+/// Source and destination as [`crate::key::Key`] keeps them, and whether they are IPv6.
+type Addresses = (bool, [u64; 2], [u64; 2]);
+
+/// The addresses alone, whatever comes behind them.
+pub(super) fn addresses(bytes: &[u8], announced: Announced) -> Result<Addresses, Verdict> {
+    need(bytes, 0, 1, Verdict::IpShort)?;
+    match (bytes[0] >> 4, announced) {
+        (4, Announced::V4 | Announced::Either) => {
+            need(bytes, 0, 20, Verdict::IpShort)?;
+            Ok((false, address_v4(bytes, 12), address_v4(bytes, 16)))
+        }
+        (6, Announced::V6 | Announced::Either) => {
+            need(bytes, 0, 40, Verdict::IpShort)?;
+            let address = |at| [be64(bytes, at), be64(bytes, at + 8)];
+            Ok((true, address(8), address(24)))
+        }
+        _ => Err(Verdict::IpVersion),
+    }
+}
+
+#[inline]
+fn address_v4(bytes: &[u8], at: usize) -> [u64; 2] {
+    let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+    [u64::from(u32::from_be_bytes(word)), 0]
+}
+
 #[inline]
 fn parse_v4(bytes: &[u8]) -> Result<Packet<'_>, Verdict> {
     need(bytes, 0, 20, Verdict::IpShort)?;
@@ -45,15 +71,11 @@ fn parse_v4(bytes: &[u8]) -> Result<Packet<'_>, Verdict> {
     if be16(bytes, 6) & 0x1fff != 0 {
         return Err(Verdict::Fragment);
     }
-    let address = |at: usize| {
-        let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-        [u64::from(u32::from_be_bytes(word)), 0]
-    };
     Ok(Packet {
         is_v6: false,
         protocol: bytes[9],
-        source: address(12),
-        destination: address(16),
+        source: address_v4(bytes, 12),
+        destination: address_v4(bytes, 16),
         length: length as u32,
         payload: &bytes[header..length.min(bytes.len())],
     })

@@ -59,6 +59,15 @@ pub fn parse(link: u16, frame: &[u8]) -> Result<Headers, Verdict> {
     })
 }
 
+/// The ends of an IP packet without ports, as the key of a UDP flow between port 0 and
+/// port 0: for packets that belong to no flow because they have none, such as later
+/// fragments. `None` where the addresses are not there.
+pub(crate) fn addresses(link: u16, frame: &[u8]) -> Option<Key> {
+    let (ip_at, announced) = link::find_ip(link, frame).ok()?;
+    let (is_v6, source, destination) = ip::addresses(&frame[ip_at..], announced).ok()?;
+    Some(Key::new(is_v6, UDP, (source, 0), (destination, 0)).0)
+}
+
 /// Big-endian 16 bits at `at`; the caller has checked that they are there.
 #[inline]
 fn be16(bytes: &[u8], at: usize) -> u16 {

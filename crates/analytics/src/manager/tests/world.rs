@@ -1,9 +1,12 @@
 //! Flow managers, rings and devices as the tests want them, and a clock that the test moves.
 
-use crate::{CacheConfig, Config, Inlet, Manager, Policy, Round};
-use accel::{Classification, Device, DeviceError, Sizes};
+use super::device::{Batch, Deed, FakeDevice, PROBE};
+use crate::inlet::Queue;
+use crate::{Accelerator, CacheConfig, Config, Inlet, Manager, Policy, Round};
+use accel::{Profile, Sizes};
 use cring::{FlowRef, Label, LabelWord, Producer, Series, Slot, ring};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 pub const K: usize = 3;
 pub const TCP: u8 = 6;
@@ -14,155 +17,14 @@ const GENERATION: u32 = 5;
 
 pub type Row = [f32; K];
 
-/// One batch as a device got it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Batch {
-    pub device: usize,
-    pub rows: Vec<Row>,
-}
-
-impl Batch {
-    /// The rows without the padding at the end.
-    pub fn series(&self) -> &[Row] {
-        let series = self.rows.iter().take_while(|row| **row != [0.0; K]).count();
-        let (series, padding) = self.rows.split_at(series);
-        assert!(padding.iter().all(|row| *row == [0.0; K]));
-        series
-    }
-}
-
-/// What a device does with one batch.
-#[derive(Clone, Copy, Debug)]
-pub enum Deed {
-    /// Gives the results at the n-th poll, counted from 0.
-    Works(usize),
-    /// Fails at the n-th poll.
-    FailsAtPoll(usize),
-    FailsAtSubmit,
-}
-
-/// The "model": a class that depends on every number of the row.
-pub fn class_of(row: &[f32]) -> u16 {
-    let sum = row.iter().fold(17.0, |sum: f64, x| {
-        (sum * 31.0 + f64::from(*x) + 1e5) % 4001.0
-    });
-    sum as u16
-}
-
-pub struct FakeDevice {
-    number: usize,
-    sizes: Sizes,
-    /// One after the other, and again from the start.
-    deeds: Vec<Deed>,
-    submitted: usize,
-    input: Vec<f32>,
-    /// Polls still to come and whether it will fail, while a batch is in flight.
-    in_flight: Option<(usize, bool)>,
-    results: Vec<Classification>,
-    log: Arc<Mutex<Vec<Batch>>>,
-}
-
-impl FakeDevice {
-    pub fn new(number: usize, sizes: Sizes, deeds: Vec<Deed>, log: Arc<Mutex<Vec<Batch>>>) -> Self {
-        Self {
-            number,
-            sizes,
-            deeds,
-            submitted: 0,
-            input: Vec::new(),
-            in_flight: None,
-            results: Vec::new(),
-            log,
-        }
-    }
-
-    fn error(&self) -> DeviceError {
-        DeviceError::Run {
-            device: "fake".into(),
-            rows: self.results.len(),
-            cause: "it was told to".into(),
-        }
-    }
-}
-
-impl Device for FakeDevice {
-    fn requested(&self) -> &str {
-        "fake"
-    }
-
-    fn effective(&self) -> &str {
-        "FakeExecutionProvider"
-    }
-
-    fn sizes(&self) -> &Sizes {
-        &self.sizes
-    }
-
-    fn is_idle(&self) -> bool {
-        self.in_flight.is_none()
-    }
-
-    fn input(&mut self, rows: usize) -> &mut [f32] {
-        assert!(self.is_idle());
-        // Whatever the manager does not write must show.
-        self.input.clear();
-        self.input.resize(rows * K, f32::NAN);
-        &mut self.input
-    }
-
-    fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
-        assert!(self.is_idle() && self.sizes.takes(rows) && self.input.len() == rows * K);
-        assert!(self.input.iter().all(|x| x.is_finite()));
-        let rows: Vec<Row> = self
-            .input
-            .chunks_exact(K)
-            .map(|row| row.try_into().unwrap())
-            .collect();
-        self.results = rows
-            .iter()
-            .map(|row| Classification {
-                class: class_of(row),
-                confidence: 0.5,
-            })
-            .collect();
-        self.log.lock().unwrap().push(Batch {
-            device: self.number,
-            rows,
-        });
-        let deed = self.deeds[self.submitted % self.deeds.len()];
-        self.submitted += 1;
-        match deed {
-            Deed::FailsAtSubmit => return Err(self.error()),
-            Deed::Works(polls) => self.in_flight = Some((polls, false)),
-            Deed::FailsAtPoll(polls) => self.in_flight = Some((polls, true)),
-        }
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>> {
-        match self.in_flight? {
-            (0, fails) => {
-                self.in_flight = None;
-                Some(if fails {
-                    Err(self.error())
-                } else {
-                    Ok(&self.results)
-                })
-            }
-            (polls, fails) => {
-                self.in_flight = Some((polls - 1, fails));
-                None
-            }
-        }
-    }
-}
-
 /// A flow manager's end.
 pub struct Source {
     producer: Option<Producer<Slot>>,
     pub words: Arc<Vec<LabelWord>>,
     /// Series of the flows emitted so far; a flow's index is its place here.
     pub emitted: Vec<Series>,
+    /// How many were emitted by [`World::emit_again`].
+    again: usize,
 }
 
 pub struct World {
@@ -172,14 +34,18 @@ pub struct World {
     pub now_ns: u64,
 }
 
-/// How a world is made: rings of 64 slots; one inlet; one device of sizes 4, 8, 16 that answers at the next round; no
-/// cache.
+/// How a world is made: rings of 64 slots; one inlet; one device of sizes 4, 8, 16 that answers at the next round,
+/// without profile and deadline; no cache.
 pub struct Plan {
     pub policy: Policy,
     pub cache: CacheConfig,
     pub inlets: usize,
     pub ring_slots: usize,
     pub devices: Vec<(Sizes, Vec<Deed>)>,
+    /// Of every device.
+    pub profile: Option<Profile>,
+    /// Of every device.
+    pub deadline: Option<Duration>,
 }
 
 pub const NO_CACHE: CacheConfig = CacheConfig {
@@ -196,6 +62,8 @@ impl Plan {
             inlets: 1,
             ring_slots: 64,
             devices: vec![(Sizes::Fixed(vec![4, 8, 16]), vec![Deed::Works(0)])],
+            profile: None,
+            deadline: None,
         }
     }
 
@@ -214,20 +82,25 @@ impl Plan {
                 producer: Some(producer),
                 words,
                 emitted: Vec::new(),
+                again: 0,
             });
         }
         let devices = self.devices.into_iter().enumerate();
-        let devices = devices.map(|(number, (sizes, deeds))| {
-            let log = Arc::clone(&log);
-            Box::new(FakeDevice::new(number, sizes, deeds, log)) as Box<dyn Device>
+        let accelerators = devices.map(|(number, (sizes, deeds))| Accelerator {
+            device: Box::new(FakeDevice::new(number, sizes, deeds, Arc::clone(&log))),
+            profile: self.profile,
+            deadline: self.deadline,
         });
         let config = Config {
             k: K,
             policy: self.policy,
             cache: self.cache,
+            probe: PROBE.to_vec(),
         };
+        let mut manager = Manager::new(config, inlets, accelerators.collect()).unwrap();
+        manager.set_cost_clock(|| 0);
         World {
-            manager: Manager::new(config, inlets, devices.collect()).unwrap(),
+            manager,
             sources,
             log,
             now_ns: 0,
@@ -283,6 +156,35 @@ impl World {
         true
     }
 
+    /// Like [`World::emit`] on an entry that may have had flows before, for tests with more flows than entries. An
+    /// entry whose flow still waits is left alone, and then this fails.
+    pub fn emit_again(&mut self, inlet: usize, series: Series) -> bool {
+        let source = &mut self.sources[inlet];
+        let index = source.again % FLOWS_MAX;
+        let producer = source.producer.as_mut().unwrap();
+        let now_ns = self.now_ns;
+        if source.words[index].read().1 == Label::Pending || producer.free() == 0 {
+            return false;
+        }
+        source.again += 1;
+        let generation = source.words[index].retire();
+        source.words[index].pend(generation);
+        let flow = FlowRef {
+            index: index as u32,
+            generation,
+        };
+        producer.push(|slot| {
+            *slot = Slot {
+                flow,
+                emitted_ns: now_ns,
+                series,
+                ..Slot::default()
+            }
+        });
+        producer.publish();
+        true
+    }
+
     /// New flows with a series of their own each, which tells inlet and number. Returns how many found room.
     pub fn emit_new(&mut self, inlet: usize, count: usize) -> usize {
         (0..count)
@@ -299,8 +201,38 @@ impl World {
     }
 
     pub fn round_at_ms(&mut self, now_ms: u64) -> bool {
-        self.now_ns = now_ms * 1_000_000;
-        self.manager.round(self.now_ns) != Round::Idle
+        self.round_at_us(now_ms * 1000)
+    }
+
+    /// One round, after which everything adds up.
+    pub fn round_at_us(&mut self, now_us: u64) -> bool {
+        self.now_ns = now_us * 1000;
+        let round = self.manager.round(self.now_ns);
+        self.check_sum();
+        round != Round::Idle
+    }
+
+    /// Every series that was seen has had its fate, or is where it can be found.
+    pub fn check_sum(&self) {
+        let dispatch = &self.manager.dispatch;
+        let audits =
+            |rows: &[crate::dispatch::Row]| rows.iter().filter(|r| r.audit.is_some()).count();
+        let in_flight: usize = dispatch
+            .lanes
+            .iter()
+            .map(|l| l.rows.len() - audits(&l.rows))
+            .sum();
+        let waiting: usize = self
+            .manager
+            .queues
+            .iter()
+            .map(Queue::waiting_for_label)
+            .sum();
+        assert_eq!(
+            self.manager.counters().undecided(),
+            (waiting + in_flight + dispatch.retries.len()) as u64,
+            "series = fates + waiting + in flight + to be retried"
+        );
     }
 
     pub fn label(&self, inlet: usize, flow: usize) -> Option<Label> {
@@ -329,6 +261,7 @@ impl World {
         self.manager.drain();
         for _ in 0..10_000 {
             self.manager.round(self.now_ns);
+            self.check_sum();
             if self.manager.is_done() {
                 return;
             }

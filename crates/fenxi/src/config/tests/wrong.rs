@@ -226,38 +226,111 @@ fn each_wrong_configuration_gets_one_clear_line() {
             ],
         ),
         bad(
-            "[pipeline]\nlayout = \"2:1:1\"",
-            &[
-                "pipeline.layout = \"2:1:1\" (c.toml:2)",
-                "not supported yet in this release; only 1:1:1",
-            ],
+            "[pipeline]\nlayout = \"1:1\"",
+            &["pipeline.layout = \"1:1\" (c.toml:2): expected a layout F:A:D"],
         ),
-        bad("[pipeline]\nlayout = \"1:1\"", &["expected a layout F:A:D"]),
         bad_set(
-            &["pipeline.layout=10:10:10"],
-            &[
-                "pipeline.layout = \"10:10:10\" (--set)",
-                "not supported yet",
-            ],
-        ),
-        bad(
-            "[pipeline]\ninstances = 2",
-            &[
-                "pipeline.instances = 2 (c.toml:2)",
-                "not supported yet in this release; only 1",
-            ],
+            &["pipeline.layout=1:65:1"],
+            &["pipeline.layout = \"1:65:1\" (--set)", "from 1 to 64"],
         ),
         bad(
             "[accel]\ndevices = [\"cpu\", \"cpu\"]",
-            &["accel.devices = [\"cpu\", \"cpu\"] (c.toml:2) with pipeline.layout"],
+            &[
+                "accel.devices = [\"cpu\", \"cpu\"] (c.toml:2) with pipeline.layout",
+                "one device for each of the layout's 1",
+            ],
         ),
         bad(
-            "[accel]\ndevices = [\"cuda\"]",
-            &["c.toml:2: accel.devices: device \"cuda\" is not supported yet"],
+            "[accel]\ndevices = [\"cpu\", \"cpu\"]\n[pipeline]\nlayout = \"1:1:3\"",
+            &["one device for each of the layout's 3, or one for all"],
         ),
+        bad(
+            "[pipeline]\nlayout = \"2:1:2\"\ncores = [0, 1, 2, 3]",
+            &[
+                "pipeline.cores = [0, 1, 2, 3] (c.toml:3)",
+                "5 threads want one each",
+            ],
+        ),
+        bad(
+            "[pipeline]\ninstances = 3\ncores = [0, 1]",
+            &[
+                "pipeline.instances = 3 (c.toml:2)",
+                "6 threads want one each",
+            ],
+        ),
+        bad(
+            "[pipeline]\ncores = [-1]",
+            &["pipeline.cores: found -1 in the list, expected a list of 0 to"],
+        ),
+        // Devices.
         bad(
             "[accel]\ndevices = [\"simulatd\"]",
-            &["unknown device \"simulatd\"", "did you mean \"simulated\"?"],
+            &[
+                "c.toml:2: accel.devices: unknown device \"simulatd\"",
+                "did you mean \"simulated\"?",
+            ],
+        ),
+        bad(
+            "[accel]\ndevices = [\"npu1\"]\n[device.npu0]\nprovider = \"qnn\"",
+            &["unknown device \"npu1\"", "did you mean \"npu0\"?"],
+        ),
+        bad(
+            "[device.npu]\nproviedr = \"qnn\"",
+            &[
+                "c.toml:2: unknown key device.npu.proviedr",
+                "did you mean provider?",
+            ],
+        ),
+        bad(
+            "\n[device.npu]\nplugin = \"x\"",
+            &["c.toml:2: device.npu.provider: is missing", "openvino"],
+        ),
+        bad(
+            "[device.npu]\nprovider = \"qn\"",
+            &["c.toml:2: device.npu.provider: found \"qn\", expected one of"],
+        ),
+        bad(
+            "[device.cpu]\ndeadline_ms = -1",
+            &["c.toml:2: device.cpu.deadline_ms: found -1, expected a number from 0"],
+        ),
+        bad(
+            "[device.cpu]\nbatch_sizes = [8, 4]",
+            &["c.toml:2: device.cpu.batch_sizes = [8, 4]: batch sizes must ascend"],
+        ),
+        bad(
+            "[device.cpu]\nfaults = \"eror=2\"",
+            &["c.toml:2: device.cpu.faults: "],
+        ),
+        bad(
+            "[device.cpu.options]\nthreads = 4",
+            &["c.toml:2: device.cpu.options.threads: found 4, expected a text"],
+        ),
+        bad(
+            "[device]\nprovider = \"cpu\"",
+            &["c.toml:2: device.provider: every device is a table of its own"],
+        ),
+        bad(
+            "device = 1",
+            &["c.toml:1: device is a section of tables: write [device.NAME]"],
+        ),
+        bad(
+            "[devices.npu]\nprovider = \"cpu\"",
+            &[
+                "c.toml:1: unknown section [devices]",
+                "did you mean [device]?",
+            ],
+        ),
+        bad_set(
+            &["device.npu=1"],
+            &["--set: device.npu: expected device.NAME.KEY=VALUE"],
+        ),
+        bad_set(
+            &["device.cpu.thread=mine"],
+            &["--set: device.cpu.thread: found \"mine\", expected one of \"own\", \"shared\""],
+        ),
+        bad(
+            "[model.class_confidence]\nTLS = 1.5",
+            &["c.toml:2: model.class_confidence.TLS: found 1.5, expected a number from 0 to 1"],
         ),
     ];
     for Bad { file, sets, says } in cases {

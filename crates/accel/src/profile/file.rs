@@ -1,0 +1,253 @@
+//! The file in which a profile is kept, and the refusal of one that was taken of something else.
+//!
+//! A profile is true of one model on one device: another model, or the same on another provider, has other times, and a
+//! policy that trusts the wrong ones misses its goal without anybody seeing why. So the file says what was measured, and
+//! reading it compares. Another machine or library is told in the file and not refused: a user may measure on one machine
+//! for a thousand like it.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{Measured, Point, Profile};
+use crate::bundle::Bundle;
+
+/// The only schema so far.
+const SCHEMA_VERSION: u32 = 1;
+
+/// The most bytes read of a file; an honest one has some 2,000.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Why a profile is not used.
+#[derive(Debug, Error)]
+pub enum ProfileError {
+    /// The file is not there or cannot be read.
+    #[error("{}: cannot be read: {cause}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// The file is not a profile.
+    #[error("{}: is not a profile: {problem}; measure again with `fenxi profile`", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The profile is of something else.
+    #[error("{}: was measured with {what} {found}, but {expected} is asked for; measure again with `fenxi profile`", path.display())]
+    Disagrees {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// As in the file.
+        found: String,
+        /// As asked for.
+        expected: String,
+    },
+}
+
+/// A profile with what it is true of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileFile {
+    schema_version: u32,
+    /// The device's name in the configuration.
+    pub device: String,
+    /// The provider asked for: "cpu".
+    pub provider: String,
+    /// What did the work: "CPUExecutionProvider".
+    pub effective: String,
+    /// Version of the ONNX Runtime library; empty where it is not known or none was needed.
+    pub library: String,
+    /// The model's name and version.
+    pub model: String,
+    /// SHA-256 of the model, in hex.
+    pub model_sha256: String,
+    /// The machine, for people.
+    pub machine: String,
+    /// What loading the model added to the resident memory, in KiB.
+    pub memory_kib: u64,
+    t0_us: f64,
+    t1_us: f64,
+    points: Vec<Point>,
+}
+
+impl ProfileFile {
+    /// What was measured of a bundle; the other fields are empty, for the caller to fill.
+    pub fn new(bundle: &Bundle, measured: &Measured) -> Self {
+        let Profile { t0_us, t1_us } = measured.fit();
+        Self {
+            schema_version: SCHEMA_VERSION,
+            device: String::new(),
+            provider: String::new(),
+            effective: String::new(),
+            library: String::new(),
+            model: format!("{} {}", bundle.name(), bundle.version()),
+            model_sha256: bundle.sha256().to_owned(),
+            machine: String::new(),
+            memory_kib: 0,
+            t0_us,
+            t1_us,
+            points: measured.points().to_vec(),
+        }
+    }
+
+    /// Reads a profile that is to be used for a bundle on a provider.
+    ///
+    /// # Errors
+    /// When it is not there, not a profile, or one of another model or provider.
+    pub fn read(path: &Path, bundle: &Bundle, provider: &str) -> Result<Self, ProfileError> {
+        let mut text = String::new();
+        File::open(path)
+            .and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text))
+            .map_err(|cause| ProfileError::Read {
+                path: path.to_owned(),
+                cause,
+            })?;
+        let file = Self::parse(&text).map_err(|problem| ProfileError::Malformed {
+            path: path.to_owned(),
+            problem,
+        })?;
+        for (what, found, expected) in [
+            ("the model", &*file.model_sha256, bundle.sha256()),
+            ("the provider", &*file.provider, provider),
+        ] {
+            if found != expected {
+                return Err(ProfileError::Disagrees {
+                    path: path.to_owned(),
+                    what,
+                    found: found.to_owned(),
+                    expected: expected.to_owned(),
+                });
+            }
+        }
+        Ok(file)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let file: Self = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let sound = |us: f64| us.is_finite() && us >= 0.0;
+        if file.schema_version != SCHEMA_VERSION {
+            let found = file.schema_version;
+            Err(format!(
+                "schema_version is {found}, {SCHEMA_VERSION} is known"
+            ))
+        } else if !sound(file.t0_us) || !sound(file.t1_us) {
+            Err("t0_us and t1_us are to be numbers from 0".to_owned())
+        } else if Measured::of(file.points.clone()).is_none() {
+            Err("points are to have different sizes and times above 0".to_owned())
+        } else {
+            Ok(file)
+        }
+    }
+
+    /// The file's text.
+    ///
+    /// # Errors
+    /// Only where a number cannot stand in TOML, which would be a fault of this crate.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(self)
+    }
+
+    /// The fitted line.
+    pub fn profile(&self) -> Profile {
+        Profile {
+            t0_us: self.t0_us,
+            t1_us: self.t1_us,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::tests::good_bundle;
+
+    fn file(bundle: &Bundle) -> ProfileFile {
+        let points = [(1, 10.0), (8, 24.0)].map(|(rows, us)| Point {
+            rows,
+            median_us: us,
+            min_us: us - 1.0,
+            runs: 5,
+        });
+        ProfileFile {
+            device: "fast".to_owned(),
+            provider: "cpu".to_owned(),
+            ..ProfileFile::new(bundle, &Measured::of(points.to_vec()).unwrap())
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (dir, bundle) = good_bundle();
+        let written = file(&bundle);
+        let path = dir.path().join("cpu.toml");
+        std::fs::write(&path, written.to_toml().unwrap()).unwrap();
+        let read = ProfileFile::read(&path, &bundle, "cpu").unwrap();
+        assert_eq!(read, written);
+        let Profile { t0_us, t1_us } = read.profile();
+        assert!((t0_us - 8.0).abs() < 1e-9 && (t1_us - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_disagrees_is_named() {
+        let (dir, bundle) = good_bundle();
+        let path = dir.path().join("cpu.toml");
+        let refusal = |text: &str, provider| {
+            std::fs::write(&path, text).unwrap();
+            let error = ProfileFile::read(&path, &bundle, provider).unwrap_err();
+            let message = error.to_string();
+            assert!(
+                message.contains("cpu.toml: ") && !message.contains('\n'),
+                "{message}"
+            );
+            message
+        };
+        let text = file(&bundle).to_toml().unwrap();
+        let other = text.replace(bundle.sha256(), &"0".repeat(64));
+        for (text, provider, part) in [
+            (
+                text.as_str(),
+                "cuda",
+                "with the provider cpu, but cuda is asked for",
+            ),
+            (&other, "cpu", "with the model 000"),
+            (
+                &text.replace("schema_version = 1", "schema_version = 2"),
+                "cpu",
+                "schema_version is 2",
+            ),
+            (
+                &text.replace("t0_us = ", "t0_us = -"),
+                "cpu",
+                "t0_us and t1_us",
+            ),
+            (
+                &text.replace("rows = 8", "rows = 1"),
+                "cpu",
+                "different sizes",
+            ),
+            (
+                &format!("colour = 1\n{text}"),
+                "cpu",
+                "unknown field `colour`",
+            ),
+            ("", "cpu", "missing field"),
+            ("\u{0}", "cpu", "is not a profile"),
+        ] {
+            let message = refusal(text, provider);
+            assert!(message.contains(part), "{part}: {message}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        let error = ProfileFile::read(&path, &bundle, "cpu").unwrap_err();
+        assert!(matches!(error, ProfileError::Read { .. }), "{error}");
+    }
+}

@@ -1,0 +1,86 @@
+//! A device as the manager is given it, with what is known of its speed and patience.
+
+use crate::{ConfigError, Policy};
+use accel::{Device, Profile, Sizes};
+use std::fmt;
+use std::time::Duration;
+
+/// A device, and what the manager must know of it beside what it can ask.
+pub struct Accelerator {
+    /// Where batches go. One that does its work inside [`Device::submit`] works on the manager's thread.
+    pub device: Box<dyn Device>,
+    /// How long a batch takes. [`Policy::Slo`] needs it, and [`Policy::CarryOver`] sends several batches in a row by
+    /// it.
+    pub profile: Option<Profile>,
+    /// A batch in flight for longer counts as lost, and the device as hung. Without one the manager waits for ever.
+    pub deadline: Option<Duration>,
+}
+
+impl From<Box<dyn Device>> for Accelerator {
+    /// A device of which nothing else is known.
+    fn from(device: Box<dyn Device>) -> Self {
+        Self {
+            device,
+            profile: None,
+            deadline: None,
+        }
+    }
+}
+
+impl fmt::Debug for Accelerator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accelerator")
+            .field("device", &self.device.requested())
+            .field("profile", &self.profile)
+            .field("deadline", &self.deadline)
+            .finish()
+    }
+}
+
+impl Accelerator {
+    /// A device must have sizes in order and rows of K numbers, and a profile where the policy plans by it.
+    pub(crate) fn check(&mut self, k: usize, policy: Policy) -> Result<(), ConfigError> {
+        let device = self.device.as_mut();
+        let name = device.requested().to_owned();
+        let sizes = device.sizes();
+        let in_order = match sizes {
+            Sizes::Any { cap } => *cap > 0,
+            Sizes::Fixed(sizes) => {
+                sizes.first().is_some_and(|b| *b > 0) && sizes.is_sorted_by(|a, b| a < b)
+            }
+        };
+        if !in_order {
+            let sizes = sizes.clone();
+            return Err(ConfigError::Sizes {
+                device: name,
+                sizes,
+            });
+        }
+        let floats = device.input(1).len();
+        if floats != k {
+            let device = name;
+            return Err(ConfigError::Row { device, floats, k });
+        }
+        if matches!(policy, Policy::Slo { .. }) {
+            check_profile(name, self.profile)?;
+        }
+        Ok(())
+    }
+}
+
+/// The profile that [`Policy::Slo`] plans by must be one: times that are finite, not negative, and not nothing.
+fn check_profile(device: String, profile: Option<Profile>) -> Result<(), ConfigError> {
+    let Some(Profile { t0_us, t1_us }) = profile else {
+        return Err(ConfigError::NoProfile { device });
+    };
+    let is_time = |us: f64| us.is_finite() && us >= 0.0;
+    if is_time(t0_us) && is_time(t1_us) && t0_us + t1_us > 0.0 {
+        Ok(())
+    } else {
+        Err(ConfigError::Profile {
+            device,
+            t0_us,
+            t1_us,
+        })
+    }
+}

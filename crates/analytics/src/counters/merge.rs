@@ -1,0 +1,91 @@
+//! The sums of several managers, for whoever reports them together.
+
+use super::{BatchCounters, CacheCounters, Counters, Phases, SloCounters};
+use hdrhistogram::Histogram;
+
+impl Counters {
+    /// Adds what another manager counted; its devices come behind this one's.
+    pub fn merge(&mut self, other: &Counters) {
+        let Counters {
+            series,
+            cached,
+            inferred,
+            shed_no_device,
+            failed_no_other_device,
+            failed_after_retry,
+            retried,
+            post_mortem,
+            batches,
+            cache,
+            devices,
+            time_to_label_us,
+            phases,
+            slo,
+            swaps,
+            last_swap,
+        } = other;
+        self.series += series;
+        self.cached += cached;
+        self.inferred += inferred;
+        self.shed_no_device += shed_no_device;
+        self.failed_no_other_device += failed_no_other_device;
+        self.failed_after_retry += failed_after_retry;
+        self.retried += retried;
+        self.post_mortem += post_mortem;
+        for (sum, batches) in self.batches.iter_mut().zip(batches) {
+            sum.merge(batches);
+        }
+        self.cache.merge(cache);
+        self.devices.extend_from_slice(devices);
+        add(&mut self.time_to_label_us, time_to_label_us);
+        self.phases.merge(phases);
+        self.slo.merge(slo);
+        self.swaps += swaps;
+        self.last_swap = self.last_swap.max(*last_swap);
+    }
+}
+
+/// Adds a histogram of the same bounds.
+fn add(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
+    // Only a value above the bounds could be refused, and all managers have the same.
+    let added = sum.add(other);
+    debug_assert!(added.is_ok(), "{added:?}");
+}
+
+impl Phases {
+    fn merge(&mut self, other: &Phases) {
+        add(&mut self.ring_wait_us, &other.ring_wait_us);
+        add(&mut self.batch_wait_us, &other.batch_wait_us);
+        add(&mut self.device_us, &other.device_us);
+    }
+}
+
+impl SloCounters {
+    fn merge(&mut self, other: &SloCounters) {
+        self.periods += other.periods;
+        self.violations += other.violations;
+    }
+}
+
+impl BatchCounters {
+    fn merge(&mut self, other: &BatchCounters) {
+        self.batches += other.batches;
+        self.series += other.series;
+        self.padding += other.padding;
+    }
+}
+
+impl CacheCounters {
+    fn merge(&mut self, other: &CacheCounters) {
+        self.lookups += other.lookups;
+        self.hits += other.hits;
+        self.audits_agree += other.audits_agree;
+        self.audits_differ += other.audits_differ;
+        self.bypassed += other.bypassed;
+        self.turned_off += other.turned_off;
+        self.turned_on += other.turned_on;
+        self.is_off |= other.is_off;
+        self.lookup_time += other.lookup_time;
+        self.insert_time += other.insert_time;
+    }
+}

@@ -1,0 +1,235 @@
+//! One device with the batch it is working on, and whether it is fit to be given another.
+//!
+//! ```text
+//!            failed                      back-off over
+//!      Up ──────────────► Down ─────────────────────────► Probing
+//!       ▲ │                ▲ ▲                             │ │ │
+//!       │ │ past deadline  │ └────────── failed ───────────┘ │ │
+//!       │ └──────► Hung ───┘ answered at last                │ │
+//!       │            ▲                past deadline          │ │
+//!       │            └───────────────────────────────────────┘ │
+//!       └──────────────────────── sane answer ─────────────────┘
+//! ```
+//!
+//! A device is up until it fails. Then it is left alone for a *back-off* and probed: one batch of its smallest size,
+//! all rows the configured probe. A sane answer brings it back. The back-off begins at 10 ms, doubles with each failure
+//! up to 10 s, and begins anew with a good batch of series, not with a good probe: a device that is fine on the probe
+//! and fails on traffic is not tried every 10 ms for ever.
+//!
+//! A device in flight for longer than its deadline is *hung*. Its series are taken back, and whatever it answers later
+//! is thrown away; until then it cannot even be probed. One that does its work inside `submit` cannot be found hung:
+//! its answer is there at the next look. If that is late but good, it is used, and the device goes down all the same,
+//! so that it does not slow the others that share its thread.
+
+mod condition;
+mod forecast;
+
+use crate::dispatch::Row;
+use crate::failure::{Failure, check_answers};
+use crate::{Accelerator, DeviceState};
+use accel::{Classification, Profile, Sizes};
+use condition::Condition;
+use forecast::Forecast;
+use std::mem;
+use std::time::Duration;
+
+/// Which model a lane holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Model {
+    /// The number that labels carry; it wraps.
+    pub generation: u16,
+    /// How many exchanges there had been when it came; it does not.
+    pub exchange: u32,
+}
+
+/// A batch, or a probe, on its way.
+#[derive(Clone, Copy)]
+struct Flight {
+    submitted_ns: u64,
+    size: usize,
+}
+
+/// A device, its condition, and the batch it is working on.
+pub(crate) struct Lane {
+    accelerator: Accelerator,
+    /// The device as requested, for messages.
+    name: String,
+    model: Model,
+    /// The series of the batch in flight, without padding; empty while there is none, and in a probe.
+    pub rows: Vec<Row>,
+    /// For how many series the policy `slo` waits.
+    pub trigger: usize,
+    /// What batches take; none without a profile.
+    forecast: Option<Forecast>,
+    flight: Option<Flight>,
+    condition: Condition,
+}
+
+/// What a look at a device found.
+pub(crate) enum Polled<'a> {
+    /// No batch has come back, or one that nobody waits for any more.
+    Nothing,
+    /// Results of a batch of series: for each row one, and some for the padding.
+    Results {
+        answers: &'a [Classification],
+        rows: &'a mut Vec<Row>,
+        model: Model,
+        device_ns: u64,
+        /// They came after the deadline, and the device is down.
+        late: Option<Failure>,
+    },
+    /// The batch has failed, and its rows are still there; or a probe has.
+    Failed(Failure),
+    /// A probe went well.
+    Recovered,
+}
+
+impl Lane {
+    pub fn new(accelerator: Accelerator) -> Self {
+        Self {
+            rows: Vec::with_capacity(accelerator.device.sizes().largest()),
+            name: accelerator.device.requested().to_owned(),
+            forecast: accelerator.profile.map(Forecast::new),
+            accelerator,
+            model: Model::default(),
+            trigger: 1,
+            flight: None,
+            condition: Condition::up(0),
+        }
+    }
+
+    pub fn state(&self) -> DeviceState {
+        self.condition.state
+    }
+
+    /// Since when it is up, or not up.
+    pub fn since_ns(&self) -> u64 {
+        self.condition.since_ns
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.condition.state.is_up()
+    }
+
+    /// Whether it can be given a batch of series now.
+    pub fn is_free(&self) -> bool {
+        self.is_up() && self.flight.is_none()
+    }
+
+    pub fn sizes(&self) -> &Sizes {
+        self.accelerator.device.sizes()
+    }
+
+    /// What a batch is expected to take, where the device has a profile.
+    pub fn profile(&self) -> Option<Profile> {
+        self.forecast.as_ref().map(Forecast::expected)
+    }
+
+    /// The input of the next batch, and the rows that go with it. The lane must be free.
+    pub fn fill(&mut self, size: usize) -> (&mut [f32], &mut Vec<Row>) {
+        (self.accelerator.device.input(size), &mut self.rows)
+    }
+
+    /// Sends off what was filled.
+    pub fn submit(&mut self, size: usize, now_ns: u64) -> Result<(), Failure> {
+        if let Err(error) = self.accelerator.device.submit(size) {
+            self.condition.fail(now_ns);
+            return Err(error.into());
+        }
+        self.flight = Some(Flight {
+            submitted_ns: now_ns,
+            size,
+        });
+        Ok(())
+    }
+
+    /// Sends a probe off, if it is time for one.
+    pub fn probe(&mut self, row: &[f32], now_ns: u64) -> Option<Result<(), Failure>> {
+        if self.flight.is_some() || !self.condition.is_probe_due(now_ns) {
+            return None;
+        }
+        let size = self.sizes().fitting(1).unwrap_or(1);
+        let input = self.accelerator.device.input(size);
+        for values in input.chunks_exact_mut(row.len()) {
+            values.copy_from_slice(row);
+        }
+        self.condition.probing();
+        Some(self.submit(size, now_ns))
+    }
+
+    /// Looks whether what is in flight has come back, or is overdue.
+    pub fn poll(&mut self, now_ns: u64) -> Polled<'_> {
+        let Some(Flight { submitted_ns, size }) = self.flight else {
+            return Polled::Nothing;
+        };
+        let device_ns = now_ns.saturating_sub(submitted_ns);
+        let exceeds = |deadline: &Duration| u128::from(device_ns) > deadline.as_nanos();
+        let missed = self.accelerator.deadline.filter(exceeds);
+        let Some(result) = self.accelerator.device.poll() else {
+            return match missed {
+                Some(deadline) if self.condition.state != DeviceState::Hung => {
+                    self.condition.hang(now_ns);
+                    Polled::Failed(Failure::deadline(&self.name, deadline))
+                }
+                _ => Polled::Nothing,
+            };
+        };
+        self.flight = None;
+        if self.condition.state == DeviceState::Hung {
+            self.condition.wake();
+            return Polled::Nothing;
+        }
+        let late = missed.map(|deadline| Failure::deadline(&self.name, deadline));
+        let checked = result
+            .map_err(Failure::from)
+            .and_then(|answers| check_answers(answers, size, &self.name));
+        match (self.condition.state, checked, late) {
+            (_, Err(failure), _) | (DeviceState::Probing, Ok(_), Some(failure)) => {
+                self.condition.fail(now_ns);
+                Polled::Failed(failure)
+            }
+            (DeviceState::Probing, Ok(_), None) => {
+                self.condition.recover(now_ns);
+                Polled::Recovered
+            }
+            (_, Ok(answers), late) => {
+                match late {
+                    Some(_) => self.condition.fail(now_ns),
+                    None => self.condition.succeed(),
+                }
+                if let Some(forecast) = &mut self.forecast {
+                    forecast.observe(size, Duration::from_nanos(device_ns));
+                }
+                Polled::Results {
+                    answers,
+                    rows: &mut self.rows,
+                    model: self.model,
+                    device_ns,
+                    late,
+                }
+            }
+        }
+    }
+
+    /// Whether it is between two batches, or hung and so without any hope for the one it has.
+    pub fn can_change_over(&self) -> bool {
+        self.flight.is_none() || self.condition.state == DeviceState::Hung
+    }
+
+    /// From now on the new one; the old one is returned.
+    pub fn change_over(&mut self, new: Accelerator, model: Model, now_ns: u64) -> Accelerator {
+        self.rows.reserve(new.device.sizes().largest());
+        new.device.requested().clone_into(&mut self.name);
+        self.model = model;
+        self.trigger = self.trigger.min(new.device.sizes().largest());
+        self.forecast = new.profile.map(Forecast::new);
+        self.flight = None;
+        let since_ns = if self.is_up() {
+            self.since_ns()
+        } else {
+            now_ns
+        };
+        self.condition = Condition::up(since_ns);
+        mem::replace(&mut self.accelerator, new)
+    }
+}

@@ -1,0 +1,185 @@
+//! What becomes of batches that come back, and of those that never will.
+//!
+//! A batch of a device that fails, or is overdue, is taken apart: each of its series is retried once on another device
+//! that is up, or, where there is none or it was retried before, given up and counted as failed. Its flow is told that
+//! no label will come. With one device there is no other, so one transient error costs one batch, and what comes until
+//! the first probe, 10 ms later, is shed. Audits are not retried: their flows have their labels.
+
+use super::{CostClock, Manager};
+use crate::Counters;
+use crate::batching::slo::Controller;
+use crate::cache::{Answer, Cache};
+use crate::dispatch::Row;
+use crate::failure::Failure;
+use crate::inlet::Queue;
+use crate::lane::{Model, Polled};
+use accel::Classification;
+use cring::{Label, Source};
+use std::time::Duration;
+
+impl Manager {
+    /// Turns finished batches into labels, and sends probes off. Returns whether a batch came back, or is given up.
+    pub(super) fn collect(&mut self, now_ns: u64) -> bool {
+        let mut collected = false;
+        for lane in 0..self.dispatch.lanes.len() {
+            collected |= self.collect_from(lane, now_ns);
+            self.probe(lane, now_ns);
+        }
+        collected
+    }
+
+    fn collect_from(&mut self, i: usize, now_ns: u64) -> bool {
+        let lane = &mut self.dispatch.lanes[i];
+        let was_up = lane.is_up();
+        let failure = match lane.poll(now_ns) {
+            Polled::Nothing => return false,
+            Polled::Recovered => {
+                self.counters.devices[i].came_back += 1;
+                return false;
+            }
+            Polled::Failed(failure) => Some(failure),
+            Polled::Results {
+                answers,
+                rows,
+                model,
+                device_ns,
+                late,
+            } => {
+                let batch = Batch {
+                    rows,
+                    answers,
+                    model,
+                };
+                self.counters.devices[i].busy += Duration::from_nanos(device_ns);
+                let labels = batch.settle(now_ns, &self.queues, &mut self.counters, &mut self.slo);
+                self.counters.phases.device_took(device_ns, labels);
+                if let Some(cache) = &mut self.cache {
+                    cache.economy.inferred(batch.rows.len(), device_ns);
+                    batch.remember(cache, &self.cost_clock, &mut self.counters);
+                }
+                batch.rows.clear();
+                late
+            }
+        };
+        if let Some(failure) = failure {
+            self.fell(i, was_up, &failure);
+        }
+        true
+    }
+
+    fn probe(&mut self, i: usize, now_ns: u64) {
+        let lane = &mut self.dispatch.lanes[i];
+        let Some(sent) = lane.probe(&self.probe, now_ns) else {
+            return;
+        };
+        self.counters.devices[i].probes += 1;
+        if let Err(failure) = sent {
+            self.fell(i, false, &failure);
+        }
+    }
+
+    /// A device failed: its series are to be retried, or given up.
+    pub(super) fn fell(&mut self, i: usize, was_up: bool, failure: &Failure) {
+        let device = &mut self.counters.devices[i];
+        device.failed(failure);
+        let dispatch = &mut self.dispatch;
+        device.went_down += u64::from(was_up && !dispatch.lanes[i].is_up());
+        let is_another_up = dispatch.up() > 0;
+        for mut row in dispatch.lanes[i].rows.drain(..) {
+            if row.audit.is_some() {
+                continue;
+            }
+            if is_another_up && !row.is_retry {
+                row.is_retry = true;
+                self.counters.retried += 1;
+                dispatch.retries.push_back(row);
+                continue;
+            }
+            // Where the flow is gone there is nobody left to tell.
+            let _ = self.queues[row.inlet].decide(row.flow, Label::Unlabelled);
+            if row.is_retry {
+                self.counters.failed_after_retry += 1;
+            } else {
+                self.counters.failed_no_other_device += 1;
+            }
+        }
+    }
+
+    /// No device is up: gives up what waits for one, so that the rings have room. Returns whether there was anything.
+    pub(super) fn shed(&mut self) -> bool {
+        let before = self.counters.undecided();
+        for row in self.dispatch.retries.drain(..) {
+            let _ = self.queues[row.inlet].decide(row.flow, Label::Unlabelled);
+            self.counters.failed_no_other_device += 1;
+        }
+        for queue in &mut self.queues {
+            while let Some((audit, slot)) = queue.take() {
+                if audit.is_none() {
+                    let flow = slot.flow;
+                    let _ = queue.decide(flow, Label::Unlabelled);
+                    self.counters.shed_no_device += 1;
+                }
+            }
+            queue.release();
+        }
+        self.counters.undecided() < before
+    }
+}
+
+/// A batch that came back well.
+struct Batch<'a> {
+    rows: &'a mut Vec<Row>,
+    /// One for each row, and more for the padding.
+    answers: &'a [Classification],
+    model: Model,
+}
+
+impl Batch<'_> {
+    fn answered(&self) -> impl Iterator<Item = (&Row, Answer)> {
+        let answers = self.answers.iter();
+        self.rows
+            .iter()
+            .zip(answers.map(|answer| Answer::new(answer, self.model)))
+    }
+
+    /// Gives each flow its label, and each audit its verdict. Returns how many labels that were.
+    fn settle(
+        &self,
+        now_ns: u64,
+        queues: &[Queue],
+        counters: &mut Counters,
+        slo: &mut Option<Controller>,
+    ) -> u64 {
+        let before = counters.inferred;
+        for (row, answer) in self.answered() {
+            if let Some(audit) = row.audit {
+                if let Some(agrees) = audit.agrees(answer) {
+                    counters.cache.audited(agrees);
+                }
+                continue;
+            }
+            let taken = queues[row.inlet].decide(row.flow, answer.label(Source::Model));
+            let time_ns = now_ns.saturating_sub(row.emitted_ns);
+            counters.inferred += 1;
+            counters.labelled(taken, time_ns);
+            if let Some(slo) = slo {
+                slo.labelled(time_ns);
+            }
+        }
+        counters.inferred - before
+    }
+
+    /// Enters the answers in the cache. After the labels, because somebody waits for those.
+    fn remember(&self, cache: &mut Cache, clock: &CostClock, counters: &mut Counters) {
+        if !cache.economy.is_in_use() {
+            return;
+        }
+        let began_ns = clock();
+        for (row, answer) in self.answered().filter(|(row, _)| row.audit.is_none()) {
+            cache.insert(&row.series, answer);
+        }
+        let cost_ns = clock().saturating_sub(began_ns);
+        cache.economy.entered(cost_ns);
+        counters.cache.insert_time += Duration::from_nanos(cost_ns);
+    }
+}

@@ -1,0 +1,177 @@
+//! The exchange of the model under way: new accelerators stand by, and each lane changes over between two of its
+//! batches.
+//!
+//! ```text
+//!   stand_by ──► lane by lane, when its batch has come back ──► all have changed ──► take_retired
+//!      │              (a hung one at once)                          (counted)        (dropped elsewhere)
+//!      └─ answers in the cache are stale from here on
+//! ```
+//!
+//! What always holds: a batch is worked on by the device that it was gathered for; a label tells the generation of the
+//! model that its class came from, also when it came by way of the cache; no answer of an old model is found in the
+//! cache, nor entered, once the new accelerators stand by. For that the cache counts exchanges, because generations
+//! wrap.
+//!
+//! An exchange lasts as long as the longest batch under way: for ever, if a device without a deadline never answers.
+//!
+//! To drop a session takes milliseconds, so no accelerator is ever dropped in here: neither the old ones, nor those
+//! that are refused.
+//!
+//! Source: active and standby snapshot, LiteFlow §3.4.
+
+use super::{LOOK_MAX_LEAST, Manager};
+use crate::lane::Model;
+use crate::{Accelerator, ConfigError};
+use cring::MODELS_MAX;
+use std::fmt;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Accelerators with another model, checked and warm.
+#[derive(Debug)]
+pub struct Standby {
+    /// One for each device, in the manager's order, all with the same model.
+    pub accelerators: Vec<Accelerator>,
+    /// The number that labels will carry, below [`MODELS_MAX`]: how often the model has been exchanged, wrapping.
+    pub generation: u16,
+}
+
+/// Why the model is not exchanged. The one in use goes on.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum SwapError {
+    /// An exchange has not ended, or its old accelerators have not been taken.
+    #[error("the model is being exchanged already: take what that one retires, and try again")]
+    UnderWay,
+    /// The lanes would not all change.
+    #[error("{found} accelerators stand by for {expected} devices: give one for each")]
+    Count {
+        /// How many stand by.
+        found: usize,
+        /// How many are in use.
+        expected: usize,
+    },
+    /// Labels cannot carry the number.
+    #[error("model generation {generation} does not fit a label: it lies below {MODELS_MAX}")]
+    Generation {
+        /// As given.
+        generation: u16,
+    },
+    /// An accelerator does not fit the manager.
+    #[error(transparent)]
+    Accelerator(#[from] ConfigError),
+}
+
+/// What [`Manager::stand_by`] gives back when it refuses, so that the caller can drop it elsewhere.
+#[derive(Debug)]
+pub struct Refused {
+    /// As it was given.
+    pub standby: Standby,
+    /// Why.
+    pub error: SwapError,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// An exchange that has not ended, or whose old accelerators have not been taken.
+pub(super) struct Swap {
+    /// What each lane will change to; none where it has changed.
+    incoming: Vec<Option<Accelerator>>,
+    generation: u16,
+    retired: Vec<Accelerator>,
+    /// The first round that knew of it.
+    began_ns: Option<u64>,
+}
+
+impl Manager {
+    /// From now on each device is replaced by its counterpart as soon as it is between two batches. The caller has
+    /// checked that the model has the same K and that its classes mean what they meant. Allocates, unlike a round.
+    ///
+    /// # Errors
+    /// When an exchange is under way, or the accelerators do not fit; nothing has changed then, and they come back.
+    pub fn stand_by(&mut self, mut standby: Standby) -> Result<(), Refused> {
+        if let Err(error) = self.check_standby(&mut standby) {
+            return Err(Refused { standby, error });
+        }
+        let Standby {
+            accelerators,
+            generation,
+        } = standby;
+        self.swap = Some(Swap {
+            retired: Vec::with_capacity(accelerators.len()),
+            incoming: accelerators.into_iter().map(Some).collect(),
+            generation,
+            began_ns: None,
+        });
+        self.exchanges += 1;
+        if let Some(cache) = &mut self.cache {
+            cache.begin(self.exchanges);
+        }
+        Ok(())
+    }
+
+    /// The old accelerators, once, when all devices have been replaced. Drop them where it may take its time.
+    pub fn take_retired(&mut self) -> Option<Vec<Accelerator>> {
+        let swap = self.swap.take_if(|swap| swap.is_over())?;
+        Some(swap.retired)
+    }
+
+    fn check_standby(&mut self, standby: &mut Standby) -> Result<(), SwapError> {
+        if self.swap.is_some() {
+            return Err(SwapError::UnderWay);
+        }
+        let (found, expected) = (standby.accelerators.len(), self.dispatch.lanes.len());
+        if found != expected {
+            return Err(SwapError::Count { found, expected });
+        }
+        let generation = standby.generation;
+        if usize::from(generation) >= MODELS_MAX {
+            return Err(SwapError::Generation { generation });
+        }
+        for accelerator in &mut standby.accelerators {
+            accelerator.check(self.k, self.policy)?;
+        }
+        Ok(())
+    }
+
+    /// Changes those lanes over that can be.
+    pub(super) fn change_over(&mut self, now_ns: u64) {
+        let Some(swap) = self.swap.as_mut().filter(|swap| !swap.is_over()) else {
+            return;
+        };
+        let began_ns = *swap.began_ns.get_or_insert(now_ns);
+        for (i, lane) in self.dispatch.lanes.iter_mut().enumerate() {
+            if !lane.can_change_over() {
+                continue;
+            }
+            let Some(accelerator) = swap.incoming[i].take() else {
+                continue;
+            };
+            let counters = &mut self.counters.devices[i];
+            counters.replaced_by(&accelerator, lane.is_up());
+            let model = Model {
+                generation: swap.generation,
+                exchange: self.exchanges,
+            };
+            swap.retired
+                .push(lane.change_over(accelerator, model, now_ns));
+        }
+        if swap.is_over() {
+            self.counters.swaps += 1;
+            self.counters.last_swap = Duration::from_nanos(now_ns.saturating_sub(began_ns));
+            self.dispatch.reserve();
+            self.look_max = self.dispatch.largest().max(LOOK_MAX_LEAST);
+        }
+    }
+}
+
+impl Swap {
+    fn is_over(&self) -> bool {
+        self.incoming.iter().all(Option::is_none)
+    }
+}

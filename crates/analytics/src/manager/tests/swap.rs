@@ -1,0 +1,180 @@
+//! The exchange of the model under way.
+
+use super::*;
+use accel::Device;
+
+fn standby(world: &World, devices: usize, generation: u16) -> Standby {
+    let accelerators = (0..devices).map(|number| {
+        let sizes = Sizes::Fixed(vec![4, 8, 16]);
+        let device = FakeDevice::new(number, sizes, vec![Deed::Works(1)], world.log.clone());
+        let device: Box<dyn Device> = Box::new(device.of_generation(generation));
+        Accelerator::from(device)
+    });
+    Standby {
+        accelerators: accelerators.collect(),
+        generation,
+    }
+}
+
+/// The class a flow has is what the model of the generation it names says.
+fn check_label(world: &World, flow: usize) -> u16 {
+    let row = row_of(&world.sources[0].emitted[flow]);
+    let Some(Label::Class { class, model, .. }) = world.label(0, flow) else {
+        panic!("flow {flow} has {:?}", world.label(0, flow));
+    };
+    assert_eq!(class, class_by(model, &row), "flow {flow}, model {model}");
+    model
+}
+
+#[test]
+fn a_hundred_exchanges_under_load_lose_nothing() {
+    let mut plan = Plan::new(CARRY_OVER);
+    plan.cache = exact_cache(0.2);
+    plan.devices[0].1 = vec![Deed::Works(1)];
+    plan.devices
+        .push((Sizes::Fixed(vec![4, 8, 16]), vec![Deed::Works(2)]));
+    let mut world = plan.start();
+    let (mut retired, mut now_us) = (0, 0);
+    for generation in 1..=100 {
+        let first = world.sources[0].emitted.len();
+        world
+            .manager
+            .stand_by(standby(&world, 2, generation))
+            .unwrap();
+        let refused = world.manager.stand_by(standby(&world, 2, 7)).unwrap_err();
+        assert_eq!(refused.error, SwapError::UnderWay);
+        assert_eq!(refused.standby.accelerators.len(), 2);
+        for round in 0..20 {
+            for i in 0..5 {
+                // Half are old friends of the cache.
+                world.emit(
+                    0,
+                    series([1.0, (i % 2) as f32, if i < 3 { 0.0 } else { round as f32 }]),
+                );
+            }
+            now_us += 700;
+            world.round_at_us(now_us);
+            if let Some(old) = world.manager.take_retired() {
+                retired += old.len();
+            }
+        }
+        assert_eq!(retired, 2 * usize::from(generation));
+        // What was asked after the exchange had ended is of the new model.
+        let model = check_label(&world, first + 50);
+        assert_eq!(model, generation);
+    }
+    world.finish();
+    let counters = world.manager.counters();
+    assert_eq!(counters.swaps, 100);
+    assert!(
+        counters.last_swap <= Duration::from_millis(5),
+        "{:?}",
+        counters.last_swap
+    );
+    assert_eq!(
+        (counters.undecided(), counters.failed(), counters.shed()),
+        (0, 0, 0)
+    );
+    assert!(counters.cached > 1000, "{}", counters.cached);
+    assert_eq!(counters.cache.audits_differ, 0);
+    assert_eq!(counters.series, world.sources[0].emitted.len() as u64);
+    let models: Vec<u16> = (0..world.sources[0].emitted.len())
+        .map(|flow| check_label(&world, flow))
+        .collect();
+    assert!(models.iter().all(|model| (0..=100).contains(model)));
+}
+
+#[test]
+fn the_cache_forgets_the_old_model_even_where_generations_wrap() {
+    let mut plan = Plan::new(Policy::None);
+    plan.cache = exact_cache(0.0);
+    let mut world = plan.start();
+    world.emit(0, series([1.0; K]));
+    world.round_at_ms(0);
+    world.round_at_ms(1);
+    world.emit(0, series([2.0; K])); // in flight, so its answer is of the old model
+    world.round_at_ms(2);
+    // Another model, under the same number.
+    let standby = Standby {
+        generation: 0,
+        ..standby(&world, 1, 1)
+    };
+    world.manager.stand_by(standby).unwrap();
+    for now_ms in 3..6 {
+        world.emit(0, series([1.0; K]));
+        world.emit(0, series([2.0; K]));
+        world.round_at_ms(now_ms);
+    }
+    world.finish();
+    assert_eq!(world.class(0, 1), Some(class_of(&[2.0; K])));
+    for flow in 2..8 {
+        let row = row_of(&world.sources[0].emitted[flow]);
+        assert_eq!(world.class(0, flow), Some(class_by(1, &row)), "flow {flow}");
+    }
+    assert!(
+        world.manager.counters().cached > 0,
+        "by what the new one said"
+    );
+}
+
+#[test]
+fn a_hung_device_is_replaced_at_once() {
+    let mut plan = Plan::new(Policy::None);
+    plan.devices[0].1 = vec![Deed::Works(usize::MAX)];
+    plan.deadline = Some(Duration::from_millis(5));
+    let mut world = plan.start();
+    world.emit_new(0, 4);
+    world.round_at_ms(0);
+    world.manager.stand_by(standby(&world, 1, 1)).unwrap();
+    for now_ms in 1..=5 {
+        world.round_at_ms(now_ms);
+        assert!(world.manager.take_retired().is_none());
+    }
+    world.round_at_ms(6);
+    let retired = world.manager.take_retired().unwrap();
+    assert!(!retired[0].device.is_idle());
+    assert!(world.manager.health().all(|device| device.state.is_up()));
+    world.emit_new(0, 4);
+    world.finish();
+    assert_eq!(check_label(&world, 4), 1);
+    let counters = world.manager.counters();
+    assert_eq!((counters.failed(), counters.inferred), (4, 4));
+    assert_eq!(
+        (counters.devices[0].went_down, counters.devices[0].came_back),
+        (1, 1)
+    );
+    assert_eq!(counters.last_swap, Duration::from_millis(5));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_comes_back() {
+    let mut world = Plan::new(Policy::None).start();
+    let mut refused = |standby: Standby| {
+        let refused = world.manager.stand_by(standby).unwrap_err();
+        (refused.standby.accelerators.len(), refused.to_string())
+    };
+    let other = Plan::new(Policy::None).start();
+    let (n, error) = refused(standby(&other, 2, 1));
+    assert_eq!(n, 2);
+    assert_eq!(
+        error,
+        "2 accelerators stand by for 1 devices: give one for each"
+    );
+    let (_, error) = refused(standby(&other, 1, 512));
+    assert_eq!(
+        error,
+        "model generation 512 does not fit a label: it lies below 512"
+    );
+    let device = FakeDevice::new(0, Sizes::Fixed(vec![]), Vec::new(), other.log.clone());
+    let device: Box<dyn Device> = Box::new(device);
+    let (_, error) = refused(Standby {
+        accelerators: vec![device.into()],
+        generation: 1,
+    });
+    assert!(error.contains("sizes are positive and ascend"), "{error}");
+    // Nothing has changed.
+    world.emit_new(0, 1);
+    world.finish();
+    assert_eq!(check_label(&world, 0), 0);
+    assert_eq!(world.manager.counters().swaps, 0);
+}

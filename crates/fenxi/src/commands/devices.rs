@@ -1,0 +1,173 @@
+//! `fenxi devices`: what this machine can really run.
+//!
+//! That a library was built with a provider says little: its toolkit or its hardware may be missing, or it computes something
+//! else. So every device is tried with a real model, in a process of its own (the program itself, with `--try`): a provider
+//! that hangs is given up, one that crashes takes nothing along, and what one has loaded is not in the way of the next.
+
+mod trial;
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use accel::onnx;
+use serde::Serialize;
+
+use crate::cli::{ConfigArgs, DevicesArgs};
+use crate::config::Config;
+use crate::exit::{Failure, print};
+use crate::pipeline::{find_bundle, open_bundle};
+use trial::{Outcome, here, in_a_process};
+
+/// Tries the devices and prints what came of it.
+///
+/// # Errors
+/// The configuration, the model or the library cannot be used, or no device runs the model. The simulated one does not count.
+pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
+    let sets = sets(args);
+    let config = Config::load(args.config.config.as_deref(), &sets)?.0;
+    let dir = find_bundle(&config, args.model.as_deref())?;
+    let bundle = open_bundle(&config, &dir)?;
+    if let Some(name) = &args.trial {
+        let config = config_for(&args.config, &sets, name)?;
+        return print(&to_json(&here(&config, &bundle))?);
+    }
+    let library = load(&config)?;
+    let names = if args.devices.is_empty() {
+        every_name(&config, args.plugin.is_some())
+    } else {
+        args.devices.clone()
+    };
+    for name in &names {
+        config_for(&args.config, &sets, name)?;
+    }
+    let deadline = Duration::from_secs_f64(args.deadline_s);
+    let outcomes = names.iter().map(|name| {
+        let arguments = trial_arguments(args, &sets, name, &dir);
+        in_a_process(name, &arguments, deadline)
+    });
+    let found = Found {
+        library: library.path().to_owned(),
+        library_version: library.version().unwrap_or_default().to_owned(),
+        model: format!("{} {}", bundle.name(), bundle.version()),
+        devices: outcomes.collect(),
+    };
+    print(&if args.json {
+        to_json(&found)?
+    } else {
+        found.page()
+    })?;
+    if found.devices.iter().any(Outcome::classifies) {
+        return Ok(());
+    }
+    Err(Failure::unavailable(
+        "no device runs the model on this machine",
+    ))
+}
+
+/// The command line that tries the device `name`.
+fn trial_arguments(args: &DevicesArgs, sets: &[String], name: &str, dir: &Path) -> Vec<OsString> {
+    let mut line: Vec<OsString> = vec!["devices".into(), "--try".into(), name.into()];
+    line.extend(["--model".into(), dir.into()]);
+    if let Some(file) = &args.config.config {
+        line.extend(["--config".into(), file.into()]);
+    }
+    for set in sets {
+        line.extend(["--set".into(), set.into()]);
+    }
+    line
+}
+
+/// What was found.
+#[derive(Debug, Serialize)]
+struct Found {
+    library: PathBuf,
+    library_version: String,
+    model: String,
+    devices: Vec<Outcome>,
+}
+
+impl Found {
+    /// For people.
+    fn page(&self) -> String {
+        let (library, version) = (self.library.display(), &self.library_version);
+        let mut page = format!(
+            "library  {library} (ONNX Runtime {version})\nmodel    {}\n\n",
+            self.model
+        );
+        let width = self
+            .devices
+            .iter()
+            .map(|it| it.device.len())
+            .max()
+            .unwrap_or(0);
+        for outcome in &self.devices {
+            // Writing to a string cannot fail.
+            let _ = writeln!(page, "{:width$}  {}", outcome.device, outcome.line());
+        }
+        page
+    }
+}
+
+/// The `--set` arguments, with `--library` and `--plugin` among them.
+fn sets(args: &DevicesArgs) -> Vec<String> {
+    let mut sets = args.config.sets.clone();
+    if let Some(path) = &args.library {
+        sets.push(format!(
+            "accel.library={}",
+            quoted(&path.display().to_string())
+        ));
+    }
+    if let Some(path) = &args.plugin {
+        sets.push(format!(
+            "device.plugin.plugin={}",
+            quoted(&path.display().to_string())
+        ));
+    }
+    sets
+}
+
+/// Every provider's name (a plug-in's only where one is given), and what else the configuration names.
+fn every_name(config: &Config, has_plugin: bool) -> Vec<String> {
+    let known = onnx::Provider::ALL.into_iter();
+    let known = known.filter(|provider| has_plugin || *provider != onnx::Provider::Plugin);
+    let mut names: Vec<String> = known.map(|provider| provider.name().to_owned()).collect();
+    names.push("simulated".to_owned());
+    for device in &config.accel.devices {
+        if !names.contains(&device.name) {
+            names.push(device.name.clone());
+        }
+    }
+    names
+}
+
+/// The configuration with `name` as its one device, so that a `[device.NAME]` table counts here as in a pipeline.
+pub(super) fn config_for(
+    args: &ConfigArgs,
+    sets: &[String],
+    name: &str,
+) -> Result<Config, Failure> {
+    let mut sets = sets.to_vec();
+    sets.push(format!("accel.devices=[{}]", quoted(name)));
+    sets.push("pipeline.layout=1:1:1".to_owned());
+    Ok(Config::load(args.config.as_deref(), &sets)?.0)
+}
+
+/// A text as TOML has it.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// The library that the configuration asks for.
+pub(super) fn load(config: &Config) -> Result<onnx::Library, Failure> {
+    onnx::load(config.accel.library.as_deref())
+        .map_err(|error| Failure::unavailable(error.to_string()))
+}
+
+/// One object on a line.
+pub(super) fn to_json(object: &impl Serialize) -> Result<String, Failure> {
+    let text =
+        serde_json::to_string(object).map_err(|error| Failure::software(error.to_string()))?;
+    Ok(text + "\n")
+}

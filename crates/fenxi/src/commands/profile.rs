@@ -1,0 +1,205 @@
+//! `fenxi profile`: how long a device takes for a batch, and what follows for batching.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::time::Duration;
+
+use accel::Bundle;
+use accel::profile::{Measured, Point, ProfileFile, Recommendation, measure};
+use serde::Serialize;
+
+use super::bench::machine::Machine;
+use super::devices::{config_for, load, to_json};
+use crate::cli::ProfileArgs;
+use crate::config::Config;
+use crate::config::checked::{Device, Provider};
+use crate::exit::{Failure, print, remark};
+use crate::pipeline::{find_bundle, open_bundle, session};
+
+/// The least that `analytics.timeout_ms` may be.
+const TIMEOUT_MS_MIN: f64 = 0.1;
+
+/// Measures and prints, and writes the profile where `--out` says.
+///
+/// # Errors
+/// The configuration, the model, the library or the device cannot be used, or the file cannot be written.
+pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
+    let config = config_for(&args.config, &args.config.sets, &args.device)?;
+    let bundle = open_bundle(&config, &find_bundle(&config, args.model.as_deref())?)?;
+    let [device] = config.accel.devices.as_slice() else {
+        return Err(Failure::software("one device is measured at a time"));
+    };
+    let (file, measured) = measured(args, &config, &bundle, device)?;
+    let found = Found {
+        recommendation: measured.recommend(args.latency_goal_ms),
+        measured: &measured,
+        latency_goal: args.latency_goal_ms,
+        file: &file,
+    };
+    let page = if args.json {
+        to_json(&found.object())?
+    } else {
+        found.page()
+    };
+    print(&page)?;
+    if !found.recommendation.meets_goal {
+        remark(
+            "fenxi: the device cannot meet the latency goal: two of its smallest batches take that long\n",
+        )?;
+    }
+    let Some(path) = &args.out else { return Ok(()) };
+    let text = file
+        .to_toml()
+        .map_err(|error| Failure::software(error.to_string()))?;
+    fs::write(path, text).map_err(|error| Failure::creating(path, &error))?;
+    remark(&format!("fenxi: profile written to {}\n", path.display()))
+}
+
+/// Opens and times the device; the file is complete.
+fn measured(
+    args: &ProfileArgs,
+    config: &Config,
+    bundle: &Bundle,
+    asked: &Device,
+) -> Result<(ProfileFile, Measured), Failure> {
+    let mut sizes: Vec<usize> = args.sizes.iter().map(|&size| size as usize).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let computes = asked.provider != Provider::Simulated;
+    let library = computes.then(|| load(config)).transpose()?;
+    let before_kib = resident_kib();
+    let mut sized = asked.clone();
+    sized.batch_sizes = sizes.clone();
+    let mut device = session(config, bundle, &sized)?;
+    let budget = Duration::from_secs_f64(args.seconds);
+    let measured = measure(device.as_mut(), &sizes, &bundle.golden().inputs, budget)
+        .map_err(|error| Failure::unavailable(error.to_string()))?;
+    let machine = Machine::here(flowmgr::Pages::Plain);
+    let mut file = ProfileFile::new(bundle, &measured);
+    file.device = asked.name.clone();
+    file.provider = asked.provider.name().to_owned();
+    file.effective = device.effective().to_owned();
+    let version = library.as_ref().and_then(|library| library.version());
+    file.library = version.unwrap_or_default().to_owned();
+    file.machine = format!(
+        "{}, {} cores, Linux {}",
+        machine.cpu, machine.cores, machine.kernel
+    );
+    file.memory_kib = resident_kib().saturating_sub(before_kib);
+    Ok((file, measured))
+}
+
+/// Memory of this process that is in RAM; 0 where the kernel does not tell.
+fn resident_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    resident
+        .and_then(|kib| kib.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or(0)
+}
+
+/// What is printed.
+struct Found<'a> {
+    file: &'a ProfileFile,
+    measured: &'a Measured,
+    latency_goal: Option<Duration>,
+    recommendation: Recommendation,
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    #[serde(flatten)]
+    file: &'a ProfileFile,
+    deviation: f64,
+    knee: Point,
+    latency_goal_ms: Option<f64>,
+    recommendation: Recommended<'a>,
+}
+
+#[derive(Serialize)]
+struct Recommended<'a> {
+    batch_sizes: &'a [usize],
+    timeout_ms: f64,
+    largest: usize,
+    meets_goal: bool,
+}
+
+impl Found<'_> {
+    fn object(&self) -> Object<'_> {
+        Object {
+            file: self.file,
+            deviation: self.measured.deviation(self.file.profile()),
+            knee: self.measured.knee(),
+            latency_goal_ms: self.latency_goal.map(|goal| goal.as_secs_f64() * 1e3),
+            recommendation: Recommended {
+                batch_sizes: &self.recommendation.batch_sizes,
+                timeout_ms: self.timeout_ms(),
+                largest: self.recommendation.largest,
+                meets_goal: self.recommendation.meets_goal,
+            },
+        }
+    }
+
+    /// As the configuration takes it.
+    fn timeout_ms(&self) -> f64 {
+        let ms = self.recommendation.timeout.as_secs_f64() * 1e3;
+        // To a microsecond, downwards: the goal stays met.
+        ((ms * 1e3).floor() / 1e3).max(TIMEOUT_MS_MIN)
+    }
+
+    /// For people.
+    fn page(&self) -> String {
+        let file = self.file;
+        let mut page = format!(
+            "{} on device {} ({})\n{}\n\n{:>6}  {:>11}  {:>8}  {:>9}  {:>7}\n",
+            file.model,
+            file.device,
+            file.effective,
+            file.machine,
+            "batch",
+            "median µs",
+            "min µs",
+            "class/s",
+            "batches",
+        );
+        // Writing to a string cannot fail.
+        for point in self.measured.points() {
+            let _ = writeln!(
+                page,
+                "{:>6}  {:>11.1}  {:>8.1}  {:>9.0}  {:>7}",
+                point.rows,
+                point.median_us,
+                point.min_us,
+                point.throughput(),
+                point.runs
+            );
+        }
+        let (line, knee) = (file.profile(), self.measured.knee());
+        let deviation = self.measured.deviation(line) * 100.0;
+        let _ = writeln!(
+            page,
+            "\nlatency  T0 + T1·b = {:.1} µs + {:.2} µs · b, no more than {deviation:.0} % off",
+            line.t0_us, line.t1_us
+        );
+        let _ = writeln!(
+            page,
+            "knee     batch of {}, {:.0} class/s",
+            knee.rows,
+            knee.throughput()
+        );
+        let _ = writeln!(page, "memory   {:.1} MiB", file.memory_kib as f64 / 1024.0);
+        let goal = self
+            .latency_goal
+            .map_or("without a latency goal".to_owned(), |goal| {
+                format!("for a latency goal of {} ms", goal.as_secs_f64() * 1e3)
+            });
+        let _ = writeln!(
+            page,
+            "\nrecommended {goal}:\n  analytics.batch_sizes = {:?}\n  analytics.timeout_ms = {}\n  largest batch {}",
+            self.recommendation.batch_sizes,
+            self.timeout_ms(),
+            self.recommendation.largest
+        );
+        page
+    }
+}

@@ -1,0 +1,242 @@
+//! From devices as the configuration asks for them to sessions that run the bundle.
+
+use std::time::Duration;
+
+use accel::profile::{ProfileError, ProfileFile, measure};
+use accel::{
+    Bundle, Device, FaultyDevice, Profile, SimulatedDevice, Sizes, ThreadedDevice, Thresholds,
+    check_golden, onnx,
+};
+use analytics::Accelerator;
+
+use super::threads::{Cores, Role, Thread, pin, rename};
+use crate::config::Config;
+use crate::config::checked::{self, BatchPolicy, DeviceThread, Provider};
+use crate::exit::Failure;
+
+/// How long a device without a profile is measured.
+const MEASURE: Duration = Duration::from_millis(200);
+
+/// What sessions are opened for.
+#[derive(Clone, Copy)]
+pub struct Opener<'a> {
+    /// The devices, and what holds for all of them.
+    pub config: &'a Config,
+    /// The model.
+    pub bundle: &'a Bundle,
+    /// Where device threads run.
+    pub cores: &'a Cores,
+    /// Whether each session must give the bundle's golden outputs before it is used: where the model comes in under way,
+    /// and nobody has run `fenxi model check`.
+    pub golden_test: bool,
+}
+
+impl Opener<'_> {
+    /// The sessions of one analytics manager, each with the bundle loaded and run once.
+    ///
+    /// # Errors
+    /// A library, device or model that cannot be used.
+    pub fn accelerators(
+        &self,
+        instance: usize,
+        analytics_manager: usize,
+    ) -> Result<Vec<Accelerator>, Failure> {
+        let places = self.config.pipeline.layout.sessions();
+        let places = places.into_iter().enumerate();
+        let own = places.filter(|(_, place)| place.analytics_manager == analytics_manager);
+        own.map(|(i, place)| {
+            let role = Role::Session(i);
+            self.accelerator(
+                &self.config.accel.devices[place.device],
+                &Thread { instance, role },
+            )
+        })
+        .collect()
+    }
+
+    fn accelerator(
+        &self,
+        device: &checked::Device,
+        thread: &Thread,
+    ) -> Result<Accelerator, Failure> {
+        let mut session = session(self.config, self.bundle, device)?;
+        if let (true, Provider::Onnx(provider)) = (self.golden_test, device.provider) {
+            check_outputs(self.bundle, provider, session.as_mut())?;
+        }
+        let profile = profile(self.config, self.bundle, device, session.as_mut())?;
+        if let Some(faults) = &device.faults {
+            session = Box::new(FaultyDevice::new(session, faults.clone()));
+        }
+        let is_own = device.thread == DeviceThread::Own;
+        if is_own {
+            session = Box::new(on_its_thread(session, thread, self.cores)?);
+        }
+        // What works inside the analytics thread is back before anybody could give it up.
+        let can_hang = is_own || device.provider == Provider::Simulated;
+        Ok(Accelerator {
+            device: session,
+            profile,
+            deadline: device.deadline.filter(|_| can_hang),
+        })
+    }
+}
+
+/// A device with the bundle loaded and run once; it works where it is called.
+///
+/// # Errors
+/// A library, device or model that cannot be used.
+pub fn session(
+    config: &Config,
+    bundle: &Bundle,
+    device: &checked::Device,
+) -> Result<Box<dyn Device>, Failure> {
+    Ok(match device.provider {
+        Provider::Simulated => Box::new(SimulatedDevice::new(
+            device.simulated,
+            sizes(device),
+            bundle.shape(),
+        )),
+        Provider::Onnx(provider) => {
+            let spec = onnx::DeviceSpec {
+                name: device.name.clone(),
+                provider,
+                options: device.options.clone(),
+                plugin: device.plugin.clone(),
+                sizes: sizes(device),
+                thresholds: thresholds(config, bundle)?,
+            };
+            Box::new(onnx_device(config, bundle, spec)?)
+        }
+    })
+}
+
+/// Holds a session against the golden outputs: within the tolerance, or, where the arithmetic is not that of fp32 on the
+/// CPU, with the same class for nine samples of ten.
+fn check_outputs(
+    bundle: &Bundle,
+    provider: onnx::Provider,
+    session: &mut dyn Device,
+) -> Result<(), Failure> {
+    let report = check_golden(bundle, session).map_err(|error| Failure::data(error.to_string()))?;
+    let is_exact = provider == onnx::Provider::Cpu && bundle.precision() == "fp32";
+    if report.agrees() || (!is_exact && report.argmax_differences * 10 <= report.rows) {
+        return Ok(());
+    }
+    Err(Failure::data(format!(
+        "{}: golden outputs differ on {}: by up to {:.2e}, {} of {} samples with another class",
+        bundle.model_path().display(),
+        session.requested(),
+        report.max_abs_difference,
+        report.argmax_differences,
+        report.rows
+    )))
+}
+
+/// How long batches take: from the device's file, or, where the policy plans by it, from a short measurement.
+fn profile(
+    config: &Config,
+    bundle: &Bundle,
+    device: &checked::Device,
+    session: &mut dyn Device,
+) -> Result<Option<Profile>, Failure> {
+    if let Some(path) = &device.profile {
+        let file = ProfileFile::read(path, bundle, device.provider.name());
+        return match file {
+            Ok(file) => Ok(Some(file.profile())),
+            Err(error @ ProfileError::Read { .. }) => Err(Failure::no_input(error.to_string())),
+            Err(error) => Err(Failure::data(error.to_string())),
+        };
+    }
+    if device.provider == Provider::Simulated {
+        return Ok(Some(device.simulated));
+    }
+    if !matches!(config.analytics.policy, BatchPolicy::Slo { .. }) {
+        return Ok(None);
+    }
+    let rows = &bundle.golden().inputs;
+    let measured = measure(session, &device.batch_sizes, rows, MEASURE)
+        .map_err(|error| Failure::unavailable(error.to_string()))?;
+    Ok(Some(measured.fit()))
+}
+
+fn on_its_thread(
+    session: Box<dyn Device>,
+    thread: &Thread,
+    cores: &Cores,
+) -> Result<ThreadedDevice, Failure> {
+    let (core, name) = (cores.of_thread(thread), thread.to_string());
+    let start = move |_: &str| {
+        pin(core);
+        rename(&name);
+    };
+    ThreadedDevice::new(session, start)
+        .map_err(|error| Failure::unavailable(format!("no thread {thread}: {error}")))
+}
+
+/// The device `cpu` for a bundle, as `model check` uses it.
+///
+/// # Errors
+/// The library or the model cannot be used.
+pub fn cpu_device(
+    config: &Config,
+    bundle: &Bundle,
+    sizes: Sizes,
+) -> Result<onnx::OnnxDevice, Failure> {
+    onnx_device(config, bundle, onnx::DeviceSpec::cpu(bundle, sizes))
+}
+
+fn onnx_device(
+    config: &Config,
+    bundle: &Bundle,
+    spec: onnx::DeviceSpec,
+) -> Result<onnx::OnnxDevice, Failure> {
+    let library = onnx::load(config.accel.library.as_deref())
+        .map_err(|error| Failure::unavailable(error.to_string()))?;
+    onnx::OnnxDevice::new(&library, bundle, spec).map_err(|error| {
+        let message = error.to_string();
+        match error {
+            onnx::SessionError::Spec { .. } => Failure::config(message),
+            onnx::SessionError::NoProvider { .. }
+            | onnx::SessionError::Plugin { .. }
+            | onnx::SessionError::Provider { .. } => Failure::unavailable(message),
+            _ => Failure::data(message),
+        }
+    })
+}
+
+/// Batch sizes that a device takes: the configured ones only, or any up to the largest of them.
+fn sizes(device: &checked::Device) -> Sizes {
+    let batch_sizes = &device.batch_sizes;
+    if device.fixed_sizes {
+        Sizes::Fixed(batch_sizes.clone())
+    } else {
+        let cap = batch_sizes.last().copied().unwrap_or(1);
+        Sizes::Any { cap }
+    }
+}
+
+/// The bundle's least confidences, with the configuration's over them.
+///
+/// # Errors
+/// The configuration names a label that the model does not have.
+pub fn thresholds(config: &Config, bundle: &Bundle) -> Result<Thresholds, Failure> {
+    let mut thresholds = Thresholds::of(bundle);
+    if let Some(least) = config.model.min_confidence {
+        thresholds.all(least);
+    }
+    for entry in &config.model.class_confidence {
+        let mut labels = bundle.labels().iter();
+        let Some(class) = labels.position(|label| label.name == entry.label) else {
+            let labels: Vec<&str> = bundle.labels().iter().map(|l| l.name.as_str()).collect();
+            return Err(Failure::config(format!(
+                "{}: model.class_confidence: the model {} has no label \"{}\"; it has {}",
+                entry.origin,
+                bundle.name(),
+                entry.label,
+                labels.join(", ")
+            )));
+        };
+        thresholds.set(class, entry.confidence);
+    }
+    Ok(thresholds)
+}

@@ -1,0 +1,222 @@
+//! The threads of a program's pipelines: which there are, and on which core each runs.
+//!
+//! Only threads of the data path are counted here. The reader of captures, the writer of records and the control thread
+//! are never pinned and live on what is left.
+
+use std::ffi::CString;
+use std::fmt;
+
+use crate::config::Config;
+use crate::config::checked::DeviceThread;
+use crate::exit::Failure;
+
+/// A thread of the data path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// Which of the pipelines side by side, from 0.
+    pub instance: usize,
+    /// What it does, and which of its kind it is, from 0 in each pipeline.
+    pub role: Role,
+}
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A flow manager.
+    Flow(usize),
+    /// An analytics manager.
+    Analytics(usize),
+    /// A device's session, by its place in [`crate::pipeline::layout::Layout::sessions`].
+    Session(usize),
+}
+
+/// The name that the system shows; it takes 15 bytes.
+impl fmt::Display for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Thread { instance, role } = self;
+        match role {
+            Role::Flow(i) => write!(f, "flow-{instance}.{i}"),
+            Role::Analytics(i) => write!(f, "analytics-{instance}.{i}"),
+            Role::Session(i) => write!(f, "device-{instance}.{i}"),
+        }
+    }
+}
+
+/// Every thread: pipeline by pipeline its flow managers, its analytics managers, then the devices that have a thread of
+/// their own. The order in which `pipeline.cores` is dealt out.
+pub fn threads_of(config: &Config) -> Vec<Thread> {
+    let layout = &config.pipeline.layout;
+    let flow = (0..layout.flow_managers).map(Role::Flow);
+    let analytics = (0..layout.analytics_managers).map(Role::Analytics);
+    let sessions = layout.sessions();
+    let own = sessions.iter().enumerate().filter(|(_, session)| {
+        // Where too few devices are named, that was said already.
+        let device = config.accel.devices.get(session.device);
+        device.is_some_and(|device| device.thread == DeviceThread::Own)
+    });
+    let roles: Vec<Role> = flow
+        .chain(analytics)
+        .chain(own.map(|(i, _)| Role::Session(i)))
+        .collect();
+    let instances = 0..config.pipeline.instances;
+    instances
+        .flat_map(|instance| roles.iter().map(move |&role| Thread { instance, role }))
+        .collect()
+}
+
+/// On which core each thread runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cores {
+    /// The threads, and the core of each; `None`: not pinned.
+    placed: Vec<(Thread, Option<usize>)>,
+    /// Why it came out so, for people.
+    pub reason: String,
+}
+
+impl Cores {
+    /// Deals out the cores of the configuration, or the CPUs that this process may use.
+    ///
+    /// Automatic: one core each, from the second on, where one is left for the threads that are not pinned. Else nothing
+    /// is pinned, since threads that poll, tied to one core, would starve each other.
+    pub fn of(config: &Config) -> Cores {
+        Cores::deal(threads_of(config), &config.pipeline.cores, &usable())
+    }
+
+    fn deal(threads: Vec<Thread>, named: &[usize], usable: &[usize]) -> Cores {
+        let (wanted, there) = (threads.len(), usable.len());
+        let (cores, reason) = if !named.is_empty() {
+            (named.to_vec(), "as pipeline.cores says".to_owned())
+        } else if wanted < there {
+            let reason = format!("automatic: {wanted} threads, {there} CPUs");
+            (usable[1..].to_vec(), reason)
+        } else {
+            let reason = format!(
+                "not pinned: {wanted} threads and the rest of the program share {there} CPUs"
+            );
+            (Vec::new(), reason)
+        };
+        let cores = cores.into_iter().map(Some).chain(std::iter::repeat(None));
+        Cores {
+            placed: threads.into_iter().zip(cores).collect(),
+            reason,
+        }
+    }
+
+    /// The core of a thread.
+    pub fn of_thread(&self, thread: &Thread) -> Option<usize> {
+        let (_, core) = self.placed.iter().find(|(placed, _)| placed == thread)?;
+        *core
+    }
+
+    /// All threads with their cores, in the order of [`threads_of`].
+    pub fn iter(&self) -> impl Iterator<Item = &(Thread, Option<usize>)> {
+        self.placed.iter()
+    }
+
+    /// Refuses cores that this process may not use, before any thread starts.
+    ///
+    /// # Errors
+    /// 78, with the core and those that it may use.
+    pub fn check(&self) -> Result<(), Failure> {
+        let usable = usable();
+        let cores = self.placed.iter().filter_map(|(_, core)| *core);
+        match cores.into_iter().find(|core| !usable.contains(core)) {
+            Some(core) => Err(Failure::config(format!(
+                "pipeline.cores: this process may not use CPU {core}; it may use {}",
+                ranges(&usable)
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Pins the calling thread. A core that [`Cores::check`] found usable can still be taken away; then the thread runs where
+/// the system puts it.
+pub fn pin(core: Option<usize>) {
+    if let Some(core) = core {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(core);
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
+/// Gives the calling thread the name that the system shows. A thread that keeps its old one works as well.
+pub fn rename(name: &str) {
+    if let Ok(name) = CString::new(name) {
+        let _ = rustix::thread::set_name(&name);
+    }
+}
+
+/// The CPUs that this process may use, ascending.
+fn usable() -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
+        return Vec::new();
+    };
+    (0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect()
+}
+
+/// `0-3, 6` for 0, 1, 2, 3, 6.
+fn ranges(numbers: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let run = |(first, last): &(usize, usize)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    runs.iter().map(run).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn threads(count: usize) -> Vec<Thread> {
+        (0..count)
+            .map(|i| Thread {
+                instance: 0,
+                role: Role::Flow(i),
+            })
+            .collect()
+    }
+
+    fn dealt(count: usize, named: &[usize], usable: &[usize]) -> Vec<Option<usize>> {
+        let cores = Cores::deal(threads(count), named, usable);
+        cores.iter().map(|(_, core)| *core).collect()
+    }
+
+    #[test]
+    fn named_cores_are_dealt_out_in_order() {
+        assert_eq!(dealt(2, &[7, 3, 9], &[0]), [Some(7), Some(3)]);
+    }
+
+    #[test]
+    fn automatic_leaves_a_core_for_the_rest_or_pins_nothing() {
+        assert_eq!(dealt(2, &[], &[4, 5, 6]), [Some(5), Some(6)]);
+        assert_eq!(dealt(2, &[], &[4, 5]), [None, None]);
+        assert_eq!(dealt(2, &[], &[]), [None, None]);
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_named() {
+        let cores = Cores::deal(threads(1), &[4095], &[0]);
+        let message = cores.check().unwrap_err().to_string();
+        assert!(message.contains("CPU 4095"), "{message}");
+        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
+    }
+
+    #[test]
+    fn names_fit_into_what_the_system_shows() {
+        let thread = Thread {
+            instance: 63,
+            role: Role::Analytics(63),
+        };
+        assert!(thread.to_string().len() <= 15, "{thread}");
+    }
+}

@@ -1,0 +1,100 @@
+//! The loop of an analytics thread: rounds, and when to rest between them.
+//!
+//! Busy it polls. With nothing to do it spins and yields for some microseconds; then it sleeps, briefly while series wait
+//! or are on their way through a device, and for [`NAP`] while there are none. So an idle thread costs little, and the
+//! first series after a quiet time is seen at most a nap later. The system may add its timer slack to each sleep, by
+//! default 50 µs; a thread that somebody waits for asks for less.
+//!
+//! A replay as fast as possible waits for no single label. There the thread gathers: it rests until a batch has come
+//! together, rather than look at every series as it comes.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use analytics::{Counters, Manager, Round};
+use crossbeam_utils::Backoff;
+
+use super::swap::SwapPort;
+
+/// Rest of a thread that waits for others, once spinning did not help.
+pub const REST: Duration = Duration::from_micros(50);
+
+/// Rest where no series is to be decided.
+const NAP: Duration = Duration::from_micros(450);
+
+/// Rest of a thread that gathers.
+const GATHER: Duration = Duration::from_micros(500);
+
+/// How much later than asked the system may wake a thread that naps, ns.
+const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(5_000).unwrap();
+
+/// What the threads of a run tell each other, beside rings and label words.
+pub struct Run {
+    /// The clock of the run: `emitted_ns` and `now_ns` count from here.
+    pub started: Instant,
+    /// Flow managers that have not emitted their last series yet.
+    pub inputs_open: AtomicUsize,
+    /// An analytics thread has died, and series will stay without labels.
+    pub analytics_died: AtomicBool,
+}
+
+impl Run {
+    /// For a run of so many flow managers that begins now.
+    pub fn new(flow_managers: usize) -> Run {
+        Run {
+            started: Instant::now(),
+            inputs_open: AtomicUsize::new(flow_managers),
+            analytics_died: AtomicBool::new(false),
+        }
+    }
+
+    /// Nanoseconds since the run began.
+    pub fn now_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+}
+
+/// Raises the alarm when the thread panics, so that nobody waits for it.
+struct Alarm(Arc<Run>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.analytics_died.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Rounds until the rings are closed and all is decided. Between them the model is exchanged where `port` brings another.
+pub fn work(
+    mut manager: Manager,
+    gathers: bool,
+    run: Arc<Run>,
+    port: Option<SwapPort>,
+) -> Counters {
+    let _alarm = Alarm(run.clone());
+    if !gathers {
+        // Without it naps are a little longer, no more.
+        let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
+    }
+    let mut backoff = Backoff::new();
+    while !manager.is_done() {
+        if run.inputs_open.load(Ordering::Acquire) == 0 {
+            manager.drain();
+        }
+        if let Some(port) = &port {
+            port.exchange(&mut manager);
+        }
+        match manager.round(run.now_ns()) {
+            Round::Worked => backoff = Backoff::new(),
+            Round::Seen if !gathers => backoff = Backoff::new(),
+            _ if gathers => std::thread::sleep(GATHER),
+            _ if !backoff.is_completed() => backoff.snooze(),
+            _ if manager.counters().undecided() > 0 => std::thread::sleep(REST),
+            _ => std::thread::sleep(NAP),
+        }
+    }
+    manager.counters().clone()
+}

@@ -1,0 +1,234 @@
+//! What became of the series, and who worked on them.
+
+use std::fmt::{self, Write as _};
+
+use analytics::{CacheCounters, Counters, DeviceCounters, FailureKind, SloCounters};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::times::Quantiles;
+use crate::replay::Outcome;
+
+/// Fates: emitted = cached + inferred + shed + failed.
+#[derive(Serialize)]
+pub struct Series {
+    emitted: u64,
+    cached: u64,
+    inferred: u64,
+    shed: u64,
+    shed_ring_full: u64,
+    shed_no_device: u64,
+    failed: u64,
+    failed_no_other_device: u64,
+    failed_after_retry: u64,
+    retried: u64,
+    post_mortem: u64,
+}
+
+impl Series {
+    pub fn of(flows: &flowmgr::Counters, series: &Counters) -> Series {
+        Series {
+            emitted: flows.series_emitted,
+            cached: series.cached,
+            inferred: series.inferred,
+            shed: flows.series_shed + series.shed(),
+            shed_ring_full: flows.series_shed,
+            shed_no_device: series.shed_no_device,
+            failed: series.failed(),
+            failed_no_other_device: series.failed_no_other_device,
+            failed_after_retry: series.failed_after_retry,
+            retried: series.retried,
+            post_mortem: series.post_mortem,
+        }
+    }
+
+    /// The reasons only where there is something to explain.
+    pub fn write_text(&self, page: &mut String) -> fmt::Result {
+        write!(
+            page,
+            "series    {} emitted = {} cached + {} inferred + {} shed + {} failed",
+            self.emitted, self.cached, self.inferred, self.shed, self.failed
+        )?;
+        let reasons = [
+            ("shed: ring full", self.shed_ring_full),
+            ("shed: no device", self.shed_no_device),
+            ("failed: no other device", self.failed_no_other_device),
+            ("failed: after a retry", self.failed_after_retry),
+            ("retried", self.retried),
+        ];
+        for (reason, series) in reasons.into_iter().filter(|(_, series)| *series > 0) {
+            write!(page, "; {reason} {series}")?;
+        }
+        writeln!(page)
+    }
+}
+
+#[derive(Serialize)]
+pub struct Cache {
+    lookups: u64,
+    hits: u64,
+    seconds: f64,
+    insert_seconds: f64,
+    audits_agree: u64,
+    audits_differ: u64,
+    bypassed: u64,
+    turned_off: u64,
+    turned_on: u64,
+}
+
+impl Cache {
+    pub fn of(cache: &CacheCounters) -> Cache {
+        Cache {
+            lookups: cache.lookups,
+            hits: cache.hits,
+            seconds: cache.lookup_time.as_secs_f64(),
+            insert_seconds: cache.insert_time.as_secs_f64(),
+            audits_agree: cache.audits_agree,
+            audits_differ: cache.audits_differ,
+            bypassed: cache.bypassed,
+            turned_off: cache.turned_off,
+            turned_on: cache.turned_on,
+        }
+    }
+}
+
+/// One session of a device.
+#[derive(Serialize)]
+pub struct Device {
+    requested: String,
+    effective: String,
+    batches: u64,
+    series: u64,
+    padding: u64,
+    busy_s: f64,
+    /// By kind.
+    failures: Map<String, Value>,
+    probes: u64,
+    went_down: u64,
+    came_back: u64,
+    last_error: Option<String>,
+}
+
+impl Device {
+    pub fn of(device: &DeviceCounters) -> Device {
+        let failures = FailureKind::ALL.into_iter();
+        Device {
+            requested: device.requested.clone(),
+            effective: device.effective.clone(),
+            batches: device.batches,
+            series: device.series,
+            padding: device.padding,
+            busy_s: device.busy.as_secs_f64(),
+            failures: failures
+                .map(|kind| (kind.name().to_owned(), json!(device.failures(kind))))
+                .collect(),
+            probes: device.probes,
+            went_down: device.went_down,
+            came_back: device.came_back,
+            last_error: device.last_error.clone(),
+        }
+    }
+
+    pub fn write_text(&self, page: &mut String) -> fmt::Result {
+        write!(
+            page,
+            "device    {} ({}): {} series in {} batches, busy {:.3} s",
+            self.requested, self.effective, self.series, self.batches, self.busy_s
+        )?;
+        if let Some(error) = &self.last_error {
+            write!(
+                page,
+                "; went down {}, came back {}; failures: {}; the last one: {error}",
+                self.went_down,
+                self.came_back,
+                super::listed(&self.failures)
+            )?;
+        }
+        writeln!(page)
+    }
+}
+
+/// Where the time to a label goes.
+#[derive(Serialize)]
+pub struct Phases {
+    ring_wait: Quantiles,
+    batch_wait: Quantiles,
+    device: Quantiles,
+}
+
+impl Phases {
+    pub fn of(phases: &analytics::Phases) -> Phases {
+        Phases {
+            ring_wait: Quantiles::of_us(&phases.ring_wait_us),
+            batch_wait: Quantiles::of_us(&phases.batch_wait_us),
+            device: Quantiles::of_us(&phases.device_us),
+        }
+    }
+}
+
+impl fmt::Display for Phases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Phases {
+            ring_wait,
+            batch_wait,
+            device,
+        } = self;
+        write!(
+            f,
+            "ring wait {}, batch wait {}, device {}",
+            ring_wait.short(),
+            batch_wait.short(),
+            device.short()
+        )
+    }
+}
+
+#[derive(Serialize)]
+pub struct Slo {
+    periods: u64,
+    violations: u64,
+}
+
+impl Slo {
+    pub fn of(slo: &SloCounters) -> Slo {
+        Slo {
+            periods: slo.periods,
+            violations: slo.violations,
+        }
+    }
+}
+
+/// Exchanges of the model.
+#[derive(Serialize)]
+pub struct Swaps {
+    done: u64,
+    refused: u64,
+    last_refusal: Option<String>,
+}
+
+impl Swaps {
+    pub fn of(outcome: &Outcome) -> Swaps {
+        let swaps = &outcome.swaps;
+        Swaps {
+            done: swaps.done,
+            refused: swaps.refused,
+            last_refusal: swaps.last_refusal.clone(),
+        }
+    }
+
+    /// Nothing where nobody asked for any.
+    pub fn write_text(&self, page: &mut String) -> fmt::Result {
+        if self.done + self.refused == 0 {
+            return Ok(());
+        }
+        write!(
+            page,
+            "swaps     {} done, {} refused",
+            self.done, self.refused
+        )?;
+        match &self.last_refusal {
+            Some(reason) => writeln!(page, "; the last one: {reason}"),
+            None => writeln!(page),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Receive-side scaling in software: which of several flow managers a packet is for.
+//!
+//! A network card with several queues does this itself. Where frames come from one place, a
+//! capture file or a simple interface, its reader asks here, with the symmetric Toeplitz hash
+//! of [`crate::hash`], so that both directions of a flow meet. As on a card, packets without
+//! ports are spread by their addresses; those without addresses have no hash.
+
+use crate::hash::Toeplitz;
+use crate::verdict::Verdict;
+use crate::wire;
+
+/// The hash that a network card would give.
+#[derive(Clone, Debug, Default)]
+pub struct Rss(Toeplitz);
+
+impl Rss {
+    /// With its tables built.
+    pub fn new() -> Rss {
+        Rss(Toeplitz::new())
+    }
+
+    /// The hash of a frame of pcap link type `link`, the same for both directions of a flow;
+    /// `None` where there are no addresses to hash.
+    pub fn hash(&self, link: u16, frame: &[u8]) -> Option<u32> {
+        let key = match wire::parse(link, frame) {
+            Ok(headers) => headers.key,
+            Err(Verdict::Fragment | Verdict::OtherL4) => wire::addresses(link, frame)?,
+            Err(_) => return None,
+        };
+        Some(self.0.hash(&key))
+    }
+
+    /// Which of `queues` a packet of this hash is for; those without one are for the first.
+    /// Equal shares of the hash's range.
+    pub fn queue(hash: Option<u32>, queues: usize) -> usize {
+        let hash = u64::from(hash.unwrap_or(0));
+        ((hash * queues as u64) >> 32) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Raw IP, as pcap numbers it.
+    const RAW: u16 = 101;
+
+    /// An IPv4 packet of UDP from 10.0.0.`from` to 10.0.0.`to`; `fragment` in units of 8 bytes.
+    fn udp(from: (u8, u16), to: (u8, u16), fragment: u8) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, fragment, 64, 17, 0, 0];
+        packet.extend([10, 0, 0, from.0, 10, 0, 0, to.0]);
+        packet.extend(from.1.to_be_bytes());
+        packet.extend(to.1.to_be_bytes());
+        packet.extend([0, 8, 0, 0]);
+        packet
+    }
+
+    #[test]
+    fn both_directions_have_one_hash_and_other_ports_another() {
+        let rss = Rss::new();
+        let hash = |from, to| rss.hash(RAW, &udp(from, to, 0)).unwrap();
+        assert_eq!(hash((1, 4000), (2, 53)), hash((2, 53), (1, 4000)));
+        assert_ne!(hash((1, 4000), (2, 53)), hash((1, 4001), (2, 53)));
+    }
+
+    #[test]
+    fn later_fragments_go_by_their_addresses() {
+        let rss = Rss::new();
+        let hash = |from, to| rss.hash(RAW, &udp(from, to, 1)).unwrap();
+        assert_eq!(hash((1, 4000), (2, 53)), hash((2, 99), (1, 98)));
+        assert_ne!(hash((1, 4000), (2, 53)), hash((1, 4000), (3, 53)));
+        assert_eq!(rss.hash(RAW, &udp((1, 1), (2, 2), 1)[..16]), None);
+        assert_eq!(rss.hash(RAW, &[]), None);
+    }
+
+    #[test]
+    fn queues_share_the_hashes_and_the_first_has_those_without() {
+        assert_eq!(Rss::queue(None, 7), 0);
+        assert_eq!(Rss::queue(Some(u32::MAX), 1), 0);
+        assert_eq!(Rss::queue(Some(u32::MAX), 64), 63);
+        let rss = Rss::new();
+        let mut packets = [0; 3];
+        for port in 0..3000 {
+            let hash = rss.hash(RAW, &udp((1, port), (2, 443), 0));
+            packets[Rss::queue(hash, 3)] += 1;
+        }
+        assert!(packets.iter().all(|packets| *packets > 700), "{packets:?}");
+    }
+}
