@@ -315,6 +315,7 @@ fn frame(raw: &Raw, link: u16) -> Frame {
         time_sub_ns: (raw.nanoseconds % 1000) as u16,
         link,
         interface: 0,
+        is_merged: raw.is_merged,
         rss: None,
     }
 }
@@ -424,6 +425,7 @@ mod tests {
             wire: 64,
             seconds: u32::MAX,
             nanoseconds: 999_999_999,
+            is_merged: false,
         };
         let frame = frame(&raw, ETHERNET);
         assert_eq!(frame.time_us, i64::from(u32::MAX) * 1_000_000 + 999_999);
