@@ -21,8 +21,28 @@ mod profile;
 mod replay;
 
 use std::ffi::OsStr;
+use std::fs;
 
-use common::{Finished, fenxi, run};
+use common::{Finished, fenxi, root, run};
+use serde_json::Value;
+
+/// Every field of a JSON object, with those of objects inside, stands on the page `docs/devices.md`.
+fn assert_on_the_page(object: &Value) {
+    let page = fs::read_to_string(root().join("docs/devices.md")).unwrap();
+    match object {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                // Alone or last in a path, or as the front of one.
+                let named = ["`NAME`", ".NAME`", "`NAME.", "`NAME[]"];
+                let is_named = |form: &&str| page.contains(&form.replace("NAME", name));
+                assert!(named.iter().any(is_named), "{name}");
+                assert_on_the_page(value);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(assert_on_the_page),
+        _ => {}
+    }
+}
 
 /// Runs the program with these arguments.
 fn ran<S: AsRef<OsStr>>(args: &[S]) -> Finished {

@@ -69,6 +69,20 @@ fn problems_of_a_file_have_their_line() {
         ),
         ("[flow]\nk = = 3\n", &["c.toml:2:", "not TOML: "]),
         ("[flow\n", &["c.toml:1:", "not TOML: "]),
+        (
+            "[device.npu]\nprovdier = \"qnn\"\n",
+            &[
+                "c.toml:2: unknown key device.npu.provdier",
+                "did you mean provider?",
+            ],
+        ),
+        (
+            "[pipeline]\nlayout = \"2:1\"\n",
+            &[
+                "pipeline.layout = \"2:1\" (",
+                "c.toml:2): expected a layout F:A:D",
+            ],
+        ),
     ] {
         assert_refused(with_file(text, &[]), 78, parts);
     }
@@ -151,6 +165,46 @@ fn a_label_that_the_model_does_not_have() {
     // The same in `check`, which is there to tell before a run.
     let check = run(fenxi(["check", "--set", "tag.dscp.TSL=EF"]));
     assert_refused(check, 78, &["--set: tag.dscp: ", "\"TSL\""]);
+}
+
+/// A device that cannot be had as asked for is an error before the first packet, never a run on something else.
+#[test]
+fn devices_that_are_not_to_be_had() {
+    if !crate::common::has_onnxruntime() {
+        return crate::common::skip("devices_that_are_not_to_be_had", "ONNX Runtime");
+    }
+    for (sets, code, parts) in [
+        (
+            &["accel.devices=[\"cann\"]"][..],
+            69,
+            &["device cann: ", "has no provider cann"][..],
+        ),
+        (
+            &[
+                "accel.devices=[\"trt\"]",
+                "device.trt.provider=tensorrt",
+                "device.trt.fixed_sizes=false",
+            ],
+            78,
+            &["device trt: ", "fixed batch sizes"],
+        ),
+        (
+            &[
+                "accel.devices=[\"npu\"]",
+                "device.npu.provider=plugin",
+                "device.npu.plugin=/nowhere/ep.so",
+            ],
+            69,
+            &["device npu: ", "/nowhere/ep.so"],
+        ),
+        (
+            &["device.cpu.profile=/nowhere/p.toml"],
+            66,
+            &["/nowhere/p.toml: cannot be read"],
+        ),
+    ] {
+        assert_refused(with_set(sets), code, parts);
+    }
 }
 
 #[test]

@@ -100,7 +100,10 @@ fn check_says_who_runs_where() {
         line("analytics-0.0"),
         "analytics-0.0 core 8 batches to device-0.0, batches to device-0.2"
     );
-    assert_eq!(line("device-0.1"), "device-0.1 core 5 runs slow");
+    assert_eq!(
+        line("device-0.1"),
+        "device-0.1 core 5 runs slow (simulated)"
+    );
     assert_eq!(
         line("flow-1.0"),
         "flow-1.0 core 3 ring to analytics-1.0, ring to analytics-1.1"

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::ran;
-use crate::common::{bundle, has_onnxruntime, skip};
+use super::{assert_on_the_page, ran};
+use crate::common::{bundle, has_onnxruntime, root, skip};
 
 /// The device of that name.
 fn device<'a>(found: &'a Value, name: &str) -> &'a Value {
@@ -24,6 +24,7 @@ fn every_device_is_tried() {
         return skip("every_device_is_tried", "ONNX Runtime");
     }
     let found = ran(&["devices", "--json"]).expect_code(0).json();
+    assert_on_the_page(&found);
     let names: Vec<&str> = found["devices"]
         .as_array()
         .unwrap()
@@ -168,4 +169,62 @@ fn a_model_that_computes_something_else_is_told() {
         "{}",
         told.stdout
     );
+}
+
+/// A file that `make providers` fetches; none, said aloud, where it was not.
+fn fetched(test: &str, file: &str) -> Option<String> {
+    let path = root().join("target").join(file);
+    if !path.exists() {
+        skip(test, "other providers (make providers)");
+        return None;
+    }
+    Some(path.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn openvino_runs_the_shipped_model() {
+    let test = "openvino_runs_the_shipped_model";
+    let Some(library) = fetched(test, "onnxruntime-openvino/libonnxruntime.so") else {
+        return;
+    };
+    let found = ran(&[
+        "devices",
+        "--json",
+        "--device",
+        "openvino",
+        "--library",
+        &library,
+    ])
+    .expect_code(0)
+    .json();
+    let openvino = device(&found, "openvino");
+    assert_eq!(openvino["effective"], "OpenVINOExecutionProvider");
+    assert_eq!(openvino["golden"]["agrees"], true, "{openvino}");
+}
+
+/// QNN comes as a plug-in and needs an option: a device as the configuration describes it.
+#[test]
+fn a_plugin_with_options_runs_the_shipped_model() {
+    let test = "a_plugin_with_options_runs_the_shipped_model";
+    if !has_onnxruntime() {
+        return skip(test, "ONNX Runtime");
+    }
+    let (Some(plugin), Some(backend)) = (
+        fetched(test, "onnxruntime-qnn/libonnxruntime_providers_qnn.so"),
+        fetched(test, "onnxruntime-qnn/libQnnHtp.so"),
+    ) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("npu.toml");
+    let text = format!(
+        "accel.devices = [\"npu\"]\n[device.npu]\nprovider = \"qnn\"\nplugin = \"{plugin}\"\n\
+         options = {{ backend_path = \"{backend}\" }}\n"
+    );
+    fs::write(&config, text).unwrap();
+    let line = ["devices", "--json", "--config", config.to_str().unwrap()];
+    let found = ran(&[&line[..], &["--device", "npu"]].concat())
+        .expect_code(0)
+        .json();
+    assert_eq!(device(&found, "npu")["golden"]["argmax_differences"], 0);
 }

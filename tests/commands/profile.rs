@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::ran;
+use super::{assert_on_the_page, ran};
 use crate::common::{bundle, has_onnxruntime, skip};
 
 /// Nothing is measured longer than it must be.
@@ -37,6 +37,7 @@ fn a_device_of_the_configuration_is_measured() {
     ]))
     .expect_code(0)
     .json();
+    assert_on_the_page(&found);
     assert_eq!(
         (&found["device"], &found["provider"]),
         (&"npu".into(), &"simulated".into())
@@ -100,7 +101,7 @@ fn the_cpu_is_measured_with_the_shipped_model() {
     for part in [
         "CPUExecutionProvider",
         "\nlatency  T0 + T1·b = ",
-        "\nknee ",
+        "\nknee     batch of ",
         "\nmemory ",
         "without a latency goal",
     ] {

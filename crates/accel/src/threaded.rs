@@ -5,6 +5,9 @@
 //! row, a copy travels along. Both hand-overs are channels of capacity 1 that are never full, because there is one device:
 //! submit and poll neither wait nor allocate. Waking the thread, if it sleeps, costs submit one system call.
 //!
+//! Seen on two cores of a virtual AMD EPYC, from submit to the poll that has the results, without the batch itself: 1 µs in
+//! a row of batches, 8 µs when the thread had gone to sleep; submit alone 0.1 and 2.2 µs.
+//!
 //! A device that hangs keeps the batch in flight until the owner gives up on it. Dropping the front then does not wait: the
 //! thread is left behind and ends, with the device, if the device ever comes back. A device that panics is down for good;
 //! its memory stays, so that the owner may go on calling.

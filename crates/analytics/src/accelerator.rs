@@ -9,7 +9,8 @@ use std::time::Duration;
 pub struct Accelerator {
     /// Where batches go. One that does its work inside [`Device::submit`] works on the manager's thread.
     pub device: Box<dyn Device>,
-    /// How long a batch takes. [`Policy::Slo`] needs it, and [`Policy::CarryOver`] sends several batches in a row by it.
+    /// How long a batch takes. [`Policy::Slo`] needs it, and [`Policy::CarryOver`] sends several batches in a row by
+    /// it.
     pub profile: Option<Profile>,
     /// A batch in flight for longer counts as lost, and the device as hung. Without one the manager waits for ever.
     pub deadline: Option<Duration>,

@@ -19,8 +19,8 @@ pub struct Config {
     pub policy: Policy,
     /// The prefix cache.
     pub cache: CacheConfig,
-    /// One row of input, K numbers, on which the model is known to work, such as a golden input: what a device that failed
-    /// is probed with. Empty for zeros.
+    /// One row of input, K numbers, on which the model is known to work, such as a golden input: what a device that
+    /// failed is probed with. Empty for zeros.
     pub probe: Vec<f32>,
 }
 

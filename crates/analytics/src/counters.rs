@@ -37,8 +37,8 @@ pub struct Counters {
     pub cache: CacheCounters,
     /// The devices, in the order in which the manager was given them.
     pub devices: Vec<DeviceCounters>,
-    /// Time from a series' emission to its label, in µs, saturated at an hour; labels that found their flow gone are not
-    /// in it. Values are exact to 0.1 %.
+    /// Time from a series' emission to its label, in µs, saturated at an hour; labels that found their flow gone are
+    /// not in it. Values are exact to 0.1 %.
     pub time_to_label_us: Histogram<u64>,
     /// Where that time went.
     pub phases: Phases,
@@ -50,8 +50,9 @@ pub struct Counters {
     pub last_swap: Duration,
 }
 
-/// Where the time to a label goes, in µs, exact to 1 %. A series that is retried has its waits from its first device's
-/// batch; a label from the cache has a ring wait only.
+/// Where the time to a label goes, in µs, exact to 1 %; saturated at an hour. The three add up to the time to label,
+/// but for a series that is retried: it has the waits of its first batch and the device time of its second. A label
+/// from the cache has a ring wait only, an audit nothing.
 #[derive(Clone, Debug)]
 pub struct Phases {
     /// From a series' emission to the round that saw it.
@@ -122,7 +123,7 @@ pub struct DeviceCounters {
     pub padding: u64,
     /// How many series its batches had, exact to 1 %.
     pub batch_series: Histogram<u64>,
-    /// Time from submission to result, of all batches that came back in time and good.
+    /// Time from submission to result, of all batches that came back good.
     pub busy: Duration,
     /// Probes given to it.
     pub probes: u64,
@@ -228,8 +229,19 @@ impl Phases {
     }
 
     pub(crate) fn batch_waited(&mut self, time_ns: u64, series: u64) {
-        self.batch_wait_us
-            .saturating_record_n(time_ns / 1000, series);
+        record(&mut self.batch_wait_us, time_ns, series);
+    }
+
+    pub(crate) fn device_took(&mut self, time_ns: u64, series: u64) {
+        record(&mut self.device_us, time_ns, series);
+    }
+}
+
+/// Counts the same time for so many series at once. A histogram takes a value for its extremes even if it is there 0
+/// times.
+fn record(histogram: &mut Histogram<u64>, time_ns: u64, series: u64) {
+    if series > 0 {
+        histogram.saturating_record_n(time_ns / 1000, series);
     }
 }
 

@@ -1,8 +1,9 @@
 //! The devices of one analytics manager in turn, and the series that wait for a second one because their first failed.
 //!
-//! A series is retried once, on whichever device that is up is free next: that is another one, unless a probe has brought
-//! the first back in the meantime. Retries go before anything new. So the series in flight for the first time and those
-//! that wait for their retry are together never more than all devices hold, and the queue of retries needs no more room.
+//! A series is retried once, on whichever device that is up is free next: that is another one, unless a probe has
+//! brought the first back in the meantime. Retries go before anything new. So the series in flight for the first time
+//! and those that wait for their retry are together never more than all devices hold, and the queue of retries needs no
+//! more room.
 
 use crate::Accelerator;
 use crate::cache::Audit;

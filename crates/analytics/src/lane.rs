@@ -11,30 +11,27 @@
 //!       └──────────────────────── sane answer ─────────────────┘
 //! ```
 //!
-//! A device is up until it fails. Then it is left alone for a *back-off* and probed: one batch of its smallest size, all
-//! rows the configured probe. A sane answer brings it back. The back-off begins at 10 ms, doubles with each failure up to
-//! 10 s, and begins anew with a good batch of series, not with a good probe: a device that is fine on the probe and fails
-//! on traffic is not tried every 10 ms for ever.
+//! A device is up until it fails. Then it is left alone for a *back-off* and probed: one batch of its smallest size,
+//! all rows the configured probe. A sane answer brings it back. The back-off begins at 10 ms, doubles with each failure
+//! up to 10 s, and begins anew with a good batch of series, not with a good probe: a device that is fine on the probe
+//! and fails on traffic is not tried every 10 ms for ever.
 //!
 //! A device in flight for longer than its deadline is *hung*. Its series are taken back, and whatever it answers later
-//! is thrown away; until then it cannot even be probed. One that does its work inside `submit` cannot be found hung: its
-//! answer is there at the next look. If that is late but good, it is used, and the device goes down all the same, so that
-//! it does not slow the others that share its thread.
+//! is thrown away; until then it cannot even be probed. One that does its work inside `submit` cannot be found hung:
+//! its answer is there at the next look. If that is late but good, it is used, and the device goes down all the same,
+//! so that it does not slow the others that share its thread.
 
 mod condition;
+mod forecast;
 
 use crate::dispatch::Row;
 use crate::failure::{Failure, check_answers};
 use crate::{Accelerator, DeviceState};
 use accel::{Classification, Profile, Sizes};
 use condition::Condition;
+use forecast::Forecast;
 use std::mem;
 use std::time::Duration;
-
-/// What one batch tells of how far the profile is off.
-const DRIFT_WEIGHT: f64 = 1.0 / 8.0;
-/// How far it may be off: beyond this it is no profile of this device, and one factor does not mend it.
-const DRIFT_MAX: f64 = 1000.0;
 
 /// Which model a lane holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,8 +59,8 @@ pub(crate) struct Lane {
     pub rows: Vec<Row>,
     /// For how many series the policy `slo` waits.
     pub trigger: usize,
-    /// The running mean of what batches took over what the profile says.
-    drift: f64,
+    /// What batches take; none without a profile.
+    forecast: Option<Forecast>,
     flight: Option<Flight>,
     condition: Condition,
 }
@@ -92,10 +89,10 @@ impl Lane {
         Self {
             rows: Vec::with_capacity(accelerator.device.sizes().largest()),
             name: accelerator.device.requested().to_owned(),
+            forecast: accelerator.profile.map(Forecast::new),
             accelerator,
             model: Model::default(),
             trigger: 1,
-            drift: 1.0,
             flight: None,
             condition: Condition::up(0),
         }
@@ -123,12 +120,9 @@ impl Lane {
         self.accelerator.device.sizes()
     }
 
-    /// What a batch is expected to take: the profile, scaled by how far it was off lately.
+    /// What a batch is expected to take, where the device has a profile.
     pub fn profile(&self) -> Option<Profile> {
-        self.accelerator.profile.map(|profile| Profile {
-            t0_us: profile.t0_us * self.drift,
-            t1_us: profile.t1_us * self.drift,
-        })
+        self.forecast.as_ref().map(Forecast::expected)
     }
 
     /// The input of the next batch, and the rows that go with it. The lane must be free.
@@ -203,8 +197,8 @@ impl Lane {
                     Some(_) => self.condition.fail(now_ns),
                     None => self.condition.succeed(),
                 }
-                if let Some(profile) = self.accelerator.profile {
-                    self.drift = drift(self.drift, profile, size, device_ns);
+                if let Some(forecast) = &mut self.forecast {
+                    forecast.observe(size, Duration::from_nanos(device_ns));
                 }
                 Polled::Results {
                     answers,
@@ -228,7 +222,7 @@ impl Lane {
         new.device.requested().clone_into(&mut self.name);
         self.model = model;
         self.trigger = self.trigger.min(new.device.sizes().largest());
-        self.drift = 1.0;
+        self.forecast = new.profile.map(Forecast::new);
         self.flight = None;
         let since_ns = if self.is_up() {
             self.since_ns()
@@ -237,43 +231,5 @@ impl Lane {
         };
         self.condition = Condition::up(since_ns);
         mem::replace(&mut self.accelerator, new)
-    }
-}
-
-/// The running mean with one more batch in it. One that took twice as long as expected counts as much as one that took
-/// longer: it was held up.
-fn drift(drift: f64, profile: Profile, size: usize, device_ns: u64) -> f64 {
-    let predicted_ns = profile.latency(size).as_nanos().max(1) as f64;
-    let seen = (device_ns as f64 / predicted_ns).clamp(drift / 2.0, drift * 2.0);
-    (drift + DRIFT_WEIGHT * (seen - drift)).clamp(1.0 / DRIFT_MAX, DRIFT_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PROFILE: Profile = Profile {
-        t0_us: 20.0,
-        t1_us: 2.0,
-    };
-
-    /// After so many batches of 40, each of 100 µs by the profile, that took so long.
-    fn after(batches: usize, took_us: u64) -> f64 {
-        (0..batches).fold(1.0, |mean, _| drift(mean, PROFILE, 40, took_us * 1000))
-    }
-
-    #[test]
-    fn the_drift_follows_the_device() {
-        for (took_us, times) in [(100, 1.0), (300, 3.0), (20, 0.2), (10_000, 100.0)] {
-            let mean = after(100, took_us);
-            assert!((mean / times - 1.0).abs() < 0.01, "{took_us} us: {mean}");
-        }
-        assert_eq!(after(1000, 0), 1.0 / DRIFT_MAX);
-        assert_eq!(after(1000, u64::MAX / 1000), DRIFT_MAX);
-    }
-
-    #[test]
-    fn one_batch_that_was_held_up_moves_it_little() {
-        assert_eq!(after(1, 1_000_000), 1.125);
     }
 }

@@ -9,20 +9,25 @@
 //! ```
 //!
 //! Read [`manager`](Manager) first: one [`Manager::round`] is the whole walk, in the order of the picture from right to
-//! left. The rest are its parts: `inlet` (what waits in one ring), `cache`, `batching` (when to fire and how much),
-//! `dispatch` (which device, and what to remember of a batch on its way), `counters`.
+//! left. The rest are its parts: `inlet` (what waits in one ring), `cache` (with the `economy` by which it steps
+//! aside), `batching` (when to fire and how much; `slo` has a controller), `dispatch` (which device, and who is to be
+//! retried), `lane` (one device: its batch, its condition), `counters`.
+//!
+//! Devices fail, and models change, under traffic: see `manager/collect`, `lane` and `manager/swap`.
 //!
 //! # What always holds
 //!
 //! 1. Each series that a manager took from a ring gets exactly one fate: series = cached + inferred + shed + failed +
 //!    undecided, after every round ([`Counters::undecided`]).
 //! 2. A label is offered only to the flow and generation that asked; when that flow is gone the label is counted
-//!    post-mortem and dropped.
-//! 3. The series of one inlet are inferred in the order in which they were emitted.
-//! 4. A round never blocks, reads no clock but to account for the cache's cost, and allocates nothing, with two
-//!    exceptions: the cache allocates its entries until it is full, and a device's error is kept as text.
+//!    post-mortem and dropped. Who will get none is told so.
+//! 3. The series of one inlet are inferred in the order in which they were emitted, but for those that are retried.
+//! 4. A label names the generation of the model that its class is from. No answer of a model outlives it in the cache.
+//! 5. A round never blocks, reads no clock but to account for the cache's cost, and allocates nothing, with three
+//!    exceptions: the cache allocates its entries until it is full, a device's error is kept as text, and a device that
+//!    is exchanged brings its names and room for its rows.
 //!
-//! Source: FENXI, §5 and Algorithms 1 to 3.
+//! Sources: FENXI, §5 and Algorithms 1 to 3; Batchy, §3 and §4 (`slo`); LiteFlow, §3.4 (exchange of the model).
 
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,17 @@
 //! The round: the whole walk of the series, in three steps.
 //!
 //! 1. [`collect`](Manager::collect): batches that a device has finished become labels, and fill the cache.
-//! 2. [`look`](Manager::look): each series that has come down a ring since the last round is looked up in the cache, once.
-//!    A hit is labelled on the spot, a miss waits.
+//! 2. [`look`](Manager::look): each series that has come down a ring since the last round is looked up in the cache,
+//!    once. A hit is labelled on the spot, a miss waits.
 //! 3. [`fire`](Manager::fire): as long as a device is free and the policy wants a batch, the oldest that wait are
 //!    [gathered](Manager::gather) from their ring slots straight into the device's input, and submitted.
 //!
 //! The order matters twice: results are entered in the cache before the next look, and what was just seen can be in the
 //! batch that is fired next.
 //!
-//! Rings are taken in turn. Each round begins with another inlet and looks at a bounded number of one inlet's series, as
-//! many as the largest batch holds. Among all that was seen the oldest goes first, whatever its inlet; so an inlet that
-//! floods its ring delays another one's series by no more than what it has waiting there.
+//! Rings are taken in turn. Each round begins with another inlet and looks at a bounded number of one inlet's series,
+//! as many as the largest batch holds. Among all that was seen the oldest goes first, whatever its inlet; so an inlet
+//! that floods its ring delays another one's series by no more than what it has waiting there.
 //!
 //! A device that fails loses the series of that batch to another one, and is left alone until a probe goes well: see
 //! [`collect`] and [`lane`](crate::lane). While no device is up, series are shed at once.
@@ -42,11 +42,11 @@ type CostClock = Box<dyn Fn() -> u64 + Send>;
 /// What a round came to, so that the caller knows whether to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// A batch was fired, or one came back.
+    /// A batch was fired, or came back, or was given up.
     Worked,
     /// Series were seen; they wait for a batch, or the cache had their label.
     Seen,
-    /// Nothing happened.
+    /// Nothing happened. While [`Counters::undecided`] is not 0, series wait for their time or for a device.
     Idle,
 }
 
@@ -132,8 +132,8 @@ impl Manager {
         self.cost_clock = Box::new(clock);
     }
 
-    /// One round, at `now_ns` on the clock that [`cring::Slot::emitted_ns`] is on. Never blocks, though a device without
-    /// a thread of its own works in here.
+    /// One round, at `now_ns` on the clock that [`cring::Slot::emitted_ns`] is on. Never blocks, though a device
+    /// without a thread of its own works in here.
     pub fn round(&mut self, now_ns: u64) -> Round {
         let collected = self.collect(now_ns);
         self.change_over(now_ns);
@@ -152,8 +152,8 @@ impl Manager {
         self.draining = true;
     }
 
-    /// Whether all is over: at the last round each inlet's producer was gone and its ring empty, and nothing is on its way
-    /// through a device.
+    /// Whether all is over: at the last round each inlet's producer was gone and its ring empty, and nothing is on its
+    /// way through a device.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.queues.iter().all(Queue::is_done) && self.dispatch.is_empty()

@@ -143,11 +143,13 @@ impl Summary {
     pub fn to_text(&self) -> String {
         let mut page = String::new();
         // Writing to a string cannot fail.
-        let _ = self.write_text(&mut page);
+        let _ = self.write_flows(&mut page);
+        let _ = self.write_work(&mut page);
         page
     }
 
-    fn write_text(&self, page: &mut String) -> std::fmt::Result {
+    /// What the packets came to.
+    fn write_flows(&self, page: &mut String) -> std::fmt::Result {
         writeln!(
             page,
             "packets   {} ({} bytes) in {:.3} s: {:.3} Mpps, {:.3} Gb/s",
@@ -185,6 +187,11 @@ impl Summary {
             self.coverage.bytes * 100.0,
             self.coverage.ended_before_k * 100.0
         )?;
+        Ok(())
+    }
+
+    /// Who did the work, and how long it took.
+    fn write_work(&self, page: &mut String) -> std::fmt::Result {
         let batches: Vec<String> = self
             .batches
             .iter()

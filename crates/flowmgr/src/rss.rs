@@ -34,7 +34,7 @@ impl Rss {
     /// Equal shares of the hash's range.
     pub fn queue(hash: Option<u32>, queues: usize) -> usize {
         let hash = u64::from(hash.unwrap_or(0));
-        (hash * queues as u64 >> 32) as usize
+        ((hash * queues as u64) >> 32) as usize
     }
 }
 

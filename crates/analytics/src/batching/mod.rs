@@ -4,17 +4,18 @@
 //! clocks, and answers with a [`Decision`]. Four rules hold whatever the policy:
 //!
 //! * Nothing waits: nothing fires.
-//! * As many series wait as the largest size holds: that size fires at once ([`Trigger::Full`]), and the policy is asked
-//!   again about the rest. The paper leaves this case open.
+//! * As many series wait as the largest size holds: that size fires at once ([`Trigger::Full`]), and the policy is
+//!   asked again about the rest. The paper leaves this case open.
 //! * The producers have ended: what is there fires at once ([`Trigger::Drain`]), for nothing will come to fill it.
 //! * A device that takes any size needs no padding; its cap is then its largest size.
 //!
-//! The policy `slo` is the only one with a memory. It is kept apart from the policy, in the controller of `slo`, and reaches
-//! a decision as the situation's [`Plan`].
+//! The policy `slo` is the only one with a memory. It is kept apart from the policy, in the controller of `slo`, and
+//! reaches a decision as the situation's [`Plan`].
 //!
-//! In the terms of the paper (FENXI §5.1), r is [`Situation::waiting`], 𝓑 is [`Situation::sizes`], and the timeout T has
-//! expired when [`Situation::timer`] has reached it. T runs from the moment when something began to wait, and anew from
-//! each batch that left series behind. A device that is busy when T expires is given its batch as soon as it is free.
+//! In the terms of the paper (FENXI §5.1), r is [`Situation::waiting`], 𝓑 is [`Situation::sizes`], and the timeout T
+//! has expired when [`Situation::timer`] has reached it. T runs from the moment when something began to wait, and anew
+//! from each batch that left series behind. A device that is busy when T expires is given its batch as soon as it is
+//! free.
 
 mod carry_over;
 mod none;

@@ -1,24 +1,24 @@
 //! Policy `slo`, Batchy's control of one module (§3.5 and §4): batches as large as a goal for the delay allows.
 //!
-//! The device waits until as many series are there as the *trigger* b says. The first of them then has waited b/R at the
-//! arrival rate R, and the device takes T₀ + T₁·b; so b is the largest with
+//! The device waits until as many series are there as the *trigger* b says. The first of them then has waited b/R at
+//! the arrival rate R, and the device takes T₀ + T₁·b; so b is to be the largest with
 //!
 //! ```text
 //!     b/R + T₀ + T₁·b ≤ budget ≤ D(1 − δ)
 //! ```
 //!
-//! once per control period. R is measured, T₀ and T₁ are the device's profile, scaled by how far it was off lately. What
-//! the model leaves out, such as arrivals in bursts, a device that is busy, a thread that is held up, is left to two more
-//! rules:
+//! It is set once per control period. R is measured; T₀ and T₁ are the device's profile, kept true by what its batches
+//! took lately. What the model leaves out, such as arrivals in bursts, a device that is busy, a thread that is held up,
+//! is left to two more rules:
 //!
 //! * *Age*: the oldest is fired, whatever the trigger says, while its time on the device still fits into the budget. At
 //!   low rates this alone decides.
-//! * *Feedback*: the budget is D(1 − δ) at first and at most. It is halved, and the trigger with it, as soon as a period
-//!   is sure to be in *violation*: more than 1 % of its labels took longer than D, which is to say that the 99th
+//! * *Feedback*: the budget is D(1 − δ) at first and at most. It is halved, and the trigger with it, as soon as a
+//!   period is sure to be in *violation*: more than 1 % of its labels took longer than D, which is to say that the 99th
 //!   percentile did. It shrinks by a step when more than 1 % took longer than D(1 − δ), and grows by a step otherwise;
-//!   a step is 1/32 of D(1 − δ). So under a disturbance that no batch size can mend, one period in sixteen is in
-//!   violation at most until the budget has made room for it. The trigger grows by one step per period, too: the next
-//!   size, or an eighth of the way.
+//!   a step is 1/32 of D(1 − δ). So a cut makes room for hold-ups of up to D/2 for sixteen periods at least. What holds
+//!   the thread up for longer than D violates the goal whatever the batches are. The trigger grows by one step per
+//!   period, too: the next size, or an eighth of the way.
 //!
 //! The model allows no batch at all where series are far apart: then the smallest size is waited for, and age decides.
 //!
@@ -28,8 +28,9 @@
 //! A control period is [`PERIOD`] long, and longer until it has [`LABELS_MIN`] labels, because fewer have no 99th
 //! percentile; but [`PERIOD_MAX`] at most. One without a label counts neither way.
 //!
-//! When a device becomes free after many have gathered, it gets more than the trigger: as many as still fit the oldest's
-//! budget.
+//! When many have gathered behind a device that was busy, or a thread that was held up, the next batch is larger than
+//! the trigger: as many as still fit the oldest's budget, and at least so many that T₀ is a small part of it. To send
+//! them off trigger by trigger would only make the backlog last.
 
 use super::{Decision, Fire, Situation, Trigger};
 use accel::{Profile, Sizes};
@@ -47,6 +48,8 @@ const LATE_ONE_IN: u64 = 100;
 const BUDGET_STEPS: f64 = 32.0;
 /// Steps from nothing to the target of a trigger, where every size is possible.
 const TRIGGER_STEPS: usize = 8;
+/// T₀ is a small part of a batch's time where the rows take so many times as long.
+const T0_SMALL: f64 = 8.0;
 /// How much of its time a device may be busy.
 const BUSY_MAX: f64 = 0.9;
 
@@ -74,7 +77,8 @@ pub(super) fn decide(now: &Situation<'_>) -> Decision {
     };
     let left = now.plan.budget.saturating_sub(now.oldest_age);
     if now.waiting >= now.plan.trigger {
-        let most = fitting(profile, left).max(now.plan.trigger);
+        let most = fitting(profile, left).max(efficient(profile));
+        let most = most.max(now.plan.trigger);
         return match now.largest_within(most) {
             Some(size) => Decision::Fire(Fire {
                 take: size,
@@ -92,6 +96,11 @@ pub(super) fn decide(now: &Situation<'_>) -> Decision {
     } else {
         Decision::Wait
     }
+}
+
+/// The smallest batch of which T₀ is a small part.
+fn efficient(profile: Profile) -> usize {
+    (T0_SMALL * profile.t0_us / profile.t1_us).ceil() as usize
 }
 
 /// The largest batch that takes no longer.

@@ -1,8 +1,8 @@
 //! Whether the prefix cache earns what it costs, and when it is to step aside.
 //!
 //! A look-up costs time on the manager's thread for every series, as entering a result does for every miss; a hit saves
-//! the device the time of one series, unless it is audited. Both are measured, look-up by look-up and batch by batch, and
-//! compared over *windows* of [`WINDOW`] look-ups:
+//! the device the time of one series, unless it is audited. Both are measured, look-up by look-up and batch by batch,
+//! and compared over *windows* of [`WINDOW`] look-ups:
 //!
 //! ```text
 //!           a window costs more than it saves            so many series have passed by

@@ -1,9 +1,9 @@
 //! What becomes of batches that come back, and of those that never will.
 //!
 //! A batch of a device that fails, or is overdue, is taken apart: each of its series is retried once on another device
-//! that is up, or, where there is none or it was retried before, given up and counted as failed. Its flow is told that no
-//! label will come. With one device there is no other, so one transient error costs one batch, and what comes until the
-//! first probe, 10 ms later, is shed. Audits are not retried: their flows have their labels.
+//! that is up, or, where there is none or it was retried before, given up and counted as failed. Its flow is told that
+//! no label will come. With one device there is no other, so one transient error costs one batch, and what comes until
+//! the first probe, 10 ms later, is shed. Audits are not retried: their flows have their labels.
 
 use super::{CostClock, Manager};
 use crate::Counters;
@@ -51,9 +51,8 @@ impl Manager {
                     model,
                 };
                 self.counters.devices[i].busy += Duration::from_nanos(device_ns);
-                let device_us = &mut self.counters.phases.device_us;
-                device_us.saturating_record_n(device_ns / 1000, batch.rows.len() as u64);
-                batch.settle(now_ns, &self.queues, &mut self.counters, &mut self.slo);
+                let labels = batch.settle(now_ns, &self.queues, &mut self.counters, &mut self.slo);
+                self.counters.phases.device_took(device_ns, labels);
                 if let Some(cache) = &mut self.cache {
                     cache.economy.inferred(batch.rows.len(), device_ns);
                     batch.remember(cache, &self.cost_clock, &mut self.counters);
@@ -143,14 +142,15 @@ impl Batch<'_> {
             .zip(answers.map(|answer| Answer::new(answer, self.model)))
     }
 
-    /// Gives each flow its label, and each audit its verdict.
+    /// Gives each flow its label, and each audit its verdict. Returns how many labels that were.
     fn settle(
         &self,
         now_ns: u64,
         queues: &[Queue],
         counters: &mut Counters,
         slo: &mut Option<Controller>,
-    ) {
+    ) -> u64 {
+        let before = counters.inferred;
         for (row, answer) in self.answered() {
             if let Some(audit) = row.audit {
                 if let Some(agrees) = audit.agrees(answer) {
@@ -166,6 +166,7 @@ impl Batch<'_> {
                 slo.labelled(time_ns);
             }
         }
+        counters.inferred - before
     }
 
     /// Enters the answers in the cache. After the labels, because somebody waits for those.

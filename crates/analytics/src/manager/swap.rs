@@ -1,4 +1,5 @@
-//! The exchange of the model under way: new accelerators stand by, and each lane changes over between two of its batches.
+//! The exchange of the model under way: new accelerators stand by, and each lane changes over between two of its
+//! batches.
 //!
 //! ```text
 //!   stand_by ──► lane by lane, when its batch has come back ──► all have changed ──► take_retired
@@ -8,10 +9,13 @@
 //!
 //! What always holds: a batch is worked on by the device that it was gathered for; a label tells the generation of the
 //! model that its class came from, also when it came by way of the cache; no answer of an old model is found in the
-//! cache, nor entered, once the new accelerators stand by. For that the cache counts exchanges, because generations wrap.
+//! cache, nor entered, once the new accelerators stand by. For that the cache counts exchanges, because generations
+//! wrap.
 //!
-//! To drop a session takes milliseconds, so no accelerator is ever dropped in here: neither the old ones, nor those that
-//! are refused.
+//! An exchange lasts as long as the longest batch under way: for ever, if a device without a deadline never answers.
+//!
+//! To drop a session takes milliseconds, so no accelerator is ever dropped in here: neither the old ones, nor those
+//! that are refused.
 //!
 //! Source: active and standby snapshot, LiteFlow §3.4.
 

@@ -3,6 +3,7 @@
 mod cache;
 mod device;
 mod failures;
+mod fairness;
 mod slo;
 mod swap;
 mod timeline;
@@ -165,25 +166,6 @@ fn a_device_busy_at_the_timeout_is_fed_when_it_is_free() {
     assert_eq!(world.batch_sizes(), [(16, 16), (1, 4)]);
 }
 
-#[test]
-fn more_than_the_largest_size_goes_out_in_several_batches() {
-    let mut plan = Plan::new(CARRY_OVER);
-    plan.devices = vec![
-        (Sizes::Fixed(vec![4, 16]), vec![Deed::Works(0)]),
-        (Sizes::Any { cap: 5 }, vec![Deed::Works(0)]),
-    ];
-    let mut world = plan.start();
-    world.emit_new(0, 30);
-    world.round_at_ms(0);
-    let batches = world.batches();
-    let devices: Vec<_> = batches.iter().map(|b| (b.device, b.rows.len())).collect();
-    assert_eq!(devices, [(0, 16), (1, 5)]);
-    // Nine wait: not enough for device 0, whose turn it is, but for the other.
-    world.round_at_ms(1);
-    assert_eq!(world.batches()[2].device, 1);
-    assert_eq!(world.manager.counters().batches(Trigger::Full).batches, 3);
-}
-
 const CHEAP: Profile = Profile {
     t0_us: 5.0,
     t1_us: 2.0,
@@ -239,97 +221,6 @@ fn what_is_left_is_shared_out_in_one_round() {
 }
 
 #[test]
-fn a_full_size_feeds_both_devices_under_any_policy() {
-    for policy in [
-        Policy::None,
-        Policy::Timeout { timeout: T },
-        CARRY_OVER,
-        Policy::Slo {
-            latency_goal: T,
-            delta: 0.05,
-        },
-    ] {
-        let mut plan = Plan::new(policy);
-        plan.profile = Some(CHEAP);
-        plan.devices[0].1 = vec![Deed::Works(3)];
-        plan.devices.push(plan.devices[0].clone());
-        let mut world = plan.start();
-        // Each device does 16 in four rounds, so 8 a round is what both can do.
-        for now_us in 0..4000 {
-            for i in 0..8 {
-                world.emit_again(0, series([i as f32; K]));
-            }
-            world.round_at_us(now_us * 10);
-        }
-        let devices = &world.manager.counters().devices;
-        let batches: Vec<_> = devices.iter().map(|device| device.batches).collect();
-        assert!(
-            batches[0].abs_diff(batches[1]) <= 1,
-            "{policy:?}: {batches:?}"
-        );
-        let series: u64 = devices.iter().map(|device| device.series).sum();
-        assert!(series >= 31_900, "{policy:?}: {series} of 32,000");
-    }
-}
-
-#[test]
-fn idle_devices_take_turns() {
-    let mut plan = Plan::new(Policy::None);
-    plan.devices.push(plan.devices[0].clone());
-    let mut world = plan.start();
-    for now_ms in 0..6 {
-        world.emit_new(0, 1);
-        world.round_at_ms(now_ms);
-    }
-    let devices: Vec<_> = world.batches().iter().map(|b| b.device).collect();
-    assert_eq!(devices, [0, 1, 0, 1, 0, 1]);
-}
-
-#[test]
-fn the_oldest_goes_first_whatever_its_inlet() {
-    for first in [0, 1] {
-        let mut plan = Plan::new(Policy::Timeout { timeout: T });
-        plan.inlets = 2;
-        let mut world = plan.start();
-        let inlets = [first, 1 - first, first];
-        for (now_ms, inlet) in inlets.into_iter().enumerate() {
-            world.emit_new(inlet, 1);
-            world.round_at_ms(now_ms as u64);
-        }
-        world.round_at_ms(10);
-        let batch = &world.batches()[0];
-        let came: Vec<_> = batch.series().iter().map(|r| World::flow_of(r).0).collect();
-        assert_eq!(came, inlets);
-    }
-}
-
-#[test]
-fn a_round_looks_at_a_bounded_number() {
-    let mut plan = Plan::new(Policy::None);
-    plan.cache = exact_cache(0.0);
-    plan.ring_slots = 256;
-    let mut world = plan.start();
-    world.emit(0, series([1.0; K]));
-    world.round_at_ms(0);
-    world.round_at_ms(1);
-    for _ in 0..200 {
-        world.emit(0, series([1.0; K]));
-    }
-    world.sources.clear();
-    for seen in [64, 128, 192] {
-        world.round_at_ms(2);
-        assert_eq!(world.manager.counters().cached, seen);
-        assert!(
-            !world.manager.is_done(),
-            "nothing waits, but not all is seen"
-        );
-    }
-    world.round_at_ms(2);
-    assert_eq!(world.manager.counters().cached, 200);
-    assert!(world.manager.is_done());
-}
-
-#[test]
 fn a_full_ring_fires_what_waits() {
     let mut plan = Plan::new(CARRY_OVER);
     plan.ring_slots = 8;
@@ -372,51 +263,6 @@ fn a_label_for_a_flow_that_is_gone_is_post_mortem() {
     assert_eq!(counters.post_mortem, 2);
     assert_eq!(counters.time_to_label_us.len(), 0);
     assert_eq!(world.sources[0].words[0].read().1, Label::None);
-}
-
-#[test]
-fn two_flooded_inlets_share_alike() {
-    let mut plan = Plan::new(Policy::None);
-    plan.inlets = 2;
-    let mut world = plan.start();
-    for _ in 0..100 {
-        world.emit_new(0, 64);
-        world.emit_new(1, 64);
-        world.round_at_ms(0);
-    }
-    let batches = world.batches();
-    let rows: Vec<_> = batches.iter().flat_map(|batch| batch.series()).collect();
-    let first = rows.iter().filter(|row| World::flow_of(row).0 == 0).count();
-    assert_eq!(rows.len(), 1600);
-    assert!(first.abs_diff(800) <= 64, "{first} of 1600");
-}
-
-#[test]
-fn a_flooded_inlet_delays_another_by_its_ring_at_most() {
-    let mut plan = Plan::new(Policy::None);
-    plan.inlets = 2;
-    let mut world = plan.start();
-    for round in 0..100 {
-        world.emit_new(0, 64);
-        if round % 10 == 0 {
-            world.emit_new(1, 1);
-        }
-        let batches_before = world.batches().len();
-        world.round_at_ms(0);
-        assert_eq!(world.batches().len(), batches_before + 1);
-    }
-    // 64 slots are four batches; the label comes a round later.
-    let mut light = 0;
-    for (i, batch) in world.batches().iter().enumerate() {
-        for row in batch.series() {
-            let (inlet, flow) = World::flow_of(row);
-            if inlet == 1 {
-                assert!(i <= flow * 10 + 5, "flow {flow} in batch {i}");
-                light += 1;
-            }
-        }
-    }
-    assert_eq!(light, 10);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use flowmgr::table_bytes;
 
 use crate::cli::ConfigArgs;
 use crate::config::Config;
-use crate::config::checked::{BatchPolicy, DeviceThread};
+use crate::config::checked::{self, BatchPolicy, DeviceThread};
 use crate::exit::{Failure, print};
 use crate::pipeline::layout::SessionPlace;
 use crate::pipeline::threads::{Cores, Role, Thread};
@@ -41,17 +41,6 @@ fn draw(config: &Config, model: &str) -> String {
     let instances = match config.pipeline.instances {
         1 => "1 instance".to_owned(),
         instances => format!("{instances} instances, each as below"),
-    };
-    let cache = match &config.cache {
-        Some(cache) => format!(
-            "prefix {} of {}, {} entries",
-            cache.prefix, flow.k, cache.entries
-        ),
-        None => "off".to_owned(),
-    };
-    let tag = match config.tag.enabled {
-        true => format!("dscp, {} labels mapped", config.tag.dscp.len()),
-        false => "off".to_owned(),
     };
     let mut page = String::new();
     // Writing to a string cannot fail.
@@ -90,8 +79,27 @@ fn draw(config: &Config, model: &str) -> String {
         k = flow.k,
         policy = policy(config),
         devices = devices.join(", "),
+        cache = cache(config),
+        tag = tag(config),
     );
     page
+}
+
+fn cache(config: &Config) -> String {
+    match &config.cache {
+        Some(cache) => format!(
+            "prefix {} of {}, {} entries",
+            cache.prefix, config.flow.k, cache.entries
+        ),
+        None => "off".to_owned(),
+    }
+}
+
+fn tag(config: &Config) -> String {
+    match config.tag.enabled {
+        true => format!("dscp, {} labels mapped", config.tag.dscp.len()),
+        false => "off".to_owned(),
+    }
 }
 
 /// `device`, `2 devices`.
@@ -132,13 +140,22 @@ fn work(config: &Config, thread: &Thread) -> String {
             let own = sessions.filter(|(_, session)| session.analytics_manager == i);
             own.map(|(at, session)| match device(session).thread {
                 DeviceThread::Own => format!("batches to {}", of(Role::Session(at))),
-                DeviceThread::Shared => format!("runs {}", device(session).name),
+                DeviceThread::Shared => format!("runs {}", named(device(session))),
             })
             .collect()
         }
-        Role::Session(i) => vec![format!("runs {}", device(&sessions[i]).name)],
+        Role::Session(i) => vec![format!("runs {}", named(device(&sessions[i])))],
     };
     parts.join(", ")
+}
+
+/// The device's name, with its provider where the name does not say it.
+fn named(device: &checked::Device) -> String {
+    let (name, provider) = (&device.name, device.provider.name());
+    match name == provider {
+        true => name.clone(),
+        false => format!("{name} ({provider})"),
+    }
 }
 
 fn policy(config: &Config) -> String {

@@ -183,7 +183,7 @@ impl Found<'_> {
         );
         let _ = writeln!(
             page,
-            "knee     {} rows, {:.0} class/s",
+            "knee     batch of {}, {:.0} class/s",
             knee.rows,
             knee.throughput()
         );

@@ -10,14 +10,16 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Value};
 
 use super::keys::{DEVICE, KEYS, Key, device_position, nearest, position, sections};
 use super::kind::{Entry, Kind};
 
 mod devices;
+mod values;
+
+use values::{in_order, line_and_column, loose, one_line, owned, suggest};
 
 /// `FENXI_*` variables that are not configuration keys.
 const OTHER_VARIABLES: [&str; 3] = ["FENXI_ONNXRUNTIME", "FENXI_REQUIRE_ALL", "FENXI_LOG"];
@@ -390,68 +392,4 @@ fn map_entry(path: &str) -> Option<(usize, Entry, &str)> {
         let name = path.strip_prefix(key.path)?.strip_prefix('.')?;
         Some((position, entry, name.trim_matches('"')))
     })
-}
-
-/// A value as typed on a command line: TOML, or a bare word that stands for itself. Where
-/// `is_text`, whatever is not a TOML string is the text as it stands, so that `1:1:1` or a path of
-/// digits needs no quotes.
-fn loose(text: &str, is_text: bool) -> Result<Spanned<DeValue<'_>>, String> {
-    let word = || Spanned::new(0..text.len(), DeValue::String(text.into()));
-    match DeValue::parse(text) {
-        Ok(value) if is_text && !value.get_ref().is_str() => Ok(word()),
-        Ok(value) => Ok(value),
-        Err(_) if !text.starts_with(['"', '\'', '[', '{']) => Ok(word()),
-        Err(error) => Err(format!(
-            "{text} is not a TOML value: {}",
-            one_line(error.message())
-        )),
-    }
-}
-
-/// The parser keeps numbers as text; here they become numbers, which fails beyond 64 bits. Err:
-/// what was found.
-fn owned(value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
-    Value::deserialize(ValueDeserializer::from(value.clone())).map_err(|error| {
-        match value.get_ref() {
-            DeValue::Integer(integer) => integer.as_str().to_owned(),
-            _ => format!(
-                "a value that cannot be used ({})",
-                one_line(error.message())
-            ),
-        }
-    })
-}
-
-/// A table's entries as they stand in the file.
-fn in_order<'t, 'i>(
-    table: &'t DeTable<'i>,
-) -> Vec<(
-    &'t Spanned<toml::de::DeString<'i>>,
-    &'t Spanned<DeValue<'i>>,
-)> {
-    let mut entries: Vec<_> = table.iter().collect();
-    entries.sort_by_key(|(key, _)| key.span().start);
-    entries
-}
-
-fn suggest<'c>(wrong: &str, candidates: impl IntoIterator<Item = &'c str>) -> String {
-    nearest(wrong, candidates).map_or(String::new(), |near| format!("; did you mean {near}?"))
-}
-
-/// Line and column, both from 1, of the byte at `offset`.
-fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
-    let before = text.get(..offset).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (
-        before.matches('\n').count() + 1,
-        before[line_start..].chars().count() + 1,
-    )
-}
-
-fn one_line(message: &str) -> String {
-    message
-        .lines()
-        .map(str::trim)
-        .collect::<Vec<_>>()
-        .join("; ")
 }

@@ -9,7 +9,7 @@ use accel::{
 };
 use analytics::Accelerator;
 
-use super::threads::{Cores, Role, Thread, pin};
+use super::threads::{Cores, Role, Thread, pin, rename};
 use crate::config::Config;
 use crate::config::checked::{self, BatchPolicy, DeviceThread, Provider};
 use crate::exit::Failure;
@@ -164,8 +164,12 @@ fn on_its_thread(
     thread: &Thread,
     cores: &Cores,
 ) -> Result<ThreadedDevice, Failure> {
-    let core = cores.of_thread(thread);
-    ThreadedDevice::new(session, move |_| pin(core))
+    let (core, name) = (cores.of_thread(thread), thread.to_string());
+    let start = move |_: &str| {
+        pin(core);
+        rename(&name);
+    };
+    ThreadedDevice::new(session, start)
         .map_err(|error| Failure::unavailable(format!("no thread {thread}: {error}")))
 }
 

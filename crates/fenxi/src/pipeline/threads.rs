@@ -3,6 +3,7 @@
 //! Only threads of the data path are counted here. The reader of captures, the writer of records and the control thread
 //! are never pinned and live on what is left.
 
+use std::ffi::CString;
 use std::fmt;
 
 use crate::config::Config;
@@ -136,6 +137,13 @@ pub fn pin(core: Option<usize>) {
         let mut set = rustix::thread::CpuSet::new();
         set.set(core);
         let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
+/// Gives the calling thread the name that the system shows. A thread that keeps its old one works as well.
+pub fn rename(name: &str) {
+    if let Ok(name) = CString::new(name) {
+        let _ = rustix::thread::set_name(&name);
     }
 }
 

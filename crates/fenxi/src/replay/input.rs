@@ -211,3 +211,64 @@ fn spread(burst: &Burst<'_>, shift_us: i64, rss: &Rss, lanes: &mut [Lane]) -> Re
     // At once, for the next read may have to wait.
     lanes.iter_mut().try_for_each(Lane::send)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(time_us: i64) -> Frame {
+        Frame {
+            time_us,
+            captured: 2,
+            ..Frame::default()
+        }
+    }
+
+    /// The frames that are there: times and bytes, and the sizes of the bursts.
+    fn taken(parcels: &mut Parcels, max: usize) -> (Vec<(i64, Vec<u8>)>, Vec<usize>) {
+        let (mut frames, mut sizes) = (Vec::new(), Vec::new());
+        while let Received::Burst(burst, shift_us) = parcels.receive(max) {
+            assert_eq!(shift_us, 0);
+            sizes.push(burst.len());
+            for (i, frame) in burst.frames().iter().enumerate() {
+                frames.push((frame.time_us, burst.bytes(i).to_vec()));
+            }
+        }
+        (frames, sizes)
+    }
+
+    #[test]
+    fn parcels_carry_frames_in_order_and_go_round() {
+        let (mut ours, mut theirs) = lane();
+        for round in 0..3 * PARCELS as i64 {
+            for i in 0..3 {
+                assert!(
+                    ours.push(frame(round * 3 + i), &[round as u8, i as u8])
+                        .is_ok()
+                );
+            }
+            assert!(ours.send().is_ok());
+            let (frames, sizes) = taken(&mut theirs, 2);
+            assert_eq!(sizes, [2, 1]);
+            let expected = (0..3).map(|i| (round * 3 + i, vec![round as u8, i as u8]));
+            assert!(frames.into_iter().eq(expected), "round {round}");
+        }
+        assert!(matches!(theirs.receive(1), Received::Nothing));
+        drop(ours);
+        assert!(matches!(theirs.receive(1), Received::End));
+    }
+
+    #[test]
+    fn a_reader_learns_that_its_lane_has_gone() {
+        let (mut ours, theirs) = lane();
+        assert!(ours.push(frame(0), &[0, 0]).is_ok());
+        drop(theirs);
+        assert!(ours.send().is_err());
+        // What is still on its way back is used up first.
+        let pushed = (0..PARCELS).map(|_| {
+            ours.filling = None;
+            ours.push(frame(1), &[1, 1])
+        });
+        assert!(pushed.collect::<Result<Vec<_>, _>>().is_err());
+    }
+}

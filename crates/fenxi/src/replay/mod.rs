@@ -10,6 +10,7 @@
 
 mod control;
 mod input;
+mod labelling;
 mod lane;
 mod outputs;
 mod pace;
@@ -19,23 +20,21 @@ mod tagged;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use accel::Bundle;
 use flowmgr::Effect;
 
 use crate::cli::{FaultRates, ReplayArgs, Speed};
 use crate::config::Config;
 use crate::exit::Failure;
 use crate::pipeline::layout::Layout;
-use crate::pipeline::swap::{self, SwapPort, Swapper, Swaps};
+use crate::pipeline::swap::Swaps;
 use crate::pipeline::threads::{Cores, Thread, pin};
-use crate::pipeline::worker;
 use crate::pipeline::{self, FlowOptions, Pipelines};
 use crate::records::{RecordSender, RecordSink};
 use control::LaneThread;
 use input::Input;
+use labelling::Labelling;
 use lane::{Lane, LaneOutcome, Shared};
 use pace::Pace;
 use source::Source;
@@ -128,27 +127,21 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         record_series: args.series,
     };
     let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
-    let mut tagged = open_tagged(args, &pipelines)?;
+    let tagged = open_tagged(args, &pipelines)?;
     let (sink, records) = open_records(plan, &pipelines, &stop)?;
 
     let table = Table::of(config, &pipelines.flow_managers);
     let shared = Arc::new(Shared::new(pipelines.flow_managers.len(), stop.clone()));
     let (inputs, reader) = input::inputs(source, pipelines.flow_managers.len(), stop)?;
-    let gathers = args.speed == Speed::Max;
-    let (swapper, ports) = start_swapper(plan, &cores, &bundle, &pipelines)?;
-    let analytics = pipelines.analytics.into_iter().zip(ports).collect();
-    let analytics = spawn_analytics(analytics, gathers, &shared, &cores)?;
-    let pace = pace(args);
-    // The analytics side makes room once a ring is three quarters full.
-    let burst = config.io.burst.min(config.ring.slots / 4);
-    let lanes = pipelines.flow_managers.into_iter().zip(inputs);
-    let lanes = lanes.map(|((thread, manager), input)| {
-        let (shared, records) = (shared.clone(), records.another());
-        let lane = Lane::new(manager, pace.clone(), tagged.take(), records, shared, burst);
-        lane_thread(&thread, cores.of_thread(&thread), lane, input)
-    });
-    let lanes = lanes.collect();
-    drop(records); // the lanes have theirs
+    let labelling = Labelling::start(plan, &cores, &bundle, pipelines.analytics, &shared)?;
+    let start = LaneStart {
+        pace: pace(args),
+        records,
+        shared: shared.clone(),
+        // The analytics side makes room once a ring is three quarters full.
+        burst: config.io.burst.min(config.ring.slots / 4),
+    };
+    let lanes = start.threads(&cores, pipelines.flow_managers, inputs, tagged);
     let progress = control::Progress {
         read,
         size: source::size_of(&args.files, args.loops),
@@ -156,8 +149,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     };
     let (lanes, interrupted) = control::run(progress, lanes)?;
     let wall = shared.run.started.elapsed();
-    let series = join_analytics(analytics)?;
-    let swaps = swapper.map_or_else(|| Ok(Swaps::default()), Swapper::finish)?;
+    let (series, swaps) = labelling.finish()?;
     let read = join_reader(reader);
     let recorded = sink.map_or(Ok(()), RecordSink::finish);
     let mut outcome = Outcome {
@@ -206,68 +198,44 @@ fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn lane_thread(thread: &Thread, core: Option<usize>, lane: Lane, input: Input) -> LaneThread {
-    LaneThread {
-        name: thread.to_string(),
-        run: Box::new(move || {
-            pin(core);
-            lane.run(input)
-        }),
-    }
+/// What all flow managers' threads begin with.
+struct LaneStart {
+    pace: Option<Pace>,
+    records: RecordSender,
+    shared: Arc<Shared>,
+    burst: usize,
 }
 
-/// The thread that exchanges the model, where `--swap-model` asks for it, and the analytics threads' ends.
-fn start_swapper(
-    plan: &Plan<'_>,
-    cores: &Cores,
-    bundle: &Bundle,
-    pipelines: &Pipelines,
-) -> Result<(Option<Swapper>, Vec<Option<SwapPort>>), Failure> {
-    let analytics = &pipelines.analytics;
-    let Some(other) = &plan.args.swap_model else {
-        return Ok((None, analytics.iter().map(|_| None).collect()));
-    };
-    let swap = swap::Plan {
-        bundle: other.clone(),
-        every: Duration::from_millis(u64::from(plan.args.swap_every)),
-    };
-    let (swapper, ports) = Swapper::start(swap, plan.config, cores, bundle, analytics)?;
-    Ok((Some(swapper), ports.into_iter().map(Some).collect()))
-}
-
-/// The threads of the analytics managers.
-fn spawn_analytics(
-    managers: Vec<((Thread, analytics::Manager), Option<SwapPort>)>,
-    gathers: bool,
-    shared: &Shared,
-    cores: &Cores,
-) -> Result<Vec<JoinHandle<analytics::Counters>>, Failure> {
-    let spawn = |((thread, manager), port): ((Thread, _), _)| {
-        let (run, core) = (shared.run.clone(), cores.of_thread(&thread));
-        std::thread::Builder::new()
-            .name(thread.to_string())
-            .spawn(move || {
-                pin(core);
-                worker::work(manager, gathers, run, port)
-            })
-            .map_err(|error| Failure::unavailable(format!("no thread {thread}: {error}")))
-    };
-    managers.into_iter().map(spawn).collect()
-}
-
-fn join_analytics(
-    threads: Vec<JoinHandle<analytics::Counters>>,
-) -> Result<analytics::Counters, Failure> {
-    let died = || Failure::software("an analytics thread died");
-    let counters = threads
-        .into_iter()
-        .map(|thread| thread.join().map_err(|_| died()))
-        .reduce(|sum, counters| {
-            let mut sum = sum?;
-            sum.merge(&counters?);
-            Ok(sum)
+impl LaneStart {
+    /// The threads; the writer goes to the first, which is the only one where there is a writer.
+    fn threads(
+        self,
+        cores: &Cores,
+        managers: Vec<(Thread, flowmgr::Manager)>,
+        inputs: Vec<Input>,
+        mut tagged: Option<TaggedWriter>,
+    ) -> Vec<LaneThread> {
+        let lanes = managers.into_iter().zip(inputs);
+        let lanes = lanes.map(|((thread, manager), input)| {
+            let lane = Lane::new(
+                manager,
+                self.pace.clone(),
+                tagged.take(),
+                self.records.another(),
+                self.shared.clone(),
+                self.burst,
+            );
+            let core = cores.of_thread(&thread);
+            LaneThread {
+                name: thread.to_string(),
+                run: Box::new(move || {
+                    pin(core);
+                    lane.run(input)
+                }),
+            }
         });
-    counters.unwrap_or_else(|| Err(died()))
+        lanes.collect()
+    }
 }
 
 fn join_reader(reader: Option<input::Reader>) -> Result<(), Failure> {

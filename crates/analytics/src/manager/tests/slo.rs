@@ -101,6 +101,39 @@ fn a_rate_that_falls_or_leaps_is_followed() {
 }
 
 #[test]
+fn poisson_arrivals_and_hold_ups_cost_few_violations() {
+    // Every 37 ms the thread is held up for so long. The budget makes room for it where it can.
+    for (hold_up_us, is_beyond_goal) in [(0, false), (300, false), (1200, false), (2500, true)] {
+        let mut world = world(1.0);
+        let (mut due_us, mut random) = (0.0, 0x9E37_79B9_7F4A_7C15_u64);
+        for step in 0..400_000 {
+            let now_us = world.now_ns / 1000 + STEP_US;
+            while due_us < now_us as f64 {
+                assert!(world.emit_again(0, series([1.0, 2.0, 3.0])));
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let uniform = (random >> 11) as f64 / (1u64 << 53) as f64;
+                due_us -= (1.0 - uniform).ln() * 20.0; // 50,000 a second
+            }
+            let held_up = if step % 3700 == 0 { hold_up_us } else { 0 };
+            world.round_at_us(now_us + held_up);
+        }
+        let (violations, periods) = violations(&world);
+        let counters = world.manager.counters();
+        let p99_us = counters.time_to_label_us.value_at_quantile(0.99);
+        assert!(
+            is_beyond_goal || violations * 100 <= 9 * periods,
+            "{violations} of {periods}"
+        );
+        assert!(
+            is_beyond_goal || p99_us <= 2000,
+            "{p99_us} us at the 99th percentile"
+        );
+    }
+}
+
+#[test]
 fn a_device_without_a_profile_is_refused() {
     let plan = Plan::new(SLO);
     let config = Config {

@@ -34,8 +34,8 @@ pub struct World {
     pub now_ns: u64,
 }
 
-/// How a world is made: rings of 64 slots; one inlet; one device of sizes 4, 8, 16 that answers at the next round, without
-/// profile and deadline; no cache.
+/// How a world is made: rings of 64 slots; one inlet; one device of sizes 4, 8, 16 that answers at the next round,
+/// without profile and deadline; no cache.
 pub struct Plan {
     pub policy: Policy,
     pub cache: CacheConfig,
@@ -156,8 +156,8 @@ impl World {
         true
     }
 
-    /// Like [`World::emit`] on an entry that may have had flows before, for tests with more flows than entries. An entry
-    /// whose flow still waits is left alone, and then this fails.
+    /// Like [`World::emit`] on an entry that may have had flows before, for tests with more flows than entries. An
+    /// entry whose flow still waits is left alone, and then this fails.
     pub fn emit_again(&mut self, inlet: usize, series: Series) -> bool {
         let source = &mut self.sources[inlet];
         let index = source.again % FLOWS_MAX;
@@ -261,6 +261,7 @@ impl World {
         self.manager.drain();
         for _ in 0..10_000 {
             self.manager.round(self.now_ns);
+            self.check_sum();
             if self.manager.is_done() {
                 return;
             }

@@ -7,7 +7,8 @@ use toml::{Spanned, Value};
 
 use super::super::keys::{DEVICE, DEVICE_KEYS, Key, device_position};
 use super::super::kind::{Entry, Kind};
-use super::{DeviceSettings, Entries, Layer, Setting, in_order, loose, owned, suggest};
+use super::values::{in_order, loose, owned, suggest};
+use super::{DeviceSettings, Entries, Layer, Setting};
 
 impl Layer<'_> {
     /// `[device]`, which is made of tables only.

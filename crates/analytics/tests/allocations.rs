@@ -1,0 +1,242 @@
+//! A round allocates nothing once the manager is warm: not to look, to gather, to collect, nor to label, under any
+//! policy, with a cache that is full, and while series are shed because no device is up.
+//!
+//! A counting allocator stands around the system's. It counts by thread, for the test harness has threads of its own.
+//! What allocates by design is not here: the text of a device's error, and an exchange of the model.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
+)]
+
+use accel::{Classification, Device, DeviceError, Profile, Sizes};
+use analytics::{Accelerator, CacheConfig, Config, Inlet, Manager, Policy};
+use cring::{FlowRef, LabelWord, Labels, Producer, Slot};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: every call is passed on to `System` as it came; the counter is a plain cell of the thread, needs no
+// initialisation and no destructor, and so allocates nothing itself. The methods not given here call these two.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the promises of `GlobalAlloc::alloc`, which are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: `block` came from `System` by `alloc`, with this layout.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+const K: usize = 10;
+const LARGEST: usize = 64;
+const FLOWS: u32 = 512;
+
+/// Answers at the next poll, until it is told to fail for ever.
+struct Quick {
+    sizes: Sizes,
+    input: Vec<f32>,
+    answers: Vec<Classification>,
+    rows: Option<usize>,
+    batches_left: usize,
+}
+
+impl Device for Quick {
+    fn requested(&self) -> &str {
+        "quick"
+    }
+
+    fn effective(&self) -> &str {
+        "quick"
+    }
+
+    fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    fn is_idle(&self) -> bool {
+        self.rows.is_none()
+    }
+
+    fn input(&mut self, rows: usize) -> &mut [f32] {
+        &mut self.input[..rows * K]
+    }
+
+    fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
+        self.rows = Some(rows);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>> {
+        let rows = self.rows.take()?;
+        let Some(left) = self.batches_left.checked_sub(1) else {
+            return Some(Ok(&[])); // too few
+        };
+        self.batches_left = left;
+        Some(Ok(&self.answers[..rows]))
+    }
+}
+
+struct World {
+    manager: Manager,
+    words: Arc<Vec<LabelWord>>,
+    producer: Producer<Slot>,
+    number: u32,
+    now_ns: u64,
+}
+
+impl World {
+    /// Two devices that do so many batches each.
+    fn new(policy: Policy, prefix: usize, batches: usize) -> Self {
+        let (producer, series) = cring::ring(1024);
+        let words: Arc<Vec<_>> = Arc::new((0..FLOWS).map(|_| LabelWord::new()).collect());
+        let labels = words.clone();
+        let accelerator = |()| Accelerator {
+            device: Box::new(Quick {
+                sizes: Sizes::Fixed(vec![8, LARGEST]),
+                input: vec![0.0; LARGEST * K],
+                answers: vec![Classification::default(); LARGEST],
+                rows: None,
+                batches_left: batches,
+            }),
+            profile: Some(Profile {
+                t0_us: 10.0,
+                t1_us: 0.1,
+            }),
+            deadline: Some(Duration::from_millis(1)),
+        };
+        let config = Config {
+            k: K,
+            policy,
+            cache: CacheConfig {
+                prefix,
+                entries: 200,
+                audit: 0.1,
+            },
+            probe: Vec::new(),
+        };
+        let manager = Manager::new(
+            config,
+            vec![Inlet { series, labels }],
+            [(), ()].map(accelerator).into(),
+        );
+        Self {
+            manager: manager.unwrap(),
+            words,
+            producer,
+            number: 0,
+            now_ns: 0,
+        }
+    }
+
+    /// Rounds of 50 µs with five new series each, of which every third has been there before.
+    fn rounds(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            for _ in 0..5 {
+                let index = self.number % FLOWS;
+                let word = self.words.word(index);
+                let generation = word.retire();
+                word.pend(generation);
+                let length = if self.number.is_multiple_of(3) {
+                    7
+                } else {
+                    self.number as u16
+                };
+                self.number += 1;
+                assert!(self.producer.push(|slot| {
+                    slot.flow = FlowRef { index, generation };
+                    slot.emitted_ns = self.now_ns;
+                    slot.series.k = K as u8;
+                    slot.series.lengths[0] = length;
+                }));
+            }
+            self.producer.publish();
+            self.now_ns += 50_000;
+            self.manager.round(self.now_ns);
+        }
+    }
+}
+
+/// Allocations of this thread in 2,000 rounds, after as many to get warm.
+fn allocations(world: &mut World) -> u64 {
+    world.rounds(2000);
+    let before = ALLOCATIONS.get();
+    world.rounds(2000);
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn a_warm_round_allocates_nothing() {
+    let timeout = Duration::from_millis(1);
+    for policy in [
+        Policy::None,
+        Policy::Timeout { timeout },
+        Policy::CarryOver {
+            timeout,
+            phi: 0.2,
+            max_wait: 5 * timeout,
+        },
+        Policy::Slo {
+            latency_goal: 2 * timeout,
+            delta: 0.05,
+        },
+    ] {
+        let mut world = World::new(policy, 0, usize::MAX);
+        assert_eq!(allocations(&mut world), 0, "{policy:?}");
+        let counters = world.manager.counters();
+        assert!(
+            counters.inferred > 19_000 && counters.failed() == 0,
+            "{policy:?}"
+        );
+    }
+}
+
+#[test]
+fn a_full_cache_allocates_nothing() {
+    let mut world = World::new(Policy::None, K, usize::MAX);
+    world.manager.set_cost_clock(|| 0);
+    let allocated = allocations(&mut world);
+    let cache = world.manager.counters().cache;
+    assert!(cache.hits > 5000 && cache.audits_agree > 500);
+    assert_eq!(allocated, 0);
+}
+
+#[test]
+fn shedding_allocates_nothing() {
+    let mut world = World::new(Policy::None, 0, 10);
+    world.rounds(100);
+    assert_eq!(
+        world
+            .manager
+            .health()
+            .filter(|device| device.state.is_up())
+            .count(),
+        0
+    );
+    let probes = |world: &World| {
+        world
+            .manager
+            .counters()
+            .devices
+            .iter()
+            .map(|d| d.probes)
+            .sum::<u64>()
+    };
+    let (before, probed) = (ALLOCATIONS.get(), probes(&world));
+    world.rounds(2000);
+    // Each failed probe leaves its name and its message behind.
+    assert!(ALLOCATIONS.get() - before <= 10 * (probes(&world) - probed));
+    assert!(world.manager.counters().shed_no_device > 9000);
+}
