@@ -43,6 +43,14 @@ pub struct FlowSnapshot {
 }
 
 impl FlowSnapshot {
+    /// Of a manager that has counted this; all else is 0.
+    pub fn of(counters: &flowmgr::Counters) -> FlowSnapshot {
+        FlowSnapshot {
+            counters: counters.clone(),
+            ..FlowSnapshot::default()
+        }
+    }
+
     /// Copies counters without allocating, once there was room for the classes.
     pub fn copy_counters(&mut self, counters: &flowmgr::Counters) {
         let mut tagged_by_class = std::mem::take(&mut self.counters.tagged_by_class);
@@ -282,12 +290,6 @@ impl Collector {
     pub fn is_known(&self) -> bool {
         let flows = self.flows.iter().all(|watched| watched.is_known);
         flows && self.analytics.iter().all(|watched| watched.is_known)
-    }
-
-    /// Age of what [`Collector::collect`] gathered last.
-    pub fn age(&self) -> Duration {
-        self.collected
-            .map_or(Duration::ZERO, |collected| collected.elapsed())
     }
 }
 
