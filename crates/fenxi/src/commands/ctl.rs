@@ -35,7 +35,10 @@ pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
         print(&page(body))?;
     }
     match reply.error {
-        Some(error) => Err(refusal(reply.code, format!("{}: {error}", socket.display()))),
+        Some(error) => Err(refusal(
+            reply.code,
+            format!("{}: {error}", socket.display()),
+        )),
         None => Ok(()),
     }
 }
@@ -78,14 +81,18 @@ fn ask(socket: &Path, request: &Request) -> Result<String, Failure> {
         _ => Failure::unavailable(format!("{name}: no fenxi listens there: {error}")),
     })?;
     let broken = |error: io::Error| Failure::io(format!("{name}: the talk broke off: {error}"));
-    stream.set_read_timeout(Some(REPLY_WITHIN)).map_err(broken)?;
-    let mut line = serde_json::to_string(request)
-        .map_err(|error| Failure::software(error.to_string()))?;
+    stream
+        .set_read_timeout(Some(REPLY_WITHIN))
+        .map_err(broken)?;
+    let mut line =
+        serde_json::to_string(request).map_err(|error| Failure::software(error.to_string()))?;
     line.push('\n');
     // Who is turned away finds the reply there before it has asked; then the question breaks off, and the reply counts.
     let asked = stream.write_all(line.as_bytes());
     line.clear();
-    BufReader::new(stream).read_line(&mut line).map_err(broken)?;
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .map_err(broken)?;
     if line.is_empty() {
         asked.map_err(broken)?;
         return Err(broken(io::ErrorKind::UnexpectedEof.into()));
@@ -114,11 +121,22 @@ fn page(body: &Body) -> String {
             threads.iter().map(thread_row),
         ),
         Body::Devices(devices) => table(
-            &["thread", "device", "state", "batches", "series", "failures", "runs on", "last error"],
+            &[
+                "thread",
+                "device",
+                "state",
+                "batches",
+                "series",
+                "failures",
+                "runs on",
+                "last error",
+            ],
             devices.iter().map(device_row),
         ),
         Body::Flows(flows) => table(
-            &["flow", "label", "bytes", "packets", "proto", "from", "to", "ended"],
+            &[
+                "flow", "label", "bytes", "packets", "proto", "from", "to", "ended",
+            ],
             flows.iter().map(flow_row),
         ),
         Body::Done(what) => format!("{what}\n"),
@@ -137,12 +155,17 @@ fn status_page(status: &Status) -> String {
         let sign = if check.holds { '+' } else { '-' };
         let _ = writeln!(page, "[{sign}] {}: {}", check.name, check.reason);
     }
-    page + &table(&["metric", "value", "unit"], status.figures.iter().map(figure_row))
+    page + &table(
+        &["metric", "value", "unit"],
+        status.figures.iter().map(figure_row),
+    )
 }
 
 fn figure_row(figure: &Figure) -> Vec<String> {
     let labels = figure.labels.iter();
-    let labels: Vec<String> = labels.map(|(name, value)| format!("{name}={value}")).collect();
+    let labels: Vec<String> = labels
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
     let labels = match labels.is_empty() {
         true => String::new(),
         false => format!("{{{}}}", labels.join(",")),
@@ -206,7 +229,9 @@ fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut page = String::new();
     for row in &rows {
         let cells = row.iter().zip(&widths);
-        let cells: Vec<String> = cells.map(|(cell, &width)| format!("{cell:width$}")).collect();
+        let cells: Vec<String> = cells
+            .map(|(cell, &width)| format!("{cell:width$}"))
+            .collect();
         page += cells.join("  ").trim_end();
         page.push('\n');
     }

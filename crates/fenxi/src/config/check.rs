@@ -10,8 +10,8 @@ use std::time::Duration;
 use toml::Value;
 
 use super::checked::{
-    Accel, Analytics, BatchPolicy, Cache, ClassConfidence, Config, Control, DscpMapping, Flow, FlowHash, HttpPlace, Io,
-    Model, Pipeline, Records, Ring, Tag,
+    Accel, Analytics, BatchPolicy, Cache, ClassConfidence, Config, Control, DscpMapping, Flow,
+    FlowHash, HttpPlace, Io, Model, Pipeline, Records, Ring, Tag,
 };
 use super::keys::{CLASS_CONFIDENCE, TAG_DSCP};
 use super::layers::{self, Origin, Settings};

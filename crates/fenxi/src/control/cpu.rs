@@ -57,6 +57,10 @@ mod tests {
     #[test]
     fn this_thread_is_among_them() {
         let name = fs::read_to_string("/proc/thread-self/comm").unwrap();
-        assert!(thread_times().iter().any(|time| time.name == name.trim_end()));
+        assert!(
+            thread_times()
+                .iter()
+                .any(|time| time.name == name.trim_end())
+        );
     }
 }

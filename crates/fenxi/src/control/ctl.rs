@@ -72,6 +72,7 @@ async fn converse(stream: UnixStream, plane: Arc<Plane>, _place: OwnedSemaphoreP
                 return;
             }
         };
+        let _replying = plane.replying.read().await;
         let (reply, goes_on) = match line {
             Line::Whole(line) => match serde_json::from_slice::<Request>(&line) {
                 Ok(request) => (plane.answer(request).await, true),

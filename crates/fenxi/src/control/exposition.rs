@@ -100,7 +100,10 @@ fn write_buckets(
     let comma = if labels.is_empty() { "" } else { "," };
     for (bound, count) in &buckets.cumulative {
         let bound = text(*bound);
-        writeln!(page, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}")?;
+        writeln!(
+            page,
+            "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}"
+        )?;
     }
     let (count, braced) = (buckets.count, braced(labels));
     writeln!(page, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}")?;
@@ -230,8 +233,15 @@ mod tests {
     fn a_histogram_without_labels_has_bounds_only() {
         let samples = [sample(&[], Value::Buckets(Buckets::new(&[1.0])))];
         assert_eq!(
-            page(Kind::Histogram, &[], &samples).lines().collect::<Vec<_>>()[2..],
-            ["m_bucket{le=\"1\"} 0", "m_bucket{le=\"+Inf\"} 0", "m_sum 0", "m_count 0"]
+            page(Kind::Histogram, &[], &samples)
+                .lines()
+                .collect::<Vec<_>>()[2..],
+            [
+                "m_bucket{le=\"1\"} 0",
+                "m_bucket{le=\"+Inf\"} 0",
+                "m_sum 0",
+                "m_count 0"
+            ]
         );
     }
 }

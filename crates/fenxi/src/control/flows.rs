@@ -84,7 +84,10 @@ impl FlowSample {
         if let Some(label) = label
             && !self.classes.iter().any(|class| class == label)
         {
-            let why = format!("no label \"{label}\"; there are {}", self.classes.join(", "));
+            let why = format!(
+                "no label \"{label}\"; there are {}",
+                self.classes.join(", ")
+            );
             return Reply::refused(Code::NotFound, why);
         }
         let rows = self.rows.values();
@@ -240,6 +243,10 @@ mod tests {
         for flow_id in 0..2 * QUEUE as u64 {
             tap.offer(&ended(flow_id, 0, 1));
         }
-        assert_eq!(sample.records.len(), QUEUE, "what finds no room is left out");
+        assert_eq!(
+            sample.records.len(),
+            QUEUE,
+            "what finds no room is left out"
+        );
     }
 }

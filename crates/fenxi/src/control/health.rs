@@ -89,7 +89,8 @@ fn wrong_with<T>(watched: &[Watched<T>]) -> Vec<String> {
 
 /// Every analytics thread has a device that works; those that do not are named in any case.
 fn devices(collector: &Collector) -> Check {
-    let has_device = |it: &Watched<AnalyticsSnapshot>| it.latest.devices.iter().any(|it| it.is_up());
+    let has_device =
+        |it: &Watched<AnalyticsSnapshot>| it.latest.devices.iter().any(|it| it.is_up());
     let down = devices_down(collector);
     let all: usize = collector
         .analytics
@@ -112,7 +113,10 @@ fn devices_down(collector: &Collector) -> Vec<String> {
     for it in &collector.analytics {
         let devices = it.latest.counters.devices.iter().zip(&it.latest.devices);
         for (device, state) in devices.filter(|(_, state)| !state.is_up()) {
-            let error = device.last_error.as_deref().unwrap_or("no error was reported");
+            let error = device
+                .last_error
+                .as_deref()
+                .unwrap_or("no error was reported");
             wrong.push(format!(
                 "{} of {} is {}: {error}",
                 device.requested,

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot};
+use tokio::sync::{Mutex, MutexGuard, RwLock, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::exit::Failure;
@@ -50,6 +50,9 @@ const COLLECT_EVERY: Duration = Duration::from_secs(1);
 
 /// How long whoever drives the run may think about a call: a model may have to be loaded.
 const CALL_MAX: Duration = Duration::from_secs(120);
+
+/// How long the end of a run waits for those who take their replies.
+const FINISH_WITHIN: Duration = Duration::from_secs(1);
 
 /// Calls that may wait for whoever drives the run.
 const CALLS: usize = 16;
@@ -143,6 +146,8 @@ pub struct Plane {
     collector: Mutex<Collector>,
     calls: mpsc::Sender<Call>,
     is_draining: AtomicBool,
+    /// Held for reading by whoever writes a reply.
+    replying: RwLock<()>,
 }
 
 impl Plane {
@@ -162,6 +167,7 @@ impl Plane {
             collector: Mutex::new(collector),
             calls,
             is_draining: AtomicBool::new(false),
+            replying: RwLock::new(()),
         });
         let Sockets { http, ctl } = sockets;
         if let Some(listener) = http {
@@ -177,6 +183,11 @@ impl Plane {
     /// From now on the run comes to its end, and is not ready any more.
     pub fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Before the runtime goes, and the connections with it: waits a moment until replies under way are written.
+    pub async fn finish(&self) {
+        let _ = timeout(FINISH_WITHIN, self.replying.write()).await;
     }
 
     /// The page of all metrics.

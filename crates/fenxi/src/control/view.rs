@@ -58,7 +58,10 @@ impl Balance {
 
 /// The sums of each pipeline, in order.
 pub fn pipelines(collector: &Collector) -> Vec<PipelineSums> {
-    let of_flows = collector.flows.iter().map(|watched| watched.thread.instance);
+    let of_flows = collector
+        .flows
+        .iter()
+        .map(|watched| watched.thread.instance);
     let instances = of_flows.max().map_or(0, |last| last + 1);
     let sums = (0..instances).filter_map(|instance| {
         let flows = of(&collector.flows, instance);

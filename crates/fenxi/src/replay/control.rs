@@ -64,7 +64,7 @@ pub fn run(
     let (sender, receiver) = mpsc::channel(expected);
     let ended = runtime.block_on(async {
         let signals = Signals::new()?;
-        let plane = prepared.map(Prepared::start).transpose()?;
+        let mut plane = prepared.map(Prepared::start).transpose()?;
         for LaneThread { name, run } in lanes {
             let sender = sender.clone();
             std::thread::Builder::new()
@@ -76,7 +76,11 @@ pub fn run(
                 .map_err(|error| Failure::unavailable(format!("no thread {name}: {error}")))?;
         }
         drop(sender);
-        Ok::<_, Failure>(watch(progress, signals, plane, receiver).await)
+        let ended = watch(progress, signals, &mut plane, receiver).await;
+        if let Some(plane) = plane {
+            plane.finish().await;
+        }
+        Ok::<_, Failure>(ended)
     })?;
     if ended.lanes.len() < expected {
         return Err(Failure::software("a flow-manager thread died"));
@@ -88,7 +92,7 @@ pub fn run(
 async fn watch(
     progress: Progress,
     mut signals: Signals,
-    mut plane: Option<Driven>,
+    plane: &mut Option<Driven>,
     mut lanes: mpsc::Receiver<LaneOutcome>,
 ) -> Ended {
     let bar = bar(progress.size);
@@ -116,7 +120,7 @@ async fn watch(
                 false
             }
             () = signals.next() => true,
-            Some(call) = next_call(&mut plane) => plane.as_mut().is_some_and(|plane| plane.answer(call)),
+            Some(call) = next_call(plane) => plane.as_mut().is_some_and(|plane| plane.answer(call)),
             _ = tick.tick() => {
                 bar.set_position(progress.read.load(Ordering::Relaxed));
                 let packets = progress.shared.packets.load(Ordering::Relaxed);

@@ -52,8 +52,10 @@ pub fn prepare(
 ) -> Result<(Option<Prepared>, Ends), Failure> {
     let mut ends = Ends::default();
     if !plan.args.control {
-        ends.lanes.resize_with(pipelines.flow_managers.len(), || None);
-        ends.analytics.resize_with(pipelines.analytics.len(), || None);
+        ends.lanes
+            .resize_with(pipelines.flow_managers.len(), || None);
+        ends.analytics
+            .resize_with(pipelines.analytics.len(), || None);
         return Ok((None, ends));
     }
     let sockets = Sockets::bind(&plan.config.control)?;
@@ -61,8 +63,9 @@ pub fn prepare(
     let mut flows = Vec::new();
     for (thread, manager) in &pipelines.flow_managers {
         let core = cores.of_thread(thread);
-        let (publisher, watched) =
-            Watched::new(thread.clone(), core, || FlowSnapshot::of(manager.counters()));
+        let (publisher, watched) = Watched::new(thread.clone(), core, || {
+            FlowSnapshot::of(manager.counters())
+        });
         flows.push(watched);
         let tap = tap.clone();
         ends.lanes.push(Some(LaneEnd { publisher, tap }));
@@ -155,6 +158,11 @@ impl Driven {
     /// Between two looks at the progress.
     pub fn tick(&mut self) {
         self.sample.take_in();
+    }
+
+    /// Lets those who have asked get their replies.
+    pub async fn finish(self) {
+        self.plane.finish().await;
     }
 
     /// The replay comes to its end.
