@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::expect_used,
+    clippy::unwrap_used,
     reason = "the helpers of tests may panic as the tests do"
 )]
 

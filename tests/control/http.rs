@@ -40,10 +40,12 @@ fn without_a_device_it_lives_and_is_not_ready() {
     ]);
     served.wait_for("the device is down", |served| {
         let (status, page) = served.get("/readyz");
-        status.contains("503") && page.contains("[-] devices: bad of analytics-0.0 is ")
+        status.contains("503") && page.contains("[-] devices: simulated of analytics-0.0 is ")
     });
     assert_eq!(served.get("/livez").1, "ok\n");
-    let up = served.scrape().sum("fenxi_device_up", "device=\"bad\"");
+    let up = served
+        .scrape()
+        .sum("fenxi_device_up", "device=\"simulated\"");
     assert_eq!(up, 0.0);
 }
 
@@ -198,7 +200,7 @@ fn other_addresses_are_refused_unless_allowed() {
         ("unix:", "false", 78),
     ] {
         let mut command = fenxi(["check"]);
-        command.args(["--set", &format!("control.http={address}")]);
+        command.args(["--set", &format!("control.http=\"{address}\"")]);
         command.args(["--set", &format!("control.http_exposed={exposed}")]);
         let finished = run(command);
         assert_eq!(finished.code, code, "{address}: {}", finished.stderr);

@@ -176,3 +176,51 @@ impl CacheCounters {
         self.insert_time += other.insert_time;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batching::{Fire, Trigger};
+    use crate::failure::Failure;
+    use std::time::Duration;
+
+    use accel::{Profile, Shape, SimulatedDevice, Sizes};
+
+    fn counters() -> Counters {
+        let profile = Profile {
+            t0_us: 0.0,
+            t1_us: 0.0,
+        };
+        let shape = Shape {
+            channels: 1,
+            k: 2,
+            classes: 2,
+        };
+        let device = SimulatedDevice::new(profile, Sizes::Any { cap: 8 }, shape);
+        let device: Box<dyn accel::Device> = Box::new(device);
+        Counters::new(&[device.into()])
+    }
+
+    #[test]
+    fn a_copy_says_all_that_the_original_says_whatever_it_said_before() {
+        let mut original = counters();
+        original.series = 3;
+        original.fired(
+            0,
+            &Fire {
+                take: 3,
+                size: 4,
+                trigger: Trigger::Full,
+                more: false,
+            },
+        );
+        original.labelled(Ok(()), 5_000_000);
+        original.devices[0].failed(&Failure::deadline("d", Duration::ZERO));
+        let mut copy = counters();
+        copy.labelled(Ok(()), 7_000_000);
+        for counters in [&original, &counters()] {
+            copy.copy_from(counters);
+            assert_eq!(format!("{copy:?}"), format!("{counters:?}"));
+        }
+    }
+}

@@ -224,7 +224,7 @@ pub static CATALOGUE: &[Metric] = &[
         |view| devices(view, |device, _| Value::Number(device.busy.as_secs_f64()))),
     metric(C, "fenxi_device_failures_total", "batches", &["pipeline", "device", "session", "reason"],
         "Batches and probes that failed.",
-        |view| failures(view)),
+        failures),
 
     metric(H, "fenxi_series_wait_seconds", "seconds", &["pipeline", "place"],
         "Time that series waited in a ring, and then for their batch. Bounds are exact to 1 %, and never flatter.",

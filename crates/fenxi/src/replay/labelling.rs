@@ -31,10 +31,10 @@ impl Labelling {
         plan: &Plan<'_>,
         cores: &Cores,
         bundle: &Bundle,
-        managers: Vec<((Thread, Manager), Option<Publisher<AnalyticsSnapshot>>)>,
+        managers: Vec<(Thread, Manager)>,
+        publishers: Vec<Option<Publisher<AnalyticsSnapshot>>>,
         shared: &Shared,
     ) -> Result<Labelling, Failure> {
-        let (managers, publishers): (Vec<_>, Vec<_>) = managers.into_iter().unzip();
         let (swapper, ports) = start_swapper(plan, cores, bundle, &managers)?;
         let ends = ports.into_iter().zip(publishers);
         let ends = ends.map(|(port, publisher)| worker::Ends { port, publisher });

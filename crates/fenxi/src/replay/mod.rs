@@ -137,8 +137,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let table = Table::of(config, &pipelines.flow_managers);
     let shared = Arc::new(Shared::new(pipelines.flow_managers.len(), stop.clone()));
     let (inputs, reader) = input::inputs(source, pipelines.flow_managers.len(), stop)?;
-    let managers = pipelines.analytics.into_iter().zip(analytics).collect();
-    let labelling = Labelling::start(plan, &cores, &bundle, managers, &shared)?;
+    let managers = pipelines.analytics;
+    let labelling = Labelling::start(plan, &cores, &bundle, managers, analytics, &shared)?;
     let start = LaneStart {
         pace: pace(args),
         records,
