@@ -211,7 +211,7 @@ pub struct ReplayArgs {
     /// Time between two exchanges, in ms of wall time
     #[arg(long, value_name = "MS", default_value_t = 1000, requires = "swap_model", value_parser = clap::value_parser!(u32).range(1..))]
     pub swap_every: u32,
-    /// Serve metrics, health and `fenxi ctl` meanwhile, where [control] of the configuration says
+    /// Serve metrics, health and `fenxi ctl` meanwhile; the keys of the configuration under control say where
     #[arg(long)]
     pub control: bool,
     /// Stay when all is done, and go on serving, until a signal or `fenxi ctl drain`

@@ -218,12 +218,8 @@ fn a_label_that_never_comes_takes_its_promise_back() {
     assert_eq!(counters.verdicts.of(Verdict::Tagged), 0);
     assert_eq!(counters.verdicts.total(), 8);
     assert_eq!((counters.tagged_bytes, counters.flow_bytes), (0, 320));
-    let tagged = counters.tagged_by_class.iter();
-    assert!(
-        tagged.eq(&[Volume::default(); 2]),
-        "{:?}",
-        counters.tagged_by_class
-    );
+    let mut tagged = counters.tagged_by_class.iter();
+    assert!(tagged.all(|tagged| *tagged == Volume::default()));
     assert_eq!(bench.manager.flows_unrecorded(), 0);
 }
 
