@@ -6,14 +6,19 @@
 //!
 //! Counters are those of the threads, as [`super::collector`] has gathered them; nothing is counted here.
 
-use analytics::{DeviceCounters, DeviceState, FailureKind, Trigger};
+use analytics::Trigger;
 use flowmgr::record::EndReason;
 use flowmgr::verdict::Verdict;
 
 use super::State;
-use super::collector::{AnalyticsSnapshot, FlowSnapshot, Watched};
-use super::exposition::{Buckets, Sample, Value};
-use super::view::{PipelineSums, View};
+use super::exposition::{Sample, Value};
+use super::view::View;
+use read::{
+    buckets, count, devices, ends, failures, labels, number, pipelines, queues, sample, stalls,
+    sums, workers,
+};
+
+mod read;
 
 /// What becomes of a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,133 +267,6 @@ pub static CATALOGUE: &[Metric] = &[
         "How often a thread of the data path has not answered for more than a second.",
         stalls),
 ];
-
-fn sample(labels: &[&str], value: Value) -> Sample {
-    Sample {
-        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
-        value,
-    }
-}
-
-fn count(labels: &[&str], value: u64) -> Sample {
-    sample(labels, Value::Count(value))
-}
-
-fn number(labels: &[&str], value: f64) -> Sample {
-    sample(labels, Value::Number(value))
-}
-
-fn buckets(bounds: &[f64], unit: f64, values: &hdrhistogram::Histogram<u64>) -> Value {
-    let mut buckets = Buckets::new(bounds);
-    buckets.add(values, unit);
-    Value::Buckets(buckets)
-}
-
-/// Ends of flows; an active timeout is none.
-fn ends() -> impl Iterator<Item = EndReason> {
-    let reasons = EndReason::ALL.into_iter();
-    reasons.filter(|reason| *reason != EndReason::Active)
-}
-
-/// Several samples of each pipeline.
-fn pipelines(view: &View<'_>, read: impl Fn(&PipelineSums, &str) -> Vec<Sample>) -> Vec<Sample> {
-    let pipelines = view.pipelines.iter();
-    pipelines.flat_map(|sums| read(sums, &sums.name)).collect()
-}
-
-/// One count of each pipeline.
-fn sums(view: &View<'_>, read: impl Fn(&PipelineSums) -> u64) -> Vec<Sample> {
-    pipelines(view, |sums, pipeline| vec![count(&[pipeline], read(sums))])
-}
-
-/// A count of each label; those that have no name of their own here are added up.
-fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Vec<Sample> {
-    pipelines(view, |sums, pipeline| {
-        let shown = view.facts.labels.shown().iter();
-        let mut samples: Vec<Sample> = shown.map(|label| count(&[pipeline, label], 0)).collect();
-        for class in 0..sums.flows.counters.flows_labelled.len() {
-            if let Value::Count(sum) = &mut samples[view.facts.labels.place_of(class)].value {
-                *sum += read(sums, class);
-            }
-        }
-        samples
-    })
-}
-
-/// A sample of each flow manager, by the queue that it reads.
-fn queues(view: &View<'_>, read: impl Fn(&FlowSnapshot, &str, &str) -> Sample) -> Vec<Sample> {
-    let flows = view.collector.flows.iter().zip(&view.facts.queues);
-    flows
-        .map(|(watched, queue)| read(&watched.latest, &queue.port, &queue.number.to_string()))
-        .collect()
-}
-
-/// A sample of each flow manager, by its pipeline and name.
-fn workers(view: &View<'_>, read: impl Fn(&FlowSnapshot, &str, &str) -> Sample) -> Vec<Sample> {
-    let flows = view.collector.flows.iter();
-    flows
-        .map(|watched| {
-            let pipeline = watched.thread.instance.to_string();
-            read(&watched.latest, &pipeline, &watched.thread.to_string())
-        })
-        .collect()
-}
-
-/// One device of an analytics manager.
-struct Session<'a> {
-    /// Values of the labels pipeline, device and session.
-    labels: [String; 3],
-    device: &'a DeviceCounters,
-    state: DeviceState,
-}
-
-fn sessions<'a>(view: &'a View<'_>) -> impl Iterator<Item = Session<'a>> {
-    let managers = view.collector.analytics.iter();
-    managers.flat_map(|watched: &Watched<AnalyticsSnapshot>| {
-        let AnalyticsSnapshot { counters, devices } = &*watched.latest;
-        let own = counters.devices.iter().zip(devices).enumerate();
-        own.map(|(i, (device, state))| Session {
-            labels: [
-                watched.thread.instance.to_string(),
-                device.requested.clone(),
-                format!("{}.{i}", watched.thread.role.number()),
-            ],
-            device,
-            state: *state,
-        })
-    })
-}
-
-/// A sample of each device.
-fn devices(view: &View<'_>, read: impl Fn(&DeviceCounters, DeviceState) -> Value) -> Vec<Sample> {
-    let sample = |session: Session<'_>| Sample {
-        labels: session.labels.into(),
-        value: read(session.device, session.state),
-    };
-    sessions(view).map(sample).collect()
-}
-
-fn failures(view: &View<'_>) -> Vec<Sample> {
-    let by_kind = |session: Session<'_>| {
-        FailureKind::ALL.map(|kind| {
-            let [pipeline, device, number] = &session.labels;
-            let failures = session.device.failures(kind);
-            count(&[pipeline, device, number, kind.name()], failures)
-        })
-    };
-    sessions(view).flat_map(by_kind).collect()
-}
-
-fn stalls(view: &View<'_>) -> Vec<Sample> {
-    let flows = view.collector.flows.iter();
-    let flows = flows.map(|watched| (watched.thread.to_string(), watched.stalls));
-    let analytics = view.collector.analytics.iter();
-    let analytics = analytics.map(|watched| (watched.thread.to_string(), watched.stalls));
-    flows
-        .chain(analytics)
-        .map(|(worker, stalls)| count(&[&worker], stalls))
-        .collect()
-}
 
 #[cfg(test)]
 mod tests {

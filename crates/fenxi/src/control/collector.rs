@@ -308,3 +308,90 @@ async fn ask<T>(watched: &mut [Watched<T>]) -> bool {
         sleep(LOOK_EVERY).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::pipeline::threads::Role;
+
+    use super::*;
+
+    fn watched() -> (Publisher<u64>, Watched<u64>) {
+        let thread = Thread {
+            instance: 0,
+            role: Role::Flow(0),
+        };
+        Watched::new(thread, None, || 0)
+    }
+
+    /// Asks in a round of its own; true when all have answered.
+    fn round(watched: &mut Watched<u64>) -> bool {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        let runtime = runtime.unwrap();
+        runtime.block_on(ask(std::slice::from_mut(watched)))
+    }
+
+    #[test]
+    fn what_was_answered_in_an_earlier_round_is_asked_anew() {
+        let (publisher, mut watched) = watched();
+        assert!(!round(&mut watched), "nobody publishes");
+        publisher.publish(|snapshot| *snapshot = 1);
+        watched.begin();
+        assert!(
+            !watched.advance(),
+            "it may be older than the others of this round"
+        );
+        publisher.publish(|snapshot| *snapshot = 2);
+        assert!(watched.advance());
+        assert_eq!(*watched.latest, 0, "not in use yet");
+        watched.commit();
+        assert_eq!((*watched.latest, watched.is_known), (2, true));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_into_use_makes_room_for_the_next() {
+        let (publisher, mut watched) = watched();
+        for snapshot in 1..4 {
+            watched.begin();
+            assert!(!watched.advance());
+            publisher.publish(|buffer| *buffer = snapshot);
+            assert!(watched.advance());
+        }
+        watched.commit();
+        assert_eq!(*watched.latest, 3);
+    }
+
+    #[test]
+    fn the_end_comes_into_use_whatever_the_round() {
+        let (publisher, mut watched) = watched();
+        publisher.finish(|snapshot| *snapshot = 7);
+        assert!(round(&mut watched));
+        assert_eq!(watched.life, Life::Ended);
+        // This round was given up, and there is nothing to ask any more.
+        assert!(round(&mut watched));
+        assert_eq!(*watched.latest, 7);
+        assert_eq!(watched.owes(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_thread_that_owes_an_answer_has_stalled_once_until_it_answers() {
+        let (publisher, mut watched) = watched();
+        watched.begin();
+        watched.advance();
+        watched.count_stalls();
+        assert_eq!(watched.stalls, 0);
+        watched.asked = Instant::now().checked_sub(2 * STALLED_AFTER);
+        watched.count_stalls();
+        watched.count_stalls();
+        assert_eq!(watched.stalls, 1);
+        publisher.publish(|snapshot| *snapshot = 1);
+        watched.advance();
+        watched.count_stalls();
+        assert_eq!((watched.owes(), watched.stalls), (Duration::ZERO, 1));
+        drop(publisher);
+        watched.begin();
+        assert!(watched.advance());
+        assert_eq!(watched.life, Life::Died);
+    }
+}
