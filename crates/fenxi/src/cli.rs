@@ -43,7 +43,7 @@ pub enum Command {
     Devices(DevicesArgs),
     /// Measure a device at several batch sizes and recommend how to batch
     Profile(ProfileArgs),
-    /// Measure the flow manager on this machine
+    /// Measure both walks on this machine
     Bench(Box<BenchArgs>),
     /// Ask a running fenxi, or tell it what to do
     Ctl(CtlArgs),
@@ -305,6 +305,15 @@ pub struct BenchArgs {
     /// walk: capture to draw the real mix from
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
+    /// Model bundle, instead of the shipped ones; analytics takes several
+    #[arg(long = "model", value_name = "DIR")]
+    pub models: Vec<PathBuf>,
+    /// latency, swap, idle: series per second; padding: several such rates
+    #[arg(long = "rate", value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub rates: Vec<u32>,
+    /// idle: length of a pause
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = pause)]
+    pub pause: f64,
 }
 
 /// An experiment.
@@ -320,12 +329,31 @@ pub enum BenchName {
     Lookup,
     /// Traffic that means ill
     Flood,
+    /// What expiry costs a poll
+    Sweep,
+    /// Series to label through the analytics manager, beside a bare loop over the device
+    Analytics,
+    /// Time to label under Poisson arrivals
+    Latency,
+    /// Device time that padding takes, by policy
+    Padding,
+    /// Two devices against one
+    Devices,
+    /// Time to label while the model is exchanged
+    Swap,
+    /// An analytics thread without traffic, and its first label after a pause
+    Idle,
 }
 
 impl BenchArgs {
     /// Entries of the table, `default` unless told otherwise.
     pub fn entries_or(&self, default: usize) -> usize {
         self.entries.unwrap_or(default)
+    }
+
+    /// Series per second, `default` unless told otherwise.
+    pub fn rate_or(&self, default: u32) -> f64 {
+        f64::from(self.rates.first().copied().unwrap_or(default))
     }
 }
 
@@ -334,6 +362,13 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds
         .filter(|seconds| (0.0..=86_400.0).contains(seconds))
         .ok_or_else(|| "expected seconds, 0 to 86400".to_owned())
+}
+
+fn pause(text: &str) -> Result<f64, String> {
+    seconds(text)
+        .ok()
+        .filter(|pause| *pause >= 0.01)
+        .ok_or_else(|| "expected seconds, 0.01 to 86400".to_owned())
 }
 
 fn latency_goal(text: &str) -> Result<Duration, String> {

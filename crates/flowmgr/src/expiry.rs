@@ -99,6 +99,8 @@ pub(crate) struct Sweep {
     /// Buckets due since the start, as a running total.
     done: u64,
     at: u32,
+    /// Buckets that were due and were put off.
+    owed: u32,
 }
 
 impl Sweep {
@@ -122,7 +124,24 @@ impl Sweep {
             next_us: i64::MIN,
             done: 0,
             at: 0,
+            owed: 0,
         }
+    }
+
+    /// Puts buckets off. Beyond one round nothing is owed: a bucket is looked at once, however long it was due.
+    pub fn put_off(&mut self, due: u32) {
+        self.owed = self.owed.saturating_add(due).min(self.buckets);
+    }
+
+    pub fn owed(&self) -> u32 {
+        self.owed
+    }
+
+    /// Takes some of the buckets that are owed, at most `most` and up to the last one.
+    pub fn take_owed(&mut self, most: u32) -> std::ops::Range<u32> {
+        let heads = self.take(self.owed.min(most));
+        self.owed -= heads.len() as u32;
+        heads
     }
 
     /// Buckets that are due at `now_us`, at most all of them.
@@ -265,6 +284,19 @@ mod tests {
                 "{swept} for steps of {step_us}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_put_off_is_one_round_at_most_and_is_all_taken() {
+        let mut sweep = Sweep::new(1000, LIFETIMES);
+        sweep.put_off(700);
+        sweep.put_off(700);
+        let mut taken = 0;
+        while sweep.owed() > 0 {
+            taken += sweep.take_owed(64).len();
+        }
+        assert_eq!(taken, 1000);
+        assert!(sweep.take_owed(64).is_empty());
     }
 
     #[test]

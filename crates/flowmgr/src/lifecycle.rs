@@ -2,15 +2,23 @@
 
 use std::ops::Range;
 
+use crate::config::Effect;
 use crate::entry::{Cold, STATE_IN_EFFECT, STATE_RST, UNANNOUNCED};
-use crate::manager::Manager;
+use crate::manager::{BURST_MAX, Manager};
 use crate::record::EndReason;
 use crate::settle::{Event, InEffect};
 use crate::table::{Occupant, Place};
 use crate::wire::{Headers, TCP, TCP_SYN};
 
+/// The most that one burst sweeps where packets must not wait: buckets looked at, and flows ended before no further
+/// [`PORTION`] is begun. More flows than a burst can begin, so the sweep does not fall behind for good.
+const OWED_BUCKETS_MAX: u32 = 4096;
+const OWED_ENDS_MAX: usize = 2 * BURST_MAX;
+/// Buckets swept at a time.
+const PORTION: u32 = 64;
+
 impl Manager {
-    /// Moves the clock and sweeps what is due.
+    /// Moves the clock and sweeps what is due: in a replay at once, so that results repeat; live, after the burst.
     #[inline]
     pub(crate) fn advance(&mut self, time_us: i64) {
         if self.clock.advance(time_us) {
@@ -18,7 +26,29 @@ impl Manager {
         }
         let due = self.sweep.due(self.clock.now_us());
         if due != 0 {
-            self.sweep_buckets(due);
+            match self.config.effect {
+                Effect::PacketTime { .. } => self.sweep_buckets(due),
+                Effect::Arrival => self.sweep.put_off(due),
+            }
+        }
+    }
+
+    /// A bounded part of what was put off: after a pause a whole round is due, which would hold up packets for as long.
+    #[inline]
+    pub(crate) fn sweep_owed(&mut self) {
+        if self.sweep.owed() != 0 {
+            self.sweep_some();
+        }
+    }
+
+    fn sweep_some(&mut self) {
+        let (lifetimes, now) = (self.lifetimes, self.clock.second());
+        let before = self.alive;
+        let mut left = OWED_BUCKETS_MAX;
+        while left != 0 && self.sweep.owed() != 0 && before - self.alive < OWED_ENDS_MAX {
+            let heads = self.sweep.take_owed(PORTION.min(left));
+            left -= heads.len() as u32;
+            self.end_in_buckets(heads, |occupant| lifetimes.is_over(occupant, now));
         }
     }
 

@@ -293,6 +293,7 @@ impl Manager {
             fates.push(fate);
         }
         self.staged = staged;
+        self.sweep_owed();
         self.rings.iter_mut().for_each(Producer::publish);
     }
 

@@ -129,10 +129,7 @@ fn defaults_become_the_checked_form() {
     );
     assert_eq!(config.flow.buckets, 1 << 18);
     assert_eq!(config.analytics.timeout, Duration::from_millis(10));
-    assert_eq!(
-        config.analytics.batch_sizes,
-        [8, 16, 32, 64, 128, 256, 512, 1024]
-    );
+    assert_eq!(config.analytics.batch_sizes, [8, 16, 32, 64, 128, 256]);
     assert_eq!(
         (config.cache, config.model.path, config.accel.library),
         (None, None, None)

@@ -279,6 +279,34 @@ fn on_arrival_packets_are_tagged_in_place_and_nothing_waits() {
 }
 
 #[test]
+fn live_a_pause_is_swept_in_bounded_portions() {
+    let mut bench = Bench::new(Config {
+        effect: Effect::Arrival,
+        max_flows: 1 << 14,
+        buckets: 1 << 12,
+        ..config()
+    });
+    for from in 0..100 {
+        let packets: Vec<Tcp> = (100..200).map(|to| tcp(0, from, to, 0)).collect();
+        bench.burst(&packets);
+    }
+    let mut alive = bench.manager.flows_alive();
+    assert_eq!(alive, 10_000);
+    // All are over at once, and the bursts that follow have a share of the work each.
+    for bursts in 1.. {
+        bench.burst(&[tcp(3_600 * SECOND_US, 0, 250, 0)]);
+        let ended = alive - bench.manager.flows_alive();
+        assert!(ended <= 3 * BURST_MAX, "{ended} in one burst");
+        alive = bench.manager.flows_alive();
+        if alive == 1 {
+            assert!(bursts >= 10);
+            break;
+        }
+        assert!(bursts < 100, "{alive} flows are left");
+    }
+}
+
+#[test]
 fn a_full_ring_sheds() {
     let (producer, _ring) = ring(2);
     let mut manager = Manager::new(config(), producer).unwrap();

@@ -1,7 +1,8 @@
-//! `fenxi bench`: the experiments on the flow manager, repeatable by anyone.
+//! `fenxi bench`: the experiments on both walks, repeatable by anyone.
 //!
 //! All in memory, without ports: [`frames`] are prepared, a [`rig`] walks them through a flow manager and answers its
-//! series, [`rounds`] repeats and interleaves. One file per experiment; a [`report`] is printed, written and drawn.
+//! series; those on the series' walk are in [`series`]. [`rounds`] repeats and interleaves. One file per experiment; a
+//! [`report`] is printed, written and drawn.
 
 mod flood;
 mod frames;
@@ -14,6 +15,8 @@ mod rig;
 mod rounds;
 mod scale;
 mod senders;
+mod series;
+mod sweep;
 mod table;
 mod templates;
 mod walk;
@@ -39,6 +42,13 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Walk => walk::run(args),
         BenchName::Lookup => lookup::run(args),
         BenchName::Flood => flood::run(args),
+        BenchName::Sweep => sweep::run(args),
+        BenchName::Analytics => series::analytics(args),
+        BenchName::Latency => series::latency(args),
+        BenchName::Padding => series::padding(args),
+        BenchName::Devices => series::devices(args),
+        BenchName::Swap => series::swap(args),
+        BenchName::Idle => series::idle(args),
     }?;
     for skipped in &report.skipped {
         remark(&format!("SKIPPED {skipped}\n"))?;

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Figure, Report};
+use super::report::{Bar, Figure, Report};
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;
@@ -63,8 +63,12 @@ fn lines(canvas: &mut Canvas, figures: &[&Figure], x_name: &str, unit: &str) {
     canvas.text(middle, base + 40.0, "middle", 12, x_name);
     canvas.text(LEFT - 8.0, TOP - 6.0, "end", 12, unit);
 
-    let mut names: Vec<&str> = figures.iter().map(|figure| figure.line.as_str()).collect();
-    names.dedup();
+    let mut names: Vec<&str> = Vec::new();
+    for figure in figures {
+        if !names.contains(&figure.line.as_str()) {
+            names.push(&figure.line);
+        }
+    }
     for (at, name) in names.iter().enumerate() {
         let colour = COLOURS[at % COLOURS.len()];
         let of_line = figures.iter().filter(|figure| figure.line == *name);
@@ -129,7 +133,7 @@ impl Axis {
 
 /// The figures as bars, one below the other; a tick where a figure should reach.
 fn bars(canvas: &mut Canvas, figures: &[&Figure], unit: &str) {
-    let reach = |figure: &&Figure| figure.median.max(figure.bar.unwrap_or(0.0));
+    let reach = |figure: &&Figure| figure.median.max(figure.bar.map_or(0.0, Bar::value));
     let right = nice_above(figures.iter().map(reach).fold(0.0, f64::max));
     let (left, width) = (LEFT + 200.0, WIDTH - LEFT - 280.0);
     let x_at = |value: f64| left + value / right * width;
@@ -149,7 +153,7 @@ fn bars(canvas: &mut Canvas, figures: &[&Figure], unit: &str) {
         let value = short(figure.median);
         canvas.text(x_at(figure.median) + 6.0, middle, "start", 11, &value);
         if let Some(bar) = figure.bar {
-            let x = x_at(bar);
+            let x = x_at(bar.value());
             canvas.line((x, y - 3.0), (x, y + step * 0.7 + 3.0), COLOURS[1]);
         }
     }

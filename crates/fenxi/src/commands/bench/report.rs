@@ -1,7 +1,8 @@
 //! What an experiment found, as a table, as JSON and as CSV.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::machine::Machine;
@@ -20,8 +21,39 @@ pub struct Figure {
     pub unit: &'static str,
     pub median: f64,
     pub best: f64,
-    /// The least that the median should be.
-    pub bar: Option<f64>,
+    /// What the median should reach.
+    pub bar: Option<Bar>,
+}
+
+/// What a figure should reach.
+#[derive(Clone, Copy, Debug)]
+pub enum Bar {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Bar {
+    pub fn value(self) -> f64 {
+        match self {
+            Bar::AtLeast(value) | Bar::AtMost(value) => value,
+        }
+    }
+
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Bar::AtLeast(least) => value >= least,
+            Bar::AtMost(most) => value <= most,
+        }
+    }
+}
+
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bar::AtLeast(least) => write!(f, "at least {least}"),
+            Bar::AtMost(most) => write!(f, "at most {most}"),
+        }
+    }
 }
 
 impl Figure {
@@ -49,17 +81,47 @@ impl Figure {
         }
     }
 
+    /// Repetitions of what is better the smaller it is.
+    pub fn smaller(line: impl Into<String>, unit: &'static str, mut values: Vec<f64>) -> Figure {
+        values.sort_by(f64::total_cmp);
+        Figure {
+            best: values.first().copied().unwrap_or_default(),
+            ..Figure::one(
+                line,
+                unit,
+                values.get(values.len() / 2).copied().unwrap_or_default(),
+            )
+        }
+    }
+
+    /// A quantile of repeated runs, each a histogram of integers of which `per_unit` make a unit.
+    pub fn quantile(
+        line: impl Into<String>,
+        unit: &'static str,
+        per_unit: f64,
+        runs: &[Histogram<u64>],
+        quantile: f64,
+    ) -> Figure {
+        let of = |run: &Histogram<u64>| run.value_at_quantile(quantile) as f64 / per_unit;
+        Figure::smaller(line, unit, runs.iter().map(of).collect())
+    }
+
     pub fn at(self, x: f64) -> Figure {
         Figure { x: Some(x), ..self }
     }
 
     pub fn at_least(self, bar: f64) -> Figure {
-        let bar = Some(bar);
+        let bar = Some(Bar::AtLeast(bar));
+        Figure { bar, ..self }
+    }
+
+    pub fn at_most(self, bar: f64) -> Figure {
+        let bar = Some(Bar::AtMost(bar));
         Figure { bar, ..self }
     }
 
     fn holds(&self) -> Option<bool> {
-        self.bar.map(|bar| self.median >= bar)
+        self.bar.map(|bar| bar.holds(self.median))
     }
 }
 
@@ -108,7 +170,7 @@ impl Report {
                 name: name.clone(),
                 value: figure.median,
                 unit: figure.unit,
-                bar: figure.bar,
+                bar: figure.bar.map(Bar::value),
                 holds: figure.holds(),
             };
             let best = Outcome {
@@ -135,8 +197,8 @@ impl Report {
         let _ = writeln!(page, "{:width$}  {:>10}  {:>10}", "", "median", "best");
         for (name, figure) in names.iter().zip(&self.figures) {
             let verdict = match (figure.bar, figure.holds()) {
-                (Some(bar), Some(true)) => format!("  at least {bar}: holds"),
-                (Some(bar), _) => format!("  at least {bar}: MISSED"),
+                (Some(bar), Some(true)) => format!("  {bar}: holds"),
+                (Some(bar), _) => format!("  {bar}: MISSED"),
                 _ => String::new(),
             };
             // Writing to a string cannot fail.
@@ -161,7 +223,9 @@ impl Report {
                 figure.median,
                 figure.best,
                 figure.unit,
-                figure.bar.map_or(String::new(), |bar| bar.to_string()),
+                figure
+                    .bar
+                    .map_or(String::new(), |bar| bar.value().to_string()),
                 figure
                     .holds()
                     .map_or(String::new(), |holds| holds.to_string()),
@@ -185,6 +249,7 @@ mod tests {
             figures: vec![
                 Figure::one("a", "share", 0.5).at_least(0.5),
                 Figure::one("b", MPPS, 1.0).at_least(2.0).at(32.0),
+                Figure::smaller("c", "ms", vec![3.0, 1.0, 2.0]).at_most(2.0),
             ],
             skipped: Vec::new(),
         };
@@ -192,8 +257,11 @@ mod tests {
         assert_eq!(json["results"][0]["holds"], true);
         assert_eq!(json["results"][2]["name"], "b, burst 32");
         assert_eq!(json["results"][2]["holds"], false);
+        assert_eq!(json["results"][4]["holds"], true);
+        assert_eq!(json["results"][5]["value"], 1.0);
         let text = report.to_text();
         assert!(text.contains("at least 2: MISSED") && text.contains("at least 0.5: holds"));
+        assert!(text.contains("at most 2: holds"));
         assert!(report.to_csv().contains("\n\"b\",32,1,1,Mpps,2,false\n"));
     }
 }

@@ -4,8 +4,9 @@
 //! as a port would, the burst is walked, series are answered, labels announced and records handed over.
 
 use std::hint::black_box;
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
@@ -128,17 +129,28 @@ impl Rig {
         frames.len() as f64 / start.elapsed().as_secs_f64()
     }
 
+    /// One poll that finds the `i`-th frame alone, so much packet time after the packet before.
+    pub fn poll(&mut self, frames: &mut Frames, i: usize, gap_ns: u64) -> Duration {
+        let start = Instant::now();
+        self.walk_some(frames, i..i + 1, gap_ns);
+        start.elapsed()
+    }
+
     fn walk(&mut self, frames: &mut Frames, burst: usize, gap_ns: u64) {
         let count = frames.len();
         for first in (0..count).step_by(burst) {
-            let mut packets = std::mem::take(&mut self.packets);
-            describe(&mut packets, first..count.min(first + burst), |packet| {
-                self.now_ns += gap_ns;
-                packet.time_us = (self.now_ns / 1000) as i64;
-            });
-            self.burst(&mut frames.data, &packets);
-            self.packets = packets;
+            self.walk_some(frames, first..count.min(first + burst), gap_ns);
         }
+    }
+
+    fn walk_some(&mut self, frames: &mut Frames, range: Range<usize>, gap_ns: u64) {
+        let mut packets = std::mem::take(&mut self.packets);
+        describe(&mut packets, range, |packet| {
+            self.now_ns += gap_ns;
+            packet.time_us = (self.now_ns / 1000) as i64;
+        });
+        self.burst(&mut frames.data, &packets);
+        self.packets = packets;
     }
 
     /// Walks one burst, answers its series and takes its records.
@@ -159,11 +171,7 @@ impl Rig {
 
 /// The descriptors of frames, as a port writes them.
 #[inline(always)]
-fn describe(
-    packets: &mut Vec<Packet>,
-    range: std::ops::Range<usize>,
-    mut stamp: impl FnMut(&mut Packet),
-) {
+fn describe(packets: &mut Vec<Packet>, range: Range<usize>, mut stamp: impl FnMut(&mut Packet)) {
     packets.clear();
     for i in range {
         let mut packet = Packet {

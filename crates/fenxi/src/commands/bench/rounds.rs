@@ -1,6 +1,7 @@
 //! Repetitions: interleaved, so that what disturbs a shared machine for a second disturbs all points alike; the first
 //! round only warms up.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 /// What the repetitions of one point gave, most per second first.
@@ -37,19 +38,34 @@ pub fn interleave(
     points: usize,
     mut rate_of: impl FnMut(usize) -> f64,
 ) -> Vec<Rates> {
+    let Ok(all) = try_interleave(seconds, points, |point| {
+        Ok::<f64, Infallible>(rate_of(point))
+    });
+    all
+}
+
+/// The same where measuring can fail.
+///
+/// # Errors
+/// The first one that `rate_of` gave.
+pub fn try_interleave<E>(
+    seconds: f64,
+    points: usize,
+    mut rate_of: impl FnMut(usize) -> Result<f64, E>,
+) -> Result<Vec<Rates>, E> {
     let mut all = vec![Rates::default(); points];
     for point in 0..points {
-        let _warm_up = rate_of(point);
+        let _warm_up = rate_of(point)?;
     }
     let (start, limit) = (Instant::now(), Duration::from_secs_f64(seconds));
     let mut round = 0;
     while round < ROUNDS_MIN || start.elapsed() < limit {
         for (point, rates) in all.iter_mut().enumerate() {
-            rates.add(rate_of(point));
+            rates.add(rate_of(point)?);
         }
         round += 1;
     }
-    all
+    Ok(all)
 }
 
 #[cfg(test)]

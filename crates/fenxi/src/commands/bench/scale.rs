@@ -8,10 +8,9 @@ use std::sync::Barrier;
 use std::thread;
 
 use flowmgr::Pages;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::frames::{Draws, Frames, Tuple};
-use super::machine::{Machine, cores};
+use super::machine::{Machine, cores, joined, pin};
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table};
 use super::rounds::Rates;
@@ -116,27 +115,5 @@ fn measure(shares: &mut [Share], rates: &mut Rates) {
     });
     for pass in 1..=PASSES {
         rates.add(of_workers.iter().map(|passes| passes[pass]).sum());
-    }
-}
-
-/// What a thread returned; goes on with its panic if it had one.
-fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    match thread.join() {
-        Ok(value) => value,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
-}
-
-/// Keeps the calling thread on the `worker`-th of the cores that the program may use. A system that refuses leaves the
-/// thread where it likes, which costs speed only.
-fn pin(worker: usize) {
-    let Ok(allowed) = sched_getaffinity(None) else {
-        return;
-    };
-    let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
-    if let Some(core) = cores.nth(worker) {
-        let mut only = CpuSet::new();
-        only.set(core);
-        let _ = sched_setaffinity(None, &only);
     }
 }
