@@ -33,6 +33,13 @@ impl Manager {
         }
     }
 
+    /// Lets time pass where no packets come: moves the clock to `time_us`, never back, and ends a bounded part of the
+    /// flows that are over by then.
+    pub fn pass(&mut self, time_us: i64) {
+        self.advance(time_us);
+        self.sweep_owed();
+    }
+
     /// A bounded part of what was put off: after a pause a whole round is due, which would hold up packets for as long.
     #[inline]
     pub(crate) fn sweep_owed(&mut self) {

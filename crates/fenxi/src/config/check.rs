@@ -11,7 +11,7 @@ use toml::Value;
 
 use super::checked::{
     Accel, Analytics, BatchPolicy, Cache, ClassConfidence, Config, Control, DscpMapping, Flow,
-    FlowHash, HttpPlace, Io, Model, Pipeline, Records, Ring, Tag,
+    FlowHash, HttpPlace, Io, IoMode, Model, Pipeline, Records, Ring, Tag,
 };
 use super::keys::{CLASS_CONFIDENCE, TAG_DSCP};
 use super::layers::{self, Origin, Settings};
@@ -21,14 +21,15 @@ use crate::pipeline::threads::threads_of;
 mod devices;
 mod mark;
 
+/// `flow.active_timeout_s` of live traffic, where the user says nothing.
+const ACTIVE_TIMEOUT_LIVE: Duration = Duration::from_secs(120);
+
 /// Builds the checked form. It is only good for use when `problems` has not grown.
 pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Config {
     let read = Reader { settings };
     let layout = layout(&read, problems);
     let config = Config {
-        io: Io {
-            burst: read.size("io.burst"),
-        },
+        io: io(&read),
         flow: flow(&read),
         tag: tag(&read),
         mark: mark::mark(&read, problems),
@@ -56,16 +57,48 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Config {
     config
 }
 
+fn io(read: &Reader<'_>) -> Io {
+    let bytes = |path| read.count(path) as u32;
+    let names = read.list("io.interfaces").iter();
+    Io {
+        burst: read.size("io.burst"),
+        mode: match read.text("io.mode") {
+            "mark" => IoMode::Mark,
+            "inline" => IoMode::Inline,
+            _ => IoMode::Tap,
+        },
+        interfaces: names.filter_map(Value::as_str).map(str::to_owned).collect(),
+        promiscuous: read.bool("io.promiscuous"),
+        snap_length: bytes("io.snap_length"),
+        block_bytes: bytes("io.block_bytes"),
+        blocks: bytes("io.blocks"),
+        block_timeout_ms: bytes("io.block_timeout_ms"),
+    }
+}
+
+/// How often a lasting flow is recorded in a replay, and live.
+fn active_timeouts(read: &Reader<'_>) -> (Option<Duration>, Option<Duration>) {
+    match read.value("flow.active_timeout_s").as_integer() {
+        Some(..=-1) => (None, Some(ACTIVE_TIMEOUT_LIVE)),
+        _ => {
+            let given = read.seconds("flow.active_timeout_s");
+            (given, given)
+        }
+    }
+}
+
 fn flow(read: &Reader<'_>) -> Flow {
     let max_flows = read.size("flow.max_flows");
     let buckets = match read.size("flow.buckets") {
         0 => max_flows.div_ceil(4).next_power_of_two(),
         given => given,
     };
+    let (active_timeout, active_timeout_live) = active_timeouts(read);
     Flow {
         k: read.size("flow.k"),
         idle_timeout: read.seconds("flow.idle_timeout_s"),
-        active_timeout: read.seconds("flow.active_timeout_s"),
+        active_timeout,
+        active_timeout_live,
         closed_timeout: Duration::from_secs(read.count("flow.closed_timeout_s")),
         end_on_fin_rst: read.bool("flow.end_on_fin_rst"),
         hash: match read.text("flow.hash") {
@@ -226,6 +259,19 @@ fn combinations(config: &Config, read: &Reader<'_>, problems: &mut Vec<String>) 
             "impossible combination: name one device for each of the layout's {}, or one for all",
             layout.devices
         ),
+    );
+    rule(
+        &["io.mode", "io.interfaces"],
+        config.io.mode == IoMode::Inline && config.io.interfaces.len() != 2,
+        "impossible combination: inline goes between exactly two interfaces",
+    );
+    let mut names = config.io.interfaces.clone();
+    names.sort_unstable();
+    names.dedup();
+    rule(
+        &["io.interfaces"],
+        names.len() != config.io.interfaces.len(),
+        "an interface may stand only once",
     );
     let threads = threads_of(config).len();
     let cores = config.pipeline.cores.len();

@@ -44,6 +44,42 @@ pub struct Config {
 pub struct Io {
     /// Frames per burst.
     pub burst: usize,
+    /// What is done with live traffic.
+    pub mode: IoMode,
+    /// Names of the interfaces; two where the mode is inline.
+    pub interfaces: Vec<String>,
+    /// Whether frames for other machines are received.
+    pub promiscuous: bool,
+    /// The most bytes kept of a frame, where none is sent.
+    pub snap_length: u32,
+    /// Bytes of a block of a receive ring.
+    pub block_bytes: u32,
+    /// Blocks of a receive ring.
+    pub blocks: u32,
+    /// A block is handed over so long after its first frame, though not full.
+    pub block_timeout_ms: u32,
+}
+
+/// What is done with live traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoMode {
+    /// It is a copy; nothing is sent.
+    Tap,
+    /// The kernel forwards it and is told the labels.
+    Mark,
+    /// What comes in on one interface leaves by the other.
+    Inline,
+}
+
+impl IoMode {
+    /// As the user writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            IoMode::Tap => "tap",
+            IoMode::Mark => "mark",
+            IoMode::Inline => "inline",
+        }
+    }
 }
 
 /// The flow manager.
@@ -55,6 +91,8 @@ pub struct Flow {
     pub idle_timeout: Option<Duration>,
     /// A lasting flow is recorded this often; `None`: only at its end.
     pub active_timeout: Option<Duration>,
+    /// The same where the traffic is live.
+    pub active_timeout_live: Option<Duration>,
     /// How long a flow that ended by FIN or RST takes in stragglers.
     pub closed_timeout: Duration,
     /// Whether FIN and RST end a flow.

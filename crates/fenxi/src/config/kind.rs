@@ -48,8 +48,11 @@ pub enum Kind {
         /// How many the list may hold.
         most: usize,
     },
-    /// A list of at least one text.
-    TextList,
+    /// A list of at least so many texts.
+    TextList {
+        /// How many the list must hold.
+        least: usize,
+    },
     /// A table from names that the user chooses to values of this kind.
     Map(Entry),
 }
@@ -175,13 +178,13 @@ impl Kind {
                 }
                 items.len() >= *least
             }
-            (Kind::TextList, Value::Array(items)) => {
+            (Kind::TextList { least }, Value::Array(items)) => {
                 for item in items {
                     Kind::Text
                         .accept(item)
                         .map_err(|found| format!("{found} in the list"))?;
                 }
-                !items.is_empty()
+                items.len() >= *least
             }
             (Kind::Map(_), Value::Table(_)) => true,
             _ => false,
@@ -213,7 +216,8 @@ impl Kind {
             } => {
                 format!("a list of {least} to {most} integers from {min} to {max}")
             }
-            Kind::TextList => "a list of texts such as [\"cpu\"]".to_owned(),
+            Kind::TextList { least: 0 } => "a list of texts such as [\"eth0\"]".to_owned(),
+            Kind::TextList { .. } => "a list of texts such as [\"cpu\"]".to_owned(),
             Kind::Map(Entry::Dscp) => "a table of label = DSCP".to_owned(),
             Kind::Map(Entry::Share) => "a table of label = number from 0 to 1".to_owned(),
             Kind::Map(Entry::Mark) => format!("a table of label = {}", MARK.expected()),

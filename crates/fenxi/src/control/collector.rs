@@ -34,6 +34,12 @@ pub struct FlowSnapshot {
     pub received: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
+    /// Packets that the kernel had no room for.
+    pub kernel_dropped: u64,
+    /// Packets sent on, and packets to be sent that were not.
+    pub sent: u64,
+    /// As above.
+    pub unsent: u64,
     /// Flows in the table.
     pub alive: u64,
     /// Flows that left it and wait for their record.
@@ -70,6 +76,9 @@ impl FlowSnapshot {
         self.counters.merge(&other.counters);
         self.received += other.received;
         self.bytes += other.bytes;
+        self.kernel_dropped += other.kernel_dropped;
+        self.sent += other.sent;
+        self.unsent += other.unsent;
         self.alive += other.alive;
         self.unrecorded += other.unrecorded;
         self.records_dropped += other.records_dropped;

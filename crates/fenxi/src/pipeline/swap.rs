@@ -62,11 +62,24 @@ struct Target {
 }
 
 /// Which model comes in, and when.
-pub struct Plan {
+pub enum Plan {
+    /// Always the same, so long after the last exchange.
+    Every {
+        /// Folder of its bundle.
+        bundle: PathBuf,
+        /// Between the end of one exchange and the beginning of the next.
+        every: Duration,
+    },
+    /// What [`Swapper::orders`] asks for.
+    Ordered,
+}
+
+/// Somebody wants another model.
+pub struct Order {
     /// Folder of its bundle.
     pub bundle: PathBuf,
-    /// Between the end of one exchange and the beginning of the next.
-    pub every: Duration,
+    /// Takes what came of it; Err: why the old one goes on.
+    pub answer: Box<dyn FnOnce(Result<(), String>) + Send>,
 }
 
 /// What came of the exchanges.
@@ -84,7 +97,7 @@ pub struct Swaps {
 pub struct Swapper {
     thread: JoinHandle<Swaps>,
     /// Dropped to end it.
-    going_on: Sender<()>,
+    orders: Sender<Order>,
 }
 
 /// All that the swap thread works with.
@@ -134,12 +147,17 @@ impl Swapper {
             features: bundle.features().to_vec(),
             targets,
         };
-        let (going_on, ended) = bounded(0);
+        let (orders, ordered) = bounded(1);
         let thread = std::thread::Builder::new()
             .name("swap".to_owned())
-            .spawn(move || work.run(&ended))
+            .spawn(move || work.run(&ordered))
             .map_err(|error| Failure::unavailable(format!("no thread for models: {error}")))?;
-        Ok((Swapper { thread, going_on }, ports))
+        Ok((Swapper { thread, orders }, ports))
+    }
+
+    /// Where a model can be ordered; while one is under way, one more. The thread goes on as long as this is there.
+    pub fn orders(&self) -> Sender<Order> {
+        self.orders.clone()
     }
 
     /// Ends the thread when it has finished what it is at.
@@ -147,30 +165,32 @@ impl Swapper {
     /// # Errors
     /// It died.
     pub fn finish(self) -> Result<Swaps, Failure> {
-        drop(self.going_on);
+        drop(self.orders);
         let died = |_| Failure::software("the thread that exchanges models died");
         self.thread.join().map_err(died)
     }
 }
 
 impl Work {
-    fn run(&self, ended: &Receiver<()>) -> Swaps {
+    fn run(&self, orders: &Receiver<Order>) -> Swaps {
         let mut swaps = Swaps::default();
         let mut generation = 0;
-        while ended.recv_timeout(self.plan.every) == Err(RecvTimeoutError::Timeout) {
+        while let Some(Order { bundle, answer }) = self.next(orders) {
             let next = (generation + 1) % MODELS_MAX as u16;
             let swapped = self
-                .standbys(next)
+                .standbys(&bundle, next)
                 .map_err(|failure| Some(failure.to_string()))
                 .and_then(|standbys| self.exchange(standbys));
             match swapped {
                 Ok(()) => {
                     generation = next;
                     swaps.done += 1;
+                    answer(Ok(()));
                 }
                 Err(Some(reason)) => {
                     swaps.refused += 1;
-                    swaps.last_refusal = Some(reason);
+                    swaps.last_refusal = Some(reason.clone());
+                    answer(Err(reason));
                 }
                 Err(None) => break,
             }
@@ -178,9 +198,23 @@ impl Work {
         swaps
     }
 
+    /// The next exchange; `None` where there will be none any more.
+    fn next(&self, orders: &Receiver<Order>) -> Option<Order> {
+        match &self.plan {
+            Plan::Ordered => orders.recv().ok(),
+            Plan::Every { bundle, every } => match orders.recv_timeout(*every) {
+                Err(RecvTimeoutError::Timeout) => Some(Order {
+                    bundle: bundle.clone(),
+                    answer: Box::new(|_| {}),
+                }),
+                Ok(order) => Some(order),
+                Err(RecvTimeoutError::Disconnected) => None,
+            },
+        }
+    }
+
     /// Sessions with the other model, for each analytics thread.
-    fn standbys(&self, generation: u16) -> Result<Vec<Standby>, Failure> {
-        let dir = &self.plan.bundle;
+    fn standbys(&self, dir: &Path, generation: u16) -> Result<Vec<Standby>, Failure> {
         let bundle = open_bundle(&self.config, dir)?;
         check_meaning(dir, "features", bundle.features(), &self.features)?;
         check_meaning(dir, "labels", &labels(&bundle), &self.labels)?;

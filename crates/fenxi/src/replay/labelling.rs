@@ -87,7 +87,7 @@ fn start_swapper(
     let Some(other) = &plan.args.swap_model else {
         return Ok((None, managers.iter().map(|_| None).collect()));
     };
-    let swap = swap::Plan {
+    let swap = swap::Plan::Every {
         bundle: other.clone(),
         every: Duration::from_millis(u64::from(plan.args.swap_every)),
     };

@@ -307,6 +307,24 @@ fn live_a_pause_is_swept_in_bounded_portions() {
 }
 
 #[test]
+fn time_passes_without_packets() {
+    let mut bench = Bench::new(Config {
+        effect: Effect::Arrival,
+        ..config()
+    });
+    bench.burst(&[tcp(0, 1, 2, 0), tcp(0, 3, 4, 0)]);
+    bench.manager.pass(20 * SECOND_US);
+    assert_eq!(bench.manager.flows_alive(), 2);
+    for second in 30..40 {
+        bench.manager.pass(second * SECOND_US);
+    }
+    assert_eq!(bench.manager.flows_alive(), 0);
+    bench.manager.pass(0);
+    let ends: Vec<_> = bench.finish().iter().map(|flow| flow.reason).collect();
+    assert_eq!(ends, [EndReason::Idle; 2]);
+}
+
+#[test]
 fn a_full_ring_sheds() {
     let (producer, _ring) = ring(2);
     let mut manager = Manager::new(config(), producer).unwrap();

@@ -24,6 +24,7 @@ mod config;
 mod error;
 mod fanout;
 mod offloads;
+mod open;
 mod receive;
 mod ring;
 mod sys;

@@ -8,7 +8,7 @@ use packetio::af_packet::{Counts, PortConfig, TransmitConfig, TransmitCounts};
 use packetio::{AfPacket, Port, Transmit};
 
 use crate::config;
-use crate::netns::Netns;
+use crate::netns::{Netns, has_ethtool, skip};
 
 /// Sends on what a port receives, until `stop`.
 fn forward(
@@ -82,9 +82,13 @@ fn through(
 
 #[test]
 fn real_programs_talk_through_two_ports() {
-    let Some([near, middle, far]) = three("real_programs_talk_through_two_ports") else {
+    const TEST: &str = "real_programs_talk_through_two_ports";
+    let Some([near, middle, far]) = three(TEST) else {
         return;
     };
+    if !has_ethtool() {
+        return skip(TEST, "ethtool");
+    }
     // With all offloads on, as interfaces have them by default.
     for (received, sent) in through(&near, &middle, &far, true) {
         assert!(received.merged > 0 && received.dropped == 0, "{received:?}");
