@@ -29,6 +29,8 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Label live traffic on interfaces, until SIGTERM or SIGINT
+    Run(RunArgs),
     /// Replay captures through the whole path
     Replay(Box<ReplayArgs>),
     /// Check a configuration and draw its pipeline
@@ -168,6 +170,26 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE", requires = "against")]
     pub capture: Vec<PathBuf>,
     /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Model bundle to use instead of the shipped one
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Write flow and label records as JSON Lines; - is stdout
+    #[arg(long, value_name = "OUT.jsonl")]
+    pub flows: Option<PathBuf>,
+    /// Put the series into flow records
+    #[arg(long, requires = "flows")]
+    pub series: bool,
+    /// Print the summary as one JSON object on stdout
     #[arg(long)]
     pub json: bool,
 }

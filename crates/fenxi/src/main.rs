@@ -18,18 +18,12 @@ mod commands;
 mod config;
 mod control;
 mod exit;
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "called by `fenxi run`, which is not merged yet"
-    )
-)]
 mod mark;
 mod pipeline;
 mod records;
 mod replay;
+mod run;
+mod signals;
 mod summary;
 
 fn main() -> ExitCode {
@@ -56,6 +50,7 @@ fn close_stdout() {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Run(args) => commands::run::run(&args),
         Command::Replay(args) => commands::replay::replay(&args),
         Command::Check(args) => commands::check::check(&args),
         Command::Config(ConfigCommand::Show(args)) => commands::config::show(&args),

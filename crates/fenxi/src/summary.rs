@@ -9,7 +9,7 @@ use flowmgr::verdict::Verdict;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::replay::Outcome;
+use crate::replay::{LiveSums, Outcome};
 use series::{Cache, Device, Phases, Series, Slo, Swaps};
 use times::Quantiles;
 
@@ -34,6 +34,8 @@ pub struct Summary {
     slo: Slo,
     swaps: Swaps,
     table: Table,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<LiveSums>,
     records_dropped: u64,
     interrupted: bool,
     wall_s: f64,
@@ -124,6 +126,7 @@ impl Summary {
                 mib: outcome.table.bytes.div_ceil(1 << 20),
                 pages: outcome.table.pages.name(),
             },
+            live: outcome.live,
             records_dropped: outcome.records_dropped,
             interrupted: outcome.interrupted,
             wall_s,
@@ -159,6 +162,22 @@ impl Summary {
             self.packets_per_s / 1e6,
             self.bits_per_s / 1e9
         )?;
+        if let Some(live) = &self.live {
+            writeln!(
+                page,
+                "live      {}: {} received, {} dropped by the kernel, {} sent on, {} not sent; marks: {} written, {} \
+                 without a connection, {} refused, {} dropped",
+                live.mode,
+                live.received,
+                live.kernel_dropped,
+                live.sent,
+                live.unsent,
+                live.marks_written,
+                live.marks_not_found,
+                live.marks_failed,
+                live.marks_dropped
+            )?;
+        }
         writeln!(page, "verdicts  {}", listed(&self.verdicts))?;
         writeln!(
             page,

@@ -8,3 +8,4 @@ pub mod devices;
 pub mod model;
 pub mod profile;
 pub mod replay;
+pub mod run;

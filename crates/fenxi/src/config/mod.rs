@@ -20,6 +20,7 @@ mod tests;
 
 pub use checked::Config;
 use effective::Effective;
+pub use keys::nearest;
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]

@@ -65,34 +65,60 @@ impl Pipelines {
         cores: &Cores,
         options: FlowOptions,
     ) -> Result<Pipelines, Failure> {
-        let dscp = dscp_by_class(config, bundle)?;
-        let mut pipelines = Pipelines {
+        let packets = PacketSide::build(config, bundle, options)?;
+        Ok(Pipelines {
+            analytics: packets.series.managers(config, bundle, cores)?,
+            flow_managers: packets.flow_managers,
+            classes: packets.classes,
+            dscp: packets.dscp,
+        })
+    }
+}
+
+/// The packets' side of all pipelines. It works without the other side: what finds no room in a ring is shed.
+pub struct PacketSide {
+    /// As in [`Pipelines`].
+    pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
+    /// As in [`Pipelines`].
+    pub classes: Arc<[String]>,
+    /// As in [`Pipelines`].
+    pub dscp: Vec<Option<u8>>,
+    /// What the series' side is built from.
+    pub series: SeriesSide,
+}
+
+/// The other ends of the rings: by pipeline, by analytics manager.
+pub struct SeriesSide(Vec<Vec<Vec<Inlet>>>);
+
+impl PacketSide {
+    /// Builds it; no device is opened.
+    ///
+    /// # Errors
+    /// Classes that do not fit the configuration; no memory.
+    pub fn build(
+        config: &Config,
+        bundle: &Bundle,
+        options: FlowOptions,
+    ) -> Result<PacketSide, Failure> {
+        let mut side = PacketSide {
             flow_managers: Vec::new(),
-            analytics: Vec::new(),
             classes: bundle::classes(bundle),
-            dscp,
+            dscp: dscp_by_class(config, bundle)?,
+            series: SeriesSide(Vec::new()),
         };
         for instance in 0..config.pipeline.instances {
-            pipelines.add(config, bundle, cores, options, instance)?;
+            side.add(config, options, instance)?;
         }
-        Ok(pipelines)
+        Ok(side)
     }
 
     fn add(
         &mut self,
         config: &Config,
-        bundle: &Bundle,
-        cores: &Cores,
         options: FlowOptions,
         instance: usize,
     ) -> Result<(), Failure> {
         let rings = Rings::new(config);
-        let opener = Opener {
-            config,
-            bundle,
-            cores,
-            golden_test: false,
-        };
         let mut labels = Vec::new();
         for (i, producers) in rings.producers.into_iter().enumerate() {
             let mut flow = flow_config(config, options, self.dscp.clone());
@@ -103,19 +129,48 @@ impl Pipelines {
             self.flow_managers
                 .push((Thread { instance, role }, manager));
         }
-        for (i, consumers) in rings.consumers.into_iter().enumerate() {
+        let inlets = |consumers: Vec<(usize, Consumer<Slot>)>| {
             let inlets = consumers.into_iter().map(|(flow_manager, series)| Inlet {
                 series,
                 labels: labels[flow_manager].clone(),
             });
-            let accelerators = opener.accelerators(instance, i)?;
-            let analytics = analytics_config(config, bundle);
-            let manager = analytics::Manager::new(analytics, inlets.collect(), accelerators)
-                .map_err(|error| Failure::config(error.to_string()))?;
-            let role = Role::Analytics(i);
-            self.analytics.push((Thread { instance, role }, manager));
-        }
+            inlets.collect()
+        };
+        let by_manager = rings.consumers.into_iter().map(inlets);
+        self.series.0.push(by_manager.collect());
         Ok(())
+    }
+}
+
+impl SeriesSide {
+    /// Opens and warms the devices, and puts an analytics manager before each.
+    ///
+    /// # Errors
+    /// A library or device that cannot be used, or does not fit the configuration.
+    pub fn managers(
+        self,
+        config: &Config,
+        bundle: &Bundle,
+        cores: &Cores,
+    ) -> Result<Vec<(Thread, analytics::Manager)>, Failure> {
+        let opener = Opener {
+            config,
+            bundle,
+            cores,
+            golden_test: false,
+        };
+        let mut managers = Vec::new();
+        for (instance, by_manager) in self.0.into_iter().enumerate() {
+            for (i, inlets) in by_manager.into_iter().enumerate() {
+                let accelerators = opener.accelerators(instance, i)?;
+                let analytics = analytics_config(config, bundle);
+                let manager = analytics::Manager::new(analytics, inlets, accelerators)
+                    .map_err(|error| Failure::config(error.to_string()))?;
+                let role = Role::Analytics(i);
+                managers.push((Thread { instance, role }, manager));
+            }
+        }
+        Ok(managers)
     }
 }
 

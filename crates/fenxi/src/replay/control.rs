@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::lane::{LaneOutcome, Shared};
 use super::plane::{Driven, Prepared};
 use crate::control::Call;
 use crate::exit::Failure;
+use crate::signals::Signals;
 
 /// Between two looks at the progress.
 const TICK: Duration = Duration::from_millis(100);
@@ -163,30 +163,5 @@ fn bar(size: Option<u64>) -> ProgressBar {
     match ProgressStyle::with_template(form) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
-    }
-}
-
-/// SIGINT and SIGTERM.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Signals, Failure> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| Failure::unavailable(format!("no signals: {error}")))
-        };
-        Ok(Signals {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
     }
 }

@@ -38,7 +38,8 @@ use input::Input;
 use labelling::Labelling;
 use lane::{Lane, LaneOutcome, Shared};
 use pace::Pace;
-use plane::{Ends, LaneEnd};
+use plane::Ends;
+pub use plane::LaneEnd;
 use source::Source;
 use tagged::TaggedWriter;
 
@@ -64,12 +65,37 @@ pub struct Outcome {
     pub bytes: u64,
     /// Records that found no room in their queue.
     pub records_dropped: u64,
+    /// What else there is to say where the traffic was live.
+    pub live: Option<LiveSums>,
     /// From the first byte read to the last flow settled.
     pub wall: Duration,
     /// A signal ended it.
     pub interrupted: bool,
     /// Why it ended before its time.
     pub failure: Option<Failure>,
+}
+
+/// What live traffic adds to the sums.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+pub struct LiveSums {
+    /// As the configuration names it.
+    pub mode: &'static str,
+    /// Packets taken from the interfaces.
+    pub received: u64,
+    /// Packets that found the receive ring full.
+    pub kernel_dropped: u64,
+    /// Packets sent on.
+    pub sent: u64,
+    /// Packets to be sent on that were not.
+    pub unsent: u64,
+    /// Marks written to connections.
+    pub marks_written: u64,
+    /// Marks for which there was no connection.
+    pub marks_not_found: u64,
+    /// Marks that the kernel refused.
+    pub marks_failed: u64,
+    /// Marks that found no room in their queue.
+    pub marks_dropped: u64,
 }
 
 /// The flow tables' memory, of all flow managers together.
@@ -83,7 +109,8 @@ pub struct Table {
 }
 
 impl Table {
-    fn of(config: &Config, managers: &[(Thread, flowmgr::Manager)]) -> Table {
+    /// Of these managers.
+    pub fn of(config: &Config, managers: &[(Thread, flowmgr::Manager)]) -> Table {
         let flow = &config.flow;
         let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, flow.k);
         let pages = managers.iter().map(|(_, manager)| manager.pages());
@@ -168,6 +195,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         table,
         bytes: 0,
         records_dropped: 0,
+        live: None,
         wall: ended.at.duration_since(shared.run.started),
         interrupted: ended.interrupted,
         failure: None,

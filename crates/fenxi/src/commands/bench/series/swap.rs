@@ -120,7 +120,7 @@ impl Case<'_> {
         analytics: &[(Thread, Manager)],
     ) -> Result<(Swapper, SwapPort), Failure> {
         let model = self.bundle.model_path();
-        let plan = Plan {
+        let plan = Plan::Every {
             bundle: model.parent().unwrap_or(&model).to_owned(),
             every: PAUSE,
         };

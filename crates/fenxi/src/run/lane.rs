@@ -1,0 +1,345 @@
+//! A flow manager's thread where traffic is live: from its rings through the packet's walk, out again where it forwards,
+//! and on to marks and records.
+//!
+//! One loop: a burst from each ring, walked and sent on; then what is settled. It never waits for anything but packets, and
+//! for these a millisecond at most, so that labels, time and those who watch get their turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use flowmgr::record::Record;
+use flowmgr::{Fate, Manager, Packet};
+use packetio::{Port, Transmit};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::ports::{LanePorts, Receiver};
+use crate::control::collector::FlowSnapshot;
+use crate::exit::Failure;
+use crate::mark;
+use crate::pipeline::worker::{REST, Run};
+use crate::records::RecordSender;
+use crate::replay::LaneEnd;
+
+/// Rest of a thread with several rings, once all of them are empty.
+const NAP: Duration = Duration::from_micros(450);
+/// Rounds in vain before it rests.
+const ROUNDS_BEFORE_NAP: u32 = 16;
+/// By so much the clock of an idle flow manager is behind the wall clock: packets that are on their way through the kernel
+/// were stamped earlier, and must not find that time has passed them by.
+const LAG_US: i64 = 100_000;
+/// Between two looks at what the kernel dropped.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A run whose interfaces are all gone for so long has nothing to wait for.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
+
+/// What the threads of a live run tell each other, beside what those of any run do.
+pub struct Shared {
+    /// What concerns the analytics threads.
+    pub run: Arc<Run>,
+    /// Raised by whoever wants the run to end.
+    pub stop: AtomicBool,
+    /// Rounds of each lane, which say that it moves.
+    pub rounds: Vec<AtomicU64>,
+    /// What people should know of interfaces.
+    pub news: UnboundedSender<String>,
+}
+
+/// The parts of the thread.
+pub struct Lane {
+    /// Which one it is, from 0.
+    pub number: usize,
+    /// Its rings, by interface.
+    pub receivers: Vec<Receiver>,
+    /// Its ways out by interface, where it forwards between two; else none.
+    pub senders: Vec<Transmit>,
+    /// The walk.
+    pub manager: Manager,
+    /// Where labels become marks.
+    pub marks: Option<Arc<mark::Writer>>,
+    /// Where records go.
+    pub records: RecordSender,
+    /// By which it is watched.
+    pub end: LaneEnd,
+    /// What it shares.
+    pub shared: Arc<Shared>,
+    work: Work,
+    sums: Sums,
+    looked: Instant,
+    /// Since when no interface is there.
+    alone_since: Option<Instant>,
+}
+
+/// Room for a burst.
+struct Work {
+    burst: usize,
+    packets: Vec<Packet>,
+    fates: Vec<Fate>,
+}
+
+/// What a lane received and sent.
+#[derive(Clone, Copy, Default)]
+pub struct Sums {
+    /// Packets taken from the rings.
+    pub received: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Packets that found a ring full.
+    pub kernel_dropped: u64,
+    /// Packets sent on.
+    pub sent: u64,
+    /// Packets to be sent on that were not.
+    pub unsent: u64,
+}
+
+impl Sums {
+    /// Adds those of another lane.
+    pub fn merge(&mut self, other: &Sums) {
+        self.received += other.received;
+        self.bytes += other.bytes;
+        self.kernel_dropped += other.kernel_dropped;
+        self.sent += other.sent;
+        self.unsent += other.unsent;
+    }
+}
+
+/// What the thread leaves behind.
+pub struct LaneOutcome {
+    /// Of the walk.
+    pub counters: flowmgr::Counters,
+    /// Of the interfaces.
+    pub sums: Sums,
+    /// Records that found no room.
+    pub records_dropped: u64,
+    /// Why it ended before its time.
+    pub failure: Option<Failure>,
+}
+
+impl Lane {
+    /// Puts it together; `burst` is the most packets taken at a time.
+    pub fn new(
+        number: usize,
+        ports: LanePorts,
+        manager: Manager,
+        marks: Option<Arc<mark::Writer>>,
+        records: RecordSender,
+        end: LaneEnd,
+        shared: Arc<Shared>,
+        burst: usize,
+    ) -> Lane {
+        Lane {
+            number,
+            receivers: ports.receivers,
+            senders: ports.senders,
+            manager,
+            marks,
+            records,
+            end,
+            shared,
+            work: Work {
+                burst,
+                packets: Vec::with_capacity(burst),
+                fates: Vec::with_capacity(burst),
+            },
+            sums: Sums::default(),
+            looked: Instant::now(),
+            alone_since: None,
+        }
+    }
+
+    /// Runs until told to stop, or until no interface is left; then ends all flows and settles what is left.
+    pub fn run(mut self) -> LaneOutcome {
+        let walked = self.walk_all();
+        if walked.is_err() {
+            self.shared.stop.store(true, Ordering::Relaxed);
+        }
+        self.look();
+        self.shared.run.inputs_open.fetch_sub(1, Ordering::Release);
+        self.manager.drain();
+        let settled = self.settle_all();
+        let (counters, sums) = (self.manager.counters().clone(), self.sums);
+        let records_dropped = self.records.dropped();
+        let (publisher, manager) = (self.end.publisher, &self.manager);
+        publisher.finish(|snapshot| describe(snapshot, manager, &sums, records_dropped));
+        LaneOutcome {
+            counters,
+            sums,
+            records_dropped,
+            failure: walked.and(settled).err(),
+        }
+    }
+
+    fn walk_all(&mut self) -> Result<(), Failure> {
+        let mut idle = 0;
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            let before = self.sums.received;
+            for i in 0..self.receivers.len() {
+                self.walk(i);
+            }
+            self.shared.rounds[self.number].fetch_add(1, Ordering::Relaxed);
+            idle = match self.sums.received == before {
+                true => idle + 1,
+                false => 0,
+            };
+            if idle > 0 {
+                self.manager.pass(now_us() - LAG_US);
+                self.check_interfaces()?;
+            }
+            // With one ring the port itself has waited.
+            if idle > ROUNDS_BEFORE_NAP && (self.receivers.len() > 1 || self.alone_since.is_some())
+            {
+                std::thread::sleep(NAP);
+            }
+            if self.looked.elapsed() >= LOOK_EVERY {
+                self.look();
+            }
+            self.settle();
+        }
+        Ok(())
+    }
+
+    /// A burst from one ring.
+    fn walk(&mut self, i: usize) {
+        let Work {
+            burst,
+            packets,
+            fates,
+        } = &mut self.work;
+        let was_lost = self.receivers[i].is_lost();
+        if !self.receivers[i].is_there() {
+            return;
+        }
+        if was_lost && let Some(sender) = self.senders.get_mut(i) {
+            // Where it fails, it drops and counts, and says so.
+            let _ = sender.reopen();
+        }
+        let received = match self.receivers[i].ring.receive(*burst) {
+            Ok(Some(burst)) if !burst.is_empty() => burst,
+            Ok(_) => return self.tell(i, None),
+            Err(error) => {
+                let news = self.receivers[i].failed(error);
+                return self.tell(i, news);
+            }
+        };
+        let mut received = received;
+        let (data, frames) = received.parts();
+        packets.clear();
+        packets.extend(frames.iter().map(|frame| Packet {
+            at: frame.at,
+            captured: frame.captured,
+            link: frame.link,
+            time_us: frame.time_us,
+            rss: frame.rss,
+        }));
+        self.sums.received += frames.len() as u64;
+        self.sums.bytes += frames
+            .iter()
+            .map(|frame| u64::from(frame.wire))
+            .sum::<u64>();
+        let now_ns = self.shared.run.now_ns();
+        self.manager.burst(data, packets, now_ns, fates);
+        // Of two interfaces the other one; of none none.
+        let other = self.senders.len().checked_sub(i + 1);
+        if let Some(sender) = other.and_then(|other| self.senders.get_mut(other))
+            && let Err(error) = sender.send(&received)
+            && self.number == 0
+        {
+            let _ = self.shared.news.send(format!("sending: {error}"));
+        }
+    }
+
+    /// Tells people, once for all lanes.
+    fn tell(&mut self, i: usize, news: Option<String>) {
+        let news = news.or_else(|| self.receivers[i].news());
+        if let Some(news) = news.filter(|_| self.number == 0) {
+            // Nobody listens at the very end.
+            let _ = self.shared.news.send(news);
+        }
+    }
+
+    /// Gives up where no interface is left.
+    fn check_interfaces(&mut self) -> Result<(), Failure> {
+        if !self.receivers.iter().all(Receiver::is_lost) {
+            self.alone_since = None;
+            return Ok(());
+        }
+        let since = *self.alone_since.get_or_insert_with(Instant::now);
+        let is_hopeless = self.receivers.iter().all(Receiver::is_failed);
+        if is_hopeless || since.elapsed() >= GIVE_UP_AFTER {
+            let names = self
+                .receivers
+                .iter()
+                .map(|it| it.ring.interface().to_owned());
+            let names: Vec<String> = names.collect();
+            return Err(Failure::unavailable(format!(
+                "{}: no interface is left, and none has come back; start again when there is one",
+                names.join(", ")
+            )));
+        }
+        Ok(())
+    }
+
+    /// Asks kernel and ports what was lost.
+    fn look(&mut self) {
+        self.looked = Instant::now();
+        let receivers = self.receivers.iter_mut();
+        self.sums.kernel_dropped = receivers.map(|it| it.ring.counts().dropped).sum();
+        let sent = self.senders.iter().map(Transmit::counts);
+        (self.sums.sent, self.sums.unsent) = sent.fold((0, 0), |(sent, unsent), counts| {
+            let lost = counts.dropped + counts.too_long + counts.cut;
+            (sent + counts.sent, unsent + lost)
+        });
+    }
+
+    /// Says what is ready to be said.
+    fn settle(&mut self) {
+        let now_ns = self.shared.run.now_ns();
+        let (records, marks, tap) = (&mut self.records, &self.marks, &self.end.tap);
+        self.manager.settle(u64::MAX, now_ns, &mut |record| {
+            if let (Some(marks), Record::Label(label)) = (marks, &record) {
+                marks.set(mark::Tuple::from(&label.flow), label.decision.class);
+            }
+            tap.offer(&record);
+            records.send(record);
+        });
+        let (manager, sums, dropped) = (&self.manager, &self.sums, self.records.dropped());
+        let publisher = &self.end.publisher;
+        publisher.publish(|snapshot| describe(snapshot, manager, sums, dropped));
+    }
+
+    /// Waits for the last labels.
+    fn settle_all(&mut self) -> Result<(), Failure> {
+        loop {
+            self.settle();
+            self.shared.rounds[self.number].fetch_add(1, Ordering::Relaxed);
+            if self.manager.is_settled() {
+                return Ok(());
+            }
+            if self.shared.run.analytics_died.load(Ordering::Acquire) {
+                return Err(Failure::software(
+                    "the analytics thread died; its series have no labels",
+                ));
+            }
+            std::thread::sleep(REST);
+        }
+    }
+}
+
+/// How the thread stands between two bursts.
+fn describe(snapshot: &mut FlowSnapshot, manager: &Manager, sums: &Sums, records_dropped: u64) {
+    snapshot.copy_counters(manager.counters());
+    snapshot.received = sums.received;
+    snapshot.bytes = sums.bytes;
+    snapshot.kernel_dropped = sums.kernel_dropped;
+    snapshot.sent = sums.sent;
+    snapshot.unsent = sums.unsent;
+    snapshot.alive = manager.flows_alive() as u64;
+    snapshot.unrecorded = manager.flows_unrecorded() as u64;
+    snapshot.records_dropped = records_dropped;
+}
+
+/// The wall clock, which stamps packets too, µs since the epoch.
+fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as i64)
+}

@@ -1,0 +1,372 @@
+//! A live run: its threads, and what they leave behind.
+//!
+//! ```text
+//! control (tokio): signals, service manager, control plane
+//! flow manager:    rings ─ walk ─ out again (inline) ─ settle ──┬─ records thread
+//!                            │ ring   ▲ label words             └─ marks thread (mark)
+//! analytics:                 └─ rounds┘
+//! ```
+//!
+//! The packets' side starts first: where fenxi forwards, it does so before a device is open and warm, and until then series
+//! are shed. What is wrong with a device still ends the run, before it is said to be ready.
+
+mod control;
+mod lane;
+mod notify;
+mod ports;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use accel::Bundle;
+use analytics::Counters;
+use flowmgr::Effect;
+use tokio::sync::mpsc;
+
+use crate::cli::RunArgs;
+use crate::config::Config;
+use crate::config::checked::IoMode;
+use crate::control::collector::{AnalyticsSnapshot, Collector, FlowSnapshot, Watched};
+use crate::control::flows::{FlowSample, FlowTap, flow_sample};
+use crate::control::{Facts, LabelNames, Model, Queue, Sockets};
+use crate::exit::Failure;
+use crate::mark;
+use crate::pipeline::swap::{self, Swapper};
+use crate::pipeline::threads::{Cores, Thread, pin};
+use crate::pipeline::worker::{self, Run};
+use crate::pipeline::{self, FlowOptions, PacketSide, SeriesSide};
+use crate::records::{RecordSender, RecordSink};
+use crate::replay::{LaneEnd, LiveSums, Outcome, Table};
+use lane::{Lane, LaneOutcome, Shared, Sums};
+use ports::LanePorts;
+
+/// What to run.
+pub struct Plan<'a> {
+    /// The checked configuration, as it is for live traffic.
+    pub config: &'a Config,
+    /// The command line.
+    pub args: &'a RunArgs,
+    /// Folder of the bundle.
+    pub bundle: PathBuf,
+}
+
+/// The running packets' side.
+struct Lanes {
+    outcomes: mpsc::Receiver<LaneOutcome>,
+    watched: Vec<Watched<FlowSnapshot>>,
+    sample: FlowSample,
+    news: mpsc::UnboundedReceiver<String>,
+    shared: Arc<Shared>,
+}
+
+/// The running series' side.
+struct Labelling {
+    threads: Vec<JoinHandle<Counters>>,
+    watched: Vec<Watched<AnalyticsSnapshot>>,
+    swapper: Swapper,
+}
+
+/// Runs until a signal, `fenxi ctl drain`, or until no interface is left.
+///
+/// # Errors
+/// Whatever keeps it from starting. What goes wrong later stands in [`Outcome::failure`], with the sums up to there.
+pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
+    let Plan {
+        config,
+        args,
+        bundle,
+    } = plan;
+    let cores = Cores::of(config);
+    cores.check()?;
+    let bundle = pipeline::open_bundle(config, bundle)?;
+    let options = FlowOptions {
+        effect: Effect::Arrival,
+        record_series: args.series,
+    };
+    let packets = PacketSide::build(config, &bundle, options)?;
+    let ports = ports::open(&config.io, packets.flow_managers.len())?;
+    let marks = open_marks(config, &packets.classes)?;
+    let sockets = Sockets::bind(&config.control)?;
+    let (sink, records) = open_records(plan, &packets.classes)?;
+    let runtime = control::runtime()?;
+    let signals = runtime.block_on(async { control::signals() })?;
+
+    let table = Table::of(config, &packets.flow_managers);
+    let (classes, series) = (packets.classes.clone(), packets.series);
+    let facts = facts(plan, &bundle, &classes, packets.flow_managers.len());
+    let starting = Starting {
+        config,
+        cores: &cores,
+        classes: classes.clone(),
+    };
+    let lanes = starting.lanes(packets.flow_managers, ports, marks.clone(), records)?;
+    let labelling = match Labelling::start(config, &cores, &bundle, series, &lanes.shared.run) {
+        Ok(labelling) => labelling,
+        Err(failure) => return Err(lanes.give_up(failure)),
+    };
+    let collector = Collector::new(lanes.watched, labelling.watched);
+    let control = control::Control {
+        sockets,
+        facts,
+        collector,
+        sample: lanes.sample,
+        orders: labelling.swapper.orders(),
+        news: lanes.news,
+        signals,
+        shared: lanes.shared.clone(),
+        what: format!(
+            "{} on {}",
+            config.io.mode.name(),
+            config.io.interfaces.join(", ")
+        ),
+    };
+    let ended = control::run(&runtime, control, lanes.outcomes)?;
+    let wall = lanes.shared.run.started.elapsed();
+
+    let (series, swaps) = finish(labelling.threads, labelling.swapper)?;
+    let recorded = sink.map_or(Ok(()), RecordSink::finish);
+    let mut outcome = Outcome {
+        flows: flowmgr::Counters::default(),
+        series,
+        layout: config.pipeline.layout,
+        instances: config.pipeline.instances,
+        cores,
+        swaps,
+        classes,
+        table,
+        bytes: 0,
+        records_dropped: 0,
+        live: None,
+        wall,
+        interrupted: false,
+        failure: recorded.err(),
+    };
+    let mut sums = Sums::default();
+    for lane in ended {
+        outcome.flows.merge(&lane.counters);
+        outcome.records_dropped += lane.records_dropped;
+        sums.merge(&lane.sums);
+        outcome.failure = [outcome.failure.take(), lane.failure]
+            .into_iter()
+            .flatten()
+            .reduce(Failure::and);
+    }
+    outcome.bytes = sums.bytes;
+    outcome.live = Some(live_sums(config.io.mode, &sums, marks.as_deref()));
+    Ok(outcome)
+}
+
+fn live_sums(mode: IoMode, sums: &Sums, marks: Option<&mark::Writer>) -> LiveSums {
+    let marks = marks.map(mark::Writer::counts);
+    let failed = |marks: &mark::Counts| marks.failed_by_cause().map(|(_, updates)| updates).sum();
+    LiveSums {
+        mode: mode.name(),
+        received: sums.received,
+        kernel_dropped: sums.kernel_dropped,
+        sent: sums.sent,
+        unsent: sums.unsent,
+        marks_written: marks.as_ref().map_or(0, |marks| marks.written),
+        marks_not_found: marks.as_ref().map_or(0, |marks| marks.not_found),
+        marks_failed: marks.as_ref().map_or(0, failed),
+        marks_dropped: marks.as_ref().map_or(0, |marks| marks.dropped),
+    }
+}
+
+/// The writer of marks, in mode mark.
+fn open_marks(config: &Config, classes: &[String]) -> Result<Option<Arc<mark::Writer>>, Failure> {
+    if config.io.mode != IoMode::Mark {
+        return Ok(None);
+    }
+    let marks = mark::ClassMarks::new(&config.mark, classes)
+        .map_err(|error| Failure::config(error.to_string()))?;
+    let writer = mark::Writer::start(marks, config.mark.queue).map_err(|error| match error {
+        mark::StartError::Capability => Failure::not_allowed(error.to_string()),
+        error => Failure::unavailable(error.to_string()),
+    })?;
+    Ok(Some(Arc::new(writer)))
+}
+
+/// The record thread, where `--flows` asks for records. It fails alone: the traffic goes on.
+fn open_records(
+    plan: &Plan<'_>,
+    classes: &Arc<[String]>,
+) -> Result<(Option<RecordSink>, RecordSender), Failure> {
+    let Some(output) = plan.args.flows.as_deref() else {
+        return Ok((None, RecordSender::nobody()));
+    };
+    let queue = plan.config.records.queue;
+    let (sink, sender) = RecordSink::start(output, classes.clone(), queue, false, None)?;
+    Ok((Some(sink), sender))
+}
+
+/// What the lanes start with.
+struct Starting<'a> {
+    config: &'a Config,
+    cores: &'a Cores,
+    classes: Arc<[String]>,
+}
+
+impl Starting<'_> {
+    fn lanes(
+        &self,
+        managers: Vec<(Thread, flowmgr::Manager)>,
+        ports: Vec<LanePorts>,
+        marks: Option<Arc<mark::Writer>>,
+        records: RecordSender,
+    ) -> Result<Lanes, Failure> {
+        let (news, told) = mpsc::unbounded_channel();
+        let (ended, outcomes) = mpsc::channel(managers.len());
+        let shared = Arc::new(Shared {
+            run: Arc::new(Run::new(managers.len())),
+            stop: AtomicBool::new(false),
+            rounds: managers.iter().map(|_| AtomicU64::new(0)).collect(),
+            news,
+        });
+        let (tap, sample) = flow_sample(self.classes.clone());
+        let mut watched = Vec::new();
+        // The analytics side makes room once a ring is three quarters full.
+        let burst = self.config.io.burst.min(self.config.ring.slots / 4);
+        for (number, ((thread, manager), ports)) in managers.into_iter().zip(ports).enumerate() {
+            let core = self.cores.of_thread(&thread);
+            let (end, watch) = watch(&thread, core, &manager, &tap);
+            watched.push(watch);
+            let (records, shared) = (records.another(), shared.clone());
+            let lane = Lane::new(
+                number,
+                ports,
+                manager,
+                marks.clone(),
+                records,
+                end,
+                shared,
+                burst,
+            );
+            let ended = ended.clone();
+            spawn(&thread, move || {
+                pin(core);
+                // The other side only goes away with the whole program.
+                let _ = ended.blocking_send(lane.run());
+            })?;
+        }
+        Ok(Lanes {
+            outcomes,
+            watched,
+            sample,
+            news: told,
+            shared,
+        })
+    }
+}
+
+fn watch(
+    thread: &Thread,
+    core: Option<usize>,
+    manager: &flowmgr::Manager,
+    tap: &FlowTap,
+) -> (LaneEnd, Watched<FlowSnapshot>) {
+    let empty = || FlowSnapshot::of(manager.counters());
+    let (publisher, watched) = Watched::new(thread.clone(), core, empty);
+    let tap = tap.clone();
+    (LaneEnd { publisher, tap }, watched)
+}
+
+fn spawn<T: Send + 'static>(
+    thread: &Thread,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Failure> {
+    std::thread::Builder::new()
+        .name(thread.to_string())
+        .spawn(work)
+        .map_err(|error| Failure::unavailable(format!("no thread {thread}: {error}")))
+}
+
+impl Lanes {
+    /// The series' side could not be started: ends the packets' side, too.
+    fn give_up(mut self, failure: Failure) -> Failure {
+        self.shared
+            .run
+            .analytics_died
+            .store(true, Ordering::Release);
+        self.shared.stop.store(true, Ordering::Relaxed);
+        while self.outcomes.blocking_recv().is_some() {}
+        failure
+    }
+}
+
+impl Labelling {
+    /// Opens the devices and starts the threads.
+    fn start(
+        config: &Config,
+        cores: &Cores,
+        bundle: &Bundle,
+        series: SeriesSide,
+        run: &Arc<Run>,
+    ) -> Result<Labelling, Failure> {
+        let managers = series.managers(config, bundle, cores)?;
+        let (swapper, ports) =
+            Swapper::start(swap::Plan::Ordered, config, cores, bundle, &managers)?;
+        let (mut threads, mut watched) = (Vec::new(), Vec::new());
+        for ((thread, manager), port) in managers.into_iter().zip(ports) {
+            let core = cores.of_thread(&thread);
+            let empty = || AnalyticsSnapshot::of(&manager);
+            let (publisher, watch) = Watched::new(thread.clone(), core, empty);
+            watched.push(watch);
+            let ends = worker::Ends {
+                port: Some(port),
+                publisher: Some(publisher),
+            };
+            let run = run.clone();
+            threads.push(spawn(&thread, move || {
+                pin(core);
+                worker::work(manager, false, run, ends)
+            })?);
+        }
+        Ok(Labelling {
+            threads,
+            watched,
+            swapper,
+        })
+    }
+}
+
+/// Waits for the series' side, once the flow managers have ended.
+fn finish(
+    threads: Vec<JoinHandle<Counters>>,
+    swapper: Swapper,
+) -> Result<(Counters, swap::Swaps), Failure> {
+    let died = || Failure::software("an analytics thread died");
+    let mut sum: Option<Counters> = None;
+    for thread in threads {
+        let counters = thread.join().map_err(|_| died())?;
+        match &mut sum {
+            Some(sum) => sum.merge(&counters),
+            None => sum = Some(counters),
+        }
+    }
+    Ok((sum.ok_or_else(died)?, swapper.finish()?))
+}
+
+fn facts(plan: &Plan<'_>, bundle: &Bundle, classes: &Arc<[String]>, lanes: usize) -> Facts {
+    let config = plan.config;
+    let queue = |number| Queue {
+        port: config.io.interfaces.join("+"),
+        number,
+    };
+    let rings = config.pipeline.layout.rings().len();
+    Facts {
+        version: env!("CARGO_PKG_VERSION"),
+        model: Model {
+            name: bundle.name().to_owned(),
+            version: bundle.version().to_owned(),
+            sha256: bundle.sha256().to_owned(),
+        },
+        labels: LabelNames::new(classes),
+        queues: (0..lanes).map(queue).collect(),
+        table_entries: config.flow.max_flows as u64,
+        ring_slots: (rings * config.ring.slots) as u64,
+        cache_entries: config.cache.as_ref().map_or(0, |cache| cache.entries) as u64,
+        started: std::time::Instant::now(),
+    }
+}

@@ -1,0 +1,76 @@
+//! What a service manager is told: datagrams to `$NOTIFY_SOCKET`, as sd_notify(3) describes them.
+//!
+//! Nothing is said where there is no socket, and what cannot be said is left unsaid: the traffic matters more.
+
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// The way to the service manager.
+pub struct Notifier {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    /// The manager ends us where it is not told so often that work goes on.
+    pub watchdog: Option<Duration>,
+}
+
+impl Notifier {
+    /// As the environment says.
+    pub fn from_environment() -> Notifier {
+        let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|name| open(&name));
+        let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+        let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let watchdog = number("WATCHDOG_USEC").filter(|us| *us > 0 && is_ours);
+        Notifier {
+            socket,
+            watchdog: watchdog.map(Duration::from_micros),
+        }
+    }
+
+    /// Says it, as in `READY=1`.
+    pub fn say(&self, state: &str) {
+        if let Some((socket, to)) = &self.socket {
+            let _ = socket.send_to_addr(state.as_bytes(), to);
+        }
+    }
+}
+
+/// A path, or a name without one behind an `@`.
+fn open(name: &OsStr) -> Option<(UnixDatagram, SocketAddr)> {
+    let to = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(name),
+    };
+    let socket = UnixDatagram::unbound().ok()?;
+    socket.set_nonblocking(true).ok()?;
+    Some((socket, to.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(to: &SocketAddr, name: &OsStr) -> String {
+        let manager = UnixDatagram::bind_addr(to).unwrap();
+        let notifier = Notifier {
+            socket: open(name),
+            watchdog: None,
+        };
+        notifier.say("READY=1");
+        let mut text = [0; 16];
+        let bytes = manager.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..bytes]).into_owned()
+    }
+
+    #[test]
+    fn by_path_and_by_abstract_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let to = SocketAddr::from_pathname(&path).unwrap();
+        assert_eq!(said(&to, path.as_os_str()), "READY=1");
+        let name = format!("fenxi-notify-{}", std::process::id());
+        let to = SocketAddr::from_abstract_name(&name).unwrap();
+        assert_eq!(said(&to, OsStr::new(&format!("@{name}"))), "READY=1");
+    }
+}

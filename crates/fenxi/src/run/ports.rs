@@ -1,0 +1,179 @@
+//! The interfaces of a live run: opened as the configuration asks, or refused by name.
+//!
+//! Each interface has one receive ring for each flow manager, over which the kernel spreads its frames; the n-th rings of
+//! all interfaces belong to the n-th flow manager, so both directions of a flow meet there.
+
+use std::time::{Duration, Instant};
+
+use packetio::af_packet::{
+    AfPacketError, Direction, InterfaceErrorKind, PortConfig, TransmitConfig,
+};
+use packetio::{AfPacket, PortError, Transmit};
+
+use crate::config::checked::{Io, IoMode};
+use crate::config::nearest;
+use crate::exit::Failure;
+
+/// How long a receive call waits where a thread has one ring. One with several must not wait for one of them.
+const WAIT: Duration = Duration::from_millis(1);
+
+/// Between two tries to open an interface that is gone.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
+
+/// A flow manager's rings and, where it forwards, its ways out, by interface.
+pub struct LanePorts {
+    /// In the order of the configuration.
+    pub receivers: Vec<Receiver>,
+    /// The same where the mode is inline, else none.
+    pub senders: Vec<Transmit>,
+}
+
+/// A ring, and how its interface is.
+pub struct Receiver {
+    /// The ring.
+    pub ring: AfPacket,
+    state: State,
+}
+
+/// How an interface is.
+enum State {
+    Up,
+    Down,
+    /// Gone; when to try again.
+    Gone {
+        retry: Instant,
+    },
+    /// It fails for good.
+    Failed,
+}
+
+impl Receiver {
+    /// Takes note of an error; what to tell people.
+    pub fn failed(&mut self, error: PortError) -> Option<String> {
+        let PortError::Interface(error) = error else {
+            return None;
+        };
+        let before = std::mem::replace(
+            &mut self.state,
+            match error.kind {
+                InterfaceErrorKind::Down => State::Down,
+                InterfaceErrorKind::Gone => State::Gone {
+                    retry: Instant::now() + RETRY_EVERY,
+                },
+                InterfaceErrorKind::System(_) => State::Failed,
+            },
+        );
+        matches!(before, State::Up | State::Down).then(|| error.to_string())
+    }
+
+    /// Whether frames can be asked for. One that is gone is opened anew now and then, which [`Receiver::news`] tells.
+    pub fn is_there(&mut self) -> bool {
+        match &mut self.state {
+            State::Up | State::Down => true,
+            State::Failed => false,
+            State::Gone { retry } if Instant::now() < *retry => false,
+            State::Gone { retry } => {
+                *retry = Instant::now() + RETRY_EVERY;
+                // `false`: it is another ring's turn first.
+                let is_open = matches!(self.ring.reopen(), Ok(true));
+                if is_open {
+                    self.state = State::Down;
+                }
+                is_open
+            }
+        }
+    }
+
+    /// That an interface is back, said once; called when it was asked for frames in vain or not.
+    pub fn news(&mut self) -> Option<String> {
+        let was_away = matches!(self.state, State::Down | State::Gone { .. });
+        if !was_away || !self.ring.is_up() {
+            return None;
+        }
+        self.state = State::Up;
+        Some(format!("{}: the interface is back", self.ring.interface()))
+    }
+
+    /// It will not come back, or nobody knows whether it will.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.state, State::Gone { .. } | State::Failed)
+    }
+
+    /// It will not come back.
+    pub fn is_failed(&self) -> bool {
+        matches!(self.state, State::Failed)
+    }
+}
+
+/// Opens all interfaces for so many flow managers.
+///
+/// # Errors
+/// 69 where an interface is not to be had, 77 where a capability is missing, 78 where there is no interface to open or a
+/// setting does not suit one.
+pub fn open(io: &Io, lanes: usize) -> Result<Vec<LanePorts>, Failure> {
+    if io.interfaces.is_empty() {
+        return Err(Failure::config(
+            "io.interfaces = []: name the interfaces to run on, as in --set 'io.interfaces=[\"eth0\"]'",
+        ));
+    }
+    let mut opened: Vec<LanePorts> = (0..lanes)
+        .map(|_| LanePorts {
+            receivers: Vec::new(),
+            senders: Vec::new(),
+        })
+        .collect();
+    for interface in &io.interfaces {
+        let rings = AfPacket::open_rings(&receiving(io, interface), lanes as u16);
+        for (lane, ring) in opened.iter_mut().zip(rings.map_err(failure)?) {
+            let state = if ring.is_up() { State::Up } else { State::Down };
+            lane.receivers.push(Receiver { ring, state });
+            if io.mode == IoMode::Inline {
+                let sender = Transmit::open(&TransmitConfig {
+                    interface: interface.clone(),
+                    bypasses_qdisc: false,
+                    sends_merged: true,
+                });
+                lane.senders.push(sender.map_err(failure)?);
+            }
+        }
+    }
+    Ok(opened)
+}
+
+fn receiving(io: &Io, interface: &str) -> PortConfig {
+    let is_inline = io.mode == IoMode::Inline;
+    let defaults = PortConfig::new(interface);
+    PortConfig {
+        direction: match is_inline {
+            true => Direction::Incoming,
+            false => Direction::Both,
+        },
+        is_promiscuous: io.promiscuous || is_inline,
+        snap_length: match is_inline {
+            true => defaults.snap_length,
+            false => io.snap_length,
+        },
+        block_bytes: io.block_bytes,
+        blocks: io.blocks,
+        block_timeout_ms: io.block_timeout_ms,
+        wait: match io.interfaces.len() {
+            1 => WAIT,
+            _ => Duration::ZERO,
+        },
+        completes_checksums: is_inline,
+        ..defaults
+    }
+}
+
+fn failure(error: AfPacketError) -> Failure {
+    match &error {
+        AfPacketError::NoSuchInterface { interface, known } => {
+            let near = nearest(interface, known.iter().map(String::as_str));
+            let near = near.map(|near| format!("; did you mean {near}?"));
+            Failure::unavailable(format!("{error}{}", near.unwrap_or_default()))
+        }
+        AfPacketError::MissingCapability { .. } => Failure::not_allowed(error.to_string()),
+        AfPacketError::BadSetting { .. } => Failure::config(error.to_string()),
+        _ => Failure::unavailable(error.to_string()),
+    }
+}
