@@ -42,6 +42,9 @@ use crate::replay::{LaneEnd, LiveSums, Outcome, Table};
 use lane::{Lane, LaneOutcome, Shared, Sums};
 use ports::LanePorts;
 
+/// How long the end of a run waits for marks that are still to be written.
+const MARKS_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// What to run.
 pub struct Plan<'a> {
     /// The checked configuration, as it is for live traffic.
@@ -143,6 +146,9 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         interrupted: false,
         failure: recorded.err(),
     };
+    if let Some(marks) = &marks {
+        flush(marks);
+    }
     let mut sums = Sums::default();
     for lane in ended {
         outcome.flows.merge(&lane.counters);
@@ -156,6 +162,14 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     outcome.bytes = sums.bytes;
     outcome.live = Some(live_sums(config.io.mode, &sums, marks.as_deref()));
     Ok(outcome)
+}
+
+/// Waits a moment until the last marks are written.
+fn flush(marks: &mark::Writer) {
+    let began = std::time::Instant::now();
+    while marks.waiting() > 0 && began.elapsed() < MARKS_WITHIN {
+        std::thread::sleep(worker::REST);
+    }
 }
 
 fn live_sums(mode: IoMode, sums: &Sums, marks: Option<&mark::Writer>) -> LiveSums {
