@@ -268,7 +268,7 @@ fn an_interface_goes_and_comes_back() {
     args.extend(common::SIMULATED);
     let live = Live::start(&lab, "host", &args);
     let all = |live: &Live| live.metric_sum("fenxi_port_packets_total");
-    lab.run("host", "ip link del a");
+    lab.run("host", "ip link del dev a");
     let sent = lab.on("host", || send(&common::demo(), "c")) as f64;
     live.wait_for("the other one goes on", |live| all(live) >= sent);
     lab.wire_within("host", "a", "b");
@@ -341,8 +341,8 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn idle_it_costs_next_to_nothing_and_the_watchdog_is_fed() {
-    let Some(lab) = Lab::new("idle", &["host"], &[]) else {
+fn a_run_without_traffic_feeds_the_watchdog() {
+    let Some(lab) = Lab::new("watchdog", &["host"], &[]) else {
         return;
     };
     lab.wire_within("host", "a", "b");

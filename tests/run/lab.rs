@@ -69,10 +69,10 @@ impl Lab {
     pub fn wire_within(&self, host: &str, one: &str, other: &str) {
         self.run(
             host,
-            &format!("ip link add {one} mtu 65535 type veth peer name {other} mtu 65535"),
+            &format!("ip link add dev {one} mtu 65535 type veth peer name {other} mtu 65535"),
         );
         for end in [one, other] {
-            self.run(host, &format!("ip link set {end} up"));
+            self.run(host, &format!("ip link set dev {end} up"));
         }
     }
 
@@ -81,10 +81,10 @@ impl Lab {
         let far = self.name(other);
         self.run(
             host,
-            &format!("ip link add {device} type veth peer name {its_device} netns {far}"),
+            &format!("ip link add dev {device} type veth peer name {its_device} netns {far}"),
         );
-        self.run(host, &format!("ip link set {device} up"));
-        self.run(other, &format!("ip link set {its_device} up"));
+        self.run(host, &format!("ip link set dev {device} up"));
+        self.run(other, &format!("ip link set dev {its_device} up"));
     }
 
     fn command(&self, host: &str, line: &str) -> Command {
