@@ -37,6 +37,8 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 pub struct Shared {
     /// What concerns the analytics threads.
     pub run: Arc<Run>,
+    /// The most packets that a lane takes at a time.
+    pub burst: usize,
     /// Raised by whoever wants the run to end.
     pub stop: AtomicBool,
     /// Rounds of each lane, which say that it moves.
@@ -116,7 +118,7 @@ pub struct LaneOutcome {
 }
 
 impl Lane {
-    /// Puts it together; `burst` is the most packets taken at a time.
+    /// Puts it together.
     pub fn new(
         number: usize,
         ports: LanePorts,
@@ -125,8 +127,8 @@ impl Lane {
         records: RecordSender,
         end: LaneEnd,
         shared: Arc<Shared>,
-        burst: usize,
     ) -> Lane {
+        let burst = shared.burst;
         Lane {
             number,
             receivers: ports.receivers,

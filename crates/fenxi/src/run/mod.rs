@@ -234,29 +234,20 @@ impl Starting<'_> {
         let (ended, outcomes) = mpsc::channel(managers.len());
         let shared = Arc::new(Shared {
             run: Arc::new(Run::new(managers.len())),
+            // The analytics side makes room once a ring is three quarters full.
+            burst: self.config.io.burst.min(self.config.ring.slots / 4),
             stop: AtomicBool::new(false),
             rounds: managers.iter().map(|_| AtomicU64::new(0)).collect(),
             news,
         });
         let (tap, sample) = flow_sample(self.classes.clone());
         let mut watched = Vec::new();
-        // The analytics side makes room once a ring is three quarters full.
-        let burst = self.config.io.burst.min(self.config.ring.slots / 4);
         for (number, ((thread, manager), ports)) in managers.into_iter().zip(ports).enumerate() {
             let core = self.cores.of_thread(&thread);
             let (end, watch) = watch(&thread, core, &manager, &tap);
             watched.push(watch);
             let (records, shared) = (records.another(), shared.clone());
-            let lane = Lane::new(
-                number,
-                ports,
-                manager,
-                marks.clone(),
-                records,
-                end,
-                shared,
-                burst,
-            );
+            let lane = Lane::new(number, ports, manager, marks.clone(), records, end, shared);
             let ended = ended.clone();
             spawn(&thread, move || {
                 pin(core);

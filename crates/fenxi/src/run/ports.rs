@@ -15,7 +15,7 @@ use crate::config::nearest;
 use crate::exit::Failure;
 
 /// How long a receive call waits where a thread has one ring. One with several must not wait for one of them.
-const WAIT: Duration = Duration::from_millis(1);
+const WAIT: Duration = Duration::from_millis(2);
 
 /// Between two tries to open an interface that is gone.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
