@@ -2,7 +2,7 @@
 //! and on to marks and records.
 //!
 //! One loop: a burst from each ring, walked and sent on; then what is settled. It never waits for anything but packets, and
-//! for these a millisecond at most, so that labels, time and those who watch get their turn.
+//! for these two milliseconds at most, so that labels, time and those who watch get their turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
