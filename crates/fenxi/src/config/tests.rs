@@ -259,9 +259,9 @@ fn what_is_shown_names_every_key_with_its_origin() {
             key.path
         );
     }
-    assert_eq!(rows[1]["key"], "flow.k");
+    let row = rows.iter().find(|row| row["key"] == "flow.k").unwrap();
     assert_eq!(
-        (&rows[1]["value"], &rows[1]["origin"], &rows[1]["unit"]),
+        (&row["value"], &row["origin"], &row["unit"]),
         (&5.into(), &"c.toml:2".into(), &"packets".into())
     );
 }
@@ -351,4 +351,30 @@ fn the_example_files_device_has_the_defaults() {
     assert_eq!(device.name, "NAME");
     device.name = "cpu".to_owned();
     assert_eq!(device, built_in.accel.devices[0]);
+}
+
+#[test]
+fn lasting_flows_are_recorded_live_unless_the_user_says_otherwise() {
+    let timeouts = |sets: &[&str]| {
+        let (config, _) = load("", &[], sets).unwrap();
+        let flow = config.flow;
+        [flow.active_timeout, flow.active_timeout_live].map(|it| it.map(|it| it.as_secs()))
+    };
+    assert_eq!(timeouts(&[]), [None, Some(120)]);
+    assert_eq!(timeouts(&["flow.active_timeout_s=0"]), [None, None]);
+    assert_eq!(timeouts(&["flow.active_timeout_s=7"]), [Some(7), Some(7)]);
+}
+
+#[test]
+fn inline_goes_between_two_interfaces() {
+    for names in ["[]", "[\"a\"]", "[\"a\", \"b\", \"c\"]", "[\"a\", \"a\"]"] {
+        let interfaces = format!("io.interfaces={names}");
+        assert!(
+            load("", &[], &["io.mode=inline", &interfaces]).is_err(),
+            "{names}"
+        );
+    }
+    let set = "io.interfaces=[\"a\", \"b\"]";
+    let (config, _) = load("", &[], &["io.mode=inline", set]).unwrap();
+    assert_eq!(config.io.interfaces, ["a", "b"]);
 }
