@@ -38,6 +38,10 @@ pub struct Faults<P> {
     rates: FaultRates,
     random: SplitMix64,
     counts: FaultCounts,
+    /// Frames that are drawn to be lost and have not come yet.
+    owed: usize,
+    /// Whether the frame after those is drawn to stay.
+    is_drawn: bool,
     /// The frames handed on of the last burst; kept for its memory.
     frames: Vec<Frame>,
 }
@@ -50,6 +54,8 @@ impl<P: Port> Faults<P> {
             rates,
             random: SplitMix64(seed),
             counts: FaultCounts::default(),
+            owed: 0,
+            is_drawn: false,
             frames: Vec::new(),
         }
     }
@@ -65,25 +71,28 @@ impl<P: Port> Faults<P> {
     }
 
     /// Receives and forgets the frames lost in front of the next one that is not. A burst cannot
-    /// be given back, so they have to go before the burst that is handed on is asked for.
+    /// be given back, so they have to go before the burst that is handed on is asked for. What a
+    /// live port does not have yet stays owed.
     /// `false`: the port inside has ended.
     fn lose(&mut self, max: usize) -> Result<bool, PortError> {
-        loop {
-            let drawn = (0..max).take_while(|_| self.random.strikes(self.rates.loss));
-            let lost = drawn.count();
-            let mut left = lost;
-            while left > 0 {
-                let Some(burst) = self.inner.receive(left)? else {
-                    return Ok(false);
-                };
-                left -= burst.len();
-                self.counts.received += burst.len() as u64;
-                self.counts.lost += burst.len() as u64;
+        while !self.is_drawn || self.owed > 0 {
+            if self.owed == 0 {
+                let drawn = (0..max).take_while(|_| self.random.strikes(self.rates.loss));
+                self.owed = drawn.count();
+                self.is_drawn = self.owed < max;
+                continue;
             }
-            if lost < max {
-                return Ok(true);
+            let Some(burst) = self.inner.receive(self.owed)? else {
+                return Ok(false);
+            };
+            if burst.is_empty() {
+                break;
             }
+            self.owed -= burst.len();
+            self.counts.received += burst.len() as u64;
+            self.counts.lost += burst.len() as u64;
         }
+        Ok(true)
     }
 }
 
@@ -97,9 +106,13 @@ impl<P: Port> Port for Faults<P> {
         if !self.lose(max.max(1))? {
             return Ok(None);
         }
+        if self.owed > 0 {
+            return Ok(Some(Burst::new(&mut [], &[])));
+        }
         let Some(burst) = self.inner.receive(max)? else {
             return Ok(None);
         };
+        self.is_drawn &= burst.is_empty();
         let (data, frames) = burst.into_parts();
         let Self {
             rates,
@@ -198,6 +211,34 @@ mod tests {
             }
         }
         (out, faults.counts())
+    }
+
+    /// A port that has nothing every other time, as live ones may.
+    struct Hesitant(MemoryTrace, bool);
+
+    impl Port for Hesitant {
+        fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+            self.1 = !self.1;
+            if self.1 {
+                return Ok(Some(Burst::new(&mut [], &[])));
+            }
+            self.0.receive(max)
+        }
+    }
+
+    #[test]
+    fn an_idle_port_is_passed_on_and_changes_nothing() {
+        let rates = rates(0.5, 0.25, 0.125);
+        let mut faults = Faults::new(Hesitant(trace(), false), rates, 7);
+        let (mut out, mut empty) = (Vec::new(), 0);
+        while let Some(burst) = faults.receive(32).unwrap() {
+            empty += usize::from(burst.is_empty());
+            for (i, frame) in burst.frames().iter().enumerate() {
+                out.push((frame.time_us, burst.bytes(i).to_vec()));
+            }
+        }
+        assert_eq!((out, faults.counts()), run(rates, 7, 32));
+        assert!(empty > 0);
     }
 
     #[test]

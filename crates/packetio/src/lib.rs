@@ -7,6 +7,7 @@
 //! | [`burst`] | [`Frame`], what is known of one frame, and [`Burst`], some frames and the memory they lie in |
 //! | [`port`] | [`Port`], where bursts come from, and [`PortError`] |
 //! | [`capture`] | [`CaptureReader`], a port over a capture file: pcap, pcapng, gzip |
+//! | [`af_packet`] | [`AfPacket`], a port over an interface, and [`Transmit`], which sends |
 //! | [`memory`] | [`MemoryTrace`], a port over frames held in memory |
 //! | [`faults`] | [`Faults`], a port around a port that loses, cuts and corrupts frames |
 //! | [`writer`] | [`CaptureWriter`], frames into a capture file |
@@ -14,8 +15,9 @@
 //! A port owns the memory of its frames. A burst borrows it, so a frame is read, and may be
 //! changed, where it was received; nothing on the receiving side copies packets.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // but for af_packet::{ring, sys}
 
+pub mod af_packet;
 pub mod burst;
 pub mod capture;
 pub mod faults;
@@ -23,6 +25,7 @@ pub mod memory;
 pub mod port;
 pub mod writer;
 
+pub use af_packet::{AfPacket, InterfaceError, Transmit};
 pub use burst::{Burst, Frame};
 pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, OpenError};
 pub use faults::{FaultCounts, FaultRates, Faults};

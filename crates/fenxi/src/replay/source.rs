@@ -101,6 +101,9 @@ impl Source {
                     _ => Failure::data(error.to_string()),
                 });
             }
+            Err(PortError::Interface(error)) => {
+                return Err(Failure::unavailable(error.to_string()));
+            }
         }
         self.file_ended = true;
         Ok(Received::Nothing)

@@ -148,10 +148,12 @@ pub fn of_capture(path: &Path, k: usize) -> Result<Samples, Failure> {
 }
 
 fn damaged(error: PortError) -> Failure {
-    let PortError::Capture(error) = error;
-    match error.kind {
-        CaptureErrorKind::Io(_) => Failure::io(error.to_string()),
-        _ => Failure::data(error.to_string()),
+    match error {
+        PortError::Capture(error) => match error.kind {
+            CaptureErrorKind::Io(_) => Failure::io(error.to_string()),
+            _ => Failure::data(error.to_string()),
+        },
+        PortError::Interface(error) => Failure::unavailable(error.to_string()),
     }
 }
 

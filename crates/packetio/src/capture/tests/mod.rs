@@ -83,6 +83,7 @@ fn read_from(source: impl Read + Send + 'static, max: usize) -> Outcome {
                 outcome.error = Some(error);
                 return outcome;
             }
+            Err(error) => panic!("a capture has no interface: {error}"),
         }
     }
 }

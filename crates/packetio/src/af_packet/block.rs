@@ -1,0 +1,320 @@
+//! The frames in a block: a chain of headers (`tpacket3_hdr`), each with a frame behind it.
+//!
+//! Every number here was written by the kernel, but lies in memory that whoever holds a burst
+//! may have written since. None is believed: what does not fit the block ends it.
+
+use super::checksum;
+use super::vlan;
+
+/// Bytes of a frame's header, and of the address (`sockaddr_ll`) behind it.
+const HEADER: usize = 48;
+const ADDRESS: usize = 20;
+/// Bytes of `virtio_net_hdr`, which lies in front of a frame where it was asked for.
+const OFFLOAD: usize = 10;
+/// Bytes of two tags, by which a frame may exceed the MTU and its link header.
+const TAGS: u32 = 8;
+
+/// Bits of a frame's status.
+const CHECKSUM_NOT_READY: u32 = 1 << 3;
+const VLAN_VALID: u32 = 1 << 4;
+const VLAN_TPID_VALID: u32 = 1 << 6;
+const GSO_TCP: u32 = 1 << 8;
+
+/// `sll_pkttype` of a frame that this machine sends.
+const OUTGOING: u8 = 4;
+
+/// How the frames of a port are to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    /// A `virtio_net_hdr` lies in front of each frame, and checksums are completed.
+    pub has_offload: bool,
+    /// Frames that this machine sends are passed over.
+    pub skips_outgoing: bool,
+    /// Frames have Ethernet headers.
+    pub is_ethernet: bool,
+    /// The longest frame that the wire can have brought.
+    pub frame_max: u32,
+}
+
+impl Reading {
+    /// The longest frame of an interface: its MTU, the link header and two tags.
+    pub fn frame_max(mtu: u32, is_ethernet: bool) -> u32 {
+        let header = if is_ethernet { 14 + TAGS } else { 0 };
+        mtu.saturating_add(header)
+    }
+}
+
+/// What was done to frames or seen of them while they were read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub outgoing: u64,
+    pub tags_restored: u64,
+    pub partial_checksums: u64,
+    pub merged: u64,
+    pub damaged_blocks: u64,
+}
+
+/// One frame in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Raw {
+    pub at: usize,
+    pub captured: u32,
+    pub wire: u32,
+    pub seconds: u32,
+    pub nanoseconds: u32,
+}
+
+/// How far a block has been read.
+#[derive(Debug, Default)]
+pub(super) struct Walk {
+    /// Where the next header is.
+    at: usize,
+    /// Frames left.
+    left: u32,
+}
+
+impl Walk {
+    /// From the first header of `packets`.
+    pub fn new(first: usize, packets: u32) -> Self {
+        let (at, left) = (first, packets);
+        Self { at, left }
+    }
+
+    /// Whether all frames were read.
+    pub fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The next frame of `block` that is to be handed on.
+    #[inline]
+    pub fn next(&mut self, block: &mut [u8], how: &Reading, seen: &mut Seen) -> Option<Raw> {
+        while self.left > 0 {
+            let Some(header) = Header::read(block, self.at) else {
+                seen.damaged_blocks += 1;
+                self.left = 0;
+                return None;
+            };
+            self.left -= 1;
+            self.at = header.next;
+            if how.skips_outgoing && header.kind == OUTGOING {
+                seen.outgoing += 1;
+                continue;
+            }
+            return Some(header.frame(block, how, seen));
+        }
+        None
+    }
+}
+
+/// A frame's header, checked: the frame lies in the block, behind its header.
+struct Header {
+    /// Where the next header is; not checked yet.
+    next: usize,
+    status: u32,
+    kind: u8,
+    tag: u16,
+    tag_protocol: u16,
+    /// End of the header and the address: what lies from here to the frame is room.
+    room: usize,
+    raw: Raw,
+}
+
+impl Header {
+    fn read(block: &[u8], at: usize) -> Option<Self> {
+        let room = at.checked_add(HEADER + ADDRESS)?;
+        let bytes: &[u8; HEADER + ADDRESS] = block.get(at..room)?.first_chunk()?;
+        let u16_at = |offset: usize| u16::from_ne_bytes([bytes[offset], bytes[offset + 1]]);
+        let u32_at = |offset: usize| {
+            u32::from_ne_bytes([
+                bytes[offset],
+                bytes[offset + 1],
+                bytes[offset + 2],
+                bytes[offset + 3],
+            ])
+        };
+        let raw = Raw {
+            at: at + usize::from(u16_at(24)),
+            captured: u32_at(12),
+            wire: u32_at(16),
+            seconds: u32_at(4),
+            nanoseconds: u32_at(8),
+        };
+        let end = raw.at.checked_add(raw.captured as usize)?;
+        (raw.at >= room && end <= block.len()).then_some(Self {
+            next: at + u32_at(0) as usize,
+            status: u32_at(20),
+            kind: bytes[HEADER + 10],
+            tag: u16_at(32),
+            tag_protocol: u16_at(36),
+            room,
+            raw,
+        })
+    }
+
+    /// The frame as it was on the wire, as far as that can be had.
+    #[inline]
+    fn frame(&self, block: &mut [u8], how: &Reading, seen: &mut Seen) -> Raw {
+        let mut raw = self.raw;
+        let is_merged =
+            self.status & GSO_TCP != 0 || raw.wire > how.frame_max || self.is_segmented(block, how);
+        seen.merged += u64::from(is_merged);
+        if self.status & CHECKSUM_NOT_READY != 0 {
+            seen.partial_checksums += 1;
+            if how.has_offload && !is_merged {
+                self.complete_checksum(block);
+            }
+        }
+        if self.status & VLAN_VALID != 0 && how.is_ethernet {
+            let known = self.status & VLAN_TPID_VALID != 0;
+            let protocol = if known {
+                self.tag_protocol
+            } else {
+                vlan::DOT1Q
+            };
+            if vlan::restore(
+                &mut block[self.room..],
+                raw.at - self.room,
+                raw.captured,
+                protocol,
+                self.tag,
+            ) {
+                seen.tags_restored += 1;
+                raw.at -= vlan::TAG;
+                raw.captured += vlan::TAG as u32;
+                raw.wire = raw.wire.saturating_add(vlan::TAG as u32);
+            }
+        }
+        raw
+    }
+
+    /// Flags, kind of segmentation, length of headers, size of segments, where the sum starts and
+    /// where it goes: `virtio_net_hdr`.
+    fn offload<'a>(&self, block: &'a [u8]) -> Option<&'a [u8; OFFLOAD]> {
+        block[self.room..self.raw.at].last_chunk()
+    }
+
+    fn is_segmented(&self, block: &[u8], how: &Reading) -> bool {
+        how.has_offload && self.offload(block).is_some_and(|offload| offload[1] != 0)
+    }
+
+    fn complete_checksum(&self, block: &mut [u8]) {
+        let Some(&[flags, _, _, _, _, _, start_0, start_1, field_0, field_1]) = self.offload(block)
+        else {
+            return;
+        };
+        const NEEDS_CHECKSUM: u8 = 1;
+        if flags & NEEDS_CHECKSUM != 0 && self.raw.captured == self.raw.wire {
+            let start = usize::from(u16::from_ne_bytes([start_0, start_1]));
+            let field = usize::from(u16::from_ne_bytes([field_0, field_1]));
+            let frame = &mut block[self.raw.at..self.raw.at + self.raw.captured as usize];
+            checksum::complete(frame, start, field);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PLAIN: Reading = Reading {
+        has_offload: false,
+        skips_outgoing: false,
+        is_ethernet: true,
+        frame_max: 1522,
+    };
+
+    /// A block with frames of these lengths, 18 bytes of room in front of each.
+    fn block(lengths: &[usize], status: u32) -> Vec<u8> {
+        let mut block = Vec::new();
+        for (i, &length) in lengths.iter().enumerate() {
+            let size = (HEADER + ADDRESS + 18 + length).next_multiple_of(16);
+            let mut bytes = vec![0; size];
+            bytes[0..4].copy_from_slice(&(size as u32).to_ne_bytes());
+            bytes[4..8].copy_from_slice(&7_u32.to_ne_bytes());
+            bytes[8..12].copy_from_slice(&(i as u32).to_ne_bytes());
+            bytes[12..16].copy_from_slice(&(length as u32).to_ne_bytes());
+            bytes[16..20].copy_from_slice(&(length as u32).to_ne_bytes());
+            bytes[20..24].copy_from_slice(&status.to_ne_bytes());
+            bytes[24..26].copy_from_slice(&(86_u16).to_ne_bytes());
+            bytes[32..34].copy_from_slice(&(0x2064_u16).to_ne_bytes());
+            bytes[86..86 + length].fill(i as u8 + 1);
+            block.extend(bytes);
+        }
+        block
+    }
+
+    fn frames(block: &mut [u8], packets: u32, how: &Reading) -> (Vec<Raw>, Seen) {
+        let (mut walk, mut seen) = (Walk::new(0, packets), Seen::default());
+        let frames = std::iter::from_fn(|| walk.next(block, how, &mut seen)).collect();
+        assert!(walk.is_over());
+        (frames, seen)
+    }
+
+    #[test]
+    fn frames_lie_where_their_headers_say() {
+        let lengths = [60, 1514, 0, 61];
+        let mut block = block(&lengths, 0);
+        let (frames, seen) = frames(&mut block, 4, &PLAIN);
+        assert_eq!(seen, Seen::default());
+        assert_eq!(frames.len(), 4);
+        for (i, (raw, &length)) in frames.iter().zip(&lengths).enumerate() {
+            assert_eq!((raw.captured, raw.wire), (length as u32, length as u32));
+            assert_eq!((raw.seconds, raw.nanoseconds), (7, i as u32));
+            assert_eq!(block[raw.at..raw.at + length], vec![i as u8 + 1; length]);
+        }
+    }
+
+    #[test]
+    fn a_stripped_tag_comes_back() {
+        let mut block = block(&[60, 60], VLAN_VALID);
+        let (frames, seen) = frames(&mut block, 2, &PLAIN);
+        assert_eq!(seen.tags_restored, 2);
+        for (i, raw) in frames.iter().enumerate() {
+            let fill = i as u8 + 1;
+            assert_eq!((raw.captured, raw.wire), (64, 64));
+            assert_eq!(block[raw.at..][..12], [fill; 12]);
+            assert_eq!(block[raw.at..][12..16], [0x81, 0x00, 0x20, 0x64]);
+            assert_eq!(block[raw.at..][16..64], [fill; 48]);
+        }
+    }
+
+    #[test]
+    fn super_packets_are_told_by_length_or_status() {
+        let (_, seen) = frames(&mut block(&[1522, 1523], 0), 2, &PLAIN);
+        assert_eq!(seen.merged, 1);
+        let (_, seen) = frames(&mut block(&[100], GSO_TCP), 1, &PLAIN);
+        assert_eq!(seen.merged, 1);
+    }
+
+    #[test]
+    fn a_frame_beyond_the_block_ends_it() {
+        let mut bytes = block(&[60, 60, 60], 0);
+        let second = bytes.len() / 3;
+        bytes[second + 12..second + 16].copy_from_slice(&100_000_u32.to_ne_bytes());
+        let (frames, seen) = frames(&mut bytes, 3, &PLAIN);
+        assert_eq!(frames.len(), 1);
+        assert_eq!(seen.damaged_blocks, 1);
+    }
+
+    proptest! {
+        /// Whatever a block holds, its frames lie within it, and there are no more than said.
+        #[test]
+        fn nothing_in_a_block_is_believed(
+            mut bytes in proptest::collection::vec(prop_oneof![Just(0_u8), any::<u8>()], 0..600),
+            first in 0_usize..700,
+            packets in 0_u32..20,
+            has_offload: bool,
+        ) {
+            let how = Reading { has_offload, skips_outgoing: true, ..PLAIN };
+            let (mut walk, mut seen) = (Walk::new(first, packets), Seen::default());
+            let mut count = 0;
+            while let Some(raw) = walk.next(&mut bytes, &how, &mut seen) {
+                prop_assert!(raw.at + raw.captured as usize <= bytes.len());
+                count += 1;
+            }
+            prop_assert!(walk.is_over() && count <= packets);
+        }
+    }
+}

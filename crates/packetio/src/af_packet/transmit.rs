@@ -1,0 +1,216 @@
+//! Sends bursts out of an interface.
+//!
+//! By `sendmmsg` from the memory of the burst, not through a ring of its own (`PACKET_TX_RING`):
+//! on veth, batches of 64 took 311 against 324 ns of CPU per frame of 64 bytes and 353 against
+//! 415 ns of 1514 bytes, the frame need not be copied to a ring first, and the kernel says of
+//! each frame what became of it. Cards that send from such a ring by DMA were not measured.
+//!
+//! A call never waits: what the interface does not take at once is dropped and counted, so that
+//! the frames behind it stay in time.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
+
+use super::{AfPacketError, Interface, InterfaceError, InterfaceErrorKind, sys, system};
+use crate::burst::Burst;
+
+/// Frames in a system call.
+const BATCH: usize = 64;
+/// Bytes asked for to hold frames that a card has not sent yet.
+const BUFFER: u32 = 4 * 1024 * 1024;
+
+/// How to send.
+#[derive(Clone, Debug)]
+pub struct TransmitConfig {
+    /// Name of the interface.
+    pub interface: String,
+    /// Whether frames go to the driver past the queueing discipline of the interface: faster, but
+    /// not shaped, and not seen by captures on this machine.
+    pub bypasses_qdisc: bool,
+}
+
+/// What became of the frames: each is in exactly one of `sent`, `dropped`, `too_long`, `cut`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransmitCounts {
+    /// Frames that the interface took.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Frames that it did not take: full, or down.
+    pub dropped: u64,
+    /// Frames above its MTU.
+    pub too_long: u64,
+    /// Frames of which only a part was captured.
+    pub cut: u64,
+}
+
+/// An interface to send on.
+#[derive(Debug)]
+pub struct Transmit {
+    config: TransmitConfig,
+    interface: Interface,
+    socket: OwnedFd,
+    counts: TransmitCounts,
+    /// Whether the interface failed at the last frame, so that it was told.
+    is_failed: bool,
+}
+
+impl Transmit {
+    /// Opens an interface to send on; it receives nothing.
+    ///
+    /// # Errors
+    /// There is no such interface, a capability is missing, …
+    pub fn open(config: &TransmitConfig) -> Result<Self, AfPacketError> {
+        let interface = Interface::open(&config.interface)?;
+        let socket = interface.socket()?;
+        if config.bypasses_qdisc {
+            let refused = system(
+                &config.interface,
+                "the queueing discipline cannot be passed by",
+            );
+            sys::set_option(socket.as_fd(), libc::PACKET_QDISC_BYPASS, &[1]).map_err(refused)?;
+        }
+        // The system may allow less: frames are then dropped sooner.
+        let _ = sys::set_send_buffer(socket.as_fd(), BUFFER);
+        interface.bind(socket.as_fd(), sys::NO_PROTOCOL)?;
+        Ok(Self {
+            config: config.clone(),
+            interface,
+            socket,
+            counts: TransmitCounts::default(),
+            is_failed: false,
+        })
+    }
+
+    /// Opens it anew, on the interface that has its name now; counts go on.
+    ///
+    /// # Errors
+    /// As [`Self::open`]. It then stays as it was.
+    pub fn reopen(&mut self) -> Result<(), AfPacketError> {
+        let counts = self.counts;
+        let opened = Self::open(&self.config)?;
+        *self = Self { counts, ..opened };
+        Ok(())
+    }
+
+    /// Name of the interface.
+    pub fn interface(&self) -> &str {
+        &self.interface.name
+    }
+
+    /// What became of the frames so far.
+    pub fn counts(&self) -> TransmitCounts {
+        self.counts
+    }
+
+    /// Sends the frames of a burst, in order.
+    ///
+    /// # Errors
+    /// The interface went down or is gone, said once; all frames have been counted, and sending
+    /// may go on: while it fails, frames are dropped.
+    pub fn send(&mut self, burst: &Burst<'_>) -> Result<(), InterfaceError> {
+        let sent_before = self.counts.sent;
+        let mut failure = None;
+        let mut batch: [&[u8]; BATCH] = [&[]; BATCH];
+        let mut count = 0;
+        for (i, frame) in burst.frames().iter().enumerate() {
+            if frame.captured < frame.wire {
+                self.counts.cut += 1;
+                continue;
+            }
+            batch[count] = burst.bytes(i);
+            count += 1;
+            if count == BATCH {
+                failure = self.send_batch(&batch).err().or(failure);
+                count = 0;
+            }
+        }
+        failure = self.send_batch(&batch[..count]).err().or(failure);
+        let was_failed = self.is_failed;
+        match failure {
+            Some(errno) => {
+                self.is_failed = true;
+                if was_failed {
+                    Ok(())
+                } else {
+                    Err(self.failure(errno))
+                }
+            }
+            None => {
+                self.is_failed &= self.counts.sent == sent_before;
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends up to [`BATCH`] frames. An error is that of the last frame that failed because of
+    /// the interface.
+    fn send_batch(&mut self, frames: &[&[u8]]) -> Result<(), Errno> {
+        let slices: [[IoSlice<'_>; 1]; BATCH] =
+            std::array::from_fn(|i| [IoSlice::new(frames.get(i).copied().unwrap_or_default())]);
+        let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
+            std::array::from_fn(|_| SendAncillaryBuffer::default());
+        let mut at = 0;
+        let mut messages = controls.each_mut().map(|control| {
+            let message = MMsgHdr::new(&slices[at], control);
+            at += 1;
+            message
+        });
+        let mut done = 0;
+        let mut failure = Ok(());
+        while done < frames.len() {
+            match sendmmsg(
+                &self.socket,
+                &mut messages[done..frames.len()],
+                SendFlags::DONTWAIT,
+            ) {
+                Ok(taken) if taken > 0 => {
+                    let bytes = frames[done..done + taken]
+                        .iter()
+                        .map(|frame| frame.len() as u64);
+                    self.counts.sent += taken as u64;
+                    self.counts.sent_bytes += bytes.sum::<u64>();
+                    done += taken;
+                }
+                Err(Errno::MSGSIZE) => {
+                    self.counts.too_long += 1;
+                    done += 1;
+                }
+                // This frame found the driver's queue full; the next may not.
+                Err(Errno::NOBUFS) => {
+                    self.counts.dropped += 1;
+                    done += 1;
+                }
+                // The socket holds as many frames as it may: waiting is all that would help.
+                Ok(_) | Err(Errno::AGAIN) => {
+                    self.counts.dropped += (frames.len() - done) as u64;
+                    break;
+                }
+                Err(Errno::INTR) => {}
+                Err(error @ (Errno::NETDOWN | Errno::NXIO | Errno::NODEV)) => {
+                    self.counts.dropped += (frames.len() - done) as u64;
+                    failure = Err(error);
+                    break;
+                }
+                Err(error) => {
+                    self.counts.dropped += 1;
+                    done += 1;
+                    failure = Err(error);
+                }
+            }
+        }
+        failure
+    }
+
+    fn failure(&mut self, errno: Errno) -> InterfaceError {
+        let kind = match (errno, self.interface.refresh()) {
+            (_, Err(gone)) => gone,
+            (Errno::NETDOWN | Errno::NXIO | Errno::NODEV, Ok(_)) => InterfaceErrorKind::Down,
+            (errno, Ok(_)) => InterfaceErrorKind::System(io::Error::from(errno)),
+        };
+        self.interface.error(kind)
+    }
+}

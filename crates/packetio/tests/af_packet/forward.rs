@@ -1,0 +1,99 @@
+//! Two namespaces that talk through ports in a third one, as inline does it.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use packetio::af_packet::{Counts, PortConfig, TransmitCounts};
+use packetio::{AfPacket, Port, Transmit};
+
+use crate::netns::Netns;
+use crate::{config, sender};
+
+/// Sends on what a port receives, until `stop`.
+fn forward(
+    port: &mut AfPacket,
+    transmit: &mut Transmit,
+    stop: &AtomicBool,
+) -> (Counts, TransmitCounts) {
+    while !stop.load(Ordering::Relaxed) {
+        let burst = port.receive(64).unwrap().unwrap();
+        transmit.send(&burst).unwrap();
+    }
+    (port.counts(), transmit.counts())
+}
+
+#[test]
+fn real_programs_talk_through_two_ports() {
+    const TEST: &str = "real_programs_talk_through_two_ports";
+    let (Some(near), Some(middle), Some(far)) =
+        (Netns::new(TEST), Netns::new(TEST), Netns::new(TEST))
+    else {
+        return;
+    };
+    for (netns, end, port, address) in [
+        (&near, "a0", "m0", "10.9.0.1"),
+        (&far, "b0", "m1", "10.9.0.2"),
+    ] {
+        netns.run(&format!(
+            "ip link add {end} type veth peer name {port} netns {}",
+            middle.name()
+        ));
+        netns.run(&format!(
+            "ip addr add {address}/24 dev {end} && ip link set {end} up"
+        ));
+        netns.run(&format!("ethtool -K {end} tso off gso off")); // checksums stay with the "card"
+        middle.run(&format!(
+            "ip link set {port} up && ethtool -K {port} gro off"
+        ));
+    }
+    let open = |name: &str| {
+        let interface = name.to_owned();
+        let config = PortConfig {
+            interface,
+            completes_checksums: true,
+            ..config()
+        };
+        (AfPacket::open(&config).unwrap(), sender(name, true))
+    };
+    let ((mut port_a, mut to_a), (mut port_b, mut to_b)) =
+        middle.inside(|| (open("m0"), open("m1")));
+    let stop = AtomicBool::new(false);
+    let counts = std::thread::scope(|scope| {
+        let there = scope.spawn(|| forward(&mut port_a, &mut to_b, &stop));
+        let back = scope.spawn(|| forward(&mut port_b, &mut to_a, &stop));
+        let talked = std::panic::catch_unwind(|| talk(&near, &far));
+        stop.store(true, Ordering::Relaxed);
+        let counts = [there.join().unwrap(), back.join().unwrap()];
+        talked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        counts
+    });
+    for (received, sent) in counts {
+        assert_eq!((received.dropped, received.merged), (0, 0), "{received:?}");
+        assert_eq!(received.received, sent.sent, "{sent:?}");
+        assert!(received.partial_checksums > 0);
+    }
+}
+
+/// Echoes 4 MB over TCP.
+fn talk(near: &Netns, far: &Netns) {
+    let sent: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    let listener = far.inside(|| TcpListener::bind("10.9.0.2:0").unwrap());
+    let address = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).unwrap();
+            stream.write_all(&received).unwrap();
+        });
+        near.inside(|| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(&sent).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            let mut echoed = Vec::new();
+            stream.read_to_end(&mut echoed).unwrap();
+            assert!(echoed == sent, "{} bytes came back", echoed.len());
+        });
+    });
+}

@@ -1,0 +1,100 @@
+//! A network namespace of a test's own, with a veth pair in it, and threads inside it.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// A namespace; removed when dropped.
+pub struct Netns {
+    name: String,
+}
+
+impl Netns {
+    /// An empty namespace. `None`, said on the terminal: that needs root and `ip`.
+    pub fn new(test: &str) -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "pio{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let added = Command::new("ip").args(["netns", "add", &name]).output();
+        if !added.is_ok_and(|output| output.status.success()) {
+            skip(test, "root and ip");
+            return None;
+        }
+        let netns = Self { name };
+        // No frames but the test's.
+        netns.run("echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6");
+        netns.run("ip link set lo up");
+        Some(netns)
+    }
+
+    /// One with the veth pair `a0`, `b0`, both up.
+    pub fn with_pair(test: &str) -> Option<Self> {
+        let netns = Self::new(test)?;
+        netns.add_pair();
+        Some(netns)
+    }
+
+    pub fn add_pair(&self) {
+        self.run("ip link add a0 type veth peer name b0 && ip link set a0 up && ip link set b0 up");
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs a line of shell inside, which must succeed.
+    pub fn run(&self, line: &str) -> String {
+        let output = Command::new("ip")
+            .args(["netns", "exec", &self.name, "sh", "-ec", line])
+            .output()
+            .expect("ip is there");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{line}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Runs `work` on a thread inside; what it opens stays inside.
+    pub fn inside<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        let file = File::open(format!("/run/netns/{}", self.name)).expect("the namespace is there");
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+                    .expect("root may");
+                work()
+            });
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Frames that an interface has received, as the kernel counts them.
+    pub fn received_by(&self, interface: &str) -> u64 {
+        let line = format!("cat /sys/class/net/{interface}/statistics/rx_packets");
+        self.run(&line).trim().parse().expect("a number")
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        let _ = Command::new("ip")
+            .args(["netns", "del", &self.name])
+            .status();
+    }
+}
+
+/// Says on the terminal that a test was skipped and why; fails where everything must be there.
+/// libtest captures `eprintln!`, but not this.
+pub fn skip(test: &str, needs: &str) {
+    if std::env::var_os("FENXI_REQUIRE_ALL").is_some_and(|value| value == "1") {
+        panic!("{test}: needs {needs}, and FENXI_REQUIRE_ALL forbids to skip it");
+    }
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: needs {needs}");
+}
