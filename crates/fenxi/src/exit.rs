@@ -61,6 +61,11 @@ impl Failure {
         Failure::new(74, message)
     }
 
+    /// 77: whoever asks may not.
+    pub fn not_allowed(message: impl Into<String>) -> Failure {
+        Failure::new(77, message)
+    }
+
     /// 78: the configuration is wrong.
     pub fn config(message: impl Into<String>) -> Failure {
         Failure::new(78, message)
@@ -173,11 +178,12 @@ mod tests {
             Failure::software(""),
             Failure::cannot_create(""),
             Failure::io(""),
+            Failure::not_allowed(""),
             Failure::config(""),
         ];
         assert_eq!(
             made.map(|failure| failure.code()),
-            [64, 65, 66, 69, 70, 73, 74, 78]
+            [64, 65, 66, 69, 70, 73, 74, 77, 78]
         );
     }
 

@@ -15,7 +15,9 @@ use exit::Failure;
 mod cli;
 mod commands;
 mod config;
+mod draws;
 mod exit;
+mod generate;
 mod pipeline;
 mod records;
 mod replay;
@@ -52,6 +54,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
         Command::Devices(args) => commands::devices::devices(&args),
         Command::Profile(args) => commands::profile::profile(&args),
+        Command::Generate(args) => commands::generate::generate(&args),
         Command::Bench(args) => commands::bench::bench(&args),
     }
 }

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod check;
 pub mod config;
 pub mod devices;
+pub mod generate;
 pub mod model;
 pub mod profile;
 pub mod replay;
