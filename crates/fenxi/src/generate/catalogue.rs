@@ -222,3 +222,79 @@ impl Latest {
         self.is_reset |= headers.tcp_flags & TCP_RST != 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use packetio::{CaptureFormat, CaptureWriter};
+
+    use super::*;
+
+    /// TCP from port 5000 to port 80, or back, at these times, with these flags.
+    fn flows_of(packets: &[(i64, bool, u8)]) -> Vec<Flow> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let format = CaptureFormat::Pcap { nanosecond: true };
+        let mut writer = CaptureWriter::create(format, &mut file).unwrap();
+        for &(time_us, is_back, flags) in packets {
+            let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0];
+            let (ends, ports) = match is_back {
+                false => ([10, 0, 0, 1, 10, 0, 0, 2], [0x13, 0x88, 0, 80]),
+                true => ([10, 0, 0, 2, 10, 0, 0, 1], [0, 80, 0x13, 0x88]),
+            };
+            packet.extend(ends);
+            packet.extend(ports);
+            packet.extend([0, 0, 0, 0, 0, 0, 0, 0, 5 << 4, flags, 0, 0, 0, 0, 0, 0]);
+            let frame = Frame {
+                captured: 40,
+                wire: 40,
+                time_us,
+                time_sub_ns: 250,
+                link: 101,
+                ..Frame::default()
+            };
+            writer.write(&frame, &packet).unwrap();
+        }
+        writer.finish().unwrap();
+        let captures = [file.path().to_owned()];
+        Catalogue::read(&captures, Payload::Zero).unwrap().flows
+    }
+
+    fn lengths(flows: &[Flow]) -> Vec<usize> {
+        flows.iter().map(|flow| flow.packets.len()).collect()
+    }
+
+    const ACK: u8 = TCP_ACK;
+
+    #[test]
+    fn silence_ends_a_flow() {
+        let flows = flows_of(&[
+            (7, false, ACK),
+            (30_000_006, true, ACK),
+            (60_000_006, false, ACK),
+        ]);
+        assert_eq!(lengths(&flows), [2, 1]);
+        assert_eq!(flows[0].packets[1].after_ns, 29_999_999_250);
+        assert_eq!(flows[1].packets[0].after_ns, 250);
+        assert_eq!(flows[0].server_port, 80);
+    }
+
+    #[test]
+    fn a_closed_flow_ends_with_a_syn_or_soon() {
+        let fin = TCP_FIN | ACK;
+        let half = [(0, false, fin), (1, false, TCP_SYN), (6_000_000, true, ACK)];
+        assert_eq!(lengths(&flows_of(&half)), [3]);
+        let both = [(0, false, fin), (1, true, fin), (2, false, ACK)];
+        let opened = [&both[..], &[(3, false, TCP_SYN), (9_000_000, true, ACK)]].concat();
+        assert_eq!(lengths(&flows_of(&opened)), [3, 2]);
+        let silent = [&both[..], &[(5_000_002, true, ACK)]].concat();
+        assert_eq!(lengths(&flows_of(&silent)), [3, 1]);
+        let reset = [(0, false, TCP_RST), (1, false, TCP_SYN)];
+        assert_eq!(lengths(&flows_of(&reset)), [1, 1]);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_stands_still() {
+        let flows = flows_of(&[(50, false, ACK), (90, true, ACK), (20, false, ACK)]);
+        let times = flows[0].packets.iter().map(|packet| packet.after_ns);
+        assert_eq!(times.collect::<Vec<_>>(), [250, 40_250, 40_250]);
+    }
+}

@@ -218,3 +218,143 @@ fn folded(mut sum: u32) -> u16 {
     }
     sum as u16
 }
+
+#[cfg(test)]
+mod tests {
+    use flowmgr::wire;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RAW_IP: u16 = 101;
+
+    fn ipv4(protocol: u8, options: usize, fragment: u8, segment: &[u8]) -> Vec<u8> {
+        let length = (20 + options + segment.len()) as u16;
+        let mut packet = vec![0x40 | (5 + options as u8 / 4), 0];
+        packet.extend(length.to_be_bytes());
+        packet.extend([1, 2, fragment, 0, 64, protocol, 9, 9]);
+        packet.extend([192, 0, 2, 1, 198, 51, 100, 2]);
+        packet.extend(vec![1; options]);
+        packet.extend(segment);
+        packet
+    }
+
+    /// With a fragment header, the first of several.
+    fn ipv6(protocol: u8, segment: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0];
+        packet.extend((8 + segment.len() as u16).to_be_bytes());
+        packet.extend([44, 64]);
+        packet.extend([0x20; 16]);
+        packet.extend([0x30; 16]);
+        packet.extend([protocol, 0, 0, 1, 0, 0, 0, 7]);
+        packet.extend(segment);
+        packet
+    }
+
+    fn udp(payload: &[u8]) -> Vec<u8> {
+        let mut segment = vec![0x9c, 0x40, 0, 53];
+        segment.extend((8 + payload.len() as u16).to_be_bytes());
+        segment.extend([7, 7]);
+        segment.extend(payload);
+        segment
+    }
+
+    fn tcp(flags: u8, payload: &[u8]) -> Vec<u8> {
+        let mut segment = vec![0x9c, 0x40, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2, 6 << 4, flags];
+        segment.extend([1, 2, 7, 7, 0, 0, 1, 1, 1, 1]);
+        segment.extend(payload);
+        segment
+    }
+
+    /// The copy of a packet.
+    fn copied(packet: &[u8], ends: &Ends, keep_payload: bool) -> Vec<u8> {
+        let headers = wire::parse(RAW_IP, packet).unwrap();
+        let original = Original {
+            link: RAW_IP,
+            bytes: packet,
+            headers: &headers,
+            transport_at: wire::transport_at(RAW_IP, packet).unwrap(),
+            from_client: true,
+        };
+        let mut data = vec![0xee; 3];
+        let model = Model::of(&original, keep_payload, &mut data);
+        let mut frame = vec![0xff; model.length];
+        model.write(&data[3..], ends, &mut frame);
+        frame
+    }
+
+    /// Adds up as RFC 1071 wants it.
+    fn is_right(bytes: &[u8], pseudo: u32) -> bool {
+        folded(sum(bytes) + pseudo) == 0xffff
+    }
+
+    #[track_caller]
+    fn assert_right(frame: &[u8], transport_at: usize) {
+        let ip = &frame[14..];
+        let (is_v6, protocol) = match ip[0] >> 4 {
+            4 => (false, ip[9]),
+            _ => (true, ip[40]),
+        };
+        let addresses = if is_v6 { &ip[8..40] } else { &ip[12..20] };
+        let segment = &ip[transport_at..];
+        let pseudo = sum(addresses) + u32::from(protocol) + segment.len() as u32;
+        assert!(is_right(segment, pseudo), "layer 4: {frame:02x?}");
+        assert!(is_v6 || is_right(&ip[..transport_at], 0), "{frame:02x?}");
+    }
+
+    proptest! {
+        #[test]
+        fn checksums_are_right_and_the_rest_is_the_original(
+            payload in prop::collection::vec(any::<u8>(), 0..64),
+            copy in 0u64..1 << 38,
+            keep_payload: bool,
+            is_tcp: bool,
+        ) {
+            let (protocol, segment) = match is_tcp {
+                true => (6, tcp(0x18, &payload)),
+                false => (UDP, udp(&payload)),
+            };
+            for (packet, transport_at) in [
+                (ipv4(protocol, 8, 0x20, &segment), 28),
+                (ipv6(protocol, &segment), 48),
+            ] {
+                let is_v6 = packet[0] >> 4 == 6;
+                let ends = Ends::of(copy, copy, is_v6, 53);
+                let frame = copied(&packet, &ends, keep_payload);
+                prop_assert_eq!(frame.len(), 14 + packet.len());
+                assert_right(&frame, transport_at);
+                let headers = wire::parse(ETHERNET, &frame).unwrap();
+                let original = wire::parse(RAW_IP, &packet).unwrap();
+                prop_assert_eq!(headers.length, original.length);
+                prop_assert_eq!(headers.tcp_flags, original.tcp_flags);
+                let copied = &frame[14 + packet.len() - payload.len()..];
+                let expected = if keep_payload { payload.clone() } else { vec![0; payload.len()] };
+                prop_assert_eq!(copied, &expected[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn first_fragments_become_whole() {
+        let mut segment = udp(b"first");
+        segment[4] = 9; // of 2300 bytes in all
+        let ends = Ends::of(1, 2, false, 53);
+        let frame = copied(&ipv4(UDP, 0, 0x20, &segment), &ends, true);
+        assert_eq!((frame[14 + 6], &frame[34 + 4..34 + 6]), (0, &[0, 13][..]));
+        assert_right(&frame, 20);
+        let ends = Ends::of(1, 2, true, 53);
+        let frame = copied(&ipv6(UDP, &udp(b"first")), &ends, true);
+        assert_eq!(frame[14 + 40 + 3], 0);
+    }
+
+    #[test]
+    fn a_cut_packet_is_as_long_as_it_was() {
+        let packet = ipv4(6, 0, 0, &tcp(0x10, &[5; 100]));
+        let ends = Ends::of(1, 2, false, 53);
+        let frame = copied(&packet[..60], &ends, true);
+        assert_eq!(frame.len(), 14 + packet.len());
+        assert_eq!(&frame[14 + 44..14 + 60], &[5; 16]);
+        assert_eq!(&frame[14 + 60..], &[0; 84]);
+        assert_right(&frame, 20);
+    }
+}

@@ -129,12 +129,9 @@ fn pump(
         let (data, received) = burst.parts();
         frames.clear();
         frames.extend(received.iter().map(|frame| retime.frame(frame)));
-        sink.take(data, &frames, shared)?;
-        outcome.packets += frames.len() as u64;
-        outcome.bytes += frames
-            .iter()
-            .map(|frame| u64::from(frame.wire))
-            .sum::<u64>();
+        let taken = &frames[..sink.take(data, &frames, shared)?];
+        outcome.packets += taken.len() as u64;
+        outcome.bytes += taken.iter().map(|frame| u64::from(frame.wire)).sum::<u64>();
         shared.tell(outcome.packets, share);
     }
 }

@@ -78,8 +78,8 @@ impl Sink {
         })
     }
 
-    /// Takes the frames, which lie in `data`; an interface takes them when they are due, or not at all where the generator
-    /// is to stop.
+    /// Takes the frames, which lie in `data`, and gives how many it took: an interface takes them when they are due, and no
+    /// more where the generator is to stop.
     ///
     /// # Errors
     /// Writing broke off, the interface is gone, or these are no frames for it.
@@ -88,13 +88,16 @@ impl Sink {
         data: &mut [u8],
         frames: &[Frame],
         shared: &Shared,
-    ) -> Result<(), Failure> {
+    ) -> Result<usize, Failure> {
         match self {
-            Sink::Memory => Ok(()),
-            Sink::File { name, writer } => frames.iter().try_for_each(|frame| {
-                let written = writer.write(frame, &data[frame.range()]);
-                written.map_err(|error| not_written(name, error))
-            }),
+            Sink::Memory => Ok(frames.len()),
+            Sink::File { name, writer } => {
+                for frame in frames {
+                    let written = writer.write(frame, &data[frame.range()]);
+                    written.map_err(|error| not_written(name, error))?;
+                }
+                Ok(frames.len())
+            }
             Sink::Interface { transmit, pace } => send(transmit, pace, data, frames, shared),
         }
     }
@@ -121,9 +124,9 @@ fn send(
     transmit: &mut Transmit,
     pace: &Pace,
     data: &mut [u8],
-    mut frames: &[Frame],
+    frames: &[Frame],
     shared: &Shared,
-) -> Result<(), Failure> {
+) -> Result<usize, Failure> {
     if let Some(frame) = frames.iter().find(|frame| frame.link != ETHERNET) {
         return Err(Failure::data(format!(
             "{}: frames of link type {} cannot leave an interface; captures of Ethernet can",
@@ -131,13 +134,15 @@ fn send(
             frame.link
         )));
     }
-    while !frames.is_empty() && !shared.is_stopped() {
+    let mut taken = 0;
+    while taken < frames.len() && !shared.is_stopped() {
         let mut rest = None;
-        let due = frames.iter().position(|frame| {
+        let later = &frames[taken..];
+        let due = later.iter().position(|frame| {
             rest = pace.rest(frame.time_us);
             rest.is_some()
         });
-        let (now, later) = frames.split_at(due.unwrap_or(frames.len()));
+        let now = &later[..due.unwrap_or(later.len())];
         if !now.is_empty()
             && let Err(error) = transmit.send(&Burst::new(data, now))
         {
@@ -147,12 +152,12 @@ fn send(
                 _ => return Err(Failure::unavailable(error.to_string())),
             }
         }
+        taken += now.len();
         if let Some(rest) = rest {
             std::thread::sleep(rest);
         }
-        frames = later;
     }
-    Ok(())
+    Ok(taken)
 }
 
 fn not_written(name: &str, error: WriteError) -> Failure {
