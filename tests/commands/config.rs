@@ -186,6 +186,7 @@ fn config_show_as_json_names_every_key() {
         "accel",
         "analytics",
         "cache",
+        "control",
         "flow",
         "io",
         "model",

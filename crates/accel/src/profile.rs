@@ -1,6 +1,6 @@
 //! How long a device takes for a batch: measured, fitted, written down, and what follows for batching.
 //!
-//! [`measure`] times a device at several batch sizes. [`Measured::fit`] makes of it the two numbers of a [`Profile`], a cost
+//! [`measure()`] times a device at several batch sizes. [`Measured::fit`] makes of it the two numbers of a [`Profile`], a cost
 //! per batch and a cost per row: the service-time model of Batchy (§2), which found a line to explain above 96 % of the
 //! variance. [`Measured::recommend`] says which batches to use. A [`ProfileFile`] keeps all of it with what it is true of:
 //! this model, on this device, with this library.

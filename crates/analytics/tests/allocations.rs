@@ -240,3 +240,15 @@ fn shedding_allocates_nothing() {
     assert!(ALLOCATIONS.get() - before <= 10 * (probes(&world) - probed));
     assert!(world.manager.counters().shed_no_device > 9000);
 }
+
+/// What whoever watches copies into memory that it has.
+#[test]
+fn a_copy_of_the_counters_allocates_nothing() {
+    let mut world = World::new(Policy::None, K, usize::MAX);
+    let mut copy = world.manager.counters().clone();
+    world.rounds(2000);
+    let before = ALLOCATIONS.get();
+    copy.copy_from(world.manager.counters());
+    assert_eq!(ALLOCATIONS.get(), before);
+    assert_eq!(copy.series, world.manager.counters().series);
+}

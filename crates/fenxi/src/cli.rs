@@ -48,6 +48,8 @@ pub enum Command {
     Generate(Box<GenerateArgs>),
     /// Measure both walks on this machine
     Bench(Box<BenchArgs>),
+    /// Ask a running fenxi, or tell it what to do
+    Ctl(CtlArgs),
 }
 
 /// Look at the configuration.
@@ -64,6 +66,63 @@ pub enum ModelCommand {
     Info(BundleArgs),
     /// Run a bundle on its golden inputs and compare; with --against, compare it with another bundle
     Check(CheckArgs),
+}
+
+/// Arguments of `ctl`.
+#[derive(Debug, Args)]
+pub struct CtlArgs {
+    /// What to ask or tell.
+    #[command(subcommand)]
+    pub command: CtlCommand,
+    /// Control socket of the running fenxi; without it, control.socket of the defaults and the environment
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<PathBuf>,
+    /// Print the reply as it comes, as one JSON object
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// What to ask a running fenxi, or to tell it.
+#[derive(Debug, Subcommand)]
+pub enum CtlCommand {
+    /// How it is, with all figures that are not 0
+    Status,
+    /// The threads of the data path
+    Threads,
+    /// The devices, and what went wrong with them
+    Devices,
+    /// Some of the flows seen last, the largest first
+    Flows {
+        /// Only flows with this label
+        #[arg(long)]
+        label: Option<String>,
+        /// At most so many
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        top: usize,
+    },
+    /// From now on log at this level
+    Log {
+        /// error, warn, info, debug or trace; or levels by target
+        level: String,
+    },
+    /// Read the configuration, and all that it points to, anew
+    Reload,
+    /// Exchange the model
+    #[command(subcommand)]
+    Model(CtlModelCommand),
+    /// Come to an end in good order
+    Drain,
+}
+
+/// What to do with the model.
+#[derive(Debug, Subcommand)]
+pub enum CtlModelCommand {
+    /// Take this bundle instead
+    Load {
+        /// Folder of the bundle
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
 }
 
 /// Where the configuration comes from.
@@ -155,6 +214,12 @@ pub struct ReplayArgs {
     /// Time between two exchanges, in ms of wall time
     #[arg(long, value_name = "MS", default_value_t = 1000, requires = "swap_model", value_parser = clap::value_parser!(u32).range(1..))]
     pub swap_every: u32,
+    /// Serve metrics, health and `fenxi ctl` meanwhile; the keys of the configuration under control say where
+    #[arg(long)]
+    pub control: bool,
+    /// Stay when all is done, and go on serving, until a signal or `fenxi ctl drain`
+    #[arg(long, requires = "control")]
+    pub hold: bool,
     /// Damage packets, as in loss=0.01,truncate=0.01,corrupt=0.01,seed=1
     #[arg(long, value_name = "LIST", value_parser = FaultRates::parse)]
     pub faults: Option<FaultRates>,

@@ -2,7 +2,8 @@
 //!
 //! The crate that knows all others, and alone knows configuration files, command
 //! lines and output forms. [`pipeline`] puts the parts together, [`replay`] runs
-//! them on threads, [`records`] and [`summary`] say what came of it.
+//! them on threads, [`control`] lets others look in, [`records`] and [`summary`] say
+//! what came of it.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -15,6 +16,7 @@ use exit::Failure;
 mod cli;
 mod commands;
 mod config;
+mod control;
 mod draws;
 mod exit;
 mod generate;
@@ -56,5 +58,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Profile(args) => commands::profile::profile(&args),
         Command::Generate(args) => commands::generate::generate(&args),
         Command::Bench(args) => commands::bench::bench(&args),
+        Command::Ctl(args) => commands::ctl::ctl(&args),
     }
 }

@@ -48,7 +48,7 @@ pub use config::{Config, ConfigError, Effect};
 pub use entry::Counts;
 pub use key::Key;
 pub use lookup::LookUp;
-pub use manager::{BURST_MAX, Counters, Fate, Manager, Packet};
+pub use manager::{BURST_MAX, Counters, Fate, Manager, Packet, Volume};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 pub use rss::Rss;

@@ -65,6 +65,22 @@ pub struct Fate {
     pub ip_at: u32,
 }
 
+/// How much traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes at the IP layer.
+    pub bytes: u64,
+}
+
+impl Volume {
+    pub(crate) fn add(&mut self, packets: u64, bytes: u64) {
+        self.packets += packets;
+        self.bytes += bytes;
+    }
+}
+
 /// Sums of a manager. They always balance: verdicts to packets, begun flows to
 /// ended and alive ones.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +91,9 @@ pub struct Counters {
     pub flow_bytes: u64,
     /// Of these, bytes of tagged packets.
     pub tagged_bytes: u64,
+    /// Tagged packets by class. By packet time a label may still be on its way, and they count with the flow's record;
+    /// else at once.
+    pub tagged_by_class: Vec<Volume>,
     /// Flows begun.
     pub flows_begun: u64,
     /// Flow records by reason; all but `active` are ends.
@@ -96,6 +115,7 @@ impl Counters {
             verdicts,
             flow_bytes,
             tagged_bytes,
+            tagged_by_class,
             flows_begun,
             flows_ended,
             flows_short,
@@ -106,6 +126,11 @@ impl Counters {
         self.verdicts.merge(verdicts);
         self.flow_bytes += flow_bytes;
         self.tagged_bytes += tagged_bytes;
+        self.tagged_by_class
+            .resize(tagged_by_class.len(), Volume::default());
+        for (sum, volume) in self.tagged_by_class.iter_mut().zip(tagged_by_class) {
+            sum.add(volume.packets, volume.bytes);
+        }
         self.flows_begun += flows_begun;
         for (sum, flows) in self.flows_ended.iter_mut().zip(flows_ended) {
             *sum += flows;
@@ -192,6 +217,7 @@ impl Manager {
             active: ActiveTimeout::new(config.active_timeout_s),
             outbox: Outbox::new(config.effect),
             counters: Counters {
+                tagged_by_class: vec![Volume::default(); config.dscp.len()],
                 flows_labelled: vec![0; config.dscp.len()],
                 ..Counters::default()
             },
@@ -220,6 +246,12 @@ impl Manager {
     /// Flows in the table.
     pub fn flows_alive(&self) -> usize {
         self.alive
+    }
+
+    /// Flows that have left the table and wait for their record.
+    pub fn flows_unrecorded(&self) -> usize {
+        let entries = self.config.max_flows + Manager::SPARE_ENTRIES;
+        entries - self.table.entries_free() - self.alive
     }
 
     /// Whether a burst of `packets` would find a ring slot for every series and
@@ -361,6 +393,9 @@ impl Manager {
                 let (_, Label::Class { class, .. }) = self.entries.label(index).read() else {
                     return Verdict::Untagged;
                 };
+                if let Some(tagged) = self.counters.tagged_by_class.get_mut(usize::from(class)) {
+                    tagged.add(1, u64::from(headers.length));
+                }
                 if let Some(dscp) = self.config.dscp_of(class) {
                     let frame = &mut data[packet.at..packet.at + packet.captured as usize];
                     set_dscp(frame, headers.ip_at, dscp);

@@ -191,8 +191,9 @@ impl Manager {
         out: &mut Out<'_>,
     ) {
         let decision = self.decision(flow);
-        if decision.is_none() {
-            self.retract(in_effect);
+        match decision {
+            Some(decision) => self.confirm(decision, in_effect),
+            None => self.retract(in_effect),
         }
         self.counters.flows_ended[EndReason::Active as usize] += 1;
         if let Some(out) = out {
@@ -219,7 +220,10 @@ impl Manager {
         self.announce(flow, now_ns, out);
         let decision = self.decision(flow);
         match decision {
-            Some(decision) => self.counters.flows_labelled[usize::from(decision.class)] += 1,
+            Some(decision) => {
+                self.counters.flows_labelled[usize::from(decision.class)] += 1;
+                self.confirm(decision, self.in_effect(index));
+            }
             None => self.retract(self.in_effect(index)),
         }
         self.counters.flows_short += u64::from(self.series.seen(index) < self.config.k);
@@ -232,6 +236,12 @@ impl Manager {
         }
         self.entries.label(index).retire();
         self.table.free_entry(index);
+    }
+
+    /// Packets promised as tagged are so, and it is known by now with which class.
+    fn confirm(&mut self, decision: Decision, in_effect: InEffect) {
+        self.counters.tagged_by_class[usize::from(decision.class)]
+            .add(in_effect.packets, in_effect.bytes);
     }
 
     /// Packets promised as tagged turn out untagged.

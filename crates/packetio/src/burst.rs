@@ -23,9 +23,16 @@ pub struct Frame {
     pub link: u16,
     /// Number of the interface within the source. Saturates.
     pub interface: u16,
+    /// Whether it is several packets merged into one, which [`Transmit`](crate::Transmit) can send
+    /// on: what is needed to split it again (`virtio_net_hdr`, 10 bytes) lies in front of its
+    /// bytes in the burst, and so only there.
+    pub is_merged: bool,
     /// The hash computed by the network card, where there is one.
     pub rss: Option<u32>,
 }
+
+// `is_merged` lies in what alignment leaves free.
+const _: () = assert!(size_of::<Frame>() == 40);
 
 impl Frame {
     /// Where the captured bytes lie in the burst's data.
@@ -68,6 +75,11 @@ impl<'a> Burst<'a> {
     #[inline]
     pub fn bytes(&self, i: usize) -> &[u8] {
         &self.data[self.frames[i].range()]
+    }
+
+    /// The `N` bytes in front of frame `i`, if its burst has them.
+    pub(crate) fn before<const N: usize>(&self, i: usize) -> Option<&[u8; N]> {
+        self.data[..self.frames[i].at].last_chunk()
     }
 
     /// The captured bytes of frame `i`, to be changed in place. Panics, like an index, if there

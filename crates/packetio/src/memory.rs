@@ -54,6 +54,7 @@ impl MemoryTrace {
         self.frames.push(Frame {
             at: self.data.len(),
             captured: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            is_merged: false, // what lies in front of it is not taken along
             ..*frame
         });
         self.data.extend_from_slice(bytes);

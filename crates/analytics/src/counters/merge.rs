@@ -1,6 +1,6 @@
-//! The sums of several managers, for whoever reports them together.
+//! The sums of several managers, for whoever reports them together, and copies of them into memory that is there.
 
-use super::{BatchCounters, CacheCounters, Counters, Phases, SloCounters};
+use super::{BatchCounters, CacheCounters, Counters, DeviceCounters, Phases, SloCounters};
 use hdrhistogram::Histogram;
 
 impl Counters {
@@ -45,6 +45,87 @@ impl Counters {
     }
 }
 
+impl Counters {
+    /// Becomes what the same manager has counted by now. Unlike a clone it allocates nothing, but where a device says for
+    /// the first time, or at greater length, what went wrong.
+    pub fn copy_from(&mut self, other: &Counters) {
+        let Counters {
+            series,
+            cached,
+            inferred,
+            shed_no_device,
+            failed_no_other_device,
+            failed_after_retry,
+            retried,
+            post_mortem,
+            batches,
+            cache,
+            devices,
+            time_to_label_us,
+            phases,
+            slo,
+            swaps,
+            last_swap,
+        } = other;
+        self.series = *series;
+        self.cached = *cached;
+        self.inferred = *inferred;
+        self.shed_no_device = *shed_no_device;
+        self.failed_no_other_device = *failed_no_other_device;
+        self.failed_after_retry = *failed_after_retry;
+        self.retried = *retried;
+        self.post_mortem = *post_mortem;
+        self.batches = *batches;
+        self.cache = *cache;
+        debug_assert_eq!(self.devices.len(), devices.len(), "of the same manager");
+        for (copy, device) in self.devices.iter_mut().zip(devices) {
+            copy.copy_from(device);
+        }
+        copy(&mut self.time_to_label_us, time_to_label_us);
+        self.phases.copy_from(phases);
+        self.slo = *slo;
+        self.swaps = *swaps;
+        self.last_swap = *last_swap;
+    }
+}
+
+/// Makes a histogram like another one of the same bounds.
+fn copy(into: &mut Histogram<u64>, from: &Histogram<u64>) {
+    into.reset();
+    add(into, from);
+}
+
+impl DeviceCounters {
+    fn copy_from(&mut self, other: &DeviceCounters) {
+        let DeviceCounters {
+            requested,
+            effective,
+            batches,
+            series,
+            padding,
+            batch_series,
+            busy,
+            probes,
+            failures,
+            went_down,
+            came_back,
+            last_error,
+        } = other;
+        self.requested.clone_from(requested);
+        self.effective.clone_from(effective);
+        self.batches = *batches;
+        self.series = *series;
+        self.padding = *padding;
+        copy(&mut self.batch_series, batch_series);
+        self.busy = *busy;
+        self.probes = *probes;
+        self.failures = *failures;
+        self.went_down = *went_down;
+        self.came_back = *came_back;
+        self.last_error.clone_from(last_error);
+    }
+}
+
 /// Adds a histogram of the same bounds.
 fn add(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
     // Only a value above the bounds could be refused, and all managers have the same.
@@ -53,6 +134,12 @@ fn add(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
 }
 
 impl Phases {
+    fn copy_from(&mut self, other: &Phases) {
+        copy(&mut self.ring_wait_us, &other.ring_wait_us);
+        copy(&mut self.batch_wait_us, &other.batch_wait_us);
+        copy(&mut self.device_us, &other.device_us);
+    }
+
     fn merge(&mut self, other: &Phases) {
         add(&mut self.ring_wait_us, &other.ring_wait_us);
         add(&mut self.batch_wait_us, &other.batch_wait_us);
@@ -87,5 +174,53 @@ impl CacheCounters {
         self.is_off |= other.is_off;
         self.lookup_time += other.lookup_time;
         self.insert_time += other.insert_time;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batching::{Fire, Trigger};
+    use crate::failure::Failure;
+    use std::time::Duration;
+
+    use accel::{Profile, Shape, SimulatedDevice, Sizes};
+
+    fn counters() -> Counters {
+        let profile = Profile {
+            t0_us: 0.0,
+            t1_us: 0.0,
+        };
+        let shape = Shape {
+            channels: 1,
+            k: 2,
+            classes: 2,
+        };
+        let device = SimulatedDevice::new(profile, Sizes::Any { cap: 8 }, shape);
+        let device: Box<dyn accel::Device> = Box::new(device);
+        Counters::new(&[device.into()])
+    }
+
+    #[test]
+    fn a_copy_says_all_that_the_original_says_whatever_it_said_before() {
+        let mut original = counters();
+        original.series = 3;
+        original.fired(
+            0,
+            &Fire {
+                take: 3,
+                size: 4,
+                trigger: Trigger::Full,
+                more: false,
+            },
+        );
+        original.labelled(Ok(()), 5_000_000);
+        original.devices[0].failed(&Failure::deadline("d", Duration::ZERO));
+        let mut copy = counters();
+        copy.labelled(Ok(()), 7_000_000);
+        for counters in [&original, &counters()] {
+            copy.copy_from(counters);
+            assert_eq!(format!("{copy:?}"), format!("{counters:?}"));
+        }
     }
 }

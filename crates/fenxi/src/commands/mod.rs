@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod check;
 pub mod config;
+pub mod ctl;
 pub mod devices;
 pub mod generate;
 pub mod model;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use toml::Value;
 
 use super::checked::{
-    Accel, Analytics, BatchPolicy, Cache, ClassConfidence, Config, DscpMapping, Flow, FlowHash, Io,
-    Model, Pipeline, Records, Ring, Tag,
+    Accel, Analytics, BatchPolicy, Cache, ClassConfidence, Config, Control, DscpMapping, Flow,
+    FlowHash, HttpPlace, Io, Model, Pipeline, Records, Ring, Tag,
 };
 use super::keys::{CLASS_CONFIDENCE, TAG_DSCP};
 use super::layers::{self, Origin, Settings};
@@ -48,6 +48,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Config {
         records: Records {
             queue: read.size("records.queue"),
         },
+        control: control(&read, problems),
     };
     combinations(&config, &read, problems);
     config
@@ -155,6 +156,29 @@ fn layout(read: &Reader<'_>, problems: &mut Vec<String>) -> Layout {
             devices: 1,
         }
     })
+}
+
+fn control(read: &Reader<'_>, problems: &mut Vec<String>) -> Control {
+    const HTTP: &str = "control.http";
+    let text = read.text(HTTP);
+    let http = HttpPlace::parse(text);
+    if http.is_none() && !text.is_empty() {
+        problems.push(format!(
+            "{}: expected an address and a port such as 127.0.0.1:9469, or unix: and a path",
+            read.named(HTTP)
+        ));
+    }
+    if let Some(HttpPlace::Tcp(address)) = http
+        && !address.ip().is_loopback()
+        && !read.bool("control.http_exposed")
+    {
+        problems.push(format!(
+            "{}: other machines could reach this address; take 127.0.0.1, or set control.http_exposed = true",
+            read.named(HTTP)
+        ));
+    }
+    let socket = read.path("control.socket");
+    Control { http, socket }
 }
 
 /// The rules between keys.

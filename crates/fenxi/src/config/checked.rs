@@ -1,6 +1,7 @@
 //! The checked form: what the rest of the program uses. The types say what was checked;
 //! [`super::check`] builds them.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct Config {
     pub model: Model,
     /// Flow and label records.
     pub records: Records,
+    /// How others look in.
+    pub control: Control,
 }
 
 /// Packet input and output.
@@ -255,4 +258,33 @@ pub struct ClassConfidence {
 pub struct Records {
     /// Records that may wait for the writer.
     pub queue: usize,
+}
+
+/// How others look in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Control {
+    /// Where metrics and health are served; `None`: nowhere.
+    pub http: Option<HttpPlace>,
+    /// Socket of `fenxi ctl`; `None`: there is none.
+    pub socket: Option<PathBuf>,
+}
+
+/// An address to serve HTTP on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HttpPlace {
+    /// TCP, on loopback unless the user allowed more.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl HttpPlace {
+    /// Reads `ADDRESS:PORT` or `unix:PATH`.
+    pub fn parse(text: &str) -> Option<HttpPlace> {
+        match text.strip_prefix("unix:") {
+            Some("") => None,
+            Some(path) => Some(HttpPlace::Unix(PathBuf::from(path))),
+            None => text.parse().ok().map(HttpPlace::Tcp),
+        }
+    }
 }

@@ -205,6 +205,13 @@ pub static KEYS: &[Key] = &[
 
     key("records.queue", integer(1024, 1 << 22), "65536", "records",
         "records that may wait for the writer"),
+
+    key("control.http", Kind::Text, "\"127.0.0.1:9469\"", "ADDRESS:PORT or unix:PATH, empty = off",
+        "where /metrics, /livez and /readyz are served"),
+    key("control.http_exposed", Kind::Bool, "false", "",
+        "whether control.http may be an address that other machines reach; anybody there can read it then"),
+    key("control.socket", Kind::Text, "\"/run/fenxi/ctl.sock\"", "path, empty = off",
+        "the Unix socket of `fenxi ctl`; root and the user of the service may use it"),
 ];
 
 /// The keys of a `[device.NAME]` table. They are set in a file or by `--set`, and have no variables, since a name may hold

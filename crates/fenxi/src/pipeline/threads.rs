@@ -30,6 +30,15 @@ pub enum Role {
     Session(usize),
 }
 
+impl Role {
+    /// Which of its kind, in its pipeline.
+    pub fn number(self) -> usize {
+        match self {
+            Role::Flow(i) | Role::Analytics(i) | Role::Session(i) => i,
+        }
+    }
+}
+
 /// The name that the system shows; it takes 15 bytes.
 impl fmt::Display for Thread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

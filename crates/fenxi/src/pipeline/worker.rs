@@ -17,6 +17,8 @@ use analytics::{Counters, Manager, Round};
 use crossbeam_utils::Backoff;
 
 use super::swap::SwapPort;
+use crate::control::collector::AnalyticsSnapshot;
+use crate::control::snapshot::Publisher;
 
 /// Rest of a thread that waits for others, once spinning did not help.
 pub const REST: Duration = Duration::from_micros(50);
@@ -67,13 +69,17 @@ impl Drop for Alarm {
     }
 }
 
-/// Rounds until the rings are closed and all is decided. Between them the model is exchanged where `port` brings another.
-pub fn work(
-    mut manager: Manager,
-    gathers: bool,
-    run: Arc<Run>,
-    port: Option<SwapPort>,
-) -> Counters {
+/// By what others reach an analytics thread between two rounds.
+#[derive(Default)]
+pub struct Ends {
+    /// Brings another model.
+    pub port: Option<SwapPort>,
+    /// Takes how the manager stands.
+    pub publisher: Option<Publisher<AnalyticsSnapshot>>,
+}
+
+/// Rounds until the rings are closed and all is decided.
+pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>, ends: Ends) -> Counters {
     let _alarm = Alarm(run.clone());
     if !gathers {
         // Without it naps are a little longer, no more.
@@ -84,8 +90,11 @@ pub fn work(
         if run.inputs_open.load(Ordering::Acquire) == 0 {
             manager.drain();
         }
-        if let Some(port) = &port {
+        if let Some(port) = &ends.port {
             port.exchange(&mut manager);
+        }
+        if let Some(publisher) = &ends.publisher {
+            publisher.publish(|snapshot| snapshot.update(&manager));
         }
         match manager.round(run.now_ns()) {
             Round::Worked => backoff = Backoff::new(),
@@ -95,6 +104,9 @@ pub fn work(
             _ if manager.counters().undecided() > 0 => std::thread::sleep(REST),
             _ => std::thread::sleep(NAP),
         }
+    }
+    if let Some(publisher) = ends.publisher {
+        publisher.finish(|snapshot| snapshot.update(&manager));
     }
     manager.counters().clone()
 }

@@ -1,16 +1,18 @@
-//! The control plane of a replay: signals and progress, on one tokio thread, off
+//! The control thread of a replay: signals, progress and, where `--control` asks for it, the control plane; on tokio, off
 //! the data path.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::lane::{LaneOutcome, Shared};
+use super::plane::{Driven, Prepared};
+use crate::control::Call;
 use crate::exit::Failure;
 
 /// Between two looks at the progress.
@@ -34,23 +36,35 @@ pub struct LaneThread {
     pub run: Box<dyn FnOnce() -> LaneOutcome + Send>,
 }
 
-/// Runs each lane on its own thread until all have ended; their outcomes come in any order. The first SIGINT or SIGTERM
-/// asks them to stop; true if one came.
+/// What the lanes left behind.
+pub struct Ended {
+    /// In any order.
+    pub lanes: Vec<LaneOutcome>,
+    /// Somebody asked the replay to come to its end.
+    pub interrupted: bool,
+    /// When the last lane had ended.
+    pub at: Instant,
+}
+
+/// Runs each lane on its own thread until all have ended, and longer where the control plane holds. The first SIGINT or
+/// SIGTERM, or `fenxi ctl drain`, asks them to stop.
 ///
 /// # Errors
 /// No thread, no runtime, or a thread died.
 pub fn run(
     progress: Progress,
     lanes: Vec<LaneThread>,
-) -> Result<(Vec<LaneOutcome>, bool), Failure> {
+    prepared: Option<Prepared>,
+) -> Result<Ended, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::unavailable(format!("no control thread: {error}")))?;
     let expected = lanes.len();
     let (sender, receiver) = mpsc::channel(expected);
-    let (outcomes, interrupted) = runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let signals = Signals::new()?;
+        let mut plane = prepared.map(Prepared::start).transpose()?;
         for LaneThread { name, run } in lanes {
             let sender = sender.clone();
             std::thread::Builder::new()
@@ -62,42 +76,75 @@ pub fn run(
                 .map_err(|error| Failure::unavailable(format!("no thread {name}: {error}")))?;
         }
         drop(sender);
-        Ok::<_, Failure>(watch(progress, signals, receiver).await)
+        let ended = watch(progress, signals, &mut plane, receiver).await;
+        if let Some(plane) = plane {
+            plane.finish().await;
+        }
+        Ok::<_, Failure>(ended)
     })?;
-    if outcomes.len() < expected {
+    if ended.lanes.len() < expected {
         return Err(Failure::software("a flow-manager thread died"));
     }
-    Ok((outcomes, interrupted))
+    Ok(ended)
 }
 
-/// Until no lane is left.
+/// Until no lane is left and nothing holds.
 async fn watch(
     progress: Progress,
     mut signals: Signals,
+    plane: &mut Option<Driven>,
     mut lanes: mpsc::Receiver<LaneOutcome>,
-) -> (Vec<LaneOutcome>, bool) {
+) -> Ended {
     let bar = bar(progress.size);
     let mut tick = tokio::time::interval(TICK);
-    let (mut outcomes, mut interrupted) = (Vec::new(), false);
+    let mut ended = Ended {
+        lanes: Vec::new(),
+        interrupted: false,
+        at: Instant::now(),
+    };
+    let mut is_holding = false;
     loop {
-        tokio::select! {
-            outcome = lanes.recv() => match outcome {
-                Some(outcome) => outcomes.push(outcome),
-                None => {
-                    bar.finish_and_clear();
-                    return (outcomes, interrupted);
+        let is_asked_to_end = tokio::select! {
+            outcome = lanes.recv(), if !is_holding => {
+                match outcome {
+                    Some(outcome) => ended.lanes.push(outcome),
+                    None => {
+                        ended.at = Instant::now();
+                        bar.finish_and_clear();
+                        is_holding = plane.as_ref().is_some_and(|plane| plane.holds);
+                        if !is_holding || ended.interrupted {
+                            return ended;
+                        }
+                    }
                 }
-            },
-            () = signals.next() => {
-                interrupted = true;
-                progress.shared.stop.store(true, Ordering::Relaxed);
+                false
             }
+            () = signals.next() => true,
+            Some(call) = next_call(plane) => plane.as_mut().is_some_and(|plane| plane.answer(call)),
             _ = tick.tick() => {
                 bar.set_position(progress.read.load(Ordering::Relaxed));
                 let packets = progress.shared.packets.load(Ordering::Relaxed);
                 bar.set_message(format!("{packets} packets"));
+                plane.iter_mut().for_each(Driven::tick);
+                false
             }
+        };
+        if is_asked_to_end && is_holding {
+            return ended;
         }
+        if is_asked_to_end {
+            ended.interrupted = true;
+            plane.iter().for_each(Driven::drain);
+            progress.shared.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The next call of the control plane; never one where there is none.
+async fn next_call(plane: &mut Option<Driven>) -> Option<Call> {
+    match plane {
+        Some(plane) => plane.call().await,
+        None => std::future::pending().await,
     }
 }
 

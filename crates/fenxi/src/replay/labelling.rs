@@ -9,6 +9,8 @@ use analytics::{Counters, Manager};
 use super::Plan;
 use super::lane::Shared;
 use crate::cli::Speed;
+use crate::control::collector::AnalyticsSnapshot;
+use crate::control::snapshot::Publisher;
 use crate::exit::Failure;
 use crate::pipeline::swap::{self, SwapPort, Swapper, Swaps};
 use crate::pipeline::threads::{Cores, Thread, pin};
@@ -30,21 +32,24 @@ impl Labelling {
         cores: &Cores,
         bundle: &Bundle,
         managers: Vec<(Thread, Manager)>,
+        publishers: Vec<Option<Publisher<AnalyticsSnapshot>>>,
         shared: &Shared,
     ) -> Result<Labelling, Failure> {
         let (swapper, ports) = start_swapper(plan, cores, bundle, &managers)?;
+        let ends = ports.into_iter().zip(publishers);
+        let ends = ends.map(|(port, publisher)| worker::Ends { port, publisher });
         let gathers = plan.args.speed == Speed::Max;
-        let spawn = |((thread, manager), port): ((Thread, Manager), Option<SwapPort>)| {
+        let spawn = |((thread, manager), ends): ((Thread, Manager), worker::Ends)| {
             let (run, core) = (shared.run.clone(), cores.of_thread(&thread));
             std::thread::Builder::new()
                 .name(thread.to_string())
                 .spawn(move || {
                     pin(core);
-                    worker::work(manager, gathers, run, port)
+                    worker::work(manager, gathers, run, ends)
                 })
                 .map_err(|error| Failure::unavailable(format!("no thread {thread}: {error}")))
         };
-        let analytics = managers.into_iter().zip(ports).map(spawn);
+        let analytics = managers.into_iter().zip(ends).map(spawn);
         Ok(Labelling {
             analytics: analytics.collect::<Result<_, _>>()?,
             swapper,

@@ -15,8 +15,10 @@ use packetio::Frame;
 
 use super::input::Input;
 use super::pace::Pace;
+use super::plane::LaneEnd;
 use super::source::Received;
 use super::tagged::TaggedWriter;
+use crate::control::collector::FlowSnapshot;
 use crate::exit::Failure;
 use crate::pipeline::worker::{REST, Run};
 use crate::records::RecordSender;
@@ -51,8 +53,12 @@ pub struct Lane {
     pub shared: Arc<Shared>,
     /// Packets per burst; at most a quarter of the ring's slots.
     pub burst: usize,
-    /// Bytes that the packets had on the wire.
+    /// Packets taken from the input.
+    pub received: u64,
+    /// Bytes that they had on the wire.
     pub bytes: u64,
+    /// By which the thread is watched.
+    pub end: Option<LaneEnd>,
     packets: Vec<Packet>,
     fates: Vec<Fate>,
 }
@@ -74,6 +80,7 @@ impl Lane {
         records: RecordSender,
         shared: Arc<Shared>,
         burst: usize,
+        end: Option<LaneEnd>,
     ) -> Lane {
         Lane {
             manager,
@@ -82,7 +89,9 @@ impl Lane {
             records,
             shared,
             burst,
+            received: 0,
             bytes: 0,
+            end,
             packets: Vec::with_capacity(burst),
             fates: Vec::with_capacity(burst),
         }
@@ -101,6 +110,9 @@ impl Lane {
         self.manager.drain();
         let settled = self.settle_all();
         let written = self.tagged.take().map_or(Ok(()), TaggedWriter::finish);
+        if let Some(end) = self.end.take() {
+            end.publisher.finish(|snapshot| self.describe(snapshot));
+        }
         LaneOutcome {
             counters: self.manager.counters().clone(),
             bytes: self.bytes,
@@ -172,6 +184,7 @@ impl Lane {
             time_us: frame.time_us.saturating_add(shift_us),
             rss: frame.rss,
         }));
+        self.received += frames.len() as u64;
         self.bytes += frames
             .iter()
             .map(|frame| u64::from(frame.wire))
@@ -226,13 +239,30 @@ impl Lane {
         let tagged = self.tagged.as_ref();
         let written = tagged.map_or(u64::MAX, TaggedWriter::written);
         let (records, now_ns) = (&mut self.records, self.shared.run.now_ns());
-        if records.is_wanted() {
-            self.manager
-                .settle(written, now_ns, &mut |record| records.send(record));
-        } else {
-            self.manager.settle_unsaid(written, now_ns);
+        match &self.end {
+            Some(LaneEnd { tap, .. }) => self.manager.settle(written, now_ns, &mut |record| {
+                tap.offer(&record);
+                records.send(record);
+            }),
+            None if records.is_wanted() => self
+                .manager
+                .settle(written, now_ns, &mut |record| records.send(record)),
+            None => self.manager.settle_unsaid(written, now_ns),
+        }
+        if let Some(end) = &self.end {
+            end.publisher.publish(|snapshot| self.describe(snapshot));
         }
         advanced
+    }
+
+    /// How the thread stands between two bursts.
+    fn describe(&self, snapshot: &mut FlowSnapshot) {
+        snapshot.copy_counters(self.manager.counters());
+        snapshot.received = self.received;
+        snapshot.bytes = self.bytes;
+        snapshot.alive = self.manager.flows_alive() as u64;
+        snapshot.unrecorded = self.manager.flows_unrecorded() as u64;
+        snapshot.records_dropped = self.records.dropped();
     }
 
     /// Waits for the last labels.

@@ -1,7 +1,7 @@
 //! A replay: its threads, and what they leave behind.
 //!
 //! ```text
-//! control (tokio): signals, progress
+//! control (tokio): signals, progress; with --control the control plane
 //! reader:          captures ─ RSS hash ─ parcels, where there are several flow managers
 //! flow manager:    captures or parcels ─ walk ─ writer ─ settle ──┐
 //!                                         │ ring   ▲ label words  ├─ records thread
@@ -14,6 +14,7 @@ mod labelling;
 mod lane;
 mod outputs;
 pub mod pace;
+mod plane;
 mod source;
 mod tagged;
 
@@ -37,6 +38,7 @@ use input::Input;
 use labelling::Labelling;
 use lane::{Lane, LaneOutcome, Shared};
 use pace::Pace;
+use plane::{Ends, LaneEnd};
 use source::Source;
 use tagged::TaggedWriter;
 
@@ -129,11 +131,14 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
     let tagged = open_tagged(args, &pipelines)?;
     let (sink, records) = open_records(plan, &pipelines, &stop)?;
+    let (prepared, ends) = plane::prepare(plan, &bundle, &cores, &pipelines)?;
+    let Ends { lanes, analytics } = ends;
 
     let table = Table::of(config, &pipelines.flow_managers);
     let shared = Arc::new(Shared::new(pipelines.flow_managers.len(), stop.clone()));
     let (inputs, reader) = input::inputs(source, pipelines.flow_managers.len(), stop)?;
-    let labelling = Labelling::start(plan, &cores, &bundle, pipelines.analytics, &shared)?;
+    let managers = pipelines.analytics;
+    let labelling = Labelling::start(plan, &cores, &bundle, managers, analytics, &shared)?;
     let start = LaneStart {
         pace: pace(args),
         records,
@@ -141,14 +146,14 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         // The analytics side makes room once a ring is three quarters full.
         burst: config.io.burst.min(config.ring.slots / 4),
     };
-    let lanes = start.threads(&cores, pipelines.flow_managers, inputs, tagged);
+    let parts = pipelines.flow_managers.into_iter().zip(inputs).zip(lanes);
+    let lanes = start.threads(&cores, parts, tagged);
     let progress = control::Progress {
         read,
         size: source::size_of(&args.files, args.loops),
         shared: shared.clone(),
     };
-    let (lanes, interrupted) = control::run(progress, lanes)?;
-    let wall = shared.run.started.elapsed();
+    let ended = control::run(progress, lanes, prepared)?;
     let (series, swaps) = labelling.finish()?;
     let read = join_reader(reader);
     let recorded = sink.map_or(Ok(()), RecordSink::finish);
@@ -163,11 +168,11 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         table,
         bytes: 0,
         records_dropped: 0,
-        wall,
-        interrupted,
+        wall: ended.at.duration_since(shared.run.started),
+        interrupted: ended.interrupted,
         failure: None,
     };
-    let failures = lanes.into_iter().flat_map(|lane| outcome.add(lane));
+    let failures = ended.lanes.into_iter().flat_map(|lane| outcome.add(lane));
     let failures: Vec<Failure> = failures.collect();
     let failures = failures.into_iter().chain(read.err()).chain(recorded.err());
     outcome.failure = failures.reduce(Failure::and);
@@ -198,6 +203,9 @@ fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a flow manager's thread works with alone: the manager, its input, and the end by which it is watched.
+type LaneParts = (((Thread, flowmgr::Manager), Input), Option<LaneEnd>);
+
 /// What all flow managers' threads begin with.
 struct LaneStart {
     pace: Option<Pace>,
@@ -211,12 +219,10 @@ impl LaneStart {
     fn threads(
         self,
         cores: &Cores,
-        managers: Vec<(Thread, flowmgr::Manager)>,
-        inputs: Vec<Input>,
+        parts: impl Iterator<Item = LaneParts>,
         mut tagged: Option<TaggedWriter>,
     ) -> Vec<LaneThread> {
-        let lanes = managers.into_iter().zip(inputs);
-        let lanes = lanes.map(|((thread, manager), input)| {
+        let lanes = parts.map(|(((thread, manager), input), end)| {
             let lane = Lane::new(
                 manager,
                 self.pace.clone(),
@@ -224,6 +230,7 @@ impl LaneStart {
                 self.records.another(),
                 self.shared.clone(),
                 self.burst,
+                end,
             );
             let core = cores.of_thread(&thread);
             LaneThread {

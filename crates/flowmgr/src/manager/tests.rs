@@ -199,6 +199,10 @@ fn the_kth_packet_emits_and_later_ones_are_tagged() {
     assert_eq!(flows[0].decision.unwrap().class, 0);
     assert_eq!(flows[0].series.as_ref().unwrap().offsets_us, [0, 1, 2]);
     assert_eq!(bench.labels(), 1);
+    let counters = bench.manager.counters();
+    let tagged = counters.tagged_by_class[0];
+    assert_eq!(tagged.packets, counters.verdicts.of(Verdict::Tagged));
+    assert_eq!(tagged.bytes, counters.tagged_bytes);
 }
 
 #[test]
@@ -214,6 +218,9 @@ fn a_label_that_never_comes_takes_its_promise_back() {
     assert_eq!(counters.verdicts.of(Verdict::Tagged), 0);
     assert_eq!(counters.verdicts.total(), 8);
     assert_eq!((counters.tagged_bytes, counters.flow_bytes), (0, 320));
+    let mut tagged = counters.tagged_by_class.iter();
+    assert!(tagged.all(|tagged| *tagged == Volume::default()));
+    assert_eq!(bench.manager.flows_unrecorded(), 0);
 }
 
 #[test]

@@ -10,7 +10,15 @@ use super::vlan;
 const HEADER: usize = 48;
 const ADDRESS: usize = 20;
 /// Bytes of `virtio_net_hdr`, which lies in front of a frame where it was asked for.
-const OFFLOAD: usize = 10;
+pub(super) const OFFLOAD: usize = 10;
+/// Its fields: flags, kind of segmentation, bytes of headers, where the sum starts and, from there,
+/// goes.
+const FLAGS: usize = 0;
+const KIND: usize = 1;
+const HEADERS: usize = 2;
+const SUM_START: usize = 6;
+const SUM_FIELD: usize = 8;
+const NEEDS_CHECKSUM: u8 = 1;
 /// Bytes of two tags, by which a frame may exceed the MTU and its link header.
 const TAGS: u32 = 8;
 
@@ -62,6 +70,8 @@ pub(super) struct Raw {
     pub wire: u32,
     pub seconds: u32,
     pub nanoseconds: u32,
+    /// Whether a `virtio_net_hdr` that says how to split it lies in front.
+    pub is_merged: bool,
 }
 
 /// How far a block has been read.
@@ -138,6 +148,7 @@ impl Header {
             wire: u32_at(16),
             seconds: u32_at(4),
             nanoseconds: u32_at(8),
+            is_merged: false,
         };
         let end = raw.at.checked_add(raw.captured as usize)?;
         (raw.at >= room && end <= block.len()).then_some(Self {
@@ -155,15 +166,17 @@ impl Header {
     #[inline]
     fn frame(&self, block: &mut [u8], how: &Reading, seen: &mut Seen) -> Raw {
         let mut raw = self.raw;
-        let is_merged =
-            self.status & GSO_TCP != 0 || raw.wire > how.frame_max || self.is_segmented(block, how);
+        let offload = self.offload(block).filter(|_| how.has_offload);
+        let split = offload.filter(|offload| offload[KIND] != 0);
+        let is_merged = self.status & GSO_TCP != 0 || raw.wire > how.frame_max || split.is_some();
         seen.merged += u64::from(is_merged);
         if self.status & CHECKSUM_NOT_READY != 0 {
             seen.partial_checksums += 1;
-            if how.has_offload && !is_merged {
-                self.complete_checksum(block);
+            if let Some(offload) = offload.filter(|_| !is_merged) {
+                self.complete_checksum(block, &offload);
             }
         }
+        raw.is_merged = split.is_some();
         if self.status & VLAN_VALID != 0 && how.is_ethernet {
             let known = self.status & VLAN_TPID_VALID != 0;
             let protocol = if known {
@@ -182,34 +195,40 @@ impl Header {
                 raw.at -= vlan::TAG;
                 raw.captured += vlan::TAG as u32;
                 raw.wire = raw.wire.saturating_add(vlan::TAG as u32);
+                raw.is_merged =
+                    split.is_some_and(|offload| self.move_offload(block, raw.at, offload));
             }
         }
         raw
     }
 
-    /// Flags, kind of segmentation, length of headers, size of segments, where the sum starts and
-    /// where it goes: `virtio_net_hdr`.
-    fn offload<'a>(&self, block: &'a [u8]) -> Option<&'a [u8; OFFLOAD]> {
-        block[self.room..self.raw.at].last_chunk()
+    /// The `virtio_net_hdr` in front of the frame, if it was asked for.
+    fn offload(&self, block: &[u8]) -> Option<[u8; OFFLOAD]> {
+        block[self.room..self.raw.at].last_chunk().copied()
     }
 
-    fn is_segmented(&self, block: &[u8], how: &Reading) -> bool {
-        how.has_offload && self.offload(block).is_some_and(|offload| offload[1] != 0)
+    /// Puts it in front of the frame, which begins at `at` now that it has a tag more: its headers
+    /// are longer, and its sum starts later. `false`, if there is no room.
+    fn move_offload(&self, block: &mut [u8], at: usize, mut offload: [u8; OFFLOAD]) -> bool {
+        for field in [HEADERS, SUM_START] {
+            let later = half(&offload, field).saturating_add(vlan::TAG as u16);
+            offload[field..field + 2].copy_from_slice(&later.to_ne_bytes());
+        }
+        let place = block[self.room..at].last_chunk_mut();
+        place.map(|place| *place = offload).is_some()
     }
 
-    fn complete_checksum(&self, block: &mut [u8]) {
-        let Some(&[flags, _, _, _, _, _, start_0, start_1, field_0, field_1]) = self.offload(block)
-        else {
-            return;
-        };
-        const NEEDS_CHECKSUM: u8 = 1;
-        if flags & NEEDS_CHECKSUM != 0 && self.raw.captured == self.raw.wire {
-            let start = usize::from(u16::from_ne_bytes([start_0, start_1]));
-            let field = usize::from(u16::from_ne_bytes([field_0, field_1]));
+    fn complete_checksum(&self, block: &mut [u8], offload: &[u8; OFFLOAD]) {
+        if offload[FLAGS] & NEEDS_CHECKSUM != 0 && self.raw.captured == self.raw.wire {
             let frame = &mut block[self.raw.at..self.raw.at + self.raw.captured as usize];
-            checksum::complete(frame, start, field);
+            let (start, field) = (half(offload, SUM_START), half(offload, SUM_FIELD));
+            checksum::complete(frame, start.into(), field.into());
         }
     }
+}
+
+fn half(offload: &[u8; OFFLOAD], at: usize) -> u16 {
+    u16::from_ne_bytes([offload[at], offload[at + 1]])
 }
 
 #[cfg(test)]
@@ -278,6 +297,22 @@ mod tests {
             assert_eq!(block[raw.at..][12..16], [0x81, 0x00, 0x20, 0x64]);
             assert_eq!(block[raw.at..][16..64], [fill; 48]);
         }
+    }
+
+    #[test]
+    fn what_splits_a_frame_moves_with_it() {
+        let how = Reading {
+            has_offload: true,
+            ..PLAIN
+        };
+        let mut block = block(&[60], VLAN_VALID);
+        block[76..86].copy_from_slice(&[1, 4, 74, 0, 100, 5, 54, 0, 16, 0]);
+        let (frames, seen) = frames(&mut block, 1, &how);
+        assert_eq!(
+            (seen.merged, frames[0].is_merged, frames[0].at),
+            (1, true, 82)
+        );
+        assert_eq!(block[72..82], [1, 4, 78, 0, 100, 5, 58, 0, 16, 0]);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! * **VLAN**: the outermost tag, which the kernel takes off, is put back in place.
 //! * **Super-packets** (GRO, LRO, TSO) have the lengths of no packet on the wire. They are counted
 //!   as [`Counts::merged`]; [`Offloads`] says what causes them and the line that turns it off.
+//!   [`Transmit`] can send those that the kernel has merged ([`TransmitConfig::sends_merged`]).
 //! * **Checksums** that a local sender left to its network card are counted as
 //!   [`Counts::partial_checksums`], and completed if [`PortConfig::completes_checksums`].
 //! * **RSS**: [`Frame::rss`](crate::Frame::rss) is `None`. The kernel would tell a hash
@@ -23,6 +24,7 @@ mod config;
 mod error;
 mod fanout;
 mod offloads;
+mod open;
 mod receive;
 mod ring;
 mod sys;

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
+use super::block::OFFLOAD;
 use super::{AfPacketError, Interface, InterfaceError, InterfaceErrorKind, sys, system};
 use crate::burst::Burst;
 
@@ -21,6 +22,11 @@ use crate::burst::Burst;
 const BATCH: usize = 64;
 /// Bytes asked for to hold frames that a card has not sent yet.
 const BUFFER: u32 = 4 * 1024 * 1024;
+
+/// A frame, and in front of it what says how to split it (`virtio_net_hdr`).
+type Outgoing<'a> = (&'a [u8; OFFLOAD], &'a [u8]);
+/// Nothing to split and nothing to sum up.
+const PLAIN: [u8; OFFLOAD] = [0; OFFLOAD];
 
 /// How to send.
 #[derive(Clone, Debug)]
@@ -30,6 +36,9 @@ pub struct TransmitConfig {
     /// Whether frames go to the driver past the queueing discipline of the interface: faster, but
     /// not shaped, and not seen by captures on this machine.
     pub bypasses_qdisc: bool,
+    /// Whether super-packets of a port that completes checksums are sent on, for the kernel or
+    /// the card to split. Otherwise they are refused as too long.
+    pub sends_merged: bool,
 }
 
 /// What became of the frames: each is in exactly one of `sent`, `dropped`, `too_long`, `cut`.
@@ -73,6 +82,10 @@ impl Transmit {
             );
             sys::set_option(socket.as_fd(), libc::PACKET_QDISC_BYPASS, &[1]).map_err(refused)?;
         }
+        if config.sends_merged {
+            let refused = system(&config.interface, "merged packets cannot be sent");
+            sys::set_option(socket.as_fd(), libc::PACKET_VNET_HDR, &[1]).map_err(refused)?;
+        }
         // The system may allow less: frames are then dropped sooner.
         let _ = sys::set_send_buffer(socket.as_fd(), BUFFER);
         interface.bind(socket.as_fd(), sys::NO_PROTOCOL)?;
@@ -114,14 +127,15 @@ impl Transmit {
     pub fn send(&mut self, burst: &Burst<'_>) -> Result<(), InterfaceError> {
         let sent_before = self.counts.sent;
         let mut failure = None;
-        let mut batch: [&[u8]; BATCH] = [&[]; BATCH];
+        let mut batch: [Outgoing<'_>; BATCH] = [(&PLAIN, &[]); BATCH];
         let mut count = 0;
         for (i, frame) in burst.frames().iter().enumerate() {
             if frame.captured < frame.wire {
                 self.counts.cut += 1;
                 continue;
             }
-            batch[count] = burst.bytes(i);
+            let split = burst.before(i).filter(|_| frame.is_merged);
+            batch[count] = (split.unwrap_or(&PLAIN), burst.bytes(i));
             count += 1;
             if count == BATCH {
                 failure = self.send_batch(&batch).err().or(failure);
@@ -148,14 +162,17 @@ impl Transmit {
 
     /// Sends up to [`BATCH`] frames. An error is that of the last frame that failed because of
     /// the interface.
-    fn send_batch(&mut self, frames: &[&[u8]]) -> Result<(), Errno> {
-        let slices: [[IoSlice<'_>; 1]; BATCH] =
-            std::array::from_fn(|i| [IoSlice::new(frames.get(i).copied().unwrap_or_default())]);
+    fn send_batch(&mut self, frames: &[Outgoing<'_>]) -> Result<(), Errno> {
+        let slices: [[IoSlice<'_>; 2]; BATCH] = std::array::from_fn(|i| {
+            let (split, frame) = frames.get(i).copied().unwrap_or((&PLAIN, &[]));
+            [IoSlice::new(split), IoSlice::new(frame)]
+        });
+        let first = usize::from(!self.config.sends_merged);
         let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
             std::array::from_fn(|_| SendAncillaryBuffer::default());
         let mut at = 0;
         let mut messages = controls.each_mut().map(|control| {
-            let message = MMsgHdr::new(&slices[at], control);
+            let message = MMsgHdr::new(&slices[at][first..], control);
             at += 1;
             message
         });
@@ -170,7 +187,7 @@ impl Transmit {
                 Ok(taken) if taken > 0 => {
                     let bytes = frames[done..done + taken]
                         .iter()
-                        .map(|frame| frame.len() as u64);
+                        .map(|(_, frame)| frame.len() as u64);
                     self.counts.sent += taken as u64;
                     self.counts.sent_bytes += bytes.sum::<u64>();
                     done += taken;

@@ -76,6 +76,7 @@ impl Pcap {
                 time_sub_ns,
                 link: self.link,
                 interface: 0,
+                is_merged: false,
                 rss: None,
             });
             used += record;

@@ -236,6 +236,7 @@ impl Pcapng {
             time_sub_ns,
             link: interface.link,
             interface: interface.number,
+            is_merged: false,
             rss: None,
         })
     }

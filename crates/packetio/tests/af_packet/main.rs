@@ -32,10 +32,10 @@ fn config() -> PortConfig {
 }
 
 fn sender(interface: &str, bypasses_qdisc: bool) -> Transmit {
-    let interface = interface.to_owned();
     Transmit::open(&TransmitConfig {
-        interface,
+        interface: interface.to_owned(),
         bypasses_qdisc,
+        sends_merged: false,
     })
     .unwrap()
 }

@@ -90,6 +90,11 @@ impl Drop for Netns {
     }
 }
 
+/// Whether `ethtool` is installed.
+pub fn has_ethtool() -> bool {
+    Command::new("ethtool").arg("--version").output().is_ok()
+}
+
 /// Says on the terminal that a test was skipped and why; fails where everything must be there.
 /// libtest captures `eprintln!`, but not this.
 pub fn skip(test: &str, needs: &str) {

@@ -2,14 +2,13 @@
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::process::Command;
 
 use packetio::AfPacket;
 use packetio::af_packet::{Offloads, PortConfig};
 
 use crate::config;
 use crate::frames::drain;
-use crate::netns::{Netns, skip};
+use crate::netns::{Netns, has_ethtool, skip};
 
 /// Two namespaces: `a0`, 10.9.0.1, in the first, `b0`, 10.9.0.2, in the second.
 fn two(test: &str) -> Option<(Netns, Netns)> {
@@ -105,7 +104,7 @@ fn super_packets_are_counted_and_the_remedy_works() {
     let Some((near, far)) = two(TEST) else {
         return;
     };
-    if Command::new("ethtool").arg("--version").output().is_err() {
+    if !has_ethtool() {
         return skip(TEST, "ethtool");
     }
     for completes_checksums in [false, true] {

@@ -118,7 +118,7 @@ fn live(devices: usize, home: Home, offered: f64, seconds: f64) -> Result<f64, F
     let manager = manager(CARRY_OVER, SHAPE.k, inlet, accelerators?)?;
     let (rate, _shed) = live::run(feed, offered, live::after(seconds), |run| {
         let begun = Instant::now();
-        let counters = worker::work(manager, false, run, None);
+        let counters = worker::work(manager, false, run, worker::Ends::default());
         counters.inferred as f64 / begun.elapsed().as_secs_f64()
     });
     Ok(rate)

@@ -44,7 +44,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let seconds = (args.seconds / 6.0).clamp(BUSY_S.0, BUSY_S.1);
     let rate = args.rate_or(RATE);
     let (busy, _shed) = live::run(feed, rate, live::after(seconds), |run| {
-        worker::work(worker, false, run, None)
+        worker::work(worker, false, run, worker::Ends::default())
     });
     let busy_ms = |quantile| busy.time_to_label_us.value_at_quantile(quantile) as f64 / 1e3;
     let pause = Duration::from_secs_f64(args.pause);
@@ -95,7 +95,7 @@ fn idle(bundle: &Bundle, pause: Duration, pauses: usize) -> Result<Idle, Failure
     thread::scope(|scope| {
         scope.spawn(move || {
             let _ = started.send(gettid());
-            worker::work(manager, false, run, None)
+            worker::work(manager, false, run, worker::Ends::default())
         });
         let prober = scope.spawn(move || {
             let gone = |_| Failure::software("the analytics thread did not start");

@@ -117,7 +117,7 @@ impl Case<'_> {
         let accelerator = profiled(bundle, self.cap)?;
         let manager = manager(self.policy, bundle.k(), inlet, vec![accelerator])?;
         Ok(live::run(feed, rate, live::after(seconds), |run| {
-            worker::work(manager, false, run, None)
+            worker::work(manager, false, run, worker::Ends::default())
         }))
     }
 

@@ -101,7 +101,8 @@ impl Case<'_> {
         let (swapper, port) = swapper.unzip();
         let [(_, manager)] = analytics;
         let (counters, shed) = live::run(feed, rate, live::after(seconds), |run| {
-            worker::work(manager, false, run, port)
+            let publisher = None;
+            worker::work(manager, false, run, worker::Ends { port, publisher })
         });
         if let Some(swapper) = swapper {
             refused(swapper.finish()?)?;

@@ -1,0 +1,264 @@
+//! `fenxi ctl`: one request to a running fenxi, and its reply for people or as JSON.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand};
+use crate::config::Config;
+use crate::control::protocol::{
+    Body, Code, DeviceRow, Figure, FlowRow, Reply, Request, Status, ThreadRow,
+};
+use crate::exit::{Failure, print};
+
+/// How long to wait for the reply: longer than the other side thinks about a model.
+const REPLY_WITHIN: Duration = Duration::from_secs(150);
+
+/// Asks, and prints what came.
+///
+/// # Errors
+/// 69 where nobody listens or the run cannot do it, 77 where we may not ask, 65 where what was named is not there.
+pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
+    let socket = match &args.socket {
+        Some(socket) => socket.clone(),
+        None => configured_socket()?,
+    };
+    let request = request(&args.command)?;
+    let line = ask(&socket, &request)?;
+    let reply: Reply = serde_json::from_str(&line)
+        .map_err(|error| Failure::data(format!("{}: no reply: {error}", socket.display())))?;
+    if args.json {
+        print(&line)?;
+    } else if let Some(body) = &reply.body {
+        print(&page(body))?;
+    }
+    match reply.error {
+        Some(error) => Err(refusal(
+            reply.code,
+            format!("{}: {error}", socket.display()),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn configured_socket() -> Result<PathBuf, Failure> {
+    let (config, _) = Config::load(None, &[])?;
+    let none = || Failure::config("control.socket is empty; name the socket with --socket PATH");
+    config.control.socket.ok_or_else(none)
+}
+
+fn request(command: &CtlCommand) -> Result<Request, Failure> {
+    Ok(match command {
+        CtlCommand::Status => Request::Status {},
+        CtlCommand::Threads => Request::Threads {},
+        CtlCommand::Devices => Request::Devices {},
+        CtlCommand::Flows { label, top } => Request::Flows {
+            label: label.clone(),
+            top: *top,
+        },
+        CtlCommand::Log { level } => Request::Log {
+            level: level.clone(),
+        },
+        CtlCommand::Reload => Request::Reload {},
+        CtlCommand::Model(CtlModelCommand::Load { dir }) => Request::ModelLoad {
+            // The other side stands elsewhere.
+            dir: std::path::absolute(dir)
+                .map_err(|error| Failure::usage(format!("{}: {error}", dir.display())))?,
+        },
+        CtlCommand::Drain => Request::Drain {},
+    })
+}
+
+/// The line that comes back.
+fn ask(socket: &Path, request: &Request) -> Result<String, Failure> {
+    let name = socket.display();
+    let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::not_allowed(format!(
+            "{name}: this user may not ask; be root or the user that fenxi runs as"
+        )),
+        _ => Failure::unavailable(format!("{name}: no fenxi listens there: {error}")),
+    })?;
+    let broken = |error: io::Error| Failure::io(format!("{name}: the talk broke off: {error}"));
+    stream
+        .set_read_timeout(Some(REPLY_WITHIN))
+        .map_err(broken)?;
+    let mut line =
+        serde_json::to_string(request).map_err(|error| Failure::software(error.to_string()))?;
+    line.push('\n');
+    // Who is turned away finds the reply there before it has asked; then the question breaks off, and the reply counts.
+    let asked = stream.write_all(line.as_bytes());
+    line.clear();
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .map_err(broken)?;
+    if line.is_empty() {
+        asked.map_err(broken)?;
+        return Err(broken(io::ErrorKind::UnexpectedEof.into()));
+    }
+    Ok(line)
+}
+
+fn refusal(code: u16, message: String) -> Failure {
+    let is = |known: Code| code == known as u16;
+    if is(Code::Forbidden) {
+        Failure::not_allowed(message)
+    } else if is(Code::Malformed) || is(Code::TooLong) {
+        Failure::usage(message)
+    } else if is(Code::NotFound) {
+        Failure::data(message)
+    } else {
+        Failure::unavailable(message)
+    }
+}
+
+fn page(body: &Body) -> String {
+    match body {
+        Body::Status(status) => status_page(status),
+        Body::Threads(threads) => table(
+            &["thread", "core", "state", "cpu s", "stalls"],
+            threads.iter().map(thread_row),
+        ),
+        Body::Devices(devices) => table(
+            &[
+                "thread",
+                "device",
+                "state",
+                "batches",
+                "series",
+                "failures",
+                "runs on",
+                "last error",
+            ],
+            devices.iter().map(device_row),
+        ),
+        Body::Flows(flows) => table(
+            &[
+                "flow", "label", "bytes", "packets", "proto", "from", "to", "ended",
+            ],
+            flows.iter().map(flow_row),
+        ),
+        Body::Done(what) => format!("{what}\n"),
+    }
+}
+
+fn status_page(status: &Status) -> String {
+    let mut page = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        page,
+        "{}: fenxi {}, process {}, up {:.0} s",
+        status.state, status.version, status.pid, status.uptime_s
+    );
+    for check in &status.checks {
+        let sign = if check.holds { '+' } else { '-' };
+        let _ = writeln!(page, "[{sign}] {}: {}", check.name, check.reason);
+    }
+    page + &table(
+        &["metric", "value", "unit"],
+        status.figures.iter().map(figure_row),
+    )
+}
+
+fn figure_row(figure: &Figure) -> Vec<String> {
+    let labels = figure.labels.iter();
+    let labels: Vec<String> = labels
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let labels = match labels.is_empty() {
+        true => String::new(),
+        false => format!("{{{}}}", labels.join(",")),
+    };
+    vec![
+        format!("{}{labels}", figure.name),
+        figure.value.to_string(),
+        figure.unit.clone(),
+    ]
+}
+
+fn thread_row(thread: &ThreadRow) -> Vec<String> {
+    vec![
+        thread.name.clone(),
+        or_dash(thread.core.as_ref()),
+        thread.state.clone(),
+        or_dash(thread.cpu_s.map(|seconds| format!("{seconds:.2}")).as_ref()),
+        thread.stalls.to_string(),
+    ]
+}
+
+fn device_row(device: &DeviceRow) -> Vec<String> {
+    vec![
+        device.thread.clone(),
+        device.device.clone(),
+        device.state.clone(),
+        device.batches.to_string(),
+        device.series.to_string(),
+        device.failures.to_string(),
+        device.effective.clone(),
+        or_dash(device.last_error.as_ref()),
+    ]
+}
+
+fn flow_row(flow: &FlowRow) -> Vec<String> {
+    vec![
+        flow.flow_id.to_string(),
+        or_dash(flow.label.as_ref()),
+        flow.bytes.to_string(),
+        flow.packets.to_string(),
+        flow.proto.to_string(),
+        flow.src.clone(),
+        flow.dst.clone(),
+        or_dash(flow.end_reason.as_ref()),
+    ]
+}
+
+fn or_dash<T: ToString>(value: Option<&T>) -> String {
+    value.map_or("-".to_owned(), T::to_string)
+}
+
+/// Rows in columns that line up.
+fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let header = header.iter().map(|&name| name.to_owned()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let mut page = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(&widths);
+        let cells: Vec<String> = cells
+            .map(|(cell, &width)| format!("{cell:width$}"))
+            .collect();
+        page += cells.join("  ").trim_end();
+        page.push('\n');
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["x", "longer", "1"], ["yy", "", "23"]];
+        let rows = rows.iter().map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(
+            table(&["a", "b", "c"], rows),
+            "a   b       c\nx   longer  1\nyy          23\n"
+        );
+    }
+
+    #[test]
+    fn refusals_have_exit_codes_of_their_own() {
+        let code = |code: Code| refusal(code as u16, String::new()).code();
+        assert_eq!(code(Code::Forbidden), 77);
+        assert_eq!(code(Code::Malformed), 64);
+        assert_eq!(code(Code::NotFound), 65);
+        assert_eq!(code(Code::Busy), 69);
+        assert_eq!(code(Code::NotHere), 69);
+    }
+}

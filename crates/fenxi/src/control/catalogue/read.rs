@@ -1,0 +1,148 @@
+//! How the catalogue reads a view: a sample for each pipeline, thread, device or label.
+
+use analytics::{DeviceCounters, DeviceState, FailureKind};
+use flowmgr::record::EndReason;
+use hdrhistogram::Histogram;
+
+use crate::control::collector::{AnalyticsSnapshot, FlowSnapshot, Watched};
+use crate::control::exposition::{Buckets, Sample, Value};
+use crate::control::view::{PipelineSums, View};
+
+/// A sample of a metric, its labels in the order of the catalogue.
+pub fn sample(labels: &[&str], value: Value) -> Sample {
+    Sample {
+        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+        value,
+    }
+}
+
+/// One that is a count.
+pub fn count(labels: &[&str], value: u64) -> Sample {
+    sample(labels, Value::Count(value))
+}
+
+/// One that is any number.
+pub fn number(labels: &[&str], value: f64) -> Sample {
+    sample(labels, Value::Number(value))
+}
+
+/// A histogram whose values are so many of the unit each.
+pub fn buckets(bounds: &[f64], unit: f64, values: &Histogram<u64>) -> Value {
+    let mut buckets = Buckets::new(bounds);
+    buckets.add(values, unit);
+    Value::Buckets(buckets)
+}
+
+/// Ends of flows; an active timeout is none.
+pub fn ends() -> impl Iterator<Item = EndReason> {
+    let reasons = EndReason::ALL.into_iter();
+    reasons.filter(|reason| *reason != EndReason::Active)
+}
+
+/// Several samples of each pipeline.
+pub fn pipelines(
+    view: &View<'_>,
+    read: impl Fn(&PipelineSums, &str) -> Vec<Sample>,
+) -> Vec<Sample> {
+    let pipelines = view.pipelines.iter();
+    pipelines.flat_map(|sums| read(sums, &sums.name)).collect()
+}
+
+/// One count of each pipeline.
+pub fn sums(view: &View<'_>, read: impl Fn(&PipelineSums) -> u64) -> Vec<Sample> {
+    pipelines(view, |sums, pipeline| vec![count(&[pipeline], read(sums))])
+}
+
+/// A count of each label; those that have no name of their own here are added up.
+pub fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Vec<Sample> {
+    pipelines(view, |sums, pipeline| {
+        let shown = view.facts.labels.shown().iter();
+        let mut samples: Vec<Sample> = shown.map(|label| count(&[pipeline, label], 0)).collect();
+        for class in 0..sums.flows.counters.flows_labelled.len() {
+            if let Value::Count(sum) = &mut samples[view.facts.labels.place_of(class)].value {
+                *sum += read(sums, class);
+            }
+        }
+        samples
+    })
+}
+
+/// A sample of each flow manager, by the queue that it reads.
+pub fn queues(view: &View<'_>, read: impl Fn(&FlowSnapshot, &str, &str) -> Sample) -> Vec<Sample> {
+    let flows = view.collector.flows.iter().zip(&view.facts.queues);
+    flows
+        .map(|(watched, queue)| read(&watched.latest, &queue.port, &queue.number.to_string()))
+        .collect()
+}
+
+/// A sample of each flow manager, by its pipeline and name.
+pub fn workers(view: &View<'_>, read: impl Fn(&FlowSnapshot, &str, &str) -> Sample) -> Vec<Sample> {
+    let flows = view.collector.flows.iter();
+    flows
+        .map(|watched| {
+            let pipeline = watched.thread.instance.to_string();
+            read(&watched.latest, &pipeline, &watched.thread.to_string())
+        })
+        .collect()
+}
+
+/// One device of an analytics manager.
+struct Session<'a> {
+    /// Values of the labels pipeline, device and session.
+    labels: [String; 3],
+    device: &'a DeviceCounters,
+    state: DeviceState,
+}
+
+fn sessions<'a>(view: &'a View<'_>) -> impl Iterator<Item = Session<'a>> {
+    let managers = view.collector.analytics.iter();
+    managers.flat_map(|watched: &Watched<AnalyticsSnapshot>| {
+        let AnalyticsSnapshot { counters, devices } = &*watched.latest;
+        let own = counters.devices.iter().zip(devices).enumerate();
+        own.map(|(i, (device, state))| Session {
+            labels: [
+                watched.thread.instance.to_string(),
+                device.requested.clone(),
+                format!("{}.{i}", watched.thread.role.number()),
+            ],
+            device,
+            state: *state,
+        })
+    })
+}
+
+/// A sample of each device.
+pub fn devices(
+    view: &View<'_>,
+    read: impl Fn(&DeviceCounters, DeviceState) -> Value,
+) -> Vec<Sample> {
+    let sample = |session: Session<'_>| Sample {
+        labels: session.labels.into(),
+        value: read(session.device, session.state),
+    };
+    sessions(view).map(sample).collect()
+}
+
+/// Failures of each device, by kind.
+pub fn failures(view: &View<'_>) -> Vec<Sample> {
+    let by_kind = |session: Session<'_>| {
+        FailureKind::ALL.map(|kind| {
+            let [pipeline, device, number] = &session.labels;
+            let failures = session.device.failures(kind);
+            count(&[pipeline, device, number, kind.name()], failures)
+        })
+    };
+    sessions(view).flat_map(by_kind).collect()
+}
+
+/// Stalls of each thread of the data path.
+pub fn stalls(view: &View<'_>) -> Vec<Sample> {
+    let flows = view.collector.flows.iter();
+    let flows = flows.map(|watched| (watched.thread.to_string(), watched.stalls));
+    let analytics = view.collector.analytics.iter();
+    let analytics = analytics.map(|watched| (watched.thread.to_string(), watched.stalls));
+    flows
+        .chain(analytics)
+        .map(|(worker, stalls)| count(&[&worker], stalls))
+        .collect()
+}

@@ -1,0 +1,397 @@
+//! The snapshots of all threads of the data path, and the order in which they are taken.
+//!
+//! First the analytics threads are asked, and when they have answered, the flow managers. So a flow manager's snapshot is
+//! never older than that of an analytics thread that it feeds, and has emitted whatever that one has seen: what is between
+//! the two waits in a ring. Where a flow manager does not answer in time, the analytics threads' answers of the round are
+//! left aside, for the same reason.
+
+use std::time::{Duration, Instant};
+
+use analytics::DeviceState;
+use tokio::time::sleep;
+
+use super::snapshot::{Looked, Publisher, Subscriber, snapshots};
+use crate::pipeline::threads::Thread;
+
+/// How long a round waits for answers. A thread answers between two bursts or rounds, thus within a device's batch.
+const ANSWER_WITHIN: Duration = Duration::from_millis(50);
+
+/// Between two looks for answers.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Whoever asks again this soon gets what the last one got: many who ask are no burden on the data path.
+const FRESH_FOR: Duration = Duration::from_millis(20);
+
+/// A thread that owes an answer for longer has stalled.
+pub const STALLED_AFTER: Duration = Duration::from_secs(1);
+
+/// A flow manager's thread between two bursts.
+#[derive(Debug, Default)]
+pub struct FlowSnapshot {
+    /// What the manager counted.
+    pub counters: flowmgr::Counters,
+    /// Packets taken from the port.
+    pub received: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Flows in the table.
+    pub alive: u64,
+    /// Flows that left it and wait for their record.
+    pub unrecorded: u64,
+    /// Records that found no room in their queue.
+    pub records_dropped: u64,
+}
+
+impl FlowSnapshot {
+    /// Of a manager that has counted this; all else is 0.
+    pub fn of(counters: &flowmgr::Counters) -> FlowSnapshot {
+        FlowSnapshot {
+            counters: counters.clone(),
+            ..FlowSnapshot::default()
+        }
+    }
+
+    /// Copies counters without allocating, once there was room for the classes.
+    pub fn copy_counters(&mut self, counters: &flowmgr::Counters) {
+        let mut tagged_by_class = std::mem::take(&mut self.counters.tagged_by_class);
+        let mut flows_labelled = std::mem::take(&mut self.counters.flows_labelled);
+        tagged_by_class.clear();
+        flows_labelled.clear();
+        self.counters = flowmgr::Counters {
+            tagged_by_class,
+            flows_labelled,
+            ..flowmgr::Counters::default()
+        };
+        self.counters.merge(counters);
+    }
+
+    /// Adds what another thread of the pipeline has.
+    pub fn merge(&mut self, other: &FlowSnapshot) {
+        self.counters.merge(&other.counters);
+        self.received += other.received;
+        self.bytes += other.bytes;
+        self.alive += other.alive;
+        self.unrecorded += other.unrecorded;
+        self.records_dropped += other.records_dropped;
+    }
+}
+
+/// An analytics thread between two rounds.
+#[derive(Debug, Clone)]
+pub struct AnalyticsSnapshot {
+    /// What the manager counted.
+    pub counters: analytics::Counters,
+    /// How its devices are.
+    pub devices: Vec<DeviceState>,
+}
+
+impl AnalyticsSnapshot {
+    /// How a manager stands now.
+    pub fn of(manager: &analytics::Manager) -> AnalyticsSnapshot {
+        AnalyticsSnapshot {
+            counters: manager.counters().clone(),
+            devices: manager.health().map(|health| health.state).collect(),
+        }
+    }
+
+    /// The same again, into the memory that is there.
+    pub fn update(&mut self, manager: &analytics::Manager) {
+        self.counters.copy_from(manager.counters());
+        self.devices.clear();
+        self.devices
+            .extend(manager.health().map(|health| health.state));
+    }
+}
+
+/// Where a thread is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It works.
+    Running,
+    /// It has come to its end.
+    Ended,
+    /// It has ended without saying how it stood.
+    Died,
+}
+
+/// A thread of the data path as the control thread sees it.
+pub struct Watched<T> {
+    /// Which one.
+    pub thread: Thread,
+    /// Where it is pinned.
+    pub core: Option<usize>,
+    /// How it stood when it was last asked and all fitted together.
+    pub latest: Box<T>,
+    /// Where it is in its life.
+    pub life: Life,
+    /// Whether it has answered at all.
+    pub is_known: bool,
+    /// How often it has owed an answer for longer than [`STALLED_AFTER`].
+    pub stalls: u64,
+    subscriber: Subscriber<T>,
+    /// Of this round, not in use yet.
+    staged: Option<Box<T>>,
+    /// When the open question was put; none is open: `None`.
+    asked: Option<Instant>,
+    /// The open question is of this round.
+    is_of_round: bool,
+    has_answered: bool,
+    is_stalled: bool,
+}
+
+impl<T> Watched<T> {
+    /// A thread that is yet to be started, and its end. `empty` is how it stands so far.
+    pub fn new(
+        thread: Thread,
+        core: Option<usize>,
+        empty: impl Fn() -> T,
+    ) -> (Publisher<T>, Watched<T>) {
+        let (publisher, subscriber) = snapshots(&empty);
+        let watched = Watched {
+            thread,
+            core,
+            latest: Box::new(empty()),
+            life: Life::Running,
+            is_known: false,
+            stalls: 0,
+            subscriber,
+            staged: None,
+            asked: None,
+            is_of_round: false,
+            has_answered: false,
+            is_stalled: false,
+        };
+        (publisher, watched)
+    }
+
+    /// How long it has owed an answer.
+    pub fn owes(&self) -> Duration {
+        let is_running = self.life == Life::Running;
+        let asked = self.asked.filter(|_| is_running);
+        asked.map_or(Duration::ZERO, |asked| asked.elapsed())
+    }
+
+    fn begin(&mut self) {
+        self.is_of_round = false;
+        self.has_answered = self.life != Life::Running;
+        if let Some(staged) = self.staged.take() {
+            self.keep_or_give_back(staged);
+        }
+    }
+
+    /// Asks and looks; true once it has answered in this round, or never will again.
+    fn advance(&mut self) -> bool {
+        while !self.has_answered {
+            match self.subscriber.look() {
+                Looked::Answer(snapshot) => {
+                    self.asked = None;
+                    match self.is_of_round {
+                        true => self.stage(snapshot),
+                        // It may have been taken before the others of this round.
+                        false => self.subscriber.give_back(snapshot),
+                    }
+                }
+                Looked::Last(snapshot) => {
+                    self.life = Life::Ended;
+                    self.stage(snapshot);
+                }
+                Looked::Died => {
+                    self.life = Life::Died;
+                    self.has_answered = true;
+                }
+                Looked::Nothing if self.subscriber.ask() => {
+                    self.asked = Some(Instant::now());
+                    self.is_of_round = true;
+                }
+                Looked::Nothing => break,
+            }
+        }
+        self.has_answered
+    }
+
+    fn stage(&mut self, snapshot: Box<T>) {
+        self.staged = Some(snapshot);
+        self.has_answered = true;
+    }
+
+    /// A snapshot that does not come into use; but a last one comes for good.
+    fn keep_or_give_back(&mut self, snapshot: Box<T>) {
+        match self.life {
+            Life::Running => self.subscriber.give_back(snapshot),
+            Life::Ended | Life::Died => (self.latest, self.is_known) = (snapshot, true),
+        }
+    }
+
+    fn commit(&mut self) {
+        if let Some(snapshot) = self.staged.take() {
+            self.is_known = true;
+            let before = std::mem::replace(&mut self.latest, snapshot);
+            if self.life == Life::Running {
+                self.subscriber.give_back(before);
+            }
+        }
+    }
+
+    fn count_stalls(&mut self) {
+        let is_stalled = self.owes() > STALLED_AFTER;
+        self.stalls += u64::from(is_stalled && !self.is_stalled);
+        self.is_stalled = is_stalled;
+    }
+}
+
+/// All threads of the data path.
+pub struct Collector {
+    /// The flow managers.
+    pub flows: Vec<Watched<FlowSnapshot>>,
+    /// The analytics threads.
+    pub analytics: Vec<Watched<AnalyticsSnapshot>>,
+    collected: Option<Instant>,
+}
+
+impl Collector {
+    /// For these threads.
+    pub fn new(
+        flows: Vec<Watched<FlowSnapshot>>,
+        analytics: Vec<Watched<AnalyticsSnapshot>>,
+    ) -> Collector {
+        Collector {
+            flows,
+            analytics,
+            collected: None,
+        }
+    }
+
+    /// Asks all threads how they stand, and waits a little for their answers.
+    pub async fn collect(&mut self) {
+        if self
+            .collected
+            .is_some_and(|collected| collected.elapsed() < FRESH_FOR)
+        {
+            return;
+        }
+        ask(&mut self.analytics).await;
+        if ask(&mut self.flows).await {
+            self.analytics.iter_mut().for_each(Watched::commit);
+        }
+        self.flows.iter_mut().for_each(Watched::commit);
+        self.flows.iter_mut().for_each(Watched::count_stalls);
+        self.analytics.iter_mut().for_each(Watched::count_stalls);
+        self.collected = Some(Instant::now());
+    }
+
+    /// Whether every thread has come to its end.
+    pub fn has_ended(&self) -> bool {
+        let flows = self.flows.iter().map(|watched| watched.life);
+        let analytics = self.analytics.iter().map(|watched| watched.life);
+        flows.chain(analytics).all(|life| life != Life::Running)
+    }
+
+    /// Whether every thread has answered at all.
+    pub fn is_known(&self) -> bool {
+        let flows = self.flows.iter().all(|watched| watched.is_known);
+        flows && self.analytics.iter().all(|watched| watched.is_known)
+    }
+}
+
+/// True when all have answered in time.
+async fn ask<T>(watched: &mut [Watched<T>]) -> bool {
+    watched.iter_mut().for_each(Watched::begin);
+    let began = Instant::now();
+    loop {
+        let mut all = true;
+        for watched in watched.iter_mut() {
+            all &= watched.advance();
+        }
+        if all || began.elapsed() >= ANSWER_WITHIN {
+            return all;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::pipeline::threads::Role;
+
+    use super::*;
+
+    fn watched() -> (Publisher<u64>, Watched<u64>) {
+        let thread = Thread {
+            instance: 0,
+            role: Role::Flow(0),
+        };
+        Watched::new(thread, None, || 0)
+    }
+
+    /// Asks in a round of its own; true when all have answered.
+    fn round(watched: &mut Watched<u64>) -> bool {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        let runtime = runtime.unwrap();
+        runtime.block_on(ask(std::slice::from_mut(watched)))
+    }
+
+    #[test]
+    fn what_was_answered_in_an_earlier_round_is_asked_anew() {
+        let (publisher, mut watched) = watched();
+        assert!(!round(&mut watched), "nobody publishes");
+        publisher.publish(|snapshot| *snapshot = 1);
+        watched.begin();
+        assert!(
+            !watched.advance(),
+            "it may be older than the others of this round"
+        );
+        publisher.publish(|snapshot| *snapshot = 2);
+        assert!(watched.advance());
+        assert_eq!(*watched.latest, 0, "not in use yet");
+        watched.commit();
+        assert_eq!((*watched.latest, watched.is_known), (2, true));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_into_use_makes_room_for_the_next() {
+        let (publisher, mut watched) = watched();
+        for snapshot in 1..4 {
+            watched.begin();
+            assert!(!watched.advance());
+            publisher.publish(|buffer| *buffer = snapshot);
+            assert!(watched.advance());
+        }
+        watched.commit();
+        assert_eq!(*watched.latest, 3);
+    }
+
+    #[test]
+    fn the_end_comes_into_use_whatever_the_round() {
+        let (publisher, mut watched) = watched();
+        publisher.finish(|snapshot| *snapshot = 7);
+        assert!(round(&mut watched));
+        assert_eq!(watched.life, Life::Ended);
+        // This round was given up, and there is nothing to ask any more.
+        assert!(round(&mut watched));
+        assert_eq!(*watched.latest, 7);
+        assert_eq!(watched.owes(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_thread_that_owes_an_answer_has_stalled_once_until_it_answers() {
+        let (publisher, mut watched) = watched();
+        watched.begin();
+        watched.advance();
+        watched.count_stalls();
+        assert_eq!(watched.stalls, 0);
+        watched.asked = Instant::now().checked_sub(2 * STALLED_AFTER);
+        watched.count_stalls();
+        watched.count_stalls();
+        assert_eq!(watched.stalls, 1);
+        publisher.publish(|snapshot| *snapshot = 1);
+        watched.advance();
+        watched.count_stalls();
+        assert_eq!((watched.owes(), watched.stalls), (Duration::ZERO, 1));
+        drop(publisher);
+        watched.begin();
+        assert!(watched.advance());
+        assert_eq!(watched.life, Life::Died);
+    }
+}

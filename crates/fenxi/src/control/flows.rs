@@ -1,0 +1,252 @@
+//! Some of the flows seen last, for `fenxi ctl flows`: what the records said of them, as far as they could be taken in.
+//!
+//! The data path offers each record; where the control thread is behind, it is left out. So this is a sample, bounded in
+//! memory and in what it costs, and no account; that is the records' and the metrics' matter.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use flowmgr::record::{Decision, FlowName, FlowRecord, Record};
+
+use super::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply};
+
+/// Records that may wait for the control thread.
+const QUEUE: usize = 1024;
+
+/// Flows that are remembered.
+const REMEMBERED: usize = 4096;
+
+/// The data path's end.
+#[derive(Clone)]
+pub struct FlowTap {
+    records: Sender<Record>,
+}
+
+/// The control thread's end.
+pub struct FlowSample {
+    records: Receiver<Record>,
+    classes: Arc<[String]>,
+    rows: HashMap<u64, FlowRow>,
+    /// By when they were first heard of.
+    order: VecDeque<u64>,
+}
+
+/// Both ends.
+pub fn flow_sample(classes: Arc<[String]>) -> (FlowTap, FlowSample) {
+    let (sender, records) = bounded(QUEUE);
+    let sample = FlowSample {
+        records,
+        classes,
+        rows: HashMap::with_capacity(REMEMBERED),
+        order: VecDeque::with_capacity(REMEMBERED),
+    };
+    (FlowTap { records: sender }, sample)
+}
+
+impl FlowTap {
+    /// Offers a record; never waits.
+    pub fn offer(&self, record: &Record) {
+        if self.records.is_full() {
+            return;
+        }
+        let record = match record {
+            Record::Label(_) => record.clone(),
+            Record::Flow(flow) => Record::Flow(FlowRecord {
+                flow: flow.flow,
+                last_us: flow.last_us,
+                midstream: flow.midstream,
+                counts: flow.counts,
+                reason: flow.reason,
+                decision: flow.decision,
+                series: None, // would be a copy on the heap
+            }),
+        };
+        let _ = self.records.try_send(record);
+    }
+}
+
+impl FlowSample {
+    /// Takes in what was offered, at most what the queue holds.
+    pub fn take_in(&mut self) {
+        for _ in 0..QUEUE {
+            match self.records.try_recv() {
+                Ok(record) => self.remember(&record),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The largest of them, at most `top`, with this label where one is named.
+    pub fn largest(&mut self, label: Option<&str>, top: usize) -> Reply {
+        self.take_in();
+        if let Some(label) = label
+            && !self.classes.iter().any(|class| class == label)
+        {
+            let why = format!(
+                "no label \"{label}\"; there are {}",
+                self.classes.join(", ")
+            );
+            return Reply::refused(Code::NotFound, why);
+        }
+        let rows = self.rows.values();
+        let mut rows: Vec<&FlowRow> = rows
+            .filter(|row| label.is_none() || row.label.as_deref() == label)
+            .collect();
+        rows.sort_unstable_by_key(|row| (Reverse(row.bytes), row.flow_id));
+        rows.truncate(top.min(FLOWS_MAX));
+        Reply::ok(Body::Flows(rows.into_iter().cloned().collect()))
+    }
+
+    fn remember(&mut self, record: &Record) {
+        let (name, decision) = match record {
+            Record::Label(label) => (&label.flow, Some(&label.decision)),
+            Record::Flow(flow) => (&flow.flow, flow.decision.as_ref()),
+        };
+        self.make_room(name.flow_id);
+        let row = self.rows.entry(name.flow_id).or_insert_with(|| row(name));
+        if let Some(Decision {
+            class, confidence, ..
+        }) = decision
+        {
+            row.label = self.classes.get(usize::from(*class)).cloned();
+            row.confidence = Some(f64::from(*confidence) / f64::from(u16::MAX));
+        }
+        if let Record::Flow(flow) = record {
+            row.packets += flow.counts.packets.iter().sum::<u64>();
+            row.bytes += flow.counts.bytes.iter().sum::<u64>();
+            let is_final = flow.is_final();
+            row.end_reason = is_final.then(|| flow.reason.name().to_owned());
+        }
+    }
+
+    fn make_room(&mut self, flow_id: u64) {
+        if self.rows.contains_key(&flow_id) {
+            return;
+        }
+        if self.order.len() == REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.rows.remove(&oldest);
+        }
+        self.order.push_back(flow_id);
+    }
+}
+
+fn row(name: &FlowName) -> FlowRow {
+    let end = |(address, port): (std::net::IpAddr, u16)| {
+        std::net::SocketAddr::new(address, port).to_string()
+    };
+    FlowRow {
+        flow_id: name.flow_id,
+        src: end(name.source),
+        dst: end(name.destination),
+        proto: name.protocol,
+        label: None,
+        confidence: None,
+        packets: 0,
+        bytes: 0,
+        end_reason: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cring::Source;
+    use flowmgr::Counts;
+    use flowmgr::record::{EndReason, LabelRecord};
+
+    use super::*;
+
+    fn name(flow_id: u64) -> FlowName {
+        FlowName {
+            flow_id,
+            protocol: 6,
+            source: ([10, 0, 0, 1].into(), 1),
+            destination: ([10, 0, 0, 2].into(), 443),
+            first_us: 0,
+        }
+    }
+
+    fn decision(class: u16) -> Decision {
+        Decision {
+            class,
+            confidence: u16::MAX,
+            source: Source::Model,
+            model: 0,
+            time_to_label_us: 0,
+        }
+    }
+
+    fn ended(flow_id: u64, class: u16, bytes: u64) -> Record {
+        Record::Flow(FlowRecord {
+            flow: name(flow_id),
+            last_us: 0,
+            midstream: false,
+            counts: Counts {
+                packets: [1, 2],
+                bytes: [0, bytes],
+            },
+            reason: EndReason::Fin,
+            decision: Some(decision(class)),
+            series: None,
+        })
+    }
+
+    fn ids(reply: Reply) -> Vec<u64> {
+        match reply.body {
+            Some(Body::Flows(rows)) => rows.iter().map(|row| row.flow_id).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn sample() -> (FlowTap, FlowSample) {
+        flow_sample(["A".to_owned(), "B".to_owned()].into())
+    }
+
+    #[test]
+    fn the_largest_come_first_and_labels_are_told_apart() {
+        let (tap, mut sample) = sample();
+        tap.offer(&Record::Label(LabelRecord {
+            flow: name(9),
+            time_us: 0,
+            decision: decision(0),
+        }));
+        for (flow_id, class, bytes) in [(1, 0, 10), (2, 1, 30), (3, 0, 20)] {
+            tap.offer(&ended(flow_id, class, bytes));
+        }
+        assert_eq!(ids(sample.largest(None, 10)), [2, 3, 1, 9]);
+        assert_eq!(ids(sample.largest(Some("A"), 2)), [3, 1]);
+        assert_eq!(sample.largest(Some("C"), 2).code, Code::NotFound as u16);
+        // The flow that was alive has ended.
+        tap.offer(&ended(9, 0, 40));
+        let Some(Body::Flows(rows)) = sample.largest(None, 1).body else {
+            panic!("no flows");
+        };
+        assert_eq!((rows[0].flow_id, rows[0].packets), (9, 3));
+        assert_eq!(rows[0].end_reason.as_deref(), Some("fin"));
+    }
+
+    #[test]
+    fn memory_is_bounded_however_many_there_are() {
+        let (tap, mut sample) = sample();
+        for flow_id in 0..(3 * REMEMBERED as u64) {
+            tap.offer(&ended(flow_id, 0, 1));
+            if flow_id % QUEUE as u64 == 0 {
+                sample.take_in();
+            }
+        }
+        sample.take_in();
+        assert!(sample.rows.len() <= REMEMBERED);
+        assert_eq!(sample.rows.len(), sample.order.len());
+        for flow_id in 0..2 * QUEUE as u64 {
+            tap.offer(&ended(flow_id, 0, 1));
+        }
+        assert_eq!(
+            sample.records.len(),
+            QUEUE,
+            "what finds no room is left out"
+        );
+    }
+}

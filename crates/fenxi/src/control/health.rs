@@ -1,0 +1,150 @@
+//! Is it alive, is it ready: single checks, each with its reason.
+//!
+//! Worked out anew from how things stand whenever somebody asks, never kept up by counting.
+
+use std::fmt::Write as _;
+
+use super::State;
+use super::collector::{AnalyticsSnapshot, Collector, Life, STALLED_AFTER, Watched};
+use super::view::PipelineSums;
+
+/// One thing that must hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// What is looked at.
+    pub name: &'static str,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Why, or why not.
+    pub reason: String,
+}
+
+/// All checks, and what they come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// What it comes to.
+    pub state: State,
+    /// Whether the data path moves; where it does not, only a new start helps.
+    pub live: Vec<Check>,
+    /// Whether traffic is labelled.
+    pub ready: Vec<Check>,
+}
+
+impl Health {
+    /// As the snapshots say. A sum that does not add up or one device of several that is down degrades, no more.
+    pub fn of(collector: &Collector, pipelines: &[PipelineSums], is_draining: bool) -> Health {
+        let (threads, devices) = (threads(collector), devices(collector));
+        let is_whole = pipelines.iter().all(|sums| sums.balance.is_closed())
+            && devices_down(collector).is_empty();
+        let state = if is_draining || collector.has_ended() {
+            State::Draining
+        } else if !collector.is_known() {
+            State::Starting
+        } else if threads.holds && devices.holds && is_whole {
+            State::Ready
+        } else {
+            State::Degraded
+        };
+        let is_running = matches!(state, State::Ready | State::Degraded);
+        let running = Check {
+            name: "running",
+            holds: is_running,
+            reason: state.name().to_owned(),
+        };
+        Health {
+            state,
+            live: vec![threads.clone()],
+            ready: vec![running, threads, devices],
+        }
+    }
+}
+
+/// Every thread of the data path answers.
+fn threads(collector: &Collector) -> Check {
+    let mut wrong = wrong_with(&collector.flows);
+    wrong.extend(wrong_with(&collector.analytics));
+    let count = collector.flows.len() + collector.analytics.len();
+    Check {
+        name: "threads",
+        holds: wrong.is_empty(),
+        reason: match wrong.is_empty() {
+            true => format!("all {count} answer or have ended"),
+            false => wrong.join("; "),
+        },
+    }
+}
+
+fn wrong_with<T>(watched: &[Watched<T>]) -> Vec<String> {
+    let wrong = watched.iter().filter_map(|it| match it.life {
+        Life::Died => Some(format!("{} has died", it.thread)),
+        _ if it.owes() > STALLED_AFTER => Some(format!(
+            "{} has not answered for {:.1} s",
+            it.thread,
+            it.owes().as_secs_f64()
+        )),
+        Life::Running | Life::Ended => None,
+    });
+    wrong.collect()
+}
+
+/// Every analytics thread has a device that works; those that do not are named in any case.
+fn devices(collector: &Collector) -> Check {
+    let has_device =
+        |it: &Watched<AnalyticsSnapshot>| it.latest.devices.iter().any(|it| it.is_up());
+    let down = devices_down(collector);
+    let all: usize = collector
+        .analytics
+        .iter()
+        .map(|it| it.latest.devices.len())
+        .sum();
+    Check {
+        name: "devices",
+        holds: collector.analytics.iter().all(has_device),
+        reason: match down.is_empty() {
+            true => format!("all {all} up"),
+            false => down.join("; "),
+        },
+    }
+}
+
+/// What is wrong with each device that is not up.
+fn devices_down(collector: &Collector) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for it in &collector.analytics {
+        let devices = it.latest.counters.devices.iter().zip(&it.latest.devices);
+        for (device, state) in devices.filter(|(_, state)| !state.is_up()) {
+            let error = device
+                .last_error
+                .as_deref()
+                .unwrap_or("no error was reported");
+            wrong.push(format!(
+                "{} of {} is {}: {error}",
+                device.requested,
+                it.thread,
+                state.name()
+            ));
+        }
+    }
+    wrong
+}
+
+/// Whether all checks hold.
+pub fn hold(checks: &[Check]) -> bool {
+    checks.iter().all(|check| check.holds)
+}
+
+/// A line for each check, then the verdict.
+pub fn page(checks: &[Check]) -> String {
+    let mut page = String::new();
+    for check in checks {
+        let sign = if check.holds { '+' } else { '-' };
+        // Writing to a string cannot fail.
+        let _ = writeln!(page, "[{sign}] {}: {}", check.name, check.reason);
+    }
+    page + verdict(checks)
+}
+
+/// The last line alone.
+pub fn verdict(checks: &[Check]) -> &'static str {
+    if hold(checks) { "ok\n" } else { "not ok\n" }
+}

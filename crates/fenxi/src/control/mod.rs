@@ -1,0 +1,339 @@
+//! The control plane of a run: metrics, health and the control socket, on the control thread and off the data path.
+//!
+//! ```text
+//! data path ── snapshots ──► collector ──► view ──► catalogue ──► /metrics
+//!                                │           │          └───────► fenxi ctl status
+//!                                └─► health ─┴─► /livez, /readyz
+//! fenxi ctl ── request ──► what only looks is answered here;
+//!                          what concerns flows or changes something goes as a Call to whoever drives the run
+//! ```
+//!
+//! Whoever drives a run binds [`Sockets`] before its first packet, gives each thread of the data path its
+//! [`snapshot::Publisher`], starts the [`Plane`] inside its tokio runtime and answers the [`Call`]s. Requests that come in
+//! cannot touch the data path: a thread of it gives a snapshot at most every 20 ms, however many ask.
+
+mod catalogue;
+pub mod collector;
+mod cpu;
+mod ctl;
+mod exposition;
+pub mod flows;
+mod health;
+mod http;
+mod labels;
+pub mod protocol;
+pub mod snapshot;
+mod sockets;
+mod view;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Mutex, MutexGuard, RwLock, mpsc, oneshot};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::exit::Failure;
+use catalogue::CATALOGUE;
+use collector::Collector;
+use exposition::Value;
+use health::Health;
+use protocol::{Body, CheckRow, Code, DeviceRow, Figure, Reply, Request, Status, ThreadRow};
+use view::View;
+
+pub use labels::LabelNames;
+pub use sockets::Sockets;
+
+/// Snapshots are taken this often even if nobody asks, so that a thread that stalls is noticed.
+const COLLECT_EVERY: Duration = Duration::from_secs(1);
+
+/// How long whoever drives the run may think about a call: a model may have to be loaded.
+const CALL_MAX: Duration = Duration::from_secs(120);
+
+/// How long the end of a run waits for those who take their replies.
+const FINISH_WITHIN: Duration = Duration::from_secs(1);
+
+/// Calls that may wait for whoever drives the run.
+const CALLS: usize = 16;
+
+/// What a run comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Not all threads have been heard of.
+    Starting,
+    /// All is well.
+    Ready,
+    /// Traffic flows, but a device is down, a thread has stalled, or a sum does not add up.
+    Degraded,
+    /// It comes to its end, or has.
+    Draining,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [State; 4] = [
+        State::Starting,
+        State::Ready,
+        State::Degraded,
+        State::Draining,
+    ];
+
+    /// The name in metrics and on pages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Ready => "ready",
+            State::Degraded => "degraded",
+            State::Draining => "draining",
+        }
+    }
+}
+
+/// What does not change during a run.
+#[derive(Debug)]
+pub struct Facts {
+    /// Of the program.
+    pub version: &'static str,
+    /// The model at the start.
+    pub model: Model,
+    /// How metrics name its classes.
+    pub labels: LabelNames,
+    /// What each flow manager reads, in their order.
+    pub queues: Vec<Queue>,
+    /// Flows that each table has room for.
+    pub table_entries: u64,
+    /// Slots of all rings of one pipeline.
+    pub ring_slots: u64,
+    /// Prefixes that each cache remembers; 0: none.
+    pub cache_entries: u64,
+    /// The clock of the run.
+    pub started: Instant,
+}
+
+/// A model, by name.
+#[derive(Debug)]
+pub struct Model {
+    /// What it is called.
+    pub name: String,
+    /// Which of its name.
+    pub version: String,
+    /// Of the file.
+    pub sha256: String,
+}
+
+/// Where a flow manager's packets come from.
+#[derive(Debug)]
+pub struct Queue {
+    /// Name of the port.
+    pub port: String,
+    /// Which of the port's receive queues.
+    pub number: usize,
+}
+
+/// A request for whoever drives the run, who has to answer it.
+#[derive(Debug)]
+pub struct Call {
+    /// What is wanted: [`Request::Flows`], or something that changes the run.
+    pub request: Request,
+    /// Where the answer goes; nobody minds if the other side has gone.
+    pub answer: oneshot::Sender<Reply>,
+}
+
+/// The control plane while a run lasts.
+pub struct Plane {
+    facts: Facts,
+    collector: Mutex<Collector>,
+    calls: mpsc::Sender<Call>,
+    is_draining: AtomicBool,
+    /// Held for reading by whoever writes a reply.
+    replying: RwLock<()>,
+}
+
+impl Plane {
+    /// Begins to serve on the sockets, as tasks of the runtime that it is called in; they end with it. The calls are for
+    /// whoever drives the run.
+    ///
+    /// # Errors
+    /// A socket that the runtime cannot take.
+    pub fn start(
+        sockets: Sockets,
+        facts: Facts,
+        collector: Collector,
+    ) -> Result<(Arc<Plane>, mpsc::Receiver<Call>), Failure> {
+        let (calls, called) = mpsc::channel(CALLS);
+        let plane = Arc::new(Plane {
+            facts,
+            collector: Mutex::new(collector),
+            calls,
+            is_draining: AtomicBool::new(false),
+            replying: RwLock::new(()),
+        });
+        let Sockets { http, ctl } = sockets;
+        if let Some(listener) = http {
+            http::start(listener, plane.clone()).map_err(no_socket)?;
+        }
+        if let Some(listener) = ctl {
+            ctl::start(listener, plane.clone()).map_err(no_socket)?;
+        }
+        tokio::spawn(keep_collecting(plane.clone()));
+        Ok((plane, called))
+    }
+
+    /// From now on the run comes to its end, and is not ready any more.
+    pub fn drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Before the runtime goes, and the connections with it: waits a moment until replies under way are written.
+    pub async fn finish(&self) {
+        let _ = timeout(FINISH_WITHIN, self.replying.write()).await;
+    }
+
+    /// The page of all metrics.
+    pub async fn metrics(&self) -> String {
+        let collector = self.collected().await;
+        let view = self.view(&collector);
+        let mut page = String::new();
+        for metric in CATALOGUE {
+            exposition::write(&mut page, metric, &(metric.samples)(&view));
+        }
+        page
+    }
+
+    /// How the run is.
+    pub async fn health(&self) -> Health {
+        let collector = self.collected().await;
+        self.health_of(&collector, &view::pipelines(&collector))
+    }
+
+    /// Answers a request: at once where it only looks, else through whoever drives the run.
+    pub async fn answer(&self, request: Request) -> Reply {
+        match request {
+            Request::Status {} => Reply::ok(Body::Status(self.status().await)),
+            Request::Threads {} => Reply::ok(Body::Threads(self.threads().await)),
+            Request::Devices {} => Reply::ok(Body::Devices(self.devices().await)),
+            request => self.call(request).await,
+        }
+    }
+
+    async fn call(&self, request: Request) -> Reply {
+        let (answer, answered) = oneshot::channel();
+        let call = Call { request, answer };
+        if self.calls.try_send(call).is_err() {
+            return Reply::refused(Code::Busy, "too many requests wait, or the run has ended");
+        }
+        match timeout(CALL_MAX, answered).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(_)) => Reply::refused(Code::Busy, "the run has ended"),
+            Err(_) => Reply::refused(Code::TimedOut, "no answer; it may still come about"),
+        }
+    }
+
+    async fn collected(&self) -> MutexGuard<'_, Collector> {
+        let mut collector = self.collector.lock().await;
+        collector.collect().await;
+        collector
+    }
+
+    fn health_of(&self, collector: &Collector, pipelines: &[view::PipelineSums]) -> Health {
+        Health::of(
+            collector,
+            pipelines,
+            self.is_draining.load(Ordering::Relaxed),
+        )
+    }
+
+    fn view<'a>(&'a self, collector: &'a Collector) -> View<'a> {
+        let pipelines = view::pipelines(collector);
+        View {
+            facts: &self.facts,
+            state: self.health_of(collector, &pipelines).state,
+            collector,
+            pipelines,
+            threads: cpu::thread_times(),
+            uptime: self.facts.started.elapsed(),
+        }
+    }
+
+    async fn status(&self) -> Status {
+        let collector = self.collected().await;
+        let view = self.view(&collector);
+        let health = self.health_of(&collector, &view.pipelines);
+        let checks = health.ready.into_iter().map(|check| CheckRow {
+            name: check.name.to_owned(),
+            holds: check.holds,
+            reason: check.reason,
+        });
+        Status {
+            state: view.state.name().to_owned(),
+            version: self.facts.version.to_owned(),
+            pid: std::process::id(),
+            uptime_s: view.uptime.as_secs_f64(),
+            checks: checks.collect(),
+            figures: figures(&view),
+        }
+    }
+
+    async fn threads(&self) -> Vec<ThreadRow> {
+        let collector = self.collected().await;
+        let times = cpu::thread_times();
+        let cpu_s = |name: &str| {
+            let time = times.iter().find(|time| time.name == name);
+            time.map(|time| time.seconds)
+        };
+        let flows = collector.flows.iter().map(ThreadRow::of);
+        let rows = flows.chain(collector.analytics.iter().map(ThreadRow::of));
+        rows.map(|row| ThreadRow {
+            cpu_s: cpu_s(&row.name),
+            ..row
+        })
+        .collect()
+    }
+
+    async fn devices(&self) -> Vec<DeviceRow> {
+        let collector = self.collected().await;
+        let managers = collector.analytics.iter();
+        managers.flat_map(DeviceRow::of).collect()
+    }
+}
+
+/// The metrics that are single numbers and not 0.
+fn figures(view: &View<'_>) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for metric in CATALOGUE {
+        for sample in (metric.samples)(view) {
+            let value = match sample.value {
+                Value::Count(count) if count > 0 => serde_json::Number::from(count),
+                Value::Number(number) if number != 0.0 => {
+                    let Some(number) = serde_json::Number::from_f64(number) else {
+                        continue;
+                    };
+                    number
+                }
+                _ => continue,
+            };
+            let names = metric.labels.iter().map(|label| (*label).to_owned());
+            figures.push(Figure {
+                name: metric.name.to_owned(),
+                labels: names.zip(sample.labels).collect::<BTreeMap<_, _>>(),
+                value,
+                unit: metric.unit.to_owned(),
+            });
+        }
+    }
+    figures
+}
+
+async fn keep_collecting(plane: Arc<Plane>) {
+    let mut tick = interval(COLLECT_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        drop(plane.collected().await);
+    }
+}
+
+fn no_socket(error: std::io::Error) -> Failure {
+    Failure::unavailable(format!("no socket for the control plane: {error}"))
+}

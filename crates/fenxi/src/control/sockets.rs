@@ -1,0 +1,199 @@
+//! The sockets of the control plane, bound before the first packet so that what is wrong with them is said in time.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::config::checked::{Control, HttpPlace};
+use crate::exit::Failure;
+
+/// Mode of the control socket: root's and ours. Who is let in, the peer's credentials say in any case.
+const CTL_MODE: u32 = 0o600;
+
+/// Mode of a Unix socket for HTTP: the group may read metrics too.
+const HTTP_MODE: u32 = 0o660;
+
+/// What is listened on. Connections wait until [`super::Plane::start`] takes them.
+pub struct Sockets {
+    /// For HTTP.
+    pub http: Option<HttpSocket>,
+    /// For `fenxi ctl`.
+    pub ctl: Option<UnixSocket>,
+}
+
+/// A socket for HTTP.
+pub enum HttpSocket {
+    /// On TCP.
+    Tcp(TcpListener),
+    /// In the file system.
+    Unix(UnixSocket),
+}
+
+/// A listening Unix socket; its file goes with it.
+pub struct UnixSocket {
+    /// The socket.
+    pub listener: UnixListener,
+    /// Its file.
+    pub file: SocketFile,
+}
+
+/// The file of a socket, removed when this goes, unless it is another one by then.
+pub struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
+        if is_ours {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Sockets {
+    /// Binds what the configuration asks for.
+    ///
+    /// # Errors
+    /// 69 where an address is taken or not ours, 77 where it may not be bound, 73 where a socket's file cannot be made.
+    pub fn bind(config: &Control) -> Result<Sockets, Failure> {
+        let http = config.http.as_ref().map(HttpSocket::bind);
+        let ctl = config.socket.as_deref();
+        let ctl = ctl.map(|path| UnixSocket::bind("control.socket", path, CTL_MODE));
+        Ok(Sockets {
+            http: http.transpose()?,
+            ctl: ctl.transpose()?,
+        })
+    }
+}
+
+impl HttpSocket {
+    fn bind(place: &HttpPlace) -> Result<HttpSocket, Failure> {
+        match place {
+            HttpPlace::Tcp(address) => {
+                let listener = TcpListener::bind(address).map_err(|error| {
+                    let message = format!("control.http: cannot listen on {address}: {error}");
+                    match error.kind() {
+                        io::ErrorKind::PermissionDenied => Failure::not_allowed(message),
+                        _ => Failure::unavailable(message),
+                    }
+                })?;
+                Ok(HttpSocket::Tcp(listener))
+            }
+            HttpPlace::Unix(path) => {
+                let socket = UnixSocket::bind("control.http", path, HTTP_MODE)?;
+                Ok(HttpSocket::Unix(socket))
+            }
+        }
+    }
+}
+
+impl UnixSocket {
+    fn bind(key: &str, path: &Path, mode: u32) -> Result<UnixSocket, Failure> {
+        let name = path.display();
+        remove_stale(key, path)?;
+        let failed = |error: io::Error| {
+            let cure = match path.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
+                    format!("; make the folder {}, or set {key}", folder.display())
+                }
+                _ => format!("; set {key} to a path where this user may make one"),
+            };
+            let message = format!("{key}: {name}: no socket can be made: {error}{cure}");
+            match error.kind() {
+                io::ErrorKind::PermissionDenied => Failure::not_allowed(message),
+                _ => Failure::cannot_create(message),
+            }
+        };
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        let found = fs::symlink_metadata(path).map_err(failed)?;
+        let file = SocketFile {
+            path: path.to_owned(),
+            device: found.dev(),
+            inode: found.ino(),
+        };
+        fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
+        Ok(UnixSocket { listener, file })
+    }
+}
+
+/// Removes the socket of a program that is no more; one that somebody listens on, or a file that is none, stays.
+fn remove_stale(key: &str, path: &Path) -> Result<(), Failure> {
+    let Ok(found) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    let name = path.display();
+    if !found.file_type().is_socket() {
+        return Err(Failure::cannot_create(format!(
+            "{key}: {name}: is there and no socket; name another path"
+        )));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|error| Failure::creating(path, &error))
+        }
+        Err(error) => Err(Failure::not_allowed(format!("{key}: {name}: {error}"))),
+        Ok(_) => Err(Failure::unavailable(format!(
+            "{key}: {name}: another fenxi listens there; end it, or set {key} to another path"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind(path: &Path) -> Result<UnixSocket, Failure> {
+        UnixSocket::bind("control.socket", path, CTL_MODE)
+    }
+
+    #[test]
+    fn a_socket_is_ours_alone_and_goes_with_us() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let socket = bind(&path).ok().unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let message = bind(&path).err().unwrap().to_string();
+        assert!(message.contains("another fenxi"), "{message}");
+        drop(socket);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_a_dead_program_left_makes_room_and_a_file_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        drop(bind(&path).ok().unwrap());
+        fs::write(&path, "precious").unwrap();
+        assert_eq!(bind(&path).err().unwrap().code(), 73);
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_missing_folder_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let failure = bind(&dir.path().join("no/s")).err().unwrap();
+        assert_eq!(failure.code(), 73);
+        assert!(failure.to_string().contains("make the folder"), "{failure}");
+    }
+
+    #[test]
+    fn another_socket_at_our_path_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let socket = bind(&path).ok().unwrap();
+        fs::remove_file(&path).unwrap();
+        let _theirs = UnixListener::bind(&path).unwrap();
+        drop(socket);
+        assert!(path.exists());
+    }
+}

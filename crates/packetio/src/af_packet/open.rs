@@ -1,0 +1,108 @@
+//! How a receiving socket and its ring are made: everything before the first frame.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::block::Reading;
+use super::fanout::{Group, keep};
+use super::ring::Ring;
+use super::{AfPacketError, Direction, ETHERNET, Interface, PortConfig, sys, system, vlan};
+
+/// The third version of the ring (`TPACKET_V3`).
+const VERSION: u32 = 2;
+/// Bytes of the slots in which the kernel counts a block; the third version does not use them.
+const SLOT: u32 = 2048;
+/// Whether frames that this machine sends are left out.
+pub(super) fn ignores_outgoing(config: &PortConfig, interface: &Interface) -> bool {
+    config.direction == Direction::Incoming || interface.is_loopback()
+}
+
+/// The group of `rings` rings on an interface.
+pub(super) fn group(config: &PortConfig, interface: &Interface, rings: u32) -> Group {
+    let is_ethernet = interface.link_type == ETHERNET;
+    Group::new(rings, ignores_outgoing(config, interface), is_ethernet)
+}
+
+/// A socket with its ring, which receives nothing yet.
+pub(super) fn set_up(
+    config: &PortConfig,
+    interface: &Interface,
+    reading: &Reading,
+) -> Result<(OwnedFd, Ring), AfPacketError> {
+    let name = &interface.name;
+    let owned = interface.socket()?;
+    let socket = owned.as_fd();
+    let set = |option, words: &[u32], step| {
+        sys::set_option(socket, option, words).map_err(system(name, step))
+    };
+    set(
+        libc::PACKET_VERSION,
+        &[VERSION],
+        "the kernel has no TPACKET_V3",
+    )?;
+    set(
+        libc::PACKET_RESERVE,
+        &[vlan::TAG as u32],
+        "no room for VLAN tags",
+    )?;
+    if reading.has_offload {
+        set(libc::PACKET_VNET_HDR, &[1], "checksums cannot be completed")?;
+    }
+    if reading.skips_outgoing {
+        // Older kernels lack it; the frames are then passed over one by one.
+        let _ = sys::set_option(socket, libc::PACKET_IGNORE_OUTGOING, &[1]);
+    }
+    let blocks = config.blocks;
+    let slot = SLOT.min(config.block_bytes);
+    let slots = (config.block_bytes / slot).saturating_mul(blocks);
+    let request = [
+        config.block_bytes,
+        blocks,
+        slot,
+        slots,
+        config.block_timeout_ms,
+        0,
+        0,
+    ];
+    let no_memory = |source: io::Error| match source.raw_os_error() {
+        Some(libc::ENOMEM) => AfPacketError::NoMemory {
+            interface: name.clone(),
+            blocks,
+            block_bytes: config.block_bytes,
+        },
+        _ => system(name, "the receive ring is refused")(source),
+    };
+    sys::set_option(socket, libc::PACKET_RX_RING, &request).map_err(no_memory)?;
+    let ring =
+        Ring::map(socket, config.block_bytes as usize, blocks as usize).map_err(no_memory)?;
+    Ok((owned, ring))
+}
+
+/// Ties the socket to the interface and to the other rings. No frame passes its filter yet.
+pub(super) fn start(
+    config: &PortConfig,
+    interface: &Interface,
+    group: &Group,
+    number: u32,
+    socket: BorrowedFd<'_>,
+) -> Result<(), AfPacketError> {
+    let name = &interface.name;
+    sys::set_filter(socket, &keep(0)).map_err(system(name, "no filter can be set"))?;
+    interface.bind(socket, sys::ALL_PROTOCOLS)?;
+    if config.is_promiscuous {
+        // `packet_mreq`: index, kind and length of the address, and the address, which is unused.
+        let kind = u32::from_ne_bytes(half_words(libc::PACKET_MR_PROMISC as u16));
+        let request = [interface.index, kind, 0, 0];
+        let refused = system(name, "the promiscuous mode is refused");
+        sys::set_option(socket, libc::PACKET_ADD_MEMBERSHIP, &request).map_err(refused)?;
+    }
+    group
+        .join(number, socket)
+        .map_err(system(name, "the ring cannot join the others"))
+}
+
+/// Two half words that lie one behind the other, the second 0.
+fn half_words(first: u16) -> [u8; 4] {
+    let [low, high] = first.to_ne_bytes();
+    [low, high, 0, 0]
+}

@@ -1,0 +1,245 @@
+//! `fenxi ctl`, and what the socket refuses.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::common::{Finished, SIMULATED, demo, fenxi, run, skip};
+use crate::{PATIENCE, Served};
+
+/// The reply to a line.
+fn ask(stream: &mut UnixStream, line: &str) -> Value {
+    let _ = stream.write_all(line.as_bytes());
+    reply(stream)
+}
+
+fn reply(stream: &UnixStream) -> Value {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+fn connect(served: &Served) -> UnixStream {
+    UnixStream::connect(served.ctl_path()).unwrap()
+}
+
+fn is_closed(mut stream: &UnixStream) -> bool {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    matches!(stream.read(&mut [0]), Ok(0) | Err(_))
+}
+
+#[test]
+fn a_running_replay_answers() {
+    let mut served = Served::start(&["--speed", "max", "--flows", "/dev/null"]);
+    served.wait_for_the_end();
+    let status = served.ctl(&["status", "--json"]).expect_code(0).json();
+    assert_eq!(status["code"], 200);
+    assert_eq!(status["status"]["state"], "draining");
+    let figures = status["status"]["figures"].as_array().unwrap();
+    let packets = figures
+        .iter()
+        .find(|figure| figure["name"] == "fenxi_port_packets_total");
+    assert_eq!(packets.unwrap()["unit"], "packets");
+    let page = served.ctl(&["status"]).expect_code(0).stdout;
+    assert!(
+        page.starts_with("draining: fenxi ")
+            && page.contains("fenxi_series_emitted_total{pipeline=0}"),
+        "{page}"
+    );
+
+    let threads = served.ctl(&["threads", "--json"]).expect_code(0).json();
+    let names = threads["threads"].as_array().unwrap().iter();
+    let names: Vec<&str> = names
+        .map(|thread| thread["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["flow-0.0", "analytics-0.0"]);
+    let devices = served.ctl(&["devices", "--json"]).expect_code(0).json();
+    assert_eq!(devices["devices"][0]["state"], "up");
+
+    let flows = served
+        .ctl(&["flows", "--top", "5", "--json"])
+        .expect_code(0)
+        .json();
+    let bytes: Vec<u64> = flows["flows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|flow| flow["bytes"].as_u64().unwrap())
+        .collect();
+    assert!(
+        bytes.len() == 5 && bytes.is_sorted_by(|a, b| a >= b),
+        "{bytes:?}"
+    );
+    let label = flows["flows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find_map(|flow| flow["label"].as_str());
+    let label = label.expect("a flow with a label");
+    let page = served
+        .ctl(&["flows", "--label", label])
+        .expect_code(0)
+        .stdout;
+    assert!(
+        page.lines().skip(1).all(|line| line.contains(label)),
+        "{page}"
+    );
+    served
+        .ctl(&["flows", "--label", "no-such-label"])
+        .expect_code(65);
+    for command in [
+        &["reload"][..],
+        &["log", "debug"],
+        &["model", "load", "models/app-id-k10"],
+    ] {
+        let refused = served.ctl(command).expect_code(69);
+        assert!(
+            refused.stderr.contains("a replay cannot do that"),
+            "{}",
+            refused.stderr
+        );
+    }
+    let (http, ctl) = (served.http_path(), served.ctl_path());
+    let summary = served.drain();
+    assert_eq!(summary["interrupted"], false);
+    assert!(!http.exists() && !ctl.exists());
+}
+
+#[test]
+fn drain_ends_a_replay_before_its_time() {
+    let served = Served::start(&["--speed", "real"]);
+    let dir = served.ctl_path();
+    let mut served = served;
+    served.ctl(&["drain"]).expect_code(0);
+    let child = served.child.take().unwrap();
+    let summary = Finished::of(child.wait_with_output().unwrap())
+        .expect_code(0)
+        .json();
+    assert_eq!(summary["interrupted"], true);
+    assert!(!dir.exists());
+}
+
+#[test]
+fn nobody_listens_or_we_may_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ctl");
+    let ctl = |path: &Path| {
+        let mut command = fenxi(["ctl", "status", "--socket"]);
+        command.arg(path);
+        run(command)
+    };
+    assert!(
+        ctl(&path)
+            .expect_code(69)
+            .stderr
+            .contains("no fenxi listens")
+    );
+    // A socket that a dead program left.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    ctl(&path).expect_code(69);
+}
+
+#[test]
+fn a_second_one_on_the_same_socket_is_refused() {
+    let served = Served::start(&["--speed", "real"]);
+    let mut command = fenxi(["replay", "--control"]);
+    command
+        .arg(demo())
+        .args(SIMULATED)
+        .args(["--set", "control.http="]);
+    command.args([
+        "--set",
+        &format!("control.socket={}", served.ctl_path().display()),
+    ]);
+    let finished = run(command).expect_code(69);
+    assert!(
+        finished.stderr.contains("another fenxi listens"),
+        "{}",
+        finished.stderr
+    );
+    served.ctl(&["status"]).expect_code(0);
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_the_next_one_is_answered() {
+    let served = Served::start(&["--speed", "real"]);
+    let mut stream = connect(&served);
+    for line in [
+        "\n",
+        "status\n",
+        "{\"command\":\"halt\"}\n",
+        "{\"command\":\"flows\",\"top\":-1}\n",
+        "\u{0}\n",
+    ] {
+        let reply = ask(&mut stream, line);
+        assert_eq!(reply["code"], 400, "{line:?}: {reply}");
+    }
+    assert_eq!(ask(&mut stream, "{\"command\":\"threads\"}\n")["code"], 200);
+    // Too long, with and without an end.
+    for line in ["x".repeat(100_000), "y".repeat(5000) + "\n"] {
+        let mut stream = connect(&served);
+        assert_eq!(ask(&mut stream, &line)["code"], 413);
+        assert!(is_closed(&stream));
+    }
+    served.ctl(&["status"]).expect_code(0);
+}
+
+#[test]
+fn the_slow_and_the_many_are_turned_away() {
+    let mut served = Served::start(&["--speed", "real"]);
+    let mut streams: Vec<UnixStream> = (0..200).map(|_| connect(&served)).collect();
+    streams[0].write_all(b"{\"command\":").unwrap();
+    assert_eq!(reply(streams.last().unwrap())["code"], 503);
+    served.ctl(&["status"]).expect_code(69);
+    // Those who have a place and ask nothing lose it.
+    assert_eq!(reply(&streams[0])["code"], 408);
+    assert!(is_closed(&streams[0]));
+    drop(streams);
+    served.wait_for("there is room again", |served| {
+        served.ctl(&["status"]).code == 0
+    });
+}
+
+/// The mode of the file keeps others out, and where somebody opens it, the credentials do.
+#[test]
+fn another_user_is_refused() {
+    const NAME: &str = "another_user_is_refused";
+    let served = Served::start(&["--speed", "real"]);
+    let open = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let program = served.dir.path().join("fenxi");
+    fs::copy(env!("CARGO_BIN_EXE_fenxi"), &program).unwrap();
+    open(served.dir.path(), 0o755);
+    let ctl = || {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&program);
+        command
+            .args(["ctl", "status", "--socket"])
+            .arg(served.ctl_path());
+        command.current_dir("/").output()
+    };
+    let Some(output) = ctl().ok().filter(|_| is_root()) else {
+        return skip(NAME, "root and setpriv");
+    };
+    let by_mode = Finished::of(output).expect_code(77);
+    assert!(by_mode.stderr.contains("may not ask"), "{}", by_mode.stderr);
+    open(&served.ctl_path(), 0o666);
+    let by_credentials = Finished::of(ctl().unwrap()).expect_code(77);
+    assert!(
+        by_credentials.stderr.contains("only root"),
+        "{}",
+        by_credentials.stderr
+    );
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|output| output.stdout == b"0\n")
+}

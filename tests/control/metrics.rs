@@ -1,0 +1,196 @@
+//! What is scraped adds up at any time, and is in the end what the summary says.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::{root, skip};
+use crate::{Scrape, Served};
+
+/// The balance is 0, and can be worked out from the other metrics.
+#[track_caller]
+fn assert_balanced(scrape: &Scrape) {
+    let sum = |metric| scrape.sum(metric, "");
+    for (name, missing) in scrape
+        .samples
+        .iter()
+        .filter(|(name, _)| name.starts_with("fenxi_balance"))
+    {
+        assert_eq!(*missing, 0.0, "{name}");
+    }
+    assert_eq!(sum("fenxi_port_packets_total"), sum("fenxi_packets_total"));
+    assert_eq!(
+        sum("fenxi_series_emitted_total"),
+        sum("fenxi_series_total") + sum("fenxi_series_waiting")
+    );
+    assert_eq!(
+        sum("fenxi_flows_begun_total"),
+        sum("fenxi_flows_ended_total")
+            + sum("fenxi_flow_table_entries")
+            + sum("fenxi_flows_unrecorded")
+    );
+    let tagged = scrape.sum("fenxi_packets_total", "verdict=\"tagged\"");
+    assert!(sum("fenxi_label_packets_total") <= tagged);
+}
+
+/// Counters have not gone back.
+#[track_caller]
+fn assert_grown(before: &Scrape, after: &Scrape) {
+    for (name, value) in &before.samples {
+        // Threads that have ended are not there any more.
+        let is_counter =
+            name.contains("_total") || name.contains("_bucket") || name.contains("_count");
+        if is_counter && !name.starts_with("fenxi_thread_cpu") {
+            assert!(after.value(name) >= *value, "{name}");
+        }
+    }
+}
+
+/// What the replay says of itself is what was scraped.
+#[track_caller]
+fn assert_agrees(scrape: &Scrape, summary: &Value) {
+    let same = |metric: &str, label: &str, said: &Value| {
+        assert_eq!(
+            Some(scrape.sum(metric, label)),
+            said.as_f64(),
+            "{metric} {label}"
+        );
+    };
+    same("fenxi_port_packets_total", "", &summary["packets"]);
+    same("fenxi_port_bytes_total", "", &summary["bytes"]);
+    same("fenxi_flows_begun_total", "", &summary["flows"]["begun"]);
+    same(
+        "fenxi_flow_reports_total",
+        "",
+        &summary["flows"]["reported"],
+    );
+    same(
+        "fenxi_series_emitted_total",
+        "",
+        &summary["series"]["emitted"],
+    );
+    for (metric, label, said) in [
+        ("fenxi_packets_total", "verdict", &summary["verdicts"]),
+        (
+            "fenxi_flows_ended_total",
+            "reason",
+            &summary["flows"]["ended"],
+        ),
+        ("fenxi_label_flows_total", "label", &summary["labels"]),
+    ] {
+        for (name, count) in said.as_object().unwrap() {
+            same(metric, &format!("{label}=\"{name}\""), count);
+        }
+    }
+    for outcome in ["cached", "inferred", "shed", "failed"] {
+        let label = format!("outcome=\"{outcome}\"");
+        same("fenxi_series_total", &label, &summary["series"][outcome]);
+    }
+    for (trigger, batches) in summary["batches"].as_object().unwrap() {
+        let label = format!("trigger=\"{trigger}\"");
+        same("fenxi_batches_total", &label, &batches["count"]);
+    }
+    let batches: u64 = summary["devices"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|device| device["batches"].as_u64().unwrap())
+        .sum();
+    same("fenxi_batch_size_series_count", "", &batches.into());
+    same(
+        "fenxi_label_packets_total",
+        "",
+        &summary["verdicts"]["tagged"],
+    );
+}
+
+#[test]
+fn every_scrape_of_a_paced_replay_balances_and_the_last_is_the_summary() {
+    let mut served = Served::start(&["--speed", "20x"]);
+    let mut before = served.scrape();
+    let mut running = 0;
+    while before.value("fenxi_state{state=\"draining\"}") == 0.0 {
+        assert_balanced(&before);
+        sleep(Duration::from_millis(25));
+        let after = served.scrape();
+        assert_grown(&before, &after);
+        running += u32::from(after.value("fenxi_state{state=\"ready\"}") == 1.0);
+        before = after;
+    }
+    assert!(running > 0, "it was never seen at work");
+    served.wait_for_the_end();
+    let last = served.scrape();
+    assert_balanced(&last);
+    assert_eq!(last.sum("fenxi_series_waiting", ""), 0.0);
+    assert_eq!(last.sum("fenxi_flow_table_entries", ""), 0.0);
+    assert_agrees(&last, &served.drain());
+}
+
+/// Eight threads at full speed, where each scrape meets them in other moments.
+#[test]
+fn scrapes_of_many_threads_at_full_speed_balance() {
+    let mut served = Served::start(&[
+        "--loop",
+        "150",
+        "--set",
+        "pipeline.layout=2:2:2",
+        "--set",
+        "pipeline.instances=2",
+        "--set",
+        "cache.prefix=10",
+        "--set",
+        "ring.slots=64",
+    ]);
+    for _ in 0..20 {
+        assert_balanced(&served.scrape());
+    }
+    served.wait_for_the_end();
+    let last = served.scrape();
+    assert_balanced(&last);
+    assert_agrees(&last, &served.drain());
+}
+
+#[test]
+fn the_scrape_has_the_metrics_of_the_page_and_no_other() {
+    let served = Served::start(&["--speed", "real"]);
+    let (_, page) = served.get("/metrics");
+    let scraped = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let docs = std::fs::read_to_string(root().join("docs/metrics.md")).unwrap();
+    let described = docs.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split(" | ");
+        let name = cells.next()?.trim_end_matches('`');
+        Some(format!("{name} {}", cells.next()?))
+    });
+    assert_eq!(scraped.collect::<Vec<_>>(), described.collect::<Vec<_>>());
+}
+
+#[test]
+fn promtool_has_nothing_to_say() {
+    let Ok(mut child) = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+    else {
+        return skip(
+            "promtool_has_nothing_to_say",
+            "promtool (Debian package prometheus)",
+        );
+    };
+    let mut served = Served::start(&["--set", "cache.prefix=10"]);
+    served.wait_for_the_end();
+    let (_, page) = served.get("/metrics");
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(page.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
