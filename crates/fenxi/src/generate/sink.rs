@@ -67,6 +67,7 @@ impl Sink {
         let config = TransmitConfig {
             interface: name.to_owned(),
             bypasses_qdisc: false,
+            sends_merged: false,
         };
         let transmit = Transmit::open(&config).map_err(|error| match error {
             AfPacketError::MissingCapability { .. } => Failure::not_allowed(error.to_string()),
