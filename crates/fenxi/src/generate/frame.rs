@@ -39,8 +39,8 @@ pub struct Model {
     pub kept: usize,
     /// Bytes of the frame.
     pub length: usize,
-    ip_at: u16,
-    transport_at: u16,
+    ip_at: u32,
+    transport_at: u32,
     from_client: bool,
     /// Whether it is IPv6, else IPv4.
     pub is_v6: bool,
@@ -93,8 +93,8 @@ impl Model {
         Model {
             kept: ip_at + kept,
             length: ip_at + ip_length,
-            ip_at: ip_at as u16,
-            transport_at: (ip_at + transport_at) as u16,
+            ip_at: ip_at as u32,
+            transport_at: (ip_at + transport_at) as u32,
             from_client: original.from_client,
             is_v6,
             is_udp,
@@ -115,7 +115,7 @@ impl Model {
         };
         let (source_address, destination_address) = (source.address(), destination.address());
         let addresses = sum(source_address) + sum(destination_address);
-        let ip = &mut head[usize::from(self.ip_at)..];
+        let ip = &mut head[self.ip_at as usize..];
         let (at, size) = if self.is_v6 { (8, 16) } else { (12, 4) };
         ip[at..at + size].copy_from_slice(source_address);
         ip[at + size..at + 2 * size].copy_from_slice(destination_address);
@@ -124,7 +124,7 @@ impl Model {
             ip[10..12].copy_from_slice(&checksum.to_be_bytes());
         }
 
-        let segment = &mut head[usize::from(self.transport_at)..];
+        let segment = &mut head[self.transport_at as usize..];
         segment[..2].copy_from_slice(&source.port.to_be_bytes());
         segment[2..4].copy_from_slice(&destination.port.to_be_bytes());
         let ports = u32::from(source.port) + u32::from(destination.port);
@@ -202,14 +202,15 @@ fn sums(
     (folded(header_sum), folded(segment_sum))
 }
 
-/// Sum of big-endian words (RFC 1071), not folded; at most a frame's bytes.
+/// Sum of big-endian words (RFC 1071), folded so far that a few may be added.
 fn sum(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<2>();
     let words = words
         .iter()
-        .map(|&word| u32::from(u16::from_be_bytes(word)));
-    let last = rest.first().map_or(0, |&byte| u32::from(byte) << 8);
-    words.sum::<u32>() + last
+        .map(|&word| u64::from(u16::from_be_bytes(word)));
+    let last = rest.first().map_or(0, |&byte| u64::from(byte) << 8);
+    let sum = words.sum::<u64>() + last;
+    ((sum >> 16) + (sum & 0xffff)) as u32
 }
 
 fn folded(mut sum: u32) -> u16 {
@@ -242,7 +243,7 @@ mod tests {
     /// With a fragment header, the first of several.
     fn ipv6(protocol: u8, segment: &[u8]) -> Vec<u8> {
         let mut packet = vec![0x60, 0, 0, 0];
-        packet.extend((8 + segment.len() as u16).to_be_bytes());
+        packet.extend(((8 + segment.len()) as u16).to_be_bytes());
         packet.extend([44, 64]);
         packet.extend([0x20; 16]);
         packet.extend([0x30; 16]);
@@ -297,7 +298,7 @@ mod tests {
         };
         let addresses = if is_v6 { &ip[8..40] } else { &ip[12..20] };
         let segment = &ip[transport_at..];
-        let pseudo = sum(addresses) + u32::from(protocol) + segment.len() as u32;
+        let pseudo = sum(addresses) + u32::from(protocol) + u32::from(folded(segment.len() as u32));
         assert!(is_right(segment, pseudo), "layer 4: {frame:02x?}");
         assert!(is_v6 || is_right(&ip[..transport_at], 0), "{frame:02x?}");
     }
@@ -345,6 +346,17 @@ mod tests {
         let ends = Ends::of(1, 2, true, 53);
         let frame = copied(&ipv6(UDP, &udp(b"first")), &ends, true);
         assert_eq!(frame[14 + 40 + 3], 0);
+    }
+
+    #[test]
+    fn segmentation_offload_leaves_lengths_open() {
+        let mut packet = ipv6(6, &tcp(0x10, &[0xff; 200_000]));
+        packet[4..6].fill(0);
+        let ends = Ends::of(1, 2, true, 53);
+        let frame = copied(&packet, &ends, true);
+        assert_eq!(frame.len(), 14 + packet.len());
+        assert_eq!(frame[14 + 4..14 + 6], [0, 0]);
+        assert_right(&frame, 48);
     }
 
     #[test]
