@@ -13,6 +13,8 @@ mod common;
 mod config;
 #[path = "commands/devices.rs"]
 mod devices;
+#[path = "commands/generate.rs"]
+mod generate;
 #[path = "commands/model.rs"]
 mod model;
 #[path = "commands/profile.rs"]
@@ -52,7 +54,9 @@ fn ran<S: AsRef<OsStr>>(args: &[S]) -> Finished {
 #[test]
 fn help_version_and_wrong_usage() {
     let help = ran(&["--help"]).expect_code(0);
-    for command in ["replay", "check", "config", "model", "devices", "profile"] {
+    for command in [
+        "replay", "check", "config", "model", "devices", "profile", "generate",
+    ] {
         assert!(
             help.stdout.contains(&format!("\n  {command} ")),
             "{}",

@@ -206,6 +206,10 @@ impl Labels for Vec<LabelWord> {
 
 #[inline]
 fn encode(generation: u32, label: Label) -> u64 {
+    debug_assert!(
+        generation < GENERATIONS_MAX,
+        "generation {generation} does not fit"
+    );
     let low = match label {
         Label::None => STATE_NONE << STATE_SHIFT,
         Label::Pending => STATE_PENDING << STATE_SHIFT,

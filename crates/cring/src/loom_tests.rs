@@ -150,6 +150,9 @@ fn an_abandoned_ring_stops_the_producer_that_waits() {
     });
 }
 
+/// The generation before the first.
+const LAST: u32 = crate::GENERATIONS_MAX - 1;
+
 fn class(class: u16) -> Label {
     Label::Class {
         class,
@@ -163,13 +166,13 @@ fn class(class: u16) -> Label {
 fn the_next_owner_never_sees_the_last_owners_label() {
     loom::model(|| {
         let word = Arc::new(LabelWord::new());
-        word.begin(u32::MAX);
-        word.pend(u32::MAX);
+        word.begin(LAST);
+        word.pend(LAST);
         let decider = {
             let word = Arc::clone(&word);
-            thread::spawn(move || word.decide(u32::MAX, class(1)))
+            thread::spawn(move || word.decide(LAST, class(1)))
         };
-        let seen = word.label(u32::MAX).unwrap();
+        let seen = word.label(LAST).unwrap();
         assert!(seen == Label::Pending || seen == class(1));
         let next = word.retire();
         assert_eq!(word.read(), (0, Label::None));

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit::Failure;
+use crate::generate::{COPIES_MAX, Payload, Until};
 
 /// The arguments of the program.
 #[derive(Debug, Parser)]
@@ -45,6 +46,8 @@ pub enum Command {
     Devices(DevicesArgs),
     /// Measure a device at several batch sizes and recommend how to batch
     Profile(ProfileArgs),
+    /// Make traffic from captures: a synthetic mix of their flows, or the captures at another rate
+    Generate(Box<GenerateArgs>),
     /// Measure both walks on this machine
     Bench(Box<BenchArgs>),
     /// Ask a running fenxi, or tell it what to do
@@ -303,6 +306,45 @@ pub struct ProfileArgs {
     pub seconds: f64,
 }
 
+/// Arguments of `generate`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("output").required(true).args(["to", "interface"])))]
+pub struct GenerateArgs {
+    /// Captures to make it from, instead of the shipped one; - is stdin
+    #[arg(value_name = "FILE")]
+    pub captures: Vec<PathBuf>,
+    /// Write the packets to this capture file (pcap, ns); - is stdout, memory only measures
+    #[arg(long, value_name = "OUT.pcap")]
+    pub to: Option<PathBuf>,
+    /// Send the packets out of this interface, when they are due
+    #[arg(long, value_name = "IF")]
+    pub interface: Option<String>,
+    /// Mean rate at which flows begin
+    #[arg(long, value_name = "RATE", default_value_t = 1000.0, value_parser = flows_per_s)]
+    pub flows_per_s: f64,
+    /// Flows begin for so long; those that have begun go on to their end [default: 10]
+    #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "flows")]
+    pub seconds: Option<f64>,
+    /// Begin so many flows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=COPIES_MAX))]
+    pub flows: Option<u64>,
+    /// Seed of all choices; the same seed and captures give the same packets
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// What becomes of payload
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "zero")]
+    pub payload: Payload,
+    /// Replay the captures as they are, at --pps
+    #[arg(long, requires = "pps", conflicts_with_all = ["flows_per_s", "seconds", "flows", "seed", "payload"])]
+    pub replay: bool,
+    /// Packets per second, evenly, instead of the packets' own times
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    pub pps: Option<u32>,
+    /// Print the summary as one JSON object on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
@@ -367,6 +409,29 @@ pub enum BenchName {
     Idle,
 }
 
+impl GenerateArgs {
+    /// When no further flow begins.
+    pub fn until(&self) -> Until {
+        match self.flows {
+            Some(flows) => Until::Flows(flows),
+            None => Until::Seconds(self.seconds.unwrap_or(10.0)),
+        }
+    }
+
+    /// What clap cannot say: stdin can be read once, and stdout takes one output.
+    fn check(&self) -> Result<(), Failure> {
+        if self.captures.iter().filter(|file| is_dash(file)).count() > 1 {
+            Err(Failure::usage("stdin (-) can be read once only"))
+        } else if self.json && self.to.as_deref().is_some_and(is_dash) {
+            Err(Failure::usage(
+                "--to - and --json both want stdout; give --to a file",
+            ))
+        } else {
+            Ok(())
+        }
+    }
+}
+
 impl BenchArgs {
     /// Entries of the table, `default` unless told otherwise.
     pub fn entries_or(&self, default: usize) -> usize {
@@ -384,6 +449,12 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds
         .filter(|seconds| (0.0..=86_400.0).contains(seconds))
         .ok_or_else(|| "expected seconds, 0 to 86400".to_owned())
+}
+
+fn flows_per_s(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().ok();
+    rate.filter(|rate| (0.001..=1e7).contains(rate))
+        .ok_or_else(|| "expected flows per second, 0.001 to 10000000".to_owned())
 }
 
 fn pause(text: &str) -> Result<f64, String> {
@@ -490,9 +561,12 @@ impl Cli {
                 Err(cause) => Failure::writing("stdout", &cause).report(),
             }
         })?;
-        if let Command::Replay(replay) = &cli.command {
-            replay.check().map_err(|failure| failure.report())?;
-        }
+        let checked = match &cli.command {
+            Command::Replay(replay) => replay.check(),
+            Command::Generate(generate) => generate.check(),
+            _ => Ok(()),
+        };
+        checked.map_err(|failure| failure.report())?;
         Ok(cli)
     }
 }

@@ -17,7 +17,9 @@ mod cli;
 mod commands;
 mod config;
 mod control;
+mod draws;
 mod exit;
+mod generate;
 mod mark;
 mod pipeline;
 mod records;
@@ -58,6 +60,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
         Command::Devices(args) => commands::devices::devices(&args),
         Command::Profile(args) => commands::profile::profile(&args),
+        Command::Generate(args) => commands::generate::generate(&args),
         Command::Bench(args) => commands::bench::bench(&args),
         Command::Ctl(args) => commands::ctl::ctl(&args),
     }

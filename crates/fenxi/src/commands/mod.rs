@@ -5,6 +5,7 @@ pub mod check;
 pub mod config;
 pub mod ctl;
 pub mod devices;
+pub mod generate;
 pub mod model;
 pub mod profile;
 pub mod replay;

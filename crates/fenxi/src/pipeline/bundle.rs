@@ -9,9 +9,9 @@ use super::UNKNOWN;
 use crate::config::Config;
 use crate::exit::Failure;
 
-/// Folder of the shipped bundle, in `models/` beside the program or above it, or
-/// where a package puts it.
+/// The shipped bundle.
 const SHIPPED: &str = "models/app-id-k10";
+/// Where a package puts what is shipped.
 const INSTALLED: &str = "/usr/share/fenxi";
 
 /// The bundle's folder: `--model`, else `model.path`, else the shipped one.
@@ -22,26 +22,31 @@ pub fn find_bundle(config: &Config, option: Option<&Path>) -> Result<PathBuf, Fa
     if let Some(dir) = option.or(config.model.path.as_deref()) {
         return Ok(dir.to_owned());
     }
+    find_shipped(SHIPPED).map_err(|looked_at| {
+        Failure::no_input(format!(
+            "the shipped model is not here; looked at {looked_at}; name a bundle with --model DIR"
+        ))
+    })
+}
+
+/// A file or folder of the project, beside the program or above it, or where a package puts it.
+///
+/// # Errors
+/// It is nowhere: where it was looked for.
+pub fn find_shipped(path: &str) -> Result<PathBuf, String> {
     let program = std::env::current_exe().ok();
     let above = program
         .iter()
         .flat_map(|program| program.ancestors().skip(1));
     let near = above.take(4).chain([Path::new("."), Path::new(INSTALLED)]);
-    let candidates: Vec<PathBuf> = near.map(|dir| dir.join(SHIPPED)).collect();
-    if let Some(found) = candidates
-        .iter()
-        .find(|dir| dir.join("model.toml").is_file())
-    {
-        return Ok(found.clone());
-    }
-    let looked_at: Vec<String> = candidates
-        .iter()
-        .map(|dir| dir.display().to_string())
-        .collect();
-    Err(Failure::no_input(format!(
-        "the shipped model is not here; looked at {}; name a bundle with --model DIR",
-        looked_at.join(", ")
-    )))
+    let candidates: Vec<PathBuf> = near.map(|dir| dir.join(path)).collect();
+    let found = candidates.iter().find(|candidate| candidate.exists());
+    found.cloned().ok_or_else(|| {
+        let looked_at = candidates
+            .iter()
+            .map(|candidate| candidate.display().to_string());
+        looked_at.collect::<Vec<_>>().join(", ")
+    })
 }
 
 /// Opens a bundle and holds it against the configuration.

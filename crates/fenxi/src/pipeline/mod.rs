@@ -24,7 +24,7 @@ use crate::config::checked::{BatchPolicy, FlowHash};
 use crate::exit::Failure;
 use threads::{Cores, Role, Thread};
 
-pub use bundle::{dscp_by_class, find_bundle, open_bundle};
+pub use bundle::{dscp_by_class, find_bundle, find_shipped, open_bundle};
 pub use devices::{Opener, cpu_device, session, thresholds};
 
 /// Name of the class of a flow whose likeliest class is not likely enough.

@@ -13,7 +13,7 @@ mod input;
 mod labelling;
 mod lane;
 mod outputs;
-mod pace;
+pub mod pace;
 mod plane;
 mod source;
 mod tagged;

@@ -13,6 +13,8 @@ pub(super) struct Packet<'a> {
     pub destination: [u64; 2],
     /// Length at the IP layer, see [`super::Headers::length`].
     pub length: u32,
+    /// Where the layer-4 header begins, counted from the IP header.
+    pub at: usize,
     /// From the layer-4 header on: captured, and within the IP length, so that
     /// link-layer padding is never taken for a header.
     pub payload: &'a [u8],
@@ -77,6 +79,7 @@ fn parse_v4(bytes: &[u8]) -> Result<Packet<'_>, Verdict> {
         source: address_v4(bytes, 12),
         destination: address_v4(bytes, 16),
         length: length as u32,
+        at: header,
         payload: &bytes[header..length.min(bytes.len())],
     })
 }
@@ -97,6 +100,7 @@ fn parse_v6(bytes: &[u8]) -> Result<Packet<'_>, Verdict> {
         source: [be64(bytes, 8), be64(bytes, 16)],
         destination: [be64(bytes, 24), be64(bytes, 32)],
         length: length as u32,
+        at,
         payload: &available[at..],
     })
 }

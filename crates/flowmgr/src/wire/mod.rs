@@ -59,6 +59,15 @@ pub fn parse(link: u16, frame: &[u8]) -> Result<Headers, Verdict> {
     })
 }
 
+/// Where the layer-4 header of a frame begins, behind IP options and extension headers.
+///
+/// # Errors
+/// The verdict of a packet whose IP header is damaged, or of a later fragment.
+pub fn transport_at(link: u16, frame: &[u8]) -> Result<usize, Verdict> {
+    let (ip_at, announced) = link::find_ip(link, frame)?;
+    Ok(ip_at + ip::parse(&frame[ip_at..], announced)?.at)
+}
+
 /// The ends of an IP packet without ports, as the key of a UDP flow between port 0 and
 /// port 0: for packets that belong to no flow because they have none, such as later
 /// fragments. `None` where the addresses are not there.

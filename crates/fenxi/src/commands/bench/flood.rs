@@ -8,12 +8,13 @@ use flowmgr::hash::HashKind;
 use flowmgr::hash_by;
 use flowmgr::verdict::Verdict;
 
-use super::frames::{Draws, Frames, Tuple};
+use super::frames::{Frames, Tuple};
 use super::machine::Machine;
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table};
 use super::rounds::interleave;
 use crate::cli::BenchArgs;
+use crate::draws::Draws;
 use crate::exit::Failure;
 
 /// Flows that collide.

@@ -8,6 +8,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use flowmgr::Key;
 use flowmgr::wire::{TCP, TCP_SYN, UDP};
 
+use crate::draws::Draws;
+
 /// Bytes of a frame, without its checksum.
 pub const FRAME: usize = 64;
 /// Where the IP header begins.
@@ -104,37 +106,6 @@ impl Frames {
             frame[IP + 1] = 0;
             frame[IP + 10..IP + 12].fill(0);
         }
-    }
-}
-
-/// Draws that repeat (xorshift64*).
-pub struct Draws(u64);
-
-impl Draws {
-    pub fn new(seed: u64) -> Draws {
-        Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn bits(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// Below `bound`, all alike.
-    pub fn below(&mut self, bound: u32) -> u32 {
-        (((self.bits() >> 32) * u64::from(bound)) >> 32) as u32
-    }
-
-    /// From 0 to below 1.
-    pub fn share(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Time to the next event of a Poisson process with `rate` events per unit of time.
-    pub fn gap(&mut self, rate: f64) -> f64 {
-        -(1.0 - self.share()).ln() / rate
     }
 }
 

@@ -9,12 +9,13 @@ use std::time::Instant;
 
 use flowmgr::{LookUp, RandomLines};
 
-use super::frames::{Draws, Tuple};
+use super::frames::Tuple;
 use super::machine::Machine;
 use super::report::{Figure, Report};
 use super::rig::BURST;
 use super::rounds::{Rates, interleave};
 use crate::cli::BenchArgs;
+use crate::draws::Draws;
 use crate::exit::Failure;
 
 /// Random reads in flight that are tried.

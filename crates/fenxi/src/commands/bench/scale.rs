@@ -9,12 +9,13 @@ use std::thread;
 
 use flowmgr::Pages;
 
-use super::frames::{Draws, Frames, Tuple};
+use super::frames::{Frames, Tuple};
 use super::machine::{Machine, cores, joined, pin};
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table};
 use super::rounds::Rates;
 use crate::cli::BenchArgs;
+use crate::draws::Draws;
 use crate::exit::Failure;
 
 const FLOWS: [u32; 7] = [

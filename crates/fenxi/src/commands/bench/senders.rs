@@ -4,8 +4,8 @@
 //! packets over the template's duration, again as a Poisson process. In the long run the flows and packets per second
 //! are those asked for. Seeded: the same every time.
 
-use super::frames::Draws;
 use super::templates::{Drawn, Templates};
+use crate::draws::Draws;
 
 /// A longer flow is played in this time.
 const DURATION_MAX_S: f64 = 60.0;

@@ -8,12 +8,13 @@
 
 use hdrhistogram::Histogram;
 
-use super::frames::{Draws, Frames, Tuple};
+use super::frames::{Frames, Tuple};
 use super::machine::Machine;
 use super::report::{Figure, Report};
 use super::rig::{Rig, Table};
 use super::rounds::interleave;
 use crate::cli::BenchArgs;
+use crate::draws::Draws;
 use crate::exit::Failure;
 
 const MS_NS: u64 = 1_000_000;

@@ -3,12 +3,13 @@
 //! As in §4.2 the table has 2^19 entries and 2^17 buckets, and is loaded before: packets come from its flows only, all
 //! alike. Load 0 is a single flow. The no-op reference receives and forwards the same frames.
 
-use super::frames::{Draws, Frames, Tuple};
+use super::frames::{Frames, Tuple};
 use super::machine::Machine;
 use super::report::{Figure, MPPS, Report};
 use super::rig::{GAP_NS, Rig, Table, no_op};
 use super::rounds::interleave;
 use crate::cli::BenchArgs;
+use crate::draws::Draws;
 use crate::exit::Failure;
 
 const LOADS: [f64; 4] = [0.0, 0.25, 0.5, 0.75];

@@ -5,13 +5,14 @@
 
 use flowmgr::Pages;
 
-use super::frames::{Draws, Frames, Tuple, Zipf};
+use super::frames::{Frames, Tuple, Zipf};
 use super::machine::Machine;
 use super::mix::mix;
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table, no_op};
 use super::rounds::interleave;
 use crate::cli::BenchArgs;
+use crate::draws::Draws;
 use crate::exit::Failure;
 
 /// Packet time of one pass of new flows. Longer than an idle timeout of one second and the sweep take, so that the same

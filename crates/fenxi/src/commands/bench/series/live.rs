@@ -11,8 +11,8 @@ use std::time::Duration;
 use rustix::thread::set_current_timer_slack;
 
 use super::feed::Feed;
-use crate::commands::bench::frames::Draws;
 use crate::commands::bench::machine::joined;
+use crate::draws::Draws;
 use crate::pipeline::worker::Run;
 
 /// Rest of the feeder, and how much later than asked the system may wake it, ns.

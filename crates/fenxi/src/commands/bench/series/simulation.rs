@@ -13,7 +13,7 @@ use cring::Series;
 
 use super::feed::Feed;
 use super::{SLOTS, manager};
-use crate::commands::bench::frames::Draws;
+use crate::draws::Draws;
 use crate::exit::Failure;
 
 const NAME: &str = "virtual";
