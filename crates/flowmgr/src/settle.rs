@@ -130,6 +130,12 @@ impl Manager {
         }
     }
 
+    /// With [`Effect::Arrival`], series whose labels were still on their way at the last settling; and what came after the
+    /// first of them.
+    pub fn labels_awaited(&self) -> usize {
+        self.outbox.awaited.len()
+    }
+
     /// Nothing waits to be said.
     pub fn is_settled(&self) -> bool {
         self.outbox.events.is_empty()

@@ -30,6 +30,8 @@ const ROUNDS_BEFORE_NAP: u32 = 16;
 const LAG_US: i64 = 100_000;
 /// Between two looks at what the kernel dropped.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long the end of a run waits for the last labels.
+const LABELS_WITHIN: Duration = Duration::from_secs(2);
 /// A run whose interfaces are all gone for so long has nothing to wait for.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 
@@ -157,6 +159,7 @@ impl Lane {
         }
         self.look();
         self.shared.run.inputs_open.fetch_sub(1, Ordering::Release);
+        self.await_labels();
         self.manager.drain();
         let settled = self.settle_all();
         let (counters, sums) = (self.manager.counters().clone(), self.sums);
@@ -309,7 +312,21 @@ impl Lane {
         publisher.publish(|snapshot| describe(snapshot, manager, sums, dropped));
     }
 
-    /// Waits for the last labels.
+    /// Gives the labels that are on their way the time to come: flows that end without them are recorded without.
+    fn await_labels(&mut self) {
+        let until = Instant::now() + LABELS_WITHIN;
+        self.settle();
+        while self.manager.labels_awaited() > 0
+            && Instant::now() < until
+            && !self.shared.run.analytics_died.load(Ordering::Acquire)
+        {
+            self.shared.rounds[self.number].fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(REST);
+            self.settle();
+        }
+    }
+
+    /// Says what is left to be said.
     fn settle_all(&mut self) -> Result<(), Failure> {
         loop {
             self.settle();

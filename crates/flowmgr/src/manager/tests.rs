@@ -261,7 +261,11 @@ fn on_arrival_packets_are_tagged_in_place_and_nothing_waits() {
     let data = bench.burst(&[packet; 4]);
     assert_eq!(bench.verdicts(), [Verdict::Untagged; 4]);
     assert_eq!(data, packet.bytes().repeat(4));
+    bench.settle();
+    assert_eq!(bench.manager.labels_awaited(), 1);
     bench.answer(CLASS_0);
+    bench.settle();
+    assert_eq!(bench.manager.labels_awaited(), 0);
     let data = bench.burst(&[packet]);
     assert_eq!(bench.verdicts(), [Verdict::Tagged]);
     assert_eq!(data[1] >> 2, 46);
