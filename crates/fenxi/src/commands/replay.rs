@@ -22,7 +22,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         bundle,
     })?;
     let summary = Summary::of(&outcome);
-    let printed = if args.json {
+    let printed = if args.output.json {
         print(&format!("{}\n", summary.to_json()))
     } else {
         Ok(())
@@ -43,14 +43,18 @@ fn remarks(args: &ReplayArgs, outcome: &Outcome, summary: &Summary) -> String {
     let is_quiet = failure.is_some_and(Failure::is_quiet);
     let is_vain = failure.is_some() && outcome.flows.verdicts.total() == 0;
     let mut page = String::new();
-    if !args.json && !is_quiet && !is_vain {
+    if !args.output.json && !is_quiet && !is_vain {
         page += &summary.to_text();
     }
-    if !args.json && outcome.interrupted {
+    if !args.output.json && outcome.interrupted {
         page += "fenxi: interrupted; the above is what was done so far\n";
     }
     if outcome.records_dropped > 0 {
-        let output = args.flows.as_deref().filter(|output| !is_dash(output));
+        let output = args
+            .output
+            .flows
+            .as_deref()
+            .filter(|output| !is_dash(output));
         let output = output.map_or("stdout".to_owned(), |output| output.display().to_string());
         page += &format!(
             "fenxi: {output}: {} records found no room in their queue and are missing; \

@@ -26,7 +26,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         bundle,
     })?;
     let summary = Summary::of(&outcome);
-    let printed = match args.json {
+    let printed = match args.output.json {
         true => print(&format!("{}\n", summary.to_json())),
         false => remark(&summary.to_text()),
     };

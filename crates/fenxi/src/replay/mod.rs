@@ -153,7 +153,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let bundle = pipeline::open_bundle(config, bundle)?;
     let options = FlowOptions {
         effect: effect(args),
-        record_series: args.series,
+        record_series: args.output.series,
     };
     let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
     let tagged = open_tagged(args, &pipelines)?;
@@ -319,7 +319,7 @@ fn open_records(
     pipelines: &Pipelines,
     stop: &Arc<AtomicBool>,
 ) -> Result<(Option<RecordSink>, RecordSender), Failure> {
-    let Some(output) = plan.args.flows.as_deref() else {
+    let Some(output) = plan.args.output.flows.as_deref() else {
         return Ok((None, RecordSender::nobody()));
     };
     let (sink, sender) = RecordSink::start(

@@ -14,7 +14,11 @@ use crate::exit::Failure;
 /// # Errors
 /// 64, with the option and the file.
 pub fn check(args: &ReplayArgs) -> Result<(), Failure> {
-    let flows = args.flows.as_deref().filter(|output| !is_dash(output));
+    let flows = args
+        .output
+        .flows
+        .as_deref()
+        .filter(|output| !is_dash(output));
     let write = args.write.as_deref();
     for (option, output) in [("--flows", flows), ("--write", write)] {
         let Some(output) = output else { continue };

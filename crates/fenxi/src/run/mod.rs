@@ -86,7 +86,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let bundle = pipeline::open_bundle(config, bundle)?;
     let options = FlowOptions {
         effect: Effect::Arrival,
-        record_series: args.series,
+        record_series: args.output.series,
     };
     let packets = PacketSide::build(config, &bundle, options)?;
     let ports = ports::open(&config.io, packets.flow_managers.len())?;
@@ -207,7 +207,7 @@ fn open_records(
     plan: &Plan<'_>,
     classes: &Arc<[String]>,
 ) -> Result<(Option<RecordSink>, RecordSender), Failure> {
-    let Some(output) = plan.args.flows.as_deref() else {
+    let Some(output) = plan.args.output.flows.as_deref() else {
         return Ok((None, RecordSender::nobody()));
     };
     let queue = plan.config.records.queue;

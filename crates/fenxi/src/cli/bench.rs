@@ -1,0 +1,97 @@
+//! `fenxi bench`: the experiments.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::seconds;
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// The experiment
+    #[arg(value_enum, value_name = "NAME")]
+    pub name: BenchName,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Write NAME.csv and draw NAME.svg in this folder
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// About how long to measure, without the preparations
+    #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// scale: numbers of flows; flood: how many flows collide
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub flows: Vec<u32>,
+    /// Entries of the table, a power of two; the experiments have defaults of their own
+    #[arg(long, value_name = "N", value_parser = entries)]
+    pub entries: Option<usize>,
+    /// walk: capture to draw the real mix from
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Model bundle, instead of the shipped ones; analytics takes several
+    #[arg(long = "model", value_name = "DIR")]
+    pub models: Vec<PathBuf>,
+    /// latency, swap, idle: series per second; padding: several such rates
+    #[arg(long = "rate", value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub rates: Vec<u32>,
+    /// idle: length of a pause
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = pause)]
+    pub pause: f64,
+}
+
+/// An experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchName {
+    /// Speed by burst size and table load (FENXI Fig. 6)
+    Table,
+    /// Speed by number of flows and of workers (FENXI Fig. 7)
+    Scale,
+    /// The whole walk on one core
+    Walk,
+    /// Look-up and update in the table alone
+    Lookup,
+    /// Traffic that means ill
+    Flood,
+    /// What expiry costs a poll
+    Sweep,
+    /// Series to label through the analytics manager, beside a bare loop over the device
+    Analytics,
+    /// Time to label under Poisson arrivals
+    Latency,
+    /// Device time that padding takes, by policy
+    Padding,
+    /// Two devices against one
+    Devices,
+    /// Time to label while the model is exchanged
+    Swap,
+    /// An analytics thread without traffic, and its first label after a pause
+    Idle,
+}
+
+impl BenchArgs {
+    /// Entries of the table, `default` unless told otherwise.
+    pub fn entries_or(&self, default: usize) -> usize {
+        self.entries.unwrap_or(default)
+    }
+
+    /// Series per second, `default` unless told otherwise.
+    pub fn rate_or(&self, default: u32) -> f64 {
+        f64::from(self.rates.first().copied().unwrap_or(default))
+    }
+}
+
+fn pause(text: &str) -> Result<f64, String> {
+    seconds(text)
+        .ok()
+        .filter(|pause| *pause >= 0.01)
+        .ok_or_else(|| "expected seconds, 0.01 to 86400".to_owned())
+}
+
+fn entries(text: &str) -> Result<usize, String> {
+    let entries = text.parse::<usize>().ok();
+    entries
+        .filter(|entries| entries.is_power_of_two() && (1 << 10..=1 << 24).contains(entries))
+        .ok_or_else(|| "expected a power of two, 2^10 to 2^24".to_owned())
+}

@@ -1,0 +1,111 @@
+//! `fenxi model`, `fenxi devices`, `fenxi profile`: bundles, and what runs them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::{ConfigArgs, seconds};
+
+/// Look at a model bundle.
+#[derive(Debug, Subcommand)]
+pub enum ModelCommand {
+    /// Print what a bundle says of itself
+    Info(BundleArgs),
+    /// Run a bundle on its golden inputs and compare; with --against, compare it with another bundle
+    Check(CheckArgs),
+}
+
+/// A model bundle.
+#[derive(Debug, Args)]
+pub struct BundleArgs {
+    /// Folder of the bundle
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// Arguments of `model check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Folder of the bundle
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Bundle that this one is a form of, such as the fp32 model of an int8 one: says what is lost
+    #[arg(long, value_name = "DIR")]
+    pub against: Option<PathBuf>,
+    /// Table of labelled flows (CSV, also gzipped) to compare on, beside the golden inputs
+    #[arg(long, value_name = "FILE", requires = "against")]
+    pub series: Vec<PathBuf>,
+    /// Capture whose flows to compare on, beside the golden inputs
+    #[arg(long, value_name = "FILE", requires = "against")]
+    pub capture: Vec<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `devices`.
+#[derive(Debug, Args)]
+pub struct DevicesArgs {
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Model bundle to try instead of the shipped one
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// ONNX Runtime library to use, over accel.library
+    #[arg(long, value_name = "PATH")]
+    pub library: Option<PathBuf>,
+    /// Library of a plug-in provider, tried as the device "plugin"
+    #[arg(long, value_name = "PATH")]
+    pub plugin: Option<PathBuf>,
+    /// Devices to try, providers or names of [device.NAME] tables, instead of all
+    #[arg(long = "device", value_name = "NAME,...", value_delimiter = ',')]
+    pub devices: Vec<String>,
+    /// Give a device up after so long; some compile a model for minutes
+    #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = seconds)]
+    pub deadline_s: f64,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Try this device in this process and print the outcome: what the command starts for each device
+    #[arg(long = "try", value_name = "NAME", hide = true)]
+    pub trial: Option<String>,
+}
+
+/// Arguments of `profile`.
+#[derive(Debug, Args)]
+pub struct ProfileArgs {
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Model bundle to measure instead of the shipped one
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Device to measure: a provider, or the name of a [device.NAME] table
+    #[arg(long, value_name = "NAME", default_value = "cpu")]
+    pub device: String,
+    /// Batch sizes to measure
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256,512,1024",
+        value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub sizes: Vec<u32>,
+    /// Recommend for this goal from series to label
+    #[arg(long, value_name = "D", value_parser = latency_goal)]
+    pub latency_goal_ms: Option<Duration>,
+    /// Write the profile to this file
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// About how long to measure, without the preparations
+    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = seconds)]
+    pub seconds: f64,
+}
+
+fn latency_goal(text: &str) -> Result<Duration, String> {
+    let ms = text.parse::<f64>().ok();
+    ms.filter(|ms| (0.001..=60_000.0).contains(ms))
+        .map(|ms| Duration::from_secs_f64(ms / 1e3))
+        .ok_or_else(|| "expected milliseconds, 0.001 to 60000".to_owned())
+}

@@ -1,0 +1,219 @@
+//! `fenxi run`, `fenxi replay`: packets through the whole path.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{ConfigArgs, is_dash};
+use crate::exit::Failure;
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Model bundle to use instead of the shipped one
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// What it says, and where.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Arguments of `replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Captures (pcap, pcapng, also gzipped), one after the other; - is stdin
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Model bundle to use instead of the shipped one
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// What it says, and where.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Write the packets as they would leave, with DSCP set
+    #[arg(long, value_name = "TAGGED.pcap")]
+    pub write: Option<PathBuf>,
+    /// At --speed max: ms of packet time from the k-th packet until its label counts
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub label_delay_ms: u32,
+    /// max, real (by the timestamps) or a multiple such as 10x
+    #[arg(long, value_name = "PACE", default_value = "max", value_parser = Speed::parse)]
+    pub speed: Speed,
+    /// Replay the captures this many times
+    #[arg(long = "loop", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub loops: u32,
+    /// Exchange the model for this bundle while the replay goes on
+    #[arg(long, value_name = "DIR")]
+    pub swap_model: Option<PathBuf>,
+    /// Time between two exchanges, in ms of wall time
+    #[arg(long, value_name = "MS", default_value_t = 1000, requires = "swap_model", value_parser = clap::value_parser!(u32).range(1..))]
+    pub swap_every: u32,
+    /// Serve metrics, health and `fenxi ctl` meanwhile; the keys of the configuration under control say where
+    #[arg(long)]
+    pub control: bool,
+    /// Stay when all is done, and go on serving, until a signal or `fenxi ctl drain`
+    #[arg(long, requires = "control")]
+    pub hold: bool,
+    /// Damage packets, as in loss=0.01,truncate=0.01,corrupt=0.01,seed=1
+    #[arg(long, value_name = "LIST", value_parser = FaultRates::parse)]
+    pub faults: Option<FaultRates>,
+}
+
+/// What a run or a replay says, and where.
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// Write flow and label records as JSON Lines; - is stdout
+    #[arg(long, value_name = "OUT.jsonl")]
+    pub flows: Option<PathBuf>,
+    /// Put the series into flow records
+    #[arg(long, requires = "flows")]
+    pub series: bool,
+    /// Print the summary as one JSON object on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl OutputArgs {
+    /// What clap cannot say: stdout takes one output.
+    fn check(&self) -> Result<(), Failure> {
+        match self.json && self.flows.as_deref().is_some_and(is_dash) {
+            true => Err(Failure::usage(
+                "--flows - and --json both want stdout; give --flows a file",
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+impl RunArgs {
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        self.output.check()
+    }
+}
+
+impl ReplayArgs {
+    /// What clap cannot say: stdin can be read once, and stdout takes one output.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let stdins = self.files.iter().filter(|file| is_dash(file)).count();
+        if stdins > 1 {
+            Err(Failure::usage("stdin (-) can be replayed once only"))
+        } else if stdins > 0 && self.loops > 1 {
+            Err(Failure::usage(
+                "--loop cannot repeat stdin (-); give it a file",
+            ))
+        } else if self.write.as_deref().is_some_and(is_dash) {
+            Err(Failure::usage(
+                "--write needs a file; stdout is not supported",
+            ))
+        } else {
+            self.output.check()
+        }
+    }
+}
+
+/// How fast a replay goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Speed {
+    /// As fast as the program can.
+    Max,
+    /// This many times as fast as the timestamps say; finite and above 0.
+    Times(f64),
+}
+
+impl Speed {
+    fn parse(text: &str) -> Result<Speed, String> {
+        match text {
+            "max" => Ok(Speed::Max),
+            "real" => Ok(Speed::Times(1.0)),
+            _ => text
+                .strip_suffix('x')
+                .and_then(|factor| factor.parse::<f64>().ok())
+                .filter(|factor| factor.is_finite() && *factor > 0.0)
+                .map(Speed::Times)
+                .ok_or_else(|| "expected max, real or a multiple such as 10x".to_owned()),
+        }
+    }
+}
+
+/// What `--faults` asks for: each rate is a probability per packet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FaultRates {
+    /// Packets lost.
+    pub loss: f64,
+    /// Packets cut short.
+    pub truncate: f64,
+    /// Packets with a byte changed.
+    pub corrupt: f64,
+    /// Seed of the choices; the same seed damages the same packets.
+    pub seed: u64,
+}
+
+impl FaultRates {
+    fn parse(text: &str) -> Result<FaultRates, String> {
+        let mut rates = FaultRates {
+            loss: 0.0,
+            truncate: 0.0,
+            corrupt: 0.0,
+            seed: 1,
+        };
+        for part in text.split(',') {
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("{part}: expected name=value"))?;
+            let rate = match name {
+                "loss" => &mut rates.loss,
+                "truncate" => &mut rates.truncate,
+                "corrupt" => &mut rates.corrupt,
+                "seed" => {
+                    rates.seed = value
+                        .parse()
+                        .map_err(|_| format!("{part}: expected a whole number"))?;
+                    continue;
+                }
+                _ => return Err(format!("{part}: expected loss, truncate, corrupt or seed")),
+            };
+            let share = value
+                .parse::<f64>()
+                .ok()
+                .filter(|share| (0.0..=1.0).contains(share));
+            *rate = share.ok_or_else(|| format!("{part}: expected a number from 0 to 1"))?;
+        }
+        Ok(rates)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds() {
+        let speed = |text| Speed::parse(text).ok();
+        assert_eq!(speed("max"), Some(Speed::Max));
+        assert_eq!(speed("real"), Some(Speed::Times(1.0)));
+        assert_eq!(speed("10x"), Some(Speed::Times(10.0)));
+        for wrong in ["", "x", "0x", "-1x", "infx", "nanx", "10", "fast"] {
+            assert_eq!(speed(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn wrong_fault_lists_are_named() {
+        for (list, part) in [
+            ("loss", "name=value"),
+            ("loss=2", "0 to 1"),
+            ("corrupt=NaN", "0 to 1"),
+            ("seed=x", "whole number"),
+            ("delay=1", "expected loss"),
+        ] {
+            let message = FaultRates::parse(list).unwrap_err();
+            assert!(message.contains(part), "{list}: {message}");
+        }
+    }
+}
