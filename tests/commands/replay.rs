@@ -258,3 +258,25 @@ fn a_summary_for_people_is_on_standard_error() {
         ]
     );
 }
+
+#[test]
+fn the_summary_says_how_often_the_cache_hit_and_erred() {
+    let mut command = fenxi(["replay"]);
+    command.arg(demo()).args(SIMULATED);
+    // A prefix of one packet says little, so that audits differ.
+    command.args(["--loop", "20", "--set", "cache.prefix=1"]);
+    command.args(["--set", "cache.audit=1.0"]);
+    let text = run(command).expect_code(0).stderr;
+    let line = text.lines().find(|line| line.starts_with("cache "));
+    let line = line.expect("a line about the cache");
+    let percents: Vec<f64> = line
+        .split(' ')
+        .zip(line.split(' ').skip(1))
+        .filter(|(_, unit)| *unit == "%")
+        .map(|(number, _)| number.parse().expect("a number"))
+        .collect();
+    assert!(
+        matches!(percents[..], [hit, wrong] if hit > 0.0 && wrong > 0.0),
+        "{line}"
+    );
+}

@@ -186,6 +186,7 @@ impl Summary {
             listed(&self.flows.ended)
         )?;
         self.series.write_text(page)?;
+        self.cache.write_text(page)?;
         let mut labels: Vec<_> = self
             .labels
             .iter()
@@ -238,6 +239,7 @@ impl Summary {
             device.write_text(page)?;
         }
         self.swaps.write_text(page)?;
+        self.slo.write_text(page)?;
         writeln!(page, "times     to label {} ms", self.time_to_label_ms)?;
         writeln!(page, "phases    {} (p50/p99, ms)", self.phases_ms)
     }

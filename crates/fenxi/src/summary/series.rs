@@ -90,6 +90,29 @@ impl Cache {
             turned_on: cache.turned_on,
         }
     }
+
+    /// Only where the cache is on.
+    pub fn write_text(&self, page: &mut String) -> fmt::Result {
+        if self.lookups + self.bypassed == 0 {
+            return Ok(());
+        }
+        let audits = self.audits_agree + self.audits_differ;
+        writeln!(
+            page,
+            "cache     {:.1} % of {} look-ups hit; {:.2} % of {audits} audited hits wrong; {} not looked up, turned off {} \
+             times",
+            percent(self.hits, self.lookups),
+            self.lookups,
+            percent(self.audits_differ, audits),
+            self.bypassed,
+            self.turned_off
+        )
+    }
+}
+
+/// 0 of nothing.
+fn percent(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64 * 100.0
 }
 
 /// One session of a device.
@@ -195,6 +218,19 @@ impl Slo {
             periods: slo.periods,
             violations: slo.violations,
         }
+    }
+
+    /// Only where the policy is `slo` and had something to keep to.
+    pub fn write_text(&self, page: &mut String) -> fmt::Result {
+        if self.periods == 0 {
+            return Ok(());
+        }
+        writeln!(
+            page,
+            "slo       {:.1} % of {} control periods in violation",
+            percent(self.violations, self.periods),
+            self.periods
+        )
     }
 }
 
