@@ -35,8 +35,6 @@ const LAG_US: i64 = 100_000;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the end of a run waits for the last labels.
 const LABELS_WITHIN: Duration = Duration::from_secs(2);
-/// A run whose interfaces are all gone for so long has nothing to wait for.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 
 /// What the threads of a live run tell each other, beside what those of any run do.
 pub struct Shared {
@@ -44,6 +42,8 @@ pub struct Shared {
     pub run: Arc<Run>,
     /// The most packets that a lane takes at a time.
     pub burst: usize,
+    /// A lane whose interfaces are all gone for so long ends the run.
+    pub give_up_after: Duration,
     /// Raised by whoever wants the run to end.
     pub stop: AtomicBool,
     /// Rounds of each lane, which say that it moves.
@@ -257,6 +257,8 @@ impl Lane {
         let other = self.senders.len().checked_sub(i + 1);
         if let Some(sender) = other.and_then(|other| self.senders.get_mut(other))
             && let Err(error) = sender.send(&received)
+            // Of an interface that is down or gone, its receiver tells.
+            && !error.kind.is_recoverable()
             && self.number == 0
         {
             let _ = self.shared.news.send(format!("sending: {error}"));
@@ -280,7 +282,7 @@ impl Lane {
         }
         let since = *self.alone_since.get_or_insert_with(Instant::now);
         let is_hopeless = self.receivers.iter().all(Receiver::is_failed);
-        if is_hopeless || since.elapsed() >= GIVE_UP_AFTER {
+        if is_hopeless || since.elapsed() >= self.shared.give_up_after {
             let names = self
                 .receivers
                 .iter()
