@@ -192,6 +192,18 @@ impl Live {
         live
     }
 
+    /// The arguments by which another fenxi finds its control plane.
+    #[allow(dead_code, reason = "tests/run.rs has no other")]
+    pub fn control(&self) -> [String; 4] {
+        let place = |key: &str, kind: &str| {
+            let path = self.dir.path().join(key);
+            format!("{key}={kind}{}", path.display())
+        };
+        let set = || "--set".to_owned();
+        let (http, socket) = (place("control.http", "unix:"), place("control.socket", ""));
+        [set(), http, set(), socket]
+    }
+
     /// What the service manager is told next.
     pub fn told(&self) -> String {
         let mut text = [0; 256];
