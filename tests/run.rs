@@ -127,7 +127,7 @@ fn tap_labels_as_a_replay_does() {
             live.metric_sum(metric) >= sent as f64
         });
         assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
-        assert_eq!(live.metric_sum("fenxi_port_kernel_dropped_total"), 0.0);
+        assert_eq!(live.metric_sum("fenxi_port_dropped_packets_total"), 0.0);
         let summary = live.terminate(0).json();
 
         assert_eq!(summary["packets"], replayed["packets"]);
@@ -267,7 +267,14 @@ fn marks_reach_the_connections_of_a_router() {
         lab.run("router", "conntrack -L -p tcp --orig-port-dst 7777")
             .contains(&mark)
     });
+    let of = |name: &str| live.metric_sum(name);
+    live.wait_for("it is counted", |live| {
+        live.metric_sum("fenxi_marks_total") == 1.0
+    });
+    assert_eq!(of("fenxi_mark_latency_seconds_count"), 1.0);
+    assert_eq!((of("fenxi_marks_waiting"), of("fenxi_balance")), (0.0, 0.0));
     let summary = live.terminate(0).json();
+    assert_eq!(summary["live"]["marks_asked"], 1, "{summary}");
     assert_eq!(summary["live"]["marks_written"], 1, "{summary}");
     assert_eq!(summary["live"]["sent"], 0);
 }

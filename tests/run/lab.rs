@@ -99,6 +99,13 @@ impl Lab {
         command
     }
 
+    /// A program on a host, without arguments so far.
+    pub fn program(&self, host: &str, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name(host), program]);
+        command
+    }
+
     /// What a program prints on a host; its words are apart by blanks.
     pub fn run(&self, host: &str, line: &str) -> String {
         let output = self.command(host, line).output().unwrap();
