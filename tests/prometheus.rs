@@ -10,10 +10,6 @@
 
 mod common;
 
-#[path = "run/lab.rs"]
-#[allow(dead_code, reason = "fenxi itself is started here")]
-mod lab;
-
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -24,7 +20,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use lab::Lab;
+use common::lab::Lab;
+use common::live::fenxi_on;
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -39,14 +36,14 @@ impl Place<'_> {
     /// A program that runs there.
     fn command(&self, program: &str) -> Command {
         match self.host {
-            Some((lab, host)) => lab.program(host, program),
+            Some((lab, host)) => lab.command(host, program),
             None => Command::new(program),
         }
     }
 
     fn fenxi(&self) -> Command {
         match self.host {
-            Some((lab, host)) => lab.fenxi(host, &[]),
+            Some((lab, host)) => fenxi_on(lab, host, &[]),
             None => common::fenxi::<&str>([]),
         }
     }
