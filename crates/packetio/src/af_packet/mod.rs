@@ -36,7 +36,7 @@ pub use config::{Direction, PortConfig};
 pub use error::{AfPacketError, InterfaceError, InterfaceErrorKind};
 pub use offloads::{MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
 pub use queues::{Queues, ReceiveHash};
-pub use receive::{AfPacket, Counts};
+pub use receive::{AfPacket, Counts, rest};
 pub use transmit::{Transmit, TransmitConfig, TransmitCounts};
 
 use std::io;
