@@ -113,6 +113,17 @@ impl Live {
         self.dir.path().join("control.socket")
     }
 
+    /// The arguments by which another fenxi finds its control plane.
+    pub fn control(&self) -> [String; 4] {
+        let place = |key: &str, kind: &str| {
+            let path = self.dir.path().join(key);
+            format!("{key}={kind}{}", path.display())
+        };
+        let set = || "--set".to_owned();
+        let (http, socket) = (place("control.http", "unix:"), place("control.socket", ""));
+        [set(), http, set(), socket]
+    }
+
     /// What `/metrics` serves.
     pub fn scrape(&self) -> String {
         let mut stream = UnixStream::connect(self.dir.path().join("control.http")).unwrap();
@@ -146,7 +157,11 @@ impl Live {
     pub fn wait_for(&self, what: &str, is_so: impl Fn(&Live) -> bool) {
         let began = Instant::now();
         while !is_so(self) {
-            assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+            if began.elapsed() >= PATIENCE {
+                let page = self.scrape();
+                let ports = page.lines().filter(|line| line.starts_with("fenxi_p"));
+                panic!("in vain: {what}\n{}", ports.collect::<Vec<_>>().join("\n"));
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
     }

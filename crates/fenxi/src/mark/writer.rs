@@ -65,8 +65,7 @@ impl Writer {
     /// # Errors
     /// The capability, the kernel's part or a thread is not to be had.
     pub fn start(marks: ClassMarks, queue_length: usize) -> Result<Writer, StartError> {
-        let mut socket = Socket::open(marks.mask()).map_err(StartError::Kernel)?;
-        probe(&mut socket)?;
+        let socket = open(marks.mask())?;
         let (sender, receiver) = bounded(queue_length);
         let counts = Arc::new(Mutex::new(Counts::none()));
         let shared = Arc::clone(&counts);
@@ -129,8 +128,23 @@ impl Drop for Writer {
     }
 }
 
+/// Whether the kernel takes marks from us, in the network namespace of the calling thread.
+///
+/// # Errors
+/// The capability or the kernel's part is not to be had.
+pub fn probe(mask: u32) -> Result<(), StartError> {
+    open(mask).map(drop)
+}
+
+/// A socket by which marks can be written.
+fn open(mask: u32) -> Result<Socket, StartError> {
+    let mut socket = Socket::open(mask).map_err(StartError::Kernel)?;
+    try_out(&mut socket)?;
+    Ok(socket)
+}
+
 /// Asks for a change to a connection that cannot be: "not found" says that all others are possible.
-fn probe(socket: &mut Socket) -> Result<(), StartError> {
+fn try_out(socket: &mut Socket) -> Result<(), StartError> {
     let nowhere = (std::net::Ipv4Addr::UNSPECIFIED.into(), 0);
     let tuple = Tuple {
         protocol: 17,
