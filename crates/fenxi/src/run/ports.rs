@@ -30,6 +30,8 @@ pub struct Receiver {
     /// The ring.
     pub ring: AfPacket,
     state: State,
+    /// Merged packets when it was last looked at, and whether there had been more than before.
+    merged: (u64, bool),
 }
 
 /// How an interface is.
@@ -61,6 +63,23 @@ impl Receiver {
             },
         );
         matches!(before, State::Up | State::Down).then(|| error.to_string())
+    }
+
+    /// Packets that found the ring full; and what to tell people of packets that come merged.
+    pub fn look(&mut self) -> (u64, Option<String>) {
+        let counts = self.ring.counts();
+        let (before, were_more) = self.merged;
+        let are_more = counts.merged > before;
+        self.merged = (counts.merged, are_more);
+        // Until the first look after the MTU has grown, longer packets look merged, too.
+        let news = (were_more && are_more).then(|| {
+            let interface = self.ring.interface();
+            format!(
+                "{interface}: packets come merged by GRO, LRO or TSO, so that lengths, and with them labels, are not those \
+                 of the wire; turn it off: ethtool -K {interface} gro off lro off tso off gso off"
+            )
+        });
+        (counts.dropped, news)
     }
 
     /// Whether frames can be asked for. One that is gone is opened anew now and then, which [`Receiver::news`] tells.
@@ -123,7 +142,11 @@ pub fn open(io: &Io, lanes: usize) -> Result<Vec<LanePorts>, Failure> {
         let rings = AfPacket::open_rings(&receiving(io, interface), lanes as u16);
         for (lane, ring) in opened.iter_mut().zip(rings.map_err(failure)?) {
             let state = if ring.is_up() { State::Up } else { State::Down };
-            lane.receivers.push(Receiver { ring, state });
+            lane.receivers.push(Receiver {
+                ring,
+                state,
+                merged: (0, false),
+            });
             if io.mode == IoMode::Inline {
                 let sender = Transmit::open(&TransmitConfig {
                     interface: interface.clone(),
