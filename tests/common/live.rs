@@ -146,7 +146,11 @@ impl Live {
     pub fn wait_for(&self, what: &str, is_so: impl Fn(&Live) -> bool) {
         let began = Instant::now();
         while !is_so(self) {
-            assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+            if began.elapsed() >= PATIENCE {
+                let page = self.scrape();
+                let ports = page.lines().filter(|line| line.starts_with("fenxi_p"));
+                panic!("in vain: {what}\n{}", ports.collect::<Vec<_>>().join("\n"));
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
