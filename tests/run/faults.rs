@@ -162,9 +162,11 @@ fn a_bridge_survives_its_interfaces() {
 #[test]
 fn the_run_ends_when_all_interfaces_are_gone() {
     for mode in ["tap", "inline"] {
-        let Some(lab) = Lab::bridged("gone", &[]) else {
+        let Some(lab) = Lab::new("gone", &["left", "box", "right"], &[]) else {
             return;
         };
+        lab.wire("left", "eth", "box", "l");
+        lab.wire("right", "eth", "box", "r");
         let live = start(&lab, "box", "[\"l\", \"r\"]", mode);
         lab.remove("left");
         live.wait_for("it notices", |live| {
