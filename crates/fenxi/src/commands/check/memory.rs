@@ -214,10 +214,10 @@ mod tests {
             .level
         };
         assert_eq!(
-            [judged(1000), judged(300), judged(100)],
+            [judged(1000), judged(250), judged(70)],
             [Level::Ok, Level::Problem, Level::Problem]
         );
-        let text = meminfo(300, (0, 0));
+        let text = meminfo(250, (0, 0));
         let (_dir, serving) = machine(&[
             ("proc/meminfo", &text),
             ("proc/7/status", "VmRSS:  102400 kB\n"),
