@@ -37,6 +37,7 @@ mod prefetch;
 pub mod record;
 mod rss;
 mod series;
+mod settings;
 mod settle;
 mod table;
 pub mod tag;
@@ -52,6 +53,7 @@ pub use manager::{BURST_MAX, Counters, Fate, Manager, Packet, Volume};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 pub use rss::Rss;
+pub use settings::Settings;
 
 /// Bytes that a table takes, without the offsets of `record_series`.
 pub const fn table_bytes(max_flows: usize, buckets: usize, k: usize) -> usize {
