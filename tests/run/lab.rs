@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -133,13 +134,22 @@ impl Lab {
 
     /// Does `work` in a host's namespace. Sockets stay in the one in which they were opened.
     pub fn on<T: Send>(&self, host: &str, work: impl FnOnce() -> T + Send) -> T {
+        let in_namespace = self.entering(host, work);
+        std::thread::scope(|scope| scope.spawn(in_namespace).join().unwrap())
+    }
+
+    /// `work` for a thread of its own, which it takes into a host's namespace.
+    pub fn entering<T, W: FnOnce() -> T + Send>(
+        &self,
+        host: &str,
+        work: W,
+    ) -> impl FnOnce() -> T + Send + use<T, W> {
         let path = format!("/run/netns/{}", self.name(host));
-        let in_namespace = || {
+        move || {
             let namespace = File::open(path).unwrap();
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             work()
-        };
-        std::thread::scope(|scope| scope.spawn(in_namespace).join().unwrap())
+        }
     }
 }
 
@@ -202,14 +212,31 @@ impl Live {
         String::from_utf8_lossy(&text[..bytes]).into_owned()
     }
 
-    /// Sum over the samples of a metric.
-    pub fn metric_sum(&self, name: &str) -> f64 {
+    /// Where `fenxi ctl` reaches it.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("control.socket")
+    }
+
+    /// As SIGHUP does.
+    pub fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().unwrap();
+        kill_process(Pid::from_child(child), signal).unwrap();
+    }
+
+    /// What `/metrics` serves.
+    pub fn scrape(&self) -> String {
         let mut stream = UnixStream::connect(self.dir.path().join("control.http")).unwrap();
         stream
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             .unwrap();
         let mut page = String::new();
         stream.read_to_string(&mut page).unwrap();
+        page
+    }
+
+    /// Sum over the samples of a metric.
+    pub fn metric_sum(&self, name: &str) -> f64 {
+        let page = self.scrape();
         let samples = page
             .lines()
             .filter(|line| line.split(['{', ' ']).next() == Some(name));

@@ -18,7 +18,7 @@ use crate::pipeline::{dscp_by_class, find_bundle, open_bundle, thresholds};
 /// Whatever a run would refuse before its first packet, but for the library and
 /// the devices, which are not touched.
 pub fn check(args: &ConfigArgs) -> Result<(), Failure> {
-    let (config, _) = Config::load(args.config.as_deref(), &args.sets)?;
+    let config = args.of_service().load()?.config;
     let dir = find_bundle(&config, None)?;
     let bundle = open_bundle(&config, &dir)?;
     dscp_by_class(&config, &bundle)?;

@@ -1,14 +1,16 @@
 //! What `--control` adds to a replay: the sockets, and how its threads are watched.
 
-use accel::Bundle;
+use std::sync::Arc;
+
 use tokio::sync::mpsc;
 
 use super::Plan;
 use crate::control::collector::{AnalyticsSnapshot, Collector, FlowSnapshot, Watched};
 use crate::control::flows::{FlowSample, FlowTap, flow_sample};
+use crate::control::in_use::InUse;
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::snapshot::Publisher;
-use crate::control::{Call, Facts, LabelNames, Model, Plane, Queue, Sockets};
+use crate::control::{Call, Facts, LabelNames, Plane, Queue, Sockets};
 use crate::exit::Failure;
 use crate::pipeline::Pipelines;
 use crate::pipeline::threads::Cores;
@@ -46,7 +48,7 @@ pub struct Prepared {
 /// A socket that cannot be had.
 pub fn prepare(
     plan: &Plan<'_>,
-    bundle: &Bundle,
+    in_use: &Arc<InUse>,
     cores: &Cores,
     pipelines: &Pipelines,
 ) -> Result<(Option<Prepared>, Ends), Failure> {
@@ -80,7 +82,7 @@ pub fn prepare(
     }
     let prepared = Prepared {
         sockets,
-        facts: facts(plan, bundle, pipelines),
+        facts: facts(plan, in_use, pipelines),
         collector: Collector::new(flows, analytics),
         sample,
         holds: plan.args.hold,
@@ -88,7 +90,7 @@ pub fn prepare(
     Ok((Some(prepared), ends))
 }
 
-fn facts(plan: &Plan<'_>, bundle: &Bundle, pipelines: &Pipelines) -> Facts {
+fn facts(plan: &Plan<'_>, in_use: &Arc<InUse>, pipelines: &Pipelines) -> Facts {
     let config = plan.config;
     let queue = |number| Queue {
         port: "capture".to_owned(),
@@ -97,23 +99,18 @@ fn facts(plan: &Plan<'_>, bundle: &Bundle, pipelines: &Pipelines) -> Facts {
     let rings = config.pipeline.layout.rings().len();
     Facts {
         version: env!("CARGO_PKG_VERSION"),
-        model: Model {
-            name: bundle.name().to_owned(),
-            version: bundle.version().to_owned(),
-            sha256: bundle.sha256().to_owned(),
-        },
+        in_use: in_use.clone(),
         labels: LabelNames::new(&pipelines.classes),
         queues: (0..pipelines.flow_managers.len()).map(queue).collect(),
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
-        cache_entries: config.cache.as_ref().map_or(0, |cache| cache.entries) as u64,
         started: std::time::Instant::now(),
     }
 }
 
 /// The running control plane, as the replay's control thread drives it.
 pub struct Driven {
-    plane: std::sync::Arc<Plane>,
+    plane: Arc<Plane>,
     calls: mpsc::Receiver<Call>,
     sample: FlowSample,
     /// As prepared.

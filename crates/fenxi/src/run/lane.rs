@@ -14,6 +14,7 @@ use packetio::{Port, Transmit};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::ports::{LanePorts, Receiver};
+use super::settings::SettingsPort;
 use crate::control::collector::FlowSnapshot;
 use crate::exit::Failure;
 use crate::mark;
@@ -65,6 +66,8 @@ pub struct Lane {
     pub records: RecordSender,
     /// By which it is watched.
     pub end: LaneEnd,
+    /// By which it gets other settings.
+    pub settings: SettingsPort,
     /// What it shares.
     pub shared: Arc<Shared>,
     work: Work,
@@ -121,6 +124,7 @@ pub struct LaneOutcome {
 
 impl Lane {
     /// Puts it together.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the thread")]
     pub fn new(
         number: usize,
         ports: LanePorts,
@@ -128,6 +132,7 @@ impl Lane {
         marks: Option<Arc<mark::Writer>>,
         records: RecordSender,
         end: LaneEnd,
+        settings: SettingsPort,
         shared: Arc<Shared>,
     ) -> Lane {
         let burst = shared.burst;
@@ -139,6 +144,7 @@ impl Lane {
             marks,
             records,
             end,
+            settings,
             shared,
             work: Work {
                 burst,
@@ -199,6 +205,7 @@ impl Lane {
                 self.look();
             }
             self.settle();
+            self.settings.take(&mut self.manager);
         }
         Ok(())
     }
