@@ -8,10 +8,6 @@
 
 mod common;
 
-#[path = "run/lab.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod lab;
-
 use std::fs;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -25,7 +21,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use common::Finished;
-use lab::{Lab, Live};
+use common::lab::Lab;
+use common::live::Live;
 
 /// Packets of a flow: more than K, so each gets a label and carries it.
 const PACKETS: usize = 14;

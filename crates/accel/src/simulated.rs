@@ -9,10 +9,12 @@ use std::time::Instant;
 use crate::device::{Classification, Device, DeviceError, Shape, Sizes};
 use crate::profile::Profile;
 
-const NAME: &str = "simulated";
+/// What it is, whatever it is called.
+const KIND: &str = "simulated";
 
 /// A device that only takes time.
 pub struct SimulatedDevice {
+    name: String,
     profile: Profile,
     sizes: Sizes,
     shape: Shape,
@@ -28,6 +30,7 @@ impl SimulatedDevice {
         let rows = sizes.largest();
         let (input, results) = (vec![0.0; rows * shape.row_len()], Vec::with_capacity(rows));
         Self {
+            name: KIND.to_owned(),
             profile,
             sizes,
             shape,
@@ -36,15 +39,21 @@ impl SimulatedDevice {
             ready: None,
         }
     }
+
+    /// The same, asked for by this name.
+    pub fn called(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
 }
 
 impl Device for SimulatedDevice {
     fn requested(&self) -> &str {
-        NAME
+        &self.name
     }
 
     fn effective(&self) -> &str {
-        NAME
+        KIND
     }
 
     fn sizes(&self) -> &Sizes {
@@ -62,12 +71,12 @@ impl Device for SimulatedDevice {
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
         if !self.is_idle() {
             return Err(DeviceError::Busy {
-                device: NAME.to_owned(),
+                device: self.name.clone(),
             });
         }
         if !self.sizes.takes(rows) {
             return Err(DeviceError::Rows {
-                device: NAME.to_owned(),
+                device: self.name.clone(),
                 rows,
                 sizes: self.sizes.clone(),
             });
@@ -146,10 +155,16 @@ mod tests {
 
     #[test]
     fn a_size_it_does_not_take_is_refused() {
-        let mut device = device(0.0, Sizes::Fixed(vec![2, 4]));
+        let mut device = device(0.0, Sizes::Fixed(vec![2, 4])).called("slow");
+        assert_eq!(
+            (device.requested(), device.effective()),
+            ("slow", "simulated")
+        );
         let message = device.submit(3).unwrap_err().to_string();
         assert!(
-            message.contains("no batch of 3 rows") && message.contains("[2, 4]"),
+            message.contains("slow")
+                && message.contains("no batch of 3 rows")
+                && message.contains("[2, 4]"),
             "{message}"
         );
         assert!(device.is_idle());

@@ -38,6 +38,9 @@ pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
 /// A round looks at this many series of an inlet even where batches are smaller, because the cache may answer most.
 const LOOK_MAX_LEAST: usize = 64;
 
+/// A batch fills up where more than this part of the largest waits: it may be full before the caller has rested.
+const FILLING: usize = 8;
+
 /// What the cache's costs are measured by, in ns.
 type CostClock = Box<dyn Fn() -> u64 + Send>;
 
@@ -146,6 +149,21 @@ impl Manager {
         }
     }
 
+    /// How long nothing will be due but to look at what has come down the rings, so that the caller knows how long it may
+    /// rest: zero while something is on its way through a device, or a batch fills up.
+    #[must_use]
+    pub fn spare(&self, now_ns: u64) -> Duration {
+        let waiting = self.waiting();
+        if !self.dispatch.is_empty() || waiting * FILLING > self.dispatch.largest() {
+            return Duration::ZERO;
+        }
+        let seen_ns = self.queues.iter().filter_map(Queue::oldest_seen_ns).min();
+        let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
+        seen_ns.map_or(Duration::MAX, |seen_ns| {
+            self.policy.spare(since(self.timer_ns), since(seen_ns))
+        })
+    }
+
     /// From now on fires at once whatever is there: the producers have ended, or soon will.
     pub fn drain(&mut self) {
         self.draining = true;
@@ -175,6 +193,13 @@ impl Manager {
                 since_ns: lane.since_ns(),
                 last_error: counters.last_error.as_deref(),
             })
+    }
+
+    /// Series on their way through a device: of those undecided, the ones that do not wait for a batch.
+    #[must_use]
+    pub fn on_devices(&self) -> u64 {
+        let rows = self.dispatch.lanes.iter().flat_map(|lane| &lane.rows);
+        rows.filter(|row| row.audit.is_none()).count() as u64
     }
 
     /// Looks at what is new in the rings, in turn. Returns whether there was anything.
@@ -234,8 +259,7 @@ impl Manager {
             let time_ns = now_ns.saturating_sub(slot.emitted_ns);
             let taken = queue.decide(slot.flow, answer.label(Source::Cache));
             counters.cache.hits += 1;
-            counters.cached += 1;
-            counters.labelled(taken, time_ns);
+            counters.labelled(Source::Cache, taken, time_ns);
             counters.phases.ring_waited(time_ns);
             if let Some(slo) = &mut self.slo {
                 slo.labelled(time_ns);

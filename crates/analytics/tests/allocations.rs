@@ -1,44 +1,18 @@
 //! A round allocates nothing once the manager is warm: not to look, to gather, to collect, nor to label, under any
 //! policy, with a cache that is full, and while series are shed because no device is up.
 //!
-//! A counting allocator stands around the system's. It counts by thread, for the test harness has threads of its own.
-//! What allocates by design is not here: the text of a device's error, and an exchange of the model.
+//! Counted are those of the test's own thread, for the harness has others. What allocates by design is not here: the text of a device's error, and an exchange of the model.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
 )]
 
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
+use allocation_counter::measure;
 use analytics::{Accelerator, CacheConfig, Config, Inlet, Manager, Policy};
 use cring::{FlowRef, LabelWord, Labels, Producer, Slot};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: every call is passed on to `System` as it came; the counter is a plain cell of the thread, needs no
-// initialisation and no destructor, and so allocates nothing itself. The methods not given here call these two.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the promises of `GlobalAlloc::alloc`, which are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: `block` came from `System` by `alloc`, with this layout.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
 
 const K: usize = 10;
 const LARGEST: usize = 64;
@@ -172,9 +146,7 @@ impl World {
 /// Allocations of this thread in 2,000 rounds, after as many to get warm.
 fn allocations(world: &mut World) -> u64 {
     world.rounds(2000);
-    let before = ALLOCATIONS.get();
-    world.rounds(2000);
-    ALLOCATIONS.get() - before
+    measure(|| world.rounds(2000)).count_total
 }
 
 #[test]
@@ -234,10 +206,10 @@ fn shedding_allocates_nothing() {
             .map(|d| d.probes)
             .sum::<u64>()
     };
-    let (before, probed) = (ALLOCATIONS.get(), probes(&world));
-    world.rounds(2000);
+    let probed = probes(&world);
+    let allocated = measure(|| world.rounds(2000)).count_total;
     // Each failed probe leaves its name and its message behind.
-    assert!(ALLOCATIONS.get() - before <= 10 * (probes(&world) - probed));
+    assert!(allocated <= 10 * (probes(&world) - probed));
     assert!(world.manager.counters().shed_no_device > 9000);
 }
 
@@ -247,8 +219,7 @@ fn a_copy_of_the_counters_allocates_nothing() {
     let mut world = World::new(Policy::None, K, usize::MAX);
     let mut copy = world.manager.counters().clone();
     world.rounds(2000);
-    let before = ALLOCATIONS.get();
-    copy.copy_from(world.manager.counters());
-    assert_eq!(ALLOCATIONS.get(), before);
+    let copied = measure(|| copy.copy_from(world.manager.counters()));
+    assert_eq!(copied.count_total, 0);
     assert_eq!(copy.series, world.manager.counters().series);
 }

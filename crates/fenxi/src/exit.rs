@@ -8,6 +8,8 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use packetio::{CaptureErrorKind, PortError};
+
 use crate::config::ConfigErrors;
 
 /// The end of the program before its work was done: what to tell the user, and the exit code.
@@ -131,6 +133,19 @@ impl From<ConfigErrors> for Failure {
         match errors {
             ConfigErrors::Unreadable(_) => Failure::no_input(message),
             ConfigErrors::Invalid(_) => Failure::config(message),
+        }
+    }
+}
+
+impl From<PortError> for Failure {
+    fn from(error: PortError) -> Failure {
+        let message = error.to_string();
+        match error {
+            PortError::Capture(error) => match error.kind {
+                CaptureErrorKind::Io(_) => Failure::io(message),
+                _ => Failure::data(message),
+            },
+            PortError::Interface(_) => Failure::unavailable(message),
         }
     }
 }

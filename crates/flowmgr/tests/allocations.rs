@@ -2,65 +2,25 @@
 //! flows, for series on their way, for labels, for reports of flows that go on, nor for flows that
 //! end and are settled. A manager takes its memory when it is made.
 //!
-//! A counting allocator stands around the system's. It counts by thread, for the test harness has
-//! threads of its own. What allocates by design is not here: `drain`, which sorts what is left,
+//! Counted are those of the test's own thread, for the harness has others. What allocates by design is not here: `drain`, which sorts what is left,
 //! and records that carry their series.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
 )]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
+use allocation_counter::measure;
 use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::{BURST_MAX, Config, Effect, Fate, Manager, Packet, Settings};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: every call is passed on to `System` as it came; the counter is a plain cell of the
-// thread, needs no initialisation and no destructor, and so allocates nothing itself.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the promises of `GlobalAlloc::alloc`, which are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: `block` came from `System` by one of the other methods, with this layout.
-        unsafe { System.dealloc(block, layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as in `alloc`.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as in `dealloc`, and the caller has checked the size.
-        unsafe { System.realloc(block, layout, size) }
-    }
-}
-
 /// Allocations of this thread while `work` runs.
 fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
-    work();
-    ALLOCATIONS.get() - before
+    measure(work).count_total
 }
 
 const FLOWS: u16 = 1000;

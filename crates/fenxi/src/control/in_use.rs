@@ -49,7 +49,7 @@ pub struct Reloads {
 pub struct Standing {
     /// Of all devices, but for the moment of an exchange.
     pub model: Model,
-    /// Prefixes that each cache remembers; 0: there is none.
+    /// Prefixes that all caches of one pipeline remember; 0: there are none.
     pub cache_entries: u64,
     /// What came of reloads.
     pub reloads: Reloads,
@@ -99,7 +99,8 @@ impl InUse {
     }
 }
 
-/// Prefixes that each cache of a configuration remembers.
+/// Prefixes that all caches of one pipeline remember, as a configuration has it.
 pub fn cache_entries(config: &Config) -> u64 {
-    config.cache.as_ref().map_or(0, |cache| cache.entries) as u64
+    let caches = config.pipeline.layout.analytics_managers as u64;
+    config.cache.as_ref().map_or(0, |cache| cache.entries) as u64 * caches
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::collector::{AnalyticsSnapshot, Life, STALLED_AFTER, Watched};
+use super::overview::Overview;
 use crate::config::Difference;
 
 /// Flows in a reply, at most.
@@ -100,7 +101,7 @@ pub struct Reply {
 #[serde(rename_all = "snake_case")]
 pub enum Body {
     /// To [`Request::Status`].
-    Status(Status),
+    Status(Box<Status>),
     /// To [`Request::Threads`].
     Threads(Vec<ThreadRow>),
     /// To [`Request::Devices`].
@@ -168,6 +169,8 @@ pub struct Status {
     pub unconfirmed_s: Option<f64>,
     /// Those of `/readyz`.
     pub checks: Vec<CheckRow>,
+    /// What matters first.
+    pub overview: Overview,
     /// Metrics that are single numbers and not 0.
     pub figures: Vec<Figure>,
 }
@@ -209,10 +212,14 @@ pub struct ThreadRow {
     pub cpu_s: Option<f64>,
     /// How often it has stalled.
     pub stalls: u64,
+    /// Packets that it has walked; none: it walks no packets.
+    pub packets: Option<u64>,
+    /// Series that it has seen; none: it sees no series.
+    pub series: Option<u64>,
 }
 
 impl ThreadRow {
-    /// As it is watched, without its time.
+    /// As it is watched, without its time and its work.
     pub fn of<T>(watched: &Watched<T>) -> ThreadRow {
         let state = match watched.life {
             Life::Running if watched.owes() > STALLED_AFTER => "stalled",
@@ -226,6 +233,8 @@ impl ThreadRow {
             state: state.to_owned(),
             cpu_s: None,
             stalls: watched.stalls,
+            packets: None,
+            series: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use flowmgr::wire::{self, Headers, TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
 use packetio::{Frame, Port};
 
 use super::frame::{Model, Original};
-use super::{BURST, failed, open};
+use super::{BURST, open};
 use crate::exit::Failure;
 
 /// Silence that ends a flow, µs; as `flow.idle_timeout_s` by default.
@@ -106,7 +106,7 @@ impl Catalogue {
         let mut port = open(path)?;
         // Flows of two captures are never the same.
         let mut latest = HashMap::new();
-        while let Some(burst) = port.receive(BURST).map_err(failed)? {
+        while let Some(burst) = port.receive(BURST)? {
             for (i, frame) in burst.frames().iter().enumerate() {
                 let bytes = burst.bytes(i);
                 let Ok(headers) = wire::parse(frame.link, bytes) else {

@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use packetio::af_packet::TransmitCounts;
-use packetio::{Burst, CaptureErrorKind, CaptureReader, Frame, OpenError, Port, PortError};
+use packetio::{Burst, CaptureReader, Frame, OpenError, Port};
 
 use crate::cli::GenerateArgs;
 use crate::exit::Failure;
@@ -179,7 +179,7 @@ impl Traffic {
         match port.receive(BURST) {
             // What was cut off by the stop is not the capture's fault.
             Err(_) if shared.is_stopped() => Ok(None),
-            received => received.map_err(failed),
+            received => Ok(received?),
         }
     }
 
@@ -226,16 +226,6 @@ fn demo() -> Result<PathBuf, Failure> {
 
 fn open(path: &Path) -> Result<CaptureReader, Failure> {
     CaptureReader::open(path).map_err(|error: OpenError| Failure::no_input(error.to_string()))
-}
-
-fn failed(error: PortError) -> Failure {
-    match error {
-        PortError::Capture(error) => match error.kind {
-            CaptureErrorKind::Io(_) => Failure::io(error.to_string()),
-            _ => Failure::data(error.to_string()),
-        },
-        PortError::Interface(error) => Failure::unavailable(error.to_string()),
-    }
 }
 
 /// Gives packets other times: so many per second, from the time of the first one on.

@@ -91,11 +91,10 @@ pub fn session(
     device: &checked::Device,
 ) -> Result<Box<dyn Device>, Failure> {
     Ok(match device.provider {
-        Provider::Simulated => Box::new(SimulatedDevice::new(
-            device.simulated,
-            sizes(device),
-            bundle.shape(),
-        )),
+        Provider::Simulated => {
+            let simulated = SimulatedDevice::new(device.simulated, sizes(device), bundle.shape());
+            Box::new(simulated.called(&device.name))
+        }
         Provider::Onnx(provider) => {
             let spec = onnx::DeviceSpec {
                 name: device.name.clone(),

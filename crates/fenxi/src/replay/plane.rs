@@ -5,12 +5,13 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::Plan;
+use crate::control::beside::Beside;
 use crate::control::collector::{AnalyticsSnapshot, Collector, FlowSnapshot, Watched};
 use crate::control::flows::{FlowSample, FlowTap, flow_sample};
 use crate::control::in_use::InUse;
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::snapshot::Publisher;
-use crate::control::{Call, Facts, LabelNames, Plane, Queue, Sockets};
+use crate::control::{Call, Facts, LabelNames, Plane, Sockets};
 use crate::exit::Failure;
 use crate::pipeline::Pipelines;
 use crate::pipeline::threads::Cores;
@@ -66,7 +67,7 @@ pub fn prepare(
     for (thread, manager) in &pipelines.flow_managers {
         let core = cores.of_thread(thread);
         let (publisher, watched) = Watched::new(thread.clone(), core, || {
-            FlowSnapshot::of(manager.counters())
+            FlowSnapshot::of(manager.counters(), 1)
         });
         flows.push(watched);
         let tap = tap.clone();
@@ -83,7 +84,7 @@ pub fn prepare(
     let prepared = Prepared {
         sockets,
         facts: facts(plan, in_use, pipelines),
-        collector: Collector::new(flows, analytics),
+        collector: Collector::new(flows, analytics, Arc::new(Beside::new(&[], None))),
         sample,
         holds: plan.args.hold,
     };
@@ -92,16 +93,12 @@ pub fn prepare(
 
 fn facts(plan: &Plan<'_>, in_use: &Arc<InUse>, pipelines: &Pipelines) -> Facts {
     let config = plan.config;
-    let queue = |number| Queue {
-        port: "capture".to_owned(),
-        number,
-    };
     let rings = config.pipeline.layout.rings().len();
     Facts {
         version: env!("CARGO_PKG_VERSION"),
         in_use: in_use.clone(),
         labels: LabelNames::new(&pipelines.classes),
-        queues: (0..pipelines.flow_managers.len()).map(queue).collect(),
+        ports: vec!["capture".to_owned()],
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
         started: std::time::Instant::now(),

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use packetio::{Burst, CaptureErrorKind, CaptureReader, FaultRates, Faults, Frame, OpenError};
-use packetio::{Port, PortError};
+use packetio::{Burst, CaptureReader, FaultRates, Faults, Frame, OpenError, Port};
 
 use crate::cli;
 use crate::exit::Failure;
@@ -95,15 +94,7 @@ impl Source {
             Ok(None) => {}
             // What was cut off by the stop is not the file's fault.
             Err(_) if self.stop.load(Ordering::Relaxed) => {}
-            Err(PortError::Capture(error)) => {
-                return Err(match error.kind {
-                    CaptureErrorKind::Io(_) => Failure::io(error.to_string()),
-                    _ => Failure::data(error.to_string()),
-                });
-            }
-            Err(PortError::Interface(error)) => {
-                return Err(Failure::unavailable(error.to_string()));
-            }
+            Err(error) => return Err(error.into()),
         }
         self.file_ended = true;
         Ok(Received::Nothing)

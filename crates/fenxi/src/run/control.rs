@@ -22,6 +22,9 @@ use crate::signals::{Signals, hangups};
 /// Between two looks at what the data path does.
 const TICK: Duration = Duration::from_millis(100);
 
+/// Between two words to the service manager on how it goes.
+const STATUS_EVERY: Duration = Duration::from_secs(10);
+
 /// All that the thread works with.
 pub struct Control {
     pub sockets: Sockets,
@@ -97,6 +100,7 @@ async fn serve(
     notifier.say(&format!("READY=1\nSTATUS={what}"));
     let mut watchdog = Watchdog::new(&notifier, &shared);
     let mut tick = tokio::time::interval(TICK);
+    let mut status = tokio::time::interval_at((Instant::now() + STATUS_EVERY).into(), STATUS_EVERY);
     let mut ended = Vec::new();
     let mut is_to_reload = false;
     loop {
@@ -122,6 +126,10 @@ async fn serve(
                 sample.take_in();
                 watchdog.look();
                 is_to_reload = is_to_reload && !order_reload(&errands);
+                false
+            }
+            _ = status.tick(), if !shared.stop.load(Ordering::Relaxed) => {
+                notifier.say(&format!("STATUS={what}: {}", plane.overview().await));
                 false
             }
         };

@@ -2,7 +2,7 @@
 //! and on to marks and records.
 //!
 //! One loop: a burst from each ring, walked and sent on; then what is settled. It never waits for anything but packets, and
-//! for these two milliseconds at most, so that labels, time and those who watch get their turn.
+//! for these five milliseconds at most, so that labels, time and those who watch get their turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,31 +10,31 @@ use std::time::{Duration, Instant, SystemTime};
 
 use flowmgr::record::Record;
 use flowmgr::{Fate, Manager, Packet};
+use packetio::af_packet::rest;
 use packetio::{Port, Transmit};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::ports::{LanePorts, Receiver};
 use super::settings::SettingsPort;
 use crate::control::collector::FlowSnapshot;
+use crate::control::sums::PortSums;
 use crate::exit::Failure;
 use crate::mark;
 use crate::pipeline::worker::{REST, Run};
 use crate::records::RecordSender;
 use crate::replay::LaneEnd;
 
-/// Rest of a thread with several rings, once all of them are empty.
-const NAP: Duration = Duration::from_micros(450);
-/// Rounds in vain before it rests.
-const ROUNDS_BEFORE_NAP: u32 = 16;
+/// Rounds in vain before it rests until there are frames.
+const ROUNDS_BEFORE_REST: u32 = 1;
+/// The longest rest while labels are on their way that are to become marks: nothing else wakes it for them.
+const REST_FOR_MARKS: Duration = Duration::from_micros(500);
+/// The longest rest else.
+const REST_FOR_FRAMES: Duration = Duration::from_millis(5);
 /// By so much the clock of an idle flow manager is behind the wall clock: packets that are on their way through the kernel
 /// were stamped earlier, and must not find that time has passed them by.
 const LAG_US: i64 = 100_000;
-/// Between two looks at what the kernel dropped.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the end of a run waits for the last labels.
 const LABELS_WITHIN: Duration = Duration::from_secs(2);
-/// A run whose interfaces are all gone for so long has nothing to wait for.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 
 /// What the threads of a live run tell each other, beside what those of any run do.
 pub struct Shared {
@@ -42,6 +42,8 @@ pub struct Shared {
     pub run: Arc<Run>,
     /// The most packets that a lane takes at a time.
     pub burst: usize,
+    /// A lane whose interfaces are all gone for so long ends the run.
+    pub give_up_after: Duration,
     /// Raised by whoever wants the run to end.
     pub stop: AtomicBool,
     /// Rounds of each lane, which say that it moves.
@@ -72,7 +74,6 @@ pub struct Lane {
     pub shared: Arc<Shared>,
     work: Work,
     sums: Sums,
-    looked: Instant,
     /// Since when no interface is there.
     alone_since: Option<Instant>,
 }
@@ -84,38 +85,22 @@ struct Work {
     fates: Vec<Fate>,
 }
 
-/// What a lane received and sent.
-#[derive(Clone, Copy, Default)]
-pub struct Sums {
-    /// Packets taken from the rings.
-    pub received: u64,
-    /// Their bytes on the wire.
-    pub bytes: u64,
-    /// Packets that found a ring full.
-    pub kernel_dropped: u64,
-    /// Packets sent on.
-    pub sent: u64,
-    /// Packets to be sent on that were not.
-    pub unsent: u64,
-}
-
-impl Sums {
-    /// Adds those of another lane.
-    pub fn merge(&mut self, other: &Sums) {
-        self.received += other.received;
-        self.bytes += other.bytes;
-        self.kernel_dropped += other.kernel_dropped;
-        self.sent += other.sent;
-        self.unsent += other.unsent;
-    }
+/// What it received and sent.
+struct Sums {
+    /// By interface.
+    ports: Vec<PortSums>,
+    /// Packets received from all of them.
+    received: u64,
 }
 
 /// What the thread leaves behind.
 pub struct LaneOutcome {
+    /// Which one it is, from 0.
+    pub number: usize,
     /// Of the walk.
     pub counters: flowmgr::Counters,
-    /// Of the interfaces.
-    pub sums: Sums,
+    /// By interface.
+    pub ports: Vec<PortSums>,
     /// Records that found no room.
     pub records_dropped: u64,
     /// Why it ended before its time.
@@ -136,6 +121,10 @@ impl Lane {
         shared: Arc<Shared>,
     ) -> Lane {
         let burst = shared.burst;
+        let sums = Sums {
+            ports: vec![PortSums::default(); ports.receivers.len()],
+            received: 0,
+        };
         Lane {
             number,
             receivers: ports.receivers,
@@ -151,8 +140,7 @@ impl Lane {
                 packets: Vec::with_capacity(burst),
                 fates: Vec::with_capacity(burst),
             },
-            sums: Sums::default(),
-            looked: Instant::now(),
+            sums,
             alone_since: None,
         }
     }
@@ -163,18 +151,23 @@ impl Lane {
         if walked.is_err() {
             self.shared.stop.store(true, Ordering::Relaxed);
         }
-        self.look();
         self.shared.run.inputs_open.fetch_sub(1, Ordering::Release);
         self.await_labels();
         self.manager.drain();
         let settled = self.settle_all();
-        let (counters, sums) = (self.manager.counters().clone(), self.sums);
+        look(&mut self.receivers, &self.senders, &mut self.sums.ports);
+        let counters = self.manager.counters().clone();
         let records_dropped = self.records.dropped();
         let (publisher, manager) = (self.end.publisher, &self.manager);
-        publisher.finish(|snapshot| describe(snapshot, manager, &sums, records_dropped));
+        let (ports, forwards) = (self.sums.ports, !self.senders.is_empty());
+        publisher.finish(|snapshot| {
+            describe(snapshot, manager, &ports, records_dropped);
+            snapshot.forwards = forwards;
+        });
         LaneOutcome {
+            number: self.number,
             counters,
-            sums,
+            ports,
             records_dropped,
             failure: walked.and(settled).err(),
         }
@@ -196,18 +189,22 @@ impl Lane {
                 self.manager.pass(now_us() - LAG_US);
                 self.check_interfaces()?;
             }
-            // With one ring the port itself has waited.
-            if idle > ROUNDS_BEFORE_NAP && (self.receivers.len() > 1 || self.alone_since.is_some())
-            {
-                std::thread::sleep(NAP);
-            }
-            if self.looked.elapsed() >= LOOK_EVERY {
-                self.look();
+            if idle > ROUNDS_BEFORE_REST {
+                self.rest();
             }
             self.settle();
             self.settings.take(&mut self.manager);
         }
         Ok(())
+    }
+
+    /// Until there are frames, or something else may be due.
+    fn rest(&self) {
+        let most = match self.marks.is_some() && self.manager.labels_awaited() > 0 {
+            true => REST_FOR_MARKS,
+            false => REST_FOR_FRAMES,
+        };
+        rest(self.receivers.iter().map(|it| &it.ring), most);
     }
 
     /// A burst from one ring.
@@ -227,7 +224,10 @@ impl Lane {
         }
         let received = match self.receivers[i].ring.receive(*burst) {
             Ok(Some(burst)) if !burst.is_empty() => burst,
-            Ok(_) => return self.tell(i, None),
+            Ok(_) => {
+                self.receivers[i].is_empty = true;
+                return self.tell(i, None);
+            }
             Err(error) => {
                 let news = self.receivers[i].failed(error);
                 return self.tell(i, news);
@@ -244,7 +244,9 @@ impl Lane {
             rss: frame.rss,
         }));
         self.sums.received += frames.len() as u64;
-        self.sums.bytes += frames
+        let port = &mut self.sums.ports[i];
+        port.received += frames.len() as u64;
+        port.bytes += frames
             .iter()
             .map(|frame| u64::from(frame.wire))
             .sum::<u64>();
@@ -254,6 +256,8 @@ impl Lane {
         let other = self.senders.len().checked_sub(i + 1);
         if let Some(sender) = other.and_then(|other| self.senders.get_mut(other))
             && let Err(error) = sender.send(&received)
+            // Of an interface that is down or gone, its receiver tells.
+            && !error.kind.is_recoverable()
             && self.number == 0
         {
             let _ = self.shared.news.send(format!("sending: {error}"));
@@ -277,7 +281,7 @@ impl Lane {
         }
         let since = *self.alone_since.get_or_insert_with(Instant::now);
         let is_hopeless = self.receivers.iter().all(Receiver::is_failed);
-        if is_hopeless || since.elapsed() >= GIVE_UP_AFTER {
+        if is_hopeless || since.elapsed() >= self.shared.give_up_after {
             let names = self
                 .receivers
                 .iter()
@@ -291,18 +295,6 @@ impl Lane {
         Ok(())
     }
 
-    /// Asks kernel and ports what was lost.
-    fn look(&mut self) {
-        self.looked = Instant::now();
-        let receivers = self.receivers.iter_mut();
-        self.sums.kernel_dropped = receivers.map(|it| it.ring.counts().dropped).sum();
-        let sent = self.senders.iter().map(Transmit::counts);
-        (self.sums.sent, self.sums.unsent) = sent.fold((0, 0), |(sent, unsent), counts| {
-            let lost = counts.dropped + counts.too_long + counts.cut;
-            (sent + counts.sent, unsent + lost)
-        });
-    }
-
     /// Says what is ready to be said.
     fn settle(&mut self) {
         let now_ns = self.shared.run.now_ns();
@@ -314,9 +306,14 @@ impl Lane {
             tap.offer(&record);
             records.send(record);
         });
-        let (manager, sums, dropped) = (&self.manager, &self.sums, self.records.dropped());
-        let publisher = &self.end.publisher;
-        publisher.publish(|snapshot| describe(snapshot, manager, sums, dropped));
+        let (manager, ports, dropped) =
+            (&self.manager, &mut self.sums.ports, self.records.dropped());
+        let (receivers, senders) = (&mut self.receivers, &self.senders);
+        self.end.publisher.publish(|snapshot| {
+            look(receivers, senders, ports);
+            describe(snapshot, manager, ports, dropped);
+            snapshot.forwards = !senders.is_empty();
+        });
     }
 
     /// Gives the labels that are on their way the time to come: flows that end without them are recorded without.
@@ -351,14 +348,28 @@ impl Lane {
     }
 }
 
+/// Asks kernel and ports what became of packets: only when somebody wants to know, so that all figures are of one moment.
+fn look(receivers: &mut [Receiver], senders: &[Transmit], ports: &mut [PortSums]) {
+    for (receiver, port) in receivers.iter_mut().zip(&mut *ports) {
+        receiver.look(port);
+    }
+    for (sender, port) in senders.iter().zip(ports) {
+        let counts = sender.counts();
+        port.sent = counts.sent;
+        (port.refused, port.too_long, port.cut) = (counts.dropped, counts.too_long, counts.cut);
+    }
+}
+
 /// How the thread stands between two bursts.
-fn describe(snapshot: &mut FlowSnapshot, manager: &Manager, sums: &Sums, records_dropped: u64) {
-    snapshot.copy_counters(manager.counters());
-    snapshot.received = sums.received;
-    snapshot.bytes = sums.bytes;
-    snapshot.kernel_dropped = sums.kernel_dropped;
-    snapshot.sent = sums.sent;
-    snapshot.unsent = sums.unsent;
+fn describe(
+    snapshot: &mut FlowSnapshot,
+    manager: &Manager,
+    ports: &[PortSums],
+    records_dropped: u64,
+) {
+    snapshot.counters.copy_from(manager.counters());
+    snapshot.ports.clear();
+    snapshot.ports.extend_from_slice(ports);
     snapshot.alive = manager.flows_alive() as u64;
     snapshot.unrecorded = manager.flows_unrecorded() as u64;
     snapshot.records_dropped = records_dropped;

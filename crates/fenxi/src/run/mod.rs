@@ -30,10 +30,12 @@ use tokio::sync::mpsc;
 use crate::cli::RunArgs;
 use crate::config::checked::IoMode;
 use crate::config::{Config, Loaded, Sources};
+use crate::control::beside::{Beside, NicDrops};
 use crate::control::collector::{AnalyticsSnapshot, Collector, FlowSnapshot, Watched};
 use crate::control::flows::{FlowSample, FlowTap, flow_sample};
 use crate::control::in_use::InUse;
-use crate::control::{Facts, LabelNames, Queue, Sockets};
+use crate::control::sums::PortSums;
+use crate::control::{Facts, LabelNames, Sockets};
 use crate::exit::Failure;
 use crate::mark;
 use crate::pipeline::exchange::Exchange;
@@ -43,7 +45,7 @@ use crate::pipeline::worker::{self, Run};
 use crate::pipeline::{self, FlowOptions, PacketSide, SeriesSide};
 use crate::records::{RecordSender, RecordSink};
 use crate::replay::{LaneEnd, LiveSums, Outcome, Table};
-use lane::{Lane, LaneOutcome, Shared, Sums};
+use lane::{Lane, LaneOutcome, Shared};
 use notify::Notifier;
 use ports::LanePorts;
 use reload::Reloader;
@@ -112,7 +114,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let table = Table::of(config, &packets.flow_managers);
     let (classes, series) = (packets.classes.clone(), packets.series);
     let in_use = Arc::new(InUse::new(&bundle, config));
-    let facts = facts(plan, &in_use, &classes, packets.flow_managers.len());
+    let facts = facts(plan, &in_use, &classes);
     let starting = Starting {
         config,
         cores: &cores,
@@ -138,7 +140,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         undo: None,
         swaps: Swaps::default(),
     })?;
-    let collector = Collector::new(lanes.watched, labelling.watched);
+    let beside = Arc::new(Beside::new(&config.io.interfaces, marks.clone()));
+    let collector = Collector::new(lanes.watched, labelling.watched, beside.clone());
     let control = control::Control {
         sockets,
         facts,
@@ -155,7 +158,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
             config.io.interfaces.join(", ")
         ),
     };
-    let ended = control::run(&runtime, control, lanes.outcomes)?;
+    let mut ended = control::run(&runtime, control, lanes.outcomes)?;
     let wall = lanes.shared.run.started.elapsed();
 
     let (series, swaps) = finish(labelling.threads, reloads)?;
@@ -170,6 +173,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         classes,
         table,
         bytes: 0,
+        packets_by_lane: Vec::new(),
         records_dropped: 0,
         live: None,
         wall,
@@ -179,18 +183,23 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     if let Some(marks) = &marks {
         flush(marks);
     }
-    let mut sums = Sums::default();
+    let mut sums = PortSums::default();
+    ended.sort_by_key(|lane| lane.number);
     for lane in ended {
         outcome.flows.merge(&lane.counters);
         outcome.records_dropped += lane.records_dropped;
-        sums.merge(&lane.sums);
+        let ports = PortSums::sum(&lane.ports);
+        outcome.packets_by_lane.push(ports.received);
+        sums.merge(&ports);
         outcome.failure = [outcome.failure.take(), lane.failure]
             .into_iter()
             .flatten()
             .reduce(Failure::and);
     }
     outcome.bytes = sums.bytes;
-    outcome.live = Some(live_sums(config.io.mode, &sums, marks.as_deref()));
+    let dropped = beside.dropped();
+    let dropped = dropped.iter().map(NicDrops::total).sum();
+    outcome.live = Some(live_sums(config.io.mode, &sums, dropped, marks.as_deref()));
     Ok(outcome)
 }
 
@@ -202,19 +211,27 @@ fn flush(marks: &mark::Writer) {
     }
 }
 
-fn live_sums(mode: IoMode, sums: &Sums, marks: Option<&mark::Writer>) -> LiveSums {
-    let marks = marks.map(mark::Writer::counts);
-    let failed = |marks: &mark::Counts| marks.failed_by_cause().map(|(_, updates)| updates).sum();
+fn live_sums(
+    mode: IoMode,
+    sums: &PortSums,
+    nic_dropped: u64,
+    marks: Option<&mark::Writer>,
+) -> LiveSums {
+    let marks = marks.map_or_else(mark::Counts::none, mark::Writer::counts);
     LiveSums {
         mode: mode.name(),
+        offered: sums.offered,
         received: sums.received,
-        kernel_dropped: sums.kernel_dropped,
+        kernel_dropped: sums.dropped,
+        unread: sums.waiting,
+        nic_dropped,
         sent: sums.sent,
-        unsent: sums.unsent,
-        marks_written: marks.as_ref().map_or(0, |marks| marks.written),
-        marks_not_found: marks.as_ref().map_or(0, |marks| marks.not_found),
-        marks_failed: marks.as_ref().map_or(0, failed),
-        marks_dropped: marks.as_ref().map_or(0, |marks| marks.dropped),
+        unsent: sums.unsent(),
+        marks_asked: marks.asked,
+        marks_written: marks.written,
+        marks_not_found: marks.not_found,
+        marks_failed: marks.failed(),
+        marks_dropped: marks.dropped,
     }
 }
 
@@ -266,6 +283,7 @@ impl Starting<'_> {
             run: Arc::new(Run::new(managers.len())),
             // The analytics side makes room once a ring is three quarters full.
             burst: self.config.io.burst.min(self.config.ring.slots / 4),
+            give_up_after: self.config.io.give_up_after,
             stop: AtomicBool::new(false),
             rounds: managers.iter().map(|_| AtomicU64::new(0)).collect(),
             news,
@@ -274,7 +292,7 @@ impl Starting<'_> {
         let (mut watched, mut senders) = (Vec::new(), Vec::new());
         for (number, ((thread, manager), ports)) in managers.into_iter().zip(ports).enumerate() {
             let core = self.cores.of_thread(&thread);
-            let (end, watch) = watch(&thread, core, &manager, &tap);
+            let (end, watch) = watch(&thread, core, &manager, ports.receivers.len(), &tap);
             watched.push(watch);
             let (records, shared) = (records.another(), shared.clone());
             let (sender, port) = settings();
@@ -303,9 +321,10 @@ fn watch(
     thread: &Thread,
     core: Option<usize>,
     manager: &flowmgr::Manager,
+    ports: usize,
     tap: &FlowTap,
 ) -> (LaneEnd, Watched<FlowSnapshot>) {
-    let empty = || FlowSnapshot::of(manager.counters());
+    let empty = || FlowSnapshot::of(manager.counters(), ports);
     let (publisher, watched) = Watched::new(thread.clone(), core, empty);
     let tap = tap.clone();
     (LaneEnd { publisher, tap }, watched)
@@ -387,18 +406,14 @@ fn finish(
     Ok((sum.ok_or_else(died)?, reloads.finish()?))
 }
 
-fn facts(plan: &Plan<'_>, in_use: &Arc<InUse>, classes: &Arc<[String]>, lanes: usize) -> Facts {
+fn facts(plan: &Plan<'_>, in_use: &Arc<InUse>, classes: &Arc<[String]>) -> Facts {
     let config = plan.config;
-    let queue = |number| Queue {
-        port: config.io.interfaces.join("+"),
-        number,
-    };
     let rings = config.pipeline.layout.rings().len();
     Facts {
         version: env!("CARGO_PKG_VERSION"),
         in_use: in_use.clone(),
         labels: LabelNames::new(classes),
-        queues: (0..lanes).map(queue).collect(),
+        ports: config.io.interfaces.clone(),
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
         started: std::time::Instant::now(),

@@ -25,6 +25,7 @@ mod error;
 mod fanout;
 mod offloads;
 mod open;
+mod queues;
 mod receive;
 mod ring;
 mod sys;
@@ -33,8 +34,9 @@ mod vlan;
 
 pub use config::{Direction, PortConfig};
 pub use error::{AfPacketError, InterfaceError, InterfaceErrorKind};
-pub use offloads::Offloads;
-pub use receive::{AfPacket, Counts};
+pub use offloads::{MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
+pub use queues::{Queues, ReceiveHash};
+pub use receive::{AfPacket, Counts, rest};
 pub use transmit::{Transmit, TransmitConfig, TransmitCounts};
 
 use std::io;

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_error;
@@ -25,14 +26,16 @@ pub struct Counts {
     pub received: u64,
     /// Their bytes on the wire.
     pub received_bytes: u64,
-    /// Frames that the kernel has seen for this ring: those handed out, passed over, dropped, and
-    /// those still in the ring.
+    /// Frames that the kernel has seen for this ring: those handed out, passed over, dropped,
+    /// abandoned, and those still in the ring.
     pub seen: u64,
     /// Of these, frames that found the ring full.
     pub dropped: u64,
     /// Of these, frames passed over because this machine sends them, where the kernel does not
     /// pass over them by itself.
     pub outgoing: u64,
+    /// Of these, frames that were in a ring when it was given up for another.
+    pub abandoned: u64,
     /// Frames whose VLAN tag was put back.
     pub tags_restored: u64,
     /// Frames with a checksum that the sender left to its network card.
@@ -41,6 +44,14 @@ pub struct Counts {
     pub merged: u64,
     /// Blocks given up because what the kernel says of them cannot be.
     pub damaged_blocks: u64,
+}
+
+impl Counts {
+    /// Frames that were in the ring when the kernel was asked.
+    pub fn waiting(&self) -> u64 {
+        let gone = self.received + self.outgoing + self.dropped + self.abandoned;
+        self.seen.saturating_sub(gone)
+    }
 }
 
 /// One receive ring of an interface.
@@ -154,7 +165,8 @@ impl AfPacket {
         if !self.group.is_turn(self.number) {
             return Ok(false);
         }
-        let counts = self.counts();
+        let mut counts = self.counts();
+        counts.abandoned += counts.waiting();
         let opened = Self::open_ring(&self.config, interface, self.group.clone(), self.number)?;
         opened.accept()?;
         let frames = std::mem::take(&mut self.frames);
@@ -284,6 +296,28 @@ impl AfPacket {
             Err(error) => Err(io::Error::from(error).into()),
         }
     }
+}
+
+/// Ports that [`rest`] watches; it may oversleep the frames of others.
+const WATCHED: usize = 16;
+
+/// Sleeps until one of the ports has frames, or something happened to its interface, at most for `most`: the rest of a
+/// thread that asked all of them in vain, whose [`PortConfig::wait`] is zero.
+pub fn rest<'a>(ports: impl IntoIterator<Item = &'a AfPacket>, most: Duration) {
+    // One that is down must not keep the thread awake.
+    let mut ports = ports.into_iter().filter(|port| port.is_up());
+    let Some(first) = ports.next() else {
+        return std::thread::sleep(most);
+    };
+    let mut watched = 1;
+    let mut polled: [PollFd<'_>; WATCHED] = std::array::from_fn(|i| {
+        let port = if i > 0 { ports.next() } else { None };
+        watched += usize::from(port.is_some());
+        PollFd::new(&port.unwrap_or(first).socket, PollFlags::IN)
+    });
+    let most = Timespec::try_from(most).unwrap_or_default();
+    // Where it fails nothing was slept, and the next call of `receive` finds out why.
+    let _ = poll(&mut polled[..watched], Some(&most));
 }
 
 impl Port for AfPacket {

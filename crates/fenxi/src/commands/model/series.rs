@@ -11,7 +11,7 @@ use accel::Bundle;
 use flate2::read::MultiGzDecoder;
 use flowmgr::hash::HashKind;
 use flowmgr::{BURST_MAX, Config, Effect, Manager, Packet};
-use packetio::{CaptureErrorKind, CaptureReader, Port, PortError};
+use packetio::{CaptureReader, Port};
 use serde::Deserialize;
 
 use crate::exit::Failure;
@@ -123,7 +123,7 @@ pub fn of_capture(path: &Path, k: usize) -> Result<Samples, Failure> {
         .map_err(|error| Failure::unavailable(error.to_string()))?;
     let mut fates = Vec::with_capacity(BURST_MAX);
     let mut samples = Samples::default();
-    while let Some(mut burst) = capture.receive(BURST_MAX).map_err(damaged)? {
+    while let Some(mut burst) = capture.receive(BURST_MAX)? {
         let (data, frames) = burst.parts();
         let packets: Vec<Packet> = frames
             .iter()
@@ -145,16 +145,6 @@ pub fn of_capture(path: &Path, k: usize) -> Result<Samples, Failure> {
         ring.release(waiting);
     }
     Ok(samples)
-}
-
-fn damaged(error: PortError) -> Failure {
-    match error {
-        PortError::Capture(error) => match error.kind {
-            CaptureErrorKind::Io(_) => Failure::io(error.to_string()),
-            _ => Failure::data(error.to_string()),
-        },
-        PortError::Interface(error) => Failure::unavailable(error.to_string()),
-    }
 }
 
 /// Flows as a replay has them by default, but for what becomes of their labels.

@@ -123,7 +123,7 @@ fn settings_come_with_a_model_or_without_and_what_was_before_can_come_back() {
     let standing = rig.in_use.standing();
     assert_eq!(
         (standing.model.generation, standing.cache_entries),
-        (0, 128)
+        (0, 2 * 128)
     );
     assert!(!rig.exchange.keep(&other).is_something());
 
