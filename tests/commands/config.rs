@@ -123,6 +123,7 @@ fn config_show_tells_origins_and_is_a_configuration() {
     let mut command = fenxi([
         "config",
         "show",
+        "--origin",
         "--config",
         &first,
         "--set",
@@ -140,6 +141,10 @@ fn config_show_tells_origins_and_is_a_configuration() {
         let line = shown.lines().find(|line| line.starts_with(key)).expect(key);
         assert!(line.contains(value) && line.ends_with(&origin), "{line}");
     }
+
+    let plain = ran(&["config", "show", "--config", &first]).stdout;
+    assert!(plain.contains("\nidle_timeout_s = 7\n"), "{plain}");
+    assert!(!plain.contains('#'), "{plain}");
 
     fs::write(&second, &shown).unwrap();
     let values = |args: &[&str]| {

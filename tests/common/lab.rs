@@ -215,14 +215,23 @@ impl Lab {
         assert!(nft.wait().unwrap().success(), "{rules}");
     }
 
-    /// Does `work` in a host's namespace.
-    pub fn on<T: Send>(&self, host: &str, work: impl FnOnce() -> T + Send) -> T {
+    /// `work` for a thread of its own, which it takes into a host's namespace.
+    pub fn entering<T, W: FnOnce() -> T + Send>(
+        &self,
+        host: &str,
+        work: W,
+    ) -> impl FnOnce() -> T + Send + use<T, W> {
         let path = format!("/run/netns/{}", self.name(host));
-        let in_namespace = || {
+        move || {
             let namespace = File::open(path).unwrap();
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             work()
-        };
+        }
+    }
+
+    /// Does `work` in a host's namespace.
+    pub fn on<T: Send>(&self, host: &str, work: impl FnOnce() -> T + Send) -> T {
+        let in_namespace = self.entering(host, work);
         std::thread::scope(|scope| {
             let thread = scope.spawn(in_namespace);
             thread

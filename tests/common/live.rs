@@ -194,9 +194,14 @@ impl Live {
         self.stderr.lock().unwrap().matches(text).count()
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(self.child.as_ref().unwrap()), signal).unwrap();
+    }
+
     /// Ends it as a service manager does.
     pub fn terminate(self, code: i32) -> Finished {
-        kill_process(Pid::from_child(self.child.as_ref().unwrap()), Signal::TERM).unwrap();
+        self.signal(Signal::TERM);
         self.ended(code)
     }
 

@@ -27,6 +27,8 @@ pub fn fenxi<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> Co
             command.env_remove(name);
         }
     }
+    // Nor does a service's configuration on this machine.
+    command.env("FENXI_CONFIG", "");
     // The binary may be built outside target/, where it would find its library.
     let library = root().join("target/onnxruntime/libonnxruntime.so");
     command.env("FENXI_ONNXRUNTIME", library);

@@ -96,7 +96,7 @@ pub enum BundleError {
 }
 
 /// A bundle that passed its checks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Bundle {
     dir: PathBuf,
     manifest: Manifest,

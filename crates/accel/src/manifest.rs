@@ -60,7 +60,7 @@ struct RawManifest {
 }
 
 /// A manifest that passed its checks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Manifest {
     pub name: String,
     pub version: String,

@@ -116,9 +116,14 @@ impl Cache {
             answers: LruCache::new(entries),
             exchange: 0,
             economy: Economy::new(config.entries),
-            audit_step: (config.audit * ONE_HIT as f64).round() as u64,
+            audit_step: audit_step(config.audit),
             audit_sum: 0,
         })
+    }
+
+    /// From now on this share of the hits is inferred as well.
+    pub fn set_audit(&mut self, share: f64) {
+        self.audit_step = audit_step(share);
     }
 
     fn key(&self, series: &Series) -> Key {
@@ -170,6 +175,10 @@ impl Cache {
         }
         audited
     }
+}
+
+fn audit_step(share: f64) -> u64 {
+    (share * ONE_HIT as f64).round() as u64
 }
 
 #[cfg(test)]

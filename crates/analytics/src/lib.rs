@@ -50,4 +50,4 @@ pub use counters::{BatchCounters, CacheCounters, Counters, DeviceCounters, Phase
 pub use failure::FailureKind;
 pub use health::{DeviceHealth, DeviceState};
 pub use inlet::Inlet;
-pub use manager::{Manager, Refused, Round, Standby, SwapError};
+pub use manager::{Manager, NewModel, Refused, Retired, Round, Settings, Standby, SwapError};

@@ -18,6 +18,7 @@
 
 mod collect;
 mod gather;
+mod settings;
 mod swap;
 
 use crate::batching::slo::Controller;
@@ -29,9 +30,10 @@ use crate::{
     Accelerator, Config, ConfigError, Counters, DeviceHealth, Inlet, Policy, SloCounters, Trigger,
 };
 use cring::Source;
+pub use settings::Settings;
 use std::time::{Duration, Instant};
 use swap::Swap;
-pub use swap::{Refused, Standby, SwapError};
+pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
 
 /// A round looks at this many series of an inlet even where batches are smaller, because the cache may answer most.
 const LOOK_MAX_LEAST: usize = 64;
@@ -71,6 +73,8 @@ pub struct Manager {
     /// How many series of one inlet are looked at in one round, at most.
     look_max: usize,
     draining: bool,
+    /// Accepted, and not in use before [`Manager::change_over`].
+    standby: Option<Standby>,
     swap: Option<Swap>,
     /// How often the model has been exchanged, or is being.
     exchanges: u32,
@@ -108,19 +112,14 @@ impl Manager {
             queues: inlets.into_iter().map(Queue::new).collect(),
             cache: Cache::new(&config.cache),
             cost_clock: Box::new(move || began.elapsed().as_nanos() as u64),
-            slo: match config.policy {
-                Policy::Slo {
-                    latency_goal,
-                    delta,
-                } => Some(Controller::new(latency_goal, delta)),
-                _ => None,
-            },
+            slo: controller(config.policy),
             counters,
             timer_ns: 0,
             turn: 0,
             look_max: dispatch.largest().max(LOOK_MAX_LEAST),
             dispatch,
             draining: false,
+            standby: None,
             swap: None,
             exchanges: 0,
         })
@@ -136,7 +135,7 @@ impl Manager {
     /// without a thread of its own works in here.
     pub fn round(&mut self, now_ns: u64) -> Round {
         let collected = self.collect(now_ns);
-        self.change_over(now_ns);
+        self.change_lanes(now_ns);
         let seen = self.look(now_ns);
         self.control(now_ns);
         let fired = self.fire(now_ns);
@@ -384,6 +383,17 @@ impl Manager {
     /// Series that wait, in all rings.
     fn waiting(&self) -> usize {
         self.queues.iter().map(Queue::waiting).sum()
+    }
+}
+
+/// What the policy `slo` remembers, where it is that.
+fn controller(policy: Policy) -> Option<Controller> {
+    match policy {
+        Policy::Slo {
+            latency_goal,
+            delta,
+        } => Some(Controller::new(latency_goal, delta)),
+        _ => None,
     }
 }
 

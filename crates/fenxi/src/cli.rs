@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::config::Sources;
 use crate::exit::Failure;
 
 mod bench;
@@ -67,19 +68,27 @@ pub enum Command {
 /// Look at the configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print the configuration in effect, each value with its origin
+    /// Print the configuration in effect
     Show(ShowArgs),
 }
 
 /// Where the configuration comes from.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// Configuration file (TOML)
+    /// Configuration file (TOML); the files in conf.d beside it go over it. Without it FENXI_CONFIG, or, for all but replays,
+    /// /etc/fenxi/fenxi.toml where that is there
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Set one key, over file and environment, as in flow.k=10
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
+}
+
+impl ConfigArgs {
+    /// The same, with the service's file where none is named.
+    pub fn of_service(&self) -> Sources {
+        Sources::of_service(self.config.as_deref(), &self.sets)
+    }
 }
 
 /// Arguments of `check`.
@@ -102,7 +111,10 @@ pub struct ShowArgs {
     /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Print one JSON object, with units and meanings
+    /// Say behind each value where it was set
+    #[arg(long)]
+    pub origin: bool,
+    /// Print one JSON object, with origins, units and meanings
     #[arg(long)]
     pub json: bool,
 }

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM, for the control threads of replays and live runs.
+//! SIGINT and SIGTERM, for the control threads of replays and live runs; SIGHUP, for the latter.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -16,9 +16,6 @@ impl Signals {
     /// # Errors
     /// The system refuses.
     pub fn new() -> Result<Signals, Failure> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| Failure::unavailable(format!("no signals: {error}")))
-        };
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
@@ -32,4 +29,16 @@ impl Signals {
             _ = self.terminate.recv() => {}
         }
     }
+}
+
+/// SIGHUP. It no longer ends the program by itself once this is there.
+///
+/// # Errors
+/// The system refuses.
+pub fn hangups() -> Result<Signal, Failure> {
+    listen(SignalKind::hangup())
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::unavailable(format!("no signals: {error}")))
 }

@@ -120,19 +120,32 @@ impl Sweep {
     /// One round takes the shortest timeout, so a flow is found to be over at the
     /// latest that long after it was.
     pub fn new(buckets: u32, lifetimes: Lifetimes) -> Sweep {
-        let shortest_s = match lifetimes.idle_s {
-            0 => lifetimes.closed_s,
-            idle_s => idle_s.min(lifetimes.closed_s),
-        };
-        let period_us = i64::from(shortest_s) * SECOND_US;
         Sweep {
             buckets,
-            period_us: period_us.clamp(SECOND_US, Sweep::PERIOD_MAX_S * SECOND_US),
+            period_us: Sweep::period_us(lifetimes),
             started_us: i64::MIN,
             next_us: i64::MIN,
             done: 0,
             at: 0,
             owed: 0,
+        }
+    }
+
+    fn period_us(lifetimes: Lifetimes) -> i64 {
+        let shortest_s = match lifetimes.idle_s {
+            0 => lifetimes.closed_s,
+            idle_s => idle_s.min(lifetimes.closed_s),
+        };
+        let period_us = i64::from(shortest_s) * SECOND_US;
+        period_us.clamp(SECOND_US, Sweep::PERIOD_MAX_S * SECOND_US)
+    }
+
+    /// Goes on from the same bucket at the pace of other lifetimes.
+    pub fn set_pace(&mut self, lifetimes: Lifetimes) {
+        let period_us = Sweep::period_us(lifetimes);
+        // Where nothing changes nothing starts anew, or who changes settings all the time would stop the sweep.
+        if period_us != self.period_us {
+            (self.period_us, self.started_us, self.done) = (period_us, i64::MIN, 0);
         }
     }
 

@@ -39,6 +39,7 @@ mod prefetch;
 pub mod record;
 mod rss;
 mod series;
+mod settings;
 mod settle;
 mod table;
 pub mod tag;
@@ -55,6 +56,7 @@ pub use manager::{BURST_MAX, Fate, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 pub use rss::Rss;
+pub use settings::Settings;
 
 /// Bytes that a table takes, without the offsets of `record_series`.
 pub const fn table_bytes(max_flows: usize, buckets: usize, k: usize) -> usize {

@@ -16,7 +16,7 @@ use allocation_counter::measure;
 use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
-use flowmgr::{BURST_MAX, Config, Effect, Fate, Manager, Packet};
+use flowmgr::{BURST_MAX, Config, Effect, Fate, Manager, Packet, Settings};
 
 /// Allocations of this thread while `work` runs.
 fn allocations(work: impl FnOnce()) -> u64 {
@@ -41,6 +41,8 @@ struct World {
     fates: Vec<Fate>,
     label_records: u64,
     flow_records: u64,
+    /// Those that are not in use.
+    settings: Settings,
 }
 
 impl World {
@@ -72,6 +74,13 @@ impl World {
             fates: Vec::with_capacity(BURST_MAX),
             label_records: 0,
             flow_records: 0,
+            settings: Settings {
+                idle_timeout_s: 20,
+                closed_timeout_s: 4,
+                active_timeout_s: 90,
+                end_on_fin_rst: true,
+                dscp: vec![None, Some(10)],
+            },
         }
     }
 
@@ -149,7 +158,7 @@ impl World {
 type Step = (&'static str, fn(&mut World));
 
 /// The life of [`FLOWS`] flows.
-const LIFE: [Step; 8] = [
+const LIFE: [Step; 9] = [
     ("new flows", |world| world.talk(0..FLOWS, SYN)),
     ("packets before the K-th", |world| world.talk(0..FLOWS, ACK)),
     ("the K-th packets, series on their way", |world| {
@@ -168,6 +177,12 @@ const LIFE: [Step; 8] = [
             world.wait(25);
             world.talk(0..FLOWS, ACK);
             world.settle();
+        }
+    }),
+    ("other settings, and the old ones again", |world| {
+        for _ in 0..2 {
+            world.manager.configure(&mut world.settings);
+            world.talk(0..FLOWS, ACK);
         }
     }),
     (

@@ -1,16 +1,16 @@
-//! The exchange of the model under way: new accelerators stand by, and each lane changes over between two of its
-//! batches.
+//! The exchange of the model under way, and of settings: what is new stands by, and comes into use in a second step, so
+//! that several managers change together or not at all. Each lane then changes over between two of its batches.
 //!
 //! ```text
-//!   stand_by ──► lane by lane, when its batch has come back ──► all have changed ──► take_retired
-//!      │              (a hung one at once)                          (counted)        (dropped elsewhere)
-//!      └─ answers in the cache are stale from here on
+//!   stand_by ──► change_over ──► lane by lane, when its batch has come back ──► all have changed ──► take_retired
+//!      │              │              (a hung one at once)                          (counted)        (dropped elsewhere)
+//!      │              └─ settings hold, answers in the cache are stale from here on
+//!      └─► stand_down: another manager has refused
 //! ```
 //!
 //! What always holds: a batch is worked on by the device that it was gathered for; a label tells the generation of the
 //! model that its class came from, also when it came by way of the cache; no answer of an old model is found in the
-//! cache, nor entered, once the new accelerators stand by. For that the cache counts exchanges, because generations
-//! wrap.
+//! cache, nor entered, once the change-over has begun. For that the cache counts exchanges, because generations wrap.
 //!
 //! An exchange lasts as long as the longest batch under way: for ever, if a device without a deadline never answers.
 //!
@@ -19,7 +19,7 @@
 //!
 //! Source: active and standby snapshot, LiteFlow §3.4.
 
-use super::{LOOK_MAX_LEAST, Manager};
+use super::{LOOK_MAX_LEAST, Manager, Settings};
 use crate::lane::Model;
 use crate::{Accelerator, ConfigError};
 use cring::MODELS_MAX;
@@ -27,13 +27,31 @@ use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
 
+/// What a manager is to change to.
+#[derive(Debug, Default)]
+pub struct Standby {
+    /// Another model; `None`: the devices stay.
+    pub model: Option<NewModel>,
+    /// Other settings; `None`: they stay.
+    pub settings: Option<Settings>,
+}
+
 /// Accelerators with another model, checked and warm.
 #[derive(Debug)]
-pub struct Standby {
+pub struct NewModel {
     /// One for each device, in the manager's order, all with the same model.
     pub accelerators: Vec<Accelerator>,
     /// The number that labels will carry, below [`MODELS_MAX`]: how often the model has been exchanged, wrapping.
     pub generation: u16,
+}
+
+/// What is no longer in use.
+#[derive(Debug)]
+pub struct Retired {
+    /// One for each device, where there was another model. One that is not idle had hung.
+    pub accelerators: Vec<Accelerator>,
+    /// What the settings held before.
+    pub settings: Option<Settings>,
 }
 
 /// Why the model is not exchanged. The one in use goes on.
@@ -65,7 +83,7 @@ pub enum SwapError {
 #[derive(Debug)]
 pub struct Refused {
     /// As it was given.
-    pub standby: Standby,
+    pub standby: Box<Standby>,
     /// Why.
     pub error: SwapError,
 }
@@ -83,64 +101,94 @@ pub(super) struct Swap {
     /// What each lane will change to; none where it has changed.
     incoming: Vec<Option<Accelerator>>,
     generation: u16,
-    retired: Vec<Accelerator>,
+    retired: Retired,
     /// The first round that knew of it.
     began_ns: Option<u64>,
 }
 
 impl Manager {
-    /// From now on each device is replaced by its counterpart as soon as it is between two batches. The caller has
-    /// checked that the model has the same K and that its classes mean what they meant. Allocates, unlike a round.
+    /// Takes what the manager is to change to, and changes nothing yet. The caller has checked that the model has the same
+    /// K and that its classes mean what they meant.
     ///
     /// # Errors
-    /// When an exchange is under way, or the accelerators do not fit; nothing has changed then, and they come back.
+    /// When an exchange is under way, or the accelerators do not fit; they come back.
     pub fn stand_by(&mut self, mut standby: Standby) -> Result<(), Refused> {
         if let Err(error) = self.check_standby(&mut standby) {
+            let standby = Box::new(standby);
             return Err(Refused { standby, error });
         }
-        let Standby {
-            accelerators,
-            generation,
-        } = standby;
+        self.standby = Some(standby);
+        Ok(())
+    }
+
+    /// Gives back what stands by.
+    pub fn stand_down(&mut self) -> Option<Standby> {
+        self.standby.take()
+    }
+
+    /// From now on the settings that stand by hold, and each device is replaced by its counterpart as soon as it is
+    /// between two batches. Allocates, unlike a round.
+    pub fn change_over(&mut self) {
+        let Some(Standby {
+            model,
+            mut settings,
+        }) = self.standby.take()
+        else {
+            return;
+        };
+        if model.is_some() {
+            self.exchanges += 1;
+            if let Some(cache) = &mut self.cache {
+                cache.begin(self.exchanges);
+            }
+        }
+        if let Some(settings) = &mut settings {
+            self.configure(settings);
+        }
+        let (accelerators, generation) =
+            model.map_or((Vec::new(), 0), |it| (it.accelerators, it.generation));
         self.swap = Some(Swap {
-            retired: Vec::with_capacity(accelerators.len()),
+            retired: Retired {
+                accelerators: Vec::with_capacity(accelerators.len()),
+                settings,
+            },
             incoming: accelerators.into_iter().map(Some).collect(),
             generation,
             began_ns: None,
         });
-        self.exchanges += 1;
-        if let Some(cache) = &mut self.cache {
-            cache.begin(self.exchanges);
-        }
-        Ok(())
     }
 
-    /// The old accelerators, once, when all devices have been replaced. Drop them where it may take its time.
-    pub fn take_retired(&mut self) -> Option<Vec<Accelerator>> {
+    /// What is no longer in use, once, when all devices have been replaced. Drop it where it may take its time.
+    pub fn take_retired(&mut self) -> Option<Retired> {
         let swap = self.swap.take_if(|swap| swap.is_over())?;
         Some(swap.retired)
     }
 
     fn check_standby(&mut self, standby: &mut Standby) -> Result<(), SwapError> {
-        if self.swap.is_some() {
+        if self.swap.is_some() || self.standby.is_some() {
             return Err(SwapError::UnderWay);
         }
-        let (found, expected) = (standby.accelerators.len(), self.dispatch.lanes.len());
+        let settings = standby.settings.as_ref();
+        let policy = settings.map_or(self.policy, Settings::policy);
+        let Some(model) = &mut standby.model else {
+            return Ok(());
+        };
+        let (found, expected) = (model.accelerators.len(), self.dispatch.lanes.len());
         if found != expected {
             return Err(SwapError::Count { found, expected });
         }
-        let generation = standby.generation;
+        let generation = model.generation;
         if usize::from(generation) >= MODELS_MAX {
             return Err(SwapError::Generation { generation });
         }
-        for accelerator in &mut standby.accelerators {
-            accelerator.check(self.k, self.policy)?;
+        for accelerator in &mut model.accelerators {
+            accelerator.check(self.k, policy)?;
         }
         Ok(())
     }
 
     /// Changes those lanes over that can be.
-    pub(super) fn change_over(&mut self, now_ns: u64) {
+    pub(super) fn change_lanes(&mut self, now_ns: u64) {
         let Some(swap) = self.swap.as_mut().filter(|swap| !swap.is_over()) else {
             return;
         };
@@ -158,8 +206,8 @@ impl Manager {
                 generation: swap.generation,
                 exchange: self.exchanges,
             };
-            swap.retired
-                .push(lane.change_over(accelerator, model, now_ns));
+            let retired = lane.change_over(accelerator, model, now_ns);
+            swap.retired.accelerators.push(retired);
         }
         if swap.is_over() {
             self.counters.swaps += 1;

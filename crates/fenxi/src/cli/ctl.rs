@@ -10,7 +10,7 @@ pub struct CtlArgs {
     /// What to ask or tell.
     #[command(subcommand)]
     pub command: CtlCommand,
-    /// Control socket of the running fenxi; without it, control.socket of the defaults and the environment
+    /// Control socket of the running fenxi; without it, control.socket of the service's configuration
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
     /// Print the reply as it comes, as one JSON object
@@ -42,7 +42,13 @@ pub enum CtlCommand {
         level: String,
     },
     /// Read the configuration, and all that it points to, anew
-    Reload,
+    Reload {
+        /// Undo it after this time, as in 300s or 5m, unless `fenxi ctl confirm` comes before
+        #[arg(long, value_name = "TIME", value_parser = confirm_within)]
+        confirm_within: Option<u32>,
+    },
+    /// The last reload is to stay
+    Confirm,
     /// Exchange the model
     #[command(subcommand)]
     Model(CtlModelCommand),
@@ -59,4 +65,39 @@ pub enum CtlModelCommand {
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
+}
+
+/// Seconds, from 1 to a day: `300`, `300s`, `5m` or `1h`.
+fn confirm_within(text: &str) -> Result<u32, String> {
+    let (number, unit) = match text.strip_suffix(['s', 'm', 'h']) {
+        Some(number) => (number, &text[number.len()..]),
+        None => (text, "s"),
+    };
+    let seconds = number.parse::<u32>().ok().and_then(|number| {
+        number.checked_mul(match unit {
+            "h" => 3600,
+            "m" => 60,
+            _ => 1,
+        })
+    });
+    seconds
+        .filter(|seconds| (1..=86_400).contains(seconds))
+        .ok_or_else(|| "expected a time of 1 second to a day, such as 300s, 5m or 1h".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::confirm_within;
+
+    #[test]
+    fn times_have_units() {
+        let times = ["300", "300s", "5m", "1h", "24h"].map(|text| confirm_within(text).ok());
+        assert_eq!(
+            times,
+            [Some(300), Some(300), Some(300), Some(3600), Some(86_400)]
+        );
+        for wrong in ["", "s", "0", "25h", "-1", "1d", "99999999999", "1.5m"] {
+            assert!(confirm_within(wrong).is_err(), "{wrong}");
+        }
+    }
 }

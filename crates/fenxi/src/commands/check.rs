@@ -34,7 +34,7 @@ use machine::Machine;
 /// Whatever a run would refuse before its first packet, but for the library and the devices, which only `--deep` touches;
 /// with `--deep`, any problem of the machine.
 pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
-    let (config, _) = Config::load(args.config.config.as_deref(), &args.config.sets)?;
+    let config = args.config.of_service().load()?.config;
     let dir = find_bundle(&config, None)?;
     let bundle = open_bundle(&config, &dir)?;
     dscp_by_class(&config, &bundle)?;

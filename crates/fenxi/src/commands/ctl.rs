@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand};
-use crate::config::Config;
+use crate::config::{Difference, Sources};
 use crate::control::overview::{Overview, grouped, scaled};
 use crate::control::protocol::{
-    Body, Code, DeviceRow, Figure, FlowRow, Reply, Request, Status, ThreadRow,
+    Body, Code, DeviceRow, Figure, FlowRow, Reloaded, Reply, Request, Status, ThreadRow,
 };
 use crate::exit::{Failure, print};
 
@@ -36,6 +36,8 @@ pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
         print(&page(body))?;
     }
     match reply.error {
+        // What is wrong with a configuration names its place by itself, line by line.
+        Some(lines) if reply.code == Code::Invalid as u16 => Err(refusal(reply.code, lines)),
         Some(error) => Err(refusal(
             reply.code,
             format!("{}: {error}", socket.display()),
@@ -45,9 +47,8 @@ pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
 }
 
 fn configured_socket() -> Result<PathBuf, Failure> {
-    let (config, _) = Config::load(None, &[])?;
     let none = || Failure::config("control.socket is empty; name the socket with --socket PATH");
-    config.control.socket.ok_or_else(none)
+    Sources::of_service(None, &[]).socket().ok_or_else(none)
 }
 
 fn request(command: &CtlCommand) -> Result<Request, Failure> {
@@ -62,7 +63,10 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         CtlCommand::Log { level } => Request::Log {
             level: level.clone(),
         },
-        CtlCommand::Reload => Request::Reload {},
+        CtlCommand::Reload { confirm_within } => Request::Reload {
+            confirm_within_s: *confirm_within,
+        },
+        CtlCommand::Confirm => Request::Confirm {},
         CtlCommand::Model(CtlModelCommand::Load { dir }) => Request::ModelLoad {
             // The other side stands elsewhere.
             dir: std::path::absolute(dir)
@@ -107,6 +111,8 @@ fn refusal(code: u16, message: String) -> Failure {
         Failure::not_allowed(message)
     } else if is(Code::Malformed) || is(Code::TooLong) {
         Failure::usage(message)
+    } else if is(Code::Invalid) {
+        Failure::config(message)
     } else if is(Code::NotFound) {
         Failure::data(message)
     } else {
@@ -142,8 +148,42 @@ fn page(body: &Body) -> String {
             ],
             flows.iter().map(flow_row),
         ),
+        Body::Reloaded(reloaded) => reloaded_page(reloaded),
         Body::Done(what) => format!("{what}\n"),
     }
+}
+
+fn reloaded_page(reloaded: &Reloaded) -> String {
+    let row = |what: &'static str| {
+        move |row: &Difference| {
+            let [from, to, origin] =
+                [&row.from, &row.to, &row.origin].map(|it| or_dash(it.as_ref()));
+            vec![what.to_owned(), row.key.clone(), from, to, origin]
+        }
+    };
+    let applied = reloaded.applied.iter().map(row("applied"));
+    let rows = applied.chain(reloaded.needs_restart.iter().map(row("needs restart")));
+    let mut page = match reloaded.applied.len() + reloaded.needs_restart.len() {
+        0 => String::new(),
+        _ => table(&["what", "key", "before", "read", "where"], rows),
+    };
+    let model = match reloaded.model_exchanged {
+        true => "exchanged",
+        false => "unchanged",
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        page,
+        "{} keys unchanged; model {}, generation {}: {model}",
+        reloaded.unchanged, reloaded.model, reloaded.model_generation
+    );
+    if let Some(seconds) = reloaded.confirm_within_s {
+        let _ = writeln!(
+            page,
+            "undone in {seconds} s, unless `fenxi ctl confirm` comes before"
+        );
+    }
+    page
 }
 
 fn status_page(status: &Status) -> String {
@@ -154,6 +194,12 @@ fn status_page(status: &Status) -> String {
         "{}: fenxi {}, process {}, up {:.0} s",
         status.state, status.version, status.pid, status.uptime_s
     );
+    if let Some(left) = status.unconfirmed_s {
+        let _ = writeln!(
+            page,
+            "the last reload is undone in {left:.0} s, unless `fenxi ctl confirm` comes before"
+        );
+    }
     for check in &status.checks {
         let sign = if check.holds { '+' } else { '-' };
         let _ = writeln!(page, "[{sign}] {}: {}", check.name, check.reason);
@@ -324,6 +370,8 @@ mod tests {
         assert_eq!(code(Code::Forbidden), 77);
         assert_eq!(code(Code::Malformed), 64);
         assert_eq!(code(Code::NotFound), 65);
+        assert_eq!(code(Code::Invalid), 78);
+        assert_eq!(code(Code::Conflict), 69);
         assert_eq!(code(Code::Busy), 69);
         assert_eq!(code(Code::NotHere), 69);
     }

@@ -15,7 +15,7 @@ use accel::onnx;
 use serde::Serialize;
 
 use crate::cli::{ConfigArgs, DevicesArgs};
-use crate::config::Config;
+use crate::config::{Config, Sources};
 use crate::exit::{Failure, print};
 use crate::pipeline::{find_bundle, open_bundle};
 use trial::{Outcome, here, in_a_process};
@@ -26,7 +26,9 @@ use trial::{Outcome, here, in_a_process};
 /// The configuration, the model or the library cannot be used, or no device runs the model. The simulated one does not count.
 pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     let sets = sets(args);
-    let config = Config::load(args.config.config.as_deref(), &sets)?.0;
+    let config = Sources::of_service(args.config.config.as_deref(), &sets)
+        .load()?
+        .config;
     let dir = find_bundle(&config, args.model.as_deref())?;
     let bundle = open_bundle(&config, &dir)?;
     if let Some(name) = &args.trial {
@@ -151,7 +153,9 @@ pub(super) fn config_for(
     let mut sets = sets.to_vec();
     sets.push(format!("accel.devices=[{}]", quoted(name)));
     sets.push("pipeline.layout=1:1:1".to_owned());
-    Ok(Config::load(args.config.as_deref(), &sets)?.0)
+    Ok(Sources::of_service(args.config.as_deref(), &sets)
+        .load()?
+        .config)
 }
 
 /// A text as TOML has it.

@@ -60,7 +60,7 @@ pub fn info(args: &BundleArgs) -> Result<(), Failure> {
 /// A bundle or the library is missing or damaged, the outputs differ from the golden ones, or the other bundle cannot
 /// be compared. A loss is no error.
 pub fn check(args: &CheckArgs) -> Result<(), Failure> {
-    let (config, _) = Config::load(None, &[])?;
+    let config = Config::load(None, &[])?;
     let mut model = load(&config, &args.dir)?;
     let golden = golden(&mut model, &args.dir)?;
     let mut against = match &args.against {

@@ -14,7 +14,7 @@ use crate::summary::Summary;
 /// What was wrong before the first packet, or what ended the replay before its
 /// time; the summary of what was done is printed all the same.
 pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
-    let (config, _) = Config::load(args.config.config.as_deref(), &args.config.sets)?;
+    let config = Config::load(args.config.config.as_deref(), &args.config.sets)?;
     let bundle = find_bundle(&config, args.model.as_deref())?;
     let outcome = replay::run(&Plan {
         config: &config,

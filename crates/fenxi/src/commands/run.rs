@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use crate::cli::RunArgs;
-use crate::config::Config;
+use crate::config::Sources;
 use crate::exit::{Failure, print, remark};
 use crate::pipeline::find_bundle;
 use crate::run::{self, Plan};
@@ -15,12 +15,15 @@ use crate::summary::Summary;
 /// # Errors
 /// What keeps it from starting, or what ended it before its time; the summary of what was done is printed all the same.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
-    let (mut config, _) = Config::load(args.config.config.as_deref(), &args.config.sets)?;
+    let sources = sources(args)?;
+    let loaded = sources.load()?.live();
+    let mut config = loaded.config.clone();
     let flow = &mut config.flow;
-    flow.active_timeout = flow.active_timeout_live;
     flow.hash_seed = flow.hash_seed.or_else(|| Some(random()));
-    let bundle = find_bundle(&config, args.model.as_deref())?;
+    let bundle = find_bundle(&config, None)?;
     let outcome = run::run(&Plan {
+        sources,
+        loaded,
         config: &config,
         args,
         bundle,
@@ -33,6 +36,22 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let failures = [outcome.failure, printed.err()];
     let failure = failures.into_iter().flatten().reduce(Failure::and);
     failure.map_or(Ok(()), Err)
+}
+
+/// `--model` is model.path on the command line, so that a reload does not forget it.
+fn sources(args: &RunArgs) -> Result<Sources, Failure> {
+    let mut sets = args.config.sets.clone();
+    if let Some(dir) = &args.model {
+        let text = dir.to_str().map(str::to_owned);
+        let text = text.ok_or_else(|| {
+            Failure::usage(format!(
+                "--model {}: the path is not UTF-8 text",
+                dir.display()
+            ))
+        })?;
+        sets.push(format!("model.path={}", toml::Value::String(text)));
+    }
+    Ok(Sources::of_service(args.config.config.as_deref(), &sets))
 }
 
 /// A seed that nobody who sends packets can know.

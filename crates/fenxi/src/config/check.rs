@@ -113,7 +113,7 @@ fn flow(read: &Reader<'_>) -> Flow {
 }
 
 fn tag(read: &Reader<'_>) -> Tag {
-    let built_in = layers::read(None, &[], &[], &mut Vec::new());
+    let built_in = layers::read(&[], &[], &[], &mut Vec::new());
     let built_in = built_in.entries(TAG_DSCP);
     let mapping = |(label, entry): (&String, &layers::EntrySetting)| DscpMapping {
         label: label.clone(),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use toml::Value;
 
-use super::keys::{DEVICE, DEVICE_KEYS, KEYS, Key};
+use super::keys::{Change, DEVICE, DEVICE_KEYS, KEYS, Key};
 use super::kind::Kind;
 use super::layers::{DeviceSettings, Origin, Settings};
 
@@ -17,7 +17,7 @@ pub struct Effective {
 }
 
 /// One key as it is in effect.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct EffectiveKey {
     /// Section and name, as in `flow.k`; entries of maps and keys of devices have three parts.
     pub key: String,
@@ -30,6 +30,8 @@ pub struct EffectiveKey {
     pub unit: &'static str,
     /// What the key is for.
     pub why: &'static str,
+    /// When another value takes effect.
+    pub change: Change,
     /// The table it stands in, and its name there, for TOML.
     #[serde(skip)]
     place: (String, String),
@@ -61,8 +63,8 @@ impl Effective {
         Effective { config }
     }
 
-    /// TOML that sets what is in effect, with each origin as a comment behind its value.
-    pub fn to_toml(&self) -> String {
+    /// TOML that sets what is in effect; `with_origins`, with each origin as a comment behind its value.
+    pub fn to_toml(&self, with_origins: bool) -> String {
         let lines = self
             .config
             .iter()
@@ -83,7 +85,10 @@ impl Effective {
                 table = &row.place.0;
                 let _ = writeln!(text, "{gap}[{table}]");
             }
-            let _ = writeln!(text, "{line:width$}  # {}", row.origin);
+            let _ = match with_origins {
+                true => writeln!(text, "{line:width$}  # {}", row.origin),
+                false => writeln!(text, "{line}"),
+            };
         }
         text
     }
@@ -96,6 +101,7 @@ fn row(key: &Key, table: &str, name: String, value: Value, origin: &Origin) -> E
         origin: origin.clone(),
         unit: key.unit,
         why: key.why,
+        change: key.change,
         place: (table.to_owned(), name),
     }
 }

@@ -4,6 +4,8 @@
 //! `configs/1-1-1.toml` all work from [`KEYS`]. A default is written as TOML and read by the same
 //! code as a user's value, so a default that breaks its own key's rules cannot go unnoticed.
 
+use serde::Serialize;
+
 use super::kind::{Entry, Kind};
 
 /// One configuration key.
@@ -19,6 +21,18 @@ pub struct Key {
     pub unit: &'static str,
     /// What the key is for, in one line.
     pub why: &'static str,
+    /// When another value takes effect.
+    pub change: Change,
+}
+
+/// When another value of a key takes effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// With a reload.
+    Live,
+    /// With the next start.
+    Restart,
 }
 
 impl Key {
@@ -34,6 +48,11 @@ impl Key {
         self.path
             .rsplit_once('.')
             .map_or(self.path, |(_, name)| name)
+    }
+
+    /// Whether a reload can change it.
+    pub fn is_live(&self) -> bool {
+        self.change == Change::Live
     }
 
     /// The environment variable that sets the key: `FENXI_FLOW_IDLE_TIMEOUT_S` for
@@ -54,6 +73,10 @@ pub const CLASS_CONFIDENCE: &str = "model.class_confidence";
 
 /// The section that holds tables with names of the user's choice, `[device.NAME]`.
 pub const DEVICE: &str = "device";
+
+/// All keys, for tests that hold others against them.
+#[cfg(test)]
+pub static KEYS_AND_DEVICES: [&[Key]; 2] = [KEYS, DEVICE_KEYS];
 
 /// Position in [`KEYS`] of the key called `path`.
 pub fn position(path: &str) -> Option<usize> {
@@ -115,6 +138,21 @@ const fn key(
         default,
         unit,
         why,
+        change: Change::Restart,
+    }
+}
+
+/// A key that a reload can change. `run::reload` says what it reaches, and tests that it reaches something.
+const fn live(
+    path: &'static str,
+    kind: Kind,
+    default: &'static str,
+    unit: &'static str,
+    why: &'static str,
+) -> Key {
+    Key {
+        change: Change::Live,
+        ..key(path, kind, default, unit, why)
     }
 }
 
@@ -149,13 +187,13 @@ pub static KEYS: &[Key] = &[
 
     key("flow.k", integer(1, 32), "10", "packets",
         "length of the series: the first k packets of a flow go to the model, whose own k must be the same"),
-    key("flow.idle_timeout_s", integer(0, 32_000), "30", "seconds, 0 = off",
+    live("flow.idle_timeout_s", integer(0, 32_000), "30", "seconds, 0 = off",
         "a flow ends after this long without a packet"),
-    key("flow.active_timeout_s", integer(-1, 86_400), "-1", "seconds, 0 = off, -1 = 120 live and off in a replay",
+    live("flow.active_timeout_s", integer(-1, 86_400), "-1", "seconds, 0 = off, -1 = 120 live and off in a replay",
         "a flow that lasts is recorded this often while it goes on"),
-    key("flow.closed_timeout_s", integer(1, 300), "5", "seconds",
+    live("flow.closed_timeout_s", integer(1, 300), "5", "seconds",
         "how long a flow that ended by FIN or RST takes in stragglers before its record is written"),
-    key("flow.end_on_fin_rst", Kind::Bool, "true", "",
+    live("flow.end_on_fin_rst", Kind::Bool, "true", "",
         "whether FIN from both sides, or RST, ends a TCP flow; false leaves the end to the timeouts"),
     key("flow.hash", Kind::OneOf(&["keyed", "fenxi"]), "\"keyed\"", "",
         "bucket hash: \"keyed\" withstands crafted collisions, \"fenxi\" is the paper's, kept to reproduce its figures"),
@@ -166,18 +204,18 @@ pub static KEYS: &[Key] = &[
     key("flow.buckets", Kind::PowerOfTwo { min: 8, max: 1 << 24, or_zero: true }, "0", "buckets of 8 flows",
         "size of the hash table; 0: a quarter of max_flows, rounded up to a power of two"),
 
-    key("tag.mode", Kind::OneOf(&["dscp", "off"]), "\"dscp\"", "",
+    live("tag.mode", Kind::OneOf(&["dscp", "off"]), "\"dscp\"", "",
         "whether packets of labelled flows get the DSCP of their label"),
-    key(TAG_DSCP, Kind::Map(Entry::Dscp),
+    live(TAG_DSCP, Kind::Map(Entry::Dscp),
         "{ TLS = \"AF21\", HTTP = \"AF11\", QUIC = \"AF21\", STUN = \"EF\", SD-RTN = \"EF\", Zabbix = \"CS2\", \
          Gnutella = \"CS1\", ETHEREUM = \"CS1\" }", "DSCP: a name or 0 to 63",
         "label to DSCP; labels not named here leave packets as they are; a table in a file replaces the built-in one"),
 
-    key("mark.mask", integer(1, 0xffff_ffff), "0xff00", "bits of the connection mark",
+    live("mark.mask", integer(1, 0xffff_ffff), "0xff00", "bits of the connection mark",
         "mode mark: which bits are fenxi's to write; all others keep what other programs put there"),
     key("mark.queue", integer(64, 1 << 20), "16384", "updates",
         "marks that may wait to be written; further ones are dropped and counted"),
-    key(MARK_CLASS, Kind::Map(Entry::Mark),
+    live(MARK_CLASS, Kind::Map(Entry::Mark),
         "{ TLS = 0x100, HTTP = 0x200, QUIC = 0x300, STUN = 0x400, SD-RTN = 0x500, Zabbix = 0x600, \
          Gnutella = 0x700, ETHEREUM = 0x800, other = 0xff00 }", "bits of the connection mark, within mark.mask",
         "label to bits as rules see them; labels not named here leave connections alone; a table in a file \
@@ -186,27 +224,27 @@ pub static KEYS: &[Key] = &[
     key("ring.slots", Kind::PowerOfTwo { min: 16, max: 1 << 20, or_zero: false }, "4096", "series",
         "series that may wait between the flow manager and the analytics manager"),
 
-    key("analytics.policy", Kind::OneOf(&["carry-over", "timeout", "none", "slo"]), "\"carry-over\"", "",
+    live("analytics.policy", Kind::OneOf(&["carry-over", "timeout", "none", "slo"]), "\"carry-over\"", "",
         "when a batch fires: at the timeout with carry-over (Alg. 2) or padding (Alg. 1), whenever the device is free, or as late as latency_goal_ms allows (Batchy)"),
-    key("analytics.timeout_ms", Kind::Float { min: 0.1, max: 1000.0 }, "10.0", "milliseconds",
+    live("analytics.timeout_ms", Kind::Float { min: 0.1, max: 1000.0 }, "10.0", "milliseconds",
         "how long the oldest series waits before a batch is composed"),
-    key("analytics.phi", Kind::Float { min: 0.0, max: 0.5 }, "0.2", "share of a batch",
+    live("analytics.phi", Kind::Float { min: 0.0, max: 0.5 }, "0.2", "share of a batch",
         "carry-over: padding above this share leaves the newest series to the next batch instead"),
-    key("analytics.batch_sizes", Kind::IntegerList { least: 1, min: 1, max: 16_384, most: 16 },
+    live("analytics.batch_sizes", Kind::IntegerList { least: 1, min: 1, max: 16_384, most: 16 },
         "[8, 16, 32, 64, 128, 256]", "series",
         "batch sizes to choose from, ascending; for a device that takes any size the last is the cap"),
-    key("analytics.max_wait_ms", Kind::Float { min: 0.1, max: 60_000.0 }, "50.0", "milliseconds",
+    live("analytics.max_wait_ms", Kind::Float { min: 0.1, max: 60_000.0 }, "50.0", "milliseconds",
         "no series is carried over for longer than this; at least timeout_ms"),
-    key("analytics.latency_goal_ms", Kind::Float { min: 0.1, max: 1000.0 }, "2.0", "milliseconds",
+    live("analytics.latency_goal_ms", Kind::Float { min: 0.1, max: 1000.0 }, "2.0", "milliseconds",
         "policy slo: time from a series' emission to its label that 99 of 100 shall keep"),
-    key("analytics.slo_delta", Kind::Float { min: 0.0, max: 0.5 }, "0.05", "share of the goal",
+    live("analytics.slo_delta", Kind::Float { min: 0.0, max: 0.5 }, "0.05", "share of the goal",
         "policy slo: this much of the goal is kept in reserve"),
 
-    key("cache.prefix", integer(0, 32), "0", "packets, 0 = off",
+    live("cache.prefix", integer(0, 32), "0", "packets, 0 = off",
         "flows alike in their first so many lengths share a label without inference; k is exact, less is approximate"),
-    key("cache.entries", integer(0, 1 << 24), "65536", "prefixes, 0 = off",
+    live("cache.entries", integer(0, 1 << 24), "65536", "prefixes, 0 = off",
         "prefixes remembered; the least recently used one makes room"),
-    key("cache.audit", Kind::Float { min: 0.0, max: 1.0 }, "0.01", "share of hits",
+    live("cache.audit", Kind::Float { min: 0.0, max: 1.0 }, "0.01", "share of hits",
         "hits that are inferred as well, to measure how often the cache is wrong"),
 
     key("pipeline.layout", Kind::Text, "\"1:1:1\"", "flow managers : analytics managers : devices",
@@ -217,22 +255,22 @@ pub static KEYS: &[Key] = &[
         "where threads are pinned: flow managers, then analytics managers, then device threads, pipeline by pipeline; \
          empty: automatic"),
 
-    key("accel.devices", Kind::TextList { least: 1 }, "[\"cpu\"]", "",
+    live("accel.devices", Kind::TextList { least: 1 }, "[\"cpu\"]", "",
         "where the model runs, one per device of the layout or one for all: a provider's name, or NAME of a [device.NAME]"),
     key("accel.library", Kind::Text, "\"\"", "path",
         "the ONNX Runtime library; empty: look beside the program and in the usual places"),
-    key("accel.simulated_t0_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "100.0", "microseconds per batch",
+    live("accel.simulated_t0_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "100.0", "microseconds per batch",
         "device simulated: the fixed part of a batch's latency"),
-    key("accel.simulated_t1_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "2.0", "microseconds per series",
+    live("accel.simulated_t1_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "2.0", "microseconds per series",
         "device simulated: what each series of a batch adds to its latency"),
-    key("accel.fixed_sizes", Kind::Bool, "false", "",
+    live("accel.fixed_sizes", Kind::Bool, "false", "",
         "true: devices take only the sizes of analytics.batch_sizes and batches are padded, as NPUs want; for experiments"),
 
-    key("model.path", Kind::Text, "\"\"", "path",
+    live("model.path", Kind::Text, "\"\"", "path",
         "folder of the model bundle; empty: the one that ships with the program"),
-    key("model.min_confidence", Kind::Float { min: -1.0, max: 1.0 }, "-1.0", "probability, negative = as the bundle says",
+    live("model.min_confidence", Kind::Float { min: -1.0, max: 1.0 }, "-1.0", "probability, negative = as the bundle says",
         "a flow whose likeliest class is less likely than this gets the label unknown"),
-    key(CLASS_CONFIDENCE, Kind::Map(Entry::Share), "{}", "probability",
+    live(CLASS_CONFIDENCE, Kind::Map(Entry::Share), "{}", "probability",
         "the same for single labels, which goes over min_confidence"),
 
     key("records.queue", integer(1024, 1 << 22), "65536", "records",
@@ -251,29 +289,29 @@ pub static KEYS: &[Key] = &[
 /// how.
 #[rustfmt::skip] // As above.
 pub static DEVICE_KEYS: &[Key] = &[
-    key("device.NAME.provider", Kind::OneOf(&PROVIDERS), "\"cpu\"", "",
+    live("device.NAME.provider", Kind::OneOf(&PROVIDERS), "\"cpu\"", "",
         "what runs the model; may be left out where NAME is a provider's"),
-    key("device.NAME.plugin", Kind::Text, "\"\"", "path",
+    live("device.NAME.plugin", Kind::Text, "\"\"", "path",
         "library of a plug-in provider; for plugin, and for qnn where it comes as one"),
-    key("device.NAME.options", Kind::Map(Entry::Text), "{}", "",
+    live("device.NAME.options", Kind::Map(Entry::Text), "{}", "",
         "options of the provider, handed over as they are"),
-    key("device.NAME.batch_sizes", Kind::IntegerList { least: 1, min: 1, max: 16_384, most: 16 },
+    live("device.NAME.batch_sizes", Kind::IntegerList { least: 1, min: 1, max: 16_384, most: 16 },
         "[8, 16, 32, 64, 128, 256]", "series",
         "as analytics.batch_sizes, which is the default"),
-    key("device.NAME.fixed_sizes", Kind::Bool, "false", "",
+    live("device.NAME.fixed_sizes", Kind::Bool, "false", "",
         "as accel.fixed_sizes, which is the default; qnn and tensorrt have true"),
-    key("device.NAME.thread", Kind::OneOf(&["own", "shared"]), "\"shared\"", "",
+    live("device.NAME.thread", Kind::OneOf(&["own", "shared"]), "\"shared\"", "",
         "shared: works inside its analytics thread, where no deadline can end a hang; own: the default but for simulated, \
          and for cpu where its analytics manager has no other device"),
-    key("device.NAME.deadline_ms", Kind::Float { min: 0.0, max: 3_600_000.0 }, "1000.0", "milliseconds, 0 = none",
+    live("device.NAME.deadline_ms", Kind::Float { min: 0.0, max: 3_600_000.0 }, "1000.0", "milliseconds, 0 = none",
         "a batch that is not back by then has failed, and the device is left alone until it answers again"),
-    key("device.NAME.profile", Kind::Text, "\"\"", "path",
+    live("device.NAME.profile", Kind::Text, "\"\"", "path",
         "file of `fenxi profile`, for policy slo; empty: a short profile is measured at the start"),
-    key("device.NAME.simulated_t0_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "100.0", "microseconds per batch",
+    live("device.NAME.simulated_t0_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "100.0", "microseconds per batch",
         "as accel.simulated_t0_us, which is the default"),
-    key("device.NAME.simulated_t1_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "2.0", "microseconds per series",
+    live("device.NAME.simulated_t1_us", Kind::Float { min: 0.0, max: 1_000_000.0 }, "2.0", "microseconds per series",
         "as accel.simulated_t1_us, which is the default"),
-    key("device.NAME.faults", Kind::Text, "\"\"", "",
+    live("device.NAME.faults", Kind::Text, "\"\"", "",
         "faults to inject, for experiments, such as error=3,hang=5:200"),
 ];
 

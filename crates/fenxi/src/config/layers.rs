@@ -1,7 +1,7 @@
-//! The layers: built-in defaults, then the file, then `FENXI_*` variables, then `--set`; later ones
+//! The layers: built-in defaults, then the files in their order, then `FENXI_*` variables, then `--set`; later ones
 //! win.
 //!
-//! All four go through [`Layer`], so a value is checked in the same way wherever it comes from, and
+//! All go through [`Layer`], so a value is checked in the same way wherever it comes from, and
 //! each keeps its [`Origin`]. Nothing here stops at the first problem: a wrong value is noted, the
 //! layer below keeps its place, and reading goes on. The `[device.NAME]` tables are read in [`devices`].
 
@@ -22,14 +22,28 @@ mod values;
 use values::{in_order, line_and_column, loose, one_line, owned, suggest};
 
 /// `FENXI_*` variables that are not configuration keys.
-const OTHER_VARIABLES: [&str; 3] = ["FENXI_ONNXRUNTIME", "FENXI_REQUIRE_ALL", "FENXI_LOG"];
+const OTHER_VARIABLES: [&str; 4] = [
+    "FENXI_ONNXRUNTIME",
+    "FENXI_REQUIRE_ALL",
+    "FENXI_LOG",
+    super::sources::VARIABLE,
+];
+
+/// A file of the configuration.
+#[derive(Debug, Clone)]
+pub struct FileLayer {
+    /// As origins and problems name it.
+    pub name: String,
+    /// What it holds.
+    pub text: String,
+}
 
 /// Where a value was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The default.
     BuiltIn,
-    /// A line of the configuration file, counted from 1.
+    /// A line of a configuration file, counted from 1.
     File {
         /// The file as it was named.
         file: Arc<str>,
@@ -98,7 +112,7 @@ impl DeviceSettings {
 }
 
 /// What the layers came to, before the keys are checked against each other.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// In the order of [`KEYS`]. The value of a [`Kind::Map`] stands in `maps` instead.
     values: Vec<Setting>,
@@ -123,12 +137,24 @@ impl Settings {
         static NONE: Entries = Entries::new();
         position(path).map_or(&NONE, |position| &self.maps[position])
     }
+
+    /// These, with those of `running` where a key changes at a start only.
+    pub fn live_over(&self, running: &Settings) -> Settings {
+        let mut mixture = self.clone();
+        for (at, key) in KEYS.iter().enumerate() {
+            if !key.is_live() {
+                mixture.values[at] = running.values[at].clone();
+                mixture.maps[at] = running.maps[at].clone();
+            }
+        }
+        mixture
+    }
 }
 
 /// Reads all layers on top of each other. Problems are one line each, in the order in which a user
 /// would look for them.
 pub fn read(
-    file: Option<(&str, &str)>,
+    files: &[FileLayer],
     variables: &[(String, String)],
     sets: &[String],
     problems: &mut Vec<String>,
@@ -146,9 +172,9 @@ pub fn read(
     for key in KEYS {
         Layer::new(Source::BuiltIn, &mut settings, problems).read_raw(key, key.default);
     }
-    if let Some((name, text)) = file {
+    for FileLayer { name, text } in files {
         let source = Source::File {
-            name: name.into(),
+            name: name.as_str().into(),
             text,
         };
         Layer::new(source, &mut settings, problems).read_file(text);

@@ -1,6 +1,6 @@
 //! Configuration: what the user wrote becomes, in one step that can fail, what the program uses.
 //!
-//! [`keys`] declares every key once; [`layers`] reads the built-in defaults, the file, the
+//! [`keys`] declares every key once; [`sources`] finds the files; [`layers`] reads the built-in defaults, the files, the
 //! environment and `--set` on top of each other and remembers where each value came from; [`check`]
 //! turns the outcome into [`Config`], whose types say what was checked, and looks at keys that
 //! contradict each other. Code outside this module never sees the raw form. Every problem found is
@@ -10,17 +10,23 @@ use std::path::Path;
 
 mod check;
 pub mod checked;
+mod difference;
 mod dscp;
 pub mod effective;
 mod keys;
 mod kind;
 pub mod layers;
+pub mod sources;
 #[cfg(test)]
 mod tests;
 
 pub use checked::Config;
+pub use difference::{Difference, Differences};
 use effective::Effective;
+#[cfg(test)]
+pub use keys::KEYS_AND_DEVICES;
 pub use keys::nearest;
+pub use sources::Sources;
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
@@ -33,55 +39,74 @@ pub enum ConfigErrors {
     Invalid(Vec<String>),
 }
 
-impl Config {
-    /// Reads `file`, the environment and the `--set` arguments over the built-in defaults and
-    /// checks the outcome.
-    pub fn load(file: Option<&Path>, sets: &[String]) -> Result<(Config, Effective), ConfigErrors> {
-        let mut problems = Vec::new();
-        let mut variables = Vec::new();
-        for (name, value) in std::env::vars_os() {
-            let name = name.to_string_lossy().into_owned();
-            match value.into_string() {
-                Ok(value) => variables.push((name, value)),
-                Err(_) if name.starts_with("FENXI_") => {
-                    problems.push(format!("{name}: the value is not UTF-8 text"))
-                }
-                Err(_) => {}
-            }
-        }
-        variables.sort_unstable();
-        let Some(path) = file else {
-            return Config::from_layers(None, &variables, sets, problems);
-        };
-        let name = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|error| {
-            ConfigErrors::Unreadable(format!("{name}: cannot read the configuration: {error}"))
-        })?;
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
-                .iter()
-                .filter(|byte| **byte == b'\n')
-                .count()
-                + 1;
-            ConfigErrors::Invalid(vec![format!("{name}:{line}: not UTF-8 text")])
-        })?;
-        Config::from_layers(Some((&name, &text)), &variables, sets, problems)
+/// A configuration as it was read.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// What the program uses.
+    pub config: Config,
+    /// What it was made of, for the next one to be held against.
+    settings: layers::Settings,
+}
+
+impl Loaded {
+    /// Key by key with origins.
+    pub fn effective(&self) -> Effective {
+        Effective::of(&self.settings)
     }
 
-    /// The same with everything given: the file as (name, text) and the environment as (name,
-    /// value).
+    /// As it is for live traffic.
+    pub fn live(mut self) -> Loaded {
+        let flow = &mut self.config.flow;
+        flow.active_timeout = flow.active_timeout_live;
+        self
+    }
+
+    /// This configuration as far as a run that works by `running` can take it over: the keys that only a start can change
+    /// keep their running values.
+    ///
+    /// # Errors
+    /// Live keys that contradict the others of the run.
+    pub fn taken_over_by(&self, running: &Loaded) -> Result<Loaded, ConfigErrors> {
+        let mixture = self.settings.live_over(&running.settings);
+        Config::checked(mixture, Vec::new()).map_err(|errors| match errors {
+            ConfigErrors::Invalid(lines) => {
+                let line = |line| format!("{line} (as long as other keys wait for a restart)");
+                ConfigErrors::Invalid(lines.into_iter().map(line).collect())
+            }
+            errors => errors,
+        })
+    }
+}
+
+impl Config {
+    /// Reads the file that is named, if any, the environment and the `--set` arguments over the built-in defaults and
+    /// checks the outcome.
+    ///
+    /// # Errors
+    /// As [`Sources::load`].
+    pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigErrors> {
+        Ok(Sources::named(file, sets).load()?.config)
+    }
+
+    /// The same with everything given: files, and the environment as (name, value).
     fn from_layers(
-        file: Option<(&str, &str)>,
+        files: &[layers::FileLayer],
         variables: &[(String, String)],
         sets: &[String],
         mut problems: Vec<String>,
-    ) -> Result<(Config, Effective), ConfigErrors> {
-        let settings = layers::read(file, variables, sets, &mut problems);
+    ) -> Result<Loaded, ConfigErrors> {
+        let settings = layers::read(files, variables, sets, &mut problems);
+        Config::checked(settings, problems)
+    }
+
+    fn checked(
+        settings: layers::Settings,
+        mut problems: Vec<String>,
+    ) -> Result<Loaded, ConfigErrors> {
         let config = check::check(&settings, &mut problems);
-        if problems.is_empty() {
-            Ok((config, Effective::of(&settings)))
-        } else {
-            Err(ConfigErrors::Invalid(problems))
+        match problems.is_empty() {
+            true => Ok(Loaded { config, settings }),
+            false => Err(ConfigErrors::Invalid(problems)),
         }
     }
 }

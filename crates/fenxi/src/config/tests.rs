@@ -6,7 +6,7 @@ use accel::onnx;
 
 use super::checked::{BatchPolicy, DeviceThread, FlowHash, Provider};
 use super::keys::{DEVICE_KEYS, KEYS, Key, MARK_CLASS, TAG_DSCP};
-use super::{Config, ConfigErrors, Effective};
+use super::{Config, ConfigErrors, Effective, layers};
 
 mod devices;
 mod mark;
@@ -14,7 +14,7 @@ mod wrong;
 
 const EXAMPLE: &str = include_str!("../../../../configs/1-1-1.toml");
 
-fn load(
+pub(super) fn load(
     file: &str,
     variables: &[(&str, &str)],
     sets: &[&str],
@@ -24,12 +24,17 @@ fn load(
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect();
     let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
-    Config::from_layers(Some(("c.toml", file)), &variables, &sets, Vec::new()).map_err(|errors| {
-        match errors {
-            ConfigErrors::Invalid(lines) => lines,
-            ConfigErrors::Unreadable(line) => panic!("nothing was read: {line}"),
-        }
-    })
+    let file = layers::FileLayer {
+        name: "c.toml".to_owned(),
+        text: file.to_owned(),
+    };
+    let loaded = Config::from_layers(&[file], &variables, &sets, Vec::new());
+    let loaded = loaded.map_err(|errors| match errors {
+        ConfigErrors::Invalid(lines) => lines,
+        ConfigErrors::Unreadable(line) => panic!("nothing was read: {line}"),
+    })?;
+    let effective = loaded.effective();
+    Ok((loaded.config, effective))
 }
 
 fn origin(effective: &Effective, key: &str) -> String {
@@ -228,7 +233,7 @@ fn what_is_shown_can_be_read_back() {
     let file = "[tag.dscp]\n\"a \\\"b\\\" # c\" = 5\n[cache]\nprefix = 4\n[model]\npath = 'C:\\x'";
     for file in ["", file, "[tag]\ndscp = {}\n[analytics]\nphi = 0.25"] {
         let (mut config, effective) = load(file, &[], &[]).unwrap();
-        let (mut again, effective_again) = load(&effective.to_toml(), &[], &[]).unwrap();
+        let (mut again, effective_again) = load(&effective.to_toml(true), &[], &[]).unwrap();
         for entry in config.tag.dscp.iter_mut().chain(&mut again.tag.dscp) {
             entry.origin = super::layers::Origin::Set;
         }
@@ -243,7 +248,7 @@ fn what_is_shown_can_be_read_back() {
 #[test]
 fn what_is_shown_names_every_key_with_its_origin() {
     let (_, effective) = load("[flow]\nk = 5", &[], &["io.burst=32"]).unwrap();
-    let shown = effective.to_toml();
+    let shown = effective.to_toml(true);
     assert!(shown.starts_with("[io]\nburst = 32 "), "{shown}");
     assert!(
         shown.contains("\nk = 5 ") && shown.contains("# c.toml:2\n") && shown.contains("# --set\n"),
@@ -266,14 +271,15 @@ fn what_is_shown_names_every_key_with_its_origin() {
     );
 }
 
-/// Unit and range as the example file gives them.
+/// Unit and range as the example file gives them, and whether a reload changes the key.
 fn unit_and_range(key: &Key) -> String {
     let unit = if key.unit.is_empty() {
         String::new()
     } else {
         format!("{}; ", key.unit)
     };
-    format!("# {unit}{}", key.kind.expected())
+    let live = if key.is_live() { "; live" } else { "" };
+    format!("# {unit}{}{live}", key.kind.expected())
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::exposition::{Sample, Value};
 use super::view::View;
 use read::{
     balances, buckets, count, devices, drops, ends, failures, labels, lags, number, pipelines,
-    queues, sample, stalls, sums, workers,
+    queues, sample, seconds_since_epoch, stalls, sums, workers,
 };
 
 mod read;
@@ -107,15 +107,31 @@ pub static CATALOGUE: &[Metric] = &[
     metric(G, "fenxi_build_info", "", &["version", "revision", "features"],
         "1; the labels say what runs: revision is BUILD_REVISION of the build's environment, else unknown.",
         |view| vec![count(&[view.facts.version, REVISION, FEATURES], 1)]),
-    metric(G, "fenxi_model_info", "", &["model", "version", "sha256"],
-        "1; the labels say with which model the run began. Whether it still does, fenxi_model_swaps_total tells.",
-        |view| { let model = &view.facts.model; vec![count(&[&model.name, &model.version, &model.sha256], 1)] }),
+    metric(G, "fenxi_model_info", "", &["model", "version", "sha256", "generation"],
+        "1; the labels say which model is in use. The generation is that of records, and grows with each exchange.",
+        |view| {
+            let model = &view.standing.model;
+            vec![count(&[&model.name, &model.version, &model.sha256, &model.generation.to_string()], 1)]
+        }),
     metric(G, "fenxi_state", "", &["state"],
         "1 for the state that the run is in, 0 for the others.",
         |view| State::ALL.map(|state| count(&[state.name()], u64::from(state == view.state))).into()),
     metric(G, "fenxi_uptime_seconds", "seconds", &[],
         "Time since the run began.",
         |view| vec![number(&[], view.uptime.as_secs_f64())]),
+    metric(C, "fenxi_config_reloads_total", "reloads", &["result"],
+        "Reloads of the configuration: applied; refused, and the old one goes on; reverted, having been applied but not confirmed.",
+        |view| {
+            let reloads = &view.standing.reloads;
+            [("applied", reloads.applied), ("refused", reloads.refused), ("reverted", reloads.reverted)]
+                .map(|(result, reloads)| count(&[result], reloads)).into()
+        }),
+    metric(G, "fenxi_config_last_success_timestamp_seconds", "seconds", &[],
+        "When a configuration was last taken over, at the start or by a reload, since the epoch.",
+        |view| vec![number(&[], seconds_since_epoch(view.standing.configured))]),
+    metric(G, "fenxi_config_unconfirmed_seconds", "seconds", &[],
+        "Time left until a reload is undone that was not confirmed; 0: none waits to be.",
+        |view| vec![number(&[], view.standing.unconfirmed().map_or(0.0, |left| left.as_secs_f64()))]),
     metric(G, "fenxi_balance", "packets, series, flows or marks", &["pipeline", "of"],
         "What is missing (above 0) or too much (below 0) where what came in is held against what became of it. Always 0.",
         balances),
@@ -231,7 +247,7 @@ pub static CATALOGUE: &[Metric] = &[
         |view| sums(view, |sums| sums.analytics.cache.entries)),
     metric(G, "fenxi_cache_capacity_entries", "prefixes", &["pipeline"],
         "Prefixes that the pipeline's caches have room for; 0: they are off.",
-        |view| sums(view, |_| view.facts.cache_entries)),
+        |view| sums(view, |_| view.standing.cache_entries)),
     metric(C, "fenxi_cache_lookups_total", "series", &["pipeline", "result"],
         "Series looked up in the prefix cache.",
         |view| pipelines(view, |sums, pipeline| {

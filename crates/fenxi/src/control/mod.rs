@@ -21,6 +21,7 @@ mod exposition;
 pub mod flows;
 mod health;
 mod http;
+pub mod in_use;
 mod labels;
 pub mod overview;
 pub mod protocol;
@@ -42,6 +43,7 @@ use catalogue::CATALOGUE;
 use collector::Collector;
 use exposition::Value;
 use health::Health;
+use in_use::InUse;
 use overview::Overview;
 use protocol::{Body, CheckRow, Code, DeviceRow, Figure, Reply, Request, Status, ThreadRow};
 use view::View;
@@ -99,8 +101,8 @@ impl State {
 pub struct Facts {
     /// Of the program.
     pub version: &'static str,
-    /// The model at the start.
-    pub model: Model,
+    /// Where it is noted what does.
+    pub in_use: Arc<InUse>,
     /// How metrics name its classes.
     pub labels: LabelNames,
     /// The ports, each read by all flow managers.
@@ -109,21 +111,8 @@ pub struct Facts {
     pub table_entries: u64,
     /// Slots of all rings of one pipeline.
     pub ring_slots: u64,
-    /// Prefixes that all caches of one pipeline remember; 0: none.
-    pub cache_entries: u64,
     /// The clock of the run.
     pub started: Instant,
-}
-
-/// A model, by name.
-#[derive(Debug)]
-pub struct Model {
-    /// What it is called.
-    pub name: String,
-    /// Which of its name.
-    pub version: String,
-    /// Of the file.
-    pub sha256: String,
 }
 
 /// A request for whoever drives the run, who has to answer it.
@@ -249,6 +238,7 @@ impl Plane {
         let pipelines = view::pipelines(collector);
         View {
             facts: &self.facts,
+            standing: self.facts.in_use.standing(),
             state: self.health_of(collector, &pipelines).state,
             collector,
             pipelines,
@@ -271,6 +261,7 @@ impl Plane {
             version: self.facts.version.to_owned(),
             pid: std::process::id(),
             uptime_s: view.uptime.as_secs_f64(),
+            unconfirmed_s: view.standing.unconfirmed().map(|left| left.as_secs_f64()),
             checks: checks.collect(),
             overview: Overview::of(&view),
             figures: figures(&view),

@@ -86,7 +86,7 @@ impl Overview {
             marks_lost: collector.marks.failed() + collector.marks.dropped,
             label_p50_ms: ms(0.5),
             label_p99_ms: ms(0.99),
-            model: view.facts.model.name.clone(),
+            model: view.standing.model.name.clone(),
         }
     }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collector::{AnalyticsSnapshot, Life, STALLED_AFTER, Watched};
 use super::overview::Overview;
+use crate::config::Difference;
 
 /// Flows in a reply, at most.
 pub const FLOWS_MAX: usize = 1024;
@@ -36,7 +37,13 @@ pub enum Request {
         level: String,
     },
     /// Read the configuration anew.
-    Reload {},
+    Reload {
+        /// Undo it after so many seconds, unless it is confirmed.
+        #[serde(default)]
+        confirm_within_s: Option<u32>,
+    },
+    /// The last reload is to stay.
+    Confirm {},
     /// Exchange the model.
     ModelLoad {
         /// Folder of its bundle.
@@ -62,10 +69,14 @@ pub enum Code {
     Forbidden = 403,
     /// No such label.
     NotFound = 404,
+    /// Not now: a reload waits to be confirmed, or none does.
+    Conflict = 409,
     /// The request did not come, or the answer did not, in time.
     TimedOut = 408,
     /// The request is too long.
     TooLong = 413,
+    /// The configuration or the model does not hold together; the old one goes on.
+    Invalid = 422,
     /// This run cannot do that.
     NotHere = 501,
     /// Too many ask.
@@ -97,7 +108,9 @@ pub enum Body {
     Devices(Vec<DeviceRow>),
     /// To [`Request::Flows`].
     Flows(Vec<FlowRow>),
-    /// To what changes something: what was done.
+    /// To [`Request::Reload`].
+    Reloaded(Reloaded),
+    /// To what else changes something: what was done.
     Done(String),
 }
 
@@ -121,6 +134,25 @@ impl Reply {
     }
 }
 
+/// What a reload came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// Keys that have another value from now on.
+    pub applied: Vec<Difference>,
+    /// Keys that will have one after a restart.
+    pub needs_restart: Vec<Difference>,
+    /// How many keys have the value that they had.
+    pub unchanged: usize,
+    /// The model in use, with its version.
+    pub model: String,
+    /// The number that its labels carry.
+    pub model_generation: u16,
+    /// Whether it, or a device, was exchanged.
+    pub model_exchanged: bool,
+    /// After how many seconds it is undone; none: it stays.
+    pub confirm_within_s: Option<u64>,
+}
+
 /// How the run is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -132,6 +164,9 @@ pub struct Status {
     pub pid: u32,
     /// Since the run began.
     pub uptime_s: f64,
+    /// When the last reload is undone; none: it is to stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unconfirmed_s: Option<f64>,
     /// Those of `/readyz`.
     pub checks: Vec<CheckRow>,
     /// What matters first.
@@ -286,6 +321,12 @@ mod tests {
             request(r#"{"command":"model_load","dir":"m"}"#),
             Some(Request::ModelLoad { dir: "m".into() })
         );
+        let reload = |confirm_within_s| Some(Request::Reload { confirm_within_s });
+        assert_eq!(request(r#"{"command":"reload"}"#), reload(None));
+        assert_eq!(
+            request(r#"{"command":"reload","confirm_within_s":300}"#),
+            reload(Some(300))
+        );
         for wrong in [
             "",
             "status",
@@ -293,6 +334,7 @@ mod tests {
             r#"{"command":"status","verbose":true}"#,
             r#"{"command":"flows","top":-1}"#,
             r#"{"command":"log"}"#,
+            r#"{"command":"reload","confirm_within_s":-1}"#,
         ] {
             assert_eq!(request(wrong), None, "{wrong}");
         }

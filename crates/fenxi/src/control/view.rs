@@ -6,12 +6,15 @@ use analytics::Counters;
 
 use super::collector::{AnalyticsSnapshot, Collector, FlowSnapshot, Life, Watched};
 use super::cpu::ThreadTime;
+use super::in_use::Standing;
 use super::{Facts, State};
 
 /// Everything at one moment, for those who write it down.
 pub struct View<'a> {
     /// What does not change.
     pub facts: &'a Facts,
+    /// The model and the configuration.
+    pub standing: Standing,
     /// What it all comes to.
     pub state: State,
     /// The single threads.

@@ -1,6 +1,6 @@
 //! Which bits each class of the model at hand gets.
 
-use crate::config::checked::Mark;
+use crate::config::checked;
 
 /// A label of the configuration that the model does not have.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -9,6 +9,30 @@ pub struct NoSuchLabel {
     label: String,
     labels: String,
     origin: String,
+}
+
+/// What is written to a connection: bits, and which of them are to be changed at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// The new bits, within the mask; not 0 where there is a mark.
+    pub bits: u32,
+    /// The bits that are fenxi's to write.
+    pub mask: u32,
+}
+
+impl Mark {
+    /// Both in one word; 0 for no mark.
+    fn to_word(mark: Option<Mark>) -> u64 {
+        mark.map_or(0, |mark| u64::from(mark.bits) << 32 | u64::from(mark.mask))
+    }
+
+    /// The mark in a word, if there is one.
+    pub fn of_word(word: u64) -> Option<Mark> {
+        (word != 0).then_some(Mark {
+            bits: (word >> 32) as u32,
+            mask: word as u32,
+        })
+    }
 }
 
 /// Bits by class, under a mask.
@@ -24,7 +48,7 @@ impl ClassMarks {
     ///
     /// # Errors
     /// The user named a label that the model does not have.
-    pub fn new(config: &Mark, classes: &[String]) -> Result<ClassMarks, NoSuchLabel> {
+    pub fn new(config: &checked::Mark, classes: &[String]) -> Result<ClassMarks, NoSuchLabel> {
         let mut by_class = vec![None; classes.len()];
         for mapping in &config.class {
             match classes.iter().position(|class| *class == mapping.label) {
@@ -45,14 +69,11 @@ impl ClassMarks {
         })
     }
 
-    /// The bits that are fenxi's to write.
-    pub fn mask(&self) -> u32 {
-        self.mask
-    }
-
-    /// The bits of a class; `None`: its connections stay as they are.
-    pub fn of(&self, class: u16) -> Option<u32> {
-        self.by_class.get(usize::from(class)).copied().flatten()
+    /// The mark of each class as [`Mark::of_word`] reads it; without one its connections stay as they are.
+    pub fn words(&self) -> impl Iterator<Item = u64> {
+        let mask = self.mask;
+        let marks = self.by_class.iter();
+        marks.map(move |bits| Mark::to_word(bits.map(|bits| Mark { bits, mask })))
     }
 }
 
@@ -62,14 +83,14 @@ mod tests {
     use crate::config::checked::MarkMapping;
     use crate::config::layers::Origin;
 
-    fn config(label: &str, required: bool) -> Mark {
+    fn config(label: &str, required: bool) -> checked::Mark {
         let mapping = MarkMapping {
             label: label.to_owned(),
             mark: 0x300,
             required,
             origin: Origin::Set,
         };
-        Mark {
+        checked::Mark {
             mask: 0xff00,
             class: vec![mapping],
             queue: 1,
@@ -80,22 +101,19 @@ mod tests {
     fn a_class_has_the_bits_of_its_label_and_others_have_none() {
         let classes = ["TLS".to_owned(), "DNS".to_owned()];
         let marks = ClassMarks::new(&config("DNS", true), &classes).unwrap();
-        assert_eq!(
-            [0, 1, 2, u16::MAX].map(|class| marks.of(class)),
-            [None, Some(0x300), None, None]
-        );
-        assert_eq!(marks.mask(), 0xff00);
+        let mark = Mark {
+            bits: 0x300,
+            mask: 0xff00,
+        };
+        let found: Vec<_> = marks.words().map(Mark::of_word).collect();
+        assert_eq!(found, [None, Some(mark)]);
     }
 
     #[test]
     fn a_label_that_the_model_lacks_matters_only_to_who_asked_for_it() {
         let classes = ["TLS".to_owned()];
-        assert_eq!(
-            ClassMarks::new(&config("SSH", false), &classes)
-                .unwrap()
-                .of(0),
-            None
-        );
+        let marks = ClassMarks::new(&config("SSH", false), &classes).unwrap();
+        assert!(marks.words().eq([0]));
         let error = ClassMarks::new(&config("SSH", true), &classes).unwrap_err();
         assert_eq!(
             error.to_string(),

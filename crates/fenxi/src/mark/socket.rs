@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
+use super::classes::Mark;
 use super::message::{Tuple, answers, push_update};
 
 /// Updates in one send. Their answers, some 800 bytes of socket memory each, fill a quarter of the
@@ -32,32 +33,29 @@ pub enum Outcome {
     Unanswered,
 }
 
-/// One request: whose connection, and its new bits under the mask.
-pub type Request = (Tuple, u32);
+/// One request: whose connection, and its new bits.
+pub type Request = (Tuple, Mark);
 
 /// The socket and its buffers, which grow during the first batch only.
 pub struct Socket {
     fd: OwnedFd,
-    mask: u32,
     sequence: u32,
     requests: Vec<u8>,
     received: Box<[u8]>,
 }
 
 impl Socket {
-    /// Opens the socket in the network namespace of the calling thread. Marks are written under
-    /// `mask`.
+    /// Opens the socket in the network namespace of the calling thread.
     ///
     /// # Errors
     /// The kernel knows no netfilter, or has no room.
-    pub fn open(mask: u32) -> io::Result<Socket> {
+    pub fn open() -> io::Result<Socket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = AddressFamily::NETLINK;
         let fd = rustix::net::socket_with(family, SocketType::RAW, flags, Some(NETFILTER))?;
         rustix::net::connect(&fd, &SocketAddrNetlink::new(0, 0))?;
         Ok(Socket {
             fd,
-            mask,
             sequence: 0,
             requests: Vec::new(),
             received: vec![0; 8192].into(),
@@ -71,7 +69,8 @@ impl Socket {
         self.requests.clear();
         let first = self.sequence;
         for (tuple, mark) in requests {
-            push_update(&mut self.requests, self.sequence, tuple, *mark, self.mask);
+            let Mark { bits, mask } = *mark;
+            push_update(&mut self.requests, self.sequence, tuple, bits, mask);
             self.sequence = self.sequence.wrapping_add(1);
         }
         match rustix::net::send(&self.fd, &self.requests, SendFlags::empty()) {

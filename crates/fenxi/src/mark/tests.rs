@@ -277,6 +277,34 @@ fn a_class_without_a_mark_changes_nothing() {
 }
 
 #[test]
+fn from_a_change_on_labels_get_other_marks_under_another_mask() {
+    let Some(lab) = Lab::routed("change", false, &[]) else {
+        return;
+    };
+    let writer = lab.writer(1, 64);
+    let connection = Connection::udp(&lab, false);
+    let [tuple, ..] = connection.views();
+    let mapping = MarkMapping {
+        label: "class 0".to_owned(),
+        mark: 0x70,
+        required: true,
+        origin: Origin::BuiltIn,
+    };
+    let other = Mark {
+        mask: 0xf0,
+        class: vec![mapping],
+        queue: 64,
+    };
+    writer.set(tuple, 0);
+    assert_eq!(settled(&writer, 1).written, 1);
+    writer.change(&ClassMarks::new(&other, &["class 0".to_owned()]).unwrap());
+    writer.set(tuple, 0);
+    assert_eq!(settled(&writer, 2).written, 2);
+    let expected = (FOREIGN | mark(0)) & !0xf0 | 0x70;
+    assert_eq!(lab.mark_of(UDP, connection.inside), Some(expected));
+}
+
+#[test]
 fn a_full_queue_drops_and_every_update_is_counted_once() {
     let Some(lab) = Lab::routed("full", false, &[]) else {
         return;
@@ -343,10 +371,14 @@ fn the_missing_capability_is_named() {
     assert!(error.to_string().contains("CAP_NET_ADMIN"));
     // Lost later, it fails every update of a batch, though the kernel answers once.
     let outcomes = lab.on("router", || {
-        let mut socket = Socket::open(MASK).unwrap();
+        let mut socket = Socket::open().unwrap();
         without_net_admin();
         let mut outcomes = Vec::new();
-        socket.update(&[(connection.views()[0], mark(0)); BATCH], &mut outcomes);
+        let mark = super::classes::Mark {
+            bits: mark(0),
+            mask: MASK,
+        };
+        socket.update(&[(connection.views()[0], mark); BATCH], &mut outcomes);
         outcomes
     });
     assert_eq!(

@@ -6,6 +6,9 @@
 //! all there is to try. Conntrack keeps each connection by two tuples, that of its first packet as it
 //! came in and that of an answer as it will come in, and looks both up at once. A packet seen on
 //! any interface, before or after NAT, has one of these or the reverse of one.
+//!
+//! Which class has which bits may change under way: they stand in one atomic word for each class, so
+//! that whoever hands over a flow neither waits for a change nor sees half of one.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +18,7 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::classes::ClassMarks;
+use super::classes::{ClassMarks, Mark};
 use super::counts::Counts;
 use super::message::Tuple;
 use super::socket::{BATCH, Outcome, Request, Socket};
@@ -42,14 +45,15 @@ pub enum StartError {
 /// A label on its way to the kernel.
 struct Update {
     tuple: Tuple,
-    mark: u32,
+    mark: Mark,
     asked: Instant,
 }
 
 /// Writes marks while it lives. Shared by reference; when it is dropped, what waits is still
 /// written.
 pub struct Writer {
-    marks: ClassMarks,
+    /// By class, as [`Mark::to_word`] has them.
+    marks: Box<[AtomicU64]>,
     /// `None` only while dropping, which ends the thread.
     queue: Option<Sender<Update>>,
     thread: Option<JoinHandle<()>>,
@@ -65,7 +69,7 @@ impl Writer {
     /// # Errors
     /// The capability, the kernel's part or a thread is not to be had.
     pub fn start(marks: ClassMarks, queue_length: usize) -> Result<Writer, StartError> {
-        let socket = open(marks.mask())?;
+        let socket = open()?;
         let (sender, receiver) = bounded(queue_length);
         let counts = Arc::new(Mutex::new(Counts::none()));
         let shared = Arc::clone(&counts);
@@ -74,7 +78,7 @@ impl Writer {
             .spawn(move || write_all(&receiver, socket, &shared))
             .map_err(StartError::Thread)?;
         Ok(Writer {
-            marks,
+            marks: marks.words().map(AtomicU64::new).collect(),
             queue: Some(sender),
             thread: Some(thread),
             asked: AtomicU64::new(0),
@@ -86,7 +90,9 @@ impl Writer {
     /// Asks for the mark of `class` on the connection that packets of `tuple` belong to, and returns
     /// at once. A class without a mark leaves the connection as it is.
     pub fn set(&self, tuple: Tuple, class: u16) {
-        let (Some(mark), Some(queue)) = (self.marks.of(class), &self.queue) else {
+        let word = self.marks.get(usize::from(class));
+        let mark = word.and_then(|word| Mark::of_word(word.load(Ordering::Relaxed)));
+        let (Some(mark), Some(queue)) = (mark, &self.queue) else {
             return;
         };
         // Before its fate, so that whoever reads the fates first finds no more of them than were asked for.
@@ -94,6 +100,14 @@ impl Writer {
         let asked = Instant::now();
         if queue.try_send(Update { tuple, mark, asked }).is_err() {
             self.dropped.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// From now on labels get these marks; they are of the same classes. Those that wait keep theirs, and connections that
+    /// have one keep it.
+    pub fn change(&self, marks: &ClassMarks) {
+        for (mark, word) in self.marks.iter().zip(marks.words()) {
+            mark.store(word, Ordering::Relaxed);
         }
     }
 
@@ -132,13 +146,13 @@ impl Drop for Writer {
 ///
 /// # Errors
 /// The capability or the kernel's part is not to be had.
-pub fn probe(mask: u32) -> Result<(), StartError> {
-    open(mask).map(drop)
+pub fn probe() -> Result<(), StartError> {
+    open().map(drop)
 }
 
 /// A socket by which marks can be written.
-fn open(mask: u32) -> Result<Socket, StartError> {
-    let mut socket = Socket::open(mask).map_err(StartError::Kernel)?;
+fn open() -> Result<Socket, StartError> {
+    let mut socket = Socket::open().map_err(StartError::Kernel)?;
     try_out(&mut socket)?;
     Ok(socket)
 }
@@ -152,7 +166,8 @@ fn try_out(socket: &mut Socket) -> Result<(), StartError> {
         destination: nowhere,
     };
     let mut outcomes = Vec::new();
-    socket.update(&[(tuple, 0)], &mut outcomes);
+    let mark = Mark { bits: 0, mask: 0 };
+    socket.update(&[(tuple, mark)], &mut outcomes);
     match outcomes[..] {
         [Outcome::NotFound | Outcome::Written] => Ok(()),
         [Outcome::Refused(errno)] => {

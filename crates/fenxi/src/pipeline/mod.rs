@@ -6,6 +6,7 @@
 
 mod bundle;
 mod devices;
+pub mod exchange;
 pub mod layout;
 pub mod swap;
 pub mod threads;
@@ -206,15 +207,38 @@ fn flow_failure(error: flowmgr::ConfigError) -> Failure {
     }
 }
 
-fn flow_config(config: &Config, options: FlowOptions, dscp: Vec<Option<u8>>) -> flowmgr::Config {
-    let (flow, pipeline) = (&config.flow, &config.pipeline);
-    let seconds = |timeout: Option<Duration>| timeout.map_or(0, |timeout| timeout.as_secs());
-    flowmgr::Config {
-        k: flow.k,
+/// What of a flow manager's configuration a reload can change.
+pub fn flow_settings(config: &Config, dscp: Vec<Option<u8>>) -> flowmgr::Settings {
+    let flow = &config.flow;
+    flowmgr::Settings {
         idle_timeout_s: seconds(flow.idle_timeout) as u16,
         closed_timeout_s: flow.closed_timeout.as_secs() as u16,
         active_timeout_s: seconds(flow.active_timeout) as u32,
         end_on_fin_rst: flow.end_on_fin_rst,
+        dscp,
+    }
+}
+
+/// A timeout as flow managers have it: 0 for never.
+fn seconds(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(0, |timeout| timeout.as_secs())
+}
+
+fn flow_config(config: &Config, options: FlowOptions, dscp: Vec<Option<u8>>) -> flowmgr::Config {
+    let (flow, pipeline) = (&config.flow, &config.pipeline);
+    let flowmgr::Settings {
+        idle_timeout_s,
+        closed_timeout_s,
+        active_timeout_s,
+        end_on_fin_rst,
+        dscp,
+    } = flow_settings(config, dscp);
+    flowmgr::Config {
+        k: flow.k,
+        idle_timeout_s,
+        closed_timeout_s,
+        active_timeout_s,
+        end_on_fin_rst,
         hash: match flow.hash {
             FlowHash::Keyed => HashKind::Keyed {
                 seed: flow.hash_seed.unwrap_or(REPLAY_SEED),
@@ -231,7 +255,8 @@ fn flow_config(config: &Config, options: FlowOptions, dscp: Vec<Option<u8>>) -> 
     }
 }
 
-fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
+/// How analytics managers work.
+pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
     let analytics = &config.analytics;
     analytics::Config {
         k: config.flow.k,

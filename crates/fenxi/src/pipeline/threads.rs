@@ -117,6 +117,25 @@ impl Cores {
         *core
     }
 
+    /// Keeps the calling thread, and those that it starts, off the cores of the threads that are pinned, where that leaves
+    /// it any: what loads a model must not hold up who labels with the one in use.
+    pub fn keep_off(&self) {
+        let others = self.others(&usable());
+        if !others.is_empty() {
+            let mut set = rustix::thread::CpuSet::new();
+            others.into_iter().for_each(|cpu| set.set(cpu));
+            // Where the system refuses, it runs where it did.
+            let _ = rustix::thread::sched_setaffinity(None, &set);
+        }
+    }
+
+    /// Those of `usable` that no thread is pinned to.
+    fn others(&self, usable: &[usize]) -> Vec<usize> {
+        let taken: Vec<usize> = self.placed.iter().filter_map(|(_, core)| *core).collect();
+        let usable = usable.iter().copied();
+        usable.filter(|cpu| !taken.contains(cpu)).collect()
+    }
+
     /// All threads with their cores, in the order of [`threads_of`].
     pub fn iter(&self) -> impl Iterator<Item = &(Thread, Option<usize>)> {
         self.placed.iter()
@@ -210,6 +229,25 @@ mod tests {
         assert_eq!(dealt(2, &[], &[4, 5, 6]), [Some(5), Some(6)]);
         assert_eq!(dealt(2, &[], &[4, 5]), [None, None]);
         assert_eq!(dealt(2, &[], &[]), [None, None]);
+    }
+
+    #[test]
+    fn what_is_not_of_the_data_path_keeps_off_its_cores() {
+        let cores = Cores::deal(threads(2), &[1, 2], &[0, 1, 2, 3]);
+        assert_eq!(cores.others(&[0, 1, 2, 3]), [0, 3]);
+        assert!(cores.others(&[1, 2]).is_empty());
+        let not_pinned = Cores::deal(threads(2), &[], &[0, 1]);
+        assert_eq!(not_pinned.others(&[0, 1]), [0, 1]);
+        // A thread of its own, so that the test's may run where it did.
+        std::thread::spawn(|| {
+            let [first, ..] = usable()[..] else { return };
+            let cores = Cores::deal(threads(1), &[first], &[first]);
+            cores.keep_off();
+            let now = usable();
+            assert!(now.len() == 1 || !now.contains(&first), "{now:?}");
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use analytics::{Counters, Manager, Round};
 use crossbeam_utils::Backoff;
 
-use super::swap::SwapPort;
+use super::exchange::ExchangePort;
 use crate::control::collector::AnalyticsSnapshot;
 use crate::control::snapshot::Publisher;
 
@@ -75,8 +75,8 @@ impl Drop for Alarm {
 /// By what others reach an analytics thread between two rounds.
 #[derive(Default)]
 pub struct Ends {
-    /// Brings another model.
-    pub port: Option<SwapPort>,
+    /// Brings another model, or other settings.
+    pub port: Option<ExchangePort>,
     /// Takes how the manager stands.
     pub publisher: Option<Publisher<AnalyticsSnapshot>>,
 }

@@ -1,5 +1,6 @@
 //! The threads of the series' side: the analytics managers, and the one that exchanges their model.
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,9 +11,11 @@ use super::Plan;
 use super::lane::Shared;
 use crate::cli::Speed;
 use crate::control::collector::AnalyticsSnapshot;
+use crate::control::in_use::InUse;
 use crate::control::snapshot::Publisher;
 use crate::exit::Failure;
-use crate::pipeline::swap::{self, SwapPort, Swapper, Swaps};
+use crate::pipeline::exchange::ExchangePort;
+use crate::pipeline::swap::{self, Swapper, Swaps};
 use crate::pipeline::threads::{Cores, Thread, pin};
 use crate::pipeline::worker;
 
@@ -31,11 +34,12 @@ impl Labelling {
         plan: &Plan<'_>,
         cores: &Cores,
         bundle: &Bundle,
+        in_use: &Arc<InUse>,
         managers: Vec<(Thread, Manager)>,
         publishers: Vec<Option<Publisher<AnalyticsSnapshot>>>,
         shared: &Shared,
     ) -> Result<Labelling, Failure> {
-        let (swapper, ports) = start_swapper(plan, cores, bundle, &managers)?;
+        let (swapper, ports) = start_swapper(plan, cores, bundle, in_use, &managers)?;
         let ends = ports.into_iter().zip(publishers);
         let ends = ends.map(|(port, publisher)| worker::Ends { port, publisher });
         let gathers = plan.args.speed == Speed::Max;
@@ -82,15 +86,17 @@ fn start_swapper(
     plan: &Plan<'_>,
     cores: &Cores,
     bundle: &Bundle,
+    in_use: &Arc<InUse>,
     managers: &[(Thread, Manager)],
-) -> Result<(Option<Swapper>, Vec<Option<SwapPort>>), Failure> {
+) -> Result<(Option<Swapper>, Vec<Option<ExchangePort>>), Failure> {
     let Some(other) = &plan.args.swap_model else {
         return Ok((None, managers.iter().map(|_| None).collect()));
     };
-    let swap = swap::Plan::Every {
+    let swap = swap::Plan {
         bundle: other.clone(),
         every: Duration::from_millis(u64::from(plan.args.swap_every)),
     };
-    let (swapper, ports) = Swapper::start(swap, plan.config, cores, bundle, managers)?;
+    let in_use = in_use.clone();
+    let (swapper, ports) = Swapper::start(swap, plan.config, cores, bundle, in_use, managers)?;
     Ok((Some(swapper), ports.into_iter().map(Some).collect()))
 }

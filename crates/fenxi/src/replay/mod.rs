@@ -27,6 +27,7 @@ use flowmgr::Effect;
 
 use crate::cli::{FaultRates, ReplayArgs, Speed};
 use crate::config::Config;
+use crate::control::in_use::InUse;
 use crate::exit::Failure;
 use crate::pipeline::layout::Layout;
 use crate::pipeline::swap::Swaps;
@@ -168,14 +169,15 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
     let tagged = open_tagged(args, &pipelines)?;
     let (sink, records) = open_records(plan, &pipelines, &stop)?;
-    let (prepared, ends) = plane::prepare(plan, &bundle, &cores, &pipelines)?;
+    let in_use = Arc::new(InUse::new(&bundle, config));
+    let (prepared, ends) = plane::prepare(plan, &in_use, &cores, &pipelines)?;
     let Ends { lanes, analytics } = ends;
 
     let table = Table::of(config, &pipelines.flow_managers);
     let shared = Arc::new(Shared::new(pipelines.flow_managers.len(), stop.clone()));
     let (inputs, reader) = input::inputs(source, pipelines.flow_managers.len(), stop)?;
     let managers = pipelines.analytics;
-    let labelling = Labelling::start(plan, &cores, &bundle, managers, analytics, &shared)?;
+    let labelling = Labelling::start(plan, &cores, &bundle, &in_use, managers, analytics, &shared)?;
     let start = LaneStart {
         pace: pace(args),
         records,

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use accel::Bundle;
 use tokio::sync::mpsc;
 
 use super::Plan;
 use crate::control::beside::Beside;
 use crate::control::collector::{AnalyticsSnapshot, Collector, FlowSnapshot, Watched};
 use crate::control::flows::{FlowSample, FlowTap, flow_sample};
+use crate::control::in_use::InUse;
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::snapshot::Publisher;
-use crate::control::{Call, Facts, LabelNames, Model, Plane, Sockets};
+use crate::control::{Call, Facts, LabelNames, Plane, Sockets};
 use crate::exit::Failure;
 use crate::pipeline::Pipelines;
 use crate::pipeline::threads::Cores;
@@ -49,7 +49,7 @@ pub struct Prepared {
 /// A socket that cannot be had.
 pub fn prepare(
     plan: &Plan<'_>,
-    bundle: &Bundle,
+    in_use: &Arc<InUse>,
     cores: &Cores,
     pipelines: &Pipelines,
 ) -> Result<(Option<Prepared>, Ends), Failure> {
@@ -83,7 +83,7 @@ pub fn prepare(
     }
     let prepared = Prepared {
         sockets,
-        facts: facts(plan, bundle, pipelines),
+        facts: facts(plan, in_use, pipelines),
         collector: Collector::new(flows, analytics, Arc::new(Beside::new(&[], None))),
         sample,
         holds: plan.args.hold,
@@ -91,22 +91,16 @@ pub fn prepare(
     Ok((Some(prepared), ends))
 }
 
-fn facts(plan: &Plan<'_>, bundle: &Bundle, pipelines: &Pipelines) -> Facts {
+fn facts(plan: &Plan<'_>, in_use: &Arc<InUse>, pipelines: &Pipelines) -> Facts {
     let config = plan.config;
     let rings = config.pipeline.layout.rings().len();
     Facts {
         version: env!("CARGO_PKG_VERSION"),
-        model: Model {
-            name: bundle.name().to_owned(),
-            version: bundle.version().to_owned(),
-            sha256: bundle.sha256().to_owned(),
-        },
+        in_use: in_use.clone(),
         labels: LabelNames::new(&pipelines.classes),
         ports: vec!["capture".to_owned()],
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
-        cache_entries: config.cache.as_ref().map_or(0, |cache| cache.entries) as u64
-            * config.pipeline.layout.analytics_managers as u64,
         started: std::time::Instant::now(),
     }
 }

@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TrySendError};
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
+use tokio::signal::unix::Signal;
+use tokio::sync::{mpsc, oneshot};
 
 use super::lane::{LaneOutcome, Shared};
 use super::notify::Notifier;
+use super::reload::{Errand, Order};
 use crate::control::collector::Collector;
 use crate::control::flows::FlowSample;
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::{Call, Facts, Plane, Sockets};
 use crate::exit::{Failure, remark};
-use crate::pipeline::swap::Order;
-use crate::signals::Signals;
+use crate::signals::{Signals, hangups};
 
 /// Between two looks at what the data path does.
 const TICK: Duration = Duration::from_millis(100);
@@ -30,11 +31,12 @@ pub struct Control {
     pub facts: Facts,
     pub collector: Collector,
     pub sample: FlowSample,
-    /// Where models are ordered.
-    pub orders: Sender<Order>,
+    /// Where reloads and models are ordered.
+    pub errands: Sender<Errand>,
     /// What people should know.
     pub news: mpsc::UnboundedReceiver<String>,
     pub signals: Signals,
+    pub hangups: Signal,
     pub shared: Arc<Shared>,
     /// The run in some words, for the service manager.
     pub what: String,
@@ -55,8 +57,8 @@ pub fn runtime() -> Result<Runtime, Failure> {
 ///
 /// # Errors
 /// The system refuses.
-pub fn signals() -> Result<Signals, Failure> {
-    Signals::new()
+pub fn signals() -> Result<(Signals, Signal), Failure> {
+    Ok((Signals::new()?, hangups()?))
 }
 
 /// Serves until all lanes have ended; gives what they left behind. The first SIGINT or SIGTERM, or `fenxi ctl drain`, asks
@@ -86,9 +88,10 @@ async fn serve(
         facts,
         collector,
         mut sample,
-        orders,
+        errands,
         mut news,
         mut signals,
+        mut hangups,
         shared,
         what,
     } = control;
@@ -99,6 +102,7 @@ async fn serve(
     let mut tick = tokio::time::interval(TICK);
     let mut status = tokio::time::interval_at((Instant::now() + STATUS_EVERY).into(), STATUS_EVERY);
     let mut ended = Vec::new();
+    let mut is_to_reload = false;
     loop {
         let is_asked_to_end = tokio::select! {
             outcome = lanes.recv() => match outcome {
@@ -109,7 +113,11 @@ async fn serve(
                 None => break,
             },
             () = signals.next() => true,
-            Some(call) = calls.recv() => answer(call, &mut sample, &orders),
+            _ = hangups.recv() => {
+                is_to_reload = !order_reload(&errands);
+                false
+            }
+            Some(call) = calls.recv() => answer(call, &mut sample, &errands),
             Some(line) = news.recv() => {
                 let _ = remark(&format!("fenxi: {line}\n"));
                 false
@@ -117,6 +125,7 @@ async fn serve(
             _ = tick.tick() => {
                 sample.take_in();
                 watchdog.look();
+                is_to_reload = is_to_reload && !order_reload(&errands);
                 false
             }
             _ = status.tick(), if !shared.stop.load(Ordering::Relaxed) => {
@@ -134,40 +143,48 @@ async fn serve(
     Ok(ended)
 }
 
+/// By a signal, so nobody waits for the answer. False where other orders are under way: then it has to be tried again.
+fn order_reload(errands: &Sender<Errand>) -> bool {
+    let order = Order::Reload {
+        confirm_within: None,
+    };
+    let answer = Box::new(|_| {});
+    errands.try_send(Errand { order, answer }).is_ok()
+}
+
 /// Answers a call; true where it asks the run to come to its end.
-fn answer(call: Call, sample: &mut FlowSample, orders: &Sender<Order>) -> bool {
+fn answer(call: Call, sample: &mut FlowSample, errands: &Sender<Errand>) -> bool {
     let Call { request, answer } = call;
     let drains = request == Request::Drain {};
     let reply = match request {
         Request::Flows { label, top } => sample.largest(label.as_deref(), top),
         Request::Drain {} => Reply::ok(Body::Done("the run comes to its end".to_owned())),
-        Request::ModelLoad { dir } => {
-            let done = format!("{}: in use from now on", dir.display());
-            let order = Order {
-                bundle: dir,
-                answer: Box::new(move |swapped| {
-                    let _ = answer.send(match swapped {
-                        Ok(()) => Reply::ok(Body::Done(done)),
-                        Err(why) => Reply::refused(Code::NotHere, why),
-                    });
-                }),
-            };
-            if let Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) =
-                orders.try_send(order)
-            {
-                (order.answer)(Err("another model is being loaded; ask again".to_owned()));
-            }
-            return false;
+        Request::ModelLoad { dir } => return pass_on(Order::LoadModel(dir), answer, errands),
+        Request::Confirm {} => return pass_on(Order::Confirm, answer, errands),
+        Request::Reload { confirm_within_s } => {
+            let confirm_within = confirm_within_s.map(|s| Duration::from_secs(s.into()));
+            return pass_on(Order::Reload { confirm_within }, answer, errands);
         }
-        Request::Reload {} => Reply::refused(
-            Code::NotHere,
-            "not supported yet: `fenxi ctl model load DIR` exchanges the model, all else needs a restart",
-        ),
         _ => Reply::refused(Code::NotHere, "a live run cannot do that yet"),
     };
     // Whoever asked may have gone.
     let _ = answer.send(reply);
     drains
+}
+
+/// What takes its time is done, and answered, by the thread for reloads. No reason to end.
+fn pass_on(order: Order, answer: oneshot::Sender<Reply>, errands: &Sender<Errand>) -> bool {
+    let answer = Box::new(move |reply| {
+        // As above.
+        let _ = answer.send(reply);
+    });
+    if let Err(TrySendError::Full(errand) | TrySendError::Disconnected(errand)) =
+        errands.try_send(Errand { order, answer })
+    {
+        let why = "another reload or model is under way; ask again";
+        (errand.answer)(Reply::refused(Code::Busy, why));
+    }
+    false
 }
 
 /// Tells the service manager that the data path moves: only when each of its lanes has gone round since it was last told.

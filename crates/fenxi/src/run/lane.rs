@@ -15,6 +15,7 @@ use packetio::{Port, Transmit};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::ports::{LanePorts, Receiver};
+use super::settings::SettingsPort;
 use crate::control::collector::FlowSnapshot;
 use crate::control::sums::PortSums;
 use crate::exit::Failure;
@@ -75,6 +76,8 @@ pub struct Lane {
     pub records: RecordSender,
     /// By which it is watched.
     pub end: LaneEnd,
+    /// By which it gets other settings.
+    pub settings: SettingsPort,
     /// What it shares.
     pub shared: Arc<Shared>,
     work: Work,
@@ -115,6 +118,7 @@ pub struct LaneOutcome {
 
 impl Lane {
     /// Puts it together.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the thread")]
     pub fn new(
         number: usize,
         ports: LanePorts,
@@ -122,6 +126,7 @@ impl Lane {
         marks: Option<Arc<mark::Writer>>,
         records: RecordSender,
         end: LaneEnd,
+        settings: SettingsPort,
         shared: Arc<Shared>,
     ) -> Lane {
         let burst = shared.burst;
@@ -137,6 +142,7 @@ impl Lane {
             marks,
             records,
             end,
+            settings,
             shared,
             work: Work {
                 burst,
@@ -192,6 +198,7 @@ impl Lane {
                 self.look_for_merged();
             }
             self.settle();
+            self.settings.take(&mut self.manager);
         }
         self.walk_last();
         Ok(())

@@ -14,6 +14,8 @@ mod control;
 mod lane;
 mod notify;
 mod ports;
+mod reload;
+mod settings;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,23 +29,28 @@ use flowmgr::Effect;
 use tokio::sync::mpsc;
 
 use crate::cli::RunArgs;
-use crate::config::Config;
 use crate::config::checked::IoMode;
+use crate::config::{Config, Loaded, Sources};
 use crate::control::beside::{Beside, NicDrops};
 use crate::control::collector::{AnalyticsSnapshot, Collector, FlowSnapshot, Watched};
 use crate::control::flows::{FlowSample, FlowTap, flow_sample};
+use crate::control::in_use::InUse;
 use crate::control::sums::PortSums;
-use crate::control::{Facts, LabelNames, Model, Sockets};
+use crate::control::{Facts, LabelNames, Sockets};
 use crate::exit::Failure;
 use crate::mark;
-use crate::pipeline::swap::{self, Swapper};
+use crate::pipeline::exchange::Exchange;
+use crate::pipeline::swap::Swaps;
 use crate::pipeline::threads::{Cores, Thread, pin};
 use crate::pipeline::worker::{self, Run};
 use crate::pipeline::{self, FlowOptions, PacketSide, SeriesSide};
 use crate::records::{RecordSender, RecordSink};
 use crate::replay::{LaneEnd, LiveSums, Outcome, Table};
 use lane::{Lane, LaneOutcome, Shared};
+use notify::Notifier;
 use ports::LanePorts;
+use reload::Reloader;
+use settings::{SettingsSender, settings};
 
 /// How long the end of a run waits for marks that are still to be written.
 const MARKS_WITHIN: Duration = Duration::from_secs(1);
@@ -53,6 +60,10 @@ const BLOCK_SLACK: Duration = Duration::from_millis(10);
 
 /// What to run.
 pub struct Plan<'a> {
+    /// Where the configuration comes from, for reloads.
+    pub sources: Sources,
+    /// What was read, for reloads.
+    pub loaded: Loaded,
     /// The checked configuration, as it is for live traffic.
     pub config: &'a Config,
     /// The command line.
@@ -67,6 +78,7 @@ struct Lanes {
     watched: Vec<Watched<FlowSnapshot>>,
     sample: FlowSample,
     news: mpsc::UnboundedReceiver<String>,
+    settings: Vec<SettingsSender>,
     shared: Arc<Shared>,
 }
 
@@ -74,7 +86,7 @@ struct Lanes {
 struct Labelling {
     threads: Vec<JoinHandle<Counters>>,
     watched: Vec<Watched<AnalyticsSnapshot>>,
-    swapper: Swapper,
+    exchange: Exchange,
 }
 
 /// Runs until a signal, `fenxi ctl drain`, or until no interface is left.
@@ -86,6 +98,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         config,
         args,
         bundle,
+        ..
     } = plan;
     let cores = Cores::of(config);
     cores.check()?;
@@ -100,21 +113,37 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let sockets = Sockets::bind(&config.control)?;
     let (sink, records) = open_records(plan, &packets.classes)?;
     let runtime = control::runtime()?;
-    let signals = runtime.block_on(async { control::signals() })?;
+    let (signals, hangups) = runtime.block_on(async { control::signals() })?;
 
     let table = Table::of(config, &packets.flow_managers);
     let (classes, series) = (packets.classes.clone(), packets.series);
-    let facts = facts(plan, &bundle, &classes);
+    let in_use = Arc::new(InUse::new(&bundle, config));
+    let facts = facts(plan, &in_use, &classes);
     let starting = Starting {
         config,
         cores: &cores,
         classes: classes.clone(),
     };
-    let lanes = starting.lanes(packets.flow_managers, ports, marks.clone(), records)?;
-    let labelling = match Labelling::start(config, &cores, &bundle, series, &lanes.shared.run) {
+    let mut lanes = starting.lanes(packets.flow_managers, ports, marks.clone(), records)?;
+    let run = &lanes.shared.run;
+    let labelling = match Labelling::start(config, &cores, &bundle, &in_use, series, run) {
         Ok(labelling) => labelling,
         Err(failure) => return Err(lanes.give_up(failure)),
     };
+    let reloads = reload::Running::start(Reloader {
+        sources: plan.sources.clone(),
+        running: plan.loaded.clone(),
+        cores: cores.clone(),
+        classes: classes.clone(),
+        exchange: labelling.exchange,
+        lanes: std::mem::take(&mut lanes.settings),
+        marks: marks.clone(),
+        in_use,
+        news: lanes.shared.news.clone(),
+        notifier: Notifier::from_environment(),
+        undo: None,
+        swaps: Swaps::default(),
+    })?;
     let beside = Arc::new(Beside::new(&config.io.interfaces, marks.clone()));
     let collector = Collector::new(lanes.watched, labelling.watched, beside.clone());
     let control = control::Control {
@@ -122,9 +151,10 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         facts,
         collector,
         sample: lanes.sample,
-        orders: labelling.swapper.orders(),
+        errands: reloads.errands(),
         news: lanes.news,
         signals,
+        hangups,
         shared: lanes.shared.clone(),
         what: format!(
             "{} on {}",
@@ -135,7 +165,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let mut ended = control::run(&runtime, control, lanes.outcomes)?;
     let wall = lanes.shared.run.started.elapsed();
 
-    let (series, swaps) = finish(labelling.threads, labelling.swapper)?;
+    let (series, swaps) = finish(labelling.threads, reloads)?;
     let recorded = sink.map_or(Ok(()), RecordSink::finish);
     let mut outcome = Outcome {
         flows: flowmgr::Counters::default(),
@@ -267,13 +297,16 @@ impl Starting<'_> {
             news,
         });
         let (tap, sample) = flow_sample(self.classes.clone());
-        let mut watched = Vec::new();
+        let (mut watched, mut senders) = (Vec::new(), Vec::new());
         for (number, ((thread, manager), ports)) in managers.into_iter().zip(ports).enumerate() {
             let core = self.cores.of_thread(&thread);
             let (end, watch) = watch(&thread, core, &manager, ports.receivers.len(), &tap);
             watched.push(watch);
             let (records, shared) = (records.another(), shared.clone());
-            let lane = Lane::new(number, ports, manager, marks.clone(), records, end, shared);
+            let (sender, port) = settings();
+            senders.push(sender);
+            let marks = marks.clone();
+            let lane = Lane::new(number, ports, manager, marks, records, end, port, shared);
             let ended = ended.clone();
             spawn(&thread, move || {
                 pin(core);
@@ -286,6 +319,7 @@ impl Starting<'_> {
             watched,
             sample,
             news: told,
+            settings: senders,
             shared,
         })
     }
@@ -333,12 +367,12 @@ impl Labelling {
         config: &Config,
         cores: &Cores,
         bundle: &Bundle,
+        in_use: &Arc<InUse>,
         series: SeriesSide,
         run: &Arc<Run>,
     ) -> Result<Labelling, Failure> {
         let managers = series.managers(config, bundle, cores)?;
-        let (swapper, ports) =
-            Swapper::start(swap::Plan::Ordered, config, cores, bundle, &managers)?;
+        let (exchange, ports) = Exchange::new(cores, bundle, in_use.clone(), &managers);
         let (mut threads, mut watched) = (Vec::new(), Vec::new());
         for ((thread, manager), port) in managers.into_iter().zip(ports) {
             let core = cores.of_thread(&thread);
@@ -358,7 +392,7 @@ impl Labelling {
         Ok(Labelling {
             threads,
             watched,
-            swapper,
+            exchange,
         })
     }
 }
@@ -366,8 +400,8 @@ impl Labelling {
 /// Waits for the series' side, once the flow managers have ended.
 fn finish(
     threads: Vec<JoinHandle<Counters>>,
-    swapper: Swapper,
-) -> Result<(Counters, swap::Swaps), Failure> {
+    reloads: reload::Running,
+) -> Result<(Counters, Swaps), Failure> {
     let died = || Failure::software("an analytics thread died");
     let mut sum: Option<Counters> = None;
     for thread in threads {
@@ -377,25 +411,19 @@ fn finish(
             None => sum = Some(counters),
         }
     }
-    Ok((sum.ok_or_else(died)?, swapper.finish()?))
+    Ok((sum.ok_or_else(died)?, reloads.finish()?))
 }
 
-fn facts(plan: &Plan<'_>, bundle: &Bundle, classes: &Arc<[String]>) -> Facts {
+fn facts(plan: &Plan<'_>, in_use: &Arc<InUse>, classes: &Arc<[String]>) -> Facts {
     let config = plan.config;
     let rings = config.pipeline.layout.rings().len();
     Facts {
         version: env!("CARGO_PKG_VERSION"),
-        model: Model {
-            name: bundle.name().to_owned(),
-            version: bundle.version().to_owned(),
-            sha256: bundle.sha256().to_owned(),
-        },
+        in_use: in_use.clone(),
         labels: LabelNames::new(classes),
         ports: config.io.interfaces.clone(),
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
-        cache_entries: config.cache.as_ref().map_or(0, |cache| cache.entries) as u64
-            * config.pipeline.layout.analytics_managers as u64,
         started: std::time::Instant::now(),
     }
 }

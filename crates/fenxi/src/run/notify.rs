@@ -28,6 +28,13 @@ impl Notifier {
         }
     }
 
+    /// Says that a reload begins; `READY=1` says that it has ended. The time is what notify-reload wants.
+    pub fn reloading(&self) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let us = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+        self.say(&format!("RELOADING=1\nMONOTONIC_USEC={us}"));
+    }
+
     /// Says it, as in `READY=1`.
     pub fn say(&self, state: &str) {
         if let Some((socket, to)) = &self.socket {

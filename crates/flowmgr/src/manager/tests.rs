@@ -1,5 +1,7 @@
 //! The walk, packet by packet, and against a model of flows in a `HashMap`.
 
+mod settings;
+
 use std::collections::HashMap;
 
 use cring::{Consumer, Source, ring};

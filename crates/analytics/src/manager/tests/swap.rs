@@ -11,9 +11,23 @@ fn standby(world: &World, devices: usize, generation: u16) -> Standby {
         Accelerator::from(device)
     });
     Standby {
-        accelerators: accelerators.collect(),
-        generation,
+        model: Some(NewModel {
+            accelerators: accelerators.collect(),
+            generation,
+        }),
+        settings: None,
     }
+}
+
+/// Stands by and changes over at once.
+fn exchange(world: &mut World, standby: Standby) {
+    world.manager.stand_by(standby).unwrap();
+    world.manager.change_over();
+}
+
+fn accelerators(standby: &Standby) -> usize {
+    let model = standby.model.as_ref();
+    model.map_or(0, |model| model.accelerators.len())
 }
 
 /// The class a flow has is what the model of the generation it names says.
@@ -37,13 +51,11 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
     let (mut retired, mut now_us) = (0, 0);
     for generation in 1..=100 {
         let first = world.sources[0].emitted.len();
-        world
-            .manager
-            .stand_by(standby(&world, 2, generation))
-            .unwrap();
+        let other = standby(&world, 2, generation);
+        exchange(&mut world, other);
         let refused = world.manager.stand_by(standby(&world, 2, 7)).unwrap_err();
         assert_eq!(refused.error, SwapError::UnderWay);
-        assert_eq!(refused.standby.accelerators.len(), 2);
+        assert_eq!(accelerators(&refused.standby), 2);
         for round in 0..20 {
             for i in 0..5 {
                 // Half are old friends of the cache.
@@ -55,7 +67,7 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
             now_us += 700;
             world.round_at_us(now_us);
             if let Some(old) = world.manager.take_retired() {
-                retired += old.len();
+                retired += old.accelerators.len();
             }
         }
         assert_eq!(retired, 2 * usize::from(generation));
@@ -95,11 +107,9 @@ fn the_cache_forgets_the_old_model_even_where_generations_wrap() {
     world.emit(0, series([2.0; K])); // in flight, so its answer is of the old model
     world.round_at_ms(2);
     // Another model, under the same number.
-    let standby = Standby {
-        generation: 0,
-        ..standby(&world, 1, 1)
-    };
-    world.manager.stand_by(standby).unwrap();
+    let mut standby = standby(&world, 1, 1);
+    standby.model.as_mut().unwrap().generation = 0;
+    exchange(&mut world, standby);
     for now_ms in 3..6 {
         world.emit(0, series([1.0; K]));
         world.emit(0, series([2.0; K]));
@@ -125,14 +135,15 @@ fn a_hung_device_is_replaced_at_once() {
     let mut world = plan.start();
     world.emit_new(0, 4);
     world.round_at_ms(0);
-    world.manager.stand_by(standby(&world, 1, 1)).unwrap();
+    let other = standby(&world, 1, 1);
+    exchange(&mut world, other);
     for now_ms in 1..=5 {
         world.round_at_ms(now_ms);
         assert!(world.manager.take_retired().is_none());
     }
     world.round_at_ms(6);
     let retired = world.manager.take_retired().unwrap();
-    assert!(!retired[0].device.is_idle());
+    assert!(!retired.accelerators[0].device.is_idle());
     assert!(world.manager.health().all(|device| device.state.is_up()));
     world.emit_new(0, 4);
     world.finish();
@@ -151,7 +162,7 @@ fn what_does_not_fit_is_refused_and_comes_back() {
     let mut world = Plan::new(Policy::None).start();
     let mut refused = |standby: Standby| {
         let refused = world.manager.stand_by(standby).unwrap_err();
-        (refused.standby.accelerators.len(), refused.to_string())
+        (accelerators(&refused.standby), refused.to_string())
     };
     let other = Plan::new(Policy::None).start();
     let (n, error) = refused(standby(&other, 2, 1));
@@ -168,8 +179,11 @@ fn what_does_not_fit_is_refused_and_comes_back() {
     let device = FakeDevice::new(0, Sizes::Fixed(vec![]), Vec::new(), other.log.clone());
     let device: Box<dyn Device> = Box::new(device);
     let (_, error) = refused(Standby {
-        accelerators: vec![device.into()],
-        generation: 1,
+        model: Some(NewModel {
+            accelerators: vec![device.into()],
+            generation: 1,
+        }),
+        settings: None,
     });
     assert!(error.contains("sizes are positive and ascend"), "{error}");
     // Nothing has changed.
@@ -177,4 +191,99 @@ fn what_does_not_fit_is_refused_and_comes_back() {
     world.finish();
     assert_eq!(check_label(&world, 0), 0);
     assert_eq!(world.manager.counters().swaps, 0);
+}
+
+#[test]
+fn what_stands_by_changes_nothing_before_the_change_over() {
+    let mut world = Plan::new(Policy::None).start();
+    world.manager.stand_by(standby(&world, 1, 7)).unwrap();
+    let refused = world.manager.stand_by(standby(&world, 1, 8)).unwrap_err();
+    assert_eq!(refused.error, SwapError::UnderWay);
+    world.emit_new(0, 4);
+    for now_ms in 0..3 {
+        world.round_at_ms(now_ms);
+    }
+    assert_eq!(check_label(&world, 0), 0);
+    assert!(world.manager.take_retired().is_none());
+    assert_eq!(
+        accelerators(&world.manager.stand_down().expect("it stood by")),
+        1
+    );
+    world.manager.change_over();
+    world.emit_new(0, 4);
+    world.finish();
+    assert_eq!(check_label(&world, 4), 0);
+    assert_eq!(world.manager.counters().swaps, 0);
+}
+
+fn settings(old: Policy, new: Policy, caches: [CacheConfig; 2]) -> Standby {
+    let [old, new] = [(old, caches[0]), (new, caches[1])].map(|(policy, cache)| Config {
+        k: K,
+        policy,
+        cache,
+        probe: Vec::new(),
+    });
+    Standby {
+        model: None,
+        settings: Some(Settings::change(&old, &new).unwrap()),
+    }
+}
+
+#[test]
+fn settings_hold_from_the_change_over_on_and_no_series_is_lost() {
+    let mut plan = Plan::new(CARRY_OVER);
+    plan.cache = exact_cache(0.0);
+    let mut world = plan.start();
+    world.emit_new(0, 1);
+    world.round_at_ms(0);
+    assert_eq!(world.batch_sizes(), [], "it waits");
+    let other = settings(
+        CARRY_OVER,
+        Policy::None,
+        [exact_cache(0.0), exact_cache(0.5)],
+    );
+    exchange(&mut world, other);
+    world.round_at_ms(1);
+    assert_eq!(world.batch_sizes(), [(1, 4)], "and waits no more");
+    world.round_at_ms(2);
+    assert!(world.manager.take_retired().unwrap().settings.is_some());
+    // The cache has kept what it knew, and its hits are audited now.
+    let alike = world.sources[0].emitted[0];
+    for now_ms in 3..7 {
+        world.emit(0, alike);
+        world.round_at_ms(now_ms);
+    }
+    let cache = world.manager.counters().cache;
+    assert_eq!((cache.hits, world.manager.counters().cached), (4, 4));
+    // Without a cache the same series is inferred.
+    let other = settings(Policy::None, Policy::None, [exact_cache(0.5), NO_CACHE]);
+    exchange(&mut world, other);
+    let before = world.manager.counters().inferred;
+    world.emit(0, alike);
+    world.finish();
+    let counters = world.manager.counters();
+    assert_eq!(counters.inferred, before + 1);
+    assert!(counters.cache.audits_agree > 0);
+    assert_eq!((counters.undecided(), counters.swaps), (0, 0));
+}
+
+#[test]
+fn a_new_cache_holds_no_answer_and_takes_those_of_the_model_in_use() {
+    let mut world = Plan::new(Policy::None).start();
+    let other = standby(&world, 1, 1);
+    exchange(&mut world, other);
+    world.round_at_ms(0);
+    assert!(world.manager.take_retired().is_some());
+    let other = settings(Policy::None, Policy::None, [NO_CACHE, exact_cache(0.0)]);
+    exchange(&mut world, other);
+    assert!(world.manager.take_retired().is_some());
+    for now_ms in 1..4 {
+        world.emit(0, series([1.0; K]));
+        world.round_at_ms(2 * now_ms);
+        world.round_at_ms(2 * now_ms + 1);
+    }
+    world.finish();
+    let counters = world.manager.counters();
+    assert_eq!((counters.inferred, counters.cached), (1, 2));
+    assert_eq!(check_label(&world, 2), 1);
 }

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     fn io(mode: IoMode) -> Io {
-        let (config, _) = Config::load(None, &[]).unwrap();
+        let config = Config::load(None, &[]).unwrap();
         Io { mode, ..config.io }
     }
 

@@ -81,7 +81,7 @@ mod tests {
                               40:          1          0 PCI-MSIX-0000:00:04.0   0-edge      eth1-rx-0\nNMI: 0 0 Non-maskable interrupts";
 
     fn pinned(core: &str) -> Cores {
-        let (config, _) = Config::load(None, &[format!("pipeline.cores=[{core}, 5]")]).unwrap();
+        let config = Config::load(None, &[format!("pipeline.cores=[{core}, 5]")]).unwrap();
         Cores::of(&config)
     }
 

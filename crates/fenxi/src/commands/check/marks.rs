@@ -26,7 +26,7 @@ pub fn look(machine: &Machine, config: &Config, bundle: &Bundle) -> Vec<Finding>
     let rules = rules();
     let mut findings = vec![
         classes(config, bundle),
-        written(config.mark.mask),
+        written(),
         tracked(machine, rules.as_deref()),
     ];
     findings.extend(room(machine));
@@ -64,8 +64,8 @@ fn classes(config: &Config, bundle: &Bundle) -> Finding {
 }
 
 /// Whether the kernel takes marks from this process: it is asked to change a connection that cannot be.
-fn written(mask: u32) -> Finding {
-    match mark::probe(mask) {
+fn written() -> Finding {
+    match mark::probe() {
         Ok(()) => Finding::ok(
             CHECK,
             "ctnetlink",

@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_need_of_the_defaults_is_that_of_the_drawing() {
-        let (config, _) = Config::load(None, &["io.interfaces=[\"eth0\"]".to_owned()]).unwrap();
+        let config = Config::load(None, &["io.interfaces=[\"eth0\"]".to_owned()]).unwrap();
         let need = Need::of(&config);
         assert_eq!(need.rings, 64 * 262_144 + 4096 * SLOT_BYTES);
         assert!(need.tables > 172 << 20, "{need:?}");
@@ -214,10 +214,10 @@ mod tests {
             .level
         };
         assert_eq!(
-            [judged(1000), judged(300), judged(100)],
+            [judged(1000), judged(250), judged(70)],
             [Level::Ok, Level::Problem, Level::Problem]
         );
-        let text = meminfo(300, (0, 0));
+        let text = meminfo(250, (0, 0));
         let (_dir, serving) = machine(&[
             ("proc/meminfo", &text),
             ("proc/7/status", "VmRSS:  102400 kB\n"),

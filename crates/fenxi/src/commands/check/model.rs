@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_came_of_the_trials() {
-        let (config, _) = Config::load(None, &[]).unwrap();
+        let config = Config::load(None, &[]).unwrap();
         let cpu = config.accel.devices[0].clone();
         let provider = Provider::Onnx(onnx::Provider::parse("openvino").unwrap());
         let other = Device {

@@ -6,7 +6,7 @@ use crate::config::keys::MARK_CLASS;
 use crate::config::layers::{self, EntrySetting};
 
 pub(super) fn mark(read: &Reader<'_>, problems: &mut Vec<String>) -> Mark {
-    let built_in = layers::read(None, &[], &[], &mut Vec::new());
+    let built_in = layers::read(&[], &[], &[], &mut Vec::new());
     let built_in = built_in.entries(MARK_CLASS);
     let mapping = |(label, entry): (&String, &EntrySetting)| MarkMapping {
         label: label.clone(),

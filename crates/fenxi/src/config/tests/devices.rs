@@ -114,7 +114,7 @@ fn what_is_shown_of_a_device_has_origins_and_can_be_read_back() {
         origin(&effective, "device.npu.options.\"a b\""),
         "c.toml:16"
     );
-    let (again, _) = load(&effective.to_toml(), &[], &[]).unwrap();
+    let (again, _) = load(&effective.to_toml(true), &[], &[]).unwrap();
     assert_eq!(again.accel, config.accel);
 }
 

@@ -1,5 +1,7 @@
 //! How the catalogue reads a view: a sample for each pipeline, thread, device or label.
 
+use std::time::SystemTime;
+
 use analytics::{DeviceCounters, DeviceState, FailureKind};
 use flowmgr::ExpiryLag;
 use flowmgr::record::EndReason;
@@ -26,6 +28,12 @@ pub fn count(labels: &[&str], value: u64) -> Sample {
 /// One that is any number.
 pub fn number(labels: &[&str], value: f64) -> Sample {
     sample(labels, Value::Number(value))
+}
+
+/// A time, for whoever compares it with the clock.
+pub fn seconds_since_epoch(time: SystemTime) -> f64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// A histogram whose values are so many of the unit each.

@@ -51,7 +51,7 @@ const PROFILE_TIME: Duration = Duration::from_millis(100);
 
 /// The bundles that `--model` names; else the shipped one, and its int8 form where there is one.
 fn bundles(args: &BenchArgs) -> Result<Vec<Bundle>, Failure> {
-    let (config, _) = Config::load(None, &[])?;
+    let config = Config::load(None, &[])?;
     let mut dirs = args.models.clone();
     if dirs.is_empty() {
         let shipped = find_bundle(&config, None)?;
@@ -64,14 +64,14 @@ fn bundles(args: &BenchArgs) -> Result<Vec<Bundle>, Failure> {
 
 /// The first of [`bundles`].
 fn bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
-    let (config, _) = Config::load(None, &[])?;
+    let config = Config::load(None, &[])?;
     let dir = find_bundle(&config, args.models.first().map(PathBuf::as_path))?;
     open_bundle(&config, &dir)
 }
 
 /// The device `cpu` with a bundle, for batches of any size up to `cap`.
 fn cpu(bundle: &Bundle, cap: usize) -> Result<Box<dyn Device>, Failure> {
-    let (config, _) = Config::load(None, &[])?;
+    let config = Config::load(None, &[])?;
     Ok(Box::new(cpu_device(&config, bundle, Sizes::Any { cap })?))
 }
 

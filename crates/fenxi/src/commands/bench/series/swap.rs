@@ -4,6 +4,7 @@
 //! all that belongs to it: a thread of its own opens the bundle, makes a device, holds it against the golden outputs, hands
 //! it over and drops the old one. Loading may slow a label down more than the exchange itself does, so both count.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use accel::Bundle;
@@ -17,8 +18,10 @@ use crate::commands::bench::machine::Machine;
 use crate::commands::bench::report::{Figure, Report};
 use crate::commands::bench::rounds::try_interleave;
 use crate::config::Config;
+use crate::control::in_use::InUse;
 use crate::exit::Failure;
-use crate::pipeline::swap::{Plan, SwapPort, Swapper, Swaps};
+use crate::pipeline::exchange::ExchangePort;
+use crate::pipeline::swap::{Plan, Swapper, Swaps};
 use crate::pipeline::threads::{Cores, Role, Thread};
 use crate::pipeline::{Opener, worker};
 
@@ -82,7 +85,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
 impl Case<'_> {
     /// One run with a manager of its own.
     fn run(&mut self, rate: f64, seconds: f64) -> Result<(), Failure> {
-        let (config, _) = Config::load(None, &[])?;
+        let config = Config::load(None, &[])?;
         let cores = Cores::of(&config);
         let opener = Opener {
             config: &config,
@@ -118,13 +121,14 @@ impl Case<'_> {
         config: &Config,
         cores: &Cores,
         analytics: &[(Thread, Manager)],
-    ) -> Result<(Swapper, SwapPort), Failure> {
+    ) -> Result<(Swapper, ExchangePort), Failure> {
         let model = self.bundle.model_path();
-        let plan = Plan::Every {
+        let plan = Plan {
             bundle: model.parent().unwrap_or(&model).to_owned(),
             every: PAUSE,
         };
-        let (swapper, ports) = Swapper::start(plan, config, cores, self.bundle, analytics)?;
+        let in_use = Arc::new(InUse::new(self.bundle, config));
+        let (swapper, ports) = Swapper::start(plan, config, cores, self.bundle, in_use, analytics)?;
         let port = ports.into_iter().next();
         let port = port.ok_or_else(|| Failure::software("no port for the analytics thread"))?;
         Ok((swapper, port))

@@ -1,0 +1,76 @@
+//! What of a manager's configuration may change between two rounds.
+
+use super::{Manager, controller};
+use crate::cache::Cache;
+use crate::{Config, ConfigError, Policy};
+use std::fmt;
+use std::mem;
+
+/// Settings that were checked, with all memory that they need. All else is fixed by the rings and the model.
+pub struct Settings {
+    policy: Policy,
+    cache: CacheChange,
+}
+
+/// What becomes of the cache.
+enum CacheChange {
+    /// It stays, with all that it remembers; only its audit's share may be another.
+    Audit(f64),
+    /// Another one, empty, or none.
+    Replace(Box<Option<Cache>>),
+}
+
+impl Settings {
+    /// Policy and cache of `new`, for a manager that works by `old`. The cache is made anew where its prefix or its size
+    /// is another one.
+    ///
+    /// # Errors
+    /// When the new configuration is impossible in itself.
+    pub fn change(old: &Config, new: &Config) -> Result<Self, ConfigError> {
+        new.check()?;
+        let is_same =
+            (old.cache.prefix, old.cache.entries) == (new.cache.prefix, new.cache.entries);
+        Ok(Self {
+            policy: new.policy,
+            cache: match is_same {
+                true => CacheChange::Audit(new.cache.audit),
+                false => CacheChange::Replace(Box::new(Cache::new(&new.cache))),
+            },
+        })
+    }
+
+    pub(super) fn policy(&self) -> Policy {
+        self.policy
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Manager {
+    /// From now on these settings hold. What they replace is left in their place, to be dropped elsewhere.
+    pub(super) fn configure(&mut self, settings: &mut Settings) {
+        if settings.policy != self.policy {
+            self.slo = controller(settings.policy);
+            mem::swap(&mut self.policy, &mut settings.policy);
+        }
+        match &mut settings.cache {
+            CacheChange::Audit(share) => {
+                if let Some(cache) = &mut self.cache {
+                    cache.set_audit(*share);
+                }
+            }
+            CacheChange::Replace(cache) => {
+                mem::swap(&mut self.cache, cache.as_mut());
+                if let Some(cache) = &mut self.cache {
+                    cache.begin(self.exchanges);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::config::Sources;
+use crate::pipeline::{FlowOptions, PacketSide};
+
+/// Two pipelines' worth of analytics managers with simulated devices.
+struct Rig {
+    config: Config,
+    exchange: Exchange,
+    in_use: Arc<InUse>,
+    threads: Vec<(Manager, ExchangePort)>,
+}
+
+fn config(sets: &[&str]) -> Config {
+    let base = [
+        "accel.devices=[\"simulated\"]",
+        "pipeline.layout=2:2:2",
+        "flow.max_flows=64",
+        "ring.slots=64",
+    ];
+    let sets = base.iter().chain(sets).map(|set| (*set).to_owned());
+    let sets: Vec<String> = sets.collect();
+    Sources::named(None, &sets).load().unwrap().config
+}
+
+fn rig() -> Rig {
+    let config = config(&[]);
+    let dir = crate::pipeline::find_bundle(&config, None).unwrap();
+    let bundle = open_bundle(&config, &dir).unwrap();
+    let cores = Cores::of(&config);
+    let options = FlowOptions {
+        effect: flowmgr::Effect::Arrival,
+        record_series: false,
+    };
+    let packets = PacketSide::build(&config, &bundle, options).unwrap();
+    let managers = packets.series.managers(&config, &bundle, &cores).unwrap();
+    let in_use = Arc::new(InUse::new(&bundle, &config));
+    let (exchange, ports) = Exchange::new(&cores, &bundle, in_use.clone(), &managers);
+    let managers = managers.into_iter().map(|(_, manager)| manager);
+    Rig {
+        config,
+        exchange,
+        in_use,
+        threads: managers.zip(ports).collect(),
+    }
+}
+
+impl Rig {
+    /// Does `work` while the analytics threads go round.
+    fn running<T>(&mut self, work: impl FnOnce(&mut Exchange, &Config) -> T) -> T {
+        let stop = AtomicBool::new(false);
+        let (exchange, config, stop) = (&mut self.exchange, &self.config, &stop);
+        std::thread::scope(|scope| {
+            for (manager, port) in &mut self.threads {
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        port.exchange(manager);
+                        manager.round(0);
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            let done = work(exchange, config);
+            stop.store(true, Ordering::Relaxed);
+            done
+        })
+    }
+
+    fn swaps(&self) -> Vec<u64> {
+        let managers = self.threads.iter();
+        managers
+            .map(|(manager, _)| manager.counters().swaps)
+            .collect()
+    }
+
+    /// The same model once more.
+    fn exchange_model(&mut self) -> Result<Option<Before>, Refusal> {
+        self.running(|exchange, config| {
+            let prepared = exchange.prepare(config, exchange.bundle().clone())?;
+            exchange.exchange(prepared)
+        })
+    }
+}
+
+#[test]
+fn where_one_manager_refuses_none_changes() {
+    let mut rig = rig();
+    // Something stands by already, which no exchange of ours knows of.
+    rig.threads[1].0.stand_by(Standby::default()).unwrap();
+    let Err(Refusal::Because(why)) = rig.exchange_model() else {
+        panic!("not refused");
+    };
+    assert!(why.to_string().starts_with("analytics-0.1: "), "{why}");
+    assert!(rig.threads[0].0.stand_down().is_none(), "it stood down");
+    assert_eq!(
+        (rig.swaps(), rig.in_use.standing().model.generation),
+        (vec![0, 0], 0)
+    );
+
+    assert!(rig.threads[1].0.stand_down().is_some());
+    assert!(rig.exchange_model().unwrap().is_some());
+    assert_eq!(
+        (rig.swaps(), rig.in_use.standing().model.generation),
+        (vec![1, 1], 1)
+    );
+}
+
+#[test]
+fn settings_come_with_a_model_or_without_and_what_was_before_can_come_back() {
+    let mut rig = rig();
+    let other = config(&[
+        "analytics.policy=none",
+        "cache.prefix=4",
+        "cache.entries=128",
+    ]);
+    let before = rig.running(|exchange, now| {
+        let prepared = exchange.keep(&other).with_settings(now, &other).unwrap();
+        assert!(prepared.is_something() && !prepared.has_model());
+        exchange.exchange(prepared).unwrap()
+    });
+    assert!(before.is_none());
+    let standing = rig.in_use.standing();
+    assert_eq!(
+        (standing.model.generation, standing.cache_entries),
+        (0, 2 * 128)
+    );
+    assert!(!rig.exchange.keep(&other).is_something());
+
+    let before = rig.exchange_model().unwrap().expect("the old sessions");
+    rig.running(|exchange, config| {
+        let prepared = exchange.again(config, before).expect("nothing had hung");
+        exchange.exchange(prepared).unwrap();
+    });
+    assert_eq!(rig.swaps(), [2, 2]);
+    assert_eq!(rig.in_use.standing().model.generation, 2);
+}
+
+#[test]
+fn the_end_of_a_run_ends_an_exchange() {
+    let mut rig = rig();
+    rig.threads.pop();
+    let refused = rig.exchange_model();
+    assert!(matches!(refused, Err(Refusal::RunEnded)));
+}
+
+#[test]
+fn classes_must_mean_what_they_meant() {
+    let found = ["a".to_owned(), "b".to_owned()];
+    let in_use = ["b".to_owned(), "a".to_owned()];
+    let refused = check_meaning(Path::new("d"), "labels", &found, &in_use).unwrap_err();
+    assert!(refused.to_string().starts_with("d: the labels are a, b"));
+    assert!(check_meaning(Path::new("d"), "labels", &found, &found).is_ok());
+}

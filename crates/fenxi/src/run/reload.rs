@@ -1,0 +1,316 @@
+//! Changes under way: another configuration, and another model. Read this beside `docs/control.md`.
+//!
+//! A thread of its own takes one order after the other. For a reload it reads all layers again and checks the outcome twice:
+//! by itself, as the next start would have it, and mixed with the keys that only a start can change, as this run will. Then
+//! it makes all that is needed, and only when nothing can fail any more brings it into use:
+//!
+//! ```text
+//! read ─ check ─ mix ─ check ─ open what is new ─┬─ analytics threads: offered to all, then changed over
+//!                                                ├─ flow managers:     settings between two bursts
+//!                                                └─ marks:             a word for each class
+//! ```
+//!
+//! What [`Change`] holds is what live keys reach; a test holds the catalogue against it. A reload that is to be confirmed
+//! leaves behind how to undo it, with the old model's sessions, which stay warm until then.
+
+mod answers;
+mod change;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::notify::Notifier;
+use super::settings::{LaneEnded, SettingsSender};
+use crate::config::{Differences, Loaded, Sources};
+use crate::control::in_use::InUse;
+use crate::control::protocol::{Body, Code, Reply};
+use crate::exit::Failure;
+use crate::mark;
+use crate::pipeline::exchange::{Before, Exchange, Refusal};
+use crate::pipeline::swap::Swaps;
+use crate::pipeline::threads::Cores;
+use change::{Change, Sessions};
+
+/// What is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// Read the configuration again.
+    Reload {
+        /// Undo it unless it is confirmed within this time.
+        confirm_within: Option<Duration>,
+    },
+    /// The last reload is to stay.
+    Confirm,
+    /// Take the model of another bundle.
+    LoadModel(PathBuf),
+}
+
+/// An order, and who waits for the answer.
+pub struct Errand {
+    pub order: Order,
+    pub answer: Box<dyn FnOnce(Reply) + Send>,
+}
+
+/// All that the thread works with.
+pub struct Reloader {
+    pub sources: Sources,
+    /// What the run works by.
+    pub running: Loaded,
+    pub cores: Cores,
+    /// Of the model.
+    pub classes: Arc<[String]>,
+    pub exchange: Exchange,
+    pub lanes: Vec<SettingsSender>,
+    pub marks: Option<Arc<mark::Writer>>,
+    pub in_use: Arc<InUse>,
+    /// What people should know.
+    pub news: UnboundedSender<String>,
+    pub notifier: Notifier,
+    /// The last reload, until it is confirmed.
+    pub undo: Option<Undo>,
+    pub swaps: Swaps,
+}
+
+/// How a reload is undone.
+pub struct Undo {
+    running: Loaded,
+    /// The sessions that the reload replaced.
+    before: Option<Before>,
+    /// When.
+    at: Instant,
+}
+
+/// What a reload came to.
+struct Outcome {
+    differences: Differences,
+    has_model: bool,
+}
+
+/// The thread.
+pub struct Running {
+    thread: JoinHandle<Swaps>,
+    /// Dropped to end it.
+    errands: Sender<Errand>,
+}
+
+impl Running {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn start(reloader: Reloader) -> Result<Running, Failure> {
+        let (errands, run) = bounded(1);
+        let thread = std::thread::Builder::new()
+            .name("reload".to_owned())
+            .spawn(move || {
+                reloader.cores.keep_off();
+                reloader.run(&run)
+            })
+            .map_err(|error| Failure::unavailable(format!("no thread for reloads: {error}")))?;
+        Ok(Running { thread, errands })
+    }
+
+    /// Where orders go; while one is under way, one more. The thread goes on as long as this is there.
+    pub fn errands(&self) -> Sender<Errand> {
+        self.errands.clone()
+    }
+
+    /// Ends the thread when it has finished what it is at.
+    ///
+    /// # Errors
+    /// It died.
+    pub fn finish(self) -> Result<Swaps, Failure> {
+        drop(self.errands);
+        let died = |_| Failure::software("the thread for reloads died");
+        self.thread.join().map_err(died)
+    }
+}
+
+impl Reloader {
+    fn run(mut self, errands: &Receiver<Errand>) -> Swaps {
+        loop {
+            let errand = match &self.undo {
+                Some(undo) => errands.recv_deadline(undo.at),
+                None => errands.recv().map_err(RecvTimeoutError::from),
+            };
+            match errand {
+                Ok(Errand { order, answer }) => answer(self.reply(&order)),
+                Err(RecvTimeoutError::Timeout) => self.revert(),
+                Err(RecvTimeoutError::Disconnected) => return self.swaps,
+            }
+        }
+    }
+
+    fn reply(&mut self, order: &Order) -> Reply {
+        match order {
+            Order::Confirm => self.confirm(),
+            _ if self.undo.is_some() => Reply::refused(
+                Code::Conflict,
+                "the last reload waits to be confirmed: say `fenxi ctl confirm`, or let its time run out",
+            ),
+            Order::Reload { confirm_within } => self.reload(*confirm_within),
+            Order::LoadModel(dir) => self.load_model(dir),
+        }
+    }
+
+    fn reload(&mut self, confirm_within: Option<Duration>) -> Reply {
+        // Units of either type take both words: notify-reload the first as their cue, notify as the answer to theirs.
+        self.notifier.reloading();
+        let outcome = self.take_over(confirm_within);
+        self.notifier.say("READY=1");
+        let is_applied = outcome.is_ok();
+        self.in_use.note(|standing| match is_applied {
+            true => {
+                standing.reloads.applied += 1;
+                standing.configured = SystemTime::now();
+            }
+            false => standing.reloads.refused += 1,
+        });
+        match outcome {
+            Ok(outcome) => {
+                let reloaded = self.reloaded(outcome, confirm_within);
+                self.say(&reloaded.line());
+                Reply::ok(Body::Reloaded(reloaded))
+            }
+            Err(refusal) => {
+                let reply = answers::refused(&refusal);
+                let why = reply.error.as_deref().unwrap_or_default();
+                for line in why.lines() {
+                    self.say(&format!("not reloaded: {line}"));
+                }
+                reply
+            }
+        }
+    }
+
+    /// Reads, checks, and brings into use; all or nothing.
+    fn take_over(&mut self, confirm_within: Option<Duration>) -> Result<Outcome, Refusal> {
+        let read = self.sources.load().map_err(Failure::from)?.live();
+        let differences = read.effective().differences(&self.running.effective());
+        if !differences.restart.is_empty() {
+            self.check_alone(&read)?;
+        }
+        let next = read
+            .taken_over_by(&self.running)
+            .map_err(Failure::from)?
+            .live();
+        let change = Change::prepare(self, &next.config, Sessions::AsConfigured)?;
+        let has_model = change.prepared.has_model();
+        let before = self.apply(change)?;
+        let running = std::mem::replace(&mut self.running, next);
+        self.undo = confirm_within.map(|time| Undo {
+            running,
+            before,
+            at: Instant::now() + time,
+        });
+        self.note_undo();
+        Ok(Outcome {
+            differences,
+            has_model,
+        })
+    }
+
+    /// What the next start would refuse, as far as it can be told from here.
+    fn check_alone(&self, read: &Loaded) -> Result<(), Failure> {
+        let config = &read.config;
+        Cores::of(config).check()?;
+        let dir = crate::pipeline::find_bundle(config, None)?;
+        let bundle = crate::pipeline::open_bundle(config, &dir)?;
+        change::check_labels(config, &bundle, &self.classes)
+    }
+
+    /// Brings it into use; gives the sessions that were replaced.
+    fn apply(&mut self, change: Change) -> Result<Option<Before>, Refusal> {
+        let Change {
+            prepared,
+            flow,
+            marks,
+        } = change;
+        let mut before = None;
+        // The only step that can be refused comes first.
+        if prepared.is_something() {
+            let exchanged = self.exchange.exchange(prepared);
+            if !matches!(&exchanged, Ok(None)) {
+                self.swaps.count(exchanged.as_ref().map(|_| ()));
+            }
+            before = exchanged?;
+        }
+        if let Some(flow) = flow {
+            let ended = |LaneEnded| Refusal::RunEnded;
+            for lane in &self.lanes {
+                lane.send(flow.clone()).map_err(ended)?;
+            }
+            for lane in &self.lanes {
+                lane.taken().map_err(ended)?;
+            }
+        }
+        if let (Some(writer), Some(marks)) = (&self.marks, marks) {
+            writer.change(&marks);
+        }
+        Ok(before)
+    }
+
+    fn confirm(&mut self) -> Reply {
+        if self.undo.take().is_none() {
+            return Reply::refused(Code::Conflict, "no reload waits to be confirmed");
+        }
+        self.note_undo();
+        self.say("the reload is confirmed");
+        Reply::ok(Body::Done("the reload stays".to_owned()))
+    }
+
+    /// Nobody has confirmed the last reload: back to what was before.
+    fn revert(&mut self) {
+        let Some(Undo {
+            running, before, ..
+        }) = self.undo.take()
+        else {
+            return;
+        };
+        let sessions = before.map_or(Sessions::AsTheyAre, Sessions::Again);
+        let change = Change::prepare(self, &running.config, sessions).map_err(Refusal::from);
+        match change.and_then(|change| self.apply(change)) {
+            Ok(_) => {
+                self.running = running;
+                self.in_use.note(|standing| standing.reloads.reverted += 1);
+                self.say("the reload was not confirmed in time and is undone");
+            }
+            Err(refusal) => {
+                let why = answers::refused(&refusal).error.unwrap_or_default();
+                self.say(&format!(
+                    "the reload was not confirmed in time and cannot be undone: {why}"
+                ));
+            }
+        }
+        self.note_undo();
+    }
+
+    fn load_model(&mut self, dir: &Path) -> Reply {
+        let change = Change::model(self, dir).map_err(Refusal::from);
+        match change.and_then(|change| self.apply(change)) {
+            Ok(_) => {
+                let done = format!("{}: in use from now on", dir.display());
+                self.say(&done);
+                Reply::ok(Body::Done(done))
+            }
+            Err(refusal) => answers::refused(&refusal),
+        }
+    }
+
+    fn note_undo(&self) {
+        let undone_at = self.undo.as_ref().map(|undo| undo.at);
+        self.in_use.note(|standing| standing.undone_at = undone_at);
+    }
+
+    fn say(&self, line: &str) {
+        // Nobody listens at the very end.
+        let _ = self.news.send(line.to_owned());
+    }
+}

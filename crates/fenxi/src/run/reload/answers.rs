@@ -1,0 +1,57 @@
+//! What a reload says of itself: to who asked, and in a line for the log.
+
+use std::time::Duration;
+
+use super::{Outcome, Reloader};
+use crate::config::Difference;
+use crate::control::protocol::{Code, Reloaded, Reply};
+use crate::pipeline::exchange::Refusal;
+
+impl Reloader {
+    /// What came of it.
+    pub(super) fn reloaded(&self, outcome: Outcome, confirm_within: Option<Duration>) -> Reloaded {
+        let model = self.in_use.standing().model;
+        Reloaded {
+            applied: outcome.differences.live,
+            needs_restart: outcome.differences.restart,
+            unchanged: outcome.differences.unchanged,
+            model: format!("{} {}", model.name, model.version),
+            model_generation: model.generation,
+            model_exchanged: outcome.has_model,
+            confirm_within_s: confirm_within.map(|time| time.as_secs()),
+        }
+    }
+}
+
+impl Reloaded {
+    /// In one line.
+    pub(super) fn line(&self) -> String {
+        let named = |rows: &[Difference]| match rows {
+            [] => "nothing".to_owned(),
+            rows => {
+                let keys: Vec<&str> = rows.iter().map(|row| row.key.as_str()).collect();
+                keys.join(", ")
+            }
+        };
+        let mut line = format!("reloaded: applied {}", named(&self.applied));
+        if !self.needs_restart.is_empty() {
+            line += &format!("; {} needs a restart", named(&self.needs_restart));
+        }
+        if self.model_exchanged {
+            let (model, generation) = (&self.model, self.model_generation);
+            line += &format!("; model {model}, generation {generation}");
+        }
+        if let Some(seconds) = self.confirm_within_s {
+            line += &format!("; undone in {seconds} s unless confirmed");
+        }
+        line
+    }
+}
+
+/// Why the old goes on.
+pub(super) fn refused(refusal: &Refusal) -> Reply {
+    match refusal {
+        Refusal::Because(failure) => Reply::refused(Code::Invalid, failure.to_string()),
+        Refusal::RunEnded => Reply::refused(Code::Busy, "the run comes to its end"),
+    }
+}

@@ -1,0 +1,139 @@
+//! What another configuration comes to: everything that live keys reach, made and ready to be brought into use.
+
+use std::path::Path;
+
+use accel::Bundle;
+
+use super::Reloader;
+use crate::config::Config;
+use crate::config::checked::{BatchPolicy, IoMode};
+use crate::exit::Failure;
+use crate::mark::ClassMarks;
+use crate::pipeline::exchange::{Before, Exchange, Prepared};
+use crate::pipeline::{dscp_by_class, find_bundle, flow_settings, thresholds};
+
+/// What is to be brought into use; nothing where nothing changes.
+pub struct Change {
+    /// For the analytics threads.
+    pub prepared: Prepared,
+    /// For the flow managers.
+    pub flow: Option<flowmgr::Settings>,
+    /// For the writer of marks.
+    pub marks: Option<ClassMarks>,
+}
+
+/// Which sessions the devices are to have.
+pub enum Sessions {
+    /// As the configuration says: those in use, unless it wants others.
+    AsConfigured,
+    /// These, which were in use before.
+    Again(Before),
+    /// Those in use.
+    AsTheyAre,
+}
+
+impl Change {
+    /// From what `reloader` works by to `next`. Opens, tests and warms what is new, and changes nothing yet.
+    ///
+    /// # Errors
+    /// Something cannot be used, or does not fit.
+    pub fn prepare(
+        reloader: &Reloader,
+        next: &Config,
+        sessions: Sessions,
+    ) -> Result<Change, Failure> {
+        let (exchange, now) = (&reloader.exchange, &reloader.running.config);
+        let at_hand = match sessions {
+            Sessions::AsConfigured => None,
+            Sessions::Again(before) => exchange.again(next, before),
+            Sessions::AsTheyAre => Some(exchange.keep(next)),
+        };
+        let prepared = match at_hand {
+            Some(prepared) => prepared,
+            None => as_configured(exchange, now, next)?,
+        };
+        Change::around(prepared, reloader, next)
+    }
+
+    /// The model of another bundle, and nothing else.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn model(reloader: &Reloader, dir: &Path) -> Result<Change, Failure> {
+        let (exchange, now) = (&reloader.exchange, &reloader.running.config);
+        let bundle = exchange.open(now, dir)?;
+        Change::around(exchange.prepare(now, bundle)?, reloader, now)
+    }
+
+    fn around(prepared: Prepared, reloader: &Reloader, next: &Config) -> Result<Change, Failure> {
+        let now = &reloader.running.config;
+        let bundle = prepared.bundle().clone();
+        Ok(Change {
+            prepared: prepared.with_settings(now, next)?,
+            flow: changed(now, next, |config| flow(config, &bundle))?,
+            marks: changed(now, next, |config| marks(config, &reloader.classes))?.flatten(),
+        })
+    }
+}
+
+/// Labels that `config` names and the model lacks.
+///
+/// # Errors
+/// The first of them.
+pub fn check_labels(config: &Config, bundle: &Bundle, classes: &[String]) -> Result<(), Failure> {
+    flow(config, bundle)?;
+    marks(config, classes)?;
+    thresholds(config, bundle).map(drop)
+}
+
+/// What `of` makes of the next configuration, where it is something else than of the one now.
+fn changed<T: PartialEq>(
+    now: &Config,
+    next: &Config,
+    of: impl Fn(&Config) -> Result<T, Failure>,
+) -> Result<Option<T>, Failure> {
+    let (now, next) = (of(now)?, of(next)?);
+    Ok((now != next).then_some(next))
+}
+
+/// What flow managers make of it.
+pub fn flow(config: &Config, bundle: &Bundle) -> Result<flowmgr::Settings, Failure> {
+    Ok(flow_settings(config, dscp_by_class(config, bundle)?))
+}
+
+/// What the writer of marks makes of it.
+pub fn marks(config: &Config, classes: &[String]) -> Result<Option<ClassMarks>, Failure> {
+    if config.io.mode != IoMode::Mark {
+        return Ok(None);
+    }
+    let marks = ClassMarks::new(&config.mark, classes);
+    marks
+        .map(Some)
+        .map_err(|error| Failure::config(error.to_string()))
+}
+
+/// The sessions that `next` asks for. Those in use stay where it asks for nothing else: to open a session can take long,
+/// and what the cache knows is lost with the old ones.
+fn as_configured(exchange: &Exchange, now: &Config, next: &Config) -> Result<Prepared, Failure> {
+    let dir = find_bundle(next, None)?;
+    let bundle = exchange.open(next, &dir)?;
+    match wants_sessions(now, next, exchange.bundle(), &bundle)? {
+        true => exchange.prepare(next, bundle),
+        false => Ok(exchange.keep(next)),
+    }
+}
+
+/// Whether the sessions in use, which have the model `before`, are not those that `next` asks for.
+pub fn wants_sessions(
+    now: &Config,
+    next: &Config,
+    before: &Bundle,
+    bundle: &Bundle,
+) -> Result<bool, Failure> {
+    let plans = |config: &Config| matches!(config.analytics.policy, BatchPolicy::Slo { .. });
+    Ok(before != bundle
+        || now.accel.devices != next.accel.devices
+        || thresholds(now, bundle)? != thresholds(next, bundle)?
+        // The policy plans by a profile, which is measured when a session is opened.
+        || (plans(next) && !plans(now)))
+}

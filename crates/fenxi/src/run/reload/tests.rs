@@ -1,0 +1,165 @@
+//! Every key of the catalogue against what a reload does with it.
+
+use std::path::Path;
+
+use accel::Bundle;
+
+use super::change;
+use crate::config::{KEYS_AND_DEVICES, Loaded, Sources};
+use crate::exit::Failure;
+use crate::pipeline::{analytics_config, find_bundle, open_bundle};
+
+fn load(sets: &[&str]) -> Loaded {
+    let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+    Sources::named(None, &sets).load().unwrap().live()
+}
+
+fn bundle(loaded: &Loaded) -> Bundle {
+    let config = &loaded.config;
+    open_bundle(config, &find_bundle(config, None).unwrap()).unwrap()
+}
+
+/// Whether anything of the run learns of the difference.
+fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Failure> {
+    let [before, after] = [now, next].map(bundle);
+    let labels = before.labels().iter().map(|label| label.name.clone());
+    let classes: Vec<String> = labels.collect();
+    let (now, next) = (&now.config, &next.config);
+    Ok(change::wants_sessions(now, next, &before, &after)?
+        || analytics_config(now, &before) != analytics_config(next, &after)
+        || change::flow(now, &before)? != change::flow(next, &before)?
+        || change::marks(now, &classes)? != change::marks(next, &classes)?)
+}
+
+/// Another value of each live key, and the keys without which nobody would ask for it.
+fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
+    let int8 = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/app-id-k10-int8");
+    let device = vec![
+        "device.d.provider=simulated",
+        "device.d.thread=own",
+        "accel.devices=[\"d\"]",
+    ];
+    let mut rows = vec![
+        ("flow.idle_timeout_s", "7", vec![]),
+        ("flow.active_timeout_s", "7", vec![]),
+        ("flow.closed_timeout_s", "7", vec![]),
+        ("flow.end_on_fin_rst", "false", vec![]),
+        ("tag.mode", "off", vec![]),
+        ("tag.dscp", "{ TLS = 7 }", vec![]),
+        ("mark.mask", "0xffff", vec!["io.mode=mark"]),
+        ("mark.class", "{ TLS = 0x700 }", vec!["io.mode=mark"]),
+        ("analytics.policy", "none", vec![]),
+        ("analytics.timeout_ms", "7", vec![]),
+        ("analytics.phi", "0.1", vec![]),
+        ("analytics.batch_sizes", "[7]", vec![]),
+        ("analytics.max_wait_ms", "70", vec![]),
+        (
+            "analytics.latency_goal_ms",
+            "7",
+            vec!["analytics.policy=slo"],
+        ),
+        ("analytics.slo_delta", "0.1", vec!["analytics.policy=slo"]),
+        ("cache.prefix", "7", vec![]),
+        ("cache.entries", "7", vec!["cache.prefix=4"]),
+        ("cache.audit", "0.7", vec!["cache.prefix=4"]),
+        ("accel.devices", "[\"simulated\"]", vec![]),
+        ("accel.simulated_t0_us", "7", vec![]),
+        ("accel.simulated_t1_us", "7", vec![]),
+        ("accel.fixed_sizes", "true", vec![]),
+        ("model.min_confidence", "0.7", vec![]),
+        ("model.class_confidence", "{ TLS = 0.7 }", vec![]),
+    ];
+    let of_devices = [
+        ("device.d.provider", "cpu"),
+        ("device.d.plugin", "p.so"),
+        ("device.d.options", "{ a = \"b\" }"),
+        ("device.d.batch_sizes", "[7]"),
+        ("device.d.fixed_sizes", "true"),
+        ("device.d.thread", "shared"),
+        ("device.d.deadline_ms", "7"),
+        ("device.d.profile", "p.toml"),
+        ("device.d.simulated_t0_us", "7"),
+        ("device.d.simulated_t1_us", "7"),
+        ("device.d.faults", "error=3"),
+    ];
+    rows.extend(of_devices.map(|(key, value)| (key, value, device.clone())));
+    let mut rows: Vec<_> = rows
+        .into_iter()
+        .map(|(key, value, with)| (key, value.to_owned(), with))
+        .collect();
+    rows.push(("model.path", int8.display().to_string(), vec![]));
+    rows
+}
+
+#[test]
+fn every_live_key_reaches_something() {
+    let rows = live();
+    for key in KEYS_AND_DEVICES.iter().flat_map(|keys| keys.iter()) {
+        let path = key.path.replace("NAME", "d");
+        let row = rows.iter().find(|(key, ..)| **key == *path);
+        assert_eq!(row.is_some(), key.is_live(), "{path}");
+    }
+    for (key, value, with) in rows {
+        let now = load(&with);
+        let set = format!("{key}={value}");
+        let next = load(&[&with[..], &[&set]].concat());
+        let differences = next.effective().differences(&now.effective());
+        assert!(differences.restart.is_empty(), "{key}: {differences:?}");
+        assert!(!differences.live.is_empty(), "{key}");
+        let taken = next.taken_over_by(&now).unwrap().live();
+        assert_eq!(taken.config, next.config, "{key}");
+        assert!(reaches(&now, &taken).unwrap(), "{key} reaches nothing");
+        assert!(!reaches(&taken, &taken).unwrap(), "{key}");
+    }
+}
+
+#[test]
+fn other_keys_keep_their_values_until_a_restart() {
+    let now = load(&["io.mode=mark"]);
+    for set in [
+        "io.burst=7",
+        "io.mode=tap",
+        "io.interfaces=[\"x\"]",
+        "io.promiscuous=true",
+        "io.snap_length=700",
+        "io.block_bytes=65536",
+        "io.blocks=7",
+        "io.block_timeout_ms=7",
+        "flow.k=7",
+        "flow.hash=fenxi",
+        "flow.hash_seed=7",
+        "flow.max_flows=700",
+        "flow.buckets=1048576",
+        "mark.queue=700",
+        "ring.slots=16",
+        "pipeline.layout=2:1:1",
+        "pipeline.instances=7",
+        "pipeline.cores=[0, 1, 2]",
+        "accel.library=l",
+        "records.queue=7000",
+        "control.http=",
+        "control.http_exposed=true",
+        "control.socket=",
+    ] {
+        let next = load(&["io.mode=mark", set]);
+        let differences = next.effective().differences(&now.effective());
+        assert!(differences.live.is_empty(), "{set}");
+        let [row] = &differences.restart[..] else {
+            panic!("{set}: {differences:?}");
+        };
+        assert!(set.starts_with(&row.key), "{set}");
+        let taken = next.taken_over_by(&now).unwrap().live();
+        assert_eq!(taken.config, now.config, "{set}");
+    }
+}
+
+#[test]
+fn live_keys_must_fit_those_that_wait_for_a_restart() {
+    let now = load(&[]);
+    // By itself it is sound: the series is to be longer, too.
+    let next = load(&["flow.k=20", "cache.prefix=15"]);
+    let errors = next.taken_over_by(&now).unwrap_err().to_string();
+    assert!(errors.contains("cache.prefix = 15"), "{errors}");
+    assert!(errors.contains("flow.k = 10 (built-in)"), "{errors}");
+    assert!(errors.contains("wait for a restart"), "{errors}");
+}

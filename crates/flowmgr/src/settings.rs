@@ -1,0 +1,49 @@
+//! What of a flow manager's configuration may change while it walks.
+
+use crate::expiry::{ActiveTimeout, Lifetimes};
+use crate::manager::Manager;
+
+/// The part of [`crate::Config`] that may change, in the same ranges. All else is fixed by the memory that was taken at
+/// the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// As in [`crate::Config`].
+    pub idle_timeout_s: u16,
+    /// As in [`crate::Config`].
+    pub closed_timeout_s: u16,
+    /// As in [`crate::Config`].
+    pub active_timeout_s: u32,
+    /// As in [`crate::Config`].
+    pub end_on_fin_rst: bool,
+    /// As in [`crate::Config`]: of the same classes.
+    pub dscp: Vec<Option<u8>>,
+}
+
+impl Manager {
+    /// From the next packet on these settings hold; the old ones are left in their place, to be dropped elsewhere.
+    /// Neither allocates nor looks at a flow: a flow keeps its age, and is over when the new timeouts say so.
+    ///
+    /// Where the active timeout changes, the ticks in the entries are of another length until a flow's next report, which
+    /// may come late by one timeout at most.
+    pub fn configure(&mut self, settings: &mut Settings) {
+        let config = &mut self.config;
+        let Settings {
+            idle_timeout_s,
+            closed_timeout_s,
+            active_timeout_s,
+            end_on_fin_rst,
+            dscp,
+        } = settings;
+        std::mem::swap(&mut config.idle_timeout_s, idle_timeout_s);
+        std::mem::swap(&mut config.closed_timeout_s, closed_timeout_s);
+        std::mem::swap(&mut config.active_timeout_s, active_timeout_s);
+        std::mem::swap(&mut config.end_on_fin_rst, end_on_fin_rst);
+        std::mem::swap(&mut config.dscp, dscp);
+        self.lifetimes = Lifetimes {
+            idle_s: config.idle_timeout_s,
+            closed_s: config.closed_timeout_s,
+        };
+        self.sweep.set_pace(self.lifetimes);
+        self.active = ActiveTimeout::new(config.active_timeout_s);
+    }
+}
