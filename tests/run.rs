@@ -10,6 +10,7 @@
 mod common;
 
 #[path = "run/lab.rs"]
+#[allow(dead_code, reason = "each test file uses its own part")]
 mod lab;
 
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -163,10 +164,15 @@ pub struct Live {
 impl Live {
     /// `fenxi run` with these arguments, once it is ready.
     pub fn start(lab: &Lab, host: &str, args: &[&str]) -> Live {
+        Live::start_by(lab, host, &[], args)
+    }
+
+    /// The same, by way of `launcher`.
+    pub fn start_by(lab: &Lab, host: &str, launcher: &[&str], args: &[&str]) -> Live {
         let dir = tempfile::tempdir().unwrap();
         let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
         manager.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut command = lab.fenxi(host, &[]);
+        let mut command = lab.fenxi(host, launcher);
         command
             .args(["run", "--json", "--set", "flow.max_flows=16384"])
             .args(args);
@@ -202,9 +208,31 @@ impl Live {
         String::from_utf8_lossy(&text[..bytes]).into_owned()
     }
 
+    /// Of its process: whatever launched it became it.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// Where the socket of `control.http` or `control.socket` is.
+    pub fn socket(&self, key: &str) -> PathBuf {
+        self.dir.path().join(key)
+    }
+
+    /// `fenxi ctl` with these arguments.
+    pub fn ctl(&self, args: &[&str]) -> Finished {
+        let mut command = common::fenxi(["ctl", "--socket"]);
+        command.arg(self.socket("control.socket")).args(args);
+        common::run(command)
+    }
+
     /// Sum over the samples of a metric.
     pub fn metric_sum(&self, name: &str) -> f64 {
-        let mut stream = UnixStream::connect(self.dir.path().join("control.http")).unwrap();
+        self.metric(name, "")
+    }
+
+    /// Sum over the samples of a metric that have this label, as in `reason="idle"`.
+    pub fn metric(&self, name: &str, label: &str) -> f64 {
+        let mut stream = UnixStream::connect(self.socket("control.http")).unwrap();
         stream
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             .unwrap();
@@ -212,11 +240,11 @@ impl Live {
         stream.read_to_string(&mut page).unwrap();
         let samples = page
             .lines()
-            .filter(|line| line.split(['{', ' ']).next() == Some(name));
+            .filter(|line| line.split(['{', ' ']).next() == Some(name) && line.contains(label));
         let values: Vec<f64> = samples
             .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
             .collect();
-        assert!(!values.is_empty(), "no {name} in {page}");
+        assert!(!values.is_empty(), "no {name} {label} in {page}");
         values.iter().sum()
     }
 
@@ -227,6 +255,13 @@ impl Live {
             assert!(began.elapsed() < PATIENCE, "in vain: {what}");
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Ends it as nobody should.
+    pub fn kill(mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     /// Ends it as a service manager does.

@@ -43,6 +43,8 @@ pub enum CtlCommand {
     },
     /// Read the configuration, and all that it points to, anew
     Reload,
+    /// Open the file of records anew, once the old one was moved away
+    Reopen,
     /// Exchange the model
     #[command(subcommand)]
     Model(CtlModelCommand),

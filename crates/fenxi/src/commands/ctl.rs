@@ -62,6 +62,7 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
             level: level.clone(),
         },
         CtlCommand::Reload => Request::Reload {},
+        CtlCommand::Reopen => Request::Reopen {},
         CtlCommand::Model(CtlModelCommand::Load { dir }) => Request::ModelLoad {
             // The other side stands elsewhere.
             dir: std::path::absolute(dir)

@@ -2,9 +2,12 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+use tracing::info;
+
 use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::exit::{Failure, print, remark};
+use crate::log;
 use crate::pipeline::find_bundle;
 use crate::run::{self, Plan};
 use crate::summary::Summary;
@@ -19,12 +22,21 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let flow = &mut config.flow;
     flow.active_timeout = flow.active_timeout_live;
     flow.hash_seed = flow.hash_seed.or_else(|| Some(random()));
+    log::start(&config.log)?;
     let bundle = find_bundle(&config, args.model.as_deref())?;
     let outcome = run::run(&Plan {
         config: &config,
         args,
         bundle,
     })?;
+    info!(
+        "ended after {:.0} s: {} packets, {} flows, {} records dropped",
+        outcome.wall.as_secs_f64(),
+        outcome.flows.verdicts.total(),
+        outcome.flows.flows_begun,
+        outcome.records_dropped
+    );
+    log::finish();
     let summary = Summary::of(&outcome);
     let printed = match args.output.json {
         true => print(&format!("{}\n", summary.to_json())),

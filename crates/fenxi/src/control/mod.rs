@@ -25,6 +25,7 @@ pub mod protocol;
 pub mod snapshot;
 mod sockets;
 mod view;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,12 +36,14 @@ use tokio::sync::{Mutex, MutexGuard, RwLock, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::exit::Failure;
+use crate::records::RecordCounts;
 use catalogue::CATALOGUE;
 use collector::Collector;
 use exposition::Value;
 use health::Health;
 use protocol::{Body, CheckRow, Code, DeviceRow, Figure, Reply, Request, Status, ThreadRow};
 use view::View;
+use watch::Watch;
 
 pub use labels::LabelNames;
 pub use sockets::Sockets;
@@ -107,6 +110,8 @@ pub struct Facts {
     pub ring_slots: u64,
     /// Prefixes that each cache remembers; 0: none.
     pub cache_entries: u64,
+    /// What became of the records.
+    pub records: Arc<RecordCounts>,
     /// The clock of the run.
     pub started: Instant,
 }
@@ -326,11 +331,13 @@ fn figures(view: &View<'_>) -> Vec<Figure> {
 }
 
 async fn keep_collecting(plane: Arc<Plane>) {
+    let mut watch = Watch::default();
     let mut tick = interval(COLLECT_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        drop(plane.collected().await);
+        let collector = plane.collected().await;
+        watch.look(&collector);
     }
 }
 

@@ -36,6 +36,8 @@ pub enum Request {
     },
     /// Read the configuration anew.
     Reload {},
+    /// Open the file of records anew.
+    Reopen {},
     /// Exchange the model.
     ModelLoad {
         /// Folder of its bundle.

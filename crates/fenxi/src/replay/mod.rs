@@ -158,7 +158,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
     let tagged = open_tagged(args, &pipelines)?;
     let (sink, records) = open_records(plan, &pipelines, &stop)?;
-    let (prepared, ends) = plane::prepare(plan, &bundle, &cores, &pipelines)?;
+    let counts = sink.as_ref().map(RecordSink::counts).unwrap_or_default();
+    let (prepared, ends) = plane::prepare(plan, &bundle, &cores, &pipelines, counts)?;
     let Ends { lanes, analytics } = ends;
 
     let table = Table::of(config, &pipelines.flow_managers);

@@ -1,5 +1,7 @@
 //! What `--control` adds to a replay: the sockets, and how its threads are watched.
 
+use std::sync::Arc;
+
 use accel::Bundle;
 use tokio::sync::mpsc;
 
@@ -12,6 +14,7 @@ use crate::control::{Call, Facts, LabelNames, Model, Plane, Queue, Sockets};
 use crate::exit::Failure;
 use crate::pipeline::Pipelines;
 use crate::pipeline::threads::Cores;
+use crate::records::RecordCounts;
 
 /// A flow manager's end.
 pub struct LaneEnd {
@@ -49,6 +52,7 @@ pub fn prepare(
     bundle: &Bundle,
     cores: &Cores,
     pipelines: &Pipelines,
+    records: Arc<RecordCounts>,
 ) -> Result<(Option<Prepared>, Ends), Failure> {
     let mut ends = Ends::default();
     if !plan.args.control {
@@ -80,7 +84,7 @@ pub fn prepare(
     }
     let prepared = Prepared {
         sockets,
-        facts: facts(plan, bundle, pipelines),
+        facts: facts(plan, bundle, pipelines, records),
         collector: Collector::new(flows, analytics),
         sample,
         holds: plan.args.hold,
@@ -88,7 +92,12 @@ pub fn prepare(
     Ok((Some(prepared), ends))
 }
 
-fn facts(plan: &Plan<'_>, bundle: &Bundle, pipelines: &Pipelines) -> Facts {
+fn facts(
+    plan: &Plan<'_>,
+    bundle: &Bundle,
+    pipelines: &Pipelines,
+    records: Arc<RecordCounts>,
+) -> Facts {
     let config = plan.config;
     let queue = |number| Queue {
         port: "capture".to_owned(),
@@ -107,13 +116,14 @@ fn facts(plan: &Plan<'_>, bundle: &Bundle, pipelines: &Pipelines) -> Facts {
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
         cache_entries: config.cache.as_ref().map_or(0, |cache| cache.entries) as u64,
+        records,
         started: std::time::Instant::now(),
     }
 }
 
 /// The running control plane, as the replay's control thread drives it.
 pub struct Driven {
-    plane: std::sync::Arc<Plane>,
+    plane: Arc<Plane>,
     calls: mpsc::Receiver<Call>,
     sample: FlowSample,
     /// As prepared.

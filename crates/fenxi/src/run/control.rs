@@ -7,15 +7,20 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, TrySendError};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
+use tracing::{info, warn};
 
 use super::lane::{LaneOutcome, Shared};
 use super::notify::Notifier;
+use super::ports::News;
 use crate::control::collector::Collector;
 use crate::control::flows::FlowSample;
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::{Call, Facts, Plane, Sockets};
-use crate::exit::{Failure, remark};
+use crate::exit::Failure;
+use crate::log::{self, Loss};
+use crate::mark;
 use crate::pipeline::swap::Order;
+use crate::records::Reopener;
 use crate::signals::Signals;
 
 /// Between two looks at what the data path does.
@@ -29,10 +34,14 @@ pub struct Control {
     pub sample: FlowSample,
     /// Where models are ordered.
     pub orders: Sender<Order>,
-    /// What people should know.
-    pub news: mpsc::UnboundedReceiver<String>,
+    /// Where the file of records can be opened anew; `None`: there is none.
+    pub records: Option<Reopener>,
+    /// What the log is told of interfaces.
+    pub news: mpsc::UnboundedReceiver<News>,
     pub signals: Signals,
     pub shared: Arc<Shared>,
+    /// Mode mark: what writes them.
+    pub marks: Option<Arc<mark::Writer>>,
     /// The run in some words, for the service manager.
     pub what: String,
 }
@@ -84,15 +93,19 @@ async fn serve(
         collector,
         mut sample,
         orders,
+        records,
         mut news,
         mut signals,
         shared,
+        marks,
         what,
     } = control;
     let (plane, mut calls) = Plane::start(sockets, facts, collector)?;
     let notifier = Notifier::from_environment();
     notifier.say(&format!("READY=1\nSTATUS={what}"));
+    info!("ready: {what}");
     let mut watchdog = Watchdog::new(&notifier, &shared);
+    let mut trouble = marks.map(MarkTrouble::new);
     let mut tick = tokio::time::interval(TICK);
     let mut ended = Vec::new();
     loop {
@@ -104,15 +117,23 @@ async fn serve(
                 }
                 None => break,
             },
-            () = signals.next() => true,
-            Some(call) = calls.recv() => answer(call, &mut sample, &orders),
-            Some(line) = news.recv() => {
-                let _ = remark(&format!("fenxi: {line}\n"));
+            () = signals.next() => {
+                info!("a signal asks the run to come to its end");
+                true
+            }
+            Some(call) = calls.recv() => answer(call, &mut sample, &orders, records.as_ref()),
+            Some(news) = news.recv() => {
+                match news {
+                    News::Lost(line) => warn!("{line}"),
+                    News::Back(line) => info!("{line}"),
+                }
                 false
             }
             _ = tick.tick() => {
                 sample.take_in();
                 watchdog.look();
+                trouble.iter_mut().for_each(MarkTrouble::look);
+                log::tick();
                 false
             }
         };
@@ -127,20 +148,47 @@ async fn serve(
 }
 
 /// Answers a call; true where it asks the run to come to its end.
-fn answer(call: Call, sample: &mut FlowSample, orders: &Sender<Order>) -> bool {
+fn answer(
+    call: Call,
+    sample: &mut FlowSample,
+    orders: &Sender<Order>,
+    records: Option<&Reopener>,
+) -> bool {
     let Call { request, answer } = call;
     let drains = request == Request::Drain {};
     let reply = match request {
         Request::Flows { label, top } => sample.largest(label.as_deref(), top),
-        Request::Drain {} => Reply::ok(Body::Done("the run comes to its end".to_owned())),
+        Request::Drain {} => {
+            info!("fenxi ctl asks the run to come to its end");
+            Reply::ok(Body::Done("the run comes to its end".to_owned()))
+        }
+        Request::Log { level } => set_level(&level),
+        Request::Reopen {} => match records {
+            Some(records) => {
+                records.reopen(Box::new(move |opened| {
+                    let _ = answer.send(match opened {
+                        Ok(()) => Reply::ok(Body::Done("the file was opened anew".to_owned())),
+                        Err(why) => Reply::refused(Code::NotHere, why),
+                    });
+                }));
+                return false;
+            }
+            None => Reply::refused(Code::NotHere, "this run writes no records"),
+        },
         Request::ModelLoad { dir } => {
-            let done = format!("{}: in use from now on", dir.display());
+            let name = dir.display().to_string();
             let order = Order {
                 bundle: dir,
                 answer: Box::new(move |swapped| {
                     let _ = answer.send(match swapped {
-                        Ok(()) => Reply::ok(Body::Done(done)),
-                        Err(why) => Reply::refused(Code::NotHere, why),
+                        Ok(()) => {
+                            info!("model {name}: in use from now on");
+                            Reply::ok(Body::Done(format!("{name}: in use from now on")))
+                        }
+                        Err(why) => {
+                            warn!("model {name}: refused, the old one goes on: {why}");
+                            Reply::refused(Code::NotHere, why)
+                        }
                     });
                 }),
             };
@@ -160,6 +208,48 @@ fn answer(call: Call, sample: &mut FlowSample, orders: &Sender<Order>) -> bool {
     // Whoever asked may have gone.
     let _ = answer.send(reply);
     drains
+}
+
+fn set_level(level: &str) -> Reply {
+    match log::set_level(level) {
+        Ok(()) => {
+            info!("logs at {level} from now on");
+            Reply::ok(Body::Done(format!("logs at {level} from now on")))
+        }
+        Err(error) => Reply::refused(Code::Malformed, error.to_string()),
+    }
+}
+
+/// Marks that do not reach the kernel.
+struct MarkTrouble {
+    marks: Arc<mark::Writer>,
+    looked: Instant,
+    failed: Loss,
+    dropped: Loss,
+}
+
+impl MarkTrouble {
+    fn new(marks: Arc<mark::Writer>) -> MarkTrouble {
+        MarkTrouble {
+            marks,
+            looked: Instant::now(),
+            failed: Loss::new("marks are refused by the kernel"),
+            dropped: Loss::new("marks are dropped, their queue is full; see mark.queue"),
+        }
+    }
+
+    /// Once a second: it copies a histogram.
+    fn look(&mut self) {
+        if self.looked.elapsed() < Duration::from_secs(1) {
+            return;
+        }
+        self.looked = Instant::now();
+        let counts = self.marks.counts();
+        let failed = counts.failed_by_cause().map(|(_, marks)| marks).sum();
+        let why = || std::io::Error::from_raw_os_error(counts.last_errno).to_string();
+        self.failed.look(self.looked, failed, why);
+        self.dropped.look(self.looked, counts.dropped, String::new);
+    }
 }
 
 /// Tells the service manager that the data path moves: only when each of its lanes has gone round since it was last told.

@@ -24,6 +24,7 @@ use accel::Bundle;
 use analytics::Counters;
 use flowmgr::Effect;
 use tokio::sync::mpsc;
+use tracing::info;
 
 use crate::cli::RunArgs;
 use crate::config::Config;
@@ -40,10 +41,13 @@ use crate::pipeline::{self, FlowOptions, PacketSide, SeriesSide};
 use crate::records::{RecordSender, RecordSink};
 use crate::replay::{LaneEnd, LiveSums, Outcome, Table};
 use lane::{Lane, LaneOutcome, Shared, Sums};
-use ports::LanePorts;
+use ports::{LanePorts, News};
 
 /// How long the end of a run waits for marks that are still to be written.
 const MARKS_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// How long it waits for records that are still to be written, where nobody takes them.
+const RECORDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// What to run.
 pub struct Plan<'a> {
@@ -60,7 +64,7 @@ struct Lanes {
     outcomes: mpsc::Receiver<LaneOutcome>,
     watched: Vec<Watched<FlowSnapshot>>,
     sample: FlowSample,
-    news: mpsc::UnboundedReceiver<String>,
+    news: mpsc::UnboundedReceiver<News>,
     shared: Arc<Shared>,
 }
 
@@ -84,6 +88,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let cores = Cores::of(config);
     cores.check()?;
     let bundle = pipeline::open_bundle(config, bundle)?;
+    say_start(config, &bundle);
     let options = FlowOptions {
         effect: Effect::Arrival,
         record_series: args.output.series,
@@ -93,12 +98,16 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let marks = open_marks(config, &packets.classes)?;
     let sockets = Sockets::bind(&config.control)?;
     let (sink, records) = open_records(plan, &packets.classes)?;
+    let counts = sink.as_ref().map(RecordSink::counts).unwrap_or_default();
     let runtime = control::runtime()?;
     let signals = runtime.block_on(async { control::signals() })?;
 
     let table = Table::of(config, &packets.flow_managers);
     let (classes, series) = (packets.classes.clone(), packets.series);
-    let facts = facts(plan, &bundle, &classes, packets.flow_managers.len());
+    let facts = Facts {
+        records: counts.clone(),
+        ..facts(plan, &bundle, &classes, packets.flow_managers.len())
+    };
     let starting = Starting {
         config,
         cores: &cores,
@@ -116,9 +125,11 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         collector,
         sample: lanes.sample,
         orders: labelling.swapper.orders(),
+        records: sink.as_ref().and_then(RecordSink::reopener),
         news: lanes.news,
         signals,
         shared: lanes.shared.clone(),
+        marks: marks.clone(),
         what: format!(
             "{} on {}",
             config.io.mode.name(),
@@ -129,7 +140,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let wall = lanes.shared.run.started.elapsed();
 
     let (series, swaps) = finish(labelling.threads, labelling.swapper)?;
-    let recorded = sink.map_or(Ok(()), RecordSink::finish);
+    let recorded = sink.map_or(Ok(()), |sink| sink.finish_within(RECORDS_WITHIN));
     let mut outcome = Outcome {
         flows: flowmgr::Counters::default(),
         series,
@@ -140,7 +151,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         classes,
         table,
         bytes: 0,
-        records_dropped: 0,
+        records_dropped: counts.failed(),
         live: None,
         wall,
         interrupted: false,
@@ -162,6 +173,22 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     outcome.bytes = sums.bytes;
     outcome.live = Some(live_sums(config.io.mode, &sums, marks.as_deref()));
     Ok(outcome)
+}
+
+fn say_start(config: &Config, bundle: &Bundle) {
+    let devices = config.accel.devices.iter();
+    let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
+    info!(
+        "fenxi {} starts: {} on {}, model {} {}, layout {} x{}, devices {}",
+        env!("CARGO_PKG_VERSION"),
+        config.io.mode.name(),
+        config.io.interfaces.join(", "),
+        bundle.name(),
+        bundle.version(),
+        config.pipeline.layout,
+        config.pipeline.instances,
+        devices.join(", ")
+    );
 }
 
 /// Waits a moment until the last marks are written.
@@ -202,16 +229,22 @@ fn open_marks(config: &Config, classes: &[String]) -> Result<Option<Arc<mark::Wr
     Ok(Some(Arc::new(writer)))
 }
 
-/// The record thread, where `--flows` asks for records. It fails alone: the traffic goes on.
+/// The record thread, where `--flows` or the configuration asks for records. It fails alone: the traffic goes on.
 fn open_records(
     plan: &Plan<'_>,
     classes: &Arc<[String]>,
 ) -> Result<(Option<RecordSink>, RecordSender), Failure> {
-    let Some(output) = plan.args.output.flows.as_deref() else {
-        return Ok((None, RecordSender::nobody()));
+    let (records, output) = (&plan.config.records, &plan.args.output);
+    let Some(path) = output.flows.as_deref().or(records.path.as_deref()) else {
+        return match output.series {
+            true => Err(Failure::usage(
+                "--series puts series into records, and there are none; add --flows FILE or set records.path",
+            )),
+            false => Ok((None, RecordSender::nobody())),
+        };
     };
-    let queue = plan.config.records.queue;
-    let (sink, sender) = RecordSink::start(output, classes.clone(), queue, false, None)?;
+    let (sink, sender) =
+        RecordSink::start_live(path, records.rotate, classes.clone(), records.queue)?;
     Ok((Some(sink), sender))
 }
 
@@ -372,6 +405,7 @@ fn facts(plan: &Plan<'_>, bundle: &Bundle, classes: &Arc<[String]>, lanes: usize
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
         cache_entries: config.cache.as_ref().map_or(0, |cache| cache.entries) as u64,
+        records: Arc::default(),
         started: std::time::Instant::now(),
     }
 }

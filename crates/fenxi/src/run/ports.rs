@@ -28,6 +28,14 @@ pub struct LanePorts {
     pub senders: Vec<Transmit>,
 }
 
+/// What people should know of an interface.
+pub enum News {
+    /// It does not work, and why.
+    Lost(String),
+    /// It works again.
+    Back(String),
+}
+
 /// A ring, and how its interface is.
 pub struct Receiver {
     /// The ring.
@@ -49,7 +57,7 @@ enum State {
 
 impl Receiver {
     /// Takes note of an error; what to tell people.
-    pub fn failed(&mut self, error: PortError) -> Option<String> {
+    pub fn failed(&mut self, error: PortError) -> Option<News> {
         let PortError::Interface(error) = error else {
             return None;
         };
@@ -63,7 +71,7 @@ impl Receiver {
                 InterfaceErrorKind::System(_) => State::Failed,
             },
         );
-        matches!(before, State::Up | State::Down).then(|| error.to_string())
+        matches!(before, State::Up | State::Down).then(|| News::Lost(error.to_string()))
     }
 
     /// Whether frames can be asked for. One that is gone is opened anew now and then, which [`Receiver::news`] tells.
@@ -85,13 +93,14 @@ impl Receiver {
     }
 
     /// That an interface is back, said once; called when it was asked for frames in vain or not.
-    pub fn news(&mut self) -> Option<String> {
+    pub fn news(&mut self) -> Option<News> {
         let was_away = matches!(self.state, State::Down | State::Gone { .. });
         if !was_away || !self.ring.is_up() {
             return None;
         }
         self.state = State::Up;
-        Some(format!("{}: the interface is back", self.ring.interface()))
+        let interface = self.ring.interface();
+        Some(News::Back(format!("{interface}: the interface is back")))
     }
 
     /// It will not come back, or nobody knows whether it will.
