@@ -1,10 +1,13 @@
 //! What the end-to-end tests share: the real binary, where things lie, and how a
 //! test says that it was skipped.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
+pub mod lab;
+pub mod live;
 pub mod packets;
 
-use std::io::Write;
+pub use lab::skip;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -97,15 +100,6 @@ pub fn shared(folder: &str) -> Option<PathBuf> {
 /// Whether ONNX Runtime was fetched.
 pub fn has_onnxruntime() -> bool {
     root().join("target/onnxruntime/libonnxruntime.so").exists()
-}
-
-/// Says on the terminal that a test was skipped and why; fails where everything
-/// must be there. libtest captures `eprintln!`, but not this.
-pub fn skip(test: &str, needs: &str) {
-    if std::env::var_os("FENXI_REQUIRE_ALL").is_some_and(|value| value == "1") {
-        panic!("{test}: needs {needs}, and FENXI_REQUIRE_ALL forbids to skip it");
-    }
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: needs {needs}");
 }
 
 /// For runs where labels matter and the model does not: the device that answers a fixed function of

@@ -45,6 +45,15 @@ pub fn pcap(frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
     capture(format, &timed(ETHERNET, frames))
 }
 
+/// The same, of frames of which nothing was cut off, as they can be sent.
+pub fn whole(frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+    let mut frames = timed(ETHERNET, frames);
+    for (frame, _) in &mut frames {
+        frame.wire = frame.captured;
+    }
+    capture(CaptureFormat::Pcap { nanosecond: true }, &frames)
+}
+
 /// All frames of a capture file.
 pub fn read_capture(path: &Path) -> Vec<Captured> {
     let mut reader = CaptureReader::open(path).expect("the capture opens");

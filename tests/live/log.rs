@@ -4,7 +4,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::lab::{Lab, Live};
+use crate::common::lab::Lab;
+use crate::common::live::{Live, fenxi_on};
 use crate::{WATCH, common, generate};
 
 /// Lines of the log among what stands on stderr.
@@ -73,6 +74,29 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
 }
 
 #[test]
+fn a_device_that_fails_is_told_of() {
+    let Some(lab) = Lab::new("device-log", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let mut args = WATCH.to_vec();
+    for set in [
+        "accel.devices=[\"bad\"]",
+        "device.bad.provider=simulated",
+        "device.bad.faults=vanish=1",
+    ] {
+        args.extend(["--set", set]);
+    }
+    let live = Live::start(&lab, "host", &args);
+    generate(&lab, 1000, 50);
+    live.wait_for("it is down", |live| live.said("the device is down") > 0);
+    let stderr = live.terminate(0).stderr;
+    let lines = lines(&stderr);
+    let told = "WARN fenxi::control::watch: bad of analytics-0.0: the device is down: ";
+    assert_eq!(count(&lines, told), 1, "{stderr}");
+}
+
+#[test]
 fn addresses_would_be_found() {
     assert!(has_address("from 10.1.2.3:443 on"));
     assert!(has_address("2001:2:0:1::7"));
@@ -130,7 +154,7 @@ fn the_journal_gets_levels_and_targets() {
     let launcher = with_journal(dir.path());
     let launcher: Vec<&str> = launcher.iter().map(String::as_str).collect();
     let run = |to: &str| {
-        let mut command = lab.fenxi("host", &launcher);
+        let mut command = fenxi_on(&lab, "host", &launcher);
         command.arg("run").args(WATCH).args(["--set", to]);
         command.args(["--set", "control.http=", "--set", "control.socket="]);
         common::run(command)
@@ -146,7 +170,7 @@ fn the_journal_gets_levels_and_targets() {
     journal.set_nonblocking(true).unwrap();
     for to in ["log.to=auto", "log.to=journald", "log.to=stderr"] {
         let args = [&WATCH[..], &["--set", to]].concat();
-        let live = Live::start_by(&lab, "host", &launcher, &args);
+        let live = Live::launch(fenxi_on(&lab, "host", &launcher), &args);
         let stderr = live.terminate(0).stderr;
         let mut entries = Vec::new();
         let mut entry = [0; 4096];

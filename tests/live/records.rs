@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::lab::{Lab, Live};
+use crate::common::lab::Lab;
+use crate::common::live::{Live, fenxi_on};
 use crate::{WATCH, common, generate};
 
 /// A wire, and where it is not to be had `None`.
@@ -23,7 +24,7 @@ fn start(lab: &Lab, launcher: &[&str], path: &Path, more: &[&str]) -> Live {
     let mut args = WATCH.to_vec();
     args.extend(["--set", &path]);
     args.extend(more);
-    Live::start_by(lab, "host", launcher, &args)
+    Live::launch(fenxi_on(lab, "host", launcher), &args)
 }
 
 /// Records made so far.
@@ -42,7 +43,9 @@ fn written(live: &Live) -> f64 {
 
 fn dropped(live: &Live, reason: &str) -> f64 {
     let reason = format!("reason=\"{reason}\"");
-    live.metric("fenxi_records_dropped_total", &reason)
+    live.samples_with("fenxi_records_dropped_total", &reason)
+        .iter()
+        .sum()
 }
 
 /// Until all that was sent is over and recorded.
@@ -320,7 +323,7 @@ fn records_of_flows_that_last_add_up() {
     let path = dir.path().join("flows.jsonl");
     let sets = ["flow.active_timeout_s=1", "flow.idle_timeout_s=2"];
     let live = start(&lab, &[], &path, &["--set", sets[0], "--set", sets[1]]);
-    let mut command = lab.fenxi("host", &[]);
+    let mut command = fenxi_on(&lab, "host", &[]);
     command.args(["generate", "--interface", "a", "--flows", "50"]);
     command.args(["--flows-per-s", "50", "--pps", "400"]);
     common::run(command).expect_code(0);
@@ -345,7 +348,7 @@ fn two_runs_do_not_write_to_one_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("flows.jsonl");
     let live = start(&lab, &[], &path, &[]);
-    let mut second = lab.fenxi("host", &[]);
+    let mut second = fenxi_on(&lab, "host", &[]);
     second.arg("run").args(WATCH).arg("--flows").arg(&path);
     second.args(["--set", "control.http=", "--set", "control.socket="]);
     second.args(["--set", "flow.max_flows=4096"]);
@@ -371,7 +374,7 @@ fn logrotate_moves_the_file_and_has_it_opened_anew() {
     let live = start(&lab, &[], &path, &["--set", "records.rotate_mib=0"]);
     let fenxi = common::fenxi::<&str>([]);
     let fenxi = fenxi.get_program().to_str().unwrap().to_owned();
-    let socket = live.socket("control.socket");
+    let socket = live.socket();
     let shipped = fs::read_to_string(common::root().join("packaging/logrotate.d/fenxi")).unwrap();
     let ours = shipped
         .replace("/var/lib/fenxi", dir.path().to_str().unwrap())

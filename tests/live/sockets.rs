@@ -3,9 +3,11 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
-use crate::lab::{Lab, Live};
+use crate::common::lab::Lab;
+use crate::common::live::Live;
 use crate::{WATCH, generate};
 
 fn open_files(live: &Live) -> usize {
@@ -24,8 +26,8 @@ fn resident(live: &Live) -> u64 {
 }
 
 /// A thousand that connect and ask half a question; how many of them are told that there is no room.
-fn crowd(live: &Live, socket: &str, question: &[u8], no_room: &str) -> usize {
-    let connect = || UnixStream::connect(live.socket(socket)).unwrap();
+fn crowd(socket: &Path, question: &[u8], no_room: &str) -> usize {
+    let connect = || UnixStream::connect(socket).unwrap();
     let mut streams: Vec<UnixStream> = (0..1000).map(|_| connect()).collect();
     for stream in &mut streams {
         stream
@@ -57,9 +59,9 @@ fn a_thousand_connections_to_each_socket_are_not_felt() {
     for round in 0..3 {
         std::thread::scope(|scope| {
             scope.spawn(|| generate(&lab, 1000, 3000));
-            let turned_away = crowd(&live, "control.socket", b"{\"command\":", "503");
+            let turned_away = crowd(&live.socket(), b"{\"command\":", "503");
             assert!(turned_away >= 900, "{turned_away}");
-            let turned_away = crowd(&live, "control.http", b"GET /metr", "HTTP/1.1 503");
+            let turned_away = crowd(&live.http(), b"GET /metr", "HTTP/1.1 503");
             assert!(turned_away >= 900, "{turned_away}");
         });
         live.wait_for("there is room again", |live| {

@@ -36,6 +36,9 @@ pub use swap::{Refused, Standby, SwapError};
 /// A round looks at this many series of an inlet even where batches are smaller, because the cache may answer most.
 const LOOK_MAX_LEAST: usize = 64;
 
+/// A batch fills up where more than this part of the largest waits: it may be full before the caller has rested.
+const FILLING: usize = 8;
+
 /// What the cache's costs are measured by, in ns.
 type CostClock = Box<dyn Fn() -> u64 + Send>;
 
@@ -145,6 +148,21 @@ impl Manager {
             true => Round::Seen,
             false => Round::Idle,
         }
+    }
+
+    /// How long nothing will be due but to look at what has come down the rings, so that the caller knows how long it may
+    /// rest: zero while something is on its way through a device, or a batch fills up.
+    #[must_use]
+    pub fn spare(&self, now_ns: u64) -> Duration {
+        let waiting = self.waiting();
+        if !self.dispatch.is_empty() || waiting * FILLING > self.dispatch.largest() {
+            return Duration::ZERO;
+        }
+        let seen_ns = self.queues.iter().filter_map(Queue::oldest_seen_ns).min();
+        let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
+        seen_ns.map_or(Duration::MAX, |seen_ns| {
+            self.policy.spare(since(self.timer_ns), since(seen_ns))
+        })
     }
 
     /// From now on fires at once whatever is there: the producers have ended, or soon will.

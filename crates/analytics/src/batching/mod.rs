@@ -187,6 +187,23 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// How long it will want no batch, whatever else comes, unless the largest size or a ring is filled.
+    #[must_use]
+    pub fn spare(&self, timer: Duration, oldest_waited: Duration) -> Duration {
+        match *self {
+            Self::None | Self::Slo { .. } => Duration::ZERO,
+            Self::Timeout { timeout } => timeout.saturating_sub(timer),
+            Self::CarryOver {
+                timeout, max_wait, ..
+            } => {
+                let until_timeout = timeout.saturating_sub(timer);
+                until_timeout.min(max_wait.saturating_sub(oldest_waited))
+            }
+        }
+    }
+}
+
 impl Situation<'_> {
     /// Everything that waits, padded to the smallest size that holds it. Fewer wait than the largest size holds.
     fn fire_all(&self, trigger: Trigger) -> Decision {

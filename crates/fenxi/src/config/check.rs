@@ -72,6 +72,7 @@ fn io(read: &Reader<'_>) -> Io {
         block_bytes: bytes("io.block_bytes"),
         blocks: bytes("io.blocks"),
         block_timeout_ms: bytes("io.block_timeout_ms"),
+        give_up_after: Duration::from_secs(read.count("io.give_up_s")),
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Io {
     pub blocks: u32,
     /// A block is handed over so long after its first frame, though not full.
     pub block_timeout_ms: u32,
+    /// A run whose interfaces are all gone for so long has nothing to wait for.
+    pub give_up_after: Duration,
 }
 
 /// What is done with live traffic.

@@ -144,6 +144,8 @@ pub static KEYS: &[Key] = &[
         "blocks of each receive ring: there is one for each interface and flow manager"),
     key("io.block_timeout_ms", integer(1, 1000), "1", "milliseconds",
         "a block that is not full is handed over so long after its first frame"),
+    key("io.give_up_s", integer(1, 86_400), "30", "seconds",
+        "how long a run waits while all its interfaces are gone; then it ends with exit code 69"),
 
     key("flow.k", integer(1, 32), "10", "packets",
         "length of the series: the first k packets of a flow go to the model, whose own k must be the same"),

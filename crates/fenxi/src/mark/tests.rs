@@ -1,6 +1,8 @@
 //! Marks on real connections through a router, read back with `conntrack` and seen by nftables and
 //! tc. Needs root and the programs; skipped by name without.
 
+#[path = "../../../../tests/common/lab.rs"]
+#[allow(dead_code, reason = "each test uses its own part")]
 mod lab;
 mod rules;
 
@@ -16,7 +18,7 @@ use super::writer::StartError;
 use super::{ClassMarks, Counts, Tuple, Writer};
 use crate::config::checked::{Mark, MarkMapping};
 use crate::config::layers::Origin;
-use lab::{FOREIGN, Host, Lab};
+use lab::{FOREIGN, Lab};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -45,9 +47,24 @@ fn mark(class: u16) -> u32 {
 
 impl Lab {
     fn writer(&self, classes: u16, queue_length: usize) -> Writer {
-        self.on(Host::Router, || {
+        self.on("router", || {
             Writer::start(marks(classes), queue_length).unwrap()
         })
+    }
+
+    /// The mark of the connection that a client's socket opened, as `conntrack` reads it; `None`:
+    /// there is none.
+    fn mark_of(&self, protocol: u8, from: SocketAddr) -> Option<u32> {
+        let family = if from.is_ipv6() { "ipv6" } else { "ipv4" };
+        let port = from.port();
+        let list = format!("conntrack -L -p {protocol} -f {family} --orig-port-src {port}");
+        let listed = self.run("router", &list);
+        let line = listed.lines().next()?;
+        let mark = line
+            .split(' ')
+            .find_map(|word| word.strip_prefix("mark="))
+            .unwrap();
+        Some(mark.parse().unwrap())
     }
 }
 
@@ -83,11 +100,11 @@ struct Connection {
 
 impl Connection {
     fn tcp(lab: &Lab, is_v6: bool) -> Connection {
-        let listener = lab.on(Host::Server, || {
-            TcpListener::bind((lab.server(is_v6), 0)).unwrap()
+        let listener = lab.on("server", || {
+            TcpListener::bind((Lab::server(is_v6), 0)).unwrap()
         });
         let server = listener.local_addr().unwrap();
-        let mut near = lab.on(Host::Client, || TcpStream::connect(server).unwrap());
+        let mut near = lab.on("client", || TcpStream::connect(server).unwrap());
         let (mut far, outside) = listener.accept().unwrap();
         near.write_all(b"ask").unwrap();
         far.read_exact(&mut [0; 3]).unwrap();
@@ -109,12 +126,12 @@ impl Connection {
     /// With the client's socket.
     fn udp_with_socket(lab: &Lab, is_v6: bool) -> (UdpSocket, Connection) {
         let any: IpAddr = if is_v6 { "::" } else { "0.0.0.0" }.parse().unwrap();
-        let far = lab.on(Host::Server, || {
-            UdpSocket::bind((lab.server(is_v6), 0)).unwrap()
+        let far = lab.on("server", || {
+            UdpSocket::bind((Lab::server(is_v6), 0)).unwrap()
         });
-        let near = lab.on(Host::Client, || UdpSocket::bind((any, 0)).unwrap());
+        let near = lab.on("client", || UdpSocket::bind((any, 0)).unwrap());
         let server = far.local_addr().unwrap();
-        lab.on(Host::Client, || near.connect(server).unwrap());
+        lab.on("client", || near.connect(server).unwrap());
         near.send(b"ask").unwrap();
         let (_, outside) = far.recv_from(&mut [0; 8]).unwrap();
         far.send_to(b"say", outside).unwrap();
@@ -144,7 +161,7 @@ impl Connection {
 }
 
 fn connections_are_found_from_every_side(test: &str, masquerades: bool) {
-    let Some(lab) = Lab::new(test, masquerades) else {
+    let Some(lab) = Lab::routed(test, masquerades, &[]) else {
         return;
     };
     let writer = lab.writer(16, 64);
@@ -182,12 +199,12 @@ fn connections_are_found_from_every_side_of_a_nat() {
 
 #[test]
 fn a_forwarded_port_is_found_from_every_side() {
-    let Some(lab) = Lab::new("forwarded", false) else {
+    let Some(lab) = Lab::routed("forwarded", false, &[]) else {
         return;
     };
     let writer = lab.writer(4, 64);
-    let listener = lab.on(Host::Server, || {
-        TcpListener::bind((lab.server(false), 0)).unwrap()
+    let listener = lab.on("server", || {
+        TcpListener::bind((Lab::server(false), 0)).unwrap()
     });
     let server = listener.local_addr().unwrap();
     let forward = format!(
@@ -196,10 +213,8 @@ fn a_forwarded_port_is_found_from_every_side() {
             ip daddr 10.77.1.1 tcp dport 7777 dnat to {server};
         }}; }}"
     );
-    lab.nft(Host::Router, &forward);
-    let near = lab.on(Host::Client, || {
-        TcpStream::connect("10.77.1.1:7777").unwrap()
-    });
+    lab.nft("router", &forward);
+    let near = lab.on("client", || TcpStream::connect("10.77.1.1:7777").unwrap());
     let inside = near.local_addr().unwrap();
     let (_far, outside) = listener.accept().unwrap();
     let seen_at = |client, server| Connection {
@@ -231,12 +246,12 @@ fn a_forwarded_port_is_found_from_every_side() {
 
 #[test]
 fn a_connection_that_is_over_is_not_found_and_not_made() {
-    let Some(lab) = Lab::new("over", false) else {
+    let Some(lab) = Lab::routed("over", false, &[]) else {
         return;
     };
     let writer = lab.writer(1, 64);
     let connection = Connection::udp(&lab, false);
-    lab.run(Host::Router, "conntrack", "-D -p udp");
+    lab.run("router", "conntrack -D -p udp");
     for (tuple, asked) in connection.views().into_iter().zip(1..) {
         writer.set(tuple, 0);
         let counts = settled(&writer, asked);
@@ -247,7 +262,7 @@ fn a_connection_that_is_over_is_not_found_and_not_made() {
 
 #[test]
 fn a_class_without_a_mark_changes_nothing() {
-    let Some(lab) = Lab::new("unmapped", false) else {
+    let Some(lab) = Lab::routed("unmapped", false, &[]) else {
         return;
     };
     let writer = lab.writer(1, 64);
@@ -263,7 +278,7 @@ fn a_class_without_a_mark_changes_nothing() {
 
 #[test]
 fn a_full_queue_drops_and_every_update_is_counted_once() {
-    let Some(lab) = Lab::new("full", false) else {
+    let Some(lab) = Lab::routed("full", false, &[]) else {
         return;
     };
     let writer = lab.writer(1, 64);
@@ -294,7 +309,7 @@ fn a_full_queue_drops_and_every_update_is_counted_once() {
 /// What waits when the writer goes is written.
 #[test]
 fn a_writer_that_is_dropped_writes_what_waits() {
-    let Some(lab) = Lab::new("drop", false) else {
+    let Some(lab) = Lab::routed("drop", false, &[]) else {
         return;
     };
     let connections: Vec<_> = (0..40).map(|_| Connection::udp(&lab, false)).collect();
@@ -316,18 +331,18 @@ fn without_net_admin() {
 
 #[test]
 fn the_missing_capability_is_named() {
-    let Some(lab) = Lab::new("capability", false) else {
+    let Some(lab) = Lab::routed("capability", false, &[]) else {
         return;
     };
     let connection = Connection::udp(&lab, false);
-    let error = lab.on(Host::Router, || {
+    let error = lab.on("router", || {
         without_net_admin();
         Writer::start(marks(1), 64).err().unwrap()
     });
     assert!(matches!(error, StartError::Capability), "{error:?}");
     assert!(error.to_string().contains("CAP_NET_ADMIN"));
     // Lost later, it fails every update of a batch, though the kernel answers once.
-    let outcomes = lab.on(Host::Router, || {
+    let outcomes = lab.on("router", || {
         let mut socket = Socket::open(MASK).unwrap();
         without_net_admin();
         let mut outcomes = Vec::new();

@@ -1,8 +1,8 @@
 //! The loop of an analytics thread: rounds, and when to rest between them.
 //!
-//! Busy it polls. With nothing to do it spins and yields for some microseconds; then it sleeps, briefly while series wait
-//! or are on their way through a device, and for [`NAP`] while there are none. So an idle thread costs little, and the
-//! first series after a quiet time is seen at most a nap later. The system may add its timer slack to each sleep, by
+//! Busy it polls. With nothing to do it spins and yields for some microseconds; then it sleeps, briefly while series are on
+//! their way through a device or a batch fills up, else until one is due, at most for [`NAP`]. So an idle thread costs
+//! little, and the first series after a quiet time is seen at most a nap later. The system may add its timer slack to each sleep, by
 //! default 50 µs; a thread that somebody waits for asks for less.
 //!
 //! A replay as fast as possible waits for no single label. There the thread gathers: it rests until a batch has come
@@ -23,7 +23,7 @@ use crate::control::snapshot::Publisher;
 /// Rest of a thread that waits for others, once spinning did not help.
 pub const REST: Duration = Duration::from_micros(50);
 
-/// Rest where no series is to be decided.
+/// The longest rest where no batch is due.
 const NAP: Duration = Duration::from_micros(450);
 
 /// Rest of a thread that gathers.
@@ -96,13 +96,15 @@ pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>, ends: Ends) -> C
         if let Some(publisher) = &ends.publisher {
             publisher.publish(|snapshot| snapshot.update(&manager));
         }
-        match manager.round(run.now_ns()) {
+        let now_ns = run.now_ns();
+        let round = manager.round(now_ns);
+        let spare = manager.spare(now_ns);
+        match round {
             Round::Worked => backoff = Backoff::new(),
-            Round::Seen if !gathers => backoff = Backoff::new(),
+            Round::Seen if !gathers && spare.is_zero() => backoff = Backoff::new(),
             _ if gathers => std::thread::sleep(GATHER),
             _ if !backoff.is_completed() => backoff.snooze(),
-            _ if manager.counters().undecided() > 0 => std::thread::sleep(REST),
-            _ => std::thread::sleep(NAP),
+            _ => std::thread::sleep(spare.clamp(REST, NAP)),
         }
     }
     if let Some(publisher) = ends.publisher {

@@ -2,7 +2,7 @@
 //! and on to marks and records.
 //!
 //! One loop: a burst from each ring, walked and sent on; then what is settled. It never waits for anything but packets, and
-//! for these two milliseconds at most, so that labels, time and those who watch get their turn.
+//! for these five milliseconds at most, so that labels, time and those who watch get their turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use flowmgr::record::Record;
 use flowmgr::{Fate, Manager, Packet};
+use packetio::af_packet::rest;
 use packetio::{Port, Transmit};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -21,10 +22,12 @@ use crate::pipeline::worker::{REST, Run};
 use crate::records::RecordSender;
 use crate::replay::LaneEnd;
 
-/// Rest of a thread with several rings, once all of them are empty.
-const NAP: Duration = Duration::from_micros(450);
-/// Rounds in vain before it rests.
-const ROUNDS_BEFORE_NAP: u32 = 16;
+/// Rounds in vain before it rests until there are frames.
+const ROUNDS_BEFORE_REST: u32 = 1;
+/// The longest rest while labels are on their way that are to become marks: nothing else wakes it for them.
+const REST_FOR_MARKS: Duration = Duration::from_micros(500);
+/// The longest rest else.
+const REST_FOR_FRAMES: Duration = Duration::from_millis(5);
 /// By so much the clock of an idle flow manager is behind the wall clock: packets that are on their way through the kernel
 /// were stamped earlier, and must not find that time has passed them by.
 const LAG_US: i64 = 100_000;
@@ -32,8 +35,6 @@ const LAG_US: i64 = 100_000;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the end of a run waits for the last labels.
 const LABELS_WITHIN: Duration = Duration::from_secs(2);
-/// A run whose interfaces are all gone for so long has nothing to wait for.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 
 /// What the threads of a live run tell each other, beside what those of any run do.
 pub struct Shared {
@@ -41,6 +42,8 @@ pub struct Shared {
     pub run: Arc<Run>,
     /// The most packets that a lane takes at a time.
     pub burst: usize,
+    /// A lane whose interfaces are all gone for so long ends the run.
+    pub give_up_after: Duration,
     /// Raised by whoever wants the run to end.
     pub stop: AtomicBool,
     /// Rounds of each lane, which say that it moves.
@@ -190,10 +193,8 @@ impl Lane {
                 self.manager.pass(now_us() - LAG_US);
                 self.check_interfaces()?;
             }
-            // With one ring the port itself has waited.
-            if idle > ROUNDS_BEFORE_NAP && (self.receivers.len() > 1 || self.alone_since.is_some())
-            {
-                std::thread::sleep(NAP);
+            if idle > ROUNDS_BEFORE_REST {
+                self.rest();
             }
             if self.looked.elapsed() >= LOOK_EVERY {
                 self.look();
@@ -201,6 +202,15 @@ impl Lane {
             self.settle();
         }
         Ok(())
+    }
+
+    /// Until there are frames, or something else may be due.
+    fn rest(&self) {
+        let most = match self.marks.is_some() && self.manager.labels_awaited() > 0 {
+            true => REST_FOR_MARKS,
+            false => REST_FOR_FRAMES,
+        };
+        rest(self.receivers.iter().map(|it| &it.ring), most);
     }
 
     /// A burst from one ring.
@@ -247,6 +257,8 @@ impl Lane {
         let other = self.senders.len().checked_sub(i + 1);
         if let Some(sender) = other.and_then(|other| self.senders.get_mut(other))
             && let Err(error) = sender.send(&received)
+            // Of an interface that is down or gone, its receiver tells.
+            && !error.kind.is_recoverable()
             && self.number == 0
         {
             let _ = self
@@ -273,7 +285,7 @@ impl Lane {
         }
         let since = *self.alone_since.get_or_insert_with(Instant::now);
         let is_hopeless = self.receivers.iter().all(Receiver::is_failed);
-        if is_hopeless || since.elapsed() >= GIVE_UP_AFTER {
+        if is_hopeless || since.elapsed() >= self.shared.give_up_after {
             let names = self
                 .receivers
                 .iter()

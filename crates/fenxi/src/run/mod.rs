@@ -269,6 +269,7 @@ impl Starting<'_> {
             run: Arc::new(Run::new(managers.len())),
             // The analytics side makes room once a ring is three quarters full.
             burst: self.config.io.burst.min(self.config.ring.slots / 4),
+            give_up_after: self.config.io.give_up_after,
             stop: AtomicBool::new(false),
             rounds: managers.iter().map(|_| AtomicU64::new(0)).collect(),
             news,

@@ -14,9 +14,6 @@ use crate::config::checked::{Io, IoMode};
 use crate::config::nearest;
 use crate::exit::Failure;
 
-/// How long a receive call waits where a thread has one ring. One with several must not wait for one of them.
-const WAIT: Duration = Duration::from_millis(2);
-
 /// Between two tries to open an interface that is gone.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
@@ -165,10 +162,8 @@ fn receiving(io: &Io, interface: &str) -> PortConfig {
         block_bytes: io.block_bytes,
         blocks: io.blocks,
         block_timeout_ms: io.block_timeout_ms,
-        wait: match io.interfaces.len() {
-            1 => WAIT,
-            _ => Duration::ZERO,
-        },
+        // The thread rests for all its rings at once.
+        wait: Duration::ZERO,
         completes_checksums: is_inline,
         ..defaults
     }

@@ -172,7 +172,8 @@ impl Header {
         seen.merged += u64::from(is_merged);
         if self.status & CHECKSUM_NOT_READY != 0 {
             seen.partial_checksums += 1;
-            if let Some(offload) = offload.filter(|_| !is_merged) {
+            // A long frame that is not to be split may be of a greater MTU than was last seen.
+            if let Some(offload) = offload.filter(|_| split.is_none()) {
                 self.complete_checksum(block, &offload);
             }
         }
@@ -313,6 +314,24 @@ mod tests {
             (1, true, 82)
         );
         assert_eq!(block[72..82], [1, 4, 78, 0, 100, 5, 58, 0, 16, 0]);
+    }
+
+    #[test]
+    fn a_checksum_is_completed_whatever_the_mtu_was() {
+        let how = Reading {
+            has_offload: true,
+            frame_max: 30,
+            ..PLAIN
+        };
+        let mut block = block(&[60], CHECKSUM_NOT_READY);
+        // From byte 34 on, to byte 40.
+        block[76..86].copy_from_slice(&[1, 0, 0, 0, 0, 0, 34, 0, 6, 0]);
+        let before = block.clone();
+        let (frames, seen) = frames(&mut block, 1, &how);
+        assert_eq!((seen.partial_checksums, seen.merged), (1, 1));
+        assert!(!frames[0].is_merged);
+        let sum = frames[0].at + 40;
+        assert_ne!(block[sum..sum + 2], before[sum..sum + 2]);
     }
 
     #[test]

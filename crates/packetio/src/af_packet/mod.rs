@@ -34,7 +34,7 @@ mod vlan;
 pub use config::{Direction, PortConfig};
 pub use error::{AfPacketError, InterfaceError, InterfaceErrorKind};
 pub use offloads::Offloads;
-pub use receive::{AfPacket, Counts};
+pub use receive::{AfPacket, Counts, rest};
 pub use transmit::{Transmit, TransmitConfig, TransmitCounts};
 
 use std::io;

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_error;
@@ -284,6 +285,28 @@ impl AfPacket {
             Err(error) => Err(io::Error::from(error).into()),
         }
     }
+}
+
+/// Ports that [`rest`] watches; it may oversleep the frames of others.
+const WATCHED: usize = 16;
+
+/// Sleeps until one of the ports has frames, or something happened to its interface, at most for `most`: the rest of a
+/// thread that asked all of them in vain, whose [`PortConfig::wait`] is zero.
+pub fn rest<'a>(ports: impl IntoIterator<Item = &'a AfPacket>, most: Duration) {
+    // One that is down must not keep the thread awake.
+    let mut ports = ports.into_iter().filter(|port| port.is_up());
+    let Some(first) = ports.next() else {
+        return std::thread::sleep(most);
+    };
+    let mut watched = 1;
+    let mut polled: [PollFd<'_>; WATCHED] = std::array::from_fn(|i| {
+        let port = if i > 0 { ports.next() } else { None };
+        watched += usize::from(port.is_some());
+        PollFd::new(&port.unwrap_or(first).socket, PollFlags::IN)
+    });
+    let most = Timespec::try_from(most).unwrap_or_default();
+    // Where it fails nothing was slept, and the next call of `receive` finds out why.
+    let _ = poll(&mut polled[..watched], Some(&most));
 }
 
 impl Port for AfPacket {

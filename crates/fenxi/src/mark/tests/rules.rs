@@ -30,19 +30,19 @@ fn shipped_writer(lab: &Lab) -> (Writer, Vec<String>) {
         .collect();
     let marks = ClassMarks::new(&config.mark, &classes).unwrap();
     let start = || Writer::start(marks, config.mark.queue).unwrap();
-    (lab.on(Host::Router, start), classes)
+    (lab.on("router", start), classes)
 }
 
 /// Packets that the counter of a chain has seen.
-fn counted(lab: &Lab, host: Host, table: &str, chain: &str) -> u64 {
-    let listed = lab.run(host, "nft", &format!("list chain inet {table} {chain}"));
+fn counted(lab: &Lab, host: &str, table: &str, chain: &str) -> u64 {
+    let listed = lab.run(host, &format!("nft list chain inet {table} {chain}"));
     let (_, packets) = listed.split_once("counter packets ").unwrap();
     packets.split(' ').next().unwrap().parse().unwrap()
 }
 
 /// Bytes that a class of the shaper has let through.
 fn shaped(lab: &Lab, class: &str) -> u64 {
-    let listed = lab.run(Host::Router, "tc", "-s class show dev out");
+    let listed = lab.run("router", "tc -s class show dev out");
     let (_, rest) = listed.split_once(&format!("class htb {class} ")).unwrap();
     let (_, bytes) = rest.split_once("Sent ").unwrap();
     bytes.split(' ').next().unwrap().parse().unwrap()
@@ -50,21 +50,19 @@ fn shaped(lab: &Lab, class: &str) -> u64 {
 
 #[test]
 fn the_shipped_rules_write_the_dscp_of_the_label() {
-    let Some(lab) = Lab::new("dscp", true) else {
+    let Some(lab) = Lab::routed("dscp", true, &["tc"]) else {
         return;
     };
     lab.run(
-        Host::Router,
-        "nft",
-        &format!("-f {}", example("nftables.nft").display()),
+        "router",
+        &format!("nft -f {}", example("nftables.nft").display()),
     );
     // Loading them again replaces them.
     lab.run(
-        Host::Router,
-        "nft",
-        &format!("-f {}", example("nftables.nft").display()),
+        "router",
+        &format!("nft -f {}", example("nftables.nft").display()),
     );
-    lab.nft(Host::Server, SEEN);
+    lab.nft("server", SEEN);
     let (writer, classes) = shipped_writer(&lab);
     let mut asked = 0;
     for (label, chain, dscp) in [
@@ -74,9 +72,9 @@ fn the_shipped_rules_write_the_dscp_of_the_label() {
     ] {
         let class = classes.iter().position(|known| known == label).unwrap() as u16;
         for is_v6 in [false, true] {
-            let before = counted(&lab, Host::Server, "seen", dscp);
+            let before = counted(&lab, "server", "seen", dscp);
             let mut connection = Connection::tcp(&lab, is_v6);
-            let unlabelled = counted(&lab, Host::Server, "seen", dscp);
+            let unlabelled = counted(&lab, "server", "seen", dscp);
             assert_eq!(unlabelled, before, "{label} has no label yet");
             writer.set(connection.views()[2], class);
             asked += 1;
@@ -85,28 +83,26 @@ fn the_shipped_rules_write_the_dscp_of_the_label() {
             near.write_all(b"more").unwrap();
             far.read_exact(&mut [0; 4]).unwrap();
             assert!(
-                counted(&lab, Host::Server, "seen", dscp) > before,
+                counted(&lab, "server", "seen", dscp) > before,
                 "{label} {is_v6}"
             );
         }
-        assert!(counted(&lab, Host::Router, "fenxi", chain) >= 2, "{chain}");
+        assert!(counted(&lab, "router", "fenxi", chain) >= 2, "{chain}");
     }
 }
 
 #[test]
 fn the_shipped_shaper_holds_a_class_to_its_rate() {
-    let Some(lab) = Lab::new("htb", true) else {
+    let Some(lab) = Lab::routed("htb", true, &["tc"]) else {
         return;
     };
     lab.run(
-        Host::Router,
-        "nft",
-        &format!("-f {}", example("nftables.nft").display()),
+        "router",
+        &format!("nft -f {}", example("nftables.nft").display()),
     );
     lab.run(
-        Host::Router,
-        "sh",
-        &format!("{} out 40000", example("tc-htb.sh").display()),
+        "router",
+        &format!("sh {} out 40000", example("tc-htb.sh").display()),
     );
     let (writer, classes) = shipped_writer(&lab);
     let class = classes
@@ -136,33 +132,27 @@ fn the_shipped_shaper_holds_a_class_to_its_rate() {
     assert!(shaped(&lab, "1:30") >= bytes as u64);
     assert!(shaped(&lab, "1:40") < 100_000);
     lab.run(
-        Host::Router,
-        "sh",
-        &format!("{} out off", example("tc-htb.sh").display()),
+        "router",
+        &format!("sh {} out off", example("tc-htb.sh").display()),
     );
-    assert!(
-        !lab.run(Host::Router, "tc", "qdisc show dev out")
-            .contains("htb")
-    );
+    assert!(!lab.run("router", "tc qdisc show dev out").contains("htb"));
 }
 
 #[test]
 fn the_shipped_rules_let_ip_rule_choose_the_route() {
-    let Some(lab) = Lab::new("rule", false) else {
+    let Some(lab) = Lab::routed("rule", false, &["tc"]) else {
         return;
     };
     lab.run(
-        Host::Router,
-        "nft",
-        &format!("-f {}", example("nftables.nft").display()),
+        "router",
+        &format!("nft -f {}", example("nftables.nft").display()),
     );
     // The whole mark: bits of others on the packet stay too.
     lab.run(
-        Host::Router,
-        "ip",
-        &format!("rule add fwmark {:#x} lookup 100", FOREIGN | 0x700),
+        "router",
+        &format!("ip rule add fwmark {:#x} lookup 100", FOREIGN | 0x700),
     );
-    lab.run(Host::Router, "ip", "route add prohibit default table 100");
+    lab.run("router", "ip route add prohibit default table 100");
     let (writer, classes) = shipped_writer(&lab);
     let class = classes
         .iter()

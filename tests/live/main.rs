@@ -7,20 +7,15 @@
     reason = "the helpers of tests may panic as the tests do"
 )]
 
+#[path = "../common/mod.rs"]
 mod common;
 
-#[path = "run/lab.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
-mod lab;
-
-#[path = "live/log.rs"]
 mod log;
-#[path = "live/records.rs"]
 mod records;
-#[path = "live/sockets.rs"]
 mod sockets;
 
-use lab::Lab;
+use common::lab::Lab;
+use common::live::fenxi_on;
 
 /// Watches one end of a wire; flows end soon, and there is no model.
 const WATCH: [&str; 10] = [
@@ -38,7 +33,7 @@ const WATCH: [&str; 10] = [
 
 /// Sends a mix of flows over the wire that [`WATCH`] watches.
 fn generate(lab: &Lab, flows_per_s: u32, flows: u32) {
-    let mut command = lab.fenxi("host", &[]);
+    let mut command = fenxi_on(lab, "host", &[]);
     command.args(["generate", "--interface", "a", "--json"]);
     command.args(["--flows-per-s", &flows_per_s.to_string()]);
     command.args(["--flows", &flows.to_string()]);

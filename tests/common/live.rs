@@ -1,0 +1,239 @@
+//! A `fenxi run` on a host of a lab, watched by a service manager of ours.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::lab::Lab;
+use super::{Finished, fenxi, root};
+
+/// Far more than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often the service manager wants to hear of progress.
+pub const WATCHDOG: Duration = Duration::from_secs(4);
+
+/// fenxi on a host, by way of `launcher`.
+pub fn fenxi_on(lab: &Lab, host: &str, launcher: &[&str]) -> Command {
+    let fenxi = fenxi::<&str>([]);
+    let mut command = lab.command(host, "env");
+    command.args(launcher).arg(fenxi.get_program());
+    command.current_dir(root());
+    for (name, value) in fenxi.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+/// A running fenxi.
+pub struct Live {
+    dir: TempDir,
+    child: Option<Child>,
+    manager: UnixDatagram,
+    /// What it has written to standard error so far.
+    stderr: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Live {
+    /// `fenxi run` with these arguments, once it is ready.
+    pub fn start(lab: &Lab, host: &str, args: &[&str]) -> Live {
+        Live::launch(fenxi_on(lab, host, &[]), args)
+    }
+
+    /// The same, of a command that is fenxi.
+    pub fn launch(mut command: Command, args: &[&str]) -> Live {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        command
+            .args(["run", "--json", "--set", "flow.max_flows=16384"])
+            .args(args);
+        for (key, value) in [("control.http", "unix:"), ("control.socket", "")] {
+            let path = dir.path().join(key);
+            command.args(["--set", &format!("{key}={value}{}", path.display())]);
+        }
+        command
+            .env("NOTIFY_SOCKET", dir.path().join("notify"))
+            .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string())
+            .env_remove("WATCHDOG_PID")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stderr = Arc::new(Mutex::new(String::new()));
+        let (lines, text) = (child.stderr.take().unwrap(), stderr.clone());
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(lines).lines().map_while(Result::ok) {
+                *text.lock().unwrap() += &(line + "\n");
+            }
+        });
+        let live = Live {
+            dir,
+            child: Some(child),
+            manager,
+            stderr,
+            reader: Some(reader),
+        };
+        let mut text = [0; 256];
+        match live.manager.recv(&mut text) {
+            Ok(bytes) => assert!(text[..bytes].starts_with(b"READY=1")),
+            Err(_) => panic!("not ready: {}", live.stderr.lock().unwrap()),
+        }
+        live
+    }
+
+    /// What the service manager is told next.
+    pub fn told(&self) -> String {
+        let mut text = [0; 256];
+        let bytes = self
+            .manager
+            .recv(&mut text)
+            .expect("fenxi says something in time");
+        String::from_utf8_lossy(&text[..bytes]).into_owned()
+    }
+
+    /// Where `fenxi ctl` reaches it.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("control.socket")
+    }
+
+    /// Where HTTP is served.
+    pub fn http(&self) -> PathBuf {
+        self.dir.path().join("control.http")
+    }
+
+    /// `fenxi ctl` with these arguments.
+    pub fn ctl(&self, args: &[&str]) -> Finished {
+        let mut command = fenxi(["ctl", "--socket"]);
+        command.arg(self.socket()).args(args);
+        super::run(command)
+    }
+
+    /// Of its process: whatever launched it became it.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// What `/metrics` serves.
+    pub fn scrape(&self) -> String {
+        let mut stream = UnixStream::connect(self.http()).unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    }
+
+    /// The samples of a metric; there must be some.
+    pub fn samples(&self, name: &str) -> Vec<f64> {
+        self.samples_with(name, "")
+    }
+
+    /// Those with a label, as in `reason="idle"`.
+    pub fn samples_with(&self, name: &str, label: &str) -> Vec<f64> {
+        let page = self.scrape();
+        let samples = page
+            .lines()
+            .filter(|line| line.split(['{', ' ']).next() == Some(name) && line.contains(label));
+        let values: Vec<f64> = samples
+            .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+            .collect();
+        assert!(!values.is_empty(), "no {name} in {page}");
+        values
+    }
+
+    /// Sum over the samples of a metric.
+    pub fn metric_sum(&self, name: &str) -> f64 {
+        self.samples(name).iter().sum()
+    }
+
+    /// Waits until it is so.
+    pub fn wait_for(&self, what: &str, is_so: impl Fn(&Live) -> bool) {
+        let began = Instant::now();
+        while !is_so(self) {
+            if began.elapsed() >= PATIENCE {
+                let page = self.scrape();
+                let ports = page.lines().filter(|line| line.starts_with("fenxi_p"));
+                panic!("in vain: {what}\n{}", ports.collect::<Vec<_>>().join("\n"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until it has taken so many packets, and has come to rest.
+    pub fn wait_for_packets(&self, least: u64) {
+        let seen = |live: &Live| live.metric_sum("fenxi_packets_total");
+        self.wait_for("all packets are seen", |live| seen(live) >= least as f64);
+        self.wait_for("no more come", |live| {
+            let before = seen(live);
+            std::thread::sleep(Duration::from_millis(50));
+            seen(live) == before
+        });
+    }
+
+    /// Memory of its own that is in use, in KiB: without what it shares, such as receive rings.
+    pub fn resident_kib(&self) -> u64 {
+        let pid = self.pid();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("RssAnon:"))
+            .unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words[1].parse().unwrap()
+    }
+
+    /// How often it has said something on standard error so far.
+    pub fn said(&self, text: &str) -> usize {
+        self.stderr.lock().unwrap().matches(text).count()
+    }
+
+    /// Ends it as a service manager does.
+    pub fn terminate(self, code: i32) -> Finished {
+        kill_process(Pid::from_child(self.child.as_ref().unwrap()), Signal::TERM).unwrap();
+        self.ended(code)
+    }
+
+    /// Waits for its end.
+    pub fn ended(mut self, code: i32) -> Finished {
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
+        self.reader.take().unwrap().join().unwrap();
+        let stderr = std::mem::take(&mut *self.stderr.lock().unwrap());
+        let finished = Finished {
+            stderr,
+            ..Finished::of(output)
+        };
+        finished.expect_code(code)
+    }
+
+    /// `kill -9`.
+    pub fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Mode inline: hosts talk through fenxi as if it were a wire, and their flows' packets leave with the DSCP of their label.
+//!
+//! What the far side sees is captured by tcpdump and judged by tshark, not by our own parser.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::lab::Lab;
+use crate::common::live::Live;
+use crate::common::packets::{self, ETHERNET};
+use crate::common::{self};
+use crate::traffic::{PROGRAMS, Servers, ask_dns, ask_udp, connect, every_label, send, stream};
+
+/// Left and right, by whether it is IPv6.
+const LEFT: [&str; 2] = ["10.78.0.1", "fd78:0::1"];
+const RIGHT: [&str; 2] = ["10.78.0.2", "fd78:0::2"];
+
+/// EF, which every label has here.
+const EF: u8 = 46;
+
+/// fenxi on the box, with further settings.
+fn start(lab: &Lab, settings: &[&str]) -> Live {
+    let ef = every_label("tag.dscp", &EF.to_string());
+    let mut args = vec!["--set", "io.interfaces=[\"l\", \"r\"]"];
+    args.extend(["--set", "io.mode=inline", "--set", &ef]);
+    args.extend(common::SIMULATED);
+    args.extend(settings);
+    Live::start(lab, "box", &args)
+}
+
+/// All that came was sent on; how many frames.
+fn all_was_sent(live: Live) -> u64 {
+    let summary = live.terminate(0).json();
+    let of = |name: &str| summary["live"][name].as_u64().unwrap();
+    assert_eq!((of("kernel_dropped"), of("unsent")), (0, 0), "{summary}");
+    assert_eq!(of("received"), of("sent"), "{summary}");
+    of("sent")
+}
+
+/// A frame that left sent, as tshark reads it on the right.
+struct Seen {
+    /// The flow, where it is of one.
+    flow: Option<String>,
+    dscp: u8,
+}
+
+/// What came from the left. Panics where a checksum is wrong.
+fn seen(capture: &Path) -> Vec<Seen> {
+    const CHECKSUMS: [&str; 5] = ["ip", "tcp", "udp", "icmp", "icmpv6"];
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-r").arg(capture).args(["-T", "fields"]);
+    for protocol in &CHECKSUMS[..3] {
+        tshark.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
+    }
+    let from_left = LEFT.map(|address| match address.contains(':') {
+        true => format!("ipv6.src == {address}"),
+        false => format!("ip.src == {address}"),
+    });
+    tshark.args(["-Y", &from_left.join(" || ")]);
+    let fields = [
+        "tcp.stream",
+        "udp.stream",
+        "ip.dsfield.dscp",
+        "ipv6.tclass.dscp",
+    ];
+    let statuses = CHECKSUMS.map(|protocol| format!("{protocol}.checksum.status"));
+    let fields = fields
+        .into_iter()
+        .chain(statuses.iter().map(String::as_str));
+    tshark.args(fields.flat_map(|field| ["-e", field]));
+    let output = tshark.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let frame = |line: &str| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        // 0 is bad, 1 is good, 2 was not looked at, 3 is absent.
+        assert!(!fields[4..].contains(&"0"), "{line}");
+        let flow = match (fields[0], fields[1]) {
+            ("", "") => None,
+            (tcp, udp) => Some(format!("tcp {tcp} udp {udp}")),
+        };
+        let dscp = [fields[2], fields[3]].concat();
+        let dscp = dscp.parse().unwrap();
+        Seen { flow, dscp }
+    };
+    lines.lines().map(frame).collect()
+}
+
+/// Once a flow has its DSCP it keeps it. The flows that got it, and those that did not.
+fn tagged_flows(frames: &[Seen]) -> (usize, usize) {
+    let mut flows: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
+    for Seen { flow, dscp } in frames {
+        match flow {
+            Some(flow) => flows.entry(flow).or_default().push(*dscp),
+            None => assert_eq!(*dscp, 0, "a packet of no flow"),
+        }
+    }
+    let is_tagged = |packets: &&Vec<u8>| packets.contains(&EF);
+    for (flow, packets) in &flows {
+        let untagged = packets.iter().take_while(|dscp| **dscp == 0).count();
+        let tagged = &packets[untagged..];
+        assert!(tagged.iter().all(|dscp| *dscp == EF), "{flow}: {packets:?}");
+    }
+    let tagged = flows.values().filter(is_tagged).count();
+    (tagged, flows.len() - tagged)
+}
+
+/// ping, fragments, DNS, HTTPS, TCP and UDP, both families, with segments that the kernel merges and splits (veth's
+/// offloads), and with jumbo frames as they are.
+#[test]
+fn programs_talk_through_it() {
+    for is_jumbo in [false, true] {
+        let tools = [&PROGRAMS[..], &["tcpdump", "tshark", "ethtool"]].concat();
+        let test = if is_jumbo { "jumbo" } else { "merged" };
+        let Some(lab) = Lab::bridged(test, &tools) else {
+            return;
+        };
+        // Behind the box there are real wires: what leaves it is split and summed up by then.
+        let plain = "tx off tso off gso off gro off";
+        for port in ["l", "r"] {
+            lab.run("box", &format!("ethtool -K {port} {plain}"));
+        }
+        for host in ["left", "right"].iter().filter(|_| is_jumbo) {
+            lab.run(
+                host,
+                &format!("ethtool -K eth {plain}; ip link set dev eth mtu 9000"),
+            );
+        }
+        for port in ["l", "r"].iter().filter(|_| is_jumbo) {
+            lab.run("box", &format!("ip link set dev {port} mtu 9000"));
+        }
+        let servers = Servers::start(&lab, "right", &[("page", 400_000), ("large", 200_000_000)]);
+        let capture = servers.path("capture");
+        let live = start(&lab, &[]);
+        let tcpdump = format!(
+            "tcpdump -i eth -U --immediate-mode -s 0 -B 65536 -w {}",
+            capture.display()
+        );
+        let right = lab.spawn("right", &tcpdump);
+        live.wait_for("tcpdump listens", |_| {
+            std::fs::metadata(&capture).is_ok_and(|file| file.len() > 0)
+        });
+
+        for address in RIGHT {
+            lab.run("left", &format!("ping -c 3 -i 0.1 -W 10 {address}"));
+            lab.run(
+                "left",
+                &format!("ping -c 2 -i 0.1 -W 10 -s 20000 {address}"),
+            );
+            if is_jumbo {
+                lab.run(
+                    "left",
+                    &format!("ping -c 2 -i 0.1 -W 10 -M do -s 8900 {address}"),
+                );
+            }
+            ask_dns(&lab, "left", address);
+            servers.fetch(&lab, "left", address, "page");
+            ask_udp(&lab, ["left", "right"], address, 300);
+            let [near, far] = connect(&lab, ["left", "right"], address);
+            stream(near, far, 2_000_000);
+        }
+        let is_written = || {
+            let counters = "cat /sys/class/net/eth/statistics/[rt]x_packets";
+            lab.run("right", counters)
+        };
+        let before = is_written();
+        live.wait_for("nothing more comes", |_| is_written() == before);
+        let said = right.interrupt();
+        assert!(said.contains("\n0 packets dropped by kernel"), "{said}");
+        let frames = seen(&capture);
+        let (tagged, untagged) = tagged_flows(&frames);
+        // By each family's UDP and stream, and TLS where it is long enough; a question to DNS never is.
+        assert!(tagged >= 4 && untagged >= 2, "{tagged} {untagged}");
+
+        let family = usize::from(is_jumbo);
+        servers.fetch(&lab, "left", RIGHT[family], "large");
+        for from_right in LEFT {
+            let [near, far] = connect(&lab, ["right", "left"], from_right);
+            stream(near, far, 2_000_000);
+        }
+        all_was_sent(live);
+    }
+}
+
+/// Frames of all kinds leave as they came but for the DSCP, and in their order.
+#[test]
+fn frames_leave_as_they_came() {
+    let Some(lab) = Lab::new("frames", &["left", "box", "right"], &["tcpdump"]) else {
+        return;
+    };
+    lab.wire("left", "eth", "box", "l");
+    lab.wire("right", "eth", "box", "r");
+    let frames = frames_of_all_kinds();
+    let dir = tempfile::tempdir().unwrap();
+    let [sent_path, seen_path] = ["sent", "seen"].map(|name| dir.path().join(name));
+    std::fs::write(&sent_path, packets::whole(frames.clone())).unwrap();
+    for layout in ["1:1:1", "2:1:1"] {
+        let _ = std::fs::remove_file(&seen_path);
+        let live = start(&lab, &["--set", &format!("pipeline.layout={layout}")]);
+        let tcpdump = format!(
+            "tcpdump -i eth -U --immediate-mode -s 0 -B 65536 -w {}",
+            seen_path.display()
+        );
+        let right = lab.spawn("right", &tcpdump);
+        live.wait_for("tcpdump listens", |_| {
+            std::fs::metadata(&seen_path).is_ok_and(|file| file.len() > 0)
+        });
+        let sent = lab.on("left", || send(&sent_path, "eth"));
+        assert_eq!(sent, frames.len() as u64);
+        let bytes: usize = frames.iter().map(Vec::len).sum();
+        live.wait_for("the far side has seen all", |_| {
+            let written = std::fs::metadata(&seen_path).unwrap().len();
+            written >= (24 + 16 * frames.len() + bytes) as u64
+        });
+        right.interrupt();
+        assert_eq!(all_was_sent(live), sent);
+
+        let seen: Vec<Vec<u8>> = packets::read_capture(&seen_path)
+            .into_iter()
+            .map(|(frame, bytes)| {
+                assert_eq!(frame.link, ETHERNET);
+                bytes
+            })
+            .collect();
+        let plain = |frames: &[Vec<u8>]| -> Vec<Vec<u8>> {
+            frames.iter().map(|frame| without_dscp(frame)).collect()
+        };
+        let [mut came, mut left] = [plain(&frames), plain(&seen)];
+        if layout != "1:1:1" {
+            // Two flow managers keep the order of each flow only. All frames of a flow here have its number in front.
+            let by_flow = |frame: &Vec<u8>| flow_number(frame);
+            came.sort_by_key(by_flow);
+            left.sort_by_key(by_flow);
+        }
+        for (at, (came, left)) in came.iter().zip(&left).enumerate() {
+            assert_eq!(came, left, "{layout}: frame {at}");
+        }
+        assert_eq!(came.len(), left.len());
+        let tagged = seen.iter().filter(|frame| dscp(frame) == Some(EF)).count();
+        assert!(tagged > frames.len() / 4, "{tagged}");
+    }
+}
+
+/// Flows with tags of VLANs and without, in both families; fragments, frames of no flow, and the shortest. Frames of a flow
+/// have its number as the last byte of their sender's address, and their own number in their payload.
+fn frames_of_all_kinds() -> Vec<Vec<u8>> {
+    let tag = |kind: u16, frame: &[u8]| {
+        [
+            &frame[..12],
+            &kind.to_be_bytes(),
+            &[0x20, 100],
+            &frame[12..],
+        ]
+        .concat()
+    };
+    let mut frames = Vec::new();
+    for at in 0..200_u16 {
+        let numbered = |mut frame: Vec<u8>, flow: u8| {
+            let end = frame.len() - 2;
+            frame[end..].copy_from_slice(&at.to_be_bytes());
+            frame[11] = flow;
+            frame
+        };
+        let udp = packets::udp([5000, 53], 40 + usize::from(at));
+        let v4 = packets::ethernet(0x0800, &packets::ipv4([1, 2], 17, &udp));
+        let v6 = packets::ethernet(0x86dd, &packets::ipv6([1, 2], 17, &udp));
+        let other = packets::udp([5001, 53], 40);
+        let in_vlan = tag(
+            0x8100,
+            &packets::ethernet(0x0800, &packets::ipv4([3, 2], 17, &other)),
+        );
+        let in_two = tag(
+            0x88a8,
+            &tag(
+                0x8100,
+                &packets::ethernet(0x86dd, &packets::ipv6([3, 2], 17, &other)),
+            ),
+        );
+        let mut fragment = packets::ipv4([4, 2], 17, &udp);
+        // Behind the first one, and more to come.
+        fragment[6..8].copy_from_slice(&0x2005_u16.to_be_bytes());
+        fragment[10..12].fill(0);
+        let sum = packets::checksum(&fragment[..20]);
+        fragment[10..12].copy_from_slice(&sum.to_be_bytes());
+        let fragment = packets::ethernet(0x0800, &fragment);
+        let arp = packets::ethernet(0x0806, &[7; 46]);
+        let unknown = packets::ethernet(0x88b5, &[9; 46]);
+        let kinds = [v4, v6, in_vlan, in_two, fragment, arp, unknown];
+        frames.extend(
+            kinds
+                .into_iter()
+                .zip(1..)
+                .map(|(frame, flow)| numbered(frame, flow)),
+        );
+    }
+    frames
+}
+
+fn flow_number(frame: &[u8]) -> u8 {
+    frame[11]
+}
+
+/// Where the IP header is, behind up to two tags, and its version.
+fn ip_header(frame: &[u8]) -> Option<(usize, u8)> {
+    let mut at = 12;
+    while matches!(frame[at..at + 2], [0x81, 0x00] | [0x88, 0xa8]) {
+        at += 4;
+    }
+    match frame[at..at + 2] {
+        [0x08, 0x00] => Some((at + 2, 4)),
+        [0x86, 0xdd] => Some((at + 2, 6)),
+        _ => None,
+    }
+}
+
+fn dscp(frame: &[u8]) -> Option<u8> {
+    let (at, version) = ip_header(frame)?;
+    Some(match version {
+        4 => frame[at + 1] >> 2,
+        _ => (frame[at] & 0x0f) << 2 | frame[at + 1] >> 6,
+    })
+}
+
+/// The frame with a DSCP of 0, and the checksum that belongs to it. Panics where its own was wrong.
+fn without_dscp(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    match ip_header(&frame) {
+        Some((at, 4)) => {
+            assert_eq!(packets::checksum(&frame[at..at + 20]), 0, "{frame:?}");
+            frame[at + 1] &= 0x03;
+            frame[at + 10..at + 12].fill(0);
+        }
+        Some((at, _)) => {
+            frame[at] &= 0xf0;
+            frame[at + 1] &= 0x3f;
+        }
+        None => {}
+    }
+    frame
+}
+
+/// Datagrams in the order in which they were sent, none missing.
+#[test]
+fn datagrams_keep_their_order() {
+    let Some(lab) = Lab::bridged("order", &[]) else {
+        return;
+    };
+    for layout in ["1:1:1", "2:1:1"] {
+        let live = start(&lab, &["--set", &format!("pipeline.layout={layout}")]);
+        for address in RIGHT {
+            let flows: Vec<_> = (0..8)
+                .map(|_| ask_udp(&lab, ["left", "right"], address, 1))
+                .collect();
+            let mut number = 0_u32;
+            // As many at a time as the sockets hold.
+            for _ in 0..100 {
+                let first = number;
+                for _ in 0..16 {
+                    for [near, _] in &flows {
+                        near.send(&number.to_be_bytes()).unwrap();
+                    }
+                    number += 1;
+                }
+                for expected in first..number {
+                    for [_, far] in &flows {
+                        let mut bytes = [0; 4];
+                        assert_eq!(far.recv(&mut bytes).unwrap(), 4);
+                        assert_eq!(u32::from_be_bytes(bytes), expected);
+                    }
+                }
+            }
+        }
+        all_was_sent(live);
+    }
+}

@@ -1,0 +1,227 @@
+//! Mode mark: a router forwards by itself, and its connections get the marks of their labels.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::common::lab::{FOREIGN, Lab};
+use crate::common::live::Live;
+use crate::common::{self};
+use crate::traffic::{PROGRAMS, Servers, ask_dns, ask_udp, connect, device, every_label, stream};
+
+const HOSTS: [&str; 2] = ["client", "server"];
+
+/// fenxi on the router, at an interface; `class` is the table of marks.
+fn start(lab: &Lab, interface: &str, class: &str, args: &[&str]) -> Live {
+    let interfaces = format!("io.interfaces=[\"{interface}\"]");
+    let mut all = vec![
+        "--set",
+        &interfaces,
+        "--set",
+        "io.mode=mark",
+        "--set",
+        class,
+    ];
+    all.extend(args);
+    Live::start(lab, "router", &all)
+}
+
+/// A mark of its own for each label.
+fn mark_of(label: &Value) -> u32 {
+    let labels = common::labels();
+    let at = labels.iter().position(|known| label == known.as_str());
+    at.map_or(0, |at| (at as u32 + 1) << 8)
+}
+
+fn own_marks() -> String {
+    let labels = common::labels().into_iter();
+    let entries: Vec<String> = labels
+        .map(|label| format!("\"{label}\" = {}", mark_of(&Value::from(label.as_str()))))
+        .collect();
+    format!("mark.class={{ {} }}", entries.join(", "))
+}
+
+/// Marks of all connections with ports, as conntrack lists them, by each tuple that somebody may have seen.
+fn marks(lab: &Lab) -> BTreeMap<String, u32> {
+    let mut marks = BTreeMap::new();
+    for family in ["ipv4", "ipv6"] {
+        for line in lab
+            .run("router", &format!("conntrack -L -f {family}"))
+            .lines()
+        {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let of = |name: &str| -> Vec<&str> {
+                let of_name = words.iter().filter_map(|word| word.strip_prefix(name));
+                of_name.collect()
+            };
+            let (ends, ports) = ([of("src="), of("dst=")], [of("sport="), of("dport=")]);
+            let mark = of("mark=")[0].parse().unwrap();
+            for (at, source_port) in ports[0].iter().enumerate() {
+                let proto = words[1];
+                let (source, far, far_port) = (ends[0][at], ends[1][at], ports[1][at]);
+                marks.insert(
+                    format!("{source} {source_port} {far} {far_port} {proto}"),
+                    mark,
+                );
+                marks.insert(
+                    format!("{far} {far_port} {source} {source_port} {proto}"),
+                    mark,
+                );
+            }
+        }
+    }
+    marks
+}
+
+/// The mark of the connection that this socket of the client's has.
+fn mark_at(lab: &Lab, near: SocketAddr) -> u32 {
+    let start = format!("{} {} ", near.ip(), near.port());
+    let marks = marks(lab);
+    let found = marks.iter().find(|(tuple, _)| tuple.starts_with(&start));
+    *found.unwrap().1
+}
+
+/// Each connection has the mark of the label that its flow's record has, wherever fenxi looks, and no other.
+#[test]
+fn each_connection_gets_the_mark_of_its_label() {
+    for (masquerades, interface) in [(false, "in"), (false, "out"), (true, "in"), (true, "out")] {
+        let test = format!("marks-{masquerades}-{interface}");
+        let Some(lab) = Lab::routed(&test, masquerades, &PROGRAMS) else {
+            return;
+        };
+        let servers = Servers::start(&lab, "server", &[("page", 300_000)]);
+        let records = servers.path("records");
+        let args = ["--flows", records.to_str().unwrap()];
+        let live = start(
+            &lab,
+            interface,
+            &own_marks(),
+            &[&args[..], device()].concat(),
+        );
+        for is_v6 in [false, true] {
+            let server = Lab::server(is_v6);
+            servers.fetch(&lab, "client", server, "page");
+            ask_dns(&lab, "client", server);
+            for rounds in [20, 3] {
+                ask_udp(&lab, HOSTS, server, rounds);
+                let [near, far] = connect(&lab, HOSTS, server);
+                stream(near, far, rounds * 1000);
+            }
+        }
+        let summary = live.terminate(0).json();
+        // Marks stay when fenxi has gone.
+        let marks = marks(&lab);
+        let flows = common::json_lines(&records).into_iter();
+        let flows: Vec<Value> = flows.filter(|record| record["type"] == "flow").collect();
+        let mut labelled = 0;
+        for flow in &flows {
+            let text = |name: &str| flow[name].to_string().replace('"', "");
+            let tuple = ["src", "src_port", "dst", "dst_port", "proto"].map(text);
+            let mark = marks.get(&tuple.join(" "));
+            assert_eq!(mark, Some(&(FOREIGN | mark_of(&flow["label"]))), "{flow}");
+            labelled += u64::from(!flow["label"].is_null());
+        }
+        assert!(labelled >= 6, "{labelled} of {}", flows.len());
+        assert!(
+            (labelled as usize) < flows.len(),
+            "DNS is too short for a label"
+        );
+        let live = &summary["live"];
+        let unknown = flows.iter().filter(|flow| flow["label"] == "unknown");
+        assert_eq!(
+            live["marks_written"].as_u64().unwrap(),
+            labelled - unknown.count() as u64
+        );
+        for name in ["marks_not_found", "marks_failed", "marks_dropped", "sent"] {
+            assert_eq!(live[name], 0, "{name}");
+        }
+    }
+}
+
+/// The shipped rules shape what fenxi calls bulk, from the moment of its label.
+#[test]
+fn the_shipped_rules_shape_a_labelled_transfer() {
+    /// The line, and what the shaper leaves to bulk.
+    const LINE_KBIT: usize = 50_000;
+    const BULK_KBIT: usize = LINE_KBIT / 10;
+    const BYTES: usize = 1_000_000;
+    let Some(lab) = Lab::routed("shaped", true, &["tc"]) else {
+        return;
+    };
+    let rules = common::root().join("examples/mark");
+    lab.run(
+        "router",
+        &format!("nft -f {}/nftables.nft", rules.display()),
+    );
+    lab.run(
+        "router",
+        &format!("{}/tc-htb.sh out {LINE_KBIT}", rules.display()),
+    );
+    let bulk = || -> u64 {
+        let classes = lab.run("router", "tc -s class show dev out");
+        let (_, class) = classes.split_once("class htb 1:30 ").unwrap();
+        let (_, bytes) = class.split_once("Sent ").unwrap();
+        bytes.split(' ').next().unwrap().parse().unwrap()
+    };
+    let upload = |is_v6| {
+        let [near, far] = connect(&lab, HOSTS, Lab::server(is_v6));
+        let began = Instant::now();
+        stream(near, far, BYTES);
+        BYTES as f64 * 8e-3 / began.elapsed().as_secs_f64()
+    };
+    upload(false);
+    assert_eq!(bulk(), 0, "nobody has said yet that this is bulk");
+
+    let class = every_label("mark.class", "0x0700");
+    let live = start(&lab, "in", &class, &common::SIMULATED);
+    for is_v6 in [false, true] {
+        let before = bulk();
+        let kbit_per_s = upload(is_v6);
+        assert!(kbit_per_s < 1.5 * BULK_KBIT as f64, "{kbit_per_s} kbit/s");
+        let shaped = bulk() - before;
+        assert!(shaped as usize > BYTES * 3 / 4, "{shaped} of {BYTES}");
+    }
+    let counted = lab.run("router", "nft list chain inet fenxi bulk");
+    assert!(!counted.contains("packets 0 "), "{counted}");
+    live.terminate(0);
+}
+
+/// `kill -9` in the middle of a transfer: the traffic does not notice, and marks stay.
+#[test]
+fn nobody_notices_that_it_was_killed() {
+    let Some(lab) = Lab::routed("killed", true, &[]) else {
+        return;
+    };
+    let class = every_label("mark.class", "0x4200");
+    for interface in ["in", "out"] {
+        let live = start(&lab, interface, &class, &common::SIMULATED);
+        let [mut near, mut far] = connect(&lab, HOSTS, Lab::server(false));
+        let client = near.local_addr().unwrap();
+        let chunk = [7; 50_000];
+        let mut talk = || {
+            near.write_all(&chunk).unwrap();
+            let mut received = [0; 50_000];
+            far.read_exact(&mut received).unwrap();
+            assert_eq!(received, chunk);
+            far.write_all(b"more").unwrap();
+            near.read_exact(&mut [0; 4]).unwrap();
+        };
+        (0..10).for_each(|_| talk());
+        live.wait_for("the connection has its mark", |_| {
+            mark_at(&lab, client) == FOREIGN | 0x4200
+        });
+        std::thread::scope(|scope| {
+            let talking = scope.spawn(|| (0..200).for_each(|_| talk()));
+            live.kill();
+            talking.join().unwrap();
+        });
+        assert_eq!(mark_at(&lab, client), FOREIGN | 0x4200);
+        let [near, far] = connect(&lab, HOSTS, Lab::server(false));
+        let unseen = near.local_addr().unwrap();
+        stream(near, far, 100_000);
+        assert_eq!(mark_at(&lab, unseen), FOREIGN);
+    }
+}

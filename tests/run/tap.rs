@@ -1,0 +1,169 @@
+//! Mode tap: what a live run sees is what there is to be seen.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::common::lab::Lab;
+use crate::common::live::{Live, fenxi_on};
+use crate::common::{self};
+use crate::traffic::{
+    PROGRAMS, Servers, ask_dns, ask_udp, assert_same_flows, connect, device, flows, send,
+};
+
+/// A replay of a capture into records.
+fn replay(capture: &std::path::Path, records: &std::path::Path, args: &[&str]) -> Command {
+    let mut replay = common::fenxi(["replay", "--series", "--json"]);
+    replay.arg(capture).arg("--flows").arg(records);
+    replay.args(args).args(device());
+    replay
+}
+
+/// Packets by verdict. When a label is there is a matter of time, so tagged and untagged are one.
+fn verdicts(summary: &Value) -> BTreeMap<String, u64> {
+    let mut verdicts = BTreeMap::new();
+    for (verdict, packets) in summary["verdicts"].as_object().unwrap() {
+        let verdict = match verdict.as_str() {
+            "untagged" => "tagged",
+            verdict => verdict,
+        };
+        *verdicts.entry(verdict.to_owned()).or_default() += packets.as_u64().unwrap();
+    }
+    verdicts
+}
+
+/// The same interface, seen by fenxi and by tcpdump; a replay of what tcpdump saw gives the records of the live run.
+#[test]
+fn a_replay_of_what_tcpdump_saw_gives_the_same_flows() {
+    for (mode, interface) in [("tap", "in"), ("mark", "in"), ("mark", "out")] {
+        let tools = [&PROGRAMS[..], &["tcpdump"]].concat();
+        let test = format!("seen-{mode}-{interface}");
+        let Some(lab) = Lab::routed(&test, interface == "out", &tools) else {
+            return;
+        };
+        let servers = Servers::start(&lab, "server", &[("page", 300_000)]);
+        let [capture, live_path, replay_path] =
+            ["capture", "live", "replay"].map(|name| servers.path(name));
+        let seen = lab.spawn(
+            "router",
+            &format!(
+                "tcpdump -i {interface} -U --immediate-mode -s 0 -B 65536 -w {}",
+                capture.display()
+            ),
+        );
+        let interfaces = format!("io.interfaces=[\"{interface}\"]");
+        let mode_is = format!("io.mode={mode}");
+        let mut args = vec!["--set", &interfaces, "--set", &mode_is, "--series"];
+        args.extend(["--flows", live_path.to_str().unwrap()]);
+        args.extend(device());
+        let live = Live::start(&lab, "router", &args);
+        // tcpdump has written its header once it listens.
+        live.wait_for("tcpdump listens", |_| {
+            std::fs::metadata(&capture).is_ok_and(|file| file.len() > 0)
+        });
+
+        let seen_by_now = |lab: &Lab| -> u64 {
+            let counters = format!("cat /sys/class/net/{interface}/statistics/[rt]x_packets");
+            let counters = lab.run("router", &counters);
+            let counters = counters.lines().map(|line| line.parse::<u64>().unwrap());
+            counters.sum()
+        };
+        let before = seen_by_now(&lab);
+        let hosts = ["client", "server"];
+        for is_v6 in [false, true] {
+            let server = Lab::server(is_v6);
+            servers.fetch(&lab, "client", server, "page");
+            ask_dns(&lab, "client", server);
+            ask_udp(&lab, hosts, server, 20);
+            lab.run("client", &format!("ping -c 2 -i 0.1 -s 4000 {server}"));
+        }
+        let open = connect(&lab, hosts, Lab::server(false));
+
+        live.wait_for_packets(seen_by_now(&lab) - before);
+        live.wait_for("tcpdump has written it all", |live| {
+            let [packets, bytes] = ["fenxi_port_packets_total", "fenxi_port_bytes_total"]
+                .map(|name| live.metric_sum(name) as u64);
+            let written = std::fs::metadata(&capture).unwrap().len();
+            written >= 24 + 16 * packets + bytes
+        });
+        let said = seen.interrupt();
+        assert!(said.contains("\n0 packets dropped by kernel"), "{said}");
+        let summary = live.terminate(0).json();
+        drop(open);
+        let captured = said.split(" packets captured").next().unwrap();
+        let captured = captured.lines().last().unwrap();
+        assert_eq!(summary["packets"].to_string(), captured);
+        assert_eq!(summary["live"]["kernel_dropped"], 0);
+
+        let replayed = common::run(replay(&capture, &replay_path, &[])).expect_code(0);
+        let replayed = replayed.json();
+        assert_eq!(verdicts(&summary), verdicts(&replayed));
+        assert_eq!(summary["flows"]["begun"], replayed["flows"]["begun"]);
+        assert!(flows(&live_path).len() >= 9);
+        assert_same_flows(&live_path, &replay_path);
+    }
+}
+
+/// The shipped capture, sent out of one end of a wire.
+#[test]
+fn tap_labels_as_a_replay_does() {
+    /// Flows last for the whole capture, whatever the pace at which it is sent.
+    const WHOLE: [&str; 4] = [
+        "--set",
+        "flow.idle_timeout_s=0",
+        "--set",
+        "flow.end_on_fin_rst=false",
+    ];
+    let Some(lab) = Lab::new("tap", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let dir = tempfile::tempdir().unwrap();
+    let [live_path, replay_path] = ["live", "replay"].map(|name| dir.path().join(name));
+    let replayed = common::run(replay(&common::demo(), &replay_path, &WHOLE));
+    let replayed = replayed.expect_code(0).json();
+
+    let args = ["--set", "io.interfaces=[\"b\"]", "--series", "--flows"];
+    let flows_to = [live_path.to_str().unwrap()];
+    let live = Live::start(
+        &lab,
+        "host",
+        &[&args[..], &flows_to[..], &WHOLE[..], device()].concat(),
+    );
+    let sent = lab.on("host", || send(&common::demo(), "a"));
+    live.wait_for_packets(sent);
+    assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+    assert_eq!(live.metric_sum("fenxi_port_kernel_dropped_total"), 0.0);
+    let summary = live.terminate(0).json();
+
+    assert_eq!(summary["packets"], replayed["packets"]);
+    assert_eq!(common::sum(&summary["verdicts"]), sent);
+    assert_eq!(summary["live"]["kernel_dropped"], 0);
+    assert_eq!(
+        common::sum(&summary["flows"]["ended"]),
+        summary["flows"]["begun"].as_u64().unwrap()
+    );
+    assert!(flows(&live_path).len() > 10);
+    assert_same_flows(&live_path, &replay_path);
+}
+
+/// Root with one capability is nobody's root.
+#[test]
+fn cap_net_raw_alone_suffices() {
+    let Some(lab) = Lab::new("raw", &["host"], &["setpriv"]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let launcher = [
+        "setpriv",
+        "--bounding-set=-all,+net_raw",
+        "--inh-caps=-all,+net_raw",
+    ];
+    let args = ["--set", "io.interfaces=[\"b\"]"];
+    let args = [&args[..], &common::SIMULATED].concat();
+    let live = Live::launch(fenxi_on(&lab, "host", &launcher), &args);
+    let sent = lab.on("host", || send(&common::demo(), "a"));
+    live.wait_for_packets(sent);
+    live.terminate(0);
+}
