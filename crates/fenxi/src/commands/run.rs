@@ -33,7 +33,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         "ended after {:.0} s: {} packets, {} flows, {} records dropped",
         outcome.wall.as_secs_f64(),
         outcome.flows.verdicts.total(),
-        outcome.flows.flows_begun,
+        outcome.flows.flows_begun.total(),
         outcome.records_dropped
     );
     log::finish();

@@ -66,7 +66,9 @@ impl Watch {
     fn look_at_devices(&mut self, collector: &Collector) {
         let mut place = 0;
         for watched in &collector.analytics {
-            let AnalyticsSnapshot { counters, devices } = &*watched.latest;
+            let AnalyticsSnapshot {
+                counters, devices, ..
+            } = &*watched.latest;
             for (device, state) in counters.devices.iter().zip(devices) {
                 let now = Device {
                     is_up: state.is_up(),
@@ -99,7 +101,8 @@ impl Watch {
         use flowmgr::verdict::Verdict;
         let now = Instant::now();
         let flows = || collector.flows.iter().map(|watched| &watched.latest);
-        let dropped = flows().map(|flows| flows.kernel_dropped).sum();
+        let ports = flows().flat_map(|flows| &flows.ports);
+        let dropped = ports.map(|port| port.dropped).sum();
         self.kernel_dropped.look(now, dropped, String::new);
         let full = flows().map(|flows| flows.counters.verdicts.of(Verdict::TableFull));
         self.table_full.look(now, full.sum(), String::new);

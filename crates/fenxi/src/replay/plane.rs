@@ -6,11 +6,12 @@ use accel::Bundle;
 use tokio::sync::mpsc;
 
 use super::Plan;
+use crate::control::beside::Beside;
 use crate::control::collector::{AnalyticsSnapshot, Collector, FlowSnapshot, Watched};
 use crate::control::flows::{FlowSample, FlowTap, flow_sample};
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::snapshot::Publisher;
-use crate::control::{Call, Facts, LabelNames, Model, Plane, Queue, Sockets};
+use crate::control::{Call, Facts, LabelNames, Model, Plane, Sockets};
 use crate::exit::Failure;
 use crate::pipeline::Pipelines;
 use crate::pipeline::threads::Cores;
@@ -68,7 +69,7 @@ pub fn prepare(
     for (thread, manager) in &pipelines.flow_managers {
         let core = cores.of_thread(thread);
         let (publisher, watched) = Watched::new(thread.clone(), core, || {
-            FlowSnapshot::of(manager.counters())
+            FlowSnapshot::of(manager.counters(), 1)
         });
         flows.push(watched);
         let tap = tap.clone();
@@ -85,7 +86,7 @@ pub fn prepare(
     let prepared = Prepared {
         sockets,
         facts: facts(plan, bundle, pipelines, records),
-        collector: Collector::new(flows, analytics),
+        collector: Collector::new(flows, analytics, Arc::new(Beside::new(&[], None))),
         sample,
         holds: plan.args.hold,
     };
@@ -99,10 +100,6 @@ fn facts(
     records: Arc<RecordCounts>,
 ) -> Facts {
     let config = plan.config;
-    let queue = |number| Queue {
-        port: "capture".to_owned(),
-        number,
-    };
     let rings = config.pipeline.layout.rings().len();
     Facts {
         version: env!("CARGO_PKG_VERSION"),
@@ -112,10 +109,11 @@ fn facts(
             sha256: bundle.sha256().to_owned(),
         },
         labels: LabelNames::new(&pipelines.classes),
-        queues: (0..pipelines.flow_managers.len()).map(queue).collect(),
+        ports: vec!["capture".to_owned()],
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
-        cache_entries: config.cache.as_ref().map_or(0, |cache| cache.entries) as u64,
+        cache_entries: config.cache.as_ref().map_or(0, |cache| cache.entries) as u64
+            * config.pipeline.layout.analytics_managers as u64,
         records,
         started: std::time::Instant::now(),
     }

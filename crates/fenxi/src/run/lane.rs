@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::ports::{LanePorts, News, Receiver};
 use crate::control::collector::FlowSnapshot;
+use crate::control::sums::PortSums;
 use crate::exit::Failure;
 use crate::mark;
 use crate::pipeline::worker::{REST, Run};
@@ -31,8 +32,6 @@ const REST_FOR_FRAMES: Duration = Duration::from_millis(5);
 /// By so much the clock of an idle flow manager is behind the wall clock: packets that are on their way through the kernel
 /// were stamped earlier, and must not find that time has passed them by.
 const LAG_US: i64 = 100_000;
-/// Between two looks at what the kernel dropped.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the end of a run waits for the last labels.
 const LABELS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -72,7 +71,6 @@ pub struct Lane {
     pub shared: Arc<Shared>,
     work: Work,
     sums: Sums,
-    looked: Instant,
     /// Since when no interface is there.
     alone_since: Option<Instant>,
 }
@@ -84,38 +82,22 @@ struct Work {
     fates: Vec<Fate>,
 }
 
-/// What a lane received and sent.
-#[derive(Clone, Copy, Default)]
-pub struct Sums {
-    /// Packets taken from the rings.
-    pub received: u64,
-    /// Their bytes on the wire.
-    pub bytes: u64,
-    /// Packets that found a ring full.
-    pub kernel_dropped: u64,
-    /// Packets sent on.
-    pub sent: u64,
-    /// Packets to be sent on that were not.
-    pub unsent: u64,
-}
-
-impl Sums {
-    /// Adds those of another lane.
-    pub fn merge(&mut self, other: &Sums) {
-        self.received += other.received;
-        self.bytes += other.bytes;
-        self.kernel_dropped += other.kernel_dropped;
-        self.sent += other.sent;
-        self.unsent += other.unsent;
-    }
+/// What it received and sent.
+struct Sums {
+    /// By interface.
+    ports: Vec<PortSums>,
+    /// Packets received from all of them.
+    received: u64,
 }
 
 /// What the thread leaves behind.
 pub struct LaneOutcome {
+    /// Which one it is, from 0.
+    pub number: usize,
     /// Of the walk.
     pub counters: flowmgr::Counters,
-    /// Of the interfaces.
-    pub sums: Sums,
+    /// By interface.
+    pub ports: Vec<PortSums>,
     /// Records that found no room.
     pub records_dropped: u64,
     /// Why it ended before its time.
@@ -134,6 +116,10 @@ impl Lane {
         shared: Arc<Shared>,
     ) -> Lane {
         let burst = shared.burst;
+        let sums = Sums {
+            ports: vec![PortSums::default(); ports.receivers.len()],
+            received: 0,
+        };
         Lane {
             number,
             receivers: ports.receivers,
@@ -148,8 +134,7 @@ impl Lane {
                 packets: Vec::with_capacity(burst),
                 fates: Vec::with_capacity(burst),
             },
-            sums: Sums::default(),
-            looked: Instant::now(),
+            sums,
             alone_since: None,
         }
     }
@@ -160,18 +145,23 @@ impl Lane {
         if walked.is_err() {
             self.shared.stop.store(true, Ordering::Relaxed);
         }
-        self.look();
         self.shared.run.inputs_open.fetch_sub(1, Ordering::Release);
         self.await_labels();
         self.manager.drain();
         let settled = self.settle_all();
-        let (counters, sums) = (self.manager.counters().clone(), self.sums);
+        look(&mut self.receivers, &self.senders, &mut self.sums.ports);
+        let counters = self.manager.counters().clone();
         let records_dropped = self.records.dropped();
         let (publisher, manager) = (self.end.publisher, &self.manager);
-        publisher.finish(|snapshot| describe(snapshot, manager, &sums, records_dropped));
+        let (ports, forwards) = (self.sums.ports, !self.senders.is_empty());
+        publisher.finish(|snapshot| {
+            describe(snapshot, manager, &ports, records_dropped);
+            snapshot.forwards = forwards;
+        });
         LaneOutcome {
+            number: self.number,
             counters,
-            sums,
+            ports,
             records_dropped,
             failure: walked.and(settled).err(),
         }
@@ -195,9 +185,6 @@ impl Lane {
             }
             if idle > ROUNDS_BEFORE_REST {
                 self.rest();
-            }
-            if self.looked.elapsed() >= LOOK_EVERY {
-                self.look();
             }
             self.settle();
         }
@@ -230,7 +217,10 @@ impl Lane {
         }
         let received = match self.receivers[i].ring.receive(*burst) {
             Ok(Some(burst)) if !burst.is_empty() => burst,
-            Ok(_) => return self.tell(i, None),
+            Ok(_) => {
+                self.receivers[i].is_empty = true;
+                return self.tell(i, None);
+            }
             Err(error) => {
                 let news = self.receivers[i].failed(error);
                 return self.tell(i, news);
@@ -247,7 +237,9 @@ impl Lane {
             rss: frame.rss,
         }));
         self.sums.received += frames.len() as u64;
-        self.sums.bytes += frames
+        let port = &mut self.sums.ports[i];
+        port.received += frames.len() as u64;
+        port.bytes += frames
             .iter()
             .map(|frame| u64::from(frame.wire))
             .sum::<u64>();
@@ -299,18 +291,6 @@ impl Lane {
         Ok(())
     }
 
-    /// Asks kernel and ports what was lost.
-    fn look(&mut self) {
-        self.looked = Instant::now();
-        let receivers = self.receivers.iter_mut();
-        self.sums.kernel_dropped = receivers.map(|it| it.ring.counts().dropped).sum();
-        let sent = self.senders.iter().map(Transmit::counts);
-        (self.sums.sent, self.sums.unsent) = sent.fold((0, 0), |(sent, unsent), counts| {
-            let lost = counts.dropped + counts.too_long + counts.cut;
-            (sent + counts.sent, unsent + lost)
-        });
-    }
-
     /// Says what is ready to be said.
     fn settle(&mut self) {
         let now_ns = self.shared.run.now_ns();
@@ -322,9 +302,14 @@ impl Lane {
             tap.offer(&record);
             records.send(record);
         });
-        let (manager, sums, dropped) = (&self.manager, &self.sums, self.records.dropped());
-        let publisher = &self.end.publisher;
-        publisher.publish(|snapshot| describe(snapshot, manager, sums, dropped));
+        let (manager, ports, dropped) =
+            (&self.manager, &mut self.sums.ports, self.records.dropped());
+        let (receivers, senders) = (&mut self.receivers, &self.senders);
+        self.end.publisher.publish(|snapshot| {
+            look(receivers, senders, ports);
+            describe(snapshot, manager, ports, dropped);
+            snapshot.forwards = !senders.is_empty();
+        });
     }
 
     /// Gives the labels that are on their way the time to come: flows that end without them are recorded without.
@@ -359,14 +344,28 @@ impl Lane {
     }
 }
 
+/// Asks kernel and ports what became of packets: only when somebody wants to know, so that all figures are of one moment.
+fn look(receivers: &mut [Receiver], senders: &[Transmit], ports: &mut [PortSums]) {
+    for (receiver, port) in receivers.iter_mut().zip(&mut *ports) {
+        receiver.look(port);
+    }
+    for (sender, port) in senders.iter().zip(ports) {
+        let counts = sender.counts();
+        port.sent = counts.sent;
+        (port.refused, port.too_long, port.cut) = (counts.dropped, counts.too_long, counts.cut);
+    }
+}
+
 /// How the thread stands between two bursts.
-fn describe(snapshot: &mut FlowSnapshot, manager: &Manager, sums: &Sums, records_dropped: u64) {
-    snapshot.copy_counters(manager.counters());
-    snapshot.received = sums.received;
-    snapshot.bytes = sums.bytes;
-    snapshot.kernel_dropped = sums.kernel_dropped;
-    snapshot.sent = sums.sent;
-    snapshot.unsent = sums.unsent;
+fn describe(
+    snapshot: &mut FlowSnapshot,
+    manager: &Manager,
+    ports: &[PortSums],
+    records_dropped: u64,
+) {
+    snapshot.counters.copy_from(manager.counters());
+    snapshot.ports.clear();
+    snapshot.ports.extend_from_slice(ports);
     snapshot.alive = manager.flows_alive() as u64;
     snapshot.unrecorded = manager.flows_unrecorded() as u64;
     snapshot.records_dropped = records_dropped;
