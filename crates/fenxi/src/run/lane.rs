@@ -14,7 +14,7 @@ use packetio::af_packet::rest;
 use packetio::{Port, Transmit};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::ports::{LanePorts, Receiver};
+use super::ports::{LanePorts, News, Receiver};
 use super::settings::SettingsPort;
 use crate::control::collector::FlowSnapshot;
 use crate::control::sums::PortSums;
@@ -56,8 +56,8 @@ pub struct Shared {
     pub stop: AtomicBool,
     /// Rounds of each lane, which say that it moves.
     pub rounds: Vec<AtomicU64>,
-    /// What people should know of interfaces.
-    pub news: UnboundedSender<String>,
+    /// What people should know of interfaces, for the log: lanes do not write it themselves.
+    pub news: UnboundedSender<News>,
 }
 
 /// The parts of the thread.
@@ -290,12 +290,15 @@ impl Lane {
             && !error.kind.is_recoverable()
             && self.number == 0
         {
-            let _ = self.shared.news.send(format!("sending: {error}"));
+            let _ = self
+                .shared
+                .news
+                .send(News::Trouble(format!("sending: {error}")));
         }
     }
 
     /// Tells people, once for all lanes.
-    fn tell(&mut self, i: usize, news: Option<String>) {
+    fn tell(&mut self, i: usize, news: Option<News>) {
         let news = news.or_else(|| self.receivers[i].news());
         if let Some(news) = news.filter(|_| self.number == 0) {
             // Nobody listens at the very end.

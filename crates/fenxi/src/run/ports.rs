@@ -30,6 +30,14 @@ pub struct LanePorts {
     pub senders: Vec<Transmit>,
 }
 
+/// What people should know of an interface.
+pub enum News {
+    /// It does not work as it should, and why.
+    Trouble(String),
+    /// It works again.
+    Back(String),
+}
+
 /// A ring, and how its interface is.
 pub struct Receiver {
     /// The ring.
@@ -98,7 +106,7 @@ enum State {
 
 impl Receiver {
     /// Takes note of an error; what to tell people.
-    pub fn failed(&mut self, error: PortError) -> Option<String> {
+    pub fn failed(&mut self, error: PortError) -> Option<News> {
         let PortError::Interface(error) = error else {
             return None;
         };
@@ -112,11 +120,11 @@ impl Receiver {
                 InterfaceErrorKind::System(_) => State::Failed,
             },
         );
-        matches!(before, State::Up | State::Down).then(|| error.to_string())
+        matches!(before, State::Up | State::Down).then(|| News::Trouble(error.to_string()))
     }
 
     /// What to tell people of packets that come merged; called now and then.
-    pub fn merged_news(&mut self) -> Option<String> {
+    pub fn merged_news(&mut self) -> Option<News> {
         let merged = self.ring.counts().merged;
         let (before, were_more) = self.merged;
         let are_more = merged > before;
@@ -124,10 +132,10 @@ impl Receiver {
         // Until the first look after the MTU has grown, longer packets look merged, too.
         (were_more && are_more).then(|| {
             let interface = self.ring.interface();
-            format!(
+            News::Trouble(format!(
                 "{interface}: packets come merged by GRO, LRO or TSO, so that lengths, and with them labels, are not those \
                  of the wire; turn it off: ethtool -K {interface} gro off lro off tso off gso off"
-            )
+            ))
         })
     }
 
@@ -150,13 +158,14 @@ impl Receiver {
     }
 
     /// That an interface is back, said once; called when it was asked for frames in vain or not.
-    pub fn news(&mut self) -> Option<String> {
+    pub fn news(&mut self) -> Option<News> {
         let was_away = matches!(self.state, State::Down | State::Gone { .. });
         if !was_away || !self.ring.is_up() {
             return None;
         }
         self.state = State::Up;
-        Some(format!("{}: the interface is back", self.ring.interface()))
+        let interface = self.ring.interface();
+        Some(News::Back(format!("{interface}: the interface is back")))
     }
 
     /// Asks the kernel how the ring stands.
