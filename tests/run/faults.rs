@@ -162,9 +162,11 @@ fn a_bridge_survives_its_interfaces() {
 #[test]
 fn the_run_ends_when_all_interfaces_are_gone() {
     for mode in ["tap", "inline"] {
-        let Some(lab) = Lab::bridged("gone", &[]) else {
+        let Some(lab) = Lab::new("gone", &["left", "box", "right"], &[]) else {
             return;
         };
+        lab.wire("left", "eth", "box", "l");
+        lab.wire("right", "eth", "box", "r");
         let live = start(&lab, "box", "[\"l\", \"r\"]", mode);
         lab.remove("left");
         live.wait_for("it notices", |live| {
@@ -240,4 +242,25 @@ fn a_run_without_traffic_feeds_the_watchdog() {
     assert!(fed.elapsed() < WATCHDOG);
     let finished = live.terminate(0);
     assert_eq!(finished.json()["live"]["unsent"], 0);
+}
+
+#[test]
+fn the_service_manager_hears_how_it_goes() {
+    let Some(lab) = Lab::new("status", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let live = start(&lab, "host", "[\"b\"]", "tap");
+    let sent = lab.on("host", || send(&common::demo(), "a"));
+    live.wait_for_packets(sent);
+    let said = loop {
+        let said = live.told();
+        if said != "WATCHDOG=1" {
+            break said;
+        }
+    };
+    assert!(said.starts_with("STATUS=tap on b: "), "{said}");
+    assert!(said.ends_with(" flows, 0 lost, model app-id-k10"), "{said}");
+    assert!(said.contains("pps, "), "{said}");
+    live.terminate(0);
 }

@@ -95,12 +95,9 @@ fn each_connection_gets_the_mark_of_its_label() {
         let servers = Servers::start(&lab, "server", &[("page", 300_000)]);
         let records = servers.path("records");
         let args = ["--flows", records.to_str().unwrap()];
-        let live = start(
-            &lab,
-            interface,
-            &own_marks(),
-            &[&args[..], device()].concat(),
-        );
+        let shipped = ["--config", "configs/live-mark.toml"];
+        let args = [&shipped[..], &args, device()].concat();
+        let live = start(&lab, interface, &own_marks(), &args);
         for is_v6 in [false, true] {
             let server = Lab::server(is_v6);
             servers.fetch(&lab, "client", server, "page");

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::common::lab::Lab;
 use crate::common::live::{Live, fenxi_on};
 use crate::common::{self};
-use crate::traffic::transmit;
+use crate::traffic::{send, transmit};
 
 /// Packets taken and dropped so far.
 fn arrived(live: &Live) -> [u64; 2] {
@@ -29,10 +29,16 @@ fn wait_for_all(live: &Live, sent: u64) {
     });
 }
 
-/// A host with wires from `a` to `l` and from `r` to `b`, and fenxi on `l` (tap), or between `l` and `r` (inline).
-fn start(lab: &Lab, mode: &str, args: &[&str]) -> Live {
+/// A host with wires from `a` to `l` and from `r` to `b`.
+fn wired(test: &str) -> Option<Lab> {
+    let lab = Lab::new(test, &["host"], &[])?;
     lab.wire_within("host", "a", "l");
     lab.wire_within("host", "r", "b");
+    Some(lab)
+}
+
+/// fenxi on `l` (tap), or between `l` and `r` (inline).
+fn start(lab: &Lab, mode: &str, args: &[&str]) -> Live {
     let interfaces = match mode {
         "tap" => "io.interfaces=[\"l\"]",
         _ => "io.interfaces=[\"l\", \"r\"]",
@@ -73,7 +79,7 @@ fn assert_sums(lab: &Lab, live: Live, sent: u64) -> Value {
 #[test]
 fn nothing_is_lost_at_rest_and_at_half_load() {
     for mode in ["tap", "inline"] {
-        let Some(lab) = Lab::new("half", &["host"], &[]) else {
+        let Some(lab) = wired("half") else {
             return;
         };
         let live = start(&lab, mode, &[]);
@@ -90,7 +96,7 @@ fn nothing_is_lost_at_rest_and_at_half_load() {
 #[test]
 fn overload_is_counted_and_felt_by_nobody_else() {
     for (mode, layout) in [("tap", "1:1:1"), ("tap", "2:1:1"), ("inline", "1:1:1")] {
-        let Some(lab) = Lab::new("over", &["host"], &[]) else {
+        let Some(lab) = wired("over") else {
             return;
         };
         let records = tempfile::NamedTempFile::new().unwrap();
@@ -120,6 +126,41 @@ fn overload_is_counted_and_felt_by_nobody_else() {
         wait_for_all(&live, sent);
         let summary = assert_sums(&lab, live, sent);
         assert!(summary["live"]["kernel_dropped"].as_u64().unwrap() > 40_000);
+    }
+}
+
+/// What was received before the end is still walked, and an end does not wait for the rest of an overload.
+#[test]
+fn it_ends_in_order_at_any_load() {
+    for mode in ["tap", "inline"] {
+        let Some(lab) = wired("end") else {
+            return;
+        };
+        let live = start(&lab, mode, &[]);
+        let sent = lab.on("host", || send(&common::demo(), "a"));
+        let summary = live.terminate(0).json();
+        assert_eq!(summary["packets"], sent);
+
+        let small = ["io.blocks=2", "io.block_bytes=65536"];
+        let live = start(
+            &lab,
+            mode,
+            &small.map(|setting| ["--set", setting]).concat(),
+        );
+        let stop = AtomicBool::new(false);
+        let summary = std::thread::scope(|scope| {
+            let sender = scope.spawn(|| lab.on("host", || flood("a", &stop)));
+            live.wait_for("some are dropped", |live| arrived(live)[1] > 1000);
+            let summary = live.terminate(0).json();
+            stop.store(true, Ordering::Relaxed);
+            sender.join().unwrap();
+            summary
+        });
+        let of = |name: &str| summary["live"][name].as_u64().unwrap();
+        assert_eq!(common::sum(&summary["verdicts"]), of("received"));
+        if mode == "inline" {
+            assert_eq!(of("received"), of("sent") + of("unsent"), "{summary}");
+        }
     }
 }
 

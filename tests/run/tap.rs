@@ -9,7 +9,7 @@ use crate::common::lab::Lab;
 use crate::common::live::{Live, fenxi_on};
 use crate::common::{self};
 use crate::traffic::{
-    PROGRAMS, Servers, ask_dns, ask_udp, assert_same_flows, connect, device, flows, send,
+    PROGRAMS, Servers, ask_dns, ask_udp, assert_same_flows, connect, device, flows, send, stream,
 };
 
 /// A replay of a capture into records.
@@ -166,4 +166,36 @@ fn cap_net_raw_alone_suffices() {
     let sent = lab.on("host", || send(&common::demo(), "a"));
     live.wait_for_packets(sent);
     live.terminate(0);
+}
+
+/// Segments that the sender's machine has not split have lengths that no wire has; that is said once, with the cure.
+#[test]
+fn merged_packets_are_told_of() {
+    let Some(lab) = Lab::bridged("tso", &["ethtool"]) else {
+        return;
+    };
+    let args = [
+        "--set",
+        "io.interfaces=[\"l\"]",
+        "--set",
+        "io.promiscuous=true",
+    ];
+    let live = Live::start(&lab, "box", &[&args[..], &common::SIMULATED].concat());
+    // A bridge of the kernel's between the two.
+    lab.run(
+        "box",
+        "ip link add dev br type bridge && ip link set dev l master br && \
+         ip link set dev r master br && ip link set dev br up",
+    );
+    let remedy = "l: packets come merged";
+    lab.run("left", "ping -c 3 -i 0.2 -W 10 10.78.0.2");
+    assert_eq!(live.said(remedy), 0);
+    live.wait_for("people know", |live| {
+        let [near, far] = connect(&lab, ["left", "right"], "10.78.0.2");
+        stream(near, far, 1_000_000);
+        live.said(remedy) > 0
+    });
+    let finished = live.terminate(0);
+    let cure = finished.stderr.matches("ethtool -K l gro off").count();
+    assert_eq!(cure, 1, "{}", finished.stderr);
 }

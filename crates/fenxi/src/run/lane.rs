@@ -32,6 +32,10 @@ const REST_FOR_FRAMES: Duration = Duration::from_millis(5);
 /// By so much the clock of an idle flow manager is behind the wall clock: packets that are on their way through the kernel
 /// were stamped earlier, and must not find that time has passed them by.
 const LAG_US: i64 = 100_000;
+/// Between two looks at whether packets come merged.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long the end of a run goes on with frames that were received before it; under overload the rings are never empty.
+const LAST_FRAMES_WITHIN: Duration = Duration::from_millis(500);
 /// How long the end of a run waits for the last labels.
 const LABELS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -41,6 +45,10 @@ pub struct Shared {
     pub run: Arc<Run>,
     /// The most packets that a lane takes at a time.
     pub burst: usize,
+    /// Frames are in a lane's hands so long after they were received, at the latest.
+    pub block_timeout: Duration,
+    /// Of each interface, whether people know that its packets come merged.
+    pub tells_merged: Vec<AtomicBool>,
     /// A lane whose interfaces are all gone for so long ends the run.
     pub give_up_after: Duration,
     /// Raised by whoever wants the run to end.
@@ -71,6 +79,7 @@ pub struct Lane {
     pub shared: Arc<Shared>,
     work: Work,
     sums: Sums,
+    looked: Instant,
     /// Since when no interface is there.
     alone_since: Option<Instant>,
 }
@@ -135,6 +144,7 @@ impl Lane {
                 fates: Vec::with_capacity(burst),
             },
             sums,
+            looked: Instant::now(),
             alone_since: None,
         }
     }
@@ -170,15 +180,7 @@ impl Lane {
     fn walk_all(&mut self) -> Result<(), Failure> {
         let mut idle = 0;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let before = self.sums.received;
-            for i in 0..self.receivers.len() {
-                self.walk(i);
-            }
-            self.shared.rounds[self.number].fetch_add(1, Ordering::Relaxed);
-            idle = match self.sums.received == before {
-                true => idle + 1,
-                false => 0,
-            };
+            idle = if self.round() { 0 } else { idle + 1 };
             if idle > 0 {
                 self.manager.pass(now_us() - LAG_US);
                 self.check_interfaces()?;
@@ -186,9 +188,38 @@ impl Lane {
             if idle > ROUNDS_BEFORE_REST {
                 self.rest();
             }
+            if self.looked.elapsed() >= LOOK_EVERY {
+                self.look_for_merged();
+            }
             self.settle();
         }
+        self.walk_last();
         Ok(())
+    }
+
+    /// A burst from each ring; whether there was any.
+    fn round(&mut self) -> bool {
+        let before = self.sums.received;
+        for i in 0..self.receivers.len() {
+            self.walk(i);
+        }
+        self.shared.rounds[self.number].fetch_add(1, Ordering::Relaxed);
+        self.sums.received != before
+    }
+
+    /// The frames that were received before the run was told to end.
+    fn walk_last(&mut self) {
+        let told = Instant::now();
+        let handed_over = self.shared.block_timeout;
+        while told.elapsed() < handed_over + LAST_FRAMES_WITHIN {
+            if !self.round() {
+                if told.elapsed() >= handed_over {
+                    break;
+                }
+                self.rest();
+            }
+            self.settle();
+        }
     }
 
     /// Until there are frames, or something else may be due.
@@ -215,7 +246,7 @@ impl Lane {
             // Where it fails, it drops and counts, and says so.
             let _ = sender.reopen();
         }
-        let received = match self.receivers[i].ring.receive(*burst) {
+        let mut received = match self.receivers[i].ring.receive(*burst) {
             Ok(Some(burst)) if !burst.is_empty() => burst,
             Ok(_) => {
                 self.receivers[i].is_empty = true;
@@ -226,7 +257,6 @@ impl Lane {
                 return self.tell(i, news);
             }
         };
-        let mut received = received;
         let (data, frames) = received.parts();
         packets.clear();
         packets.extend(frames.iter().map(|frame| Packet {
@@ -289,6 +319,17 @@ impl Lane {
             )));
         }
         Ok(())
+    }
+
+    /// Tells people of interfaces whose packets come merged, once each, by whichever lane sees it first.
+    fn look_for_merged(&mut self) {
+        self.looked = Instant::now();
+        for (receiver, tells) in self.receivers.iter_mut().zip(&self.shared.tells_merged) {
+            let news = receiver.merged_news();
+            if let Some(news) = news.filter(|_| !tells.swap(true, Ordering::Relaxed)) {
+                let _ = self.shared.news.send(News::Lost(news));
+            }
+        }
     }
 
     /// Says what is ready to be said.

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use accel::Bundle;
 use analytics::Counters;
@@ -46,7 +47,10 @@ use lane::{Lane, LaneOutcome, Shared};
 use ports::{LanePorts, News};
 
 /// How long the end of a run waits for marks that are still to be written.
-const MARKS_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
+const MARKS_WITHIN: Duration = Duration::from_secs(1);
+
+/// The kernel looks at blocks that are not full once per timeout, older ones in ticks of up to 10 ms.
+const BLOCK_SLACK: Duration = Duration::from_millis(10);
 
 /// How long it waits for records that are still to be written, where nobody takes them.
 const RECORDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
@@ -282,10 +286,14 @@ impl Starting<'_> {
     ) -> Result<Lanes, Failure> {
         let (news, told) = mpsc::unbounded_channel();
         let (ended, outcomes) = mpsc::channel(managers.len());
+        let interfaces = self.config.io.interfaces.iter();
         let shared = Arc::new(Shared {
             run: Arc::new(Run::new(managers.len())),
             // The analytics side makes room once a ring is three quarters full.
             burst: self.config.io.burst.min(self.config.ring.slots / 4),
+            block_timeout: BLOCK_SLACK
+                + 2 * Duration::from_millis(self.config.io.block_timeout_ms.into()),
+            tells_merged: interfaces.map(|_| AtomicBool::new(false)).collect(),
             give_up_after: self.config.io.give_up_after,
             stop: AtomicBool::new(false),
             rounds: managers.iter().map(|_| AtomicU64::new(0)).collect(),

@@ -46,6 +46,8 @@ pub struct Receiver {
     pub is_empty: bool,
     state: State,
     check: Check,
+    /// Merged packets when it was last looked at, and whether there had been more than before.
+    merged: (u64, bool),
 }
 
 /// Whether all that goes into a ring comes out: what was in at one time must be out when the ring is found empty some time
@@ -119,6 +121,22 @@ impl Receiver {
             },
         );
         matches!(before, State::Up | State::Down).then(|| News::Lost(error.to_string()))
+    }
+
+    /// What to tell people of packets that come merged; called now and then.
+    pub fn merged_news(&mut self) -> Option<String> {
+        let merged = self.ring.counts().merged;
+        let (before, were_more) = self.merged;
+        let are_more = merged > before;
+        self.merged = (merged, are_more);
+        // Until the first look after the MTU has grown, longer packets look merged, too.
+        (were_more && are_more).then(|| {
+            let interface = self.ring.interface();
+            format!(
+                "{interface}: packets come merged by GRO, LRO or TSO, so that lengths, and with them labels, are not those \
+                 of the wire; turn it off: ethtool -K {interface} gro off lro off tso off gso off"
+            )
+        })
     }
 
     /// Whether frames can be asked for. One that is gone is opened anew now and then, which [`Receiver::news`] tells.
@@ -197,6 +215,7 @@ pub fn open(io: &Io, lanes: usize) -> Result<Vec<LanePorts>, Failure> {
                 is_empty: false,
                 state,
                 check: Check::new(),
+                merged: (0, false),
             });
             if io.mode == IoMode::Inline {
                 let sender = Transmit::open(&TransmitConfig {
