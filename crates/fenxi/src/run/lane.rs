@@ -334,7 +334,7 @@ impl Lane {
         for (receiver, tells) in self.receivers.iter_mut().zip(&self.shared.tells_merged) {
             let news = receiver.merged_news();
             if let Some(news) = news.filter(|_| !tells.swap(true, Ordering::Relaxed)) {
-                let _ = self.shared.news.send(news);
+                let _ = self.shared.news.send(News::Lost(news));
             }
         }
     }
