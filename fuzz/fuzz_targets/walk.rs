@@ -204,7 +204,7 @@ impl Bench {
 
         let (sums, counters) = (&self.sums, self.manager.counters());
         let reports = counters.flows_ended[EndReason::Active as usize];
-        assert_eq!(counters.flows_begun, sums.finals);
+        assert_eq!(counters.flows_begun.total(), sums.finals);
         assert_eq!(
             counters.flows_ended.iter().sum::<u64>(),
             sums.finals + reports

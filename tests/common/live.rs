@@ -113,6 +113,17 @@ impl Live {
         self.dir.path().join("control.socket")
     }
 
+    /// The arguments by which another fenxi finds its control plane.
+    pub fn control(&self) -> [String; 4] {
+        let place = |key: &str, kind: &str| {
+            let path = self.dir.path().join(key);
+            format!("{key}={kind}{}", path.display())
+        };
+        let set = || "--set".to_owned();
+        let (http, socket) = (place("control.http", "unix:"), place("control.socket", ""));
+        [set(), http, set(), socket]
+    }
+
     /// What `/metrics` serves.
     pub fn scrape(&self) -> String {
         let mut stream = UnixStream::connect(self.dir.path().join("control.http")).unwrap();

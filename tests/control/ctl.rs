@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::common::{Finished, SIMULATED, demo, fenxi, run, skip};
+use crate::common::{Finished, SIMULATED, demo, demo_packets, fenxi, run, skip};
 use crate::{PATIENCE, Served};
 
 /// The reply to a line.
@@ -52,6 +52,16 @@ fn a_running_replay_answers() {
             && page.contains("fenxi_series_emitted_total{pipeline=0}"),
         "{page}"
     );
+    let begins = |word: &str| page.lines().take(8).any(|line| line.starts_with(word));
+    let first = ["traffic ", "labels ", "lost ", "latency "];
+    assert!(first.iter().all(|word| begins(word)), "{page}");
+    let overview = &status["status"]["overview"];
+    assert_eq!(overview["packets"], demo_packets());
+    assert!(overview["label_p99_ms"].as_f64().unwrap() > 0.0);
+    assert_eq!(
+        (&overview["dropped"], &overview["series_lost"]),
+        (&Value::from(0), &Value::from(0))
+    );
 
     let threads = served.ctl(&["threads", "--json"]).expect_code(0).json();
     let names = threads["threads"].as_array().unwrap().iter();
@@ -59,6 +69,10 @@ fn a_running_replay_answers() {
         .map(|thread| thread["name"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["flow-0.0", "analytics-0.0"]);
+    assert_eq!(threads["threads"][0]["packets"], demo_packets());
+    assert!(threads["threads"][1]["series"].as_u64() > Some(0));
+    let page = served.ctl(&["threads"]).expect_code(0).stdout;
+    assert!(page.contains("100.0 %"), "{page}");
     let devices = served.ctl(&["devices", "--json"]).expect_code(0).json();
     assert_eq!(devices["devices"][0]["state"], "up");
 

@@ -40,12 +40,10 @@ fn without_a_device_it_lives_and_is_not_ready() {
     ]);
     served.wait_for("the device is down", |served| {
         let (status, page) = served.get("/readyz");
-        status.contains("503") && page.contains("[-] devices: simulated of analytics-0.0 is ")
+        status.contains("503") && page.contains("[-] devices: bad of analytics-0.0 is ")
     });
     assert_eq!(served.get("/livez").1, "ok\n");
-    let up = served
-        .scrape()
-        .sum("fenxi_device_up", "device=\"simulated\"");
+    let up = served.scrape().sum("fenxi_device_up", "device=\"bad\"");
     assert_eq!(up, 0.0);
 }
 

@@ -80,6 +80,8 @@ fn assert_agrees(scrape: &Scrape, summary: &Value) {
             &summary["flows"]["ended"],
         ),
         ("fenxi_label_flows_total", "label", &summary["labels"]),
+        // Every flow has ended.
+        ("fenxi_labels_total", "label", &summary["labels"]),
     ] {
         for (name, count) in said.as_object().unwrap() {
             same(metric, &format!("{label}=\"{name}\""), count);
@@ -88,6 +90,25 @@ fn assert_agrees(scrape: &Scrape, summary: &Value) {
     for outcome in ["cached", "inferred", "shed", "failed"] {
         let label = format!("outcome=\"{outcome}\"");
         same("fenxi_series_total", &label, &summary["series"][outcome]);
+    }
+    let given = |outcome: &str| summary["series"][outcome].as_u64().unwrap();
+    let labels = given("cached") + given("inferred") - given("post_mortem");
+    same("fenxi_label_latency_seconds_count", "", &labels.into());
+    same("fenxi_labels_total", "", &labels.into());
+    let lost = "reason=\"post_mortem\"";
+    same(
+        "fenxi_labels_discarded_total",
+        lost,
+        &given("post_mortem").into(),
+    );
+    let unknown = "reason=\"low_confidence\"";
+    let said = &summary["labels"]["unknown"];
+    same("fenxi_labels_discarded_total", unknown, said);
+    let queues = summary["pipeline"]["threads"].as_array().unwrap().iter();
+    let queues = queues.filter(|thread| !thread["packets"].is_null());
+    for (queue, thread) in queues.enumerate() {
+        let queue = format!("queue=\"{queue}\"");
+        same("fenxi_port_packets_total", &queue, &thread["packets"]);
     }
     for (trigger, batches) in summary["batches"].as_object().unwrap() {
         let label = format!("trigger=\"{trigger}\"");
@@ -150,7 +171,37 @@ fn scrapes_of_many_threads_at_full_speed_balance() {
     served.wait_for_the_end();
     let last = served.scrape();
     assert_balanced(&last);
+    let hits = last.sum("fenxi_cache_lookups_total", "result=\"hit\"");
+    let times = "fenxi_label_latency_seconds_count";
+    assert!(hits > 0.0 && last.sum(times, "source=\"cache\"") <= hits);
+    let entries = last.sum("fenxi_cache_entries", "");
+    assert!(entries > 0.0 && entries <= last.sum("fenxi_cache_capacity_entries", ""));
+    // At the end of a capture hardly a flow has been silent for its timeout; over 150 of them many have.
+    assert!(last.sum("fenxi_flow_expiry_lag_seconds_count", "") > 0.0);
+    assert!(last.sum("fenxi_flows_one_way_total", "") > 0.0);
     assert_agrees(&last, &served.drain());
+}
+
+#[test]
+fn every_value_of_a_label_is_there_from_the_start() {
+    let served = Served::start(&["--speed", "real"]);
+    let (_, page) = served.get("/metrics");
+    for sample in [
+        "fenxi_port_dropped_packets_total{port=\"capture\",queue=\"0\",reason=\"ring_full\"} 0",
+        "fenxi_port_dropped_packets_total{port=\"capture\",queue=\"all\",reason=\"nic_missed\"} 0",
+        "fenxi_port_unsent_total{port=\"capture\",queue=\"0\",reason=\"too_long\"} 0",
+        "fenxi_flows_begun_total{pipeline=\"0\",ip=\"6\",proto=\"udp\"} ",
+        "fenxi_marks_total{outcome=\"not_found\"} 0",
+        "fenxi_marks_failed_total{cause=\"permission\"} 0",
+        "fenxi_mark_latency_seconds_bucket{le=\"0.01\"} 0",
+        "fenxi_label_latency_seconds_bucket{pipeline=\"0\",source=\"cache\",le=\"0.01\"} 0",
+        "fenxi_series_waiting{pipeline=\"0\",place=\"device\"} ",
+        "fenxi_balance{pipeline=\"0\",of=\"sent\"} 0",
+        "fenxi_balance{pipeline=\"all\",of=\"marks\"} 0",
+        "fenxi_build_info{version=",
+    ] {
+        assert!(page.contains(sample), "{sample} is not in {page}");
+    }
 }
 
 #[test]

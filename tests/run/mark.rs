@@ -108,6 +108,17 @@ fn each_connection_gets_the_mark_of_its_label() {
                 stream(near, far, rounds * 1000);
             }
         }
+        live.wait_for("no mark is under way", |live| {
+            live.metric_sum("fenxi_marks_total") > 0.0
+                && live.metric_sum("fenxi_marks_waiting") == 0.0
+        });
+        assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+        let in_time = live.metric_sum("fenxi_mark_latency_seconds_count");
+        assert_eq!(
+            in_time,
+            live.metric_sum("fenxi_marks_total"),
+            "all are written"
+        );
         let summary = live.terminate(0).json();
         // Marks stay when fenxi has gone.
         let marks = marks(&lab);
@@ -132,6 +143,7 @@ fn each_connection_gets_the_mark_of_its_label() {
             live["marks_written"].as_u64().unwrap(),
             labelled - unknown.count() as u64
         );
+        assert_eq!(live["marks_asked"], live["marks_written"]);
         for name in ["marks_not_found", "marks_failed", "marks_dropped", "sent"] {
             assert_eq!(live[name], 0, "{name}");
         }

@@ -15,7 +15,7 @@ use crate::traffic::{send, transmit};
 fn arrived(live: &Live) -> [u64; 2] {
     [
         "fenxi_port_packets_total",
-        "fenxi_port_kernel_dropped_total",
+        "fenxi_port_dropped_packets_total",
     ]
     .map(|name| live.metric_sum(name) as u64)
 }

@@ -134,7 +134,7 @@ fn tap_labels_as_a_replay_does() {
     let sent = lab.on("host", || send(&common::demo(), "a"));
     live.wait_for_packets(sent);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
-    assert_eq!(live.metric_sum("fenxi_port_kernel_dropped_total"), 0.0);
+    assert_eq!(live.metric_sum("fenxi_port_dropped_packets_total"), 0.0);
     let summary = live.terminate(0).json();
 
     assert_eq!(summary["packets"], replayed["packets"]);

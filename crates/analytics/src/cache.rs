@@ -133,6 +133,11 @@ impl Cache {
         key
     }
 
+    /// Prefixes that it remembers, stale ones too.
+    pub fn len(&self) -> usize {
+        self.answers.len()
+    }
+
     /// Looks a series up, and makes what it finds the most recently used.
     pub fn look_up(&mut self, series: &Series) -> LookUp {
         let key = self.key(series);

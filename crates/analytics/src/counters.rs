@@ -8,7 +8,7 @@ use crate::batching::Fire;
 use crate::cache::Turn;
 use crate::failure::{Failure, FailureKind};
 use crate::{Accelerator, Trigger};
-use cring::PostMortem;
+use cring::{PostMortem, Source};
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
@@ -37,9 +37,11 @@ pub struct Counters {
     pub cache: CacheCounters,
     /// The devices, in the order in which the manager was given them.
     pub devices: Vec<DeviceCounters>,
-    /// Time from a series' emission to its label, in µs, saturated at an hour; labels that found their flow gone are
-    /// not in it. Values are exact to 0.1 %.
-    pub time_to_label_us: Histogram<u64>,
+    /// Time from a series' emission to its label, where that came from the prefix cache, in µs, saturated at an hour;
+    /// labels that found their flow gone are not in it. Values are exact to 0.1 %.
+    pub time_to_cached_label_us: Histogram<u64>,
+    /// The same where it came from a device.
+    pub time_to_inferred_label_us: Histogram<u64>,
     /// Where that time went.
     pub phases: Phases,
     /// The policy `slo`; nothing else counts here.
@@ -102,6 +104,8 @@ pub struct CacheCounters {
     pub turned_on: u64,
     /// Whether it is off now, but for trials.
     pub is_off: bool,
+    /// Prefixes that it remembers, those of an earlier model too until they make room.
+    pub entries: u64,
     /// Time that looking up took, with the writing of the labels found.
     pub lookup_time: Duration,
     /// Time that entering results took.
@@ -164,7 +168,8 @@ impl Counters {
             batches: Default::default(),
             cache: CacheCounters::default(),
             devices: accelerators.iter().map(DeviceCounters::new).collect(),
-            time_to_label_us: histogram(TIME_US_MAX, 3),
+            time_to_cached_label_us: histogram(TIME_US_MAX, 3),
+            time_to_inferred_label_us: histogram(TIME_US_MAX, 3),
             phases: Phases {
                 ring_wait_us: histogram(TIME_US_MAX, 2),
                 batch_wait_us: histogram(TIME_US_MAX, 2),
@@ -214,10 +219,28 @@ impl Counters {
         device.batch_series.saturating_record(series);
     }
 
-    /// A class was offered to the flow that had asked for it so long ago.
-    pub(crate) fn labelled(&mut self, taken: Result<(), PostMortem>, time_ns: u64) {
+    /// Time from a series' emission to its label, wherever that came from.
+    #[must_use]
+    pub fn time_to_label_us(&self) -> Histogram<u64> {
+        let mut all = self.time_to_cached_label_us.clone();
+        merge::add(&mut all, &self.time_to_inferred_label_us);
+        all
+    }
+
+    /// The class that `source` knew was offered to the flow that had asked for it so long ago.
+    pub(crate) fn labelled(&mut self, source: Source, taken: Result<(), PostMortem>, time_ns: u64) {
+        let times = match source {
+            Source::Cache => {
+                self.cached += 1;
+                &mut self.time_to_cached_label_us
+            }
+            Source::Model => {
+                self.inferred += 1;
+                &mut self.time_to_inferred_label_us
+            }
+        };
         match taken {
-            Ok(()) => self.time_to_label_us.saturating_record(time_ns / 1000),
+            Ok(()) => times.saturating_record(time_ns / 1000),
             Err(_) => self.post_mortem += 1,
         }
     }

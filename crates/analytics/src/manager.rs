@@ -196,6 +196,13 @@ impl Manager {
             })
     }
 
+    /// Series on their way through a device: of those undecided, the ones that do not wait for a batch.
+    #[must_use]
+    pub fn on_devices(&self) -> u64 {
+        let rows = self.dispatch.lanes.iter().flat_map(|lane| &lane.rows);
+        rows.filter(|row| row.audit.is_none()).count() as u64
+    }
+
     /// Looks at what is new in the rings, in turn. Returns whether there was anything.
     fn look(&mut self, now_ns: u64) -> bool {
         self.turn = (self.turn + 1) % self.queues.len();
@@ -253,8 +260,7 @@ impl Manager {
             let time_ns = now_ns.saturating_sub(slot.emitted_ns);
             let taken = queue.decide(slot.flow, answer.label(Source::Cache));
             counters.cache.hits += 1;
-            counters.cached += 1;
-            counters.labelled(taken, time_ns);
+            counters.labelled(Source::Cache, taken, time_ns);
             counters.phases.ring_waited(time_ns);
             if let Some(slo) = &mut self.slo {
                 slo.labelled(time_ns);

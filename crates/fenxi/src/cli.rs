@@ -44,8 +44,8 @@ pub enum Command {
     Run(RunArgs),
     /// Replay captures through the whole path
     Replay(Box<ReplayArgs>),
-    /// Check a configuration and draw its pipeline
-    Check(ConfigArgs),
+    /// Check a configuration and draw its pipeline; with --deep, look at the machine that is to run it
+    Check(CheckConfigArgs),
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -80,6 +80,20 @@ pub struct ConfigArgs {
     /// Set one key, over file and environment, as in flow.k=10
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckConfigArgs {
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Look at interfaces, cores, memory, permissions, devices and all else that a run needs; says cause and remedy
+    #[arg(long)]
+    pub deep: bool,
+    /// Print what was found as one JSON object
+    #[arg(long, requires = "deep")]
+    pub json: bool,
 }
 
 /// Arguments of `config show`.

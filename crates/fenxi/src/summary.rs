@@ -9,6 +9,7 @@ use flowmgr::verdict::Verdict;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::pipeline::threads::Role;
 use crate::replay::{LiveSums, Outcome};
 use series::{Cache, Device, Phases, Series, Slo, Swaps};
 use times::Quantiles;
@@ -59,6 +60,8 @@ struct Thread {
     name: String,
     /// `None`: not pinned.
     core: Option<usize>,
+    /// `None`: not a flow manager.
+    packets: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -132,7 +135,7 @@ impl Summary {
             wall_s,
             packets_per_s: packets as f64 / wall_s,
             bits_per_s: outcome.bytes as f64 * 8.0 / wall_s,
-            time_to_label_ms: Quantiles::of_us(&series.time_to_label_us),
+            time_to_label_ms: Quantiles::of_us(&series.time_to_label_us()),
         }
     }
 
@@ -165,11 +168,13 @@ impl Summary {
         if let Some(live) = &self.live {
             writeln!(
                 page,
-                "live      {}: {} received, {} dropped by the kernel, {} sent on, {} not sent; marks: {} written, {} \
+                "live      {}: {} received, {} dropped at the ring, {} before it, {} left in it, {} sent on, {} not sent; marks: {} written, {} \
                  without a connection, {} refused, {} dropped",
                 live.mode,
                 live.received,
                 live.kernel_dropped,
+                live.nic_dropped,
+                live.unread,
                 live.sent,
                 live.unsent,
                 live.marks_written,
@@ -235,6 +240,15 @@ impl Summary {
             "pipeline  {} x {}; cores: {}",
             pipeline.instances, pipeline.layout, pipeline.placement
         )?;
+        let lanes: Vec<String> = pipeline
+            .threads
+            .iter()
+            .filter_map(|thread| {
+                let share = 100.0 * thread.packets? as f64 / self.packets.max(1) as f64;
+                Some(format!("{} {share:.1} %", thread.name))
+            })
+            .collect();
+        writeln!(page, "load      {}", lanes.join(", "))?;
         for device in &self.devices {
             device.write_text(page)?;
         }
@@ -247,6 +261,8 @@ impl Summary {
 
 fn pipeline(outcome: &Outcome) -> Pipeline {
     let threads = outcome.cores.iter();
+    // Both in the order of the pipelines, and of the flow managers in each.
+    let mut packets = outcome.packets_by_lane.iter().copied();
     Pipeline {
         layout: outcome.layout.to_string(),
         instances: outcome.instances,
@@ -255,6 +271,10 @@ fn pipeline(outcome: &Outcome) -> Pipeline {
             .map(|(thread, core)| Thread {
                 name: thread.to_string(),
                 core: *core,
+                packets: match thread.role {
+                    Role::Flow(_) => packets.next(),
+                    Role::Analytics(_) | Role::Session(_) => None,
+                },
             })
             .collect(),
     }
@@ -263,7 +283,7 @@ fn pipeline(outcome: &Outcome) -> Pipeline {
 fn flow_sums(flows: &flowmgr::Counters) -> Flows {
     let of = |reason: EndReason| flows.flows_ended[reason as usize];
     Flows {
-        begun: flows.flows_begun,
+        begun: flows.flows_begun.total(),
         ended: EndReason::ALL
             .into_iter()
             .filter(|&reason| reason != EndReason::Active)

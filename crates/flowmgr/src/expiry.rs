@@ -83,6 +83,14 @@ impl Lifetimes {
             || (occupant.is_closed && silent_s > self.closed_s)
     }
 
+    /// From when on a flow that was last heard of at `last_us` is over; `None`: never.
+    pub fn over_us(self, last_us: i64, is_closed: bool) -> Option<i64> {
+        let idle_s = (self.idle_s != 0).then_some(self.idle_s);
+        let closed_s = is_closed.then_some(self.closed_s);
+        let timeout_s = idle_s.into_iter().chain(closed_s).min()?;
+        Some(last_us.saturating_add(i64::from(timeout_s) * SECOND_US))
+    }
+
     /// Whether a flow is over after a jump in time.
     pub fn is_over_after_jump(self, occupant: Occupant) -> bool {
         self.idle_s != 0 || occupant.is_closed

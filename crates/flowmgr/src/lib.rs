@@ -16,6 +16,7 @@
 //! | [`tag`] | DSCP and checksum |
 //! | `settle`, [`record`] | what is said about flows, and when |
 //! | [`LookUp`] | the table alone, for measuring |
+//! | `counters` | all that is counted |
 //! | [`verdict`] | one per packet, summing up to the packets received |
 //!
 //! Series leave through a [`cring`] ring; labels come back in the label word of
@@ -24,6 +25,7 @@
 #![deny(unsafe_code)]
 
 mod config;
+mod counters;
 mod entry;
 mod expiry;
 pub mod hash;
@@ -45,10 +47,11 @@ pub mod verdict;
 pub mod wire;
 
 pub use config::{Config, ConfigError, Effect};
+pub use counters::{Counters, ExpiryLag, FlowsBegun, Volume};
 pub use entry::Counts;
 pub use key::Key;
 pub use lookup::LookUp;
-pub use manager::{BURST_MAX, Counters, Fate, Manager, Packet, Volume};
+pub use manager::{BURST_MAX, Fate, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 pub use rss::Rss;

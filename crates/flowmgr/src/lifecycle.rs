@@ -111,14 +111,14 @@ impl Manager {
         *self.entries.cold_mut(index) = Cold {
             first_us: time_us,
             flow_id: self.config.flow_id_first
-                + self.counters.flows_begun * self.config.flow_id_step,
+                + self.counters.flows_begun.total() * self.config.flow_id_step,
             reported_us: time_us,
             time_to_label_us: UNANNOUNCED,
             ..Cold::default()
         };
         let midstream = headers.key.protocol() == TCP && headers.tcp_flags & TCP_SYN == 0;
         self.series.begin(index, midstream);
-        self.counters.flows_begun += 1;
+        self.counters.flows_begun.count(headers.key.kind);
         Some((place, index))
     }
 
@@ -133,11 +133,12 @@ impl Manager {
         // Most flows that end are out of the cache; they are settled after the burst.
         self.entries.prefetch_all(index);
         self.series.prefetch(index);
+        let now_us = self.clock.now_us();
         let reason = match is_closed {
             true => self.end_reason(index, reason),
             false => reason,
         };
-        self.outbox.end(index, reason, self.position);
+        self.outbox.end(index, reason, self.position, now_us);
     }
 
     /// Why a flow ended that would have ended for `otherwise`.
@@ -153,7 +154,7 @@ impl Manager {
     /// A flow that is over, and that the sweep has not come to yet, ends as if it had:
     /// where a flow lies in the table must not be seen in its record.
     pub fn drain(&mut self) {
-        let now = self.clock.second();
+        let (now, now_us) = (self.clock.second(), self.clock.now_us());
         let mut left = Vec::with_capacity(self.alive);
         let mut heads = 0..self.table.buckets();
         while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
@@ -175,7 +176,7 @@ impl Manager {
         self.alive = 0;
         for (_, index, reason) in left {
             let reason = self.end_reason(index, reason);
-            self.outbox.end(index, reason, self.position);
+            self.outbox.end(index, reason, self.position, now_us);
         }
     }
 
@@ -199,6 +200,11 @@ impl Manager {
             in_effect,
             last_us,
         };
+        if let Event::Active { counts, .. } = event
+            && counts.packets[1] > 0
+        {
+            self.series.note_both_ways(index);
+        }
         let cold = self.entries.cold_mut(index);
         (cold.reported_us, cold.bytes_before, cold.packets_before) = (time_us, 0, 0);
         self.entries.hot_mut(index).reported_tick = self.active.tick(time_us);

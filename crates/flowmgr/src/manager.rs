@@ -21,6 +21,7 @@ use std::sync::Arc;
 use cring::{FlowRef, Label, Labels, Producer, Slot};
 
 use crate::config::{Config, ConfigError, Effect};
+use crate::counters::Counters;
 use crate::entry::{Entries, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_RST};
 use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
@@ -31,7 +32,7 @@ use crate::series::SeriesStore;
 use crate::settle::Outbox;
 use crate::table::{Place, Table};
 use crate::tag::set_dscp;
-use crate::verdict::{Verdict, Verdicts};
+use crate::verdict::Verdict;
 use crate::wire::{self, Headers, TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
 
 /// Packets in a burst, at most.
@@ -63,86 +64,6 @@ pub struct Fate {
     pub label_of: Option<FlowRef>,
     /// Where its IP header begins; 0 without a flow.
     pub ip_at: u32,
-}
-
-/// How much traffic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Volume {
-    /// Packets.
-    pub packets: u64,
-    /// Their bytes at the IP layer.
-    pub bytes: u64,
-}
-
-impl Volume {
-    pub(crate) fn add(&mut self, packets: u64, bytes: u64) {
-        self.packets += packets;
-        self.bytes += bytes;
-    }
-}
-
-/// Sums of a manager. They always balance: verdicts to packets, begun flows to
-/// ended and alive ones.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    /// Packets by verdict.
-    pub verdicts: Verdicts,
-    /// Bytes at the IP layer of packets of flows.
-    pub flow_bytes: u64,
-    /// Of these, bytes of tagged packets.
-    pub tagged_bytes: u64,
-    /// Tagged packets by class. By packet time a label may still be on its way, and they count with the flow's record;
-    /// else at once.
-    pub tagged_by_class: Vec<Volume>,
-    /// Flows begun.
-    pub flows_begun: u64,
-    /// Flow records by reason; all but `active` are ends.
-    pub flows_ended: [u64; EndReason::COUNT],
-    /// Ended flows that never reached K packets.
-    pub flows_short: u64,
-    /// Ended flows by class; the last is `unknown`.
-    pub flows_labelled: Vec<u64>,
-    /// Series put on the ring, or shed.
-    pub series_emitted: u64,
-    /// Series shed because the ring was full.
-    pub series_shed: u64,
-}
-
-impl Counters {
-    /// Adds what another manager of the same classes counted.
-    pub fn merge(&mut self, other: &Counters) {
-        let Counters {
-            verdicts,
-            flow_bytes,
-            tagged_bytes,
-            tagged_by_class,
-            flows_begun,
-            flows_ended,
-            flows_short,
-            flows_labelled,
-            series_emitted,
-            series_shed,
-        } = other;
-        self.verdicts.merge(verdicts);
-        self.flow_bytes += flow_bytes;
-        self.tagged_bytes += tagged_bytes;
-        self.tagged_by_class
-            .resize(tagged_by_class.len(), Volume::default());
-        for (sum, volume) in self.tagged_by_class.iter_mut().zip(tagged_by_class) {
-            sum.add(volume.packets, volume.bytes);
-        }
-        self.flows_begun += flows_begun;
-        for (sum, flows) in self.flows_ended.iter_mut().zip(flows_ended) {
-            *sum += flows;
-        }
-        self.flows_short += flows_short;
-        self.flows_labelled.resize(flows_labelled.len(), 0);
-        for (sum, flows) in self.flows_labelled.iter_mut().zip(flows_labelled) {
-            *sum += flows;
-        }
-        self.series_emitted += series_emitted;
-        self.series_shed += series_shed;
-    }
 }
 
 /// A packet between the stages.
@@ -216,11 +137,7 @@ impl Manager {
             sweep: Sweep::new(config.buckets as u32, lifetimes),
             active: ActiveTimeout::new(config.active_timeout_s),
             outbox: Outbox::new(config.effect),
-            counters: Counters {
-                tagged_by_class: vec![Volume::default(); config.dscp.len()],
-                flows_labelled: vec![0; config.dscp.len()],
-                ..Counters::default()
-            },
+            counters: Counters::new(config.dscp.len()),
             alive: 0,
             position: 0,
             staged: Vec::with_capacity(BURST_MAX),

@@ -17,6 +17,7 @@ const HEADER_WORDS: usize = 4;
 /// A flow's part is a multiple of this many words, 32 bytes.
 const STRIDE_WORDS: usize = 16;
 const FLAG_MIDSTREAM: u16 = 1;
+const FLAG_BOTH_WAYS: u16 = 2;
 
 /// The series of all flows, by entry index.
 pub(crate) struct SeriesStore {
@@ -82,6 +83,16 @@ impl SeriesStore {
     /// The flow's first packet was TCP without SYN.
     pub fn is_midstream(&self, index: u32) -> bool {
         self.flow(index)[3] & FLAG_MIDSTREAM != 0
+    }
+
+    /// Notes that packets went both ways before counts start anew.
+    pub fn note_both_ways(&mut self, index: u32) {
+        self.flow_mut(index)[3] |= FLAG_BOTH_WAYS;
+    }
+
+    /// What [`Self::note_both_ways`] noted.
+    pub fn went_both_ways(&self, index: u32) -> bool {
+        self.flow(index)[3] & FLAG_BOTH_WAYS != 0
     }
 
     /// Writes what was collected into a ring slot's series.

@@ -44,6 +44,8 @@ pub(crate) enum Event {
         reason: EndReason,
         /// Packets walked when it ended.
         position: u64,
+        /// When that was, by the packets' time.
+        at_us: i64,
     },
 }
 
@@ -77,11 +79,12 @@ impl Outbox {
         self.events.push_back(event);
     }
 
-    pub fn end(&mut self, index: u32, reason: EndReason, position: u64) {
+    pub fn end(&mut self, index: u32, reason: EndReason, position: u64, at_us: i64) {
         self.events.push_back(Event::Ended {
             index,
             reason,
             position,
+            at_us,
         });
     }
 }
@@ -125,7 +128,15 @@ impl Manager {
                 } => {
                     self.report(flow, counts, in_effect, last_us, &mut out);
                 }
-                Event::Ended { index, reason, .. } => self.bury(index, reason, now_ns, &mut out),
+                Event::Ended {
+                    index,
+                    reason,
+                    at_us,
+                    ..
+                } => {
+                    self.count_end(index, reason, at_us);
+                    self.bury(index, reason, now_ns, &mut out);
+                }
             }
         }
     }
@@ -178,7 +189,11 @@ impl Manager {
             }
         };
         cold.time_to_label_us = took_us.min(u64::from(UNANNOUNCED - 1)) as u32;
-        if let (Some(out), Some(decision)) = (out, self.decision(flow)) {
+        let Some(decision) = self.decision(flow) else {
+            return;
+        };
+        self.counters.labels_given[usize::from(decision.class)] += 1;
+        if let Some(out) = out {
             out(Record::Label(LabelRecord {
                 flow: self.name(flow.index),
                 time_us,
@@ -212,6 +227,24 @@ impl Manager {
         }
     }
 
+    /// Counts what can only be said of a flow once it has ended.
+    fn count_end(&mut self, index: u32, reason: EndReason, at_us: i64) {
+        let counters = &mut self.counters;
+        counters.flows_ended[reason as usize] += 1;
+        counters.flows_short += u64::from(self.series.seen(index) < self.config.k);
+        let is_one_way =
+            self.entries.counts(index).packets[1] == 0 && !self.series.went_both_ways(index);
+        counters.flows_one_way += u64::from(is_one_way);
+        let hot = self.entries.hot(index);
+        let over_us = self.lifetimes.over_us(hot.last_us, hot.is_closed());
+        // One that ended before, because the input did or another flow took its place, was not late.
+        if let Some(lag_us) = over_us.and_then(|over_us| at_us.checked_sub(over_us))
+            && lag_us >= 0
+        {
+            counters.expiry_lag.count(lag_us as u64);
+        }
+    }
+
     /// The last record of a flow, after which its entry is free.
     fn bury(&mut self, index: u32, reason: EndReason, now_ns: u64, out: &mut Out<'_>) {
         let flow = self.entries.flow_ref(index);
@@ -232,8 +265,6 @@ impl Manager {
             }
             None => self.retract(self.in_effect(index)),
         }
-        self.counters.flows_short += u64::from(self.series.seen(index) < self.config.k);
-        self.counters.flows_ended[reason as usize] += 1;
         if let Some(out) = out {
             out(Record::Flow(FlowRecord {
                 decision,

@@ -18,7 +18,8 @@ impl Counters {
             batches,
             cache,
             devices,
-            time_to_label_us,
+            time_to_cached_label_us,
+            time_to_inferred_label_us,
             phases,
             slo,
             swaps,
@@ -37,7 +38,11 @@ impl Counters {
         }
         self.cache.merge(cache);
         self.devices.extend_from_slice(devices);
-        add(&mut self.time_to_label_us, time_to_label_us);
+        add(&mut self.time_to_cached_label_us, time_to_cached_label_us);
+        add(
+            &mut self.time_to_inferred_label_us,
+            time_to_inferred_label_us,
+        );
         self.phases.merge(phases);
         self.slo.merge(slo);
         self.swaps += swaps;
@@ -61,7 +66,8 @@ impl Counters {
             batches,
             cache,
             devices,
-            time_to_label_us,
+            time_to_cached_label_us,
+            time_to_inferred_label_us,
             phases,
             slo,
             swaps,
@@ -81,7 +87,11 @@ impl Counters {
         for (copy, device) in self.devices.iter_mut().zip(devices) {
             copy.copy_from(device);
         }
-        copy(&mut self.time_to_label_us, time_to_label_us);
+        copy(&mut self.time_to_cached_label_us, time_to_cached_label_us);
+        copy(
+            &mut self.time_to_inferred_label_us,
+            time_to_inferred_label_us,
+        );
         self.phases.copy_from(phases);
         self.slo = *slo;
         self.swaps = *swaps;
@@ -127,7 +137,7 @@ impl DeviceCounters {
 }
 
 /// Adds a histogram of the same bounds.
-fn add(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
+pub(super) fn add(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
     // Only a value above the bounds could be refused, and all managers have the same.
     let added = sum.add(other);
     debug_assert!(added.is_ok(), "{added:?}");
@@ -135,45 +145,78 @@ fn add(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
 
 impl Phases {
     fn copy_from(&mut self, other: &Phases) {
-        copy(&mut self.ring_wait_us, &other.ring_wait_us);
-        copy(&mut self.batch_wait_us, &other.batch_wait_us);
-        copy(&mut self.device_us, &other.device_us);
+        let Phases {
+            ring_wait_us,
+            batch_wait_us,
+            device_us,
+        } = other;
+        copy(&mut self.ring_wait_us, ring_wait_us);
+        copy(&mut self.batch_wait_us, batch_wait_us);
+        copy(&mut self.device_us, device_us);
     }
 
     fn merge(&mut self, other: &Phases) {
-        add(&mut self.ring_wait_us, &other.ring_wait_us);
-        add(&mut self.batch_wait_us, &other.batch_wait_us);
-        add(&mut self.device_us, &other.device_us);
+        let Phases {
+            ring_wait_us,
+            batch_wait_us,
+            device_us,
+        } = other;
+        add(&mut self.ring_wait_us, ring_wait_us);
+        add(&mut self.batch_wait_us, batch_wait_us);
+        add(&mut self.device_us, device_us);
     }
 }
 
 impl SloCounters {
     fn merge(&mut self, other: &SloCounters) {
-        self.periods += other.periods;
-        self.violations += other.violations;
+        let SloCounters {
+            periods,
+            violations,
+        } = other;
+        self.periods += periods;
+        self.violations += violations;
     }
 }
 
 impl BatchCounters {
     fn merge(&mut self, other: &BatchCounters) {
-        self.batches += other.batches;
-        self.series += other.series;
-        self.padding += other.padding;
+        let BatchCounters {
+            batches,
+            series,
+            padding,
+        } = other;
+        self.batches += batches;
+        self.series += series;
+        self.padding += padding;
     }
 }
 
 impl CacheCounters {
     fn merge(&mut self, other: &CacheCounters) {
-        self.lookups += other.lookups;
-        self.hits += other.hits;
-        self.audits_agree += other.audits_agree;
-        self.audits_differ += other.audits_differ;
-        self.bypassed += other.bypassed;
-        self.turned_off += other.turned_off;
-        self.turned_on += other.turned_on;
-        self.is_off |= other.is_off;
-        self.lookup_time += other.lookup_time;
-        self.insert_time += other.insert_time;
+        let CacheCounters {
+            lookups,
+            hits,
+            audits_agree,
+            audits_differ,
+            bypassed,
+            turned_off,
+            turned_on,
+            is_off,
+            entries,
+            lookup_time,
+            insert_time,
+        } = other;
+        self.lookups += lookups;
+        self.hits += hits;
+        self.audits_agree += audits_agree;
+        self.audits_differ += audits_differ;
+        self.bypassed += bypassed;
+        self.turned_off += turned_off;
+        self.turned_on += turned_on;
+        self.is_off |= is_off;
+        self.entries += entries;
+        self.lookup_time += *lookup_time;
+        self.insert_time += *insert_time;
     }
 }
 
@@ -183,6 +226,8 @@ mod tests {
     use crate::batching::{Fire, Trigger};
     use crate::failure::Failure;
     use std::time::Duration;
+
+    use cring::Source;
 
     use accel::{Profile, Shape, SimulatedDevice, Sizes};
 
@@ -214,10 +259,10 @@ mod tests {
                 more: false,
             },
         );
-        original.labelled(Ok(()), 5_000_000);
+        original.labelled(Source::Model, Ok(()), 5_000_000);
         original.devices[0].failed(&Failure::deadline("d", Duration::ZERO));
         let mut copy = counters();
-        copy.labelled(Ok(()), 7_000_000);
+        copy.labelled(Source::Cache, Ok(()), 7_000_000);
         for counters in [&original, &counters()] {
             copy.copy_from(counters);
             assert_eq!(format!("{copy:?}"), format!("{counters:?}"));

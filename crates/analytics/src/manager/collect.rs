@@ -160,8 +160,7 @@ impl Batch<'_> {
             }
             let taken = queues[row.inlet].decide(row.flow, answer.label(Source::Model));
             let time_ns = now_ns.saturating_sub(row.emitted_ns);
-            counters.inferred += 1;
-            counters.labelled(taken, time_ns);
+            counters.labelled(Source::Model, taken, time_ns);
             if let Some(slo) = slo {
                 slo.labelled(time_ns);
             }
@@ -178,6 +177,7 @@ impl Batch<'_> {
         for (row, answer) in self.answered().filter(|(row, _)| row.audit.is_none()) {
             cache.insert(&row.series, answer);
         }
+        counters.cache.entries = cache.len() as u64;
         let cost_ns = clock().saturating_sub(began_ns);
         cache.economy.entered(cost_ns);
         counters.cache.insert_time += Duration::from_nanos(cost_ns);

@@ -49,8 +49,8 @@ fn a_series_becomes_a_label() {
     assert_eq!(world.label(0, 0), Some(label));
     let counters = world.manager.counters();
     assert_eq!((counters.series, counters.inferred), (1, 1));
-    assert_eq!(counters.time_to_label_us.len(), 1);
-    assert_eq!(counters.time_to_label_us.max() / 10, 600);
+    assert_eq!(counters.time_to_label_us().len(), 1);
+    assert_eq!(counters.time_to_label_us().max() / 10, 600);
     let phases = &counters.phases;
     let all = [
         &phases.ring_wait_us,
@@ -261,7 +261,7 @@ fn a_label_for_a_flow_that_is_gone_is_post_mortem() {
     let counters = world.manager.counters();
     assert_eq!((counters.inferred, counters.cached), (1, 1));
     assert_eq!(counters.post_mortem, 2);
-    assert_eq!(counters.time_to_label_us.len(), 0);
+    assert_eq!(counters.time_to_label_us().len(), 0);
     assert_eq!(world.sources[0].words[0].read().1, Label::None);
 }
 

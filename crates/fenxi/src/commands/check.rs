@@ -1,178 +1,74 @@
-//! `fenxi check`: validates a configuration and draws its pipeline.
+//! `fenxi check`: validates a configuration and draws its pipeline; with `--deep`, looks at the machine that is to run it.
 
-use std::fmt::Write as _;
+mod capabilities;
+mod clock;
+mod control;
+mod cores;
+mod draw;
+mod finding;
+mod interfaces;
+mod interrupts;
+mod machine;
+mod marks;
+mod memory;
+mod model;
+mod offloads;
+mod queues;
 
-use flowmgr::table_bytes;
+use std::path::Path;
 
-use crate::cli::ConfigArgs;
+use accel::Bundle;
+
+use crate::cli::CheckConfigArgs;
 use crate::config::Config;
-use crate::config::checked::{self, BatchPolicy, DeviceThread};
 use crate::exit::{Failure, print};
-use crate::pipeline::layout::SessionPlace;
-use crate::pipeline::threads::{Cores, Role, Thread};
+use crate::pipeline::threads::Cores;
 use crate::pipeline::{dscp_by_class, find_bundle, open_bundle, thresholds};
+use finding::{Finding, Report};
+use machine::Machine;
 
-/// Checks configuration and bundle, then prints who hands what to whom, and who runs where.
+/// Checks configuration and bundle, then prints who hands what to whom, and who runs where; or, if asked, what the machine
+/// lacks.
 ///
 /// # Errors
-/// Whatever a run would refuse before its first packet, but for the library and
-/// the devices, which are not touched.
-pub fn check(args: &ConfigArgs) -> Result<(), Failure> {
-    let (config, _) = Config::load(args.config.as_deref(), &args.sets)?;
+/// Whatever a run would refuse before its first packet, but for the library and the devices, which only `--deep` touches;
+/// with `--deep`, any problem of the machine.
+pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
+    let (config, _) = Config::load(args.config.config.as_deref(), &args.config.sets)?;
     let dir = find_bundle(&config, None)?;
     let bundle = open_bundle(&config, &dir)?;
     dscp_by_class(&config, &bundle)?;
     thresholds(&config, &bundle)?;
-    let model = format!(
-        "{} {} ({} classes)",
-        bundle.name(),
-        bundle.version(),
-        bundle.labels().len()
-    );
-    print(&(draw(&config, &model) + &threads(&config)))
-}
-
-fn draw(config: &Config, model: &str) -> String {
-    let flow = &config.flow;
-    let bytes = table_bytes(flow.max_flows, flow.buckets, flow.k);
-    let layout = &config.pipeline.layout;
-    let devices = config.accel.devices.iter();
-    let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
-    let instances = match config.pipeline.instances {
-        1 => "1 instance".to_owned(),
-        instances => format!("{instances} instances, each as below"),
-    };
-    let mut page = String::new();
-    // Writing to a string cannot fail.
-    let _ = write!(
-        page,
-        "pipeline {layout}, {instances}
-
-  port                    bursts of {burst}
-   │
-  {flow_managers:<23} {flows} flows, {buckets} buckets, {mib} MiB{each}; tag: {tag}
-   │        ▲
-   │ ring   │ label words {slots} slots of k = {k} packets{each_ring}
-   ▼        │
-  {analytics_managers:<23} {policy}; cache: {cache}
-   │        ▲
-   ▼        │
-  {device:<23} {devices}: {model}
-",
-        flow_managers = several(layout.flow_managers, "flow manager"),
-        analytics_managers = several(layout.analytics_managers, "analytics manager"),
-        device = several(layout.devices, "device"),
-        burst = config.io.burst,
-        flows = flow.max_flows,
-        buckets = flow.buckets,
-        mib = bytes.div_ceil(1 << 20),
-        each = if layout.flow_managers > 1 {
-            " each"
-        } else {
-            ""
-        },
-        slots = config.ring.slots,
-        each_ring = match layout.rings().len() {
-            1 => String::new(),
-            rings => format!(", {rings} of them"),
-        },
-        k = flow.k,
-        policy = policy(config),
-        devices = devices.join(", "),
-        cache = cache(config),
-        tag = tag(config),
-    );
-    page
-}
-
-fn cache(config: &Config) -> String {
-    match &config.cache {
-        Some(cache) => format!(
-            "prefix {} of {}, {} entries",
-            cache.prefix, config.flow.k, cache.entries
-        ),
-        None => "off".to_owned(),
+    if !args.deep {
+        return print(&draw::page(&config, &bundle));
     }
+    let report = Report(look(args, &config, &dir, &bundle));
+    print(&if args.json {
+        report.to_json()
+    } else {
+        report.page()
+    })?;
+    report.failure().map_or(Ok(()), Err)
 }
 
-fn tag(config: &Config) -> String {
-    match config.tag.enabled {
-        true => format!("dscp, {} labels mapped", config.tag.dscp.len()),
-        false => "off".to_owned(),
-    }
-}
-
-/// `device`, `2 devices`.
-fn several(count: usize, what: &str) -> String {
-    match count {
-        1 => what.to_owned(),
-        count => format!("{count} {what}s"),
-    }
-}
-
-/// A line for each thread: where it runs, and who gets its work.
-fn threads(config: &Config) -> String {
+/// Everything that is looked at. Nothing is changed, bound or joined, so that a fenxi that runs is not disturbed.
+fn look(args: &CheckConfigArgs, config: &Config, dir: &Path, bundle: &Bundle) -> Vec<Finding> {
+    let machine = Machine::here();
     let cores = Cores::of(config);
-    let mut page = format!("\nthreads ({})\n", cores.reason);
-    for (thread, core) in cores.iter() {
-        let core = core.map_or("-".to_owned(), |core| format!("core {core}"));
-        let work = work(config, thread);
-        // Writing to a string cannot fail.
-        let _ = writeln!(page, "  {:<15} {core:<9} {work}", thread.to_string());
+    let service = control::service(&machine, &config.control);
+    let mut findings = interfaces::look(&machine, config);
+    for name in interfaces::present(config) {
+        findings.extend(offloads::look(name, config.io.mode, config.io.promiscuous));
+        findings.extend(queues::look(&machine, name, config));
+        findings.extend(interrupts::look(&machine, name, &cores));
     }
-    page
-}
-
-fn work(config: &Config, thread: &Thread) -> String {
-    let (layout, instance) = (&config.pipeline.layout, thread.instance);
-    let of = |role| Thread { instance, role }.to_string();
-    let device = |session: &SessionPlace| &config.accel.devices[session.device];
-    let sessions = layout.sessions();
-    let parts: Vec<String> = match thread.role {
-        Role::Flow(i) => {
-            let rings = layout.rings().into_iter();
-            let own = rings.filter(|ring| ring.flow_manager == i);
-            own.map(|ring| format!("ring to {}", of(Role::Analytics(ring.analytics_manager))))
-                .collect()
-        }
-        Role::Analytics(i) => {
-            let sessions = sessions.iter().enumerate();
-            let own = sessions.filter(|(_, session)| session.analytics_manager == i);
-            own.map(|(at, session)| match device(session).thread {
-                DeviceThread::Own => format!("batches to {}", of(Role::Session(at))),
-                DeviceThread::Shared => format!("runs {}", named(device(session))),
-            })
-            .collect()
-        }
-        Role::Session(i) => vec![format!("runs {}", named(device(&sessions[i])))],
-    };
-    parts.join(", ")
-}
-
-/// The device's name, with its provider where the name does not say it.
-fn named(device: &checked::Device) -> String {
-    let (name, provider) = (&device.name, device.provider.name());
-    match name == provider {
-        true => name.clone(),
-        false => format!("{name} ({provider})"),
-    }
-}
-
-fn policy(config: &Config) -> String {
-    let analytics = &config.analytics;
-    let (timeout, max_wait) = (analytics.timeout, analytics.max_wait);
-    match analytics.policy {
-        BatchPolicy::None => "none: fires when the device is free".to_owned(),
-        BatchPolicy::Slo {
-            latency_goal,
-            delta,
-        } => format!("slo, 99 of 100 labels within {latency_goal:?}, δ = {delta}"),
-        BatchPolicy::Timeout => format!("timeout, T = {timeout:?}"),
-        BatchPolicy::CarryOver => {
-            format!(
-                "carry-over, T = {timeout:?}, Φ = {}, max wait {max_wait:?}",
-                analytics.phi
-            )
-        }
-    }
+    findings.extend(queues::backlog(&machine));
+    findings.extend(cores::look(&machine, config, &cores, service));
+    findings.extend(memory::look(&machine, config, service));
+    findings.extend(capabilities::look(&machine, config.io.mode));
+    findings.extend(marks::look(&machine, config, bundle));
+    findings.extend(control::look(&machine, &config.control));
+    findings.extend(model::look(args, config, dir));
+    findings.extend(clock::look(&machine));
+    findings
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand};
 use crate::config::Config;
+use crate::control::overview::{Overview, grouped, scaled};
 use crate::control::protocol::{
     Body, Code, DeviceRow, Figure, FlowRow, Reply, Request, Status, ThreadRow,
 };
@@ -117,8 +118,10 @@ fn page(body: &Body) -> String {
     match body {
         Body::Status(status) => status_page(status),
         Body::Threads(threads) => table(
-            &["thread", "core", "state", "cpu s", "stalls"],
-            threads.iter().map(thread_row),
+            &[
+                "thread", "core", "state", "cpu s", "stalls", "packets", "series", "share",
+            ],
+            threads.iter().map(|thread| thread_row(thread, threads)),
         ),
         Body::Devices(devices) => table(
             &[
@@ -155,9 +158,64 @@ fn status_page(status: &Status) -> String {
         let sign = if check.holds { '+' } else { '-' };
         let _ = writeln!(page, "[{sign}] {}: {}", check.name, check.reason);
     }
+    let _ = write_overview(&mut page, &status.overview);
+    page.push('\n');
     page + &table(
         &["metric", "value", "unit"],
         status.figures.iter().map(figure_row),
+    )
+}
+
+/// Labels named in the overview.
+const LABELS: usize = 8;
+
+fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
+    let n = grouped;
+    writeln!(
+        page,
+        "traffic   {} packets, {}B; now {}pps; {} flows of {} at most, {} begun",
+        n(overview.packets),
+        scaled(overview.bytes as f64),
+        scaled(overview.packets_per_s),
+        n(overview.flows),
+        n(overview.flows_max),
+        n(overview.flows_begun)
+    )?;
+    let mut labels: Vec<_> = overview.labels.iter().collect();
+    labels.sort_by_key(|&(label, flows)| (std::cmp::Reverse(*flows), label));
+    let named = labels.iter().take(LABELS);
+    let mut named: Vec<String> = named
+        .map(|(label, flows)| format!("{label} {}", n(**flows)))
+        .collect();
+    if labels.len() > LABELS {
+        named.push(format!("and {} more", labels.len() - LABELS));
+    }
+    writeln!(
+        page,
+        "labels    {} by {}: {}",
+        n(overview.labels.values().sum()),
+        overview.model,
+        if named.is_empty() {
+            "none".to_owned()
+        } else {
+            named.join(", ")
+        }
+    )?;
+    writeln!(
+        page,
+        "lost      {} packets before they were read, {} not sent on, {} series, {} records, {} marks; {} packets found the \
+         table full",
+        n(overview.dropped),
+        n(overview.unsent),
+        n(overview.series_lost),
+        n(overview.records_dropped),
+        n(overview.marks_lost),
+        n(overview.table_full)
+    )?;
+    writeln!(
+        page,
+        "latency   K-th packet to label: median {:.2} ms, 99 % within {:.2} ms",
+        overview.label_p50_ms, overview.label_p99_ms
     )
 }
 
@@ -177,13 +235,21 @@ fn figure_row(figure: &Figure) -> Vec<String> {
     ]
 }
 
-fn thread_row(thread: &ThreadRow) -> Vec<String> {
+fn thread_row(thread: &ThreadRow, all: &[ThreadRow]) -> Vec<String> {
+    let share = |own: Option<u64>, of: fn(&ThreadRow) -> Option<u64>| {
+        let sum: u64 = all.iter().filter_map(of).sum();
+        own.map(|own| 100.0 * own as f64 / sum.max(1) as f64)
+    };
+    let share = share(thread.packets, |it| it.packets).or(share(thread.series, |it| it.series));
     vec![
         thread.name.clone(),
         or_dash(thread.core.as_ref()),
         thread.state.clone(),
         or_dash(thread.cpu_s.map(|seconds| format!("{seconds:.2}")).as_ref()),
         thread.stalls.to_string(),
+        or_dash(thread.packets.as_ref()),
+        or_dash(thread.series.as_ref()),
+        or_dash(share.map(|share| format!("{share:.1} %")).as_ref()),
     ]
 }
 

@@ -4,7 +4,7 @@
 //! else. So every device is tried with a real model, in a process of its own (the program itself, with `--try`): a provider
 //! that hangs is given up, one that crashes takes nothing along, and what one has loaded is not in the way of the next.
 
-mod trial;
+pub(super) mod trial;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -14,8 +14,8 @@ use super::State;
 use super::exposition::{Sample, Value};
 use super::view::View;
 use read::{
-    buckets, count, devices, ends, failures, labels, number, pipelines, queues, sample, stalls,
-    sums, workers,
+    balances, buckets, count, devices, drops, ends, failures, labels, lags, number, pipelines,
+    queues, sample, stalls, sums, workers,
 };
 
 mod read;
@@ -92,12 +92,21 @@ const SIZES: [f64; 11] = [
 
 const US: f64 = 1e-6;
 
+/// Which state of the source, where whoever builds says so.
+const REVISION: &str = match option_env!("BUILD_REVISION") {
+    Some(revision) => revision,
+    None => "unknown",
+};
+
+/// What the program can do in this build: ports, ways to mark, and where models run.
+const FEATURES: &str = "af_packet,capture,ctnetlink,onnxruntime,simulated";
+
 /// Every metric, in the order of the page.
 #[rustfmt::skip] // A table: a metric in three lines reads better than in ten.
 pub static CATALOGUE: &[Metric] = &[
-    metric(G, "fenxi_build_info", "", &["version"],
-        "1; the label says what runs.",
-        |view| vec![count(&[view.facts.version], 1)]),
+    metric(G, "fenxi_build_info", "", &["version", "revision", "features"],
+        "1; the labels say what runs: revision is BUILD_REVISION of the build's environment, else unknown.",
+        |view| vec![count(&[view.facts.version, REVISION, FEATURES], 1)]),
     metric(G, "fenxi_model_info", "", &["model", "version", "sha256"],
         "1; the labels say with which model the run began. Whether it still does, fenxi_model_swaps_total tells.",
         |view| { let model = &view.facts.model; vec![count(&[&model.name, &model.version, &model.sha256], 1)] }),
@@ -107,29 +116,33 @@ pub static CATALOGUE: &[Metric] = &[
     metric(G, "fenxi_uptime_seconds", "seconds", &[],
         "Time since the run began.",
         |view| vec![number(&[], view.uptime.as_secs_f64())]),
-    metric(G, "fenxi_balance", "packets, series or flows", &["pipeline", "of"],
+    metric(G, "fenxi_balance", "packets, series, flows or marks", &["pipeline", "of"],
         "What is missing (above 0) or too much (below 0) where what came in is held against what became of it. Always 0.",
-        |view| pipelines(view, |sums, pipeline| {
-            let balance = sums.balance;
-            let parts = [("packets", balance.packets), ("series", balance.series), ("flows", balance.flows)];
-            parts.map(|(of, missing)| number(&[pipeline, of], missing as f64)).into()
-        })),
+        balances),
 
+    metric(C, "fenxi_port_offered_packets_total", "packets", &["port", "queue"],
+        "Packets that the kernel had for a flow manager's receive ring, whatever became of them.",
+        |view| queues(view, |port, labels| vec![count(labels, port.offered)])),
     metric(C, "fenxi_port_packets_total", "packets", &["port", "queue"],
         "Packets taken from a port.",
-        |view| queues(view, |flows, port, queue| count(&[port, queue], flows.received))),
+        |view| queues(view, |port, labels| vec![count(labels, port.received)])),
     metric(C, "fenxi_port_bytes_total", "bytes", &["port", "queue"],
         "Bytes that these packets had on the wire.",
-        |view| queues(view, |flows, port, queue| count(&[port, queue], flows.bytes))),
-    metric(C, "fenxi_port_kernel_dropped_total", "packets", &["port", "queue"],
-        "Packets that found the port's receive ring full.",
-        |view| queues(view, |flows, port, queue| count(&[port, queue], flows.kernel_dropped))),
+        |view| queues(view, |port, labels| vec![count(labels, port.bytes)])),
+    metric(G, "fenxi_port_waiting_packets", "packets", &["port", "queue"],
+        "Packets in a receive ring.",
+        |view| queues(view, |port, labels| vec![count(labels, port.waiting)])),
+    metric(C, "fenxi_port_dropped_packets_total", "packets", &["port", "queue", "reason"],
+        "Packets lost before fenxi could read them: those of the receive ring by queue, those before it with the queue all.",
+        drops),
     metric(C, "fenxi_port_sent_total", "packets", &["port", "queue"],
-        "Packets sent on, mode inline.",
-        |view| queues(view, |flows, port, queue| count(&[port, queue], flows.sent))),
-    metric(C, "fenxi_port_unsent_total", "packets", &["port", "queue"],
-        "Packets to be sent on that were not: the interface did not take them, or they were cut or too long.",
-        |view| queues(view, |flows, port, queue| count(&[port, queue], flows.unsent))),
+        "Packets sent out of a port, mode inline.",
+        |view| queues(view, |port, labels| vec![count(labels, port.sent)])),
+    metric(C, "fenxi_port_unsent_total", "packets", &["port", "queue", "reason"],
+        "Packets to be sent out of a port that were not: refused, it was full or down; too_long for its MTU, or merged and not to be split again; cut when captured.",
+        |view| queues(view, |port, &[name, queue]|
+            [("refused", port.refused), ("too_long", port.too_long), ("cut", port.cut)]
+                .map(|(reason, packets)| count(&[name, queue, reason], packets)).into())),
     metric(C, "fenxi_packets_total", "packets", &["pipeline", "verdict"],
         "Packets by what became of them; each has exactly one verdict.",
         |view| pipelines(view, |sums, pipeline| Verdict::ALL.map(|verdict|
@@ -143,6 +156,9 @@ pub static CATALOGUE: &[Metric] = &[
     metric(C, "fenxi_label_flows_total", "flows", &["pipeline", "label"],
         "Flows that have ended with a label, by label.",
         |view| labels(view, |sums, class| sums.flows.counters.flows_labelled[class])),
+    metric(C, "fenxi_labels_total", "labels", &["pipeline", "label"],
+        "Labels given to flows, by label, as they are given.",
+        |view| labels(view, |sums, class| sums.flows.counters.labels_given[class])),
 
     metric(G, "fenxi_flow_table_entries", "flows", &["pipeline", "worker"],
         "Flows in a flow manager's table.",
@@ -150,9 +166,10 @@ pub static CATALOGUE: &[Metric] = &[
     metric(G, "fenxi_flow_table_capacity_entries", "flows", &["pipeline", "worker"],
         "Flows that the table has room for.",
         |view| workers(view, |_, pipeline, worker| count(&[pipeline, worker], view.facts.table_entries))),
-    metric(C, "fenxi_flows_begun_total", "flows", &["pipeline"],
-        "Flows begun.",
-        |view| sums(view, |sums| sums.flows.counters.flows_begun)),
+    metric(C, "fenxi_flows_begun_total", "flows", &["pipeline", "ip", "proto"],
+        "Flows begun, by IP version and transport.",
+        |view| pipelines(view, |sums, pipeline| sums.flows.counters.flows_begun.by_kind()
+            .map(|(ip, proto, flows)| count(&[pipeline, ip, proto], flows)).into())),
     metric(C, "fenxi_flows_ended_total", "flows", &["pipeline", "reason"],
         "Flows whose last record was made, by what ended them.",
         |view| pipelines(view, |sums, pipeline| ends().map(|reason|
@@ -160,6 +177,13 @@ pub static CATALOGUE: &[Metric] = &[
     metric(C, "fenxi_flows_short_total", "flows", &["pipeline"],
         "Flows that ended before their K-th packet, and so without a series.",
         |view| sums(view, |sums| sums.flows.counters.flows_short)),
+    metric(C, "fenxi_flows_one_way_total", "flows", &["pipeline"],
+        "Ended flows of which all packets went the way of the first: scans, or answers that take another way.",
+        |view| sums(view, |sums| sums.flows.counters.flows_one_way)),
+    metric(H, "fenxi_flow_expiry_lag_seconds", "seconds", &["pipeline"],
+        "Time from when a silent flow was over to its end. Timeouts are kept in whole seconds, so up to 1 s is no delay.",
+        |view| pipelines(view, |sums, pipeline|
+            vec![sample(&[pipeline], lags(&sums.flows.counters.expiry_lag))])),
     metric(C, "fenxi_flow_reports_total", "records", &["pipeline"],
         "Records of flows that went on after an active timeout.",
         |view| sums(view, |sums| sums.flows.counters.flows_ended[EndReason::Active as usize])),
@@ -192,15 +216,21 @@ pub static CATALOGUE: &[Metric] = &[
         "Series given to a second device because the first one failed.",
         |view| sums(view, |sums| sums.analytics.retried)),
     metric(G, "fenxi_series_waiting", "series", &["pipeline", "place"],
-        "Series without an outcome: unseen in a ring, or seen and waiting for a batch or its result.",
-        |view| pipelines(view, |sums, pipeline| vec![
-            count(&[pipeline, "ring"], sums.in_rings), count(&[pipeline, "batch"], sums.analytics.undecided())])),
+        "Series without an outcome: unseen in a ring, seen and waiting for a batch, or on their way through a device.",
+        |view| pipelines(view, |sums, pipeline| {
+            let batch = sums.analytics.undecided() - sums.on_devices;
+            [("ring", sums.in_rings), ("batch", batch), ("device", sums.on_devices)]
+                .map(|(place, series)| count(&[pipeline, place], series)).into()
+        })),
     metric(G, "fenxi_ring_capacity_slots", "series", &["pipeline"],
         "Room in all rings of the pipeline.",
         |view| sums(view, |_| view.facts.ring_slots)),
 
+    metric(G, "fenxi_cache_entries", "prefixes", &["pipeline"],
+        "Prefixes in the pipeline's caches, those of an earlier model too until they make room.",
+        |view| sums(view, |sums| sums.analytics.cache.entries)),
     metric(G, "fenxi_cache_capacity_entries", "prefixes", &["pipeline"],
-        "Prefixes that each of the pipeline's caches remembers; 0: it is off.",
+        "Prefixes that the pipeline's caches have room for; 0: they are off.",
         |view| sums(view, |_| view.facts.cache_entries)),
     metric(C, "fenxi_cache_lookups_total", "series", &["pipeline", "result"],
         "Series looked up in the prefix cache.",
@@ -251,13 +281,20 @@ pub static CATALOGUE: &[Metric] = &[
         "Time that series spent on a device, from their batch to its result. Bounds as above.",
         |view| pipelines(view, |sums, pipeline|
             vec![sample(&[pipeline], buckets(&TIMES, US, &sums.analytics.phases.device_us))])),
-    metric(H, "fenxi_label_latency_seconds", "seconds", &["pipeline"],
-        "Time from a flow's K-th packet to its label. Bounds are exact to 0.1 %, and never flatter.",
-        |view| pipelines(view, |sums, pipeline|
-            vec![sample(&[pipeline], buckets(&TIMES, US, &sums.analytics.time_to_label_us))])),
+    metric(H, "fenxi_label_latency_seconds", "seconds", &["pipeline", "source"],
+        "Time from a flow's K-th packet to its label, by where that came from. Bounds are exact to 0.1 %, and never flatter.",
+        |view| pipelines(view, |sums, pipeline| {
+            let series = &sums.analytics;
+            [("cache", &series.time_to_cached_label_us), ("device", &series.time_to_inferred_label_us)]
+                .map(|(source, times)| sample(&[pipeline, source], buckets(&TIMES, US, times))).into()
+        })),
     metric(C, "fenxi_labels_discarded_total", "labels", &["pipeline", "reason"],
-        "Labels that did not become a flow's: post_mortem, the flow had ended.",
-        |view| pipelines(view, |sums, pipeline| vec![count(&[pipeline, "post_mortem"], sums.analytics.post_mortem)])),
+        "Labels that did not become a flow's: post_mortem, it had ended; low_confidence, it was given unknown instead.",
+        |view| pipelines(view, |sums, pipeline| {
+            let unknown = sums.flows.counters.labels_given.last().copied().unwrap_or(0);
+            [("post_mortem", sums.analytics.post_mortem), ("low_confidence", unknown)]
+                .map(|(reason, labels)| count(&[pipeline, reason], labels)).into()
+        })),
     metric(C, "fenxi_slo_periods_total", "periods", &["pipeline", "result"],
         "Policy slo: control periods, by whether 99 of 100 labels kept the goal.",
         |view| pipelines(view, |sums, pipeline| {
@@ -269,6 +306,23 @@ pub static CATALOGUE: &[Metric] = &[
         "Exchanges of the model, by each analytics manager.",
         |view| sums(view, |sums| sums.analytics.swaps)),
 
+    metric(C, "fenxi_marks_total", "marks", &["outcome"],
+        "Marks of connections, mode mark: written; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
+        |view| {
+            let marks = &view.collector.marks;
+            [("written", marks.written), ("not_found", marks.not_found), ("failed", marks.failed()), ("dropped", marks.dropped)]
+                .map(|(outcome, marks)| count(&[outcome], marks)).into()
+        }),
+    metric(C, "fenxi_marks_failed_total", "marks", &["cause"],
+        "Marks that the kernel refused, by why.",
+        |view| view.collector.marks.failed_by_cause().map(|(cause, marks)| count(&[cause], marks)).collect()),
+    metric(G, "fenxi_marks_waiting", "marks", &[],
+        "Marks on their way to the kernel.",
+        |view| vec![number(&[], view.collector.marks.waiting() as f64)]),
+    metric(H, "fenxi_mark_latency_seconds", "seconds", &[],
+        "Time from a label to the kernel's word that the connection has its mark. Bounds are exact to 1 %, and never flatter.",
+        |view| vec![sample(&[], buckets(&TIMES, US, &view.collector.marks.latency_us))]),
+
     metric(C, "fenxi_thread_cpu_seconds_total", "seconds", &["thread"],
         "Time on a CPU of the threads that there are; those of one name together.",
         |view| view.threads.iter().map(|time| number(&[&time.name], time.seconds)).collect()),
@@ -278,78 +332,4 @@ pub static CATALOGUE: &[Metric] = &[
 ];
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    const PAGE: &str = include_str!("../../../../docs/metrics.md");
-
-    /// The rows of the page: what `docs/metrics.md` must say of each metric.
-    fn rows() -> Vec<String> {
-        let row = |metric: &Metric| {
-            let labels: Vec<String> = metric
-                .labels
-                .iter()
-                .map(|label| format!("`{label}`"))
-                .collect();
-            format!(
-                "| `{}` | {} | {} | {} | {} |",
-                metric.name,
-                metric.kind.name(),
-                metric.unit,
-                labels.join(", "),
-                metric.help
-            )
-        };
-        CATALOGUE.iter().map(row).collect()
-    }
-
-    #[test]
-    fn the_page_has_a_row_for_each_metric_and_no_other() {
-        let found: Vec<&str> = PAGE
-            .lines()
-            .filter(|line| line.starts_with("| `"))
-            .collect();
-        let wanted = rows();
-        assert!(
-            found == wanted,
-            "the rows of docs/metrics.md must be\n{}",
-            wanted.join("\n")
-        );
-    }
-
-    #[test]
-    fn names_follow_the_conventions() {
-        let names: BTreeSet<&str> = CATALOGUE.iter().map(|metric| metric.name).collect();
-        assert_eq!(names.len(), CATALOGUE.len());
-        for metric in CATALOGUE {
-            let name = metric.name;
-            let is_plain = |c: char| c.is_ascii_lowercase() || c == '_';
-            assert!(
-                name.starts_with("fenxi_") && name.chars().all(is_plain),
-                "{name}"
-            );
-            assert_eq!(
-                name.ends_with("_total"),
-                metric.kind == Kind::Counter,
-                "{name}"
-            );
-            assert!(
-                metric.help.ends_with('.') && !metric.help.contains(['\n', '|']),
-                "{name}"
-            );
-            assert_eq!(
-                metric.unit == "seconds",
-                name.contains("_seconds"),
-                "{name}"
-            );
-            let forbidden = ["le", "address", "src", "dst", "src_port", "dst_port"];
-            assert!(
-                metric.labels.iter().all(|label| !forbidden.contains(label)),
-                "{name}"
-            );
-        }
-        assert!(TIMES.contains(&0.01), "what a label may take");
-    }
-}
+mod tests;

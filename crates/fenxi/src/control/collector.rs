@@ -5,12 +5,15 @@
 //! the two waits in a ring. Where a flow manager does not answer in time, the analytics threads' answers of the round are
 //! left aside, for the same reason.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use analytics::DeviceState;
 use tokio::time::sleep;
 
+use super::beside::{Beside, NicDrops};
 use super::snapshot::{Looked, Publisher, Subscriber, snapshots};
+pub use super::sums::{AnalyticsSnapshot, FlowSnapshot};
+use crate::mark;
 use crate::pipeline::threads::Thread;
 
 /// How long a round waits for answers. A thread answers between two bursts or rounds, thus within a device's batch.
@@ -22,95 +25,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Whoever asks again this soon gets what the last one got: many who ask are no burden on the data path.
 const FRESH_FOR: Duration = Duration::from_millis(20);
 
+/// Rates are those of so much time.
+const RATE_OVER: Duration = Duration::from_millis(900);
+
 /// A thread that owes an answer for longer has stalled.
 pub const STALLED_AFTER: Duration = Duration::from_secs(1);
-
-/// A flow manager's thread between two bursts.
-#[derive(Debug, Default)]
-pub struct FlowSnapshot {
-    /// What the manager counted.
-    pub counters: flowmgr::Counters,
-    /// Packets taken from the port.
-    pub received: u64,
-    /// Their bytes on the wire.
-    pub bytes: u64,
-    /// Packets that the kernel had no room for.
-    pub kernel_dropped: u64,
-    /// Packets sent on, and packets to be sent that were not.
-    pub sent: u64,
-    /// As above.
-    pub unsent: u64,
-    /// Flows in the table.
-    pub alive: u64,
-    /// Flows that left it and wait for their record.
-    pub unrecorded: u64,
-    /// Records that found no room in their queue.
-    pub records_dropped: u64,
-}
-
-impl FlowSnapshot {
-    /// Of a manager that has counted this; all else is 0.
-    pub fn of(counters: &flowmgr::Counters) -> FlowSnapshot {
-        FlowSnapshot {
-            counters: counters.clone(),
-            ..FlowSnapshot::default()
-        }
-    }
-
-    /// Copies counters without allocating, once there was room for the classes.
-    pub fn copy_counters(&mut self, counters: &flowmgr::Counters) {
-        let mut tagged_by_class = std::mem::take(&mut self.counters.tagged_by_class);
-        let mut flows_labelled = std::mem::take(&mut self.counters.flows_labelled);
-        tagged_by_class.clear();
-        flows_labelled.clear();
-        self.counters = flowmgr::Counters {
-            tagged_by_class,
-            flows_labelled,
-            ..flowmgr::Counters::default()
-        };
-        self.counters.merge(counters);
-    }
-
-    /// Adds what another thread of the pipeline has.
-    pub fn merge(&mut self, other: &FlowSnapshot) {
-        self.counters.merge(&other.counters);
-        self.received += other.received;
-        self.bytes += other.bytes;
-        self.kernel_dropped += other.kernel_dropped;
-        self.sent += other.sent;
-        self.unsent += other.unsent;
-        self.alive += other.alive;
-        self.unrecorded += other.unrecorded;
-        self.records_dropped += other.records_dropped;
-    }
-}
-
-/// An analytics thread between two rounds.
-#[derive(Debug, Clone)]
-pub struct AnalyticsSnapshot {
-    /// What the manager counted.
-    pub counters: analytics::Counters,
-    /// How its devices are.
-    pub devices: Vec<DeviceState>,
-}
-
-impl AnalyticsSnapshot {
-    /// How a manager stands now.
-    pub fn of(manager: &analytics::Manager) -> AnalyticsSnapshot {
-        AnalyticsSnapshot {
-            counters: manager.counters().clone(),
-            devices: manager.health().map(|health| health.state).collect(),
-        }
-    }
-
-    /// The same again, into the memory that is there.
-    pub fn update(&mut self, manager: &analytics::Manager) {
-        self.counters.copy_from(manager.counters());
-        self.devices.clear();
-        self.devices
-            .extend(manager.health().map(|health| health.state));
-    }
-}
 
 /// Where a thread is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,18 +173,33 @@ pub struct Collector {
     pub flows: Vec<Watched<FlowSnapshot>>,
     /// The analytics threads.
     pub analytics: Vec<Watched<AnalyticsSnapshot>>,
+    /// What each interface had dropped then.
+    pub dropped: Vec<NicDrops>,
+    /// What had become of marks then.
+    pub marks: mark::Counts,
+    /// Packets per second, over the last second or somewhat more.
+    pub packets_per_s: f64,
+    /// When the rate was last worked out, and how many packets there were.
+    rated: (Instant, u64),
+    beside: Arc<Beside>,
     collected: Option<Instant>,
 }
 
 impl Collector {
-    /// For these threads.
+    /// For these threads, and what is beside them.
     pub fn new(
         flows: Vec<Watched<FlowSnapshot>>,
         analytics: Vec<Watched<AnalyticsSnapshot>>,
+        beside: Arc<Beside>,
     ) -> Collector {
         Collector {
             flows,
             analytics,
+            dropped: beside.dropped(),
+            marks: mark::Counts::none(),
+            packets_per_s: 0.0,
+            rated: (Instant::now(), 0),
+            beside,
             collected: None,
         }
     }
@@ -285,7 +219,34 @@ impl Collector {
         self.flows.iter_mut().for_each(Watched::commit);
         self.flows.iter_mut().for_each(Watched::count_stalls);
         self.analytics.iter_mut().for_each(Watched::count_stalls);
+        self.dropped = self.beside.dropped();
+        if let Some(marks) = &self.beside.marks {
+            self.marks = marks.counts();
+        }
+        self.rate();
         self.collected = Some(Instant::now());
+    }
+
+    /// The most marks that can be under way: one of them in the hands of each flow manager.
+    pub fn marks_under_way(&self) -> usize {
+        let marks = self.beside.marks.as_ref();
+        marks.map_or(0, |marks| marks.room() + self.flows.len())
+    }
+
+    /// Packets taken from all ports.
+    pub fn received(&self) -> u64 {
+        let flows = self.flows.iter();
+        flows.map(|it| it.latest.port_sums().received).sum()
+    }
+
+    fn rate(&mut self) {
+        let (then, before) = self.rated;
+        let seconds = then.elapsed().as_secs_f64();
+        if seconds >= RATE_OVER.as_secs_f64() {
+            let received = self.received();
+            self.packets_per_s = (received - before) as f64 / seconds;
+            self.rated = (Instant::now(), received);
+        }
     }
 
     /// Whether every thread has come to its end.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::State;
 use super::collector::{AnalyticsSnapshot, Collector, Life, STALLED_AFTER, Watched};
-use super::view::PipelineSums;
+use super::view::{PipelineSums, marks_balance};
 
 /// One thing that must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,7 @@ impl Health {
     pub fn of(collector: &Collector, pipelines: &[PipelineSums], is_draining: bool) -> Health {
         let (threads, devices) = (threads(collector), devices(collector));
         let is_whole = pipelines.iter().all(|sums| sums.balance.is_closed())
+            && marks_balance(collector) == 0
             && devices_down(collector).is_empty();
         let state = if is_draining || collector.has_ended() {
             State::Draining

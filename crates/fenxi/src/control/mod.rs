@@ -12,6 +12,7 @@
 //! [`snapshot::Publisher`], starts the [`Plane`] inside its tokio runtime and answers the [`Call`]s. Requests that come in
 //! cannot touch the data path: a thread of it gives a snapshot at most every 20 ms, however many ask.
 
+pub mod beside;
 mod catalogue;
 pub mod collector;
 mod cpu;
@@ -21,9 +22,11 @@ pub mod flows;
 mod health;
 mod http;
 mod labels;
+pub mod overview;
 pub mod protocol;
 pub mod snapshot;
 mod sockets;
+pub mod sums;
 mod view;
 
 use std::collections::BTreeMap;
@@ -39,6 +42,7 @@ use catalogue::CATALOGUE;
 use collector::Collector;
 use exposition::Value;
 use health::Health;
+use overview::Overview;
 use protocol::{Body, CheckRow, Code, DeviceRow, Figure, Reply, Request, Status, ThreadRow};
 use view::View;
 
@@ -99,13 +103,13 @@ pub struct Facts {
     pub model: Model,
     /// How metrics name its classes.
     pub labels: LabelNames,
-    /// What each flow manager reads, in their order.
-    pub queues: Vec<Queue>,
+    /// The ports, each read by all flow managers.
+    pub ports: Vec<String>,
     /// Flows that each table has room for.
     pub table_entries: u64,
     /// Slots of all rings of one pipeline.
     pub ring_slots: u64,
-    /// Prefixes that each cache remembers; 0: none.
+    /// Prefixes that all caches of one pipeline remember; 0: none.
     pub cache_entries: u64,
     /// The clock of the run.
     pub started: Instant,
@@ -120,15 +124,6 @@ pub struct Model {
     pub version: String,
     /// Of the file.
     pub sha256: String,
-}
-
-/// Where a flow manager's packets come from.
-#[derive(Debug)]
-pub struct Queue {
-    /// Name of the port.
-    pub port: String,
-    /// Which of the port's receive queues.
-    pub number: usize,
 }
 
 /// A request for whoever drives the run, who has to answer it.
@@ -201,6 +196,12 @@ impl Plane {
         page
     }
 
+    /// The run in few figures, as it was when it was last looked at.
+    pub async fn overview(&self) -> Overview {
+        let collector = self.collected().await;
+        Overview::of(&self.view(&collector))
+    }
+
     /// How the run is.
     pub async fn health(&self) -> Health {
         let collector = self.collected().await;
@@ -210,7 +211,7 @@ impl Plane {
     /// Answers a request: at once where it only looks, else through whoever drives the run.
     pub async fn answer(&self, request: Request) -> Reply {
         match request {
-            Request::Status {} => Reply::ok(Body::Status(self.status().await)),
+            Request::Status {} => Reply::ok(Body::Status(Box::new(self.status().await))),
             Request::Threads {} => Reply::ok(Body::Threads(self.threads().await)),
             Request::Devices {} => Reply::ok(Body::Devices(self.devices().await)),
             request => self.call(request).await,
@@ -271,6 +272,7 @@ impl Plane {
             pid: std::process::id(),
             uptime_s: view.uptime.as_secs_f64(),
             checks: checks.collect(),
+            overview: Overview::of(&view),
             figures: figures(&view),
         }
     }
@@ -282,8 +284,15 @@ impl Plane {
             let time = times.iter().find(|time| time.name == name);
             time.map(|time| time.seconds)
         };
-        let flows = collector.flows.iter().map(ThreadRow::of);
-        let rows = flows.chain(collector.analytics.iter().map(ThreadRow::of));
+        let flows = collector.flows.iter().map(|flow| ThreadRow {
+            packets: Some(flow.latest.port_sums().received),
+            ..ThreadRow::of(flow)
+        });
+        let analytics = collector.analytics.iter().map(|analytics| ThreadRow {
+            series: Some(analytics.latest.counters.series),
+            ..ThreadRow::of(analytics)
+        });
+        let rows = flows.chain(analytics);
         rows.map(|row| ThreadRow {
             cpu_s: cpu_s(&row.name),
             ..row

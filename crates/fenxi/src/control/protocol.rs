@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::collector::{AnalyticsSnapshot, Life, STALLED_AFTER, Watched};
+use super::overview::Overview;
 
 /// Flows in a reply, at most.
 pub const FLOWS_MAX: usize = 1024;
@@ -89,7 +90,7 @@ pub struct Reply {
 #[serde(rename_all = "snake_case")]
 pub enum Body {
     /// To [`Request::Status`].
-    Status(Status),
+    Status(Box<Status>),
     /// To [`Request::Threads`].
     Threads(Vec<ThreadRow>),
     /// To [`Request::Devices`].
@@ -133,6 +134,8 @@ pub struct Status {
     pub uptime_s: f64,
     /// Those of `/readyz`.
     pub checks: Vec<CheckRow>,
+    /// What matters first.
+    pub overview: Overview,
     /// Metrics that are single numbers and not 0.
     pub figures: Vec<Figure>,
 }
@@ -174,10 +177,14 @@ pub struct ThreadRow {
     pub cpu_s: Option<f64>,
     /// How often it has stalled.
     pub stalls: u64,
+    /// Packets that it has walked; none: it walks no packets.
+    pub packets: Option<u64>,
+    /// Series that it has seen; none: it sees no series.
+    pub series: Option<u64>,
 }
 
 impl ThreadRow {
-    /// As it is watched, without its time.
+    /// As it is watched, without its time and its work.
     pub fn of<T>(watched: &Watched<T>) -> ThreadRow {
         let state = match watched.life {
             Life::Running if watched.owes() > STALLED_AFTER => "stalled",
@@ -191,6 +198,8 @@ impl ThreadRow {
             state: state.to_owned(),
             cpu_s: None,
             stalls: watched.stalls,
+            packets: None,
+            series: None,
         }
     }
 }

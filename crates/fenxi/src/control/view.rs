@@ -34,6 +34,8 @@ pub struct PipelineSums {
     pub analytics: Counters,
     /// Series that wait in the rings.
     pub in_rings: u64,
+    /// Series on their way through a device.
+    pub on_devices: u64,
     /// Whether the sums add up.
     pub balance: Balance,
 }
@@ -41,8 +43,12 @@ pub struct PipelineSums {
 /// What is missing from each sum (above 0) or too much in it (below 0); all 0 where nothing was lost or counted twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Balance {
+    /// Packets that went into receive rings, less those that came out: see [`super::sums::PortSums::missing`].
+    pub ports: i64,
     /// Packets received, less those that have a verdict.
     pub packets: i64,
+    /// Packets received that must leave again, less those sent and those counted as unsent.
+    pub sent: i64,
     /// Series emitted, less those that met their fate or wait.
     pub series: i64,
     /// Flows begun, less those recorded, alive, or waiting for their record.
@@ -100,12 +106,14 @@ impl PipelineSums {
             true => 0,
             false => pushed.saturating_sub(analytics.series),
         };
+        let on_devices = analytics_threads.iter().map(|it| it.latest.on_devices);
         let balance = balance(&flows, &analytics, in_rings);
         Some(PipelineSums {
             name: instance.to_string(),
             flows,
             analytics,
             in_rings,
+            on_devices: on_devices.sum(),
             balance,
         })
     }
@@ -117,11 +125,23 @@ fn balance(flows: &FlowSnapshot, analytics: &Counters, in_rings: u64) -> Balance
     let waiting = in_rings + analytics.undecided();
     let accounted = decided + waiting + counters.series_shed;
     let recorded = flows_recorded(counters);
+    let ports = flows.port_sums();
+    let to_send = if flows.forwards { ports.received } else { 0 };
     Balance {
-        packets: flows.received as i64 - counters.verdicts.total() as i64,
+        ports: ports.missing,
+        sent: to_send as i64 - (ports.sent + ports.unsent()) as i64,
+        packets: ports.received as i64 - counters.verdicts.total() as i64,
         series: counters.series_emitted as i64 - accounted as i64,
-        flows: counters.flows_begun as i64 - (recorded + flows.alive + flows.unrecorded) as i64,
+        flows: counters.flows_begun.total() as i64
+            - (recorded + flows.alive + flows.unrecorded) as i64,
     }
+}
+
+/// Marks asked for, less those that met their fate or can be under way.
+pub fn marks_balance(collector: &Collector) -> i64 {
+    let waiting = collector.marks.waiting();
+    let most = collector.marks_under_way() as i64;
+    waiting - waiting.clamp(0, most)
 }
 
 /// Flows whose last record was made.

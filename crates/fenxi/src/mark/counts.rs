@@ -52,6 +52,8 @@ impl Cause {
 /// Updates by what became of them.
 #[derive(Debug, Clone)]
 pub struct Counts {
+    /// Asked for: written, or any of the following, or waiting.
+    pub asked: u64,
     /// The connection has the mark.
     pub written: u64,
     /// No connection has the tuple, either way round: it is over, or conntrack does not see it.
@@ -74,6 +76,7 @@ impl Counts {
     )]
     pub fn none() -> Counts {
         Counts {
+            asked: 0,
             written: 0,
             not_found: 0,
             failed: [0; Cause::ALL.len()],
@@ -86,6 +89,17 @@ impl Counts {
     /// Updates that failed, by the name of the cause; every cause is there, with 0 too.
     pub fn failed_by_cause(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Cause::ALL.iter().map(|cause| cause.name()).zip(self.failed)
+    }
+
+    /// Updates that failed.
+    pub fn failed(&self) -> u64 {
+        self.failed.iter().sum()
+    }
+
+    /// Updates that have met no fate yet. Below 0: more met one than there were.
+    pub fn waiting(&self) -> i64 {
+        let fates = self.written + self.not_found + self.failed() + self.dropped;
+        self.asked as i64 - fates as i64
     }
 
     pub(super) fn add(&mut self, outcome: Outcome, latency: Duration) {

@@ -18,4 +18,4 @@ mod writer;
 pub use classes::ClassMarks;
 pub use counts::Counts;
 pub use message::Tuple;
-pub use writer::{StartError, Writer};
+pub use writer::{StartError, Writer, probe};

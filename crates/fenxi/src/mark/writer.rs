@@ -53,6 +53,7 @@ pub struct Writer {
     /// `None` only while dropping, which ends the thread.
     queue: Option<Sender<Update>>,
     thread: Option<JoinHandle<()>>,
+    asked: AtomicU64,
     dropped: AtomicU64,
     counts: Arc<Mutex<Counts>>,
 }
@@ -64,8 +65,7 @@ impl Writer {
     /// # Errors
     /// The capability, the kernel's part or a thread is not to be had.
     pub fn start(marks: ClassMarks, queue_length: usize) -> Result<Writer, StartError> {
-        let mut socket = Socket::open(marks.mask()).map_err(StartError::Kernel)?;
-        probe(&mut socket)?;
+        let socket = open(marks.mask())?;
         let (sender, receiver) = bounded(queue_length);
         let counts = Arc::new(Mutex::new(Counts::none()));
         let shared = Arc::clone(&counts);
@@ -77,6 +77,7 @@ impl Writer {
             marks,
             queue: Some(sender),
             thread: Some(thread),
+            asked: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             counts,
         })
@@ -88,9 +89,11 @@ impl Writer {
         let (Some(mark), Some(queue)) = (self.marks.of(class), &self.queue) else {
             return;
         };
+        // Before its fate, so that whoever reads the fates first finds no more of them than were asked for.
+        self.asked.fetch_add(1, Ordering::Relaxed);
         let asked = Instant::now();
         if queue.try_send(Update { tuple, mark, asked }).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.dropped.fetch_add(1, Ordering::Release);
         }
     }
 
@@ -98,13 +101,20 @@ impl Writer {
     /// found, failed, dropped or waiting.
     pub fn counts(&self) -> Counts {
         let mut counts = lock(&self.counts).clone();
-        counts.dropped = self.dropped.load(Ordering::Relaxed);
+        counts.dropped = self.dropped.load(Ordering::Acquire);
+        counts.asked = self.asked.load(Ordering::Relaxed);
         counts
     }
 
-    /// Updates that wait for the thread.
+    /// Updates that have met no fate yet.
     pub fn waiting(&self) -> usize {
-        self.queue.as_ref().map_or(0, Sender::len)
+        usize::try_from(self.counts().waiting()).unwrap_or(0)
+    }
+
+    /// The most that can be: in the queue, and in the thread's hands.
+    pub fn room(&self) -> usize {
+        let queue = self.queue.as_ref().and_then(Sender::capacity);
+        queue.unwrap_or(0) + BATCH
     }
 }
 
@@ -118,8 +128,23 @@ impl Drop for Writer {
     }
 }
 
+/// Whether the kernel takes marks from us, in the network namespace of the calling thread.
+///
+/// # Errors
+/// The capability or the kernel's part is not to be had.
+pub fn probe(mask: u32) -> Result<(), StartError> {
+    open(mask).map(drop)
+}
+
+/// A socket by which marks can be written.
+fn open(mask: u32) -> Result<Socket, StartError> {
+    let mut socket = Socket::open(mask).map_err(StartError::Kernel)?;
+    try_out(&mut socket)?;
+    Ok(socket)
+}
+
 /// Asks for a change to a connection that cannot be: "not found" says that all others are possible.
-fn probe(socket: &mut Socket) -> Result<(), StartError> {
+fn try_out(socket: &mut Socket) -> Result<(), StartError> {
     let nowhere = (std::net::Ipv4Addr::UNSPECIFIED.into(), 0);
     let tuple = Tuple {
         protocol: 17,

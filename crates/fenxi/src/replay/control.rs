@@ -1,6 +1,7 @@
 //! The control thread of a replay: signals, progress and, where `--control` asks for it, the control plane; on tokio, off
 //! the data path.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,8 +39,8 @@ pub struct LaneThread {
 
 /// What the lanes left behind.
 pub struct Ended {
-    /// In any order.
-    pub lanes: Vec<LaneOutcome>,
+    /// By their numbers.
+    pub lanes: BTreeMap<usize, LaneOutcome>,
     /// Somebody asked the replay to come to its end.
     pub interrupted: bool,
     /// When the last lane had ended.
@@ -65,13 +66,13 @@ pub fn run(
     let ended = runtime.block_on(async {
         let signals = Signals::new()?;
         let mut plane = prepared.map(Prepared::start).transpose()?;
-        for LaneThread { name, run } in lanes {
+        for (number, LaneThread { name, run }) in lanes.into_iter().enumerate() {
             let sender = sender.clone();
             std::thread::Builder::new()
                 .name(name.clone())
                 .spawn(move || {
                     // The other side only goes away with the whole program.
-                    let _ = sender.blocking_send(run());
+                    let _ = sender.blocking_send((number, run()));
                 })
                 .map_err(|error| Failure::unavailable(format!("no thread {name}: {error}")))?;
         }
@@ -93,12 +94,12 @@ async fn watch(
     progress: Progress,
     mut signals: Signals,
     plane: &mut Option<Driven>,
-    mut lanes: mpsc::Receiver<LaneOutcome>,
+    mut lanes: mpsc::Receiver<(usize, LaneOutcome)>,
 ) -> Ended {
     let bar = bar(progress.size);
     let mut tick = tokio::time::interval(TICK);
     let mut ended = Ended {
-        lanes: Vec::new(),
+        lanes: BTreeMap::new(),
         interrupted: false,
         at: Instant::now(),
     };
@@ -107,7 +108,9 @@ async fn watch(
         let is_asked_to_end = tokio::select! {
             outcome = lanes.recv(), if !is_holding => {
                 match outcome {
-                    Some(outcome) => ended.lanes.push(outcome),
+                    Some((number, outcome)) => {
+                        ended.lanes.insert(number, outcome);
+                    }
                     None => {
                         ended.at = Instant::now();
                         bar.finish_and_clear();

@@ -19,6 +19,7 @@ use super::plane::LaneEnd;
 use super::source::Received;
 use super::tagged::TaggedWriter;
 use crate::control::collector::FlowSnapshot;
+use crate::control::sums::PortSums;
 use crate::exit::Failure;
 use crate::pipeline::worker::{REST, Run};
 use crate::records::RecordSender;
@@ -65,6 +66,8 @@ pub struct Lane {
 
 /// What the flow manager's thread leaves behind.
 pub struct LaneOutcome {
+    /// Packets taken from the input.
+    pub received: u64,
     pub counters: flowmgr::Counters,
     pub bytes: u64,
     pub records_dropped: u64,
@@ -114,6 +117,7 @@ impl Lane {
             end.publisher.finish(|snapshot| self.describe(snapshot));
         }
         LaneOutcome {
+            received: self.received,
             counters: self.manager.counters().clone(),
             bytes: self.bytes,
             records_dropped: self.records.dropped(),
@@ -257,9 +261,13 @@ impl Lane {
 
     /// How the thread stands between two bursts.
     fn describe(&self, snapshot: &mut FlowSnapshot) {
-        snapshot.copy_counters(self.manager.counters());
-        snapshot.received = self.received;
-        snapshot.bytes = self.bytes;
+        snapshot.counters.copy_from(self.manager.counters());
+        snapshot.ports.clear();
+        snapshot.ports.push(PortSums {
+            received: self.received,
+            bytes: self.bytes,
+            ..PortSums::default()
+        });
         snapshot.alive = self.manager.flows_alive() as u64;
         snapshot.unrecorded = self.manager.flows_unrecorded() as u64;
         snapshot.records_dropped = self.records.dropped();

@@ -63,6 +63,8 @@ pub struct Outcome {
     pub table: Table,
     /// Bytes that the packets had on the wire.
     pub bytes: u64,
+    /// Packets that each flow manager took, in their order.
+    pub packets_by_lane: Vec<u64>,
     /// Records that found no room in their queue.
     pub records_dropped: u64,
     /// What else there is to say where the traffic was live.
@@ -80,14 +82,22 @@ pub struct Outcome {
 pub struct LiveSums {
     /// As the configuration names it.
     pub mode: &'static str,
-    /// Packets taken from the interfaces.
+    /// Packets that the kernel had for the receive rings: all that are in the next three.
+    pub offered: u64,
+    /// Packets taken from the rings.
     pub received: u64,
-    /// Packets that found the receive ring full.
+    /// Packets that found a ring full, or were in it when its interface went away.
     pub kernel_dropped: u64,
+    /// Packets that were in a ring at the end.
+    pub unread: u64,
+    /// Packets that the interfaces had dropped before, of all that the machine was to have.
+    pub nic_dropped: u64,
     /// Packets sent on.
     pub sent: u64,
     /// Packets to be sent on that were not.
     pub unsent: u64,
+    /// Marks that were to be written: all that are in the next four, unless the run ended before.
+    pub marks_asked: u64,
     /// Marks written to connections.
     pub marks_written: u64,
     /// Marks for which there was no connection.
@@ -194,13 +204,14 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         classes: pipelines.classes,
         table,
         bytes: 0,
+        packets_by_lane: Vec::new(),
         records_dropped: 0,
         live: None,
         wall: ended.at.duration_since(shared.run.started),
         interrupted: ended.interrupted,
         failure: None,
     };
-    let failures = ended.lanes.into_iter().flat_map(|lane| outcome.add(lane));
+    let failures = ended.lanes.into_values().flat_map(|lane| outcome.add(lane));
     let failures: Vec<Failure> = failures.collect();
     let failures = failures.into_iter().chain(read.err()).chain(recorded.err());
     outcome.failure = failures.reduce(Failure::and);
@@ -211,6 +222,7 @@ impl Outcome {
     /// Adds a flow manager's sums; what is left is why it failed.
     fn add(&mut self, lane: LaneOutcome) -> Vec<Failure> {
         self.flows.merge(&lane.counters);
+        self.packets_by_lane.push(lane.received);
         self.bytes += lane.bytes;
         self.records_dropped += lane.records_dropped;
         lane.failures

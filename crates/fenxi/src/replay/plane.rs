@@ -1,14 +1,17 @@
 //! What `--control` adds to a replay: the sockets, and how its threads are watched.
 
+use std::sync::Arc;
+
 use accel::Bundle;
 use tokio::sync::mpsc;
 
 use super::Plan;
+use crate::control::beside::Beside;
 use crate::control::collector::{AnalyticsSnapshot, Collector, FlowSnapshot, Watched};
 use crate::control::flows::{FlowSample, FlowTap, flow_sample};
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::snapshot::Publisher;
-use crate::control::{Call, Facts, LabelNames, Model, Plane, Queue, Sockets};
+use crate::control::{Call, Facts, LabelNames, Model, Plane, Sockets};
 use crate::exit::Failure;
 use crate::pipeline::Pipelines;
 use crate::pipeline::threads::Cores;
@@ -64,7 +67,7 @@ pub fn prepare(
     for (thread, manager) in &pipelines.flow_managers {
         let core = cores.of_thread(thread);
         let (publisher, watched) = Watched::new(thread.clone(), core, || {
-            FlowSnapshot::of(manager.counters())
+            FlowSnapshot::of(manager.counters(), 1)
         });
         flows.push(watched);
         let tap = tap.clone();
@@ -81,7 +84,7 @@ pub fn prepare(
     let prepared = Prepared {
         sockets,
         facts: facts(plan, bundle, pipelines),
-        collector: Collector::new(flows, analytics),
+        collector: Collector::new(flows, analytics, Arc::new(Beside::new(&[], None))),
         sample,
         holds: plan.args.hold,
     };
@@ -90,10 +93,6 @@ pub fn prepare(
 
 fn facts(plan: &Plan<'_>, bundle: &Bundle, pipelines: &Pipelines) -> Facts {
     let config = plan.config;
-    let queue = |number| Queue {
-        port: "capture".to_owned(),
-        number,
-    };
     let rings = config.pipeline.layout.rings().len();
     Facts {
         version: env!("CARGO_PKG_VERSION"),
@@ -103,17 +102,18 @@ fn facts(plan: &Plan<'_>, bundle: &Bundle, pipelines: &Pipelines) -> Facts {
             sha256: bundle.sha256().to_owned(),
         },
         labels: LabelNames::new(&pipelines.classes),
-        queues: (0..pipelines.flow_managers.len()).map(queue).collect(),
+        ports: vec!["capture".to_owned()],
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
-        cache_entries: config.cache.as_ref().map_or(0, |cache| cache.entries) as u64,
+        cache_entries: config.cache.as_ref().map_or(0, |cache| cache.entries) as u64
+            * config.pipeline.layout.analytics_managers as u64,
         started: std::time::Instant::now(),
     }
 }
 
 /// The running control plane, as the replay's control thread drives it.
 pub struct Driven {
-    plane: std::sync::Arc<Plane>,
+    plane: Arc<Plane>,
     calls: mpsc::Receiver<Call>,
     sample: FlowSample,
     /// As prepared.

@@ -21,6 +21,9 @@ use crate::signals::Signals;
 /// Between two looks at what the data path does.
 const TICK: Duration = Duration::from_millis(100);
 
+/// Between two words to the service manager on how it goes.
+const STATUS_EVERY: Duration = Duration::from_secs(10);
+
 /// All that the thread works with.
 pub struct Control {
     pub sockets: Sockets,
@@ -94,6 +97,7 @@ async fn serve(
     notifier.say(&format!("READY=1\nSTATUS={what}"));
     let mut watchdog = Watchdog::new(&notifier, &shared);
     let mut tick = tokio::time::interval(TICK);
+    let mut status = tokio::time::interval_at((Instant::now() + STATUS_EVERY).into(), STATUS_EVERY);
     let mut ended = Vec::new();
     loop {
         let is_asked_to_end = tokio::select! {
@@ -113,6 +117,10 @@ async fn serve(
             _ = tick.tick() => {
                 sample.take_in();
                 watchdog.look();
+                false
+            }
+            _ = status.tick(), if !shared.stop.load(Ordering::Relaxed) => {
+                notifier.say(&format!("STATUS={what}: {}", plane.overview().await));
                 false
             }
         };

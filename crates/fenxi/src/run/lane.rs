@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::ports::{LanePorts, Receiver};
 use crate::control::collector::FlowSnapshot;
+use crate::control::sums::PortSums;
 use crate::exit::Failure;
 use crate::mark;
 use crate::pipeline::worker::{REST, Run};
@@ -31,7 +32,7 @@ const REST_FOR_FRAMES: Duration = Duration::from_millis(5);
 /// By so much the clock of an idle flow manager is behind the wall clock: packets that are on their way through the kernel
 /// were stamped earlier, and must not find that time has passed them by.
 const LAG_US: i64 = 100_000;
-/// Between two looks at what the kernel dropped.
+/// Between two looks at whether packets come merged.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the end of a run goes on with frames that were received before it; under overload the rings are never empty.
 const LAST_FRAMES_WITHIN: Duration = Duration::from_millis(500);
@@ -46,8 +47,8 @@ pub struct Shared {
     pub burst: usize,
     /// Frames are in a lane's hands so long after they were received, at the latest.
     pub block_timeout: Duration,
-    /// Of each interface, whether people know that its packets come merged.
-    pub tells_merged: Vec<AtomicBool>,
+    /// What people know of packets that come merged.
+    pub merged: Merged,
     /// A lane whose interfaces are all gone for so long ends the run.
     pub give_up_after: Duration,
     /// Raised by whoever wants the run to end.
@@ -56,6 +57,14 @@ pub struct Shared {
     pub rounds: Vec<AtomicU64>,
     /// What people should know of interfaces.
     pub news: UnboundedSender<String>,
+}
+
+/// Whether people know of packets that come merged.
+pub struct Merged {
+    /// By interface.
+    pub is_known: Vec<AtomicBool>,
+    /// That some of them are not sent on.
+    pub is_known_unsplit: AtomicBool,
 }
 
 /// The parts of the thread.
@@ -90,38 +99,22 @@ struct Work {
     fates: Vec<Fate>,
 }
 
-/// What a lane received and sent.
-#[derive(Clone, Copy, Default)]
-pub struct Sums {
-    /// Packets taken from the rings.
-    pub received: u64,
-    /// Their bytes on the wire.
-    pub bytes: u64,
-    /// Packets that found a ring full.
-    pub kernel_dropped: u64,
-    /// Packets sent on.
-    pub sent: u64,
-    /// Packets to be sent on that were not.
-    pub unsent: u64,
-}
-
-impl Sums {
-    /// Adds those of another lane.
-    pub fn merge(&mut self, other: &Sums) {
-        self.received += other.received;
-        self.bytes += other.bytes;
-        self.kernel_dropped += other.kernel_dropped;
-        self.sent += other.sent;
-        self.unsent += other.unsent;
-    }
+/// What it received and sent.
+struct Sums {
+    /// By interface.
+    ports: Vec<PortSums>,
+    /// Packets received from all of them.
+    received: u64,
 }
 
 /// What the thread leaves behind.
 pub struct LaneOutcome {
+    /// Which one it is, from 0.
+    pub number: usize,
     /// Of the walk.
     pub counters: flowmgr::Counters,
-    /// Of the interfaces.
-    pub sums: Sums,
+    /// By interface.
+    pub ports: Vec<PortSums>,
     /// Records that found no room.
     pub records_dropped: u64,
     /// Why it ended before its time.
@@ -140,6 +133,10 @@ impl Lane {
         shared: Arc<Shared>,
     ) -> Lane {
         let burst = shared.burst;
+        let sums = Sums {
+            ports: vec![PortSums::default(); ports.receivers.len()],
+            received: 0,
+        };
         Lane {
             number,
             receivers: ports.receivers,
@@ -154,7 +151,7 @@ impl Lane {
                 packets: Vec::with_capacity(burst),
                 fates: Vec::with_capacity(burst),
             },
-            sums: Sums::default(),
+            sums,
             looked: Instant::now(),
             alone_since: None,
         }
@@ -166,18 +163,23 @@ impl Lane {
         if walked.is_err() {
             self.shared.stop.store(true, Ordering::Relaxed);
         }
-        self.look();
         self.shared.run.inputs_open.fetch_sub(1, Ordering::Release);
         self.await_labels();
         self.manager.drain();
         let settled = self.settle_all();
-        let (counters, sums) = (self.manager.counters().clone(), self.sums);
+        look(&mut self.receivers, &self.senders, &mut self.sums.ports);
+        let counters = self.manager.counters().clone();
         let records_dropped = self.records.dropped();
         let (publisher, manager) = (self.end.publisher, &self.manager);
-        publisher.finish(|snapshot| describe(snapshot, manager, &sums, records_dropped));
+        let (ports, forwards) = (self.sums.ports, !self.senders.is_empty());
+        publisher.finish(|snapshot| {
+            describe(snapshot, manager, &ports, records_dropped);
+            snapshot.forwards = forwards;
+        });
         LaneOutcome {
+            number: self.number,
             counters,
-            sums,
+            ports,
             records_dropped,
             failure: walked.and(settled).err(),
         }
@@ -195,7 +197,7 @@ impl Lane {
                 self.rest();
             }
             if self.looked.elapsed() >= LOOK_EVERY {
-                self.look();
+                self.look_for_merged();
             }
             self.settle();
         }
@@ -252,14 +254,18 @@ impl Lane {
             // Where it fails, it drops and counts, and says so.
             let _ = sender.reopen();
         }
-        let mut received = match self.receivers[i].ring.receive(*burst) {
+        let received = match self.receivers[i].ring.receive(*burst) {
             Ok(Some(burst)) if !burst.is_empty() => burst,
-            Ok(_) => return self.tell(i, None),
+            Ok(_) => {
+                self.receivers[i].is_empty = true;
+                return self.tell(i, None);
+            }
             Err(error) => {
                 let news = self.receivers[i].failed(error);
                 return self.tell(i, news);
             }
         };
+        let mut received = received;
         let (data, frames) = received.parts();
         packets.clear();
         packets.extend(frames.iter().map(|frame| Packet {
@@ -270,7 +276,9 @@ impl Lane {
             rss: frame.rss,
         }));
         self.sums.received += frames.len() as u64;
-        self.sums.bytes += frames
+        let port = &mut self.sums.ports[i];
+        port.received += frames.len() as u64;
+        port.bytes += frames
             .iter()
             .map(|frame| u64::from(frame.wire))
             .sum::<u64>();
@@ -297,6 +305,24 @@ impl Lane {
         }
     }
 
+    /// Tells people of packets that come merged.
+    fn look_for_merged(&mut self) {
+        self.looked = Instant::now();
+        let (shared, merged) = (&self.shared, &self.shared.merged);
+        for (receiver, is_known) in self.receivers.iter_mut().zip(&merged.is_known) {
+            let news = receiver.merged_news();
+            if let Some(news) = news.filter(|_| !is_known.swap(true, Ordering::Relaxed)) {
+                let _ = shared.news.send(news);
+            }
+        }
+        let are_lost = self.senders.iter().any(|it| it.counts().unsplit > 0);
+        if are_lost && !merged.is_known_unsplit.swap(true, Ordering::Relaxed) {
+            let news = "merged packets that cannot be split again, as those of tunnels, are not sent on; keep both \
+                        interfaces from merging: ethtool -K INTERFACE gro off lro off";
+            let _ = shared.news.send(news.to_owned());
+        }
+    }
+
     /// Gives up where no interface is left.
     fn check_interfaces(&mut self) -> Result<(), Failure> {
         if !self.receivers.iter().all(Receiver::is_lost) {
@@ -319,25 +345,6 @@ impl Lane {
         Ok(())
     }
 
-    /// Asks kernel and ports what was lost.
-    fn look(&mut self) {
-        self.looked = Instant::now();
-        self.sums.kernel_dropped = 0;
-        for (receiver, tells) in self.receivers.iter_mut().zip(&self.shared.tells_merged) {
-            let (dropped, news) = receiver.look();
-            self.sums.kernel_dropped += dropped;
-            // Whichever lane sees it first.
-            if let Some(news) = news.filter(|_| !tells.swap(true, Ordering::Relaxed)) {
-                let _ = self.shared.news.send(news);
-            }
-        }
-        let sent = self.senders.iter().map(Transmit::counts);
-        (self.sums.sent, self.sums.unsent) = sent.fold((0, 0), |(sent, unsent), counts| {
-            let lost = counts.dropped + counts.too_long + counts.cut;
-            (sent + counts.sent, unsent + lost)
-        });
-    }
-
     /// Says what is ready to be said.
     fn settle(&mut self) {
         let now_ns = self.shared.run.now_ns();
@@ -349,9 +356,14 @@ impl Lane {
             tap.offer(&record);
             records.send(record);
         });
-        let (manager, sums, dropped) = (&self.manager, &self.sums, self.records.dropped());
-        let publisher = &self.end.publisher;
-        publisher.publish(|snapshot| describe(snapshot, manager, sums, dropped));
+        let (manager, ports, dropped) =
+            (&self.manager, &mut self.sums.ports, self.records.dropped());
+        let (receivers, senders) = (&mut self.receivers, &self.senders);
+        self.end.publisher.publish(|snapshot| {
+            look(receivers, senders, ports);
+            describe(snapshot, manager, ports, dropped);
+            snapshot.forwards = !senders.is_empty();
+        });
     }
 
     /// Gives the labels that are on their way the time to come: flows that end without them are recorded without.
@@ -386,14 +398,29 @@ impl Lane {
     }
 }
 
+/// Asks kernel and ports what became of packets: only when somebody wants to know, so that all figures are of one moment.
+fn look(receivers: &mut [Receiver], senders: &[Transmit], ports: &mut [PortSums]) {
+    for (receiver, port) in receivers.iter_mut().zip(&mut *ports) {
+        receiver.look(port);
+    }
+    for (sender, port) in senders.iter().zip(ports) {
+        let counts = sender.counts();
+        port.sent = counts.sent;
+        (port.refused, port.cut) = (counts.dropped, counts.cut);
+        port.too_long = counts.too_long + counts.unsplit;
+    }
+}
+
 /// How the thread stands between two bursts.
-fn describe(snapshot: &mut FlowSnapshot, manager: &Manager, sums: &Sums, records_dropped: u64) {
-    snapshot.copy_counters(manager.counters());
-    snapshot.received = sums.received;
-    snapshot.bytes = sums.bytes;
-    snapshot.kernel_dropped = sums.kernel_dropped;
-    snapshot.sent = sums.sent;
-    snapshot.unsent = sums.unsent;
+fn describe(
+    snapshot: &mut FlowSnapshot,
+    manager: &Manager,
+    ports: &[PortSums],
+    records_dropped: u64,
+) {
+    snapshot.counters.copy_from(manager.counters());
+    snapshot.ports.clear();
+    snapshot.ports.extend_from_slice(ports);
     snapshot.alive = manager.flows_alive() as u64;
     snapshot.unrecorded = manager.flows_unrecorded() as u64;
     snapshot.records_dropped = records_dropped;

@@ -29,9 +29,11 @@ use tokio::sync::mpsc;
 use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::config::checked::IoMode;
+use crate::control::beside::{Beside, NicDrops};
 use crate::control::collector::{AnalyticsSnapshot, Collector, FlowSnapshot, Watched};
 use crate::control::flows::{FlowSample, FlowTap, flow_sample};
-use crate::control::{Facts, LabelNames, Model, Queue, Sockets};
+use crate::control::sums::PortSums;
+use crate::control::{Facts, LabelNames, Model, Sockets};
 use crate::exit::Failure;
 use crate::mark;
 use crate::pipeline::swap::{self, Swapper};
@@ -40,7 +42,7 @@ use crate::pipeline::worker::{self, Run};
 use crate::pipeline::{self, FlowOptions, PacketSide, SeriesSide};
 use crate::records::{RecordSender, RecordSink};
 use crate::replay::{LaneEnd, LiveSums, Outcome, Table};
-use lane::{Lane, LaneOutcome, Shared, Sums};
+use lane::{Lane, LaneOutcome, Shared};
 use ports::LanePorts;
 
 /// How long the end of a run waits for marks that are still to be written.
@@ -102,7 +104,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
 
     let table = Table::of(config, &packets.flow_managers);
     let (classes, series) = (packets.classes.clone(), packets.series);
-    let facts = facts(plan, &bundle, &classes, packets.flow_managers.len());
+    let facts = facts(plan, &bundle, &classes);
     let starting = Starting {
         config,
         cores: &cores,
@@ -113,7 +115,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         Ok(labelling) => labelling,
         Err(failure) => return Err(lanes.give_up(failure)),
     };
-    let collector = Collector::new(lanes.watched, labelling.watched);
+    let beside = Arc::new(Beside::new(&config.io.interfaces, marks.clone()));
+    let collector = Collector::new(lanes.watched, labelling.watched, beside.clone());
     let control = control::Control {
         sockets,
         facts,
@@ -129,7 +132,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
             config.io.interfaces.join(", ")
         ),
     };
-    let ended = control::run(&runtime, control, lanes.outcomes)?;
+    let mut ended = control::run(&runtime, control, lanes.outcomes)?;
     let wall = lanes.shared.run.started.elapsed();
 
     let (series, swaps) = finish(labelling.threads, labelling.swapper)?;
@@ -144,6 +147,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         classes,
         table,
         bytes: 0,
+        packets_by_lane: Vec::new(),
         records_dropped: 0,
         live: None,
         wall,
@@ -153,18 +157,23 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     if let Some(marks) = &marks {
         flush(marks);
     }
-    let mut sums = Sums::default();
+    let mut sums = PortSums::default();
+    ended.sort_by_key(|lane| lane.number);
     for lane in ended {
         outcome.flows.merge(&lane.counters);
         outcome.records_dropped += lane.records_dropped;
-        sums.merge(&lane.sums);
+        let ports = PortSums::sum(&lane.ports);
+        outcome.packets_by_lane.push(ports.received);
+        sums.merge(&ports);
         outcome.failure = [outcome.failure.take(), lane.failure]
             .into_iter()
             .flatten()
             .reduce(Failure::and);
     }
     outcome.bytes = sums.bytes;
-    outcome.live = Some(live_sums(config.io.mode, &sums, marks.as_deref()));
+    let dropped = beside.dropped();
+    let dropped = dropped.iter().map(NicDrops::total).sum();
+    outcome.live = Some(live_sums(config.io.mode, &sums, dropped, marks.as_deref()));
     Ok(outcome)
 }
 
@@ -176,19 +185,27 @@ fn flush(marks: &mark::Writer) {
     }
 }
 
-fn live_sums(mode: IoMode, sums: &Sums, marks: Option<&mark::Writer>) -> LiveSums {
-    let marks = marks.map(mark::Writer::counts);
-    let failed = |marks: &mark::Counts| marks.failed_by_cause().map(|(_, updates)| updates).sum();
+fn live_sums(
+    mode: IoMode,
+    sums: &PortSums,
+    nic_dropped: u64,
+    marks: Option<&mark::Writer>,
+) -> LiveSums {
+    let marks = marks.map_or_else(mark::Counts::none, mark::Writer::counts);
     LiveSums {
         mode: mode.name(),
+        offered: sums.offered,
         received: sums.received,
-        kernel_dropped: sums.kernel_dropped,
+        kernel_dropped: sums.dropped,
+        unread: sums.waiting,
+        nic_dropped,
         sent: sums.sent,
-        unsent: sums.unsent,
-        marks_written: marks.as_ref().map_or(0, |marks| marks.written),
-        marks_not_found: marks.as_ref().map_or(0, |marks| marks.not_found),
-        marks_failed: marks.as_ref().map_or(0, failed),
-        marks_dropped: marks.as_ref().map_or(0, |marks| marks.dropped),
+        unsent: sums.unsent(),
+        marks_asked: marks.asked,
+        marks_written: marks.written,
+        marks_not_found: marks.not_found,
+        marks_failed: marks.failed(),
+        marks_dropped: marks.dropped,
     }
 }
 
@@ -243,7 +260,10 @@ impl Starting<'_> {
             burst: self.config.io.burst.min(self.config.ring.slots / 4),
             block_timeout: BLOCK_SLACK
                 + 2 * Duration::from_millis(self.config.io.block_timeout_ms.into()),
-            tells_merged: interfaces.map(|_| AtomicBool::new(false)).collect(),
+            merged: lane::Merged {
+                is_known: interfaces.map(|_| AtomicBool::new(false)).collect(),
+                is_known_unsplit: AtomicBool::new(false),
+            },
             give_up_after: self.config.io.give_up_after,
             stop: AtomicBool::new(false),
             rounds: managers.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -253,7 +273,7 @@ impl Starting<'_> {
         let mut watched = Vec::new();
         for (number, ((thread, manager), ports)) in managers.into_iter().zip(ports).enumerate() {
             let core = self.cores.of_thread(&thread);
-            let (end, watch) = watch(&thread, core, &manager, &tap);
+            let (end, watch) = watch(&thread, core, &manager, ports.receivers.len(), &tap);
             watched.push(watch);
             let (records, shared) = (records.another(), shared.clone());
             let lane = Lane::new(number, ports, manager, marks.clone(), records, end, shared);
@@ -278,9 +298,10 @@ fn watch(
     thread: &Thread,
     core: Option<usize>,
     manager: &flowmgr::Manager,
+    ports: usize,
     tap: &FlowTap,
 ) -> (LaneEnd, Watched<FlowSnapshot>) {
-    let empty = || FlowSnapshot::of(manager.counters());
+    let empty = || FlowSnapshot::of(manager.counters(), ports);
     let (publisher, watched) = Watched::new(thread.clone(), core, empty);
     let tap = tap.clone();
     (LaneEnd { publisher, tap }, watched)
@@ -362,12 +383,8 @@ fn finish(
     Ok((sum.ok_or_else(died)?, swapper.finish()?))
 }
 
-fn facts(plan: &Plan<'_>, bundle: &Bundle, classes: &Arc<[String]>, lanes: usize) -> Facts {
+fn facts(plan: &Plan<'_>, bundle: &Bundle, classes: &Arc<[String]>) -> Facts {
     let config = plan.config;
-    let queue = |number| Queue {
-        port: config.io.interfaces.join("+"),
-        number,
-    };
     let rings = config.pipeline.layout.rings().len();
     Facts {
         version: env!("CARGO_PKG_VERSION"),
@@ -377,10 +394,11 @@ fn facts(plan: &Plan<'_>, bundle: &Bundle, classes: &Arc<[String]>, lanes: usize
             sha256: bundle.sha256().to_owned(),
         },
         labels: LabelNames::new(classes),
-        queues: (0..lanes).map(queue).collect(),
+        ports: config.io.interfaces.clone(),
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
-        cache_entries: config.cache.as_ref().map_or(0, |cache| cache.entries) as u64,
+        cache_entries: config.cache.as_ref().map_or(0, |cache| cache.entries) as u64
+            * config.pipeline.layout.analytics_managers as u64,
         started: std::time::Instant::now(),
     }
 }

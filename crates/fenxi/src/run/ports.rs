@@ -12,10 +12,15 @@ use packetio::{AfPacket, PortError, Transmit};
 
 use crate::config::checked::{Io, IoMode};
 use crate::config::nearest;
+use crate::control::sums::PortSums;
 use crate::exit::Failure;
 
 /// Between two tries to open an interface that is gone.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
+
+/// What the kernel has put into a ring has come out so long after that, once the ring was found empty: longer than any
+/// `io.block_timeout_ms`, which a block that is not full may take.
+const OUT_AFTER: Duration = Duration::from_secs(2);
 
 /// A flow manager's rings and, where it forwards, its ways out, by interface.
 pub struct LanePorts {
@@ -29,9 +34,54 @@ pub struct LanePorts {
 pub struct Receiver {
     /// The ring.
     pub ring: AfPacket,
+    /// Raised when it was found empty.
+    pub is_empty: bool,
     state: State,
-    /// Merged packets when it was last looked at, and whether there had been more than before.
+    check: Check,
+    /// Merged packets when they were last asked for, and whether there had been more than before.
     merged: (u64, bool),
+}
+
+/// Whether all that goes into a ring comes out: what was in at one time must be out when the ring is found empty some time
+/// later.
+#[derive(Clone, Copy)]
+struct Check {
+    /// Packets that had gone in, at this time.
+    due: u64,
+    since: Instant,
+    /// The time has passed, and the ring has yet to be found empty.
+    is_over: bool,
+    /// What was missing the last time.
+    missing: u64,
+}
+
+impl Check {
+    fn new() -> Check {
+        Check {
+            due: 0,
+            since: Instant::now(),
+            is_over: false,
+            missing: 0,
+        }
+    }
+
+    /// So many are in and out by now; what is missing.
+    fn look(&mut self, due: u64, done: u64, is_empty: &mut bool) -> i64 {
+        if self.is_over && *is_empty {
+            let missing = self.due.saturating_sub(done);
+            *self = Check {
+                due,
+                missing,
+                ..Check::new()
+            };
+        } else if !self.is_over && self.since.elapsed() >= OUT_AFTER {
+            (self.is_over, *is_empty) = (true, false);
+        }
+        match done.checked_sub(due) {
+            None | Some(0) => self.missing as i64,
+            Some(excess) => -(excess as i64),
+        }
+    }
 }
 
 /// How an interface is.
@@ -65,23 +115,6 @@ impl Receiver {
         matches!(before, State::Up | State::Down).then(|| error.to_string())
     }
 
-    /// Packets that found the ring full; and what to tell people of packets that come merged.
-    pub fn look(&mut self) -> (u64, Option<String>) {
-        let counts = self.ring.counts();
-        let (before, were_more) = self.merged;
-        let are_more = counts.merged > before;
-        self.merged = (counts.merged, are_more);
-        // Until the first look after the MTU has grown, longer packets look merged, too.
-        let news = (were_more && are_more).then(|| {
-            let interface = self.ring.interface();
-            format!(
-                "{interface}: packets come merged by GRO, LRO or TSO, so that lengths, and with them labels, are not those \
-                 of the wire; turn it off: ethtool -K {interface} gro off lro off tso off gso off"
-            )
-        });
-        (counts.dropped, news)
-    }
-
     /// Whether frames can be asked for. One that is gone is opened anew now and then, which [`Receiver::news`] tells.
     pub fn is_there(&mut self) -> bool {
         match &mut self.state {
@@ -108,6 +141,31 @@ impl Receiver {
         }
         self.state = State::Up;
         Some(format!("{}: the interface is back", self.ring.interface()))
+    }
+
+    /// What to tell people of packets that come merged.
+    pub fn merged_news(&mut self) -> Option<String> {
+        let now = self.ring.counts().merged;
+        let (before, were_more) = std::mem::replace(&mut self.merged, (now, false));
+        self.merged.1 = now > before;
+        // Until the MTU is asked for again, packets that are longer than it was look merged, too.
+        (were_more && now > before).then(|| {
+            let interface = self.ring.interface();
+            format!(
+                "{interface}: packets come merged by GRO, LRO or TSO, so that lengths, and with them labels, are not those \
+                 of the wire; turn it off: ethtool -K {interface} gro off lro off tso off gso off"
+            )
+        })
+    }
+
+    /// Asks the kernel how the ring stands.
+    pub fn look(&mut self, sums: &mut PortSums) {
+        let counts = self.ring.counts();
+        sums.offered = counts.seen - counts.outgoing;
+        sums.dropped = counts.dropped + counts.abandoned;
+        sums.waiting = counts.waiting();
+        let due = sums.offered - sums.dropped;
+        sums.missing = self.check.look(due, sums.received, &mut self.is_empty);
     }
 
     /// It will not come back, or nobody knows whether it will.
@@ -144,7 +202,9 @@ pub fn open(io: &Io, lanes: usize) -> Result<Vec<LanePorts>, Failure> {
             let state = if ring.is_up() { State::Up } else { State::Down };
             lane.receivers.push(Receiver {
                 ring,
+                is_empty: false,
                 state,
+                check: Check::new(),
                 merged: (0, false),
             });
             if io.mode == IoMode::Inline {
@@ -193,5 +253,40 @@ fn failure(error: AfPacketError) -> Failure {
         AfPacketError::MissingCapability { .. } => Failure::not_allowed(error.to_string()),
         AfPacketError::BadSetting { .. } => Failure::config(error.to_string()),
         _ => Failure::unavailable(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_come_out_of_a_ring_is_missing_once_it_was_found_empty() {
+        let mut check = Check::new();
+        let later = |check: &mut Check| {
+            check.since = Instant::now().checked_sub(2 * OUT_AFTER).unwrap();
+        };
+        let mut is_empty = true;
+        assert_eq!(
+            check.look(10, 7, &mut is_empty),
+            0,
+            "they may be on their way"
+        );
+        later(&mut check);
+        assert_eq!(check.look(10, 7, &mut is_empty), 0);
+        assert!(!is_empty, "it was so before the time had passed");
+        assert_eq!(check.look(12, 9, &mut is_empty), 0, "not empty yet");
+        is_empty = true;
+        assert_eq!(check.look(12, 10, &mut is_empty), 0, "the ten are out");
+        later(&mut check);
+        assert_eq!(check.look(12, 10, &mut is_empty), 0);
+        is_empty = true;
+        assert_eq!(check.look(20, 11, &mut is_empty), 1, "of twelve eleven");
+        assert_eq!(
+            check.look(20, 12, &mut is_empty),
+            1,
+            "until it was looked again"
+        );
+        assert_eq!(check.look(20, 23, &mut is_empty), -3);
     }
 }

@@ -25,6 +25,7 @@ mod error;
 mod fanout;
 mod offloads;
 mod open;
+mod queues;
 mod receive;
 mod ring;
 mod sys;
@@ -33,7 +34,8 @@ mod vlan;
 
 pub use config::{Direction, PortConfig};
 pub use error::{AfPacketError, InterfaceError, InterfaceErrorKind};
-pub use offloads::Offloads;
+pub use offloads::{MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
+pub use queues::{Queues, ReceiveHash};
 pub use receive::{AfPacket, Counts, rest};
 pub use transmit::{Transmit, TransmitConfig, TransmitCounts};
 

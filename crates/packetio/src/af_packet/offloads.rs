@@ -1,69 +1,118 @@
 //! What an interface, or the kernel for it, does to packets before they are seen here: merging
-//! those that come in (GRO, LRO), and leaving it to the card to split and to sum up those that go
-//! out (TSO, GSO, checksums). `fenxi check --deep` and the start of a run look at it.
+//! those that come in (GRO, LRO), leaving it to the card to split those that go out (TSO), taking
+//! off VLAN tags. `fenxi check --deep` looks at it.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use super::{AfPacketError, Interface, sys, system};
 
-/// Commands of `SIOCETHTOOL` that yield one number, and a bit of the flags.
-const GENERIC_SEGMENTATION: u32 = 0x23;
-const GENERIC_RECEIVE: u32 = 0x2b;
-const TCP_SEGMENTATION: u32 = 0x1e;
-const FLAGS: u32 = 0x25;
-const FLAG_LARGE_RECEIVE: u32 = 1 << 15;
+/// What `ethtool -K` calls it, and the kernel's features that it stands for.
+const NAMES: [(&str, &[&str]); 10] = [
+    ("gro", &["rx-gro"]),
+    ("lro", &["rx-lro"]),
+    ("rx-gro-hw", &["rx-gro-hw"]),
+    ("rx-gro-list", &["rx-gro-list"]),
+    ("rx-udp-gro-forwarding", &["rx-udp-gro-forwarding"]),
+    ("tso", &["tx-tcp-segmentation", "tx-tcp6-segmentation"]),
+    ("tx-udp-segmentation", &["tx-udp-segmentation"]),
+    ("gso", &["tx-generic-segmentation"]),
+    ("rxvlan", &["rx-vlan-hw-parse"]),
+    ("rx-vlan-filter", &["rx-vlan-filter"]),
+];
+
+/// Offloads that merge packets which come in.
+pub const MERGE_INCOMING: [&str; 5] = [
+    "gro",
+    "lro",
+    "rx-gro-hw",
+    "rx-gro-list",
+    "rx-udp-gro-forwarding",
+];
+
+/// Offloads that show packets which go out before they are split.
+///
+/// GSO is none of them: without TSO the kernel splits what is merged before it shows it.
+pub const SPLIT_OUTGOING: [&str; 2] = ["tso", "tx-udp-segmentation"];
+
+/// An offload that is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offload {
+    /// As `ethtool -K` calls it.
+    pub name: &'static str,
+    /// Whether the driver does not let it be turned off.
+    pub is_fixed: bool,
+}
 
 /// Which offloads of an interface are on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offloads {
-    /// Generic receive offload: the kernel merges packets that come in.
-    pub gro: bool,
-    /// Large receive offload: the card merges them, for good.
-    pub lro: bool,
-    /// TCP segmentation offload: the card splits what goes out.
-    pub tso: bool,
-    /// Generic segmentation offload: the kernel splits it late.
-    pub gso: bool,
+    on: Vec<Offload>,
 }
 
 impl Offloads {
-    /// Asks an interface; needs no capability. What it cannot tell counts as off.
+    /// Asks an interface; needs no capability. What it does not know counts as off.
     ///
     /// # Errors
     /// There is no such interface, or it cannot be asked.
     pub fn of(interface: &str) -> Result<Self, AfPacketError> {
         let asked = Interface::open(interface)?;
-        let ask = |command| match sys::ethtool(asked.query.as_fd(), interface, command) {
-            Ok(value) => Ok(value),
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(0),
-            Err(error) => Err(error),
+        let socket = asked.query.as_fd();
+        let ask = || -> io::Result<Self> {
+            let names = sys::feature_names(socket, interface)?;
+            Ok(Self::read(&names, &sys::features(socket, interface)?))
         };
-        let all = || -> io::Result<Self> {
-            Ok(Self {
-                gro: ask(GENERIC_RECEIVE)? != 0,
-                lro: ask(FLAGS)? & FLAG_LARGE_RECEIVE != 0,
-                tso: ask(TCP_SEGMENTATION)? != 0,
-                gso: ask(GENERIC_SEGMENTATION)? != 0,
-            })
-        };
-        all().map_err(system(interface, "its offloads cannot be asked for"))
+        ask().map_err(system(interface, "its offloads cannot be asked for"))
     }
 
-    /// The line that turns off what is on; `None` if nothing is.
-    pub fn remedy(&self, interface: &str) -> Option<String> {
-        let all = [
-            ("gro", self.gro),
-            ("lro", self.lro),
-            ("tso", self.tso),
-            ("gso", self.gso),
-        ];
-        let on: Vec<_> = all
+    /// From the kernel's answers: a name for each bit, and blocks of 32 bits as `ethtool_gfeatures` has them.
+    pub fn read(names: &[String], blocks: &[[u32; 4]]) -> Self {
+        let bit = |name: &str| names.iter().position(|known| known == name);
+        let state = |name: &str| {
+            let bit = bit(name)?;
+            let [available, _, active, never_changed] = blocks
+                .get(bit / 32)?
+                .map(|word| word >> (bit % 32) & 1 == 1);
+            Some((active, !available || never_changed))
+        };
+        let known = NAMES.iter().filter_map(|(name, features)| {
+            let mut on = features
+                .iter()
+                .filter_map(|name| state(name))
+                .filter(|(is_on, _)| *is_on)
+                .peekable();
+            on.peek()?;
+            let is_fixed = on.all(|(_, is_fixed)| is_fixed);
+            Some(Offload { name, is_fixed })
+        });
+        Self {
+            on: known.collect(),
+        }
+    }
+
+    /// Those of `names` that are on.
+    pub fn on(&self, names: &[&str]) -> Vec<Offload> {
+        let on = self
+            .on
             .iter()
-            .filter(|(_, is_on)| *is_on)
-            .map(|(name, _)| format!("{name} off"))
-            .collect();
-        (!on.is_empty()).then(|| format!("ethtool -K {interface} {}", on.join(" ")))
+            .filter(|offload| names.contains(&offload.name));
+        on.copied().collect()
+    }
+
+    /// Whether an offload is on.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.on.iter().any(|offload| offload.name == name)
+    }
+
+    /// The line that turns off those of `names` that are on; `None` where nothing is, or where the
+    /// driver does not let it.
+    pub fn remedy(&self, interface: &str, names: &[&str]) -> Option<String> {
+        let on = self
+            .on(names)
+            .into_iter()
+            .filter(|offload| !offload.is_fixed);
+        let off: Vec<_> = on.map(|offload| format!("{} off", offload.name)).collect();
+        (!off.is_empty()).then(|| format!("ethtool -K {interface} {}", off.join(" ")))
     }
 }
 
@@ -71,17 +120,45 @@ impl Offloads {
 mod tests {
     use super::*;
 
+    /// `rx-gro` is bit 0, `rx-lro` bit 1, `rx-gro-hw` bit 33.
+    fn read(available: u32, active: u32, never_changed: u32) -> Offloads {
+        let mut names = vec!["rx-gro".to_owned(), "rx-lro".to_owned()];
+        names.resize(33, "something-else".to_owned());
+        names.push("rx-gro-hw".to_owned());
+        Offloads::read(
+            &names,
+            &[[available, 0, active, never_changed], [0, 0, 0b10, 0]],
+        )
+    }
+
     #[test]
-    fn the_remedy_names_what_is_on() {
-        assert_eq!(Offloads::default().remedy("eth0"), None);
-        let some = Offloads {
-            gro: true,
-            tso: true,
-            ..Offloads::default()
+    fn the_remedy_names_what_is_on_and_can_be_turned_off() {
+        let names = &MERGE_INCOMING;
+        let offloads = read(0b11, 0b01, 0);
+        let fixed = Offload {
+            name: "rx-gro-hw",
+            is_fixed: true,
         };
+        let gro = Offload {
+            name: "gro",
+            is_fixed: false,
+        };
+        assert_eq!(offloads.on(names), [gro, fixed]);
         assert_eq!(
-            some.remedy("eth0").as_deref(),
-            Some("ethtool -K eth0 gro off tso off")
+            offloads.remedy("eth0", names).as_deref(),
+            Some("ethtool -K eth0 gro off")
         );
+        assert_eq!(
+            read(0b11, 0b11, 0b10).remedy("eth0", names).as_deref(),
+            Some("ethtool -K eth0 gro off")
+        );
+        assert_eq!(read(0b11, 0, 0).remedy("eth0", names), None);
+        assert_eq!(Offloads::default().on(names), []);
+    }
+
+    #[test]
+    fn an_answer_cut_short_is_off() {
+        let names = ["rx-gro".to_owned()];
+        assert!(!Offloads::read(&names, &[]).is_on("gro"));
     }
 }

@@ -26,14 +26,16 @@ pub struct Counts {
     pub received: u64,
     /// Their bytes on the wire.
     pub received_bytes: u64,
-    /// Frames that the kernel has seen for this ring: those handed out, passed over, dropped, and
-    /// those still in the ring.
+    /// Frames that the kernel has seen for this ring: those handed out, passed over, dropped,
+    /// abandoned, and those still in the ring.
     pub seen: u64,
     /// Of these, frames that found the ring full.
     pub dropped: u64,
     /// Of these, frames passed over because this machine sends them, where the kernel does not
     /// pass over them by itself.
     pub outgoing: u64,
+    /// Of these, frames that were in a ring when it was given up for another.
+    pub abandoned: u64,
     /// Frames whose VLAN tag was put back.
     pub tags_restored: u64,
     /// Frames with a checksum that the sender left to its network card.
@@ -42,6 +44,14 @@ pub struct Counts {
     pub merged: u64,
     /// Blocks given up because what the kernel says of them cannot be.
     pub damaged_blocks: u64,
+}
+
+impl Counts {
+    /// Frames that were in the ring when the kernel was asked.
+    pub fn waiting(&self) -> u64 {
+        let gone = self.received + self.outgoing + self.dropped + self.abandoned;
+        self.seen.saturating_sub(gone)
+    }
 }
 
 /// One receive ring of an interface.
@@ -155,7 +165,8 @@ impl AfPacket {
         if !self.group.is_turn(self.number) {
             return Ok(false);
         }
-        let counts = self.counts();
+        let mut counts = self.counts();
+        counts.abandoned += counts.waiting();
         let opened = Self::open_ring(&self.config, interface, self.group.clone(), self.number)?;
         opened.accept()?;
         let frames = std::mem::take(&mut self.frames);

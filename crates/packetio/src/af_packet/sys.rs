@@ -137,16 +137,96 @@ pub(super) fn link(socket: BorrowedFd<'_>, name: &str) -> io::Result<Link> {
     }
 }
 
-/// One of the old one-number requests of `SIOCETHTOOL`.
-pub(super) fn ethtool(socket: BorrowedFd<'_>, name: &str, command: u32) -> io::Result<u32> {
-    // `struct ethtool_value`: the command and what it yields.
-    let mut value = [command, 0_u32];
+/// Commands of `SIOCETHTOOL` (`linux/ethtool.h`).
+const RING_SIZES: u32 = 0x10;
+const STRINGS: u32 = 0x1b;
+const STRING_COUNTS: u32 = 0x37;
+const FEATURES: u32 = 0x3a;
+const CHANNELS: u32 = 0x3c;
+const RECEIVE_HASH: u32 = 0x46;
+/// The set of strings that names the features (`ETH_SS_FEATURES`).
+const FEATURE_NAMES: u32 = 4;
+/// Bytes of such a string.
+const STRING_BYTES: usize = 32;
+
+/// `struct ethtool_ringparam`: the command; the most that receive, mini, jumbo and send rings can hold; what they hold.
+pub(super) fn ring_sizes(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9]> {
+    let mut words = [0; 9];
+    words[0] = RING_SIZES;
+    ethtool(socket, name, &mut words)?;
+    Ok(words)
+}
+
+/// `struct ethtool_channels`: the command; the most receive, send, other and combined queues; how many there are.
+pub(super) fn channels(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9]> {
+    let mut words = [0; 9];
+    words[0] = CHANNELS;
+    ethtool(socket, name, &mut words)?;
+    Ok(words)
+}
+
+/// `struct ethtool_rxfh` with the table and the key behind its six words.
+pub(super) fn receive_hash(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<u32>> {
+    // With sizes of 0 the kernel tells the sizes; with others than those it refuses.
+    let mut head = [0; 6];
+    head[0] = RECEIVE_HASH;
+    ethtool(socket, name, &mut head)?;
+    let (table, key_bytes) = (head[2] as usize, head[3] as usize);
+    let mut words = vec![0; head.len() + table + key_bytes.div_ceil(4)];
+    words[..4].copy_from_slice(&[RECEIVE_HASH, 0, head[2], head[3]]);
+    ethtool(socket, name, &mut words)?;
+    Ok(words)
+}
+
+/// The names of the features, in the order of their bits in [`features`].
+pub(super) fn feature_names(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
+    let count = feature_count(socket, name)?;
+    let mut words = vec![0; 3 + count * STRING_BYTES / 4];
+    words[..3].copy_from_slice(&[STRINGS, FEATURE_NAMES, count as u32]);
+    ethtool(socket, name, &mut words)?;
+    let bytes: Vec<u8> = words[3..]
+        .iter()
+        .flat_map(|word| word.to_ne_bytes())
+        .collect();
+    let text = |name: &[u8]| {
+        let end = name.iter().position(|byte| *byte == 0);
+        String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()
+    };
+    Ok(bytes.chunks(STRING_BYTES).map(text).collect())
+}
+
+/// The features in blocks of 32: which can be had, are asked for, are on, and never change.
+pub(super) fn features(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<[u32; 4]>> {
+    let blocks = feature_count(socket, name)?.div_ceil(32);
+    let mut words = vec![0; 2 + blocks * 4];
+    words[..2].copy_from_slice(&[FEATURES, blocks as u32]);
+    ethtool(socket, name, &mut words)?;
+    let (blocks, _) = words[2..].as_chunks();
+    Ok(blocks.to_vec())
+}
+
+/// As many features as the running kernel knows, whatever the interface.
+fn feature_count(socket: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
+    // `struct ethtool_sset_info`: the command, a word that is not used, a mask of 64 bits, a count for each bit.
+    let mut words = [STRING_COUNTS, 0, 0, 0, 0];
+    let mask = (1_u64 << FEATURE_NAMES).to_ne_bytes();
+    for (word, half) in words[2..4].iter_mut().zip(mask.as_chunks().0) {
+        *word = u32::from_ne_bytes(*half);
+    }
+    ethtool(socket, name, &mut words)?;
+    Ok(words[4] as usize)
+}
+
+/// A request of `SIOCETHTOOL`, which `words` hold and into which the kernel answers.
+///
+/// For the commands above it writes the structure of the command, and behind it as many elements as were announced in
+/// the request or as [`feature_count`], which is a constant of the running kernel, has told.
+fn ethtool(socket: BorrowedFd<'_>, name: &str, words: &mut [u32]) -> io::Result<()> {
     let mut request = request(name)?;
-    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
-    // SAFETY: `request` points to `value`, to whose eight bytes the kernel writes back an
-    // `ethtool_value` for the commands of that form, which are the only ones used here.
-    done(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) })?;
-    Ok(value[1])
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    // SAFETY: `request` points to `words`, which the callers above, the only ones, have made as long as what the kernel
+    // writes for their command.
+    done(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) })
 }
 
 fn ask(socket: BorrowedFd<'_>, what: c_ulong, name: &str) -> io::Result<libc::ifreq> {

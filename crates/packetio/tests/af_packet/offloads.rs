@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 
 use packetio::AfPacket;
-use packetio::af_packet::{Offloads, PortConfig};
+use packetio::af_packet::{MERGE_INCOMING, Offloads, PortConfig, SPLIT_OUTGOING};
 
 use crate::config;
 use crate::frames::drain;
@@ -118,13 +118,17 @@ fn super_packets_are_counted_and_the_remedy_works() {
         assert!(merged(&near, &far, &mut port) > 0);
         for (netns, interface) in [(&near, "a0"), (&far, "b0")] {
             let offloads = netns.inside(|| Offloads::of(interface).unwrap());
+            let is_on = |name| offloads.is_on(name);
             assert!(
-                offloads.tso && offloads.gso && !offloads.lro,
+                is_on("tso") && is_on("gso") && !is_on("lro"),
                 "{offloads:?}"
             );
-            netns.run(&offloads.remedy(interface).expect("something to turn off"));
+            let all = [&MERGE_INCOMING[..], &SPLIT_OUTGOING].concat();
+            let remedy = offloads.remedy(interface, &all);
+            netns.run(&remedy.expect("something to turn off"));
             let after = netns.inside(|| Offloads::of(interface).unwrap());
-            assert_eq!(after.remedy(interface), None);
+            assert_eq!(after.remedy(interface, &all), None);
+            assert!(after.is_on("gso"));
         }
         assert_eq!(merged(&near, &far, &mut port), 0);
     }

@@ -60,7 +60,7 @@ fn batches_are_large_and_in_time() {
     let mean = 25_000 / (batches(&world) - before);
     assert!((70..=86).contains(&mean), "{mean}");
     let counters = world.manager.counters();
-    assert!(counters.time_to_label_us.value_at_quantile(0.99) <= 2000);
+    assert!(counters.time_to_label_us().value_at_quantile(0.99) <= 2000);
     let (violations, periods) = violations(&world);
     assert_eq!((violations, periods >= 25), (0, true));
     assert!(counters.batches(Trigger::Slo).batches > counters.batches(Trigger::MaxWait).batches);
@@ -72,9 +72,9 @@ fn at_low_rates_age_decides() {
     play(&mut world, 500.0, 5.0);
     let counters = world.manager.counters();
     assert!(
-        counters.time_to_label_us.max() <= 2000,
+        counters.time_to_label_us().max() <= 2000,
         "{}",
-        counters.time_to_label_us.max()
+        counters.time_to_label_us().max()
     );
     let (violations, periods) = violations(&world);
     assert!(violations == 0 && periods > 5, "{violations} of {periods}");
@@ -121,7 +121,7 @@ fn poisson_arrivals_and_hold_ups_cost_few_violations() {
         }
         let (violations, periods) = violations(&world);
         let counters = world.manager.counters();
-        let p99_us = counters.time_to_label_us.value_at_quantile(0.99);
+        let p99_us = counters.time_to_label_us().value_at_quantile(0.99);
         assert!(
             is_beyond_goal || violations * 100 <= 9 * periods,
             "{violations} of {periods}"

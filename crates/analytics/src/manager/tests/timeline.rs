@@ -194,7 +194,7 @@ fn check_labels(world: &World, ended: Ended) -> Result<(), TestCaseError> {
         counters.post_mortem + counters.failed() + counters.shed() - unlabelled
     );
     prop_assert_eq!(
-        counters.time_to_label_us.len(),
+        counters.time_to_label_us().len(),
         counters.cached + counters.inferred - counters.post_mortem
     );
     Ok(())

@@ -48,7 +48,7 @@ pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, 
     drop(past);
 
     let packets = PIECE.min(2 * entries) as f64;
-    let begun = rig.manager.counters().flows_begun;
+    let begun = rig.manager.counters().flows_begun.total();
     let mut walked = 0;
     let rates = interleave(seconds, RINGS.len(), |point| {
         let drawn = senders.window(&templates, packets / (PACKETS_PER_S * share));
@@ -62,7 +62,7 @@ pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, 
         }
         drawn.len() as f64 / elapsed_s
     });
-    let begun = (rig.manager.counters().flows_begun - begun) as f64;
+    let begun = (rig.manager.counters().flows_begun.total() - begun) as f64;
     let spare = |rate: f64| 1.0 - PACKETS_PER_S / rate;
     let spared = Figure {
         best: spare(rates[0].best()),

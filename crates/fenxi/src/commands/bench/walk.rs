@@ -64,7 +64,7 @@ fn prepared(entries: usize, seconds: f64) -> Result<(Vec<Figure>, Pages), Failur
             turnover.pass(&mut fresh, BURST, new_gap_ns)
         }
     });
-    let begun = turnover.manager.counters().flows_begun;
+    let begun = turnover.manager.counters().flows_begun.total();
     if begun != passes * entries as u64 {
         let passed = passes * entries as u64;
         let error = format!("{begun} flows begun by {passed} packets, each of a new flow");

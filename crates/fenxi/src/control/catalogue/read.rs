@@ -1,12 +1,14 @@
 //! How the catalogue reads a view: a sample for each pipeline, thread, device or label.
 
 use analytics::{DeviceCounters, DeviceState, FailureKind};
+use flowmgr::ExpiryLag;
 use flowmgr::record::EndReason;
 use hdrhistogram::Histogram;
 
 use crate::control::collector::{AnalyticsSnapshot, FlowSnapshot, Watched};
 use crate::control::exposition::{Buckets, Sample, Value};
-use crate::control::view::{PipelineSums, View};
+use crate::control::sums::PortSums;
+use crate::control::view::{Balance, PipelineSums, View, marks_balance};
 
 /// A sample of a metric, its labels in the order of the catalogue.
 pub fn sample(labels: &[&str], value: Value) -> Sample {
@@ -67,12 +69,77 @@ pub fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Ve
     })
 }
 
-/// A sample of each flow manager, by the queue that it reads.
-pub fn queues(view: &View<'_>, read: impl Fn(&FlowSnapshot, &str, &str) -> Sample) -> Vec<Sample> {
-    let flows = view.collector.flows.iter().zip(&view.facts.queues);
-    flows
-        .map(|(watched, queue)| read(&watched.latest, &queue.port, &queue.number.to_string()))
-        .collect()
+/// Samples of each port and flow manager. A flow manager's queue has its number, counted over all pipelines.
+pub fn queues(view: &View<'_>, read: impl Fn(&PortSums, &[&str; 2]) -> Vec<Sample>) -> Vec<Sample> {
+    let flows = view.collector.flows.iter().enumerate();
+    let samples = flows.flat_map(|(number, watched)| {
+        let queue = number.to_string();
+        let ports = view.facts.ports.iter().zip(&watched.latest.ports);
+        let samples = ports.flat_map(|(name, port)| read(port, &[name, &queue]));
+        samples.collect::<Vec<_>>()
+    });
+    samples.collect()
+}
+
+/// Where what is of all queues, or all pipelines, together has its label.
+const ALL: &str = "all";
+
+/// Packets lost before they could be read, by where. No packet is in two of them: what a card or the kernel has thrown away
+/// does not come to a ring.
+pub fn drops(view: &View<'_>) -> Vec<Sample> {
+    let mut samples = queues(view, |port, &[name, queue]| {
+        vec![count(&[name, queue, "ring_full"], port.dropped)]
+    });
+    for (i, name) in view.facts.ports.iter().enumerate() {
+        let dropped = view.collector.dropped.get(i).copied().unwrap_or_default();
+        let reasons = [
+            ("nic_missed", dropped.nic_missed),
+            ("no_buffer", dropped.no_buffer),
+            ("kernel", dropped.kernel),
+        ];
+        samples.extend(reasons.map(|(reason, packets)| count(&[name, ALL, reason], packets)));
+    }
+    samples
+}
+
+/// What is missing from each sum.
+pub fn balances(view: &View<'_>) -> Vec<Sample> {
+    let mut samples = pipelines(view, |sums, pipeline| {
+        let Balance {
+            ports,
+            packets,
+            sent,
+            series,
+            flows,
+        } = sums.balance;
+        [
+            ("ports", ports),
+            ("packets", packets),
+            ("sent", sent),
+            ("series", series),
+            ("flows", flows),
+        ]
+        .map(|(of, missing)| number(&[pipeline, of], missing as f64))
+        .into()
+    });
+    let marks = marks_balance(view.collector);
+    samples.push(number(&[ALL, "marks"], marks as f64));
+    samples
+}
+
+/// How late flows ended.
+pub fn lags(lag: &ExpiryLag) -> Value {
+    let mut count = 0;
+    let bounds = ExpiryLag::BOUNDS_S.iter().zip(lag.flows());
+    let cumulative = bounds.map(|(&bound, flows)| {
+        count += flows;
+        (f64::from(bound), count)
+    });
+    Value::Buckets(Buckets {
+        cumulative: cumulative.collect(),
+        sum: lag.sum_s(),
+        count: lag.flows().iter().sum(),
+    })
 }
 
 /// A sample of each flow manager, by its pipeline and name.
@@ -97,7 +164,9 @@ struct Session<'a> {
 fn sessions<'a>(view: &'a View<'_>) -> impl Iterator<Item = Session<'a>> {
     let managers = view.collector.analytics.iter();
     managers.flat_map(|watched: &Watched<AnalyticsSnapshot>| {
-        let AnalyticsSnapshot { counters, devices } = &*watched.latest;
+        let AnalyticsSnapshot {
+            counters, devices, ..
+        } = &*watched.latest;
         let own = counters.devices.iter().zip(devices).enumerate();
         own.map(|(i, (device, state))| Session {
             labels: [

@@ -46,7 +46,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let (busy, _shed) = live::run(feed, rate, live::after(seconds), |run| {
         worker::work(worker, false, run, worker::Ends::default())
     });
-    let busy_ms = |quantile| busy.time_to_label_us.value_at_quantile(quantile) as f64 / 1e3;
+    let busy_ms = |quantile| busy.time_to_label_us().value_at_quantile(quantile) as f64 / 1e3;
     let pause = Duration::from_secs_f64(args.pause);
     let pauses = ((args.seconds / args.pause) as usize).max(PAUSES_MIN);
     let Idle {

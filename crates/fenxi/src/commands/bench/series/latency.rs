@@ -133,10 +133,7 @@ impl Case<'_> {
     fn figures(&self) -> Vec<Figure> {
         // The first run only warmed up.
         let runs = &self.runs[1..];
-        let times: Vec<_> = runs
-            .iter()
-            .map(|run| run.time_to_label_us.clone())
-            .collect();
+        let times: Vec<_> = runs.iter().map(|run| run.time_to_label_us()).collect();
         let device = self.bundle.map_or("virtual time", Bundle::name);
         let named = |name: &str| format!("{device}, {}: {name}", self.name);
         let figure = |name, quantile| Figure::quantile(named(name), "ms", 1e3, &times, quantile);

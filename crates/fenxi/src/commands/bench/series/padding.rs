@@ -124,7 +124,7 @@ fn simulate(policy: Policy, rate: f64, seconds: f64) -> Result<Outcome, Failure>
             before = now;
         }
     });
-    let time_to_label = &simulation.manager.counters().time_to_label_us;
+    let time_to_label = &simulation.manager.counters().time_to_label_us();
     Ok(Outcome {
         used: used_s / seconds,
         padding: padding_s / seconds,

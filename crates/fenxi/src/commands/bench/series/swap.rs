@@ -148,7 +148,7 @@ fn figures(name: &str, cases: &[Case]) -> Vec<Figure> {
         // The first run only warmed up.
         let times: Vec<_> = case.runs[1..]
             .iter()
-            .map(|run| run.time_to_label_us.clone())
+            .map(|run| run.time_to_label_us())
             .collect();
         Figure::quantile(line(what), "ms", 1e3, &times, quantile)
     };

@@ -1,0 +1,331 @@
+//! The places of the control plane: free, or held by a fenxi that runs already. Nothing is bound; a socket is connected to, to
+//! learn who listens, and left at once.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
+};
+
+use super::finding::Finding;
+use super::machine::Machine;
+use crate::config::checked::{Control, HttpPlace};
+
+const CHECK: &str = "control";
+
+/// Who has a place.
+#[derive(Debug, PartialEq, Eq)]
+enum Holder {
+    Nobody,
+    /// A file that is no socket.
+    File,
+    /// A process, where it can be told which.
+    Process(Option<u32>),
+}
+
+/// The fenxi that runs with this configuration, where one does: the process that has its socket or its port.
+pub fn service(machine: &Machine, control: &Control) -> Option<u32> {
+    let socket = control.socket.as_deref().map(holder_of_socket);
+    let http = control.http.as_ref().map(|place| holder_of(machine, place));
+    [socket, http]
+        .into_iter()
+        .flatten()
+        .find_map(|holder| match holder {
+            Holder::Process(Some(pid)) if is_fenxi(machine, pid) => Some(pid),
+            _ => None,
+        })
+}
+
+/// Looks at both.
+pub fn look(machine: &Machine, control: &Control) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some(place) = &control.http {
+        let name = "control.http";
+        findings.push(match place {
+            HttpPlace::Tcp(address) => port(machine, *address),
+            HttpPlace::Unix(path) => socket(machine, name, path),
+        });
+    }
+    if let Some(path) = &control.socket {
+        findings.push(socket(machine, "control.socket", path));
+    }
+    findings
+}
+
+fn is_fenxi(machine: &Machine, pid: u32) -> bool {
+    machine.program(pid).as_deref() == Some("fenxi")
+}
+
+fn holder_of(machine: &Machine, place: &HttpPlace) -> Holder {
+    match place {
+        HttpPlace::Tcp(address) => holder_of_port(machine, *address),
+        HttpPlace::Unix(path) => holder_of_socket(path),
+    }
+}
+
+/// Held by `pid`: good where that is a fenxi.
+fn held(machine: &Machine, name: &str, place: &str, pid: Option<u32>, line: String) -> Finding {
+    let program = pid.and_then(|pid| machine.program(pid));
+    match (pid, program.as_deref()) {
+        (Some(pid), Some("fenxi")) => Finding::ok(
+            CHECK,
+            name,
+            format!(
+                "{place}: a fenxi serves there, process {pid}; another one needs another place"
+            ),
+        ),
+        (Some(pid), Some(program)) => {
+            let cause = format!("{place}: taken by {program}, process {pid}");
+            Finding::problem(CHECK, name, cause).cure(line)
+        }
+        _ => {
+            let cause = format!("{place}: somebody listens there, of whom only root is told more");
+            Finding::warning(CHECK, name, cause).cure(format!("sudo {line}"))
+        }
+    }
+}
+
+fn port(machine: &Machine, address: SocketAddr) -> Finding {
+    const NAME: &str = "control.http";
+    let place = address.to_string();
+    if let Holder::Process(pid) = holder_of_port(machine, address) {
+        return held(
+            machine,
+            NAME,
+            &place,
+            pid,
+            format!("ss -ltnp 'sport = :{}'", address.port()),
+        );
+    }
+    // A port of the kernel's choice on the same address tells whether the address is ours.
+    match UdpSocket::bind((address.ip(), 0)) {
+        Ok(_) => Finding::ok(CHECK, NAME, format!("{place}: free")),
+        Err(error) => {
+            let cause = format!("{place}: this machine has no such address: {error}");
+            Finding::problem(CHECK, NAME, cause).cure("ip -br addr")
+        }
+    }
+}
+
+/// Who listens on a port, as `/proc/net/tcp` and the open files of processes tell.
+fn holder_of_port(machine: &Machine, wanted: SocketAddr) -> Holder {
+    let files =
+        ["proc/net/tcp", "proc/net/tcp6"].map(|file| machine.text(file).unwrap_or_default());
+    let mut listeners = files
+        .iter()
+        .flat_map(|text| text.lines().filter_map(listener));
+    let found = listeners.find(|(address, _)| {
+        let (ours, theirs) = (wanted.ip(), address.ip());
+        address.port() == wanted.port()
+            && (ours == theirs || ours.is_unspecified() || theirs.is_unspecified())
+    });
+    match found {
+        Some((_, inode)) => Holder::Process(owner(machine, inode)),
+        None => Holder::Nobody,
+    }
+}
+
+/// Address and inode of a line of `/proc/net/tcp` that listens.
+fn listener(line: &str) -> Option<(SocketAddr, u64)> {
+    const LISTENS: &str = "0A";
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let (address, port) = fields.get(1)?.split_once(':')?;
+    if *fields.get(3)? != LISTENS {
+        return None;
+    }
+    // Words as the machine stores them.
+    let word = |at: usize| {
+        u32::from_str_radix(address.get(at..at + 8)?, 16)
+            .ok()
+            .map(u32::to_ne_bytes)
+    };
+    let ip: IpAddr = match address.len() {
+        8 => Ipv4Addr::from(word(0)?).into(),
+        _ => {
+            let bytes = [word(0)?, word(8)?, word(16)?, word(24)?].concat();
+            Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into()
+        }
+    };
+    let port = u16::from_str_radix(port, 16).ok()?;
+    Some((SocketAddr::new(ip, port), fields.get(9)?.parse().ok()?))
+}
+
+/// The process that has a socket open; of other users' processes only root is told.
+fn owner(machine: &Machine, inode: u64) -> Option<u32> {
+    let link = format!("socket:[{inode}]");
+    let processes = machine
+        .names("proc")
+        .into_iter()
+        .filter_map(|name| name.parse::<u32>().ok());
+    let mut holding = processes.filter(|pid| {
+        let folder = format!("proc/{pid}/fd");
+        machine
+            .names(&folder)
+            .iter()
+            .any(|fd| machine.link(&format!("{folder}/{fd}")).as_deref() == Some(&link))
+    });
+    holding.next()
+}
+
+fn socket(machine: &Machine, name: &str, path: &Path) -> Finding {
+    let place = path.display().to_string();
+    match holder_of_socket(path) {
+        Holder::Process(pid) => held(machine, name, &place, pid, format!("ss -lxp src {place}")),
+        Holder::File => {
+            let cause = format!("{place}: is there and no socket");
+            Finding::problem(CHECK, name, cause).cure(format!("ls -l {place}"))
+        }
+        Holder::Nobody => folder(machine, name, path),
+    }
+}
+
+/// Who listens on a Unix socket.
+fn holder_of_socket(path: &Path) -> Holder {
+    match std::fs::symlink_metadata(path) {
+        Err(_) => return Holder::Nobody,
+        Ok(found) if !found.file_type().is_socket() => return Holder::File,
+        Ok(_) => {}
+    }
+    let asked = || -> Result<u32, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(sockopt::socket_peercred(&socket)?
+            .pid
+            .as_raw_nonzero()
+            .get() as u32)
+    };
+    match asked() {
+        Ok(pid) => Holder::Process(Some(pid)),
+        // What a program that is no more has left behind makes room by itself.
+        Err(Errno::CONNREFUSED) => Holder::Nobody,
+        Err(_) => Holder::Process(None),
+    }
+}
+
+/// Whether a socket can be made.
+fn folder(machine: &Machine, name: &str, path: &Path) -> Finding {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let (place, shown) = (path.display(), folder.display());
+    if machine.path(folder).is_dir() {
+        return Finding::ok(CHECK, name, format!("{place}: free"));
+    }
+    if folder == Path::new("/run/fenxi") && machine.unit().is_some() {
+        return Finding::ok(
+            CHECK,
+            name,
+            format!("{place}: free; the unit makes the folder"),
+        );
+    }
+    let cause = format!(
+        "{place}: there is no folder {shown}; the unit makes /run/fenxi, without it that is for you to do"
+    );
+    Finding::problem(CHECK, name, cause).cure(format!("install -d -m 750 {shown}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::super::finding::Level;
+    use super::super::machine::tests::machine;
+    use super::*;
+
+    const TCP: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
+                       0: 0100007F:24FD 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0\n   \
+                       1: 0100007F:24FE 0100007F:0050 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 100 0 0 10 0\n";
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_port_that_is_taken() {
+        let judged = |files: &[(&str, &str)], address: &str| {
+            port(&machine(files).1, address.parse().unwrap())
+        };
+        let theirs = [
+            ("proc/net/tcp", TCP),
+            ("proc/77/fd/3", "->socket:[4711]"),
+            ("proc/77/comm", "nginx\n"),
+        ];
+        let taken = judged(&theirs, "127.0.0.1:9469");
+        assert_eq!(
+            (taken.level, taken.remedy.as_deref()),
+            (Level::Problem, Some("ss -ltnp 'sport = :9469'"))
+        );
+        assert!(
+            taken.cause.ends_with("taken by nginx, process 77"),
+            "{taken:?}"
+        );
+        let ours = [theirs[0], theirs[1], ("proc/77/comm", "fenxi\n")];
+        assert_eq!(judged(&ours, "127.0.0.1:9469").level, Level::Ok);
+        assert_eq!(judged(&theirs[..1], "127.0.0.1:9469").level, Level::Warning);
+        // A connection is no listener, and another address is another place.
+        assert_eq!(
+            judged(&theirs, "127.0.0.1:9470").cause,
+            "127.0.0.1:9470: free"
+        );
+        assert_eq!(
+            judged(&theirs, "[::1]:9469").level,
+            judged(&[], "[::1]:9469").level
+        );
+        assert_eq!(judged(&[], "192.0.2.1:9469").level, Level::Problem);
+        let control = Control {
+            http: HttpPlace::parse("127.0.0.1:9469"),
+            socket: None,
+        };
+        assert_eq!(service(&machine(&ours).1, &control), Some(77));
+        assert_eq!(service(&machine(&theirs).1, &control), None);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn addresses_of_both_families() {
+        let line = " 0: 00000000000000000000000001000000:24FD 0:0 0A 0 0 0 0 0 9 1";
+        let (address, inode) = listener(line).unwrap();
+        assert_eq!((address.to_string().as_str(), inode), ("[::1]:9469", 9));
+        assert_eq!(listener("sl local_address rem_address st"), None);
+    }
+
+    #[test]
+    fn a_socket_free_stale_taken_or_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let us = std::process::id();
+        assert_eq!(holder_of_socket(&path), Holder::Nobody);
+        let listening = UnixListener::bind(&path).unwrap();
+        assert_eq!(holder_of_socket(&path), Holder::Process(Some(us)));
+        drop(listening);
+        assert_eq!(holder_of_socket(&path), Holder::Nobody);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(
+            socket(&Machine::here(), "control.socket", &path).level,
+            Level::Problem
+        );
+    }
+
+    #[test]
+    fn the_folder_of_the_unit_is_made_by_it() {
+        let path = Path::new("/run/fenxi/ctl.sock");
+        let missing = folder(&machine(&[]).1, "control.socket", path);
+        assert_eq!(
+            missing.remedy.as_deref(),
+            Some("install -d -m 750 /run/fenxi")
+        );
+        let unit = [("etc/systemd/system/fenxi.service", "[Service]")];
+        assert_eq!(
+            folder(&machine(&unit).1, "control.socket", path).level,
+            Level::Ok
+        );
+        let there = [("run/fenxi/other", "")];
+        assert_eq!(
+            folder(&machine(&there).1, "control.socket", path).level,
+            Level::Ok
+        );
+    }
+}

@@ -1,0 +1,414 @@
+//! Cores: there, allowed, each for one thread of the data path, near the network card, at full speed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::finding::Finding;
+use super::machine::{Machine, field, list};
+use crate::config::Config;
+use crate::pipeline::threads::Cores;
+
+const CHECK: &str = "cores";
+
+/// Steal time above this share of all CPU time is worth a word.
+const STEAL_MAX: f64 = 0.01;
+
+/// Looks at them all; `service` is the fenxi that runs with this configuration.
+pub fn look(
+    machine: &Machine,
+    config: &Config,
+    cores: &Cores,
+    service: Option<u32>,
+) -> Vec<Finding> {
+    let placed: Vec<(String, usize)> = cores
+        .iter()
+        .filter_map(|(thread, core)| Some((thread.to_string(), (*core)?)))
+        .collect();
+    let mut findings = vec![clock_speed(machine, &placed), stolen(machine)];
+    if placed.is_empty() {
+        let cause = format!(
+            "{}; who needs steady latency gives each thread a CPU of its own",
+            cores.reason
+        );
+        findings.push(Finding::warning(CHECK, "", cause));
+        return findings;
+    }
+    let used: Vec<usize> = placed.iter().map(|(_, core)| *core).collect();
+    let distinct: Vec<usize> = used
+        .iter()
+        .copied()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    let own = [
+        there(machine, &used),
+        doubled(machine, &placed),
+        siblings(machine, &placed),
+        others(machine, &used, service),
+    ];
+    let own: Vec<Finding> = own.into_iter().flatten().collect();
+    if own.is_empty() {
+        let threads: Vec<String> = placed
+            .iter()
+            .map(|(thread, core)| format!("{thread} on {core}"))
+            .collect();
+        findings.push(Finding::ok(CHECK, "", threads.join(", ")));
+    }
+    findings.extend(own);
+    findings.push(isolated(
+        machine,
+        &distinct,
+        !config.pipeline.cores.is_empty(),
+    ));
+    findings.extend(
+        config
+            .io
+            .interfaces
+            .iter()
+            .filter_map(|name| node(machine, name, &used)),
+    );
+    findings
+}
+
+fn numbers(cpus: &[usize]) -> String {
+    let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
+    cpus.join(",")
+}
+
+/// CPUs that this process may use.
+fn allowed(machine: &Machine) -> Vec<usize> {
+    machine
+        .field("proc/self/status", "Cpus_allowed_list")
+        .map_or_else(Vec::new, |text| list(&text))
+}
+
+/// CPUs that are not there, or not for this process.
+fn there(machine: &Machine, used: &[usize]) -> Option<Finding> {
+    let online = machine.list("sys/devices/system/cpu/online")?;
+    if let Some(core) = used.iter().find(|core| !online.contains(core)) {
+        let cause = format!(
+            "pipeline.cores names CPU {core}; there are {}",
+            numbers(&online)
+        );
+        return Some(
+            Finding::problem(CHECK, "", cause).cure(suggestion(&allowed(machine), used.len())),
+        );
+    }
+    let allowed = allowed(machine);
+    let core = used.iter().find(|core| !allowed.contains(core))?;
+    let cause = format!(
+        "CPU {core} is there, but this process may use {} only",
+        numbers(&allowed)
+    );
+    Some(Finding::problem(CHECK, "", cause).cure(format!(
+        "taskset -c {} fenxi check --deep",
+        numbers(&online)
+    )))
+}
+
+/// The line that asks for as many cores as there are threads, the first CPU left to the rest of the program.
+fn suggestion(cpus: &[usize], threads: usize) -> String {
+    let cores = match cpus {
+        [_, rest @ ..] if rest.len() >= threads => numbers(&rest[..threads]),
+        _ => String::new(),
+    };
+    format!("fenxi check --deep --set 'pipeline.cores=[{cores}]'")
+}
+
+/// Two threads that poll on one core starve each other.
+fn doubled(machine: &Machine, placed: &[(String, usize)]) -> Option<Finding> {
+    let (first, second, core) = pair(placed, |a, b| a == b)?;
+    let cause = format!("{first} and {second} share CPU {core} and starve each other");
+    Some(Finding::problem(CHECK, "", cause).cure(suggestion(&allowed(machine), placed.len())))
+}
+
+/// Two threads on two halves of one core.
+fn siblings(machine: &Machine, placed: &[(String, usize)]) -> Option<Finding> {
+    let halves: BTreeMap<usize, Vec<usize>> = placed
+        .iter()
+        .filter_map(|(_, core)| {
+            let path = format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+            Some((*core, machine.list(&path)?))
+        })
+        .collect();
+    let are = |a, b| a != b && halves.get(&a).is_some_and(|halves| halves.contains(&b));
+    let (first, second, core) = pair(placed, are)?;
+    let cause = format!(
+        "{first} and {second} run on two halves of one core (CPU {core} is one of them): each has half its speed"
+    );
+    Some(Finding::warning(CHECK, "", cause).cure("lscpu -e=CPU,CORE,NODE"))
+}
+
+/// The first two threads of which it holds, and the core of the first.
+fn pair(
+    placed: &[(String, usize)],
+    holds: impl Fn(usize, usize) -> bool,
+) -> Option<(&str, &str, usize)> {
+    placed.iter().enumerate().find_map(|(at, (first, core))| {
+        let (second, _) = placed[at + 1..]
+            .iter()
+            .find(|(_, other)| holds(*core, *other))?;
+        Some((first.as_str(), second.as_str(), *core))
+    })
+}
+
+/// Another fenxi with a thread pinned to one of our cores; the one that we are to replace does not count.
+fn others(machine: &Machine, used: &[usize], service: Option<u32>) -> Option<Finding> {
+    let others = machine
+        .other_fenxis()
+        .into_iter()
+        .filter(|pid| Some(*pid) != service);
+    let mut pinned = others.flat_map(|pid| {
+        let tasks = machine.names(&format!("proc/{pid}/task")).into_iter();
+        tasks.filter_map(move |task| {
+            let status = machine.text(&format!("proc/{pid}/task/{task}/status"))?;
+            let [core] = list(field(&status, "Cpus_allowed_list")?)[..] else {
+                return None;
+            };
+            Some((pid, field(&status, "Name")?.to_owned(), core))
+        })
+    });
+    let (pid, thread, core) = pinned.find(|(_, _, core)| used.contains(core))?;
+    let cause =
+        format!("CPU {core} is taken: another fenxi, process {pid}, has {thread} pinned there");
+    Some(Finding::problem(CHECK, "", cause).cure(format!("ps -o pid,args -p {pid}")))
+}
+
+/// Whether the kernel keeps other programs off the cores.
+fn isolated(machine: &Machine, used: &[usize], is_chosen: bool) -> Finding {
+    const CHECK: &str = "isolation";
+    let isolated = machine
+        .list("sys/devices/system/cpu/isolated")
+        .unwrap_or_default();
+    let open: Vec<usize> = used
+        .iter()
+        .copied()
+        .filter(|core| !isolated.contains(core))
+        .collect();
+    if open.is_empty() {
+        return Finding::ok(CHECK, "", "the kernel keeps other programs off the cores");
+    }
+    let cause = format!("other programs may run on CPU {}", numbers(&open));
+    if !is_chosen {
+        return Finding::ok(CHECK, "", format!("{cause}, as the kernel pleases"));
+    }
+    let line = format!(
+        "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX isolcpus={}\"' >> /etc/default/grub && update-grub",
+        numbers(used)
+    );
+    Finding::warning(CHECK, "", format!("{cause}: each time packets wait")).cure(line)
+}
+
+/// Whether the cores are on the network card's side of the machine.
+fn node(machine: &Machine, name: &str, used: &[usize]) -> Option<Finding> {
+    const CHECK: &str = "numa";
+    let node = machine.number(&format!("sys/class/net/{name}/device/numa_node"))?;
+    // -1: the machine has one memory, or the firmware does not tell.
+    let near = (node >= 0)
+        .then(|| machine.list(&format!("sys/devices/system/node/node{node}/cpulist")))??;
+    let far: Vec<usize> = used
+        .iter()
+        .copied()
+        .filter(|core| !near.contains(core))
+        .collect();
+    if far.is_empty() {
+        return Some(Finding::ok(
+            CHECK,
+            name,
+            format!("the cores are on its node, {node}"),
+        ));
+    }
+    let cause = format!(
+        "it is on node {node}, CPU {} on another one: every frame crosses between them",
+        numbers(&far)
+    );
+    Some(Finding::warning(CHECK, name, cause).cure(suggestion(&near, used.len())))
+}
+
+/// Whether the cores may run as fast as they can.
+fn clock_speed(machine: &Machine, placed: &[(String, usize)]) -> Finding {
+    const CHECK: &str = "frequency";
+    let online = || {
+        machine
+            .list("sys/devices/system/cpu/online")
+            .unwrap_or_default()
+    };
+    let cpus = match placed.is_empty() {
+        true => online(),
+        false => placed.iter().map(|(_, core)| *core).collect(),
+    };
+    let governors = cpus.iter().filter_map(|cpu| {
+        let governor = machine.text(&format!(
+            "sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"
+        ))?;
+        Some((cpu, governor))
+    });
+    let mut governors = governors.peekable();
+    if governors.peek().is_none() {
+        return Finding::ok(CHECK, "", "not this machine's to set");
+    }
+    match governors.find(|(_, governor)| governor != "performance") {
+        None => Finding::ok(CHECK, "", "as fast as the cores can"),
+        Some((cpu, governor)) => {
+            let cause = format!(
+                "the governor of CPU {cpu} is {governor}: a thread that rests finds its core slow when packets come"
+            );
+            let line =
+                "echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
+            Finding::warning(CHECK, "", cause).cure(line)
+        }
+    }
+}
+
+/// Whether the host of a virtual machine gives its CPUs to others.
+fn stolen(machine: &Machine) -> Finding {
+    const CHECK: &str = "steal";
+    let stat = machine.text("proc/stat").unwrap_or_default();
+    let cpu = stat.lines().next().unwrap_or_default();
+    // user nice system idle iowait irq softirq steal; guest times are in user already.
+    let times: Vec<f64> = cpu
+        .split_whitespace()
+        .skip(1)
+        .take(8)
+        .filter_map(|time| time.parse().ok())
+        .collect();
+    let (steal, all) = (
+        times.get(7).copied().unwrap_or(0.0),
+        times.iter().sum::<f64>(),
+    );
+    let share = if all > 0.0 { steal / all } else { 0.0 };
+    let cause = format!(
+        "{:.1} % of CPU time since the machine started went to other guests of its host",
+        share * 100.0
+    );
+    match share > STEAL_MAX {
+        true => Finding::warning(CHECK, "", format!("{cause}: packets wait meanwhile"))
+            .cure("vmstat 1 10"),
+        false => Finding::ok(CHECK, "", cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::super::machine::tests::machine;
+    use super::*;
+
+    fn placed(cores: &[usize]) -> Vec<(String, usize)> {
+        let names = ["flow-0.0", "analytics-0.0", "device-0.0"].into_iter();
+        names
+            .map(str::to_owned)
+            .zip(cores.iter().copied())
+            .collect()
+    }
+
+    const FOUR: [(&str, &str); 2] = [
+        ("sys/devices/system/cpu/online", "0-3\n"),
+        (
+            "proc/self/status",
+            "Name:\tfenxi\nCpus_allowed_list:\t0-2\n",
+        ),
+    ];
+
+    #[test]
+    fn cores_that_are_not_there_or_not_ours() {
+        let (_dir, four) = machine(&FOUR);
+        assert_eq!(there(&four, &[1, 2]), None);
+        let missing = there(&four, &[1, 9]).unwrap();
+        assert_eq!(
+            missing.remedy.as_deref(),
+            Some("fenxi check --deep --set 'pipeline.cores=[1,2]'")
+        );
+        let forbidden = there(&four, &[3]).unwrap();
+        assert!(
+            forbidden.cause.contains("may use 0,1,2 only"),
+            "{forbidden:?}"
+        );
+        assert_eq!(
+            forbidden.remedy.as_deref(),
+            Some("taskset -c 0,1,2,3 fenxi check --deep")
+        );
+    }
+
+    #[test]
+    fn threads_that_share() {
+        let (_dir, four) = machine(&FOUR);
+        assert_eq!(doubled(&four, &placed(&[1, 2])), None);
+        let both = doubled(&four, &placed(&[2, 2])).unwrap();
+        assert_eq!(both.level, Level::Problem);
+        assert!(
+            both.cause
+                .starts_with("flow-0.0 and analytics-0.0 share CPU 2")
+        );
+        let (_dir, halves) = machine(&[(
+            "sys/devices/system/cpu/cpu1/topology/thread_siblings_list",
+            "1,3\n",
+        )]);
+        assert_eq!(siblings(&halves, &placed(&[1, 2])), None);
+        assert_eq!(
+            siblings(&halves, &placed(&[1, 3])).unwrap().level,
+            Level::Warning
+        );
+    }
+
+    #[test]
+    fn another_fenxi_on_the_same_core_unless_it_is_the_service() {
+        let (_dir, busy) = machine(&[
+            ("proc/4000000/comm", "fenxi\n"),
+            (
+                "proc/4000000/task/4000000/status",
+                "Name:\tfenxi\nCpus_allowed_list:\t0-3\n",
+            ),
+            (
+                "proc/4000000/task/4000001/status",
+                "Name:\tflow-0.0\nCpus_allowed_list:\t2\n",
+            ),
+            ("proc/4000002/comm", "sshd\n"),
+        ]);
+        let found = others(&busy, &[2], None).unwrap();
+        assert!(
+            found.cause.contains("process 4000000, has flow-0.0"),
+            "{found:?}"
+        );
+        assert_eq!(others(&busy, &[2], Some(4_000_000)), None);
+        assert_eq!(others(&busy, &[1], None), None);
+    }
+
+    #[test]
+    fn isolation_and_the_side_of_the_card() {
+        let (_dir, two_nodes) = machine(&[
+            ("sys/devices/system/cpu/isolated", "2-3\n"),
+            ("sys/class/net/eth0/device/numa_node", "1\n"),
+            ("sys/devices/system/node/node1/cpulist", "2-5\n"),
+            ("sys/class/net/eth1/device/numa_node", "-1\n"),
+        ]);
+        assert_eq!(isolated(&two_nodes, &[2, 3], true).level, Level::Ok);
+        assert!(
+            isolated(&two_nodes, &[1, 2], true)
+                .remedy
+                .unwrap()
+                .contains("isolcpus=1,2")
+        );
+        assert_eq!(isolated(&two_nodes, &[1], false).level, Level::Ok);
+        assert_eq!(node(&two_nodes, "eth0", &[2, 3]).unwrap().level, Level::Ok);
+        let far = node(&two_nodes, "eth0", &[0, 2]).unwrap();
+        assert_eq!(
+            far.remedy.as_deref(),
+            Some("fenxi check --deep --set 'pipeline.cores=[3,4]'")
+        );
+        assert_eq!(node(&two_nodes, "eth1", &[0]), None);
+    }
+
+    #[test]
+    fn governors_and_steal() {
+        let governor = "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor";
+        let (_dir, slow) = machine(&[
+            (governor, "powersave\n"),
+            ("proc/stat", "cpu  90 0 0 0 0 0 0 10 5 0\ncpu0 1\n"),
+        ]);
+        assert_eq!(clock_speed(&slow, &placed(&[1])).level, Level::Warning);
+        assert!(stolen(&slow).cause.starts_with("10.0 %"));
+        let (_dir, fast) = machine(&[(governor, "performance\n")]);
+        assert_eq!(clock_speed(&fast, &placed(&[1])).level, Level::Ok);
+        assert_eq!(stolen(&fast).level, Level::Ok);
+    }
+}

@@ -1,0 +1,167 @@
+//! The pipeline of a configuration, drawn for people.
+
+use std::fmt::Write as _;
+
+use accel::Bundle;
+use flowmgr::table_bytes;
+
+use crate::config::Config;
+use crate::config::checked::{self, BatchPolicy, DeviceThread};
+use crate::pipeline::layout::SessionPlace;
+use crate::pipeline::threads::{Cores, Role, Thread};
+
+/// Who hands what to whom, and who runs where.
+pub fn page(config: &Config, bundle: &Bundle) -> String {
+    let model = format!(
+        "{} {} ({} classes)",
+        bundle.name(),
+        bundle.version(),
+        bundle.labels().len()
+    );
+    draw(config, &model) + &threads(config)
+}
+
+fn draw(config: &Config, model: &str) -> String {
+    let flow = &config.flow;
+    let bytes = table_bytes(flow.max_flows, flow.buckets, flow.k);
+    let layout = &config.pipeline.layout;
+    let devices = config.accel.devices.iter();
+    let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
+    let instances = match config.pipeline.instances {
+        1 => "1 instance".to_owned(),
+        instances => format!("{instances} instances, each as below"),
+    };
+    let mut page = String::new();
+    // Writing to a string cannot fail.
+    let _ = write!(
+        page,
+        "pipeline {layout}, {instances}
+
+  port                    bursts of {burst}
+   │
+  {flow_managers:<23} {flows} flows, {buckets} buckets, {mib} MiB{each}; tag: {tag}
+   │        ▲
+   │ ring   │ label words {slots} slots of k = {k} packets{each_ring}
+   ▼        │
+  {analytics_managers:<23} {policy}; cache: {cache}
+   │        ▲
+   ▼        │
+  {device:<23} {devices}: {model}
+",
+        flow_managers = several(layout.flow_managers, "flow manager"),
+        analytics_managers = several(layout.analytics_managers, "analytics manager"),
+        device = several(layout.devices, "device"),
+        burst = config.io.burst,
+        flows = flow.max_flows,
+        buckets = flow.buckets,
+        mib = bytes.div_ceil(1 << 20),
+        each = if layout.flow_managers > 1 {
+            " each"
+        } else {
+            ""
+        },
+        slots = config.ring.slots,
+        each_ring = match layout.rings().len() {
+            1 => String::new(),
+            rings => format!(", {rings} of them"),
+        },
+        k = flow.k,
+        policy = policy(config),
+        devices = devices.join(", "),
+        cache = cache(config),
+        tag = tag(config),
+    );
+    page
+}
+
+fn cache(config: &Config) -> String {
+    match &config.cache {
+        Some(cache) => format!(
+            "prefix {} of {}, {} entries",
+            cache.prefix, config.flow.k, cache.entries
+        ),
+        None => "off".to_owned(),
+    }
+}
+
+fn tag(config: &Config) -> String {
+    match config.tag.enabled {
+        true => format!("dscp, {} labels mapped", config.tag.dscp.len()),
+        false => "off".to_owned(),
+    }
+}
+
+/// `device`, `2 devices`.
+fn several(count: usize, what: &str) -> String {
+    match count {
+        1 => what.to_owned(),
+        count => format!("{count} {what}s"),
+    }
+}
+
+/// A line for each thread: where it runs, and who gets its work.
+fn threads(config: &Config) -> String {
+    let cores = Cores::of(config);
+    let mut page = format!("\nthreads ({})\n", cores.reason);
+    for (thread, core) in cores.iter() {
+        let core = core.map_or("-".to_owned(), |core| format!("core {core}"));
+        let work = work(config, thread);
+        // Writing to a string cannot fail.
+        let _ = writeln!(page, "  {:<15} {core:<9} {work}", thread.to_string());
+    }
+    page
+}
+
+fn work(config: &Config, thread: &Thread) -> String {
+    let (layout, instance) = (&config.pipeline.layout, thread.instance);
+    let of = |role| Thread { instance, role }.to_string();
+    let device = |session: &SessionPlace| &config.accel.devices[session.device];
+    let sessions = layout.sessions();
+    let parts: Vec<String> = match thread.role {
+        Role::Flow(i) => {
+            let rings = layout.rings().into_iter();
+            let own = rings.filter(|ring| ring.flow_manager == i);
+            own.map(|ring| format!("ring to {}", of(Role::Analytics(ring.analytics_manager))))
+                .collect()
+        }
+        Role::Analytics(i) => {
+            let sessions = sessions.iter().enumerate();
+            let own = sessions.filter(|(_, session)| session.analytics_manager == i);
+            own.map(|(at, session)| match device(session).thread {
+                DeviceThread::Own => format!("batches to {}", of(Role::Session(at))),
+                DeviceThread::Shared => format!("runs {}", named(device(session))),
+            })
+            .collect()
+        }
+        Role::Session(i) => vec![format!("runs {}", named(device(&sessions[i])))],
+    };
+    parts.join(", ")
+}
+
+/// The device's name, with its provider where the name does not say it.
+fn named(device: &checked::Device) -> String {
+    let (name, provider) = (&device.name, device.provider.name());
+    match name == provider {
+        true => name.clone(),
+        false => format!("{name} ({provider})"),
+    }
+}
+
+fn policy(config: &Config) -> String {
+    let analytics = &config.analytics;
+    let (timeout, max_wait) = (analytics.timeout, analytics.max_wait);
+    match analytics.policy {
+        BatchPolicy::None => "none: fires when the device is free".to_owned(),
+        BatchPolicy::Slo {
+            latency_goal,
+            delta,
+        } => format!("slo, 99 of 100 labels within {latency_goal:?}, δ = {delta}"),
+        BatchPolicy::Timeout => format!("timeout, T = {timeout:?}"),
+        BatchPolicy::CarryOver => {
+            format!(
+                "carry-over, T = {timeout:?}, Φ = {}, max wait {max_wait:?}",
+                analytics.phi
+            )
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Interfaces: there, up, with a carrier, their frames no longer than a block; and in mode inline nothing of the kernel's
+//! between the two.
+
+use packetio::af_packet;
+
+use super::finding::Finding;
+use super::machine::Machine;
+use crate::config::checked::{Io, IoMode};
+use crate::config::{Config, nearest};
+
+const CHECK: &str = "interface";
+
+/// `IFF_UP` and `IFF_PROMISC` of `linux/if.h`.
+const UP: i64 = 0x1;
+const PROMISCUOUS: i64 = 0x100;
+
+/// Link header with two tags, and what the kernel puts before a frame in a block, rounded up.
+const BESIDE_FRAME: i64 = 22 + 234;
+
+/// The configured interfaces that are there, each once.
+pub fn present(config: &Config) -> Vec<&str> {
+    let known = af_packet::interfaces();
+    let mut names: Vec<&str> = Vec::new();
+    for name in &config.io.interfaces {
+        if known.contains(name) && !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Looks at all of them.
+pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
+    let known = af_packet::interfaces();
+    let io = &config.io;
+    if io.interfaces.is_empty() {
+        return vec![none(&known)];
+    }
+    let mut findings = Vec::new();
+    for name in &io.interfaces {
+        match known.contains(name) {
+            true => findings.extend(one(machine, io, name)),
+            false => findings.push(missing(name, &known)),
+        }
+    }
+    if let (IoMode::Inline, [left, right]) = (io.mode, present(config).as_slice()) {
+        findings.extend(between(machine, left, right));
+    }
+    if io.mode == IoMode::Mark && io.interfaces.len() > 1 {
+        let cause = "a flow that passes two of the interfaces is counted and labelled on both; one that all traffic passes \
+                     is enough";
+        findings.push(Finding::warning(CHECK, &io.interfaces.join(", "), cause));
+    }
+    findings
+}
+
+fn none(known: &[String]) -> Finding {
+    let wired = known.iter().find(|name| *name != "lo");
+    let example = wired.map_or("eth0", String::as_str);
+    Finding::problem(
+        CHECK,
+        "",
+        "io.interfaces is empty: `fenxi run` has nothing to read from",
+    )
+    .cure(format!(
+        "fenxi check --deep --set 'io.interfaces=[\"{example}\"]'"
+    ))
+}
+
+fn missing(name: &str, known: &[String]) -> Finding {
+    let near = nearest(name, known.iter().map(String::as_str));
+    let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+    let cause = format!(
+        "there is none of this name; there are: {}{near}",
+        known.join(", ")
+    );
+    Finding::problem(CHECK, name, cause).cure("ip -br link")
+}
+
+fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
+    let of = |file: &str| machine.text(&format!("sys/class/net/{name}/{file}"));
+    let Some(flags) =
+        of("flags").and_then(|flags| i64::from_str_radix(flags.trim_start_matches("0x"), 16).ok())
+    else {
+        let cause = "/sys does not show it: it belongs to another network namespace, so what stands there was not looked at";
+        return vec![Finding::warning(CHECK, name, cause)];
+    };
+    let mtu: i64 = of("mtu").and_then(|mtu| mtu.parse().ok()).unwrap_or(0);
+    let mut findings = Vec::new();
+    if flags & UP == 0 {
+        let cause = "it is down: nothing comes in";
+        findings
+            .push(Finding::problem(CHECK, name, cause).cure(format!("ip link set dev {name} up")));
+    } else if of("carrier").as_deref() == Some("0") {
+        let cause = "it has no carrier: no cable, or the other end is down";
+        findings
+            .push(Finding::problem(CHECK, name, cause).cure(format!("ip -d link show dev {name}")));
+    } else {
+        findings.push(Finding::ok(
+            CHECK,
+            name,
+            format!("up, with a carrier, MTU {mtu}"),
+        ));
+    }
+    if mtu + BESIDE_FRAME > i64::from(io.block_bytes) {
+        let cause = format!(
+            "frames of MTU {mtu} do not fit into a block of {} bytes and are cut; inline does not send them on",
+            io.block_bytes
+        );
+        let line = format!(
+            "fenxi check --deep --set io.block_bytes={}",
+            u64::from(io.block_bytes) * 2
+        );
+        findings.push(Finding::problem(CHECK, name, cause).cure(line));
+    }
+    let sees_own_only = !io.promiscuous && flags & PROMISCUOUS == 0;
+    if io.mode == IoMode::Tap && sees_own_only && name != "lo" {
+        let cause =
+            "not promiscuous: frames for other machines, as of a mirror port, are not received";
+        let line = "fenxi check --deep --set io.promiscuous=true";
+        findings.push(Finding::warning(CHECK, name, cause).cure(line));
+    }
+    findings
+}
+
+/// What else may lead from one to the other.
+fn between(machine: &Machine, left: &str, right: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mtu = |name: &str| {
+        machine
+            .number(&format!("sys/class/net/{name}/mtu"))
+            .unwrap_or(0)
+    };
+    let (of_left, of_right) = (mtu(left), mtu(right));
+    if of_left != of_right {
+        let (small, large) = if of_left < of_right {
+            (left, of_right)
+        } else {
+            (right, of_left)
+        };
+        let cause = format!(
+            "MTU {of_left} and {of_right}: frames too long for the other interface are not sent on"
+        );
+        let line = format!("ip link set dev {small} mtu {large}");
+        findings.push(Finding::problem(CHECK, &format!("{left}, {right}"), cause).cure(line));
+    }
+    for name in [left, right] {
+        findings.extend(master(machine, name));
+        findings.extend(addressed(machine, name));
+    }
+    findings.extend(routed(machine, left, right));
+    findings
+}
+
+/// A bridge or bond that the interface belongs to.
+fn master(machine: &Machine, name: &str) -> Option<Finding> {
+    let master = machine.link(&format!("sys/class/net/{name}/master"))?;
+    let cause = match machine.has(&format!("sys/class/net/{name}/brport")) {
+        true => format!(
+            "it is a port of the bridge {master}, which forwards its frames as well: they arrive twice"
+        ),
+        false => {
+            format!("it belongs to {master}, which takes its frames as well; name {master} instead")
+        }
+    };
+    Some(Finding::problem(CHECK, name, cause).cure(format!("ip link set dev {name} nomaster")))
+}
+
+/// Addresses on an interface that is to be a wire.
+fn addressed(machine: &Machine, name: &str) -> Option<Finding> {
+    let families = [(4, "IPv4"), (6, "IPv6")].into_iter();
+    let families: Vec<&str> = families
+        .filter(|(version, _)| has_routes(machine, name, *version))
+        .map(|(_, name)| name)
+        .collect();
+    if families.is_empty() {
+        return None;
+    }
+    let cause = format!(
+        "it has routes ({}): the kernel answers what is for its addresses, and fenxi passes the same frames on",
+        families.join(", ")
+    );
+    Some(Finding::warning(CHECK, name, cause).cure(format!("ip addr flush dev {name}")))
+}
+
+/// Whether the kernel routes between the two.
+fn routed(machine: &Machine, left: &str, right: &str) -> Option<Finding> {
+    let routes =
+        |version| has_routes(machine, left, version) && has_routes(machine, right, version);
+    let forwards = |name: &str, version| {
+        machine.number(&format!("proc/sys/net/ipv{version}/conf/{name}/forwarding")) == Some(1)
+    };
+    let switches: Vec<String> = [4, 6]
+        .into_iter()
+        .filter(|&version| routes(version))
+        .flat_map(|version| [left, right].map(|name| (version, name)))
+        .filter(|(version, name)| forwards(name, *version))
+        .map(|(version, name)| format!("net.ipv{version}.conf.{name}.forwarding=0"))
+        .collect();
+    if switches.is_empty() {
+        return None;
+    }
+    let cause = "the kernel routes between them as well: packets that hosts send to this router arrive twice";
+    let line = format!("sysctl -w {}", switches.join(" "));
+    Some(Finding::problem(CHECK, &format!("{left}, {right}"), cause).cure(line))
+}
+
+/// Whether routes lead out of an interface, other than those that each has for its own neighbours and groups in IPv6.
+fn has_routes(machine: &Machine, name: &str, version: u8) -> bool {
+    let file = if version == 4 {
+        "proc/net/route"
+    } else {
+        "proc/net/ipv6_route"
+    };
+    let text = machine.text(file).unwrap_or_default();
+    text.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        match fields.as_slice() {
+            [interface, ..] if version == 4 => *interface == name,
+            [to, bits, .., interface] if version == 6 => {
+                let is_own = to.starts_with("fe80") || to.starts_with("ff") || *bits == "80";
+                *interface == name && !is_own
+            }
+            _ => false,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::super::machine::tests::machine;
+    use super::*;
+
+    fn io(mode: IoMode) -> Io {
+        let (config, _) = Config::load(None, &[]).unwrap();
+        Io { mode, ..config.io }
+    }
+
+    fn remedies(findings: &[Finding]) -> Vec<&str> {
+        findings
+            .iter()
+            .filter_map(|finding| finding.remedy.as_deref())
+            .collect()
+    }
+
+    const UP_FILE: (&str, &str) = ("sys/class/net/eth0/flags", "0x1003\n");
+
+    #[test]
+    fn down_and_without_a_carrier() {
+        let (_dir, down) = machine(&[
+            ("sys/class/net/eth0/flags", "0x1002\n"),
+            ("sys/class/net/eth0/mtu", "1500\n"),
+        ]);
+        assert_eq!(
+            remedies(&one(&down, &io(IoMode::Mark), "eth0")),
+            ["ip link set dev eth0 up"]
+        );
+        let carrier = "sys/class/net/eth0/carrier";
+        let (_dir, cut) = machine(&[UP_FILE, (carrier, "0\n")]);
+        assert_eq!(
+            one(&cut, &io(IoMode::Mark), "eth0")[0].level,
+            Level::Problem
+        );
+        let (_dir, good) = machine(&[
+            UP_FILE,
+            (carrier, "1\n"),
+            ("sys/class/net/eth0/mtu", "1500\n"),
+        ]);
+        let findings = one(&good, &io(IoMode::Mark), "eth0");
+        assert_eq!(
+            (findings.len(), findings[0].level),
+            (1, Level::Ok),
+            "{findings:?}"
+        );
+        assert!(
+            one(&good, &io(IoMode::Tap), "eth0")[1]
+                .cause
+                .contains("promiscuous")
+        );
+        assert_eq!(
+            one(&machine(&[]).1, &io(IoMode::Tap), "eth0")[0].level,
+            Level::Warning
+        );
+    }
+
+    #[test]
+    fn frames_larger_than_a_block() {
+        let (_dir, jumbo) = machine(&[UP_FILE, ("sys/class/net/eth0/mtu", "65535\n")]);
+        let io = Io {
+            block_bytes: 65536,
+            ..io(IoMode::Mark)
+        };
+        assert_eq!(
+            remedies(&one(&jumbo, &io, "eth0")),
+            ["fenxi check --deep --set io.block_bytes=131072"]
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_nearly_right() {
+        let known = ["lo".to_owned(), "eth0".to_owned()];
+        assert!(
+            missing("eth1", &known)
+                .cause
+                .ends_with("did you mean eth0?")
+        );
+        assert!(none(&known).remedy.unwrap().contains("[\"eth0\"]"));
+    }
+
+    #[test]
+    fn a_bridge_between_the_two() {
+        let (_dir, bridged) = machine(&[
+            ("sys/class/net/eth0/master", "->../br0"),
+            ("sys/class/net/eth0/brport/state", "3"),
+            ("sys/class/net/eth1/mtu", "1500"),
+            ("sys/class/net/eth0/mtu", "9000"),
+        ]);
+        let findings = between(&bridged, "eth0", "eth1");
+        assert_eq!(
+            remedies(&findings),
+            [
+                "ip link set dev eth1 mtu 9000",
+                "ip link set dev eth0 nomaster"
+            ]
+        );
+        assert!(findings[1].cause.contains("bridge br0"));
+    }
+
+    #[test]
+    fn routes_of_the_kernel_between_the_two() {
+        let route4 =
+            "Iface\tDestination\tGateway\neth0\t0001A8C0\t00000000\neth1\t0002A8C0\t00000000\n";
+        let own = "fe800000000000000000000000000000 40 0 00 0 00000100 1 0 00000001     eth0\n";
+        let files = [
+            ("proc/net/route", route4),
+            ("proc/net/ipv6_route", own),
+            ("proc/sys/net/ipv4/conf/eth0/forwarding", "1\n"),
+            ("proc/sys/net/ipv4/conf/eth1/forwarding", "1\n"),
+        ];
+        let (_dir, routing) = machine(&files);
+        let line = "sysctl -w net.ipv4.conf.eth0.forwarding=0 net.ipv4.conf.eth1.forwarding=0";
+        let findings = between(&routing, "eth0", "eth1");
+        assert_eq!(
+            remedies(&findings),
+            ["ip addr flush dev eth0", "ip addr flush dev eth1", line]
+        );
+        let (_dir, quiet) = machine(&files[1..2]);
+        assert_eq!(between(&quiet, "eth0", "eth1"), []);
+    }
+}

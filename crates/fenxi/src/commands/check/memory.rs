@@ -1,0 +1,266 @@
+//! Memory: enough of it, and on huge pages where the table is large.
+
+use flowmgr::table_bytes;
+
+use super::finding::Finding;
+use super::machine::Machine;
+use crate::config::Config;
+
+const CHECK: &str = "memory";
+const MIB: u64 = 1 << 20;
+
+/// A series' slot in a ring: two cache lines.
+const SLOT_BYTES: u64 = 128;
+
+/// Bytes of the program itself: its code, the library, a session of the shipped model, measured at some 90 MiB.
+const PROGRAM: u64 = 128 * MIB;
+
+/// What a configuration takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Need {
+    /// Flow tables, which grow as flows come.
+    tables: u64,
+    /// Receive rings and all else, taken at the start.
+    rings: u64,
+    /// Flows that the tables are for.
+    max_flows: usize,
+}
+
+impl Need {
+    fn of(config: &Config) -> Need {
+        let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
+        let instances = config.pipeline.instances as u64;
+        let lanes = layout.flow_managers as u64 * instances;
+        let receive = u64::from(io.block_bytes) * u64::from(io.blocks) * io.interfaces.len() as u64;
+        let slots = layout.rings().len() as u64 * instances * config.ring.slots as u64;
+        Need {
+            tables: lanes * table_bytes(flow.max_flows, flow.buckets, flow.k) as u64,
+            rings: lanes * receive + slots * SLOT_BYTES,
+            max_flows: flow.max_flows,
+        }
+    }
+}
+
+/// Looks at them; a `service` that runs holds part of what it needs already.
+pub fn look(machine: &Machine, config: &Config, service: Option<u32>) -> Vec<Finding> {
+    let need = Need::of(config);
+    vec![
+        enough(machine, need, service),
+        pages(machine, need.tables),
+        locked(machine),
+    ]
+}
+
+/// A value of `/proc/meminfo`, in bytes.
+fn kib(machine: &Machine, file: &str, name: &str) -> Option<u64> {
+    let value = machine.field(file, name)?;
+    Some(
+        value
+            .strip_suffix("kB")
+            .unwrap_or(&value)
+            .trim()
+            .parse::<u64>()
+            .ok()?
+            * 1024,
+    )
+}
+
+fn enough(machine: &Machine, need: Need, service: Option<u32>) -> Finding {
+    let held = service
+        .and_then(|pid| kib(machine, &format!("proc/{pid}/status"), "VmRSS"))
+        .unwrap_or(0);
+    let free = kib(machine, "proc/meminfo", "MemAvailable").unwrap_or(u64::MAX);
+    let available = limit(machine)
+        .unwrap_or(u64::MAX)
+        .min(free.saturating_add(held));
+    let start = need.rings + PROGRAM;
+    let all = start + need.tables;
+    let cause = format!(
+        "{} MiB at the start and {} MiB with full flow tables, of {} MiB",
+        start / MIB,
+        all / MIB,
+        available / MIB
+    );
+    if start > available {
+        let line = "fenxi check --deep --set io.blocks=64";
+        return Finding::problem(CHECK, "", format!("{cause}: the receive rings do not fit"))
+            .cure(line);
+    }
+    if all > available {
+        let share = (available - start) as f64 / need.tables as f64;
+        let flows = (need.max_flows as f64 * share) as usize;
+        let line = format!("fenxi check --deep --set flow.max_flows={}", flows.max(64));
+        return Finding::problem(
+            CHECK,
+            "",
+            format!("{cause}: the system ends fenxi before its tables are full"),
+        )
+        .cure(line);
+    }
+    Finding::ok(CHECK, "", cause)
+}
+
+/// The least memory that a control group above this process allows.
+fn limit(machine: &Machine) -> Option<u64> {
+    let groups = machine.text("proc/self/cgroup")?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let mut folder = own.trim_end_matches('/');
+    let mut least = None;
+    while !folder.is_empty() {
+        let max = machine.number(&format!("sys/fs/cgroup{folder}/memory.max"));
+        let max = max.and_then(|bytes| u64::try_from(bytes).ok());
+        least = [least, max].into_iter().flatten().min();
+        folder = folder.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+    least
+}
+
+/// Which pages the tables will lie on.
+fn pages(machine: &Machine, tables: u64) -> Finding {
+    const CHECK: &str = "huge-pages";
+    let size = kib(machine, "proc/meminfo", "Hugepagesize").unwrap_or(2 * MIB);
+    let count = |name: &str| {
+        machine
+            .field("proc/meminfo", name)
+            .and_then(|text| text.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
+    let (total, free) = (count("HugePages_Total"), count("HugePages_Free"));
+    let wanted = tables.div_ceil(size);
+    if free >= wanted {
+        return Finding::ok(
+            CHECK,
+            "",
+            format!("{free} free, the flow tables take {wanted}"),
+        );
+    }
+    let reserve = format!("sysctl -w vm.nr_hugepages={}", total + wanted - free);
+    let on_request = machine
+        .text("sys/kernel/mm/transparent_hugepage/enabled")
+        .unwrap_or_default();
+    if total > 0 {
+        let cause = format!(
+            "{free} of {total} free, the flow tables take {wanted}: the rest lies on other pages"
+        );
+        return Finding::warning(CHECK, "", cause).cure(reserve);
+    }
+    if on_request.contains("[madvise]") || on_request.contains("[always]") {
+        return Finding::ok(
+            CHECK,
+            "",
+            "none set aside; transparent ones, which the flow tables ask for",
+        );
+    }
+    let cause = "none set aside, transparent ones off: look-ups in a large table wait for the TLB";
+    let line = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
+    Finding::warning(CHECK, "", cause).cure(line)
+}
+
+/// The limit on locked memory, which concerns none of what AF_PACKET and ONNX Runtime's CPU provider take.
+fn locked(machine: &Machine) -> Finding {
+    const CHECK: &str = "memlock";
+    let limits = machine.text("proc/self/limits").unwrap_or_default();
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory"));
+    let limit = line
+        .and_then(|line| line.split_whitespace().next())
+        .unwrap_or("unknown");
+    Finding::ok(
+        CHECK,
+        "",
+        format!("limit {limit}; neither receive rings nor flow tables count"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::super::machine::tests::machine;
+    use super::*;
+
+    const NEED: Need = Need {
+        tables: 200 * MIB,
+        rings: 16 * MIB,
+        max_flows: 1000,
+    };
+
+    fn meminfo(available_mib: u64, huge: (u64, u64)) -> String {
+        format!(
+            "MemTotal: 9 kB\nMemAvailable:   {} kB\nHugePages_Total:       {}\nHugePages_Free:        {}\nHugepagesize:       2048 kB\n",
+            available_mib * 1024,
+            huge.0,
+            huge.1
+        )
+    }
+
+    #[test]
+    fn the_need_of_the_defaults_is_that_of_the_drawing() {
+        let (config, _) = Config::load(None, &["io.interfaces=[\"eth0\"]".to_owned()]).unwrap();
+        let need = Need::of(&config);
+        assert_eq!(need.rings, 64 * 262_144 + 4096 * SLOT_BYTES);
+        assert!(need.tables > 172 << 20, "{need:?}");
+    }
+
+    #[test]
+    fn memory_that_does_not_reach() {
+        let judged = |mib| {
+            enough(
+                &machine(&[("proc/meminfo", &meminfo(mib, (0, 0)))]).1,
+                NEED,
+                None,
+            )
+            .level
+        };
+        assert_eq!(
+            [judged(1000), judged(300), judged(100)],
+            [Level::Ok, Level::Problem, Level::Problem]
+        );
+        let text = meminfo(300, (0, 0));
+        let (_dir, serving) = machine(&[
+            ("proc/meminfo", &text),
+            ("proc/7/status", "VmRSS:  102400 kB\n"),
+        ]);
+        assert_eq!(enough(&serving, NEED, Some(7)).level, Level::Ok);
+    }
+
+    #[test]
+    fn a_control_group_above_counts() {
+        let (_dir, bounded) = machine(&[
+            (
+                "proc/self/cgroup",
+                "1:cpu:/x\n0::/system.slice/fenxi.service\n",
+            ),
+            (
+                "sys/fs/cgroup/system.slice/fenxi.service/memory.max",
+                "max\n",
+            ),
+            ("sys/fs/cgroup/system.slice/memory.max", "1048576\n"),
+        ]);
+        assert_eq!(limit(&bounded), Some(1 << 20));
+        assert_eq!(enough(&bounded, NEED, None).level, Level::Problem);
+    }
+
+    #[test]
+    fn pages_under_the_tables() {
+        let judged = |huge, transparent| {
+            let text = meminfo(1000, huge);
+            let files = [
+                ("proc/meminfo", text.as_str()),
+                ("sys/kernel/mm/transparent_hugepage/enabled", transparent),
+            ];
+            pages(&machine(&files).1, NEED.tables)
+        };
+        assert_eq!(
+            judged((100, 100), "always madvise [never]").level,
+            Level::Ok
+        );
+        assert_eq!(judged((0, 0), "always [madvise] never").level, Level::Ok);
+        assert_eq!(
+            judged((0, 0), "always madvise [never]").level,
+            Level::Warning
+        );
+        let few = judged((60, 40), "always [madvise] never");
+        assert_eq!(few.remedy.as_deref(), Some("sysctl -w vm.nr_hugepages=120"));
+    }
+}

@@ -1,0 +1,157 @@
+//! The model on its devices: the library loads, every device runs the bundle and gives its golden outputs. Each device is tried
+//! in a process of its own, as `fenxi devices` does it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use accel::onnx;
+
+use super::finding::Finding;
+use crate::cli::CheckConfigArgs;
+use crate::commands::devices::trial::{Golden, Outcome, in_a_process};
+use crate::config::Config;
+use crate::config::checked::{Device, Provider};
+
+const CHECK: &str = "model";
+
+/// How long a device may take to load the model and answer.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Looks at the library and at every device of the configuration.
+pub fn look(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Vec<Finding> {
+    let devices = &config.accel.devices;
+    let mut findings = Vec::new();
+    let uses_library = devices
+        .iter()
+        .any(|device| device.provider != Provider::Simulated);
+    if uses_library {
+        let library = library(config);
+        let is_there = library.remedy.is_none();
+        findings.push(library);
+        if !is_there {
+            return findings;
+        }
+    }
+    let mut tried = BTreeSet::new();
+    for device in devices.iter().filter(|device| tried.insert(&device.name)) {
+        if device.provider == Provider::Simulated {
+            let cause = "simulated: its labels are made up";
+            findings.push(Finding::warning(CHECK, &device.name, cause).cure("fenxi devices"));
+            continue;
+        }
+        let outcome = in_a_process(&device.name, &arguments(args, &device.name, dir), DEADLINE);
+        findings.push(judge(device, &outcome, dir));
+    }
+    findings
+}
+
+/// The ONNX Runtime that is found.
+fn library(config: &Config) -> Finding {
+    match onnx::load(config.accel.library.as_deref()) {
+        Ok(library) => {
+            let version = library.version().unwrap_or("of unknown version");
+            Finding::ok(
+                "library",
+                "",
+                format!("ONNX Runtime {version}, {}", library.path().display()),
+            )
+        }
+        Err(error) => {
+            let line = "make onnxruntime && install -D -m 644 target/onnxruntime/libonnxruntime.so /usr/lib/fenxi/libonnxruntime.so";
+            Finding::problem("library", "", error.to_string()).cure(line)
+        }
+    }
+}
+
+/// The command line by which this program tries one device.
+fn arguments(args: &CheckConfigArgs, device: &str, dir: &Path) -> Vec<OsString> {
+    let mut line: Vec<OsString> = vec![
+        "devices".into(),
+        "--try".into(),
+        device.into(),
+        "--model".into(),
+        dir.into(),
+    ];
+    if let Some(file) = &args.config.config {
+        line.extend(["--config".into(), file.into()]);
+    }
+    line.extend(
+        args.config
+            .sets
+            .iter()
+            .flat_map(|set| ["--set".into(), set.into()]),
+    );
+    line
+}
+
+fn judge(device: &Device, outcome: &Outcome, dir: &Path) -> Finding {
+    let name = &device.name;
+    let line = outcome.line();
+    let problem = |cause: String| Finding::problem(CHECK, name, cause);
+    match &outcome.golden {
+        Some(golden) if golden.agrees => Finding::ok(CHECK, name, line),
+        // Other arithmetic than that of the golden outputs: a few samples may fall into another class, as in a run.
+        Some(golden)
+            if device.provider != Provider::Onnx(onnx::Provider::Cpu) && is_near(golden) =>
+        {
+            Finding::warning(CHECK, name, line).cure(format!(
+                "fenxi devices --device {name} --model {}",
+                dir.display()
+            ))
+        }
+        Some(_) => problem(line).cure(format!("fenxi model check {}", dir.display())),
+        None => problem(line).cure(format!("fenxi devices --model {}", dir.display())),
+    }
+}
+
+/// Nine samples of ten have the right class.
+fn is_near(golden: &Golden) -> bool {
+    golden.argmax_differences * 10 <= golden.rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn outcome(golden: Option<(bool, usize)>) -> Outcome {
+        Outcome {
+            device: "d".to_owned(),
+            runs: golden.is_some(),
+            reason: "no such provider".to_owned(),
+            effective: golden.map(|_| "CPUExecutionProvider".to_owned()),
+            rows: 64,
+            median_us: golden.map(|_| 100.0),
+            golden: golden.map(|(agrees, argmax_differences)| Golden {
+                rows: 64,
+                max_abs_difference: Some(0.1),
+                argmax_differences,
+                agrees,
+            }),
+        }
+    }
+
+    #[test]
+    fn what_came_of_the_trials() {
+        let (config, _) = Config::load(None, &[]).unwrap();
+        let cpu = config.accel.devices[0].clone();
+        let provider = Provider::Onnx(onnx::Provider::parse("openvino").unwrap());
+        let other = Device {
+            provider,
+            ..cpu.clone()
+        };
+        let level = |device, golden| judge(device, &outcome(golden), Path::new("m")).level;
+        assert_eq!(level(&cpu, Some((true, 0))), Level::Ok);
+        assert_eq!(level(&cpu, Some((false, 0))), Level::Problem);
+        assert_eq!(level(&other, Some((false, 6))), Level::Warning);
+        assert_eq!(level(&other, Some((false, 7))), Level::Problem);
+        assert_eq!(level(&cpu, None), Level::Problem);
+        assert!(
+            judge(&cpu, &outcome(None), Path::new("m"))
+                .cause
+                .contains("no such provider")
+        );
+    }
+}

@@ -1,0 +1,341 @@
+//! Receive queues: who reads them, by which hash they are filled, whether they are long enough; and the kernel's backlog
+//! behind them.
+//!
+//! The kernel empties every queue of an interface by itself and hands each frame to a flow manager by fenxi's own hash, so no
+//! queue is without a reader, and both directions of a flow meet whatever the card's hash does. The queues decide on which CPUs
+//! the kernel does its part, and so, where two of them work on one flow, in which order its packets are seen.
+
+use packetio::af_packet::Queues;
+
+use super::finding::Finding;
+use super::machine::Machine;
+use crate::config::Config;
+use crate::config::checked::IoMode;
+
+const CHECK: &str = "queues";
+
+/// Looks at one interface.
+pub fn look(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
+    let queues = match Queues::of(name) {
+        Ok(queues) => queues,
+        Err(error) => return vec![Finding::warning(CHECK, name, error.to_string())],
+    };
+    let readers = config.pipeline.layout.flow_managers * config.pipeline.instances;
+    let mut findings = vec![
+        spread(machine, name, &queues, readers),
+        symmetry(machine, name, &queues, config.io.mode),
+    ];
+    findings.extend(losses(machine, name, &queues));
+    findings
+}
+
+fn several(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
+
+/// The receive queues that the kernel has for an interface.
+fn receive_queues(machine: &Machine, name: &str) -> Vec<String> {
+    let mut queues = machine.names(&format!("sys/class/net/{name}/queues"));
+    queues.retain(|queue| queue.starts_with("rx-"));
+    queues
+}
+
+/// Whether the kernel's part is done by enough CPUs.
+fn spread(machine: &Machine, name: &str, queues: &Queues, readers: usize) -> Finding {
+    let receive = receive_queues(machine, name);
+    let count = receive.len().max(1);
+    let is_steered = receive.iter().any(|queue| {
+        let mask = machine.text(&format!("sys/class/net/{name}/queues/{queue}/rps_cpus"));
+        mask.is_some_and(|mask| mask.contains(|digit| !matches!(digit, '0' | ',')))
+    });
+    if readers <= count || is_steered {
+        let steered = if is_steered {
+            " and steered to several CPUs"
+        } else {
+            ""
+        };
+        let cause = format!(
+            "{} read by the kernel{steered}; {} by fenxi's own hash",
+            several(count, "queue"),
+            several(readers, "flow manager"),
+        );
+        return Finding::ok(CHECK, name, cause);
+    }
+    let cause = format!(
+        "{} for {readers} flow managers: the kernel's part of the work is done by as many CPUs, for which all flow managers \
+         wait",
+        several(count, "queue")
+    );
+    let line = match queues.count {
+        Some((_, most)) if most as usize > count => {
+            format!("ethtool -L {name} combined {}", readers.min(most as usize))
+        }
+        _ => {
+            let cpus = machine
+                .list("sys/devices/system/cpu/online")
+                .unwrap_or_default();
+            let mask = cpus
+                .iter()
+                .filter(|cpu| **cpu < 32)
+                .fold(0_u32, |mask, cpu| mask | 1 << cpu);
+            format!("echo {mask:x} > /sys/class/net/{name}/queues/rx-0/rps_cpus")
+        }
+    };
+    Finding::warning(CHECK, name, cause).cure(line)
+}
+
+/// Whether both directions of a flow are worked on by one CPU.
+fn symmetry(machine: &Machine, name: &str, queues: &Queues, mode: IoMode) -> Finding {
+    const CHECK: &str = "rss";
+    if receive_queues(machine, name).len() < 2 {
+        return Finding::ok(CHECK, name, "one queue: packets keep their order");
+    }
+    if mode == IoMode::Inline {
+        return Finding::ok(
+            CHECK,
+            name,
+            "of each flow one direction comes in here, so its order is kept",
+        );
+    }
+    let cause = "the directions of a flow may be worked on by two CPUs: both reach the same flow manager, but packets of one \
+                 and the other that are microseconds apart may change places in the series";
+    match &queues.hash {
+        Some(hash) if hash.is_symmetric() => {
+            let used = hash
+                .table
+                .iter()
+                .collect::<std::collections::BTreeSet<_>>()
+                .len();
+            Finding::ok(CHECK, name, format!("symmetric hash over {used} queues"))
+        }
+        Some(hash) => Finding::warning(CHECK, name, cause).cure_if(hash.remedy(name)),
+        None => Finding::warning(
+            CHECK,
+            name,
+            format!("the driver does not tell its hash: {cause}"),
+        ),
+    }
+}
+
+/// What the card has lost so far.
+fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
+    const CHECK: &str = "losses";
+    let count = |file: &str| {
+        machine
+            .number(&format!("sys/class/net/{name}/statistics/{file}"))
+            .unwrap_or(0)
+    };
+    let full: i64 = ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors"]
+        .into_iter()
+        .map(count)
+        .sum();
+    let damaged: i64 = ["rx_crc_errors", "rx_frame_errors"]
+        .into_iter()
+        .map(count)
+        .sum();
+    let mut findings = Vec::new();
+    if full > 0 {
+        let length = queues.length.map_or(String::new(), |(now, most)| {
+            format!(" of {now} frames, {most} at most")
+        });
+        let cause = format!("{full} frames since it came up found the card's queue{length} full");
+        let longer = queues.length.filter(|(now, most)| now < most);
+        let line = longer.map_or(
+            format!("ethtool -S {name} | grep -iE 'miss|drop|no_buf'"),
+            |(_, most)| format!("ethtool -G {name} rx {most}"),
+        );
+        findings.push(Finding::warning(CHECK, name, cause).cure(line));
+    }
+    if damaged > 0 {
+        let cause = format!(
+            "{damaged} frames since it came up arrived damaged: cable, connector or the other end"
+        );
+        findings.push(
+            Finding::warning(CHECK, name, cause).cure(format!("ip -s -s link show dev {name}")),
+        );
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(
+            CHECK,
+            name,
+            "none by the card since it came up",
+        ));
+    }
+    findings
+}
+
+/// What the kernel could not keep up with, over all interfaces.
+pub fn backlog(machine: &Machine) -> Vec<Finding> {
+    const CHECK: &str = "backlog";
+    let Some(text) = machine.text("proc/net/softnet_stat") else {
+        return Vec::new();
+    };
+    // A line for each CPU; frames, drops and rounds that ended before the work did, in hexadecimal.
+    let column = |at: usize| -> u64 {
+        let numbers = text
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(at));
+        numbers
+            .filter_map(|number| u64::from_str_radix(number, 16).ok())
+            .sum()
+    };
+    let (frames, dropped, squeezed) = (column(0), column(1), column(2));
+    let mut findings = Vec::new();
+    if dropped > 0 {
+        let limit = machine
+            .number("proc/sys/net/core/netdev_max_backlog")
+            .unwrap_or(1000);
+        let cause = format!(
+            "{dropped} frames since the machine started found the kernel's backlog of {limit} full"
+        );
+        let line = format!("sysctl -w net.core.netdev_max_backlog={}", limit * 4);
+        findings.push(Finding::warning(CHECK, "", cause).cure(line));
+    }
+    if squeezed * 1000 > frames {
+        let budget = machine
+            .number("proc/sys/net/core/netdev_budget")
+            .unwrap_or(300);
+        let cause = format!(
+            "{squeezed} times since the machine started the kernel's time was up before its work was done"
+        );
+        let line = format!("sysctl -w net.core.netdev_budget={}", budget * 2);
+        findings.push(Finding::warning(CHECK, "", cause).cure(line));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(
+            CHECK,
+            "",
+            "the kernel has dropped nothing since the machine started",
+        ));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use packetio::af_packet::ReceiveHash;
+
+    use super::super::finding::Level;
+    use super::super::machine::tests::machine;
+    use super::*;
+
+    const TWO: [(&str, &str); 2] = [
+        ("sys/class/net/eth0/queues/rx-0/rps_cpus", "0,00000000\n"),
+        ("sys/class/net/eth0/queues/rx-1/rps_cpus", "0\n"),
+    ];
+
+    #[test]
+    fn few_queues_for_many_flow_managers() {
+        let mut files = TWO.to_vec();
+        files.push(("sys/devices/system/cpu/online", "0-3\n"));
+        let (_dir, four) = machine(&files);
+        assert_eq!(
+            spread(&four, "eth0", &Queues::default(), 2).level,
+            Level::Ok
+        );
+        let rps = spread(&four, "eth0", &Queues::default(), 3);
+        assert_eq!(
+            rps.remedy.as_deref(),
+            Some("echo f > /sys/class/net/eth0/queues/rx-0/rps_cpus")
+        );
+        let more = Queues {
+            count: Some((2, 8)),
+            ..Queues::default()
+        };
+        assert_eq!(
+            spread(&four, "eth0", &more, 4).remedy.as_deref(),
+            Some("ethtool -L eth0 combined 4")
+        );
+        let (_dir, steered) = machine(&[("sys/class/net/eth0/queues/rx-0/rps_cpus", "00000003\n")]);
+        assert_eq!(
+            spread(&steered, "eth0", &Queues::default(), 2).level,
+            Level::Ok
+        );
+    }
+
+    #[test]
+    fn a_hash_that_is_not_symmetric_has_its_line() {
+        let (_dir, two) = machine(&TWO);
+        let hash = |key: &[u8]| ReceiveHash {
+            is_toeplitz: true,
+            is_input_symmetric: false,
+            key: key.to_vec(),
+            table: vec![0, 1],
+        };
+        let of = |key: &[u8], mode| {
+            let queues = Queues {
+                hash: Some(hash(key)),
+                ..Queues::default()
+            };
+            symmetry(&two, "eth0", &queues, mode)
+        };
+        let warned = of(&[1, 2, 3, 4], IoMode::Tap);
+        assert_eq!(
+            (warned.level, warned.remedy.as_deref()),
+            (Level::Warning, Some("ethtool -X eth0 hkey 6d:5a:6d:5a"))
+        );
+        assert_eq!(of(&[1, 2, 1, 2], IoMode::Tap).level, Level::Ok);
+        assert_eq!(of(&[1, 2, 3, 4], IoMode::Inline).level, Level::Ok);
+        assert_eq!(
+            symmetry(&two, "eth0", &Queues::default(), IoMode::Mark).level,
+            Level::Warning
+        );
+        assert_eq!(
+            symmetry(&machine(&[]).1, "eth0", &Queues::default(), IoMode::Mark).level,
+            Level::Ok
+        );
+    }
+
+    #[test]
+    fn losses_of_the_card_and_of_the_cable() {
+        let (_dir, lossy) = machine(&[
+            ("sys/class/net/eth0/statistics/rx_missed_errors", "7\n"),
+            ("sys/class/net/eth0/statistics/rx_crc_errors", "1\n"),
+        ]);
+        let short = Queues {
+            length: Some((256, 4096)),
+            ..Queues::default()
+        };
+        let findings = losses(&lossy, "eth0", &short);
+        assert_eq!(
+            findings[0].remedy.as_deref(),
+            Some("ethtool -G eth0 rx 4096")
+        );
+        assert!(findings[1].cause.starts_with("1 frames"));
+        let longest = Queues {
+            length: Some((4096, 4096)),
+            ..Queues::default()
+        };
+        assert!(
+            losses(&lossy, "eth0", &longest)[0]
+                .remedy
+                .as_deref()
+                .unwrap()
+                .starts_with("ethtool -S")
+        );
+        assert_eq!(losses(&machine(&[]).1, "eth0", &short)[0].level, Level::Ok);
+    }
+
+    #[test]
+    fn the_backlog_of_the_kernel() {
+        let stat = "00000305 00000000 00000000 0\n00001bc4 00000002 00000100 0\n";
+        let (_dir, behind) = machine(&[
+            ("proc/net/softnet_stat", stat),
+            ("proc/sys/net/core/netdev_max_backlog", "1000\n"),
+        ]);
+        let findings = backlog(&behind);
+        assert_eq!(
+            findings[0].remedy.as_deref(),
+            Some("sysctl -w net.core.netdev_max_backlog=4000")
+        );
+        assert_eq!(
+            findings[1].remedy.as_deref(),
+            Some("sysctl -w net.core.netdev_budget=600")
+        );
+        let (_dir, calm) = machine(&[("proc/net/softnet_stat", "00000305 00000000 00000000 0\n")]);
+        assert_eq!(backlog(&calm)[0].level, Level::Ok);
+    }
+}

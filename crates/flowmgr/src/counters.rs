@@ -1,0 +1,228 @@
+//! What a flow manager counts. Each counter belongs to one thread, the manager's, and only grows.
+
+use crate::key::{KIND_UDP, KIND_V6};
+use crate::record::EndReason;
+use crate::verdict::Verdicts;
+
+/// How much traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes at the IP layer.
+    pub bytes: u64,
+}
+
+impl Volume {
+    pub(crate) fn add(&mut self, packets: u64, bytes: u64) {
+        self.packets += packets;
+        self.bytes += bytes;
+    }
+}
+
+/// Sums of a manager. They always balance: verdicts to packets, begun flows to
+/// ended and alive ones.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Packets by verdict.
+    pub verdicts: Verdicts,
+    /// Bytes at the IP layer of packets of flows.
+    pub flow_bytes: u64,
+    /// Of these, bytes of tagged packets.
+    pub tagged_bytes: u64,
+    /// Tagged packets by class. By packet time a label may still be on its way, and they count with the flow's record;
+    /// else at once.
+    pub tagged_by_class: Vec<Volume>,
+    /// Flows begun.
+    pub flows_begun: FlowsBegun,
+    /// Flow records by reason; all but `active` are ends.
+    pub flows_ended: [u64; EndReason::COUNT],
+    /// Ended flows that never reached K packets.
+    pub flows_short: u64,
+    /// Ended flows of which all packets went the way of the first.
+    pub flows_one_way: u64,
+    /// How late flows ended that were silent for too long.
+    pub expiry_lag: ExpiryLag,
+    /// Flows that got a label, by class, from then on; the last is `unknown`.
+    pub labels_given: Vec<u64>,
+    /// Ended flows by class; the last is `unknown`.
+    pub flows_labelled: Vec<u64>,
+    /// Series put on the ring, or shed.
+    pub series_emitted: u64,
+    /// Series shed because the ring was full.
+    pub series_shed: u64,
+}
+
+impl Counters {
+    /// Nothing yet, of so many classes.
+    pub fn new(classes: usize) -> Counters {
+        Counters {
+            tagged_by_class: vec![Volume::default(); classes],
+            labels_given: vec![0; classes],
+            flows_labelled: vec![0; classes],
+            ..Counters::default()
+        }
+    }
+
+    /// Becomes what another manager of the same classes has counted, without allocating once there was room for them.
+    pub fn copy_from(&mut self, other: &Counters) {
+        let Counters {
+            mut tagged_by_class,
+            mut labels_given,
+            mut flows_labelled,
+            ..
+        } = std::mem::take(self);
+        tagged_by_class.clear();
+        labels_given.clear();
+        flows_labelled.clear();
+        *self = Counters {
+            tagged_by_class,
+            labels_given,
+            flows_labelled,
+            ..Counters::default()
+        };
+        self.merge(other);
+    }
+
+    /// Adds what another manager of the same classes counted.
+    pub fn merge(&mut self, other: &Counters) {
+        let Counters {
+            verdicts,
+            flow_bytes,
+            tagged_bytes,
+            tagged_by_class,
+            flows_begun,
+            flows_ended,
+            flows_short,
+            flows_one_way,
+            expiry_lag,
+            labels_given,
+            flows_labelled,
+            series_emitted,
+            series_shed,
+        } = other;
+        self.verdicts.merge(verdicts);
+        self.flow_bytes += flow_bytes;
+        self.tagged_bytes += tagged_bytes;
+        self.tagged_by_class
+            .resize(tagged_by_class.len(), Volume::default());
+        for (sum, volume) in self.tagged_by_class.iter_mut().zip(tagged_by_class) {
+            sum.add(volume.packets, volume.bytes);
+        }
+        add(&mut self.flows_begun.0, &flows_begun.0);
+        add(&mut self.flows_ended, flows_ended);
+        self.flows_short += flows_short;
+        self.flows_one_way += flows_one_way;
+        self.expiry_lag.merge(expiry_lag);
+        add_all(&mut self.labels_given, labels_given);
+        add_all(&mut self.flows_labelled, flows_labelled);
+        self.series_emitted += series_emitted;
+        self.series_shed += series_shed;
+    }
+}
+
+/// Adds what another array of the same classes has.
+fn add_all(sums: &mut Vec<u64>, other: &[u64]) {
+    sums.resize(other.len(), 0);
+    add(sums, other);
+}
+
+fn add(sums: &mut [u64], other: &[u64]) {
+    for (sum, more) in sums.iter_mut().zip(other) {
+        *sum += more;
+    }
+}
+
+/// Flows begun, by the kind bits of their keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowsBegun([u64; 4]);
+
+const _: () = assert!(KIND_UDP | KIND_V6 == 3);
+
+impl FlowsBegun {
+    /// Of all kinds.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Of each kind, with IP version and transport as metrics name them.
+    pub fn by_kind(&self) -> [(&'static str, &'static str, u64); 4] {
+        [
+            ("4", "tcp", 0),
+            ("4", "udp", KIND_UDP),
+            ("6", "tcp", KIND_V6),
+            ("6", "udp", KIND_V6 | KIND_UDP),
+        ]
+        .map(|(ip, proto, kind)| (ip, proto, self.0[usize::from(kind)]))
+    }
+
+    pub(crate) fn count(&mut self, kind: u8) {
+        self.0[usize::from(kind & (KIND_UDP | KIND_V6))] += 1;
+    }
+}
+
+/// How late flows ended, after their silence had lasted for the timeout. Timeouts are kept in whole seconds, so up to one
+/// second is no delay; beyond that the sweep was on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpiryLag {
+    /// Flows whose lag was at most the bound, and above the bound before; the last have none.
+    flows: [u64; ExpiryLag::BOUNDS_S.len() + 1],
+    /// Sum of all lags, µs.
+    sum_us: u64,
+}
+
+impl ExpiryLag {
+    /// Upper bounds, s. A round of the sweep takes 60 s at most.
+    pub const BOUNDS_S: [u32; 9] = [1, 2, 5, 10, 20, 30, 60, 120, 300];
+
+    /// Flows by lag: at most each bound, and with a larger one.
+    pub fn flows(&self) -> &[u64] {
+        &self.flows
+    }
+
+    /// All lags together, s.
+    pub fn sum_s(&self) -> f64 {
+        self.sum_us as f64 / 1e6
+    }
+
+    pub(crate) fn count(&mut self, lag_us: u64) {
+        let bounds = Self::BOUNDS_S.iter();
+        let below = bounds.take_while(|&&bound| lag_us > u64::from(bound) * 1_000_000);
+        self.flows[below.count()] += 1;
+        self.sum_us = self.sum_us.saturating_add(lag_us);
+    }
+
+    fn merge(&mut self, other: &ExpiryLag) {
+        let ExpiryLag { flows, sum_us } = other;
+        add(&mut self.flows, flows);
+        self.sum_us = self.sum_us.saturating_add(*sum_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lag_counts_at_the_first_bound_that_it_does_not_exceed() {
+        let mut lag = ExpiryLag::default();
+        for lag_us in [0, 1_000_000, 1_000_001, 300_000_000, 300_000_001, u64::MAX] {
+            lag.count(lag_us);
+        }
+        assert_eq!(lag.flows(), [2, 1, 0, 0, 0, 0, 0, 0, 1, 2]);
+        let mut sum = ExpiryLag::default();
+        sum.merge(&lag);
+        sum.merge(&lag);
+        assert_eq!(sum.flows()[0], 4);
+    }
+
+    #[test]
+    fn kinds_have_a_counter_each() {
+        let mut begun = FlowsBegun::default();
+        for (kind, times) in [(0, 1), (KIND_UDP, 2), (KIND_V6, 3), (KIND_V6 | KIND_UDP, 4)] {
+            (0..times).for_each(|_| begun.count(kind));
+        }
+        assert_eq!(begun.by_kind().map(|(.., flows)| flows), [1, 2, 3, 4]);
+        assert_eq!(begun.total(), 10);
+    }
+}

@@ -1,0 +1,303 @@
+//! `fenxi check --deep` on interfaces that each test makes in a network namespace: what is wrong is found, the line that it
+//! prints mends it, and a fenxi that runs does not notice. Skipped by name without root or the programs.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
+mod common;
+
+use serde_json::Value;
+
+use common::Finished;
+use common::lab::Lab;
+use common::live::{Live, fenxi_on};
+
+/// No control plane, a small table, and a device that every machine has.
+const SETS: [&str; 6] = [
+    "--set",
+    "control.http=",
+    "--set",
+    "control.socket=",
+    "--set",
+    "flow.max_flows=4096",
+];
+
+fn check(lab: &Lab, launcher: &[&str], mode: &str, interfaces: &str, more: &[&str]) -> Finished {
+    let mut command = fenxi_on(lab, "host", launcher);
+    command.args(["check", "--deep", "--json"]);
+    command.args(["--set", &format!("io.mode={mode}")]);
+    command.args(["--set", &format!("io.interfaces={interfaces}")]);
+    command.args(["--set", "io.promiscuous=true"]);
+    command.args(SETS).args(common::SIMULATED).args(more);
+    common::run(command)
+}
+
+/// The findings of a kind that are not ok.
+fn faults(finished: &Finished, check: &str) -> Vec<Value> {
+    let findings = finished.json()["findings"].as_array().unwrap().clone();
+    let of_kind = findings
+        .into_iter()
+        .filter(|finding| finding["check"] == check);
+    of_kind.filter(|finding| finding["level"] != "ok").collect()
+}
+
+/// Runs the line that the only finding of a kind has.
+fn mend(lab: &Lab, finished: &Finished, check: &str) {
+    let faults = faults(finished, check);
+    let [fault] = faults.as_slice() else {
+        panic!("not one: {faults:?}");
+    };
+    lab.run("host", fault["remedy"].as_str().expect("a remedy"));
+}
+
+#[test]
+fn what_is_wrong_with_an_interface_is_mended_by_the_line_that_is_printed() {
+    let Some(lab) = Lab::new("deep", &["host"], &["ethtool"]) else {
+        return;
+    };
+    lab.wire_within("host", "wan0", "lan0");
+    let tap = || check(&lab, &[], "tap", "[\"lan0\"]", &[]);
+    let good = tap().expect_code(0);
+    assert_eq!(good.json()["problems"], 0, "{}", good.stdout);
+
+    for (line, kind) in [
+        ("ethtool -K lan0 gro on", "offloads"),
+        ("ip link set dev lan0 down", "interface"),
+    ] {
+        lab.run("host", line);
+        let found = tap().expect_code(69);
+        mend(&lab, &found, kind);
+        let mended = tap().expect_code(0);
+        assert_eq!(mended.json()["problems"], 0, "{}", mended.stdout);
+    }
+    lab.run("host", "ip link set dev wan0 down");
+    let cut = tap().expect_code(69);
+    assert!(cut.stdout.contains("no carrier"), "{}", cut.stdout);
+
+    let missing = check(&lab, &[], "tap", "[\"lan1\"]", &[]).expect_code(69);
+    assert!(
+        missing.stdout.contains("did you mean lan0?"),
+        "{}",
+        missing.stdout
+    );
+    // What the configuration lacks is found before the machine is looked at.
+    check(&lab, &[], "inline", "[\"lan0\"]", &[]).expect_code(78);
+}
+
+#[test]
+fn an_inline_pair_stands_alone() {
+    let Some(lab) = Lab::new("deep-inline", &["host"], &["ethtool"]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    lab.wire_within("host", "c", "d");
+    let inline = || check(&lab, &[], "inline", "[\"b\", \"c\"]", &[]);
+    inline().expect_code(0);
+    lab.run("host", "ip link add dev br0 type bridge");
+    lab.run("host", "ip link set dev b master br0");
+    let bridged = inline().expect_code(69);
+    assert!(
+        bridged.stdout.contains("a port of the bridge br0"),
+        "{}",
+        bridged.stdout
+    );
+    mend(&lab, &bridged, "interface");
+    inline().expect_code(0);
+
+    lab.run("host", "ip addr add 10.1.0.1/24 dev b");
+    lab.run("host", "ip addr add 10.2.0.1/24 dev c");
+    lab.run("host", "sysctl -qw net.ipv4.ip_forward=1");
+    let routing = inline().expect_code(69);
+    assert!(
+        routing.stdout.contains("net.ipv4.conf.b.forwarding=0"),
+        "{}",
+        routing.stdout
+    );
+    lab.run("host", "sysctl -qw net.ipv4.ip_forward=0");
+    assert_eq!(faults(&inline().expect_code(0), "interface").len(), 2);
+}
+
+#[test]
+fn marks_need_connections_that_are_tracked() {
+    let Some(lab) = Lab::new("deep-mark", &["host"], &["ethtool", "nft", "conntrack"]) else {
+        return;
+    };
+    lab.wire_within("host", "wan0", "lan0");
+    lab.run("host", "ethtool -K lan0 tso off tx-udp-segmentation off");
+    let mark = || check(&lab, &[], "mark", "[\"lan0\"]", &[]);
+    let untracked = mark().expect_code(69);
+    let subjects: Vec<Value> = faults(&untracked, "marks")
+        .iter()
+        .map(|fault| fault["subject"].clone())
+        .collect();
+    assert_eq!(
+        subjects,
+        ["conntrack", "forwarding"],
+        "{}",
+        untracked.stdout
+    );
+    lab.on("host", || {
+        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap()
+    });
+    mend(&lab, &mark().expect_code(69), "marks");
+    assert_eq!(mark().expect_code(0).json()["problems"], 0);
+
+    lab.run(
+        "host",
+        "nft add rule inet track connections ct mark set 0x1",
+    );
+    mark().expect_code(0);
+    assert!(
+        faults(&mark(), "marks")[0]["cause"]
+            .as_str()
+            .unwrap()
+            .contains("0xff00")
+    );
+}
+
+#[test]
+fn a_missing_capability_is_named() {
+    let Some(lab) = Lab::new("deep-capability", &["host"], &["setpriv"]) else {
+        return;
+    };
+    lab.wire_within("host", "wan0", "lan0");
+    for (capability, mode, name) in [
+        ("net_raw", "tap", "CAP_NET_RAW"),
+        ("net_admin", "mark", "CAP_NET_ADMIN"),
+    ] {
+        let without = [
+            "setpriv",
+            &format!("--bounding-set=-{capability}"),
+            &format!("--inh-caps=-{capability}"),
+        ];
+        let refused = check(&lab, &without, mode, "[\"lan0\"]", &[]).expect_code(77);
+        let findings = refused.json()["findings"].as_array().unwrap().clone();
+        let named = findings
+            .iter()
+            .find(|finding| finding["subject"] == name)
+            .expect("the capability");
+        assert_eq!(named["level"], "problem");
+        assert!(
+            named["remedy"].as_str().unwrap().starts_with("setcap "),
+            "{named}"
+        );
+    }
+}
+
+#[test]
+fn a_fenxi_that_runs_is_found_and_not_disturbed() {
+    let Some(lab) = Lab::new("deep-beside", &["host"], &["ethtool"]) else {
+        return;
+    };
+    lab.wire_within("host", "wan0", "lan0");
+    let mut args = vec![
+        "--set",
+        "io.interfaces=[\"lan0\"]",
+        "--set",
+        "pipeline.layout=2:1:1",
+    ];
+    args.extend(common::SIMULATED);
+    let live = Live::start(&lab, "host", &args);
+    let place = live.control();
+    let place: Vec<&str> = place.iter().map(String::as_str).collect();
+    let more = [&place[..], &["--set", "pipeline.layout=2:1:1"]].concat();
+    for _ in 0..3 {
+        let beside = check(&lab, &[], "tap", "[\"lan0\"]", &more).expect_code(0);
+        let findings = beside.json()["findings"].as_array().unwrap().clone();
+        let found = findings.iter().filter(|finding| {
+            finding["check"] == "control"
+                && finding["cause"]
+                    .as_str()
+                    .unwrap()
+                    .contains("a fenxi serves there")
+        });
+        assert_eq!(found.count(), 2, "{}", beside.stdout);
+    }
+    let sent = lab.on("host", || send_some("wan0"));
+    live.wait_for("all packets are seen", |live| {
+        live.metric_sum("fenxi_port_packets_total") >= sent as f64
+    });
+    assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+    let summary = live.terminate(0).json();
+    assert_eq!(summary["live"]["received"], sent);
+    assert_eq!(summary["live"]["kernel_dropped"], 0);
+}
+
+/// Sends the shipped capture out of an interface of this thread's namespace; the packets sent.
+fn send_some(interface: &str) -> u64 {
+    use packetio::Port;
+    let mut reader = packetio::CaptureReader::open(&common::demo()).unwrap();
+    let mut out = packetio::Transmit::open(&packetio::af_packet::TransmitConfig {
+        interface: interface.to_owned(),
+        bypasses_qdisc: false,
+        sends_merged: false,
+    })
+    .unwrap();
+    while let Some(burst) = reader.receive(32).unwrap() {
+        out.send(&burst).unwrap();
+    }
+    out.counts().sent
+}
+
+#[test]
+fn the_report_has_one_form_for_people_and_one_for_machines() {
+    // Without interfaces and without root: something is always found.
+    let args = [
+        "check",
+        "--deep",
+        "--set",
+        "control.http=",
+        "--set",
+        "control.socket=",
+    ];
+    let people =
+        common::run(common::fenxi(args.into_iter().chain(common::SIMULATED))).expect_code(69);
+    assert!(
+        people
+            .stdout
+            .starts_with("problem  interface: io.interfaces is empty"),
+        "{}",
+        people.stdout
+    );
+    assert!(
+        people
+            .stdout
+            .contains("\n         $ fenxi check --deep --set 'io.interfaces="),
+        "{}",
+        people.stdout
+    );
+    let machines = args.into_iter().chain(common::SIMULATED).chain(["--json"]);
+    let machines = common::run(common::fenxi(machines));
+    let report = machines.json();
+    let findings = report["findings"].as_array().unwrap();
+    let count = |level: &str| {
+        findings
+            .iter()
+            .filter(|finding| finding["level"] == level)
+            .count()
+    };
+    for (sum, level) in [
+        ("problems", "problem"),
+        ("warnings", "warning"),
+        ("ok", "ok"),
+    ] {
+        assert_eq!(report[sum], count(level), "{report}");
+    }
+    for finding in findings {
+        let texts = ["check", "subject", "level", "cause"]
+            .iter()
+            .all(|key| finding[key].is_string());
+        assert!(
+            texts && finding.as_object().unwrap().len() == 5,
+            "{finding}"
+        );
+        assert!(
+            finding["level"] != "problem" || finding["remedy"].is_string(),
+            "{finding}"
+        );
+    }
+    common::run(common::fenxi(["check", "--json"])).expect_code(64);
+}
