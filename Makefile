@@ -41,6 +41,10 @@ $(VENV): scripts/check_labels.txt
 	@{ python3 -m venv $(VENV) && $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps -r scripts/check_labels.txt; } \
 	  || { rm -rf $(VENV); echo "make: no Python environment for the label test (is python3-venv installed?)" >&2; }
 
+.PHONY: systemd-test
+systemd-test: build ## the units under a booted systemd, in a container; needs root, systemd-nspawn, debootstrap
+	scripts/systemd-boot-test
+
 .PHONY: lint
 lint: ## format, clippy and docs, warnings as errors; dependencies where cargo-deny is there
 	cargo fmt --all --check

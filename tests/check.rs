@@ -109,14 +109,14 @@ fn an_inline_pair_stands_alone() {
 
     lab.run("host", "ip addr add 10.1.0.1/24 dev b");
     lab.run("host", "ip addr add 10.2.0.1/24 dev c");
-    lab.run("host", "sysctl -qw net.ipv4.ip_forward=1");
+    lab.set("host", "ipv4/ip_forward", "1");
     let routing = inline().expect_code(69);
     assert!(
         routing.stdout.contains("net.ipv4.conf.b.forwarding=0"),
         "{}",
         routing.stdout
     );
-    lab.run("host", "sysctl -qw net.ipv4.ip_forward=0");
+    lab.set("host", "ipv4/ip_forward", "0");
     assert_eq!(faults(&inline().expect_code(0), "interface").len(), 2);
 }
 
@@ -139,9 +139,7 @@ fn marks_need_connections_that_are_tracked() {
         "{}",
         untracked.stdout
     );
-    lab.on("host", || {
-        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap()
-    });
+    lab.set("host", "ipv4/ip_forward", "1");
     mend(&lab, &mark().expect_code(69), "marks");
     assert_eq!(mark().expect_code(0).json()["problems"], 0);
 
@@ -201,9 +199,18 @@ fn a_fenxi_that_runs_is_found_and_not_disturbed() {
     ];
     args.extend(common::SIMULATED);
     let live = Live::start(&lab, "host", &args);
-    let place = live.control();
-    let place: Vec<&str> = place.iter().map(String::as_str).collect();
-    let more = [&place[..], &["--set", "pipeline.layout=2:1:1"]].concat();
+    let socket = live.socket();
+    let http = socket.with_file_name("control.http");
+    let [socket, http] = [("socket=", socket), ("http=unix:", http)]
+        .map(|(key, path)| format!("control.{key}{}", path.display()));
+    let more = [
+        "--set",
+        &socket,
+        "--set",
+        &http,
+        "--set",
+        "pipeline.layout=2:1:1",
+    ];
     for _ in 0..3 {
         let beside = check(&lab, &[], "tap", "[\"lan0\"]", &more).expect_code(0);
         let findings = beside.json()["findings"].as_array().unwrap().clone();
@@ -217,9 +224,7 @@ fn a_fenxi_that_runs_is_found_and_not_disturbed() {
         assert_eq!(found.count(), 2, "{}", beside.stdout);
     }
     let sent = lab.on("host", || send_some("wan0"));
-    live.wait_for("all packets are seen", |live| {
-        live.metric_sum("fenxi_port_packets_total") >= sent as f64
-    });
+    live.wait_for_packets(sent);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     let summary = live.terminate(0).json();
     assert_eq!(summary["live"]["received"], sent);

@@ -66,9 +66,7 @@ impl Served {
             dir,
             child: Some(child),
         };
-        served.wait_for("it serves", |served| {
-            served.ctl_path().exists() && served.try_connect()
-        });
+        served.wait_for("it serves", |served| served.try_connect());
         served
     }
 
@@ -81,7 +79,9 @@ impl Served {
     }
 
     fn try_connect(&self) -> bool {
-        UnixStream::connect(self.http_path()).is_ok()
+        // A socket is there a moment before somebody listens.
+        let paths = [self.http_path(), self.ctl_path()];
+        paths.iter().all(|path| UnixStream::connect(path).is_ok())
     }
 
     /// Until it holds; fails where the program ends before.

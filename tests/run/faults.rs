@@ -285,3 +285,24 @@ fn merged_packets_of_tunnels_are_told_of() {
     assert_eq!(cure, 1, "{}", finished.stderr);
     assert_eq!(said(&finished, "sending"), 0, "{}", finished.stderr);
 }
+
+#[test]
+fn the_service_manager_hears_how_it_goes() {
+    let Some(lab) = Lab::new("status", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let live = start(&lab, "host", "[\"b\"]", "tap");
+    let sent = lab.on("host", || send(&common::demo(), "a"));
+    live.wait_for_packets(sent);
+    let said = loop {
+        let said = live.told();
+        if said != "WATCHDOG=1" {
+            break said;
+        }
+    };
+    assert!(said.starts_with("STATUS=tap on b: "), "{said}");
+    assert!(said.ends_with(" flows, 0 lost, model app-id-k10"), "{said}");
+    assert!(said.contains("pps, "), "{said}");
+    live.terminate(0);
+}

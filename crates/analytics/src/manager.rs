@@ -36,9 +36,6 @@ pub use swap::{Refused, Standby, SwapError};
 /// A round looks at this many series of an inlet even where batches are smaller, because the cache may answer most.
 const LOOK_MAX_LEAST: usize = 64;
 
-/// A batch fills up where more than this part of the largest waits: it may be full before the caller has rested.
-const FILLING: usize = 8;
-
 /// What the cache's costs are measured by, in ns.
 type CostClock = Box<dyn Fn() -> u64 + Send>;
 
@@ -151,18 +148,21 @@ impl Manager {
     }
 
     /// How long nothing will be due but to look at what has come down the rings, so that the caller knows how long it may
-    /// rest: zero while something is on its way through a device, or a batch fills up.
+    /// rest: zero while something is on its way through a device.
     #[must_use]
     pub fn spare(&self, now_ns: u64) -> Duration {
-        let waiting = self.waiting();
-        if !self.dispatch.is_empty() || waiting * FILLING > self.dispatch.largest() {
+        if !self.dispatch.is_empty() {
             return Duration::ZERO;
         }
-        let seen_ns = self.queues.iter().filter_map(Queue::oldest_seen_ns).min();
+        let Some(seen_ns) = self.queues.iter().filter_map(Queue::oldest_seen_ns).min() else {
+            return Duration::MAX;
+        };
         let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
-        seen_ns.map_or(Duration::MAX, |seen_ns| {
-            self.policy.spare(since(self.timer_ns), since(seen_ns))
-        })
+        let due = self.policy.spare(since(self.timer_ns), since(seen_ns));
+        // If they go on to come as they have, the largest batch is full after twice this time.
+        let (waiting, largest) = (self.waiting(), self.dispatch.largest());
+        let missing = largest.saturating_sub(waiting) as f64;
+        due.min(since(seen_ns).mul_f64(missing / (2 * waiting) as f64))
     }
 
     /// From now on fires at once whatever is there: the producers have ended, or soon will.

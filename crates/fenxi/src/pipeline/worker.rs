@@ -1,9 +1,9 @@
 //! The loop of an analytics thread: rounds, and when to rest between them.
 //!
-//! Busy it polls. With nothing to do it spins and yields for some microseconds; then it sleeps, briefly while series are on
-//! their way through a device or a batch fills up, else until one is due, at most for [`NAP`]. So an idle thread costs
-//! little, and the first series after a quiet time is seen at most a nap later. The system may add its timer slack to each sleep, by
-//! default 50 µs; a thread that somebody waits for asks for less.
+//! Busy it polls. With nothing to do it spins and yields for some microseconds; then it sleeps: briefly while series are on
+//! their way through a device, until a batch is due or may be full while series wait for that, and for [`NAP`] while there
+//! are none. So an idle thread costs little, and the first series after a quiet time is seen at most a nap later. The system
+//! may add its timer slack to each sleep, by default 50 µs; a thread that somebody waits for asks for less.
 //!
 //! A replay as fast as possible waits for no single label. There the thread gathers: it rests until a batch has come
 //! together, rather than look at every series as it comes.
@@ -23,8 +23,11 @@ use crate::control::snapshot::Publisher;
 /// Rest of a thread that waits for others, once spinning did not help.
 pub const REST: Duration = Duration::from_micros(50);
 
-/// The longest rest where no batch is due.
+/// Rest where no series is to be decided.
 const NAP: Duration = Duration::from_micros(450);
+
+/// The longest rest while series wait for their time: those that come meanwhile would wait, too.
+const LULL: Duration = Duration::from_millis(2);
 
 /// Rest of a thread that gathers.
 const GATHER: Duration = Duration::from_micros(500);
@@ -104,7 +107,8 @@ pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>, ends: Ends) -> C
             Round::Seen if !gathers && spare.is_zero() => backoff = Backoff::new(),
             _ if gathers => std::thread::sleep(GATHER),
             _ if !backoff.is_completed() => backoff.snooze(),
-            _ => std::thread::sleep(spare.clamp(REST, NAP)),
+            _ if manager.counters().undecided() > 0 => std::thread::sleep(spare.clamp(REST, LULL)),
+            _ => std::thread::sleep(NAP),
         }
     }
     if let Some(publisher) = ends.publisher {

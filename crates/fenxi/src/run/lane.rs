@@ -254,7 +254,7 @@ impl Lane {
             // Where it fails, it drops and counts, and says so.
             let _ = sender.reopen();
         }
-        let received = match self.receivers[i].ring.receive(*burst) {
+        let mut received = match self.receivers[i].ring.receive(*burst) {
             Ok(Some(burst)) if !burst.is_empty() => burst,
             Ok(_) => {
                 self.receivers[i].is_empty = true;
@@ -265,7 +265,6 @@ impl Lane {
                 return self.tell(i, news);
             }
         };
-        let mut received = received;
         let (data, frames) = received.parts();
         packets.clear();
         packets.extend(frames.iter().map(|frame| Packet {

@@ -10,6 +10,7 @@ use super::machine::Machine;
 use crate::config::Config;
 use crate::config::checked::IoMode;
 use crate::mark;
+use crate::pipeline::UNKNOWN;
 
 const CHECK: &str = "marks";
 
@@ -49,11 +50,8 @@ fn rules() -> Option<String> {
 
 /// Whether labels and bits go together.
 fn classes(config: &Config, bundle: &Bundle) -> Finding {
-    let labels: Vec<String> = bundle
-        .labels()
-        .iter()
-        .map(|label| label.name.clone())
-        .collect();
+    let labels = bundle.labels().iter().map(|label| label.name.clone());
+    let labels: Vec<String> = labels.chain([UNKNOWN.to_owned()]).collect();
     match mark::ClassMarks::new(&config.mark, &labels) {
         Ok(_) => Finding::ok(
             CHECK,

@@ -1,6 +1,6 @@
 //! Offloads: what shows fenxi packets that were never on the wire, or hides some that were.
 
-use packetio::af_packet::{MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
+use packetio::af_packet::{AfPacketError, MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
 
 use super::finding::Finding;
 use crate::config::checked::IoMode;
@@ -11,6 +11,10 @@ const CHECK: &str = "offloads";
 pub fn look(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
     match Offloads::of(name) {
         Ok(offloads) => judge(&offloads, name, mode, is_promiscuous),
+        Err(error @ AfPacketError::UnsupportedLink { .. }) => {
+            let line = format!("ip -d link show dev {name}");
+            vec![Finding::problem("interface", name, error.to_string()).cure(line)]
+        }
         Err(error) => vec![Finding::warning(CHECK, name, error.to_string())],
     }
 }

@@ -5,7 +5,7 @@
 //! queue is without a reader, and both directions of a flow meet whatever the card's hash does. The queues decide on which CPUs
 //! the kernel does its part, and so, where two of them work on one flow, in which order its packets are seen.
 
-use packetio::af_packet::Queues;
+use packetio::af_packet::{AfPacketError, Queues};
 
 use super::finding::Finding;
 use super::machine::Machine;
@@ -18,6 +18,8 @@ const CHECK: &str = "queues";
 pub fn look(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
     let queues = match Queues::of(name) {
         Ok(queues) => queues,
+        // Said of the interface already.
+        Err(AfPacketError::UnsupportedLink { .. }) => return Vec::new(),
         Err(error) => return vec![Finding::warning(CHECK, name, error.to_string())],
     };
     let readers = config.pipeline.layout.flow_managers * config.pipeline.instances;

@@ -1,0 +1,265 @@
+"""How long packets and marks take: latency, restart, marks."""
+
+import json
+import os
+import random
+import re
+import signal
+import statistics
+import tempfile
+import threading
+import time
+
+from .lab import FENXI, ROOT, Failure, Fenxi, Lab, need, quantile, say
+from .speed import BLAST, CPU_LOAD, ROUNDS_PER_FLOW, Inline, blast, forwarders, load_capture, street
+
+PINGS = 2000
+LEFT, RIGHT = "10.90.0.1", "10.90.0.2"
+
+
+def addressed_street(lab):
+    street(lab)
+    lab.run("left", f"ip addr add {LEFT}/24 dev g0")
+    lab.run("right", f"ip addr add {RIGHT}/24 dev s0")
+
+
+class Echo:
+    """A process that sends back each datagram to where it came from."""
+
+    def __init__(self, udp):
+        self.pid = os.fork()
+        if self.pid == 0:
+            while True:
+                data, sender = udp.recvfrom(2048)
+                udp.sendto(data, sender)
+
+    def end(self):
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def ping(udp, to, pings):
+    """Times there and back, µs. They begin at random distances, so that they meet no timer in step."""
+    udp.settimeout(0.5)
+    times, lost = [], 0
+    for number in range(pings):
+        time.sleep(random.uniform(0.0005, 0.0035))
+        began = time.perf_counter_ns()
+        udp.sendto(number.to_bytes(32, "big"), to)
+        try:
+            while udp.recv(2048) != number.to_bytes(32, "big"):
+                pass
+            times.append((time.perf_counter_ns() - began) / 1000)
+        except TimeoutError:
+            lost += 1
+    if lost > pings // 100:
+        raise Failure(f"{lost} of {pings} pings were lost")
+    return times
+
+
+def half_load(lab, scratch):
+    """Half of what fenxi forwards at saturation here and now, packets/s."""
+    fenxi = Inline(lab, scratch)
+    blast(lab, 0, 1)
+    before = lab.counted("right", "s0")[0]
+    sent = blast(lab, 0, 2)
+    rate = (lab.counted("right", "s0")[0] - before) / sent["wall_s"]
+    fenxi.end()
+    return rate / 2
+
+
+def latency(report, arguments):
+    with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
+        addressed_street(lab)
+        half = half_load(lab, scratch)
+        left, right = lab.udp("left", LEFT), lab.udp("right", RIGHT)
+        echo = Echo(right)
+        try:
+            for load, pps in (("idle", 0), ("half load", half)):
+                found = {}
+                for name, start in forwarders(lab, scratch).items():
+                    forwarder = start()
+                    ping(left, right.getsockname(), 50)
+                    if pps:
+                        load_process = lab.start("left", [BLAST, "g0", load_capture(), pps, 3600, ROUNDS_PER_FLOW], CPU_LOAD)
+                        time.sleep(0.5)
+                    times = ping(left, right.getsockname(), PINGS)
+                    if pps:
+                        lab.stop(load_process, code=None, with_signal=signal.SIGKILL)
+                    forwarder.end()
+                    found[name] = [quantile(times, 0.5) / 2, quantile(times, 0.99) / 2]
+                    say(f"latency, {load}: {name}: one way p50 {found[name][0]:.0f} µs, p99 {found[name][1]:.0f} µs")
+                if pps:
+                    report.add("latency: half load is", pps, "packets/s")
+                for name, times in found.items():
+                    for share, value in zip(("p50", "p99"), times):
+                        report.add(f"latency, {load}: {name}, one way, {share}", value, "us")
+                for i, share in enumerate(("p50", "p99")):
+                    added = found["fenxi"][i] - found["bridge"][i]
+                    report.add(f"latency, {load}: added to the bridge's, {share}", added, "us")
+        finally:
+            echo.end()
+
+
+# Restart.
+
+
+class Arrivals:
+    """A probe each millisecond, and when those arrived."""
+
+    def __init__(self, sender, receiver):
+        self.times, self.over = [], threading.Event()
+        self.sender, self.receiver = sender, receiver
+        receiver.settimeout(0.2)
+        self.threads = [threading.Thread(target=self.send), threading.Thread(target=self.receive)]
+        for thread in self.threads:
+            thread.start()
+
+    def send(self):
+        to = self.receiver.getsockname()
+        while not self.over.wait(0.001):
+            self.sender.sendto(b"probe", to)
+
+    def receive(self):
+        while not self.over.is_set():
+            try:
+                self.receiver.recv(64)
+                self.times.append(time.perf_counter())
+            except TimeoutError:
+                pass
+
+    def end(self):
+        """The longest time without one, s."""
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+        return max(later - earlier for earlier, later in zip(self.times, self.times[1:]))
+
+
+def restart(report, arguments):
+    with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
+        addressed_street(lab)
+        for how, end in (("SIGTERM and start", signal.SIGTERM), ("kill -9 and start", signal.SIGKILL)):
+            outages = []
+            for number in range(arguments.rounds):
+                old = Inline(lab, scratch, cpu=None)
+                load = lab.start("left", [BLAST, "g0", load_capture(), 20_000, 3600, ROUNDS_PER_FLOW], CPU_LOAD)
+                arrivals = Arrivals(lab.udp("left", LEFT), lab.udp("right", RIGHT))
+                time.sleep(2)
+                lab.stop(old.process, code=None, with_signal=end)
+                new = Inline(lab, scratch, cpu=None)
+                time.sleep(1)
+                outages.append(arrivals.end())
+                lab.stop(load, code=None, with_signal=signal.SIGKILL)
+                new.end()
+                say(f"restart, {how}, round {number + 1}: {1000 * outages[-1]:.0f} ms")
+            report.add(f"restart: {how}, outage", 1000 * statistics.median(outages), "ms")
+            report.add(f"restart: {how}, the longest outage", 1000 * max(outages), "ms")
+
+
+# Marks.
+
+
+POLICIES = {
+    "carry-over, T = 10 ms": ["analytics.policy=carry-over", "analytics.timeout_ms=10.0"],
+    "carry-over, T = 5 ms": ["analytics.policy=carry-over", "analytics.timeout_ms=5.0"],
+    "carry-over, T = 2 ms": ["analytics.policy=carry-over", "analytics.timeout_ms=2.0"],
+    "slo, 2 ms": ["analytics.policy=slo", "analytics.latency_goal_ms=2.0"],
+    "none": ["analytics.policy=none"],
+    "as configs/live-mark.toml": [],
+}
+CLIENT, SERVER = "10.91.1.2", "10.91.2.2"
+FLOWS = 1500
+
+
+def labelled_series(scratch):
+    """The series of a flow over UDP that has a label: signed lengths, the client's are positive."""
+    records = f"{scratch}/records"
+    Lab.check(FENXI, "replay", str(ROOT / "demo" / "office.pcap"), "--flows", records, "--series", "--json")
+    for line in open(records):
+        record = json.loads(line)
+        if record["type"] == "flow" and record["proto"] == 17 and record["label"] not in (None, "other", "unknown"):
+            return [max(-1500, min(1500, length)) for length in record["series"]]
+    raise Failure("the demo has no flow over UDP with a label")
+
+
+def router(lab):
+    lab.host("client", "router", "server")
+    for host, device, net in (("client", "in", 1), ("server", "out", 2)):
+        lab.wire(host, "eth", "router", device)
+        lab.run("router", f"ip addr add 10.91.{net}.1/24 dev {device}")
+        lab.run(host, f"ip addr add 10.91.{net}.2/24 dev eth && ip route add default via 10.91.{net}.1")
+    lab.run("router", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+    lab.run("router", "nft add table inet t '{ chain c { type filter hook forward priority 0; ct state new accept; }; }'")
+
+
+class Marked:
+    """When each connection had its mark, by the client's port, as the kernel told."""
+
+    def __init__(self, lab):
+        self.lab, self.times = lab, {}
+        self.process = lab.start("router", ["conntrack", "-E", "-e", "UPDATES", "-o", "timestamp", "-p", "udp", "--buffer-size", "8388608"])
+        self.thread = threading.Thread(target=self.listen)
+        self.thread.start()
+        time.sleep(0.3)
+
+    def listen(self):
+        event = re.compile(r"\[(\d+\.\d+)\s*\].*? sport=(\d+) dport=\d+ .*mark=(\d+)")
+        for line in self.process.stdout:
+            found = event.search(line)
+            if found and found.group(3) != "0":
+                self.times.setdefault(int(found.group(2)), float(found.group(1)))
+
+    def end(self):
+        # What it prints is read by the thread, to the end.
+        self.process.terminate()
+        self.thread.join()
+        self.process.wait()
+        self.lab.running.remove(self.process)
+        return self.times
+
+
+def play(series, client, server):
+    """A new flow with these lengths; when its last packet was sent."""
+    to, back = server.getsockname(), client.getsockname()
+    for length in series:
+        sender, receiver, receiver_at = (client, server, to) if length > 0 else (server, client, back)
+        at = time.time()
+        sender.sendto(bytes(abs(length) - 28), receiver_at)
+        receiver.recv(2048)
+    return at
+
+
+def marks(report, arguments):
+    need("conntrack", "conntrack")
+    need("nft", "nftables")
+    with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
+        series = labelled_series(scratch)
+        router(lab)
+        server = lab.udp("server", SERVER, 7000)
+        server.settimeout(2)
+        for name, settings in POLICIES.items():
+            sets = [word for setting in ['io.interfaces=["in"]', *settings] for word in ("--set", setting)]
+            fenxi = Fenxi(lab, "router", *sets, config="live-mark.toml", scratch=scratch)
+            marked, sent = Marked(lab), {}
+            for _ in range(FLOWS):
+                client = lab.udp("client", CLIENT)
+                client.settimeout(2)
+                port = client.getsockname()[1]
+                if port not in sent:  # else the connection has its mark
+                    sent[port] = play(series, client, server)
+                client.close()
+                time.sleep(random.expovariate(1000))
+            time.sleep(0.5)
+            times = marked.end()
+            fenxi.summary()
+            lab.run("router", "conntrack -F 2>/dev/null")
+            took = [1000 * (times[port] - at) for port, at in sent.items() if port in times]
+            missed = len(sent) - len(took)
+            if len(took) < len(sent) * 0.95:
+                raise Failure(f"{missed} of {len(sent)} connections got no mark")
+            p50, p99 = quantile(took, 0.5), quantile(took, 0.99)
+            say(f"marks, {name}: p50 {p50:.2f} ms, p99 {p99:.2f} ms, without a mark {missed} of {len(sent)}")
+            report.add(f"marks, {name}: p50", p50, "ms")
+            report.add(f"marks, {name}: p99", p99, "ms", 10.0 if name.startswith("as ") else None, most=True)
+            report.add(f"marks, {name}: connections without", missed, "connections")

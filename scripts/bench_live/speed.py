@@ -1,0 +1,249 @@
+"""How many packets, and what they cost: forward, tap, scrape, idle."""
+
+import json
+import re
+import statistics
+import tempfile
+import threading
+import time
+
+from .lab import FENXI, FORWARD, ROOT, TARGET, Failure, Fenxi, Lab, Skip, cpu_of, generate, generated, need, say
+
+BLAST = TARGET / "release" / "examples" / "blast"
+LOAD_FLOWS = 400
+# So often a flow of the load is sent before there is another: 230 packets per flow, as in FENXI's trace.
+ROUNDS_PER_FLOW = 17
+# The generator, and with it the kernel's receiving side, has the first CPU; who forwards has the second.
+CPU_LOAD, CPU_FORWARDER = 0, 1
+INLINE = ["--set", "io.mode=inline", "--set", 'io.interfaces=["m0", "m1"]', "--set", "flow.end_on_fin_rst=false"]
+SETTLE_S = 0.5
+
+
+def load_capture():
+    path = TARGET / "live-load.pcap"
+    if not path.exists():
+        scratch = path.with_suffix(".part")
+        Lab.check(FENXI, "generate", "--flows", str(LOAD_FLOWS), "--pps", "100000", "--to", str(scratch))
+        scratch.replace(path)
+    return path
+
+
+def street(lab):
+    """left:g0 - middle:m0, middle:m1 - right:s0"""
+    lab.host("left", "middle", "right")
+    lab.wire("left", "g0", "middle", "m0")
+    lab.wire("middle", "m1", "right", "s0")
+
+
+class Nobody:
+    """In the place of a program where the kernel does the work."""
+
+    def __init__(self, lab):
+        self.lab = lab
+        # Both directions of a flow come from the left, so the bridge must not learn that its destination is there, too.
+        lab.run("middle", "ip link add br0 type bridge forward_delay 0 && ip link set br0 up && for port in m0 m1; do "
+                          "ip link set $port master br0 && ip link set $port type bridge_slave learning off; done")
+        time.sleep(SETTLE_S)
+
+    def cpu(self):
+        return 0.0
+
+    def end(self):
+        self.lab.run("middle", "ip link del br0")
+
+
+class Forward:
+    def __init__(self, lab, cpu=CPU_FORWARDER):
+        self.lab, self.process = lab, lab.start("middle", [FORWARD, "m0", "m1"], cpu)
+        time.sleep(SETTLE_S)
+
+    def cpu(self):
+        return cpu_of(self.process.pid)
+
+    def end(self):
+        self.lab.stop(self.process, code=None)
+
+
+class Inline(Fenxi):
+    def __init__(self, lab, scratch, *more, cpu=CPU_FORWARDER):
+        super().__init__(lab, "middle", *INLINE, *more, cpu=cpu, scratch=scratch)
+
+    def end(self):
+        summary = self.summary()
+        live = summary["live"]
+        if live["received"] != sum(summary["verdicts"].values()) or live["received"] != live["sent"] + live["unsent"]:
+            raise Failure(f"the sums of fenxi do not close: {live}")
+
+
+def forwarders(lab, scratch):
+    """Name: what starts it. fenxi, all of it, on the one CPU that the other forwarder has, and on both."""
+    return {
+        "bridge": lambda: Nobody(lab),
+        "forwarder": lambda: Forward(lab),
+        "fenxi": lambda: Inline(lab, scratch),
+    }
+
+
+def blast(lab, pps, seconds):
+    process = lab.start("left", [BLAST, "g0", load_capture(), pps, seconds, ROUNDS_PER_FLOW], CPU_LOAD)
+    out, _ = process.communicate()
+    if process.returncode != 0:
+        raise Failure("the load generator failed")
+    return json.loads(out)
+
+
+def pass_through(lab, forwarder, pps, seconds):
+    """(offered, forwarded) packets per second, and seconds of CPU per second of the forwarder."""
+    before, cpu = lab.counted("right", "s0")[0], forwarder.cpu()
+    began = time.monotonic()
+    sent = blast(lab, pps, seconds)
+    wall = time.monotonic() - began
+    time.sleep(0.1)
+    forwarded = lab.counted("right", "s0")[0] - before
+    return sent["sent"] / sent["wall_s"], forwarded / sent["wall_s"], (forwarder.cpu() - cpu) / wall
+
+
+def forward(report, arguments):
+    with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
+        street(lab)
+        taken = {name: [] for name in forwarders(lab, scratch)}
+        for number in range(arguments.rounds + 1):  # the first does not count
+            for name, start in forwarders(lab, scratch).items():
+                forwarder = start()
+                figures = pass_through(lab, forwarder, 0, arguments.seconds)
+                forwarder.end()
+                say(f"forward, round {number} of {arguments.rounds}: {name}: offered {figures[0]:,.0f}/s, "
+                    f"forwarded {figures[1]:,.0f}/s, CPU {figures[2]:.2f}")
+                if number:
+                    taken[name].append(figures)
+    for name, rounds in taken.items():
+        report.add(f"forward: {name}, offered", statistics.median(one[0] for one in rounds), "packets/s")
+        report.add(f"forward: {name}", statistics.median(one[1] for one in rounds), "packets/s")
+        if name != "bridge":
+            report.add(f"forward: {name}, per CPU-second", statistics.median(one[1] / one[2] for one in rounds), "packets")
+    for name, other in (("fenxi", "forwarder"), ("fenxi", "bridge")):
+        pairs = list(zip(taken[name], taken[other]))
+        bar = 0.9 if other == "forwarder" else None
+        report.add(f"forward: {name} by {other}", statistics.median(a[1] / b[1] for a, b in pairs), "share", bar)
+        if other == "forwarder":
+            shares = statistics.median(a[1] / a[2] * b[2] / b[1] for a, b in pairs)
+            report.add(f"forward: {name} by {other}, per CPU-second", shares, "share", bar)
+
+
+# Tap.
+
+
+class Peer:
+    """A program that watches an interface."""
+
+    def __init__(self, lab, name, command, signal=2):
+        self.lab, self.name, self.signal = lab, name, signal
+        self.process = lab.start("middle", command)
+        time.sleep(1.5)
+
+    def cpu(self):
+        return cpu_of(self.process.pid)
+
+    def end(self):
+        """Packets that it saw, if it says so."""
+        out = self.lab.stop(self.process, code=None, with_signal=self.signal)
+        found = re.search(r"(?:IP packets|Packets received by libpcap|Packets processed):\s*(\d+)", out or "")
+        return int(found.group(1)) if found else None
+
+
+class Tap(Fenxi):
+    def __init__(self, lab, scratch):
+        super().__init__(lab, "middle", "--set", 'io.interfaces=["m0"]', config="live-tap.toml", scratch=scratch)
+        time.sleep(SETTLE_S)
+
+    def end(self):
+        summary = self.summary()
+        if summary["live"]["kernel_dropped"]:
+            raise Failure("fenxi lost packets; ask for fewer with --pps")
+        return summary["live"]["received"]
+
+
+def watchers(lab, scratch):
+    sides = {"fenxi": lambda: Tap(lab, scratch)}
+    for name, package, command in (
+            ("ndpiReader", "libndpi-bin", ["ndpiReader", "-i", "m0"]),
+            ("softflowd", "softflowd", ["softflowd", "-i", "m0", "-d", "-6", "-c", f"{scratch}/sf.ctl", "-p", f"{scratch}/sf.pid"])):
+        try:
+            need(name, package)
+            sides[name] = lambda name=name, command=command: Peer(lab, name, command)
+        except Skip as skip:
+            yield name, skip
+    yield "", sides
+
+
+def tap(report, arguments):
+    with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
+        lab.host("left", "middle")
+        lab.wire("left", "g0", "middle", "m0")
+        for name, sides in watchers(lab, scratch):
+            if name:
+                report.skip(name, sides)
+        for pps in arguments.pps or (50_000, 200_000):
+            taken = {name: [] for name in sides}
+            for number in range(1, arguments.rounds + 1):
+                for name, start in sides.items():
+                    side = start()
+                    cpu, before = side.cpu(), lab.counted("middle", "m0")[0]
+                    sent = generated(generate(lab, "left", "g0", pps, arguments.seconds, "--payload", "copy"))
+                    time.sleep(0.3)
+                    cpu, came = side.cpu() - cpu, lab.counted("middle", "m0")[0] - before
+                    seen = side.end()
+                    say(f"tap at {pps}/s, round {number} of {arguments.rounds}: {name}: {came} packets, saw {seen}, CPU {cpu:.2f} s")
+                    taken[name].append(came / cpu)
+                    if sent["interface"]["dropped"]:
+                        raise Failure("the generator lost packets; ask for fewer with --pps")
+            for name, rounds in taken.items():
+                report.add(f"tap at {pps}/s: {name}", statistics.median(rounds), "packets/CPU-s")
+            for name, rounds in taken.items():
+                if name != "fenxi":
+                    ratio = statistics.median(ours / theirs for ours, theirs in zip(taken["fenxi"], rounds))
+                    report.add(f"tap at {pps}/s: fenxi by {name}", ratio, "times", 1.0)
+
+
+# What watching costs, and nothing at all.
+
+
+def scrape(report, arguments):
+    """The same fenxi forwards at saturation, with and without a scrape each second, in turns."""
+    with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
+        street(lab)
+        fenxi = Inline(lab, scratch)
+        blast(lab, 0, 1)
+        taken = {False: [], True: []}
+        for number in range(2 * arguments.rounds):
+            scraped, over = number % 2 == 1, threading.Event()
+
+            def look():
+                while not over.wait(1.0):
+                    fenxi.get("/metrics")
+
+            thread = threading.Thread(target=look)
+            if scraped:
+                thread.start()
+            taken[scraped].append(pass_through(lab, fenxi, 0, arguments.seconds)[1])
+            over.set()
+            if scraped:
+                thread.join()
+            say(f"scrape, {'with' if scraped else 'without'}: {taken[scraped][-1]:,.0f}/s")
+        fenxi.end()
+    cost = [100 * (1 - with_it / without) for without, with_it in zip(taken[False], taken[True])]
+    report.add("scrape: each second, throughput lost", statistics.median(cost), "%", 1.0, most=True)
+
+
+def idle(report, arguments):
+    for mode, interfaces in (("tap", '["m0"]'), ("inline", '["m0", "m1"]')):
+        with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
+            street(lab)
+            fenxi = Fenxi(lab, "middle", "--set", f"io.mode={mode}", "--set", f"io.interfaces={interfaces}", scratch=scratch)
+            time.sleep(1)
+            before = fenxi.cpu()
+            time.sleep(arguments.idle_seconds)
+            share = (fenxi.cpu() - before) / arguments.idle_seconds
+            fenxi.summary()
+        say(f"idle, {mode}: {100 * share:.2f} % of a core")
+        report.add(f"idle: {mode}", 100 * share, "% of a core", 2.0, most=True)
