@@ -155,7 +155,7 @@ pub static CATALOGUE: &[Metric] = &[
         "Packets sent out of a port, mode inline.",
         |view| queues(view, |port, labels| vec![count(labels, port.sent)])),
     metric(C, "fenxi_port_unsent_total", "packets", &["port", "queue", "reason"],
-        "Packets to be sent out of a port that were not: refused, it was full or down; too_long for its MTU; cut when captured.",
+        "Packets to be sent out of a port that were not: refused, it was full or down; too_long for its MTU, or merged and not to be split again; cut when captured.",
         |view| queues(view, |port, &[name, queue]|
             [("refused", port.refused), ("too_long", port.too_long), ("cut", port.cut)]
                 .map(|(reason, packets)| count(&[name, queue, reason], packets)).into())),

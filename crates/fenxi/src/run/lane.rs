@@ -48,8 +48,8 @@ pub struct Shared {
     pub burst: usize,
     /// Frames are in a lane's hands so long after they were received, at the latest.
     pub block_timeout: Duration,
-    /// Of each interface, whether people know that its packets come merged.
-    pub tells_merged: Vec<AtomicBool>,
+    /// What people know of packets that come merged.
+    pub merged: Merged,
     /// A lane whose interfaces are all gone for so long ends the run.
     pub give_up_after: Duration,
     /// Raised by whoever wants the run to end.
@@ -58,6 +58,14 @@ pub struct Shared {
     pub rounds: Vec<AtomicU64>,
     /// What people should know of interfaces, for the log: lanes do not write it themselves.
     pub news: UnboundedSender<News>,
+}
+
+/// Whether people know of packets that come merged.
+pub struct Merged {
+    /// By interface.
+    pub is_known: Vec<AtomicBool>,
+    /// That some of them are not sent on.
+    pub is_known_unsplit: AtomicBool,
 }
 
 /// The parts of the thread.
@@ -306,6 +314,24 @@ impl Lane {
         }
     }
 
+    /// Tells people of packets that come merged.
+    fn look_for_merged(&mut self) {
+        self.looked = Instant::now();
+        let (shared, merged) = (&self.shared, &self.shared.merged);
+        for (receiver, is_known) in self.receivers.iter_mut().zip(&merged.is_known) {
+            let news = receiver.merged_news();
+            if let Some(news) = news.filter(|_| !is_known.swap(true, Ordering::Relaxed)) {
+                let _ = shared.news.send(News::Trouble(news));
+            }
+        }
+        let are_lost = self.senders.iter().any(|it| it.counts().unsplit > 0);
+        if are_lost && !merged.is_known_unsplit.swap(true, Ordering::Relaxed) {
+            let news = "merged packets that cannot be split again, as those of tunnels, are not sent on; keep both \
+                        interfaces from merging: ethtool -K INTERFACE gro off lro off";
+            let _ = shared.news.send(News::Trouble(news.to_owned()));
+        }
+    }
+
     /// Gives up where no interface is left.
     fn check_interfaces(&mut self) -> Result<(), Failure> {
         if !self.receivers.iter().all(Receiver::is_lost) {
@@ -326,17 +352,6 @@ impl Lane {
             )));
         }
         Ok(())
-    }
-
-    /// Tells people of interfaces whose packets come merged, once each, by whichever lane sees it first.
-    fn look_for_merged(&mut self) {
-        self.looked = Instant::now();
-        for (receiver, tells) in self.receivers.iter_mut().zip(&self.shared.tells_merged) {
-            let news = receiver.merged_news();
-            if let Some(news) = news.filter(|_| !tells.swap(true, Ordering::Relaxed)) {
-                let _ = self.shared.news.send(News::Lost(news));
-            }
-        }
     }
 
     /// Says what is ready to be said.
@@ -400,7 +415,8 @@ fn look(receivers: &mut [Receiver], senders: &[Transmit], ports: &mut [PortSums]
     for (sender, port) in senders.iter().zip(ports) {
         let counts = sender.counts();
         port.sent = counts.sent;
-        (port.refused, port.too_long, port.cut) = (counts.dropped, counts.too_long, counts.cut);
+        (port.refused, port.cut) = (counts.dropped, counts.cut);
+        port.too_long = counts.too_long + counts.unsplit;
     }
 }
 

@@ -323,7 +323,10 @@ impl Starting<'_> {
             burst: self.config.io.burst.min(self.config.ring.slots / 4),
             block_timeout: BLOCK_SLACK
                 + 2 * Duration::from_millis(self.config.io.block_timeout_ms.into()),
-            tells_merged: interfaces.map(|_| AtomicBool::new(false)).collect(),
+            merged: lane::Merged {
+                is_known: interfaces.map(|_| AtomicBool::new(false)).collect(),
+                is_known_unsplit: AtomicBool::new(false),
+            },
             give_up_after: self.config.io.give_up_after,
             stop: AtomicBool::new(false),
             rounds: managers.iter().map(|_| AtomicU64::new(0)).collect(),

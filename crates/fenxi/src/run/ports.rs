@@ -46,7 +46,7 @@ pub struct Receiver {
     pub is_empty: bool,
     state: State,
     check: Check,
-    /// Merged packets when it was last looked at, and whether there had been more than before.
+    /// Merged packets when they were last asked for, and whether there had been more than before.
     merged: (u64, bool),
 }
 
@@ -123,22 +123,6 @@ impl Receiver {
         matches!(before, State::Up | State::Down).then(|| News::Trouble(error.to_string()))
     }
 
-    /// What to tell people of packets that come merged; called now and then.
-    pub fn merged_news(&mut self) -> Option<News> {
-        let merged = self.ring.counts().merged;
-        let (before, were_more) = self.merged;
-        let are_more = merged > before;
-        self.merged = (merged, are_more);
-        // Until the first look after the MTU has grown, longer packets look merged, too.
-        (were_more && are_more).then(|| {
-            let interface = self.ring.interface();
-            News::Trouble(format!(
-                "{interface}: packets come merged by GRO, LRO or TSO, so that lengths, and with them labels, are not those \
-                 of the wire; turn it off: ethtool -K {interface} gro off lro off tso off gso off"
-            ))
-        })
-    }
-
     /// Whether frames can be asked for. One that is gone is opened anew now and then, which [`Receiver::news`] tells.
     pub fn is_there(&mut self) -> bool {
         match &mut self.state {
@@ -166,6 +150,21 @@ impl Receiver {
         self.state = State::Up;
         let interface = self.ring.interface();
         Some(News::Back(format!("{interface}: the interface is back")))
+    }
+
+    /// What to tell people of packets that come merged.
+    pub fn merged_news(&mut self) -> Option<String> {
+        let now = self.ring.counts().merged;
+        let (before, were_more) = std::mem::replace(&mut self.merged, (now, false));
+        self.merged.1 = now > before;
+        // Until the MTU is asked for again, packets that are longer than it was look merged, too.
+        (were_more && now > before).then(|| {
+            let interface = self.ring.interface();
+            format!(
+                "{interface}: packets come merged by GRO, LRO or TSO, so that lengths, and with them labels, are not those \
+                 of the wire; turn it off: ethtool -K {interface} gro off lro off tso off gso off"
+            )
+        })
     }
 
     /// Asks the kernel how the ring stands.
