@@ -194,6 +194,7 @@ fn config_show_as_json_names_every_key() {
         "control",
         "flow",
         "io",
+        "log",
         "mark",
         "model",
         "pipeline",

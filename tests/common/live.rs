@@ -113,6 +113,23 @@ impl Live {
         self.dir.path().join("control.socket")
     }
 
+    /// Where HTTP is served.
+    pub fn http(&self) -> PathBuf {
+        self.dir.path().join("control.http")
+    }
+
+    /// `fenxi ctl` with these arguments.
+    pub fn ctl(&self, args: &[&str]) -> Finished {
+        let mut command = fenxi(["ctl", "--socket"]);
+        command.arg(self.socket()).args(args);
+        super::run(command)
+    }
+
+    /// Of its process: whatever launched it became it.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
     /// The arguments by which another fenxi finds its control plane.
     pub fn control(&self) -> [String; 4] {
         let place = |key: &str, kind: &str| {
@@ -126,7 +143,7 @@ impl Live {
 
     /// What `/metrics` serves.
     pub fn scrape(&self) -> String {
-        let mut stream = UnixStream::connect(self.dir.path().join("control.http")).unwrap();
+        let mut stream = UnixStream::connect(self.http()).unwrap();
         stream
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             .unwrap();
@@ -137,10 +154,15 @@ impl Live {
 
     /// The samples of a metric; there must be some.
     pub fn samples(&self, name: &str) -> Vec<f64> {
+        self.samples_with(name, "")
+    }
+
+    /// Those with a label, as in `reason="idle"`.
+    pub fn samples_with(&self, name: &str, label: &str) -> Vec<f64> {
         let page = self.scrape();
         let samples = page
             .lines()
-            .filter(|line| line.split(['{', ' ']).next() == Some(name));
+            .filter(|line| line.split(['{', ' ']).next() == Some(name) && line.contains(label));
         let values: Vec<f64> = samples
             .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
             .collect();
@@ -179,7 +201,7 @@ impl Live {
 
     /// Memory of its own that is in use, in KiB: without what it shares, such as receive rings.
     pub fn resident_kib(&self) -> u64 {
-        let pid = self.child.as_ref().unwrap().id();
+        let pid = self.pid();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status
             .lines()

@@ -229,21 +229,23 @@ fn another_user_is_refused() {
     let program = served.dir.path().join("fenxi");
     fs::copy(env!("CARGO_BIN_EXE_fenxi"), &program).unwrap();
     open(served.dir.path(), 0o755);
-    let ctl = || {
+    let ask = |socket: &Path| {
         let mut command = Command::new("setpriv");
         command
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
             .arg(&program);
-        command
-            .args(["ctl", "status", "--socket"])
-            .arg(served.ctl_path());
+        command.args(["ctl", "status", "--socket"]).arg(socket);
         command.current_dir("/").output()
     };
+    let ctl = || ask(&served.ctl_path());
     let Some(output) = ctl().ok().filter(|_| is_root()) else {
         return skip(NAME, "root and setpriv");
     };
     let by_mode = Finished::of(output).expect_code(77);
     assert!(by_mode.stderr.contains("may not ask"), "{}", by_mode.stderr);
+    // The socket of HTTP has its mode, and is the group's too.
+    let http = Finished::of(ask(&served.http_path()).unwrap()).expect_code(77);
+    assert!(http.stderr.contains("may not ask"), "{}", http.stderr);
     open(&served.ctl_path(), 0o666);
     let by_credentials = Finished::of(ctl().unwrap()).expect_code(77);
     assert!(

@@ -1,9 +1,11 @@
 //! Interfaces that go, come back and change while fenxi runs, and what is missing at the start.
 
+use std::io::Write;
+
 use crate::common::lab::Lab;
 use crate::common::live::{Live, WATCHDOG, fenxi_on};
 use crate::common::{self, Finished};
-use crate::traffic::{PROGRAMS, Servers, send};
+use crate::traffic::{PROGRAMS, Servers, connect, send, stream};
 
 /// How often something was said.
 fn said(finished: &Finished, text: &str) -> usize {
@@ -242,6 +244,46 @@ fn a_run_without_traffic_feeds_the_watchdog() {
     assert!(fed.elapsed() < WATCHDOG);
     let finished = live.terminate(0);
     assert_eq!(finished.json()["live"]["unsent"], 0);
+}
+
+/// A tunnel's packets that the sender's machine left unsplit cannot be sent on. That is counted, and told with its cure.
+#[test]
+fn merged_packets_of_tunnels_are_told_of() {
+    let Some(lab) = Lab::bridged("tunnel", &["ethtool"]) else {
+        return;
+    };
+    let live = start(&lab, "box", "[\"l\", \"r\"]", "inline");
+    for (host, near, far) in [("left", 1, 2), ("right", 2, 1)] {
+        lab.run(
+            host,
+            &format!(
+                "ip link add dev t type vxlan id 7 local 10.78.0.{near} remote 10.78.0.{far} dstport 4789 && \
+                 ip addr add 10.99.0.{near}/24 dev t && ip link set dev t up"
+            ),
+        );
+    }
+    lab.run("left", "ping -c 2 -i 0.1 -W 10 10.99.0.2");
+    // Nobody waits for its end: what is lost is sent again, later and later.
+    let [mut near, far] = connect(&lab, ["left", "right"], "10.99.0.2");
+    near.set_nonblocking(true).unwrap();
+    let _ = near.write(&[0; 200_000]);
+    live.wait_for("people know", |live| {
+        live.said("merged packets that cannot be split again") == 1
+    });
+    assert!(live.metric_sum("fenxi_port_unsent_total") > 0.0);
+    drop([near, far]);
+    for host in ["left", "right"] {
+        lab.run(
+            host,
+            "for d in eth t; do ethtool -K $d tso off gso off; done",
+        );
+    }
+    let [near, far] = connect(&lab, ["left", "right"], "10.99.0.2");
+    stream(near, far, 1_000_000);
+    let finished = live.terminate(0);
+    let cure = said(&finished, "ethtool -K INTERFACE gro off");
+    assert_eq!(cure, 1, "{}", finished.stderr);
+    assert_eq!(said(&finished, "sending"), 0, "{}", finished.stderr);
 }
 
 #[test]

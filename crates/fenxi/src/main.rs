@@ -20,6 +20,7 @@ mod control;
 mod draws;
 mod exit;
 mod generate;
+mod log;
 mod mark;
 mod pipeline;
 mod records;

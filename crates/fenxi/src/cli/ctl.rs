@@ -49,6 +49,8 @@ pub enum CtlCommand {
     },
     /// The last reload is to stay
     Confirm,
+    /// Open the file of records anew, once the old one was moved away
+    Reopen,
     /// Exchange the model
     #[command(subcommand)]
     Model(CtlModelCommand),

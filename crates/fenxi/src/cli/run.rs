@@ -72,7 +72,7 @@ pub struct OutputArgs {
     #[arg(long, value_name = "OUT.jsonl")]
     pub flows: Option<PathBuf>,
     /// Put the series into flow records
-    #[arg(long, requires = "flows")]
+    #[arg(long)]
     pub series: bool,
     /// Print the summary as one JSON object on stdout
     #[arg(long)]
@@ -110,6 +110,10 @@ impl ReplayArgs {
         } else if self.write.as_deref().is_some_and(is_dash) {
             Err(Failure::usage(
                 "--write needs a file; stdout is not supported",
+            ))
+        } else if self.output.series && self.output.flows.is_none() {
+            Err(Failure::usage(
+                "--series puts series into records, and there are none; add --flows FILE",
             ))
         } else {
             self.output.check()

@@ -67,6 +67,7 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
             confirm_within_s: *confirm_within,
         },
         CtlCommand::Confirm => Request::Confirm {},
+        CtlCommand::Reopen => Request::Reopen {},
         CtlCommand::Model(CtlModelCommand::Load { dir }) => Request::ModelLoad {
             // The other side stands elsewhere.
             dir: std::path::absolute(dir)

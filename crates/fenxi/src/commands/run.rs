@@ -2,9 +2,12 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+use tracing::info;
+
 use crate::cli::RunArgs;
 use crate::config::Sources;
 use crate::exit::{Failure, print, remark};
+use crate::log;
 use crate::pipeline::find_bundle;
 use crate::run::{self, Plan};
 use crate::summary::Summary;
@@ -20,6 +23,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut config = loaded.config.clone();
     let flow = &mut config.flow;
     flow.hash_seed = flow.hash_seed.or_else(|| Some(random()));
+    log::start(&config.log)?;
     let bundle = find_bundle(&config, None)?;
     let outcome = run::run(&Plan {
         sources,
@@ -28,6 +32,14 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         args,
         bundle,
     })?;
+    info!(
+        "ended after {:.0} s: {} packets, {} flows, {} records dropped",
+        outcome.wall.as_secs_f64(),
+        outcome.flows.verdicts.total(),
+        outcome.flows.flows_begun.total(),
+        outcome.records_dropped
+    );
+    log::finish();
     let summary = Summary::of(&outcome);
     let printed = match args.output.json {
         true => print(&format!("{}\n", summary.to_json())),

@@ -11,7 +11,7 @@ use toml::Value;
 
 use super::checked::{
     Accel, Analytics, BatchPolicy, Cache, ClassConfidence, Config, Control, DscpMapping, Flow,
-    FlowHash, HttpPlace, Io, IoMode, Model, Pipeline, Records, Ring, Tag,
+    FlowHash, HttpPlace, Io, IoMode, Log, LogTo, Model, Pipeline, Records, Ring, Rotate, Tag,
 };
 use super::keys::{CLASS_CONFIDENCE, TAG_DSCP};
 use super::layers::{self, Origin, Settings};
@@ -48,10 +48,9 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Config {
             library: read.path("accel.library"),
         },
         model: model(&read),
-        records: Records {
-            queue: read.size("records.queue"),
-        },
+        records: records(&read, problems),
         control: control(&read, problems),
+        log: log(&read, problems),
     };
     combinations(&config, &read, problems);
     config
@@ -215,6 +214,40 @@ fn control(read: &Reader<'_>, problems: &mut Vec<String>) -> Control {
     }
     let socket = read.path("control.socket");
     Control { http, socket }
+}
+
+fn records(read: &Reader<'_>, problems: &mut Vec<String>) -> Records {
+    const PATH: &str = "records.path";
+    if read.text(PATH) == "-" {
+        problems.push(format!(
+            "{}: expected the path of a file; `fenxi run --flows -` writes to stdout",
+            read.named(PATH)
+        ));
+    }
+    let bytes = read.count("records.rotate_mib") << 20;
+    let rotate = Rotate {
+        bytes,
+        files: read.size("records.rotate_files"),
+    };
+    Records {
+        path: read.path(PATH),
+        rotate: (bytes > 0).then_some(rotate),
+        queue: read.size("records.queue"),
+    }
+}
+
+fn log(read: &Reader<'_>, problems: &mut Vec<String>) -> Log {
+    const LEVEL: &str = "log.level";
+    let level = read.text(LEVEL).to_owned();
+    if let Err(error) = crate::log::check_level(&level) {
+        problems.push(format!("{}: {error}", read.named(LEVEL)));
+    }
+    let to = match read.text("log.to") {
+        "journald" => LogTo::Journald,
+        "stderr" => LogTo::Stderr,
+        _ => LogTo::Auto,
+    };
+    Log { level, to }
 }
 
 /// The rules between keys.

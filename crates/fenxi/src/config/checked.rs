@@ -37,6 +37,8 @@ pub struct Config {
     pub records: Records,
     /// How others look in.
     pub control: Control,
+    /// What a live run logs.
+    pub log: Log,
 }
 
 /// Packet input and output.
@@ -322,8 +324,41 @@ pub struct ClassConfidence {
 /// Flow and label records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Records {
+    /// Where a live run writes them; `None`: nowhere.
+    pub path: Option<PathBuf>,
+    /// When a live run begins a new file; `None`: never.
+    pub rotate: Option<Rotate>,
     /// Records that may wait for the writer.
     pub queue: usize,
+}
+
+/// When a file of records makes room for a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rotate {
+    /// Before it grows beyond this.
+    pub bytes: u64,
+    /// Old files kept, at least one.
+    pub files: usize,
+}
+
+/// What a live run logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// A level, or levels by target; checked.
+    pub level: String,
+    /// Where to.
+    pub to: LogTo,
+}
+
+/// Where the log goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogTo {
+    /// To the journal where stderr leads there, else to stderr.
+    Auto,
+    /// To the journal.
+    Journald,
+    /// To stderr.
+    Stderr,
 }
 
 /// How others look in.

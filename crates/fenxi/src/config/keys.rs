@@ -273,6 +273,12 @@ pub static KEYS: &[Key] = &[
     live(CLASS_CONFIDENCE, Kind::Map(Entry::Share), "{}", "probability",
         "the same for single labels, which goes over min_confidence"),
 
+    key("records.path", Kind::Text, "\"\"", "path, empty = none",
+        "where `fenxi run` writes records as JSON Lines, behind those that are there; --flows goes over it"),
+    key("records.rotate_mib", integer(0, 1 << 20), "256", "MiB, 0 = never",
+        "before the file grows larger it becomes PATH.1 and a new one begins; 0 where logrotate does that"),
+    key("records.rotate_files", integer(1, 1000), "4", "files",
+        "how many old ones are kept, PATH.1 the newest of them"),
     key("records.queue", integer(1024, 1 << 22), "65536", "records",
         "records that may wait for the writer"),
 
@@ -282,6 +288,11 @@ pub static KEYS: &[Key] = &[
         "whether control.http may be an address that other machines reach; anybody there can read it then"),
     key("control.socket", Kind::Text, "\"/run/fenxi/ctl.sock\"", "path, empty = off",
         "the Unix socket of `fenxi ctl`; root and the user of the service may use it"),
+
+    live("log.level", Kind::Text, "\"info\"", "off, error, warn, info, debug or trace; by target: info,fenxi::mark=debug",
+        "what `fenxi run` logs; `fenxi ctl log` changes it while it runs, and FENXI_LOG is short for its variable"),
+    key("log.to", Kind::OneOf(&["auto", "journald", "stderr"]), "\"auto\"", "",
+        "auto: the journal where stderr leads there, as under systemd, else lines on stderr"),
 ];
 
 /// The keys of a `[device.NAME]` table. They are set in a file or by `--set`, and have no variables, since a name may hold

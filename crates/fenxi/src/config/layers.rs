@@ -22,10 +22,9 @@ mod values;
 use values::{in_order, line_and_column, loose, one_line, owned, suggest};
 
 /// `FENXI_*` variables that are not configuration keys.
-const OTHER_VARIABLES: [&str; 4] = [
+const OTHER_VARIABLES: [&str; 3] = [
     "FENXI_ONNXRUNTIME",
     "FENXI_REQUIRE_ALL",
-    "FENXI_LOG",
     super::sources::VARIABLE,
 ];
 
@@ -37,6 +36,9 @@ pub struct FileLayer {
     /// What it holds.
     pub text: String,
 }
+
+/// A shorter name for the variable of a key, which wins where both are set.
+const SHORT_VARIABLE: (&str, &str) = ("FENXI_LOG", "FENXI_LOG_LEVEL");
 
 /// Where a value was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -288,7 +290,11 @@ impl<'a> Layer<'a> {
     }
 
     fn read_variable(&mut self, name: &str, value: &str) {
-        match KEYS.iter().find(|key| key.variable() == name) {
+        let whole = match SHORT_VARIABLE {
+            (short, whole) if name == short => whole,
+            _ => name,
+        };
+        match KEYS.iter().find(|key| key.variable() == whole) {
             Some(key) => self.read_raw(key, value),
             None => {
                 let known: Vec<_> = KEYS.iter().map(Key::variable).collect();

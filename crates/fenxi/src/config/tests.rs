@@ -70,7 +70,7 @@ fn later_layers_win_and_values_keep_their_origin() {
     let variables = [
         ("FENXI_FLOW_IDLE_TIMEOUT_S", "8"),
         ("FENXI_FLOW_ACTIVE_TIMEOUT_S", "9"),
-        ("FENXI_LOG", "x"),
+        ("FENXI_LOG", "debug"),
         ("HOME", "/"),
     ];
     let (config, effective) = load(
@@ -80,6 +80,8 @@ fn later_layers_win_and_values_keep_their_origin() {
     )
     .unwrap();
     assert_eq!(config.flow.k, 5);
+    assert_eq!(config.log.level, "debug");
+    assert_eq!(origin(&effective, "log.level"), "FENXI_LOG");
     assert_eq!(config.flow.idle_timeout, Some(Duration::from_secs(8)));
     assert_eq!(config.flow.active_timeout, Some(Duration::from_secs(11)));
     assert_eq!(origin(&effective, "flow.k"), "c.toml:2");

@@ -155,7 +155,7 @@ pub static CATALOGUE: &[Metric] = &[
         "Packets sent out of a port, mode inline.",
         |view| queues(view, |port, labels| vec![count(labels, port.sent)])),
     metric(C, "fenxi_port_unsent_total", "packets", &["port", "queue", "reason"],
-        "Packets to be sent out of a port that were not: refused, it was full or down; too_long for its MTU; cut when captured.",
+        "Packets to be sent out of a port that were not: refused, it was full or down; too_long for its MTU, or merged and not to be split again; cut when captured.",
         |view| queues(view, |port, &[name, queue]|
             [("refused", port.refused), ("too_long", port.too_long), ("cut", port.cut)]
                 .map(|(reason, packets)| count(&[name, queue, reason], packets)).into())),
@@ -206,9 +206,14 @@ pub static CATALOGUE: &[Metric] = &[
     metric(G, "fenxi_flows_unrecorded", "flows", &["pipeline"],
         "Flows that have ended and wait for their record.",
         |view| sums(view, |sums| sums.flows.unrecorded)),
-    metric(C, "fenxi_records_dropped_total", "records", &["pipeline"],
-        "Records that found no room in their queue.",
-        |view| sums(view, |sums| sums.flows.records_dropped)),
+    metric(C, "fenxi_records_total", "records", &["sink"],
+        "Records written.",
+        |view| vec![count(&["json"], view.facts.records.written())]),
+    metric(C, "fenxi_records_dropped_total", "records", &["sink", "reason"],
+        "Records not written: queue_full, the writer or its reader is too slow; write_failed, as where the disk is full.",
+        |view| vec![
+            count(&["json", "queue_full"], view.pipelines.iter().map(|sums| sums.flows.records_dropped).sum()),
+            count(&["json", "write_failed"], view.facts.records.failed())]),
 
     metric(C, "fenxi_series_emitted_total", "series", &["pipeline"],
         "Flows that reached their K-th packet.",

@@ -29,6 +29,7 @@ pub mod snapshot;
 mod sockets;
 pub mod sums;
 mod view;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use tokio::sync::{Mutex, MutexGuard, RwLock, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::exit::Failure;
+use crate::records::RecordCounts;
 use catalogue::CATALOGUE;
 use collector::Collector;
 use exposition::Value;
@@ -47,6 +49,7 @@ use in_use::InUse;
 use overview::Overview;
 use protocol::{Body, CheckRow, Code, DeviceRow, Figure, Reply, Request, Status, ThreadRow};
 use view::View;
+use watch::Watch;
 
 pub use labels::LabelNames;
 pub use sockets::Sockets;
@@ -111,6 +114,8 @@ pub struct Facts {
     pub table_entries: u64,
     /// Slots of all rings of one pipeline.
     pub ring_slots: u64,
+    /// What became of the records.
+    pub records: Arc<RecordCounts>,
     /// The clock of the run.
     pub started: Instant,
 }
@@ -326,11 +331,13 @@ fn figures(view: &View<'_>) -> Vec<Figure> {
 }
 
 async fn keep_collecting(plane: Arc<Plane>) {
+    let mut watch = Watch::default();
     let mut tick = interval(COLLECT_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        drop(plane.collected().await);
+        let collector = plane.collected().await;
+        watch.look(&collector);
     }
 }
 

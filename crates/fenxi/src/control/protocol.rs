@@ -44,6 +44,8 @@ pub enum Request {
     },
     /// The last reload is to stay.
     Confirm {},
+    /// Open the file of records anew.
+    Reopen {},
     /// Exchange the model.
     ModelLoad {
         /// Folder of its bundle.

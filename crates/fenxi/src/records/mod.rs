@@ -1,5 +1,8 @@
 //! Records as JSON Lines: the form that `docs/records.schema.json` describes.
 
+mod lines;
+mod live;
+mod output;
 mod sink;
 
 use std::net::IpAddr;
@@ -12,7 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sha1::{Digest, Sha1};
 
-pub use sink::{RecordSender, RecordSink};
+pub use sink::{RecordCounts, RecordSender, RecordSink, Reopener};
 
 /// Version of the records' form; it changes when a field changes its meaning or
 /// goes away.

@@ -170,7 +170,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let tagged = open_tagged(args, &pipelines)?;
     let (sink, records) = open_records(plan, &pipelines, &stop)?;
     let in_use = Arc::new(InUse::new(&bundle, config));
-    let (prepared, ends) = plane::prepare(plan, &in_use, &cores, &pipelines)?;
+    let counts = sink.as_ref().map(RecordSink::counts).unwrap_or_default();
+    let (prepared, ends) = plane::prepare(plan, &in_use, &cores, &pipelines, counts)?;
     let Ends { lanes, analytics } = ends;
 
     let table = Table::of(config, &pipelines.flow_managers);

@@ -15,6 +15,7 @@ use crate::control::{Call, Facts, LabelNames, Plane, Sockets};
 use crate::exit::Failure;
 use crate::pipeline::Pipelines;
 use crate::pipeline::threads::Cores;
+use crate::records::RecordCounts;
 
 /// A flow manager's end.
 pub struct LaneEnd {
@@ -52,6 +53,7 @@ pub fn prepare(
     in_use: &Arc<InUse>,
     cores: &Cores,
     pipelines: &Pipelines,
+    records: Arc<RecordCounts>,
 ) -> Result<(Option<Prepared>, Ends), Failure> {
     let mut ends = Ends::default();
     if !plan.args.control {
@@ -83,7 +85,7 @@ pub fn prepare(
     }
     let prepared = Prepared {
         sockets,
-        facts: facts(plan, in_use, pipelines),
+        facts: facts(plan, in_use, pipelines, records),
         collector: Collector::new(flows, analytics, Arc::new(Beside::new(&[], None))),
         sample,
         holds: plan.args.hold,
@@ -91,7 +93,12 @@ pub fn prepare(
     Ok((Some(prepared), ends))
 }
 
-fn facts(plan: &Plan<'_>, in_use: &Arc<InUse>, pipelines: &Pipelines) -> Facts {
+fn facts(
+    plan: &Plan<'_>,
+    in_use: &Arc<InUse>,
+    pipelines: &Pipelines,
+    records: Arc<RecordCounts>,
+) -> Facts {
     let config = plan.config;
     let rings = config.pipeline.layout.rings().len();
     Facts {
@@ -101,6 +108,7 @@ fn facts(plan: &Plan<'_>, in_use: &Arc<InUse>, pipelines: &Pipelines) -> Facts {
         ports: vec!["capture".to_owned()],
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
+        records,
         started: std::time::Instant::now(),
     }
 }

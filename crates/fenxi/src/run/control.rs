@@ -8,15 +8,20 @@ use crossbeam_channel::{Sender, TrySendError};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot};
+use tracing::{info, warn};
 
 use super::lane::{LaneOutcome, Shared};
 use super::notify::Notifier;
+use super::ports::News;
 use super::reload::{Errand, Order};
 use crate::control::collector::Collector;
 use crate::control::flows::FlowSample;
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::{Call, Facts, Plane, Sockets};
-use crate::exit::{Failure, remark};
+use crate::exit::Failure;
+use crate::log::{self, Loss};
+use crate::mark;
+use crate::records::Reopener;
 use crate::signals::{Signals, hangups};
 
 /// Between two looks at what the data path does.
@@ -33,11 +38,15 @@ pub struct Control {
     pub sample: FlowSample,
     /// Where reloads and models are ordered.
     pub errands: Sender<Errand>,
-    /// What people should know.
-    pub news: mpsc::UnboundedReceiver<String>,
+    /// Where the file of records can be opened anew; `None`: there is none.
+    pub records: Option<Reopener>,
+    /// What the log is told of interfaces.
+    pub news: mpsc::UnboundedReceiver<News>,
     pub signals: Signals,
     pub hangups: Signal,
     pub shared: Arc<Shared>,
+    /// Mode mark: what writes them.
+    pub marks: Option<Arc<mark::Writer>>,
     /// The run in some words, for the service manager.
     pub what: String,
 }
@@ -89,16 +98,20 @@ async fn serve(
         collector,
         mut sample,
         errands,
+        records,
         mut news,
         mut signals,
         mut hangups,
         shared,
+        marks,
         what,
     } = control;
     let (plane, mut calls) = Plane::start(sockets, facts, collector)?;
     let notifier = Notifier::from_environment();
     notifier.say(&format!("READY=1\nSTATUS={what}"));
+    info!("ready: {what}");
     let mut watchdog = Watchdog::new(&notifier, &shared);
+    let mut trouble = marks.map(MarkTrouble::new);
     let mut tick = tokio::time::interval(TICK);
     let mut status = tokio::time::interval_at((Instant::now() + STATUS_EVERY).into(), STATUS_EVERY);
     let mut ended = Vec::new();
@@ -112,20 +125,28 @@ async fn serve(
                 }
                 None => break,
             },
-            () = signals.next() => true,
+            () = signals.next() => {
+                info!("a signal asks the run to come to its end");
+                true
+            }
             _ = hangups.recv() => {
                 is_to_reload = !order_reload(&errands);
                 false
             }
-            Some(call) = calls.recv() => answer(call, &mut sample, &errands),
-            Some(line) = news.recv() => {
-                let _ = remark(&format!("fenxi: {line}\n"));
+            Some(call) = calls.recv() => answer(call, &mut sample, &errands, records.as_ref()),
+            Some(news) = news.recv() => {
+                match news {
+                    News::Trouble(line) => warn!("{line}"),
+                    News::Back(line) => info!("{line}"),
+                }
                 false
             }
             _ = tick.tick() => {
                 sample.take_in();
                 watchdog.look();
                 is_to_reload = is_to_reload && !order_reload(&errands);
+                trouble.iter_mut().for_each(MarkTrouble::look);
+                log::tick();
                 false
             }
             _ = status.tick(), if !shared.stop.load(Ordering::Relaxed) => {
@@ -153,12 +174,33 @@ fn order_reload(errands: &Sender<Errand>) -> bool {
 }
 
 /// Answers a call; true where it asks the run to come to its end.
-fn answer(call: Call, sample: &mut FlowSample, errands: &Sender<Errand>) -> bool {
+fn answer(
+    call: Call,
+    sample: &mut FlowSample,
+    errands: &Sender<Errand>,
+    records: Option<&Reopener>,
+) -> bool {
     let Call { request, answer } = call;
     let drains = request == Request::Drain {};
     let reply = match request {
         Request::Flows { label, top } => sample.largest(label.as_deref(), top),
-        Request::Drain {} => Reply::ok(Body::Done("the run comes to its end".to_owned())),
+        Request::Drain {} => {
+            info!("fenxi ctl asks the run to come to its end");
+            Reply::ok(Body::Done("the run comes to its end".to_owned()))
+        }
+        Request::Log { level } => set_level(&level),
+        Request::Reopen {} => match records {
+            Some(records) => {
+                records.reopen(Box::new(move |opened| {
+                    let _ = answer.send(match opened {
+                        Ok(()) => Reply::ok(Body::Done("the file was opened anew".to_owned())),
+                        Err(why) => Reply::refused(Code::NotHere, why),
+                    });
+                }));
+                return false;
+            }
+            None => Reply::refused(Code::NotHere, "this run writes no records"),
+        },
         Request::ModelLoad { dir } => return pass_on(Order::LoadModel(dir), answer, errands),
         Request::Confirm {} => return pass_on(Order::Confirm, answer, errands),
         Request::Reload { confirm_within_s } => {
@@ -185,6 +227,48 @@ fn pass_on(order: Order, answer: oneshot::Sender<Reply>, errands: &Sender<Errand
         (errand.answer)(Reply::refused(Code::Busy, why));
     }
     false
+}
+
+fn set_level(level: &str) -> Reply {
+    match log::set_level(level) {
+        Ok(()) => {
+            info!("logs at {level} from now on");
+            Reply::ok(Body::Done(format!("logs at {level} from now on")))
+        }
+        Err(error) => Reply::refused(Code::Malformed, error.to_string()),
+    }
+}
+
+/// Marks that do not reach the kernel.
+struct MarkTrouble {
+    marks: Arc<mark::Writer>,
+    looked: Instant,
+    failed: Loss,
+    dropped: Loss,
+}
+
+impl MarkTrouble {
+    fn new(marks: Arc<mark::Writer>) -> MarkTrouble {
+        MarkTrouble {
+            marks,
+            looked: Instant::now(),
+            failed: Loss::new("marks are refused by the kernel"),
+            dropped: Loss::new("marks are dropped, their queue is full; see mark.queue"),
+        }
+    }
+
+    /// Once a second: it copies a histogram.
+    fn look(&mut self) {
+        if self.looked.elapsed() < Duration::from_secs(1) {
+            return;
+        }
+        self.looked = Instant::now();
+        let counts = self.marks.counts();
+        let failed = counts.failed_by_cause().map(|(_, marks)| marks).sum();
+        let why = || std::io::Error::from_raw_os_error(counts.last_errno).to_string();
+        self.failed.look(self.looked, failed, why);
+        self.dropped.look(self.looked, counts.dropped, String::new);
+    }
 }
 
 /// Tells the service manager that the data path moves: only when each of its lanes has gone round since it was last told.

@@ -14,7 +14,7 @@ use packetio::af_packet::rest;
 use packetio::{Port, Transmit};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::ports::{LanePorts, Receiver};
+use super::ports::{LanePorts, News, Receiver};
 use super::settings::SettingsPort;
 use crate::control::collector::FlowSnapshot;
 use crate::control::sums::PortSums;
@@ -48,16 +48,24 @@ pub struct Shared {
     pub burst: usize,
     /// Frames are in a lane's hands so long after they were received, at the latest.
     pub block_timeout: Duration,
-    /// Of each interface, whether people know that its packets come merged.
-    pub tells_merged: Vec<AtomicBool>,
+    /// What people know of packets that come merged.
+    pub merged: Merged,
     /// A lane whose interfaces are all gone for so long ends the run.
     pub give_up_after: Duration,
     /// Raised by whoever wants the run to end.
     pub stop: AtomicBool,
     /// Rounds of each lane, which say that it moves.
     pub rounds: Vec<AtomicU64>,
-    /// What people should know of interfaces.
-    pub news: UnboundedSender<String>,
+    /// What people should know of interfaces, for the log: lanes do not write it themselves.
+    pub news: UnboundedSender<News>,
+}
+
+/// Whether people know of packets that come merged.
+pub struct Merged {
+    /// By interface.
+    pub is_known: Vec<AtomicBool>,
+    /// That some of them are not sent on.
+    pub is_known_unsplit: AtomicBool,
 }
 
 /// The parts of the thread.
@@ -290,16 +298,37 @@ impl Lane {
             && !error.kind.is_recoverable()
             && self.number == 0
         {
-            let _ = self.shared.news.send(format!("sending: {error}"));
+            let _ = self
+                .shared
+                .news
+                .send(News::Trouble(format!("sending: {error}")));
         }
     }
 
     /// Tells people, once for all lanes.
-    fn tell(&mut self, i: usize, news: Option<String>) {
+    fn tell(&mut self, i: usize, news: Option<News>) {
         let news = news.or_else(|| self.receivers[i].news());
         if let Some(news) = news.filter(|_| self.number == 0) {
             // Nobody listens at the very end.
             let _ = self.shared.news.send(news);
+        }
+    }
+
+    /// Tells people of packets that come merged.
+    fn look_for_merged(&mut self) {
+        self.looked = Instant::now();
+        let (shared, merged) = (&self.shared, &self.shared.merged);
+        for (receiver, is_known) in self.receivers.iter_mut().zip(&merged.is_known) {
+            let news = receiver.merged_news();
+            if let Some(news) = news.filter(|_| !is_known.swap(true, Ordering::Relaxed)) {
+                let _ = shared.news.send(News::Trouble(news));
+            }
+        }
+        let are_lost = self.senders.iter().any(|it| it.counts().unsplit > 0);
+        if are_lost && !merged.is_known_unsplit.swap(true, Ordering::Relaxed) {
+            let news = "merged packets that cannot be split again, as those of tunnels, are not sent on; keep both \
+                        interfaces from merging: ethtool -K INTERFACE gro off lro off";
+            let _ = shared.news.send(News::Trouble(news.to_owned()));
         }
     }
 
@@ -323,17 +352,6 @@ impl Lane {
             )));
         }
         Ok(())
-    }
-
-    /// Tells people of interfaces whose packets come merged, once each, by whichever lane sees it first.
-    fn look_for_merged(&mut self) {
-        self.looked = Instant::now();
-        for (receiver, tells) in self.receivers.iter_mut().zip(&self.shared.tells_merged) {
-            let news = receiver.merged_news();
-            if let Some(news) = news.filter(|_| !tells.swap(true, Ordering::Relaxed)) {
-                let _ = self.shared.news.send(news);
-            }
-        }
     }
 
     /// Says what is ready to be said.
@@ -397,7 +415,8 @@ fn look(receivers: &mut [Receiver], senders: &[Transmit], ports: &mut [PortSums]
     for (sender, port) in senders.iter().zip(ports) {
         let counts = sender.counts();
         port.sent = counts.sent;
-        (port.refused, port.too_long, port.cut) = (counts.dropped, counts.too_long, counts.cut);
+        (port.refused, port.cut) = (counts.dropped, counts.cut);
+        port.too_long = counts.too_long + counts.unsplit;
     }
 }
 

@@ -27,6 +27,7 @@ use accel::Bundle;
 use analytics::Counters;
 use flowmgr::Effect;
 use tokio::sync::mpsc;
+use tracing::info;
 
 use crate::cli::RunArgs;
 use crate::config::checked::IoMode;
@@ -48,7 +49,7 @@ use crate::records::{RecordSender, RecordSink};
 use crate::replay::{LaneEnd, LiveSums, Outcome, Table};
 use lane::{Lane, LaneOutcome, Shared};
 use notify::Notifier;
-use ports::LanePorts;
+use ports::{LanePorts, News};
 use reload::Reloader;
 use settings::{SettingsSender, settings};
 
@@ -57,6 +58,9 @@ const MARKS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The kernel looks at blocks that are not full once per timeout, older ones in ticks of up to 10 ms.
 const BLOCK_SLACK: Duration = Duration::from_millis(10);
+
+/// How long it waits for records that are still to be written, where nobody takes them.
+const RECORDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// What to run.
 pub struct Plan<'a> {
@@ -77,7 +81,7 @@ struct Lanes {
     outcomes: mpsc::Receiver<LaneOutcome>,
     watched: Vec<Watched<FlowSnapshot>>,
     sample: FlowSample,
-    news: mpsc::UnboundedReceiver<String>,
+    news: mpsc::UnboundedReceiver<News>,
     settings: Vec<SettingsSender>,
     shared: Arc<Shared>,
 }
@@ -103,6 +107,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let cores = Cores::of(config);
     cores.check()?;
     let bundle = pipeline::open_bundle(config, bundle)?;
+    say_start(config, &bundle);
     let options = FlowOptions {
         effect: Effect::Arrival,
         record_series: args.output.series,
@@ -112,13 +117,17 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let marks = open_marks(config, &packets.classes)?;
     let sockets = Sockets::bind(&config.control)?;
     let (sink, records) = open_records(plan, &packets.classes)?;
+    let counts = sink.as_ref().map(RecordSink::counts).unwrap_or_default();
     let runtime = control::runtime()?;
     let (signals, hangups) = runtime.block_on(async { control::signals() })?;
 
     let table = Table::of(config, &packets.flow_managers);
     let (classes, series) = (packets.classes.clone(), packets.series);
     let in_use = Arc::new(InUse::new(&bundle, config));
-    let facts = facts(plan, &in_use, &classes);
+    let facts = Facts {
+        records: counts.clone(),
+        ..facts(plan, &in_use, &classes)
+    };
     let starting = Starting {
         config,
         cores: &cores,
@@ -139,7 +148,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         lanes: std::mem::take(&mut lanes.settings),
         marks: marks.clone(),
         in_use,
-        news: lanes.shared.news.clone(),
+        records: sink.as_ref().and_then(RecordSink::reopener),
         notifier: Notifier::from_environment(),
         undo: None,
         swaps: Swaps::default(),
@@ -152,10 +161,12 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         collector,
         sample: lanes.sample,
         errands: reloads.errands(),
+        records: sink.as_ref().and_then(RecordSink::reopener),
         news: lanes.news,
         signals,
         hangups,
         shared: lanes.shared.clone(),
+        marks: marks.clone(),
         what: format!(
             "{} on {}",
             config.io.mode.name(),
@@ -166,7 +177,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let wall = lanes.shared.run.started.elapsed();
 
     let (series, swaps) = finish(labelling.threads, reloads)?;
-    let recorded = sink.map_or(Ok(()), RecordSink::finish);
+    let recorded = sink.map_or(Ok(()), |sink| sink.finish_within(RECORDS_WITHIN));
     let mut outcome = Outcome {
         flows: flowmgr::Counters::default(),
         series,
@@ -178,7 +189,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         table,
         bytes: 0,
         packets_by_lane: Vec::new(),
-        records_dropped: 0,
+        records_dropped: counts.failed(),
         live: None,
         wall,
         interrupted: false,
@@ -205,6 +216,22 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let dropped = dropped.iter().map(NicDrops::total).sum();
     outcome.live = Some(live_sums(config.io.mode, &sums, dropped, marks.as_deref()));
     Ok(outcome)
+}
+
+fn say_start(config: &Config, bundle: &Bundle) {
+    let devices = config.accel.devices.iter();
+    let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
+    info!(
+        "fenxi {} starts: {} on {}, model {} {}, layout {} x{}, devices {}",
+        env!("CARGO_PKG_VERSION"),
+        config.io.mode.name(),
+        config.io.interfaces.join(", "),
+        bundle.name(),
+        bundle.version(),
+        config.pipeline.layout,
+        config.pipeline.instances,
+        devices.join(", ")
+    );
 }
 
 /// Waits a moment until the last marks are written.
@@ -253,16 +280,22 @@ fn open_marks(config: &Config, classes: &[String]) -> Result<Option<Arc<mark::Wr
     Ok(Some(Arc::new(writer)))
 }
 
-/// The record thread, where `--flows` asks for records. It fails alone: the traffic goes on.
+/// The record thread, where `--flows` or the configuration asks for records. It fails alone: the traffic goes on.
 fn open_records(
     plan: &Plan<'_>,
     classes: &Arc<[String]>,
 ) -> Result<(Option<RecordSink>, RecordSender), Failure> {
-    let Some(output) = plan.args.output.flows.as_deref() else {
-        return Ok((None, RecordSender::nobody()));
+    let (records, output) = (&plan.config.records, &plan.args.output);
+    let Some(path) = output.flows.as_deref().or(records.path.as_deref()) else {
+        return match output.series {
+            true => Err(Failure::usage(
+                "--series puts series into records, and there are none; add --flows FILE or set records.path",
+            )),
+            false => Ok((None, RecordSender::nobody())),
+        };
     };
-    let queue = plan.config.records.queue;
-    let (sink, sender) = RecordSink::start(output, classes.clone(), queue, false, None)?;
+    let (sink, sender) =
+        RecordSink::start_live(path, records.rotate, classes.clone(), records.queue)?;
     Ok((Some(sink), sender))
 }
 
@@ -290,7 +323,10 @@ impl Starting<'_> {
             burst: self.config.io.burst.min(self.config.ring.slots / 4),
             block_timeout: BLOCK_SLACK
                 + 2 * Duration::from_millis(self.config.io.block_timeout_ms.into()),
-            tells_merged: interfaces.map(|_| AtomicBool::new(false)).collect(),
+            merged: lane::Merged {
+                is_known: interfaces.map(|_| AtomicBool::new(false)).collect(),
+                is_known_unsplit: AtomicBool::new(false),
+            },
             give_up_after: self.config.io.give_up_after,
             stop: AtomicBool::new(false),
             rounds: managers.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -424,6 +460,7 @@ fn facts(plan: &Plan<'_>, in_use: &Arc<InUse>, classes: &Arc<[String]>) -> Facts
         ports: config.io.interfaces.clone(),
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
+        records: Arc::default(),
         started: std::time::Instant::now(),
     }
 }

@@ -30,6 +30,14 @@ pub struct LanePorts {
     pub senders: Vec<Transmit>,
 }
 
+/// What people should know of an interface.
+pub enum News {
+    /// It does not work as it should, and why.
+    Trouble(String),
+    /// It works again.
+    Back(String),
+}
+
 /// A ring, and how its interface is.
 pub struct Receiver {
     /// The ring.
@@ -38,7 +46,7 @@ pub struct Receiver {
     pub is_empty: bool,
     state: State,
     check: Check,
-    /// Merged packets when it was last looked at, and whether there had been more than before.
+    /// Merged packets when they were last asked for, and whether there had been more than before.
     merged: (u64, bool),
 }
 
@@ -98,7 +106,7 @@ enum State {
 
 impl Receiver {
     /// Takes note of an error; what to tell people.
-    pub fn failed(&mut self, error: PortError) -> Option<String> {
+    pub fn failed(&mut self, error: PortError) -> Option<News> {
         let PortError::Interface(error) = error else {
             return None;
         };
@@ -112,23 +120,7 @@ impl Receiver {
                 InterfaceErrorKind::System(_) => State::Failed,
             },
         );
-        matches!(before, State::Up | State::Down).then(|| error.to_string())
-    }
-
-    /// What to tell people of packets that come merged; called now and then.
-    pub fn merged_news(&mut self) -> Option<String> {
-        let merged = self.ring.counts().merged;
-        let (before, were_more) = self.merged;
-        let are_more = merged > before;
-        self.merged = (merged, are_more);
-        // Until the first look after the MTU has grown, longer packets look merged, too.
-        (were_more && are_more).then(|| {
-            let interface = self.ring.interface();
-            format!(
-                "{interface}: packets come merged by GRO, LRO or TSO, so that lengths, and with them labels, are not those \
-                 of the wire; turn it off: ethtool -K {interface} gro off lro off tso off gso off"
-            )
-        })
+        matches!(before, State::Up | State::Down).then(|| News::Trouble(error.to_string()))
     }
 
     /// Whether frames can be asked for. One that is gone is opened anew now and then, which [`Receiver::news`] tells.
@@ -150,13 +142,29 @@ impl Receiver {
     }
 
     /// That an interface is back, said once; called when it was asked for frames in vain or not.
-    pub fn news(&mut self) -> Option<String> {
+    pub fn news(&mut self) -> Option<News> {
         let was_away = matches!(self.state, State::Down | State::Gone { .. });
         if !was_away || !self.ring.is_up() {
             return None;
         }
         self.state = State::Up;
-        Some(format!("{}: the interface is back", self.ring.interface()))
+        let interface = self.ring.interface();
+        Some(News::Back(format!("{interface}: the interface is back")))
+    }
+
+    /// What to tell people of packets that come merged.
+    pub fn merged_news(&mut self) -> Option<String> {
+        let now = self.ring.counts().merged;
+        let (before, were_more) = std::mem::replace(&mut self.merged, (now, false));
+        self.merged.1 = now > before;
+        // Until the MTU is asked for again, packets that are longer than it was look merged, too.
+        (were_more && now > before).then(|| {
+            let interface = self.ring.interface();
+            format!(
+                "{interface}: packets come merged by GRO, LRO or TSO, so that lengths, and with them labels, are not those \
+                 of the wire; turn it off: ethtool -K {interface} gro off lro off tso off gso off"
+            )
+        })
     }
 
     /// Asks the kernel how the ring stands.

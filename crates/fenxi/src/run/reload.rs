@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use tokio::sync::mpsc::UnboundedSender;
+use tracing::{info, warn};
 
 use super::notify::Notifier;
 use super::settings::{LaneEnded, SettingsSender};
@@ -32,10 +32,12 @@ use crate::config::{Differences, Loaded, Sources};
 use crate::control::in_use::InUse;
 use crate::control::protocol::{Body, Code, Reply};
 use crate::exit::Failure;
+use crate::log;
 use crate::mark;
 use crate::pipeline::exchange::{Before, Exchange, Refusal};
 use crate::pipeline::swap::Swaps;
 use crate::pipeline::threads::Cores;
+use crate::records::Reopener;
 use change::{Change, Sessions};
 
 /// What is wanted.
@@ -70,8 +72,8 @@ pub struct Reloader {
     pub lanes: Vec<SettingsSender>,
     pub marks: Option<Arc<mark::Writer>>,
     pub in_use: Arc<InUse>,
-    /// What people should know.
-    pub news: UnboundedSender<String>,
+    /// Where the file of records is opened anew, with every reload; `None`: there is none.
+    pub records: Option<Reopener>,
     pub notifier: Notifier,
     /// The last reload, until it is confirmed.
     pub undo: Option<Undo>,
@@ -163,6 +165,7 @@ impl Reloader {
     fn reload(&mut self, confirm_within: Option<Duration>) -> Reply {
         // Units of either type take both words: notify-reload the first as their cue, notify as the answer to theirs.
         self.notifier.reloading();
+        self.reopen_records();
         let outcome = self.take_over(confirm_within);
         self.notifier.say("READY=1");
         let is_applied = outcome.is_ok();
@@ -176,14 +179,14 @@ impl Reloader {
         match outcome {
             Ok(outcome) => {
                 let reloaded = self.reloaded(outcome, confirm_within);
-                self.say(&reloaded.line());
+                info!("{}", reloaded.line());
                 Reply::ok(Body::Reloaded(reloaded))
             }
             Err(refusal) => {
                 let reply = answers::refused(&refusal);
                 let why = reply.error.as_deref().unwrap_or_default();
                 for line in why.lines() {
-                    self.say(&format!("not reloaded: {line}"));
+                    warn!("not reloaded: {line}");
                 }
                 reply
             }
@@ -232,6 +235,7 @@ impl Reloader {
             prepared,
             flow,
             marks,
+            log_level,
         } = change;
         let mut before = None;
         // The only step that can be refused comes first.
@@ -254,6 +258,12 @@ impl Reloader {
         if let (Some(writer), Some(marks)) = (&self.marks, marks) {
             writer.change(&marks);
         }
+        if let Some(level) = log_level
+            && let Err(error) = log::set_level(&level)
+        {
+            // The configuration was checked, so this does not happen.
+            warn!("log.level: {error}");
+        }
         Ok(before)
     }
 
@@ -262,7 +272,7 @@ impl Reloader {
             return Reply::refused(Code::Conflict, "no reload waits to be confirmed");
         }
         self.note_undo();
-        self.say("the reload is confirmed");
+        info!("the reload is confirmed");
         Reply::ok(Body::Done("the reload stays".to_owned()))
     }
 
@@ -280,13 +290,11 @@ impl Reloader {
             Ok(_) => {
                 self.running = running;
                 self.in_use.note(|standing| standing.reloads.reverted += 1);
-                self.say("the reload was not confirmed in time and is undone");
+                warn!("the reload was not confirmed in time and is undone");
             }
             Err(refusal) => {
                 let why = answers::refused(&refusal).error.unwrap_or_default();
-                self.say(&format!(
-                    "the reload was not confirmed in time and cannot be undone: {why}"
-                ));
+                warn!("the reload was not confirmed in time and cannot be undone: {why}");
             }
         }
         self.note_undo();
@@ -297,10 +305,18 @@ impl Reloader {
         match change.and_then(|change| self.apply(change)) {
             Ok(_) => {
                 let done = format!("{}: in use from now on", dir.display());
-                self.say(&done);
+                info!("model {done}");
                 Reply::ok(Body::Done(done))
             }
-            Err(refusal) => answers::refused(&refusal),
+            Err(refusal) => {
+                let reply = answers::refused(&refusal);
+                let why = reply.error.as_deref().unwrap_or_default();
+                warn!(
+                    "model {}: refused, the old one goes on: {why}",
+                    dir.display()
+                );
+                reply
+            }
         }
     }
 
@@ -309,8 +325,14 @@ impl Reloader {
         self.in_use.note(|standing| standing.undone_at = undone_at);
     }
 
-    fn say(&self, line: &str) {
-        // Nobody listens at the very end.
-        let _ = self.news.send(line.to_owned());
+    /// For whoever moved the file of records away, whatever becomes of the configuration.
+    fn reopen_records(&self) {
+        if let Some(records) = &self.records {
+            records.reopen(Box::new(|opened| {
+                if let Err(why) = opened {
+                    warn!("the records go on into the old file: {why}");
+                }
+            }));
+        }
     }
 }

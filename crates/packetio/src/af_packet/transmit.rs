@@ -41,7 +41,7 @@ pub struct TransmitConfig {
     pub sends_merged: bool,
 }
 
-/// What became of the frames: each is in exactly one of `sent`, `dropped`, `too_long`, `cut`.
+/// What became of the frames: each is in exactly one of `sent`, `dropped`, `too_long`, `cut`, `unsplit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransmitCounts {
     /// Frames that the interface took.
@@ -54,6 +54,15 @@ pub struct TransmitCounts {
     pub too_long: u64,
     /// Frames of which only a part was captured.
     pub cut: u64,
+    /// Super-packets that the kernel does not split again: it does not describe those of tunnels whole.
+    pub unsplit: u64,
+}
+
+impl TransmitCounts {
+    /// Frames that were not sent.
+    pub fn unsent(&self) -> u64 {
+        self.dropped + self.too_long + self.cut + self.unsplit
+    }
 }
 
 /// An interface to send on.
@@ -194,6 +203,10 @@ impl Transmit {
                 }
                 Err(Errno::MSGSIZE) => {
                     self.counts.too_long += 1;
+                    done += 1;
+                }
+                Err(Errno::NOMEM | Errno::INVAL) if *frames[done].0 != PLAIN => {
+                    self.counts.unsplit += 1;
                     done += 1;
                 }
                 // This frame found the driver's queue full; the next may not.

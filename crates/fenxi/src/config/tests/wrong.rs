@@ -39,6 +39,20 @@ fn each_wrong_configuration_gets_one_clear_line() {
             "[flow]\nk = 3 4\n[io]\nburst = [1,",
             &["c.toml:2:5: not TOML"],
         ),
+        // Text that is not what it should be.
+        bad(
+            "[log]\nlevel = \"info,fenxi::mark=loud\"",
+            &[
+                "log.level",
+                "c.toml:2",
+                "fenxi::mark=loud",
+                "expected off, error",
+            ],
+        ),
+        bad(
+            "[records]\npath = \"-\"",
+            &["records.path", "c.toml:2", "fenxi run --flows -"],
+        ),
         // Unknown names.
         bad(
             "[flow]\nidle_timeout = 3",

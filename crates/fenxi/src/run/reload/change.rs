@@ -20,6 +20,8 @@ pub struct Change {
     pub flow: Option<flowmgr::Settings>,
     /// For the writer of marks.
     pub marks: Option<ClassMarks>,
+    /// For the log.
+    pub log_level: Option<String>,
 }
 
 /// Which sessions the devices are to have.
@@ -72,6 +74,7 @@ impl Change {
             prepared: prepared.with_settings(now, next)?,
             flow: changed(now, next, |config| flow(config, &bundle))?,
             marks: changed(now, next, |config| marks(config, &reloader.classes))?.flatten(),
+            log_level: changed(now, next, |config| Ok(config.log.level.clone()))?,
         })
     }
 }

@@ -28,7 +28,8 @@ fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Failure> {
     Ok(change::wants_sessions(now, next, &before, &after)?
         || analytics_config(now, &before) != analytics_config(next, &after)
         || change::flow(now, &before)? != change::flow(next, &before)?
-        || change::marks(now, &classes)? != change::marks(next, &classes)?)
+        || change::marks(now, &classes)? != change::marks(next, &classes)?
+        || now.log.level != next.log.level)
 }
 
 /// Another value of each live key, and the keys without which nobody would ask for it.
@@ -68,6 +69,7 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("accel.fixed_sizes", "true", vec![]),
         ("model.min_confidence", "0.7", vec![]),
         ("model.class_confidence", "{ TLS = 0.7 }", vec![]),
+        ("log.level", "debug", vec![]),
     ];
     let of_devices = [
         ("device.d.provider", "cpu"),

@@ -1,0 +1,145 @@
+//! What the log is told of the data path, by holding each look at it against the one before: its threads only count.
+
+use std::time::Instant;
+
+use tracing::{debug, error, info, warn};
+
+use super::collector::{AnalyticsSnapshot, Collector, Life, STALLED_AFTER, Watched};
+use crate::log::Loss;
+
+/// The look before.
+pub struct Watch {
+    /// How the threads were, flow managers first.
+    threads: Vec<Answers>,
+    /// The devices, analytics manager by analytics manager.
+    devices: Vec<Device>,
+    kernel_dropped: Loss,
+    table_full: Loss,
+    records_dropped: Loss,
+}
+
+/// Whether a thread answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    InTime,
+    Late,
+    NoMore,
+}
+
+/// How a device was.
+#[derive(Clone, Copy)]
+struct Device {
+    is_up: bool,
+    went_down: u64,
+    probes: u64,
+}
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch {
+            threads: Vec::new(),
+            devices: Vec::new(),
+            kernel_dropped: Loss::new("packets are lost, a receive ring is full; see io.blocks"),
+            table_full: Loss::new("flows find no room in the table; see flow.max_flows"),
+            records_dropped: Loss::new(
+                "records are dropped, their queue is full; see records.queue",
+            ),
+        }
+    }
+}
+
+impl Watch {
+    /// Says what has changed since the last time.
+    pub fn look(&mut self, collector: &Collector) {
+        let flows = collector.flows.iter().map(answers);
+        let threads = flows.chain(collector.analytics.iter().map(answers));
+        let threads: Vec<(String, Answers)> = threads.collect();
+        self.threads.resize(threads.len(), Answers::InTime);
+        for ((name, now), before) in threads.into_iter().zip(&mut self.threads) {
+            say_thread(&name, *before, now);
+            *before = now;
+        }
+        self.look_at_devices(collector);
+        self.look_at_losses(collector);
+    }
+
+    fn look_at_devices(&mut self, collector: &Collector) {
+        let mut place = 0;
+        for watched in &collector.analytics {
+            let AnalyticsSnapshot {
+                counters, devices, ..
+            } = &*watched.latest;
+            for (device, state) in counters.devices.iter().zip(devices) {
+                let now = Device {
+                    is_up: state.is_up(),
+                    went_down: device.went_down,
+                    probes: device.probes,
+                };
+                let name = format!("{} of {}", device.requested, watched.thread);
+                let why = device
+                    .last_error
+                    .as_deref()
+                    .unwrap_or("no error was reported");
+                match self.devices.get_mut(place) {
+                    Some(before) => say_device(&name, why, std::mem::replace(before, now), now),
+                    None => {
+                        let untouched = Device {
+                            is_up: true,
+                            went_down: 0,
+                            probes: 0,
+                        };
+                        say_device(&name, why, untouched, now);
+                        self.devices.push(now);
+                    }
+                }
+                place += 1;
+            }
+        }
+    }
+
+    fn look_at_losses(&mut self, collector: &Collector) {
+        use flowmgr::verdict::Verdict;
+        let now = Instant::now();
+        let flows = || collector.flows.iter().map(|watched| &watched.latest);
+        let ports = flows().flat_map(|flows| &flows.ports);
+        let dropped = ports.map(|port| port.dropped).sum();
+        self.kernel_dropped.look(now, dropped, String::new);
+        let full = flows().map(|flows| flows.counters.verdicts.of(Verdict::TableFull));
+        self.table_full.look(now, full.sum(), String::new);
+        let dropped = flows().map(|flows| flows.records_dropped).sum();
+        self.records_dropped.look(now, dropped, String::new);
+    }
+}
+
+fn answers<T>(watched: &Watched<T>) -> (String, Answers) {
+    let answers = match watched.life {
+        Life::Died => Answers::NoMore,
+        Life::Running if watched.owes() > STALLED_AFTER => Answers::Late,
+        Life::Running | Life::Ended => Answers::InTime,
+    };
+    (watched.thread.to_string(), answers)
+}
+
+fn say_thread(name: &str, before: Answers, now: Answers) {
+    match now {
+        _ if now == before => {}
+        Answers::NoMore => error!("{name}: the thread has died"),
+        Answers::Late => warn!(
+            "{name}: the thread has not answered for {} s",
+            STALLED_AFTER.as_secs()
+        ),
+        Answers::InTime => info!("{name}: the thread answers again"),
+    }
+}
+
+fn say_device(name: &str, why: &str, before: Device, now: Device) {
+    match (before.is_up, now.is_up) {
+        (true, false) => warn!("{name}: the device is down: {why}"),
+        (false, true) => info!("{name}: the device is up again"),
+        (true, true) if now.went_down > before.went_down => {
+            warn!("{name}: the device was down for a moment: {why}");
+        }
+        (false, false) if now.probes > before.probes => debug!("{name}: still down: {why}"),
+        _ => {}
+    }
+}

@@ -1,0 +1,99 @@
+//! Something that gets lost: said when it begins and when it is over, not once for each.
+
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+/// It is over when nothing was lost for so long.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// A counter of what is lost, looked at now and then.
+pub struct Loss {
+    what: &'static str,
+    count: u64,
+    going_on: Option<Going>,
+}
+
+struct Going {
+    count_before: u64,
+    last: Instant,
+}
+
+/// What there is to say.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    Begins,
+    Over { lost: u64 },
+}
+
+impl Loss {
+    /// Nothing is lost yet. `what` reads "packets are lost".
+    pub fn new(what: &'static str) -> Loss {
+        Loss {
+            what,
+            count: 0,
+            going_on: None,
+        }
+    }
+
+    /// So many are lost by now; `why` is asked where it begins, and may be empty.
+    pub fn look(&mut self, now: Instant, count: u64, why: impl FnOnce() -> String) {
+        let what = self.what;
+        match self.step(now, count) {
+            Said::Nothing => {}
+            Said::Begins => {
+                let why = why();
+                let gap = if why.is_empty() { "" } else { ": " };
+                warn!("{what}{gap}{why}");
+            }
+            Said::Over { lost } => {
+                info!("no more since {} s: {what}; {lost} were", QUIET.as_secs())
+            }
+        }
+    }
+
+    fn step(&mut self, now: Instant, count: u64) -> Said {
+        let before = std::mem::replace(&mut self.count, count);
+        match &mut self.going_on {
+            None if count > before => {
+                self.going_on = Some(Going {
+                    count_before: before,
+                    last: now,
+                });
+                Said::Begins
+            }
+            Some(going) if count > before => {
+                going.last = now;
+                Said::Nothing
+            }
+            Some(going) if now.duration_since(going.last) >= QUIET => {
+                let lost = count - going.count_before;
+                self.going_on = None;
+                Said::Over { lost }
+            }
+            _ => Said::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn begin_and_end_are_said_once() {
+        let mut loss = Loss::new("packets are lost");
+        let began = Instant::now();
+        let mut at = |seconds: u64, count| loss.step(began + Duration::from_secs(seconds), count);
+        assert_eq!(at(0, 0), Said::Nothing);
+        assert_eq!(at(1, 3), Said::Begins);
+        assert_eq!(at(2, 7), Said::Nothing);
+        assert_eq!(at(11, 7), Said::Nothing);
+        assert_eq!(at(11, 8), Said::Nothing);
+        assert_eq!(at(20, 8), Said::Nothing);
+        assert_eq!(at(21, 8), Said::Over { lost: 8 });
+        assert_eq!(at(40, 8), Said::Nothing);
+        assert_eq!(at(41, 9), Said::Begins);
+    }
+}

@@ -1,0 +1,81 @@
+//! Where the log goes: to the journal by its own protocol, or to stderr as lines of text.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+
+use tracing::Subscriber;
+use tracing_journald::{Priority, PriorityMappings};
+use tracing_subscriber::Layer;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::config::checked::LogTo;
+use crate::exit::Failure;
+
+/// As other programs have them; by default those of the library are one lower.
+const PRIORITIES: PriorityMappings = PriorityMappings {
+    error: Priority::Error,
+    warn: Priority::Warning,
+    info: Priority::Informational,
+    debug: Priority::Debug,
+    trace: Priority::Debug,
+};
+
+/// Whatever writes.
+type Output<S> = Box<dyn Layer<S> + Send + Sync>;
+
+/// Opens it. Where stderr leads to the journal, the journal is spoken to as it wants; that is, with levels.
+pub fn open<S>(to: LogTo) -> Result<Output<S>, Failure>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let leads_to_journal = leads_to_journal();
+    let journal = match to {
+        LogTo::Stderr => None,
+        LogTo::Journald => Some(tracing_journald::layer().map_err(no_journal)?),
+        LogTo::Auto if leads_to_journal => tracing_journald::layer().ok(),
+        LogTo::Auto => None,
+    };
+    if let Some(journal) = journal {
+        return Ok(Box::new(journal.with_priority_mappings(PRIORITIES)));
+    }
+    let lines = tracing_subscriber::fmt::layer()
+        .with_ansi(false)
+        .with_writer(io::stderr)
+        // Where stderr is gone, there is nowhere to say so.
+        .log_internal_errors(false);
+    Ok(match leads_to_journal {
+        // It stamps every line itself.
+        true => Box::new(lines.without_time()),
+        false => Box::new(lines.with_timer(Utc)),
+    })
+}
+
+fn no_journal(error: io::Error) -> Failure {
+    Failure::unavailable(format!(
+        "log.to = \"journald\": no journal listens on /run/systemd/journal/socket: {error}; set log.to = \"stderr\""
+    ))
+}
+
+/// Whether stderr is what the service manager says is connected to the journal: another file may have come in between.
+fn leads_to_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
+        return false;
+    };
+    let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from);
+    let found = stderr.and_then(|file| file.metadata());
+    found.is_ok_and(|found| stream == format!("{}:{}", found.dev(), found.ino()))
+}
+
+/// As in records: RFC 3339 in UTC with microseconds.
+struct Utc;
+
+impl FormatTime for Utc {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        write!(writer, "{:.6}", jiff::Timestamp::now())
+    }
+}

@@ -1,0 +1,85 @@
+//! Lines on their way to a file: whole ones, in order, and how many they are.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flowmgr::record::Record;
+
+use super::sink::{WRITE_AT, WRITE_WITHIN};
+use super::write_line;
+
+/// Records as text that is not written yet.
+pub struct Lines {
+    classes: Arc<[String]>,
+    bytes: Vec<u8>,
+    count: u64,
+    /// Written since somebody last asked.
+    written: u64,
+    /// When the oldest came; `None`: there is none.
+    since: Option<Instant>,
+}
+
+impl Lines {
+    /// None yet. Classes have these names.
+    pub fn new(classes: Arc<[String]>) -> Lines {
+        Lines {
+            classes,
+            bytes: Vec::with_capacity(2 * WRITE_AT),
+            count: 0,
+            written: 0,
+            since: None,
+        }
+    }
+
+    /// Appends a record.
+    ///
+    /// # Errors
+    /// It has no form in JSON, which does not happen; then nothing was appended.
+    pub fn push(&mut self, record: &Record) -> io::Result<()> {
+        let before = self.bytes.len();
+        if let Err(error) = write_line(record, &self.classes, &mut self.bytes) {
+            self.bytes.truncate(before);
+            return Err(error.into());
+        }
+        self.count += 1;
+        self.since.get_or_insert_with(Instant::now);
+        Ok(())
+    }
+
+    /// All of them.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether it is time to write them.
+    pub fn is_due(&self) -> bool {
+        self.bytes.len() >= WRITE_AT || self.age().is_some_and(|age| age >= WRITE_WITHIN)
+    }
+
+    /// How old the oldest is.
+    pub fn age(&self) -> Option<Duration> {
+        self.since.map(|since| since.elapsed())
+    }
+
+    /// The first so many bytes have been written; so have the lines that end in them.
+    pub fn remove(&mut self, bytes: usize) {
+        let gone = self.bytes.drain(..bytes);
+        let lines = gone.filter(|byte| *byte == b'\n').count() as u64;
+        self.count -= lines;
+        self.written += lines;
+        if self.bytes.is_empty() {
+            self.since = None;
+        }
+    }
+
+    /// Lines written since this was last asked.
+    pub fn take_written(&mut self) -> u64 {
+        std::mem::take(&mut self.written)
+    }
+}

@@ -1,0 +1,147 @@
+//! A live run's records: whatever becomes of the file, the run goes on.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use flowmgr::record::Record;
+use tracing::{debug, info, warn};
+
+use super::lines::Lines;
+use super::output::Output;
+use super::sink::{Answer, RecordCounts, WRITE_WITHIN};
+use crate::exit::Failure;
+
+/// Bytes of lines kept while they cannot be written.
+const KEPT_MAX: usize = 1024 * 1024;
+
+/// Between two tries.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
+
+/// What the thread works with.
+pub struct Live {
+    output: Output,
+    lines: Lines,
+    counts: Arc<RecordCounts>,
+    trouble: Option<Trouble>,
+}
+
+/// Writing has failed and has not succeeded since.
+struct Trouble {
+    error: io::Error,
+    /// When to try again.
+    retry: Instant,
+    failed_before: u64,
+}
+
+impl Live {
+    /// Nothing was written yet.
+    pub fn new(output: Output, lines: Lines, counts: Arc<RecordCounts>) -> Live {
+        Live {
+            output,
+            lines,
+            counts,
+            trouble: None,
+        }
+    }
+
+    /// Writes until there will be no more records, and then what is left.
+    pub fn run(
+        mut self,
+        records: &Receiver<Record>,
+        orders: &Receiver<Answer>,
+    ) -> Result<(), Failure> {
+        loop {
+            match records.recv_timeout(WRITE_WITHIN) {
+                Ok(record) => self.take(&record),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.end(),
+            }
+            if let Ok(answer) = orders.try_recv() {
+                answer(self.reopen());
+            }
+            let is_due = match &self.trouble {
+                Some(trouble) => Instant::now() >= trouble.retry,
+                None => self.lines.is_due(),
+            };
+            if is_due {
+                self.write();
+            }
+        }
+    }
+
+    fn take(&mut self, record: &Record) {
+        if self.lines.bytes().len() >= KEPT_MAX || self.lines.push(record).is_err() {
+            self.counts.fail(1);
+        }
+        self.counts.hold(self.lines.count());
+    }
+
+    fn write(&mut self) {
+        let result = self.output.write(&mut self.lines);
+        self.counts
+            .write(self.lines.take_written(), self.lines.count());
+        let name = self.output.name();
+        match (result, self.trouble.take()) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(trouble)) => {
+                let dropped = self.counts.failed() - trouble.failed_before;
+                info!("{name}: records are written again; {dropped} were dropped meanwhile");
+            }
+            (Err(error), trouble) => {
+                let failed_before = match trouble {
+                    Some(trouble) => trouble.failed_before,
+                    None => {
+                        warn!(
+                            "{name}: records cannot be written: {error}; tried again every second"
+                        );
+                        self.counts.failed()
+                    }
+                };
+                self.trouble = Some(Trouble {
+                    error,
+                    retry: Instant::now() + RETRY_EVERY,
+                    failed_before,
+                });
+            }
+        }
+    }
+
+    /// What was taken so far belongs to the old file; what cannot be written to it goes to the new one.
+    fn reopen(&mut self) -> Result<(), String> {
+        self.write();
+        let name = self.output.name().to_owned();
+        match self.output.reopen() {
+            Ok(()) => {
+                info!("{name}: opened anew");
+                // Another file may be on another disk.
+                if let Some(trouble) = &mut self.trouble {
+                    trouble.retry = Instant::now();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                warn!("{name}: cannot be opened anew: {error}; the old file goes on");
+                Err(format!("{name}: cannot be opened anew: {error}"))
+            }
+        }
+    }
+
+    fn end(mut self) -> Result<(), Failure> {
+        self.write();
+        debug!(
+            "{}: {} records written",
+            self.output.name(),
+            self.counts.written()
+        );
+        let Some(trouble) = self.trouble else {
+            return Ok(());
+        };
+        let lost = self.lines.count();
+        self.counts.fail(lost);
+        self.counts.hold(0);
+        warn!("{}: {lost} records are lost", self.output.name());
+        Err(Failure::writing(self.output.name(), &trouble.error))
+    }
+}
