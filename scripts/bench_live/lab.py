@@ -151,7 +151,9 @@ class Fenxi:
         command = [FENXI, "run", "--json", "--set", f"control.http=unix:{self.http}", "--set", f"control.socket={self.ctl}"]
         if config:
             command += ["--config", ROOT / "configs" / config]
-        self.process = lab.start(host, [*command, *arguments], cpu, stderr=None)
+        self.log = Path(f"{scratch}/stderr")
+        with open(self.log, "w") as log:
+            self.process = lab.start(host, [*command, *arguments], cpu, stderr=log)
         if ready:
             self.wait_ready()
 
@@ -159,7 +161,7 @@ class Fenxi:
         until = time.monotonic() + 30
         while time.monotonic() < until:
             if self.process.poll() is not None:
-                raise Failure("fenxi ended before it was ready; why stands above")
+                raise Failure(f"fenxi ended before it was ready: {self.log.read_text().strip()}")
             with contextlib.suppress(OSError):
                 if self.get("/readyz").startswith("HTTP/1.1 200"):
                     return

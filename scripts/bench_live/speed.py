@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-from .lab import FENXI, FORWARD, ROOT, TARGET, Failure, Fenxi, Lab, Skip, cpu_of, generate, generated, need, say
+from .lab import FENXI, FORWARD, TARGET, Failure, Fenxi, Lab, Skip, cpu_of, generate, generated, need, say
 
 BLAST = TARGET / "release" / "examples" / "blast"
 LOAD_FLOWS = 400
