@@ -158,7 +158,7 @@ impl World {
         let flows = self.traffic.flows.load(Ordering::Relaxed);
         let sent = (flows * PACKETS as u64) as f64;
         self.live.wait_for("all packets are seen", |live| {
-            let dropped = live.metric_sum("fenxi_port_kernel_dropped_total");
+            let dropped = live.metric_sum("fenxi_port_dropped_packets_total");
             live.metric_sum("fenxi_packets_total") + dropped >= sent
         });
         assert_eq!(self.live.metric_sum("fenxi_balance"), 0.0);

@@ -57,7 +57,7 @@ def soak(report, arguments):
             say(f"soak, minute {len(in_time)}: RSS {rss[-1] / 1024:.1f} MiB, labels within 25 ms {in_time[-1]:.3f} %, off balance {off:g}")
         lab.stop(load, code=None, with_signal=signal.SIGKILL)
         packets = fenxi.sum("fenxi_port_packets_total", now) - fenxi.sum("fenxi_port_packets_total", first)
-        dropped = fenxi.sum("fenxi_port_kernel_dropped_total", now) - fenxi.sum("fenxi_port_kernel_dropped_total", first)
+        dropped = fenxi.sum("fenxi_port_dropped_packets_total", now) - fenxi.sum("fenxi_port_dropped_packets_total", first)
         fenxi.end()
     report.add("soak: packets", packets, "packets")
     report.add("soak: dropped by the kernel", dropped, "packets")

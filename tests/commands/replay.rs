@@ -254,7 +254,7 @@ fn a_summary_for_people_is_on_standard_error() {
         heads,
         [
             "packets", "verdicts", "flows", "series", "labels", "coverage", "batches", "table",
-            "pipeline", "device", "times", "phases"
+            "pipeline", "load", "device", "times", "phases"
         ]
     );
 }

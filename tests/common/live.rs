@@ -93,7 +93,7 @@ impl Live {
         let mut text = [0; 256];
         match live.manager.recv(&mut text) {
             Ok(bytes) => assert!(text[..bytes].starts_with(b"READY=1")),
-            Err(_) => panic!("not ready: {}", live.stderr.lock().unwrap()),
+            Err(error) => panic!("not ready: {error}: {}", live.stderr.lock().unwrap()),
         }
         live
     }

@@ -38,7 +38,7 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
     let live = Live::start(&lab, "host", &[&WATCH[..], &["--set", &path]].concat());
     generate(&lab, 1000, 300);
     live.ctl(&["flows", "--top", "50"]).expect_code(0);
-    live.ctl(&["model", "load", "/nowhere"]).expect_code(69);
+    live.ctl(&["model", "load", "/nowhere"]).expect_code(78);
     live.ctl(&["reopen"]).expect_code(0);
     lab.run("host", "ip link set dev b down");
     std::thread::sleep(Duration::from_millis(300));
@@ -55,7 +55,7 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
         ("ready: tap on b", "INFO", "fenxi::run::control: "),
         ("b: the interface is down", "WARN", "fenxi::run::control: "),
         ("b: the interface is back", "INFO", "fenxi::run::control: "),
-        ("model /nowhere: refused", "WARN", "fenxi::run::control: "),
+        ("model /nowhere: refused", "WARN", "fenxi::run::reload: "),
         ("flows: opened anew", "INFO", "fenxi::records::live: "),
         ("a signal asks", "INFO", "fenxi::run::control: "),
         ("ended after", "INFO", "fenxi::commands::run: "),
@@ -113,7 +113,7 @@ fn levels_change_while_it_runs_and_repeats_are_counted() {
     lab.wire_within("host", "a", "b");
     let args = [&WATCH[..], &["--set", "log.level=error"]].concat();
     let live = Live::start(&lab, "host", &args);
-    let refused = || live.ctl(&["model", "load", "/nowhere"]).expect_code(69);
+    let refused = || live.ctl(&["model", "load", "/nowhere"]).expect_code(78);
     refused();
     let wrong = live.ctl(&["log", "inof"]).expect_code(64);
     assert!(

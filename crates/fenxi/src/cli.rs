@@ -207,7 +207,6 @@ mod tests {
             "fenxi replay",
             "fenxi replay a.pcap --loop 0",
             "fenxi replay a.pcap --speed fast",
-            "fenxi replay a.pcap --series",
             "fenxi config",
             "fenxi model check",
             "fenxi model check m --series s.csv",
@@ -219,6 +218,7 @@ mod tests {
         for line in [
             "fenxi replay - -",
             "fenxi replay - --loop 2",
+            "fenxi replay a.pcap --series",
             "fenxi replay a.pcap --flows - --json",
             "fenxi replay a.pcap --write -",
         ] {
