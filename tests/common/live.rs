@@ -5,7 +5,7 @@
     reason = "the helpers of tests may panic as the tests do"
 )]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -90,9 +90,8 @@ impl Live {
             stderr,
             reader: Some(reader),
         };
-        let mut text = [0; 256];
-        match live.manager.recv(&mut text) {
-            Ok(bytes) => assert!(text[..bytes].starts_with(b"READY=1")),
+        match live.hear() {
+            Ok(told) => assert!(told.starts_with("READY=1"), "{told}"),
             Err(error) => panic!("not ready: {error}: {}", live.stderr.lock().unwrap()),
         }
         live
@@ -100,12 +99,19 @@ impl Live {
 
     /// What the service manager is told next.
     pub fn told(&self) -> String {
+        self.hear().expect("fenxi says something in time")
+    }
+
+    fn hear(&self) -> io::Result<String> {
         let mut text = [0; 256];
-        let bytes = self
-            .manager
-            .recv(&mut text)
-            .expect("fenxi says something in time");
-        String::from_utf8_lossy(&text[..bytes]).into_owned()
+        loop {
+            match self.manager.recv(&mut text) {
+                Ok(bytes) => return Ok(String::from_utf8_lossy(&text[..bytes]).into_owned()),
+                // A call with a timeout is not begun again by itself where the process was stopped for a moment.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Where `fenxi ctl` reaches it.
