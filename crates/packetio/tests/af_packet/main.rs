@@ -31,6 +31,16 @@ fn config() -> PortConfig {
     }
 }
 
+/// One of several rings: small, and patient, for a block counts as used once its time is up, however little is in it, and a
+/// busy machine takes its time to send.
+fn one_of_several() -> PortConfig {
+    PortConfig {
+        blocks: 32,
+        block_timeout_ms: 20,
+        ..config()
+    }
+}
+
 fn sender(interface: &str, bypasses_qdisc: bool) -> Transmit {
     Transmit::open(&TransmitConfig {
         interface: interface.to_owned(),
@@ -210,8 +220,7 @@ fn both_directions_of_a_flow_meet_in_one_ring() {
         for rings in [2, 3] {
             let config = PortConfig {
                 direction: Direction::Both,
-                blocks: 8,
-                ..config()
+                ..one_of_several()
             };
             let mut ports = AfPacket::open_rings(&config, rings).unwrap();
             send(&mut sender("a0", false), flows(false));
@@ -241,8 +250,7 @@ fn rings_of_two_interfaces_see_the_same_flows() {
             AfPacket::open_rings(
                 &PortConfig {
                     interface,
-                    blocks: 8,
-                    ..config()
+                    ..one_of_several()
                 },
                 3,
             )
@@ -272,7 +280,8 @@ fn own_frames_are_seen_once_or_not_at_all() {
             for rings in [1, 2] {
                 let config = PortConfig {
                     direction,
-                    blocks: 8,
+                    blocks: 32,
+                    block_timeout_ms: 20,
                     ..PortConfig::new(interface)
                 };
                 let mut ports = AfPacket::open_rings(&config, rings).unwrap();

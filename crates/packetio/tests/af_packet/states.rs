@@ -5,7 +5,7 @@ use packetio::{AfPacket, InterfaceError, Port, PortError, Transmit};
 
 use crate::frames::{all, send, trace};
 use crate::netns::Netns;
-use crate::{assert_spread, config, flows, numbered, rings_of_flows, sender};
+use crate::{assert_spread, config, flows, numbered, one_of_several, rings_of_flows, sender};
 
 /// The next error of a port, within a bounded number of calls.
 fn next_error(port: &mut AfPacket) -> InterfaceErrorKind {
@@ -33,14 +33,7 @@ fn a_port_goes_on_when_its_interface_is_up_again() {
         return;
     };
     netns.inside(|| {
-        let mut ports = AfPacket::open_rings(
-            &PortConfig {
-                blocks: 8,
-                ..config()
-            },
-            3,
-        )
-        .unwrap();
+        let mut ports = AfPacket::open_rings(&one_of_several(), 3).unwrap();
         let mut transmit = sender("b0", true);
         send(&mut sender("a0", true), flows(false));
         let before = rings_of_flows(&mut ports);
@@ -94,14 +87,7 @@ fn a_deleted_interface_can_be_reopened() {
         return;
     };
     netns.inside(|| {
-        let mut ports = AfPacket::open_rings(
-            &PortConfig {
-                blocks: 8,
-                ..config()
-            },
-            2,
-        )
-        .unwrap();
+        let mut ports = AfPacket::open_rings(&one_of_several(), 2).unwrap();
         let mut transmit = sender("b0", true);
         send(&mut sender("a0", true), flows(false));
         let before = rings_of_flows(&mut ports);

@@ -199,7 +199,7 @@ mod tests {
     fn the_need_of_the_defaults_is_that_of_the_drawing() {
         let config = Config::load(None, &["io.interfaces=[\"eth0\"]".to_owned()]).unwrap();
         let need = Need::of(&config);
-        assert_eq!(need.rings, 64 * 262_144 + 4096 * SLOT_BYTES);
+        assert_eq!(need.rings, 256 * 131_072 + 4096 * SLOT_BYTES);
         assert!(need.tables > 172 << 20, "{need:?}");
     }
 
