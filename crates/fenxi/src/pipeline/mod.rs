@@ -4,6 +4,7 @@
 //! [`layout`] says who works with whom, [`threads`] who runs where, [`devices`] opens the sessions, and [`worker`] is the
 //! loop of an analytics thread. Threads are not started here; see [`crate::replay`].
 
+pub mod bell;
 mod bundle;
 mod devices;
 pub mod exchange;

@@ -289,7 +289,11 @@ impl Lane {
             .map(|frame| u64::from(frame.wire))
             .sum::<u64>();
         let now_ns = self.shared.run.now_ns();
+        let emitted = self.manager.counters().series_emitted;
         self.manager.burst(data, packets, now_ns, fates);
+        if self.manager.counters().series_emitted != emitted {
+            self.shared.run.bell.ring();
+        }
         // Of two interfaces the other one; of none none.
         let other = self.senders.len().checked_sub(i + 1);
         if let Some(sender) = other.and_then(|other| self.senders.get_mut(other))

@@ -40,6 +40,7 @@ use crate::control::sums::PortSums;
 use crate::control::{Facts, LabelNames, Sockets};
 use crate::exit::Failure;
 use crate::mark;
+use crate::pipeline::bell::Bell;
 use crate::pipeline::exchange::Exchange;
 use crate::pipeline::swap::Swaps;
 use crate::pipeline::threads::{Cores, Thread, pin};
@@ -317,8 +318,12 @@ impl Starting<'_> {
         let (news, told) = mpsc::unbounded_channel();
         let (ended, outcomes) = mpsc::channel(managers.len());
         let interfaces = self.config.io.interfaces.iter();
+        let layout = &self.config.pipeline.layout;
         let shared = Arc::new(Shared {
-            run: Arc::new(Run::new(managers.len())),
+            run: Arc::new(Run {
+                bell: Bell::new(layout.analytics_managers * self.config.pipeline.instances),
+                ..Run::new(managers.len())
+            }),
             // The analytics side makes room once a ring is three quarters full.
             burst: self.config.io.burst.min(self.config.ring.slots / 4),
             block_timeout: BLOCK_SLACK
