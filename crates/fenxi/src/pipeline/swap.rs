@@ -1,5 +1,5 @@
 //! The exchange of the model again and again, as `fenxi replay --swap-model` and `fenxi bench swap` have it: a thread that
-//! drives [`super::exchange`]. A live run exchanges by order instead, see [`crate::run`].
+//! drives [`super::exchange`]. A live run exchanges by order instead, see [`mod@crate::run`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
