@@ -482,7 +482,7 @@ fn prometheus_has_of_a_live_run_what_its_summary_says() {
     let Some(lab) = lab("prometheus") else { return };
     let mut values = BTreeMap::new();
     let (summary, sent) = live(&lab, "tap", |place, port, sent| {
-        assert_promtool_is_content(&place.get(port, "/metrics").unwrap());
+        common::assert_promtool_is_content(&place.get(port, "/metrics").unwrap());
         let mut prometheus = Prometheus::start(place, port);
         prometheus.wait_until("up{job=\"fenxi\"} == 1");
         assert_rules_and_panels_work(&mut prometheus);
@@ -526,20 +526,4 @@ fn every_scrape_of_an_inline_run_closes() {
     let of = |name: &str| summary["live"][name].as_f64().unwrap();
     assert_eq!(of("received") + of("kernel_dropped"), sent);
     assert_eq!(of("received"), of("sent") + of("unsent"));
-}
-
-fn assert_promtool_is_content(page: &str) {
-    let mut command = Command::new("promtool");
-    command.args(["check", "metrics"]).stdin(Stdio::piped());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(page.as_bytes())
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.is_empty(), "{said}");
 }

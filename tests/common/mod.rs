@@ -8,6 +8,7 @@ pub mod packets;
 
 pub use lab::skip;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -136,4 +137,21 @@ pub fn sum(counts: &Value) -> u64 {
         .values()
         .map(|count| count.as_u64().expect("a count"))
         .sum()
+}
+
+/// That `promtool check metrics` has nothing to say of a page.
+pub fn assert_promtool_is_content(page: &str) {
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]).stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("promtool starts");
+    child
+        .stdin
+        .take()
+        .expect("a pipe")
+        .write_all(page.as_bytes())
+        .expect("promtool reads");
+    let output = child.wait_with_output().expect("promtool ends");
+    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.is_empty(), "{said}");
 }

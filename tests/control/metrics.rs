@@ -1,7 +1,6 @@
 //! What is scraped adds up at any time, and is in the end what the summary says.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -220,28 +219,14 @@ fn the_scrape_has_the_metrics_of_the_page_and_no_other() {
 
 #[test]
 fn promtool_has_nothing_to_say() {
-    let Ok(mut child) = Command::new("promtool")
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-    else {
+    if Command::new("promtool").arg("--version").output().is_err() {
         return skip(
             "promtool_has_nothing_to_say",
             "promtool (Debian package prometheus)",
         );
-    };
+    }
     let mut served = Served::start(&["--set", "cache.prefix=10"]);
     served.wait_for_the_end();
     let (_, page) = served.get("/metrics");
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(page.as_bytes())
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.is_empty(), "{said}");
+    crate::common::assert_promtool_is_content(&page);
 }

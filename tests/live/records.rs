@@ -261,16 +261,22 @@ fn pipe(dir: &Path) -> PathBuf {
     path
 }
 
+/// A run whose records have filled the pipe and their queue.
+fn stalled(lab: &Lab, pipe: &Path) -> Live {
+    let live = start(lab, &[], pipe, &["--set", "records.queue=1024"]);
+    generate(lab, 2000, 4000);
+    live.wait_for("records are dropped", |live| {
+        dropped(live, "queue_full") > 0.0
+    });
+    live
+}
+
 #[test]
 fn a_pipe_that_nobody_reads_fills_the_queue_and_holds_up_nothing_else() {
     let Some(lab) = lab("stalled") else { return };
     let dir = tempfile::tempdir().unwrap();
     let path = pipe(dir.path());
-    let live = start(&lab, &[], &path, &["--set", "records.queue=1024"]);
-    generate(&lab, 2000, 4000);
-    live.wait_for("records are dropped", |live| {
-        dropped(live, "queue_full") > 0.0
-    });
+    let live = stalled(&lab, &path);
     live.wait_for("all flows are over", |live| {
         live.metric_sum("fenxi_flow_table_entries") == 0.0
     });
@@ -298,11 +304,7 @@ fn a_reader_that_comes_late_gets_whole_lines() {
     let Some(lab) = lab("late") else { return };
     let dir = tempfile::tempdir().unwrap();
     let path = pipe(dir.path());
-    let live = start(&lab, &[], &path, &["--set", "records.queue=1024"]);
-    generate(&lab, 2000, 4000);
-    live.wait_for("records are dropped", |live| {
-        dropped(live, "queue_full") > 0.0
-    });
+    let live = stalled(&lab, &path);
     let reading = std::thread::spawn(move || {
         let lines = BufReader::new(File::open(path).unwrap()).lines();
         lines.map(Result::unwrap).collect::<Vec<_>>()

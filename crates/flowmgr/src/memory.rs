@@ -8,7 +8,7 @@
 //! table for millions of flows starts at once, and an unused part costs nothing.
 //!
 //! One of the modules of this crate with `unsafe`; the others are `entry`, `measure`, `prefetch`
-//! and `tags`.
+//! and `tags`; `table` makes a promise about its bucket.
 #![allow(unsafe_code, reason = "memory from the kernel")]
 
 use std::io;

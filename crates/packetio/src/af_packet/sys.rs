@@ -153,7 +153,8 @@ const STRING_BYTES: usize = 32;
 pub(super) fn ring_sizes(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9]> {
     let mut words = [0; 9];
     words[0] = RING_SIZES;
-    ethtool(socket, name, &mut words)?;
+    // SAFETY: the structure of this command has nine words.
+    unsafe { ethtool(socket, name, &mut words) }?;
     Ok(words)
 }
 
@@ -161,7 +162,8 @@ pub(super) fn ring_sizes(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32;
 pub(super) fn channels(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9]> {
     let mut words = [0; 9];
     words[0] = CHANNELS;
-    ethtool(socket, name, &mut words)?;
+    // SAFETY: as above.
+    unsafe { ethtool(socket, name, &mut words) }?;
     Ok(words)
 }
 
@@ -170,11 +172,13 @@ pub(super) fn receive_hash(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec
     // With sizes of 0 the kernel tells the sizes; with others than those it refuses.
     let mut head = [0; 6];
     head[0] = RECEIVE_HASH;
-    ethtool(socket, name, &mut head)?;
+    // SAFETY: the structure has six words, and with sizes of 0 nothing comes behind it.
+    unsafe { ethtool(socket, name, &mut head) }?;
     let (table, key_bytes) = (head[2] as usize, head[3] as usize);
     let mut words = vec![0; head.len() + table + key_bytes.div_ceil(4)];
     words[..4].copy_from_slice(&[RECEIVE_HASH, 0, head[2], head[3]]);
-    ethtool(socket, name, &mut words)?;
+    // SAFETY: behind the six words there is room for the sizes announced in them.
+    unsafe { ethtool(socket, name, &mut words) }?;
     Ok(words)
 }
 
@@ -183,7 +187,8 @@ pub(super) fn feature_names(socket: BorrowedFd<'_>, name: &str) -> io::Result<Ve
     let count = feature_count(socket, name)?;
     let mut words = vec![0; 3 + count * STRING_BYTES / 4];
     words[..3].copy_from_slice(&[STRINGS, FEATURE_NAMES, count as u32]);
-    ethtool(socket, name, &mut words)?;
+    // SAFETY: behind the three words there is room for as many strings as this kernel has features.
+    unsafe { ethtool(socket, name, &mut words) }?;
     let bytes: Vec<u8> = words[3..]
         .iter()
         .flat_map(|word| word.to_ne_bytes())
@@ -200,7 +205,8 @@ pub(super) fn features(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<[u3
     let blocks = feature_count(socket, name)?.div_ceil(32);
     let mut words = vec![0; 2 + blocks * 4];
     words[..2].copy_from_slice(&[FEATURES, blocks as u32]);
-    ethtool(socket, name, &mut words)?;
+    // SAFETY: behind the two words there is room for as many blocks of four words as announced.
+    unsafe { ethtool(socket, name, &mut words) }?;
     let (blocks, _) = words[2..].as_chunks();
     Ok(blocks.to_vec())
 }
@@ -213,19 +219,20 @@ fn feature_count(socket: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
     for (word, half) in words[2..4].iter_mut().zip(mask.as_chunks().0) {
         *word = u32::from_ne_bytes(*half);
     }
-    ethtool(socket, name, &mut words)?;
+    // SAFETY: the structure has four words, and one count comes behind it, for the one bit of the mask.
+    unsafe { ethtool(socket, name, &mut words) }?;
     Ok(words[4] as usize)
 }
 
 /// A request of `SIOCETHTOOL`, which `words` hold and into which the kernel answers.
 ///
-/// For the commands above it writes the structure of the command, and behind it as many elements as were announced in
-/// the request or as [`feature_count`], which is a constant of the running kernel, has told.
-fn ethtool(socket: BorrowedFd<'_>, name: &str, words: &mut [u32]) -> io::Result<()> {
+/// # Safety
+/// `words` must be as long as what the kernel writes for the command in the first of them: its structure, and behind it as
+/// many elements as the request announces or, where it announces none, as the kernel has.
+unsafe fn ethtool(socket: BorrowedFd<'_>, name: &str, words: &mut [u32]) -> io::Result<()> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-    // SAFETY: `request` points to `words`, which the callers above, the only ones, have made as long as what the kernel
-    // writes for their command.
+    // SAFETY: `request` points to `words`, which are long enough by this function's own condition.
     done(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) })
 }
 
