@@ -193,7 +193,7 @@ def tap(report, arguments):
                     time.sleep(0.3)
                     cpu, came = side.cpu() - cpu, lab.counted("middle", "m0")[0] - before
                     seen = side.end()
-                    say(f"tap at {pps}/s, round {number} of {arguments.rounds}: {name}: {came} packets, saw {seen}, CPU {cpu:.2f} s")
+                    say(f"tap at {pps}/s, round {number} of {arguments.rounds}: {name}: {came} packets, saw {seen}, CPU {cpu:.3f} s")
                     taken[name].append(came / cpu)
                     if sent["interface"]["dropped"]:
                         raise Failure("the generator lost packets; ask for fewer with --pps")

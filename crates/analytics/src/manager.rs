@@ -157,7 +157,10 @@ impl Manager {
             return Duration::MAX;
         };
         let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
-        let due = self.policy.spare(since(self.timer_ns), since(seen_ns));
+        let due = self
+            .policy
+            .spare(since(self.timer_ns), since(seen_ns))
+            .min(self.policy.lull());
         // If they go on to come as they have, the largest batch is full after twice this time.
         let (waiting, largest) = (self.waiting(), self.dispatch.largest());
         let missing = largest.saturating_sub(waiting) as f64;

@@ -155,6 +155,11 @@ impl Trigger {
     }
 }
 
+/// The longest lull under a short timeout.
+const LULL: Duration = Duration::from_millis(2);
+/// The longest under any: whoever else wants something of the thread waits for so long.
+const LULL_MAX: Duration = Duration::from_millis(20);
+
 impl Policy {
     /// Whether an idle device is given a batch now, and which.
     #[must_use]
@@ -199,6 +204,17 @@ impl Policy {
             } => {
                 let until_timeout = timeout.saturating_sub(timer);
                 until_timeout.min(max_wait.saturating_sub(oldest_waited))
+            }
+        }
+    }
+
+    /// How long it is content not to look at what comes, be it for the cache or for a batch that is full before its time.
+    #[must_use]
+    pub fn lull(&self) -> Duration {
+        match *self {
+            Self::None | Self::Slo { .. } => Duration::ZERO,
+            Self::Timeout { timeout } | Self::CarryOver { timeout, .. } => {
+                (timeout / 4).clamp(LULL, LULL_MAX)
             }
         }
     }

@@ -258,6 +258,20 @@ prop_compose! {
     }
 }
 
+#[test]
+fn a_lull_is_a_part_of_the_timeout_but_never_so_long_that_others_wait() {
+    let lull = |ms| {
+        Policy::Timeout {
+            timeout: Duration::from_millis(ms),
+        }
+        .lull()
+    };
+    assert_eq!(lull(1), LULL);
+    assert_eq!(lull(50), Duration::from_micros(12_500));
+    assert_eq!(lull(1000), LULL_MAX);
+    assert_eq!(NONE.lull(), Duration::ZERO);
+}
+
 proptest! {
     #[test]
     fn what_is_fired_fits_and_is_padded_by_the_rules(

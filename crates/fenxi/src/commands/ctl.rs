@@ -317,8 +317,8 @@ fn flow_row(flow: &FlowRow) -> Vec<String> {
     vec![
         flow.flow_id.to_string(),
         or_dash(flow.label.as_ref()),
-        flow.bytes.to_string(),
-        flow.packets.to_string(),
+        or_dash(flow.bytes.as_ref()),
+        or_dash(flow.packets.as_ref()),
         flow.proto.to_string(),
         flow.src.clone(),
         flow.dst.clone(),

@@ -16,11 +16,15 @@ pub use super::sums::{AnalyticsSnapshot, FlowSnapshot};
 use crate::mark;
 use crate::pipeline::threads::Thread;
 
-/// How long a round waits for answers. A thread answers between two bursts or rounds, thus within a device's batch.
-const ANSWER_WITHIN: Duration = Duration::from_millis(50);
+/// How long a round waits for answers. A thread answers between two bursts or rounds, thus within a device's batch, or
+/// the 20 ms for which it rests at most.
+const ANSWER_WITHIN: Duration = Duration::from_millis(100);
 
-/// Between two looks for answers.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Before the second look for answers; then twice as long each time, up to [`LOOK_AGAIN_MAX`].
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// The longest time between two looks.
+const LOOK_AGAIN_MAX: Duration = Duration::from_millis(8);
 
 /// Whoever asks again this soon gets what the last one got: many who ask are no burden on the data path.
 const FRESH_FOR: Duration = Duration::from_millis(20);
@@ -266,7 +270,7 @@ impl Collector {
 /// True when all have answered in time.
 async fn ask<T>(watched: &mut [Watched<T>]) -> bool {
     watched.iter_mut().for_each(Watched::begin);
-    let began = Instant::now();
+    let (began, mut pause) = (Instant::now(), LOOK_AGAIN);
     loop {
         let mut all = true;
         for watched in watched.iter_mut() {
@@ -275,7 +279,8 @@ async fn ask<T>(watched: &mut [Watched<T>]) -> bool {
         if all || began.elapsed() >= ANSWER_WITHIN {
             return all;
         }
-        sleep(LOOK_EVERY).await;
+        sleep(pause).await;
+        pause = LOOK_AGAIN_MAX.min(2 * pause);
     }
 }
 

@@ -5,10 +5,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use flowmgr::record::{Decision, FlowName, FlowRecord, Record};
+use flowmgr::Counts;
+use flowmgr::record::{Decision, EndReason, FlowName, FlowRecord, Record};
 
 use super::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply};
 
@@ -28,9 +30,18 @@ pub struct FlowTap {
 pub struct FlowSample {
     records: Receiver<Record>,
     classes: Arc<[String]>,
-    rows: HashMap<u64, FlowRow>,
+    flows: HashMap<u64, Known>,
     /// By when they were first heard of.
     order: VecDeque<u64>,
+}
+
+/// What is known of a flow. Its row is written where one is asked for.
+struct Known {
+    flow: FlowName,
+    decision: Option<Decision>,
+    /// Of its flow records so far; none before the first.
+    counts: Option<Counts>,
+    ended: Option<EndReason>,
 }
 
 /// Both ends.
@@ -39,7 +50,7 @@ pub fn flow_sample(classes: Arc<[String]>) -> (FlowTap, FlowSample) {
     let sample = FlowSample {
         records,
         classes,
-        rows: HashMap::with_capacity(REMEMBERED),
+        flows: HashMap::with_capacity(REMEMBERED),
         order: VecDeque::with_capacity(REMEMBERED),
     };
     (FlowTap { records: sender }, sample)
@@ -90,72 +101,85 @@ impl FlowSample {
             );
             return Reply::refused(Code::NotFound, why);
         }
-        let rows = self.rows.values();
-        let mut rows: Vec<&FlowRow> = rows
-            .filter(|row| label.is_none() || row.label.as_deref() == label)
+        let mut found: Vec<&Known> = self
+            .flows
+            .values()
+            .filter(|known| label.is_none() || self.label(known).as_deref() == label)
             .collect();
-        rows.sort_unstable_by_key(|row| (Reverse(row.bytes), row.flow_id));
-        rows.truncate(top.min(FLOWS_MAX));
-        Reply::ok(Body::Flows(rows.into_iter().cloned().collect()))
+        found.sort_unstable_by_key(|known| (Reverse(known.bytes()), known.flow.flow_id));
+        found.truncate(top.min(FLOWS_MAX));
+        Reply::ok(Body::Flows(
+            found.into_iter().map(|known| self.row(known)).collect(),
+        ))
     }
 
     fn remember(&mut self, record: &Record) {
-        let (name, decision) = match record {
-            Record::Label(label) => (&label.flow, Some(&label.decision)),
-            Record::Flow(flow) => (&flow.flow, flow.decision.as_ref()),
+        let (&flow, decision) = match record {
+            Record::Label(label) => (&label.flow, Some(label.decision)),
+            Record::Flow(flow) => (&flow.flow, flow.decision),
         };
-        self.make_room(name.flow_id);
-        let row = self.rows.entry(name.flow_id).or_insert_with(|| row(name));
-        if let Some(Decision {
-            class, confidence, ..
-        }) = decision
-        {
-            row.label = self.classes.get(usize::from(*class)).cloned();
-            row.confidence = Some(f64::from(*confidence) / f64::from(u16::MAX));
-        }
+        self.make_room(flow.flow_id);
+        let known = self.flows.entry(flow.flow_id).or_insert(Known {
+            flow,
+            decision: None,
+            counts: None,
+            ended: None,
+        });
+        known.decision = decision.or(known.decision);
         if let Record::Flow(flow) = record {
-            row.packets += flow.counts.packets.iter().sum::<u64>();
-            row.bytes += flow.counts.bytes.iter().sum::<u64>();
-            let is_final = flow.is_final();
-            row.end_reason = is_final.then(|| flow.reason.name().to_owned());
+            let counts = known.counts.get_or_insert_default();
+            for way in 0..2 {
+                counts.packets[way] += flow.counts.packets[way];
+                counts.bytes[way] += flow.counts.bytes[way];
+            }
+            known.ended = flow.is_final().then_some(flow.reason);
         }
     }
 
     fn make_room(&mut self, flow_id: u64) {
-        if self.rows.contains_key(&flow_id) {
+        if self.flows.contains_key(&flow_id) {
             return;
         }
         if self.order.len() == REMEMBERED
             && let Some(oldest) = self.order.pop_front()
         {
-            self.rows.remove(&oldest);
+            self.flows.remove(&oldest);
         }
         self.order.push_back(flow_id);
     }
+
+    fn label(&self, known: &Known) -> Option<String> {
+        let class = usize::from(known.decision?.class);
+        self.classes.get(class).cloned()
+    }
+
+    fn row(&self, known: &Known) -> FlowRow {
+        let end = |(address, port)| SocketAddr::new(address, port).to_string();
+        let confidence = known.decision.map(|it| it.confidence);
+        FlowRow {
+            flow_id: known.flow.flow_id,
+            src: end(known.flow.source),
+            dst: end(known.flow.destination),
+            proto: known.flow.protocol,
+            label: self.label(known),
+            confidence: confidence.map(|it| f64::from(it) / f64::from(u16::MAX)),
+            packets: known.counts.map(|counts| counts.packets.iter().sum()),
+            bytes: known.counts.map(|counts| counts.bytes.iter().sum()),
+            end_reason: known.ended.map(|reason| reason.name().to_owned()),
+        }
+    }
 }
 
-fn row(name: &FlowName) -> FlowRow {
-    let end = |(address, port): (std::net::IpAddr, u16)| {
-        std::net::SocketAddr::new(address, port).to_string()
-    };
-    FlowRow {
-        flow_id: name.flow_id,
-        src: end(name.source),
-        dst: end(name.destination),
-        proto: name.protocol,
-        label: None,
-        confidence: None,
-        packets: 0,
-        bytes: 0,
-        end_reason: None,
+impl Known {
+    fn bytes(&self) -> u64 {
+        self.counts.map_or(0, |counts| counts.bytes.iter().sum())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use cring::Source;
-    use flowmgr::Counts;
-    use flowmgr::record::{EndReason, LabelRecord};
+    use flowmgr::record::LabelRecord;
 
     use super::*;
 
@@ -218,13 +242,18 @@ mod tests {
         }
         assert_eq!(ids(sample.largest(None, 10)), [2, 3, 1, 9]);
         assert_eq!(ids(sample.largest(Some("A"), 2)), [3, 1]);
+        let Some(Body::Flows(rows)) = sample.largest(None, 10).body else {
+            panic!("no flows");
+        };
+        assert_eq!(rows[0].bytes, Some(30));
+        assert_eq!(rows[3].bytes, None, "no record has said so yet");
         assert_eq!(sample.largest(Some("C"), 2).code, Code::NotFound as u16);
         // The flow that was alive has ended.
         tap.offer(&ended(9, 0, 40));
         let Some(Body::Flows(rows)) = sample.largest(None, 1).body else {
             panic!("no flows");
         };
-        assert_eq!((rows[0].flow_id, rows[0].packets), (9, 3));
+        assert_eq!((rows[0].flow_id, rows[0].packets), (9, Some(3)));
         assert_eq!(rows[0].end_reason.as_deref(), Some("fin"));
     }
 
@@ -238,8 +267,8 @@ mod tests {
             }
         }
         sample.take_in();
-        assert!(sample.rows.len() <= REMEMBERED);
-        assert_eq!(sample.rows.len(), sample.order.len());
+        assert!(sample.flows.len() <= REMEMBERED);
+        assert_eq!(sample.flows.len(), sample.order.len());
         for flow_id in 0..2 * QUEUE as u64 {
             tap.offer(&ended(flow_id, 0, 1));
         }

@@ -296,10 +296,10 @@ pub struct FlowRow {
     pub label: Option<String>,
     /// Of the label, 0 to 1.
     pub confidence: Option<f64>,
-    /// As far as its records tell.
-    pub packets: u64,
+    /// As far as its flow records tell; none: it has had none yet.
+    pub packets: Option<u64>,
     /// Theirs at the IP layer.
-    pub bytes: u64,
+    pub bytes: Option<u64>,
     /// What ended it; none: it was alive when it was last heard of.
     pub end_reason: Option<String>,
 }

@@ -2,9 +2,9 @@
 //!
 //! Busy it polls. With nothing to do it spins and yields for some microseconds; then it sleeps: briefly while series are on
 //! their way through a device, until a batch is due or may be full while series wait for that, and for [`NAP`] while there
-//! are none. So an idle thread costs little, and the first series after a quiet time is seen at most a nap later. Live, after
-//! some naps, it sleeps until a flow manager rings ([`super::bell`]). The system may add its timer slack to each sleep, by
-//! default 50 µs; a thread that somebody waits for asks for less.
+//! are none; live it sleeps then until a flow manager rings ([`super::bell`]). So an idle thread costs little, and the first
+//! series after a quiet time is seen at most a nap later. The system may add its timer slack to each sleep, by default
+//! 50 µs; a thread that somebody waits for asks for less.
 //!
 //! A replay as fast as possible waits for no single label. There the thread gathers: it rests until a batch has come
 //! together, rather than look at every series as it comes.
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use analytics::{Counters, Manager, Round};
 use crossbeam_utils::Backoff;
 
-use super::bell::{Bell, Seat};
+use super::bell::Bell;
 use super::exchange::ExchangePort;
 use crate::control::collector::AnalyticsSnapshot;
 use crate::control::snapshot::Publisher;
@@ -27,12 +27,6 @@ pub const REST: Duration = Duration::from_micros(50);
 
 /// Rest where no series is to be decided.
 const NAP: Duration = Duration::from_micros(450);
-
-/// The longest rest while series wait for their time: those that come meanwhile would wait, too.
-const LULL: Duration = Duration::from_millis(2);
-
-/// Naps after which a thread that somebody wakes goes to sleep.
-const NAPS: u32 = 16;
 
 /// The longest sleep: whoever else wants something, such as a look at the counters, waits for so long at most.
 const SLEEP: Duration = Duration::from_millis(20);
@@ -92,16 +86,6 @@ pub struct Ends {
     pub publisher: Option<Publisher<AnalyticsSnapshot>>,
 }
 
-/// Rests where no series is there: after so many naps until the bell rings.
-fn doze(seat: Option<&Seat>, naps: u32) {
-    match seat {
-        Some(seat) if naps > NAPS => seat.sleep(SLEEP),
-        // It looks once more before it sleeps.
-        Some(seat) if naps == NAPS => seat.lie_down(),
-        _ => std::thread::sleep(NAP),
-    }
-}
-
 /// Rounds until the rings are closed and all is decided.
 pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>, ends: Ends) -> Counters {
     let _alarm = Alarm(run.clone());
@@ -110,7 +94,8 @@ pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>, ends: Ends) -> C
         let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
     }
     let seat = run.bell.seat();
-    let (mut backoff, mut naps) = (Backoff::new(), 0);
+    // Raised while it has its seat's flag up: it looks once more, and sleeps then.
+    let (mut backoff, mut lies) = (Backoff::new(), false);
     while !manager.is_done() {
         if run.inputs_open.load(Ordering::Acquire) == 0 {
             manager.drain();
@@ -125,18 +110,22 @@ pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>, ends: Ends) -> C
         let round = manager.round(now_ns);
         let spare = manager.spare(now_ns);
         if round != Round::Idle || manager.counters().undecided() > 0 {
-            naps = 0;
+            lies = false;
         }
         match round {
             Round::Worked => backoff = Backoff::new(),
             Round::Seen if !gathers && spare.is_zero() => backoff = Backoff::new(),
             _ if gathers => std::thread::sleep(GATHER),
             _ if !backoff.is_completed() => backoff.snooze(),
-            _ if manager.counters().undecided() > 0 => std::thread::sleep(spare.clamp(REST, LULL)),
-            _ => {
-                doze(seat, naps);
-                naps += 1;
-            }
+            _ if manager.counters().undecided() > 0 => std::thread::sleep(spare.max(REST)),
+            _ => match seat {
+                Some(seat) if lies => seat.sleep(SLEEP),
+                Some(seat) => {
+                    seat.lie_down();
+                    lies = true;
+                }
+                None => std::thread::sleep(NAP),
+            },
         }
     }
     if let Some(publisher) = ends.publisher {

@@ -2,7 +2,7 @@
 //! and on to marks and records.
 //!
 //! One loop: a burst from each ring, walked and sent on; then what is settled. It never waits for anything but packets, and
-//! for these five milliseconds at most, so that labels, time and those who watch get their turn.
+//! for [`REST_FOR_FRAMES`] at most, so that labels, time and those who watch get their turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,7 @@ const ROUNDS_BEFORE_REST: u32 = 1;
 /// The longest rest while labels are on their way that are to become marks: nothing else wakes it for them.
 const REST_FOR_MARKS: Duration = Duration::from_micros(500);
 /// The longest rest else.
-const REST_FOR_FRAMES: Duration = Duration::from_millis(5);
+const REST_FOR_FRAMES: Duration = Duration::from_millis(20);
 /// By so much the clock of an idle flow manager is behind the wall clock: packets that are on their way through the kernel
 /// were stamped earlier, and must not find that time has passed them by.
 const LAG_US: i64 = 100_000;
