@@ -306,3 +306,25 @@ fn the_report_has_one_form_for_people_and_one_for_machines() {
     }
     common::run(common::fenxi(["check", "--json"])).expect_code(64);
 }
+
+#[test]
+fn records_need_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("new");
+    let set = format!("records.path={}", place.join("flows.jsonl").display());
+    let look = || {
+        let args = ["check", "--deep", "--json", "--set", &set];
+        let args = args.into_iter().chain(["--set", "control.http="]);
+        let args = args.chain(["--set", "control.socket="]);
+        common::run(common::fenxi(args.chain(common::SIMULATED)))
+    };
+    let found = faults(&look(), "records");
+    assert_eq!(found[0]["level"], "problem", "{found:?}");
+    let line = found[0]["remedy"].as_str().unwrap();
+    let done = std::process::Command::new("sh")
+        .args(["-ec", line])
+        .status();
+    assert!(done.unwrap().success() && place.is_dir(), "{line}");
+    let found = faults(&look(), "records");
+    assert!(found.iter().all(|it| it["level"] == "warning"), "{found:?}");
+}

@@ -14,6 +14,7 @@ mod memory;
 mod model;
 mod offloads;
 mod queues;
+mod records;
 
 use std::path::Path;
 
@@ -68,6 +69,7 @@ fn look(args: &CheckConfigArgs, config: &Config, dir: &Path, bundle: &Bundle) ->
     findings.extend(capabilities::look(&machine, config.io.mode));
     findings.extend(marks::look(&machine, config, bundle));
     findings.extend(control::look(&machine, &config.control));
+    findings.extend(records::look(&machine, &config.records));
     findings.extend(model::look(args, config, dir));
     findings.extend(clock::look(&machine));
     findings

@@ -1,0 +1,198 @@
+//! The file of records: whether it can be written, and whether there is room for what it may grow to.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
+
+use super::finding::Finding;
+use super::machine::Machine;
+use crate::cli::is_dash;
+use crate::config::checked::{Records, Rotate};
+
+const CHECK: &str = "records";
+
+/// With less than this free, a file that nothing bounds is soon in trouble.
+const ENOUGH: u64 = 1 << 30;
+
+/// The only folder of the system that the service may write to; its unit says so.
+const OF_SERVICE: &str = "/var/lib/fenxi";
+
+/// Where that is changed.
+const DROP_INS: &str = "/etc/systemd/system/fenxi.service.d";
+
+/// Looks at the file, if there is to be one.
+pub fn look(machine: &Machine, records: &Records) -> Vec<Finding> {
+    let Some(path) = records.path.as_deref().filter(|path| !is_dash(path)) else {
+        return Vec::new();
+    };
+    let folder = folder_of(path);
+    let mut findings = vec![
+        writable(path, folder, machine.unit().is_some())
+            .unwrap_or_else(|| room(path, folder, records.rotate)),
+    ];
+    findings.extend(in_reach(machine, folder));
+    findings
+}
+
+/// What keeps it from being written.
+fn writable(path: &Path, folder: &Path, is_service: bool) -> Option<Finding> {
+    let name = path.display().to_string();
+    let problem = |cause: &str| Some(Finding::problem(CHECK, &name, cause));
+    if !folder.is_dir() {
+        let owner = if is_service { "-o fenxi " } else { "" };
+        let line = format!("install -d {owner}-m 750 {}", folder.display());
+        return problem("there is no such folder").map(|found| found.cure(line));
+    }
+    if path.is_dir() {
+        return problem("a folder; a file is wanted");
+    }
+    let touched = if path.exists() { path } else { folder };
+    accessat(CWD, touched, Access::WRITE_OK, AtFlags::EACCESS)
+        .err()
+        .map(|error| {
+            let cause = format!("{}: may not be written: {error}", touched.display());
+            let line = format!("ls -ld {} {}", folder.display(), touched.display());
+            Finding::problem(CHECK, &name, cause)
+                .cure(line)
+                .for_permission()
+        })
+}
+
+/// How much it may grow, and whether there is room for that.
+fn room(path: &Path, folder: &Path, rotate: Option<Rotate>) -> Finding {
+    let name = path.display().to_string();
+    let Ok(system) = statvfs(folder) else {
+        return Finding::warning(
+            CHECK,
+            &name,
+            "its file system does not say how much room there is",
+        );
+    };
+    let free = system.f_bavail * system.f_frsize;
+    let (needed, why) = match rotate {
+        Some(rotate) => {
+            let most = rotate.bytes * (rotate.files as u64 + 1);
+            let files = rotate.files + 1;
+            (
+                most.saturating_sub(taken(path, rotate.files)),
+                format!("{files} files of {} come to", mib(rotate.bytes)),
+            )
+        }
+        None => (
+            ENOUGH,
+            "nothing bounds it, and it should have at least".to_owned(),
+        ),
+    };
+    let cause = format!("{} free; {why} {}", mib(free), mib(needed));
+    match free < needed {
+        true => Finding::warning(CHECK, &name, cause).cure(format!("df -h {}", folder.display())),
+        false => Finding::ok(CHECK, &name, cause),
+    }
+}
+
+/// What the file and its predecessors take already.
+fn taken(path: &Path, old: usize) -> u64 {
+    let numbered = |number: usize| PathBuf::from(format!("{}.{number}", path.display()));
+    let files = std::iter::once(path.to_owned()).chain((1..=old).map(numbered));
+    files
+        .filter_map(|file| Some(file.metadata().ok()?.len()))
+        .sum()
+}
+
+/// Whether the service may write there, where it is installed.
+fn in_reach(machine: &Machine, folder: &Path) -> Option<Finding> {
+    let drop_ins = machine.unit()?;
+    let is_opened = |line: &str| {
+        let paths = line.trim().strip_prefix("ReadWritePaths=");
+        paths.is_some_and(|paths| {
+            paths
+                .split_whitespace()
+                .any(|path| folder.starts_with(path.trim_start_matches(['-', '+'])))
+        })
+    };
+    if folder.starts_with(OF_SERVICE)
+        || folder.starts_with("/run/fenxi")
+        || drop_ins.lines().any(is_opened)
+    {
+        return None;
+    }
+    let name = folder.display().to_string();
+    let cause = format!("out of reach of the service, which writes to {OF_SERVICE}");
+    let line = format!(
+        "install -d {DROP_INS} && printf '[Service]\nReadWritePaths=%s\n' {name} >{DROP_INS}/records.conf && \
+         systemctl daemon-reload"
+    );
+    Some(Finding::warning(CHECK, &name, cause).cure(line))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::super::machine::tests::machine;
+    use super::*;
+
+    fn found(path: PathBuf, rotate: Option<Rotate>) -> Finding {
+        let records = Records {
+            path: Some(path),
+            rotate,
+            queue: 1024,
+        };
+        look(&machine(&[]).1, &records).remove(0)
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_and_a_file_that_is_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = found(dir.path().join("none/flows.jsonl"), None);
+        assert_eq!(missing.level, Level::Problem);
+        assert!(missing.remedy.unwrap().starts_with("install -d "));
+        assert_eq!(found(dir.path().to_owned(), None).level, Level::Problem);
+        assert_ne!(
+            found(dir.path().join("flows.jsonl"), None).level,
+            Level::Problem
+        );
+    }
+
+    #[test]
+    fn room_is_needed_for_all_files_but_for_what_they_take_already() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("flows.jsonl");
+        std::fs::write(&path, [0; 1000]).unwrap();
+        std::fs::write(dir.path().join("flows.jsonl.1"), [0; 500]).unwrap();
+        assert_eq!(taken(&path, 3), 1500);
+        let small = Rotate { bytes: 1, files: 1 };
+        assert_eq!(found(path.clone(), Some(small)).level, Level::Ok);
+        let bytes = u64::MAX >> 8;
+        let huge = found(path, Some(Rotate { bytes, files: 3 }));
+        assert_eq!(huge.level, Level::Warning, "{}", huge.cause);
+    }
+
+    #[test]
+    fn the_service_writes_only_where_its_unit_lets_it() {
+        let unit = ("etc/systemd/system/fenxi.service", "");
+        let drop_in = (
+            "etc/systemd/system/fenxi.service.d/records.conf",
+            "[Service]\nReadWritePaths=/srv/flows -/data\n",
+        );
+        let is_told = |files: &[(&str, &str)], folder: &str| {
+            in_reach(&machine(files).1, Path::new(folder)).is_some()
+        };
+        assert!(!is_told(&[], "/srv"), "no service");
+        assert!(is_told(&[unit], "/srv/flows"));
+        assert!(!is_told(&[unit], "/var/lib/fenxi/a"));
+        assert!(!is_told(&[unit, drop_in], "/srv/flows/a"));
+        assert!(!is_told(&[unit, drop_in], "/data"));
+        assert!(is_told(&[unit, drop_in], "/srv"));
+    }
+}
