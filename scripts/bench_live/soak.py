@@ -1,12 +1,13 @@
 """What stays as it is for long, or under a thousand changes: soak, reloads, swaps."""
 
+import re
 import signal
 import statistics
 import tempfile
 import time
 
 from .delay import half_load
-from .lab import ROOT, Lab, generate, say
+from .lab import ROOT, Failure, Lab, generate, say
 from .speed import BLAST, CPU_LOAD, ROUNDS_PER_FLOW, Inline, load_capture, street
 
 WARM_UP_S = 90
@@ -30,12 +31,32 @@ def imbalance(metrics):
     return max(abs(value) for name, value in metrics.items() if name.startswith("fenxi_balance"))
 
 
-def within_goal(before, after):
-    """Of the labels between two scrapes, those not later than GOAL_S, %."""
-    def labels(metrics, bound):
-        return sum(value for name, value in metrics.items() if name.startswith(BUCKET) and f'le="{bound}"' in name)
-    total = labels(after, "+Inf") - labels(before, "+Inf")
-    return 100 * (labels(after, GOAL_S) - labels(before, GOAL_S)) / max(1, total)
+def new_labels(before, after):
+    """[(bound in s, labels between two scrapes that took so long at most)], by bound."""
+    sums = {}
+    for metrics, sign in ((after, 1), (before, -1)):
+        for name, value in metrics.items():
+            if name.startswith(BUCKET):
+                bound = float(re.search(r'le="([^"]+)"', name).group(1))
+                sums[bound] = sums.get(bound, 0) + sign * value
+    return sorted(sums.items())
+
+
+def p99(labels):
+    """In ms; within a bucket as if they were evenly spread, as Prometheus' histogram_quantile has it."""
+    wanted = 0.99 * labels[-1][1]
+    lower, fewer = 0.0, 0
+    for bound, count in labels:
+        if count >= wanted and count > fewer:
+            share = (wanted - fewer) / (count - fewer)
+            return 1000 * (lower + share * (bound - lower)) if bound < float("inf") else bound
+        lower, fewer = bound, count
+    raise Failure("no labels in a minute")
+
+
+def within_goal(labels):
+    """Of the labels those not later than GOAL_S, %."""
+    return 100 * dict(labels)[GOAL_S] / max(1, labels[-1][1])
 
 
 def soak(report, arguments):
@@ -46,15 +67,17 @@ def soak(report, arguments):
         load = lab.start("left", [BLAST, "g0", load_capture(), half, 86_400, ROUNDS_PER_FLOW], CPU_LOAD)
         say(f"soak at {half:,.0f} packets/s: {WARM_UP_S} s to warm up, then {arguments.minutes:g} minutes")
         time.sleep(WARM_UP_S)
-        rss, in_time, off, before = [fenxi.rss_kib()], [], 0, fenxi.metrics()
+        rss, late, in_time, off, before = [fenxi.rss_kib()], [], [], 0, fenxi.metrics()
         began, first = time.monotonic(), before
         while time.monotonic() < began + 60 * arguments.minutes:
             time.sleep(min(60, 60 * arguments.minutes))
             now = fenxi.metrics()
-            in_time.append(within_goal(before, now))
+            labels = new_labels(before, now)
+            late.append(p99(labels))
+            in_time.append(within_goal(labels))
             off, before = max(off, imbalance(now)), now
             rss.append(fenxi.rss_kib())
-            say(f"soak, minute {len(in_time)}: RSS {rss[-1] / 1024:.1f} MiB, labels within 25 ms {in_time[-1]:.3f} %, off balance {off:g}")
+            say(f"soak, minute {len(in_time)}: RSS {rss[-1] / 1024:.1f} MiB, labels p99 {late[-1]:.1f} ms, within 25 ms {in_time[-1]:.3f} %, off balance {off:g}")
         lab.stop(load, code=None, with_signal=signal.SIGKILL)
         packets = fenxi.sum("fenxi_port_packets_total", now) - fenxi.sum("fenxi_port_packets_total", first)
         dropped = fenxi.sum("fenxi_port_dropped_packets_total", now) - fenxi.sum("fenxi_port_dropped_packets_total", first)
@@ -63,21 +86,25 @@ def soak(report, arguments):
     report.add("soak: dropped by the kernel", dropped, "packets")
     report.add("soak: RSS, growth", growth(rss), "%", 1.0, most=True)
     report.add("soak: balance, farthest from 0", off, "packets or flows", 0, most=True)
+    report.add("soak: time to label, p99, median minute", statistics.median(late), "ms")
+    report.add("soak: time to label, p99, worst minute", max(late), "ms")
     report.add("soak: labels within 25 ms, median minute", statistics.median(in_time), "%")
     report.add("soak: labels within 25 ms, worst minute", min(in_time), "%", 99.0)
 
 
-def changes(report, arguments, what, request):
+def changes(report, arguments, what, request, config=None):
+    """`request` makes the n-th request; `config`, where there is one, is what the run is configured by."""
     with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
         street(lab)
-        fenxi = Inline(lab, scratch, cpu=None)
+        more = [] if config is None else ["--config", config]
+        fenxi = Inline(lab, scratch, *more, cpu=None)
         load = generate(lab, "left", "g0", 20_000, 86_400)
         say(f"{what}: {FLOWS_SETTLE_S} s to warm up")
         time.sleep(FLOWS_SETTLE_S)
         rss, refused, slowest = [], [], 0.0
         for number in range(arguments.times):
             began = time.monotonic()
-            reply = fenxi.command(**request)
+            reply = request(fenxi, number)
             slowest = max(slowest, time.monotonic() - began)
             if reply.get("code") != 200:
                 refused.append(reply)
@@ -102,8 +129,26 @@ def changes(report, arguments, what, request):
 
 
 def reloads(report, arguments):
-    changes(report, arguments, "reloads", {"command": "reload"})
+    """Each one changes a timeout and a class's DSCP, to and fro."""
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        def write(number):
+            file.seek(0)
+            file.truncate()
+            file.write(f"[flow]\nidle_timeout_s = {30 - number % 2}\n[tag.dscp]\nTLS = {10 + number % 2}\n")
+            file.flush()
+
+        def reload(fenxi, number):
+            write(number + 1)
+            reply = fenxi.command(command="reload")
+            applied = reply.get("reloaded", {}).get("applied", [])
+            if reply.get("code") == 200 and not {"flow.idle_timeout_s", "tag.dscp.TLS"} <= {key["key"] for key in applied}:
+                raise Failure(f"a reload did not apply what had changed: {reply}")
+            return reply
+
+        write(0)
+        changes(report, arguments, "reloads", reload, file.name)
 
 
 def swaps(report, arguments):
-    changes(report, arguments, "swaps", {"command": "model_load", "dir": str(ROOT / "models" / "app-id-k10")})
+    model = str(ROOT / "models" / "app-id-k10")
+    changes(report, arguments, "swaps", lambda fenxi, _: fenxi.command(command="model_load", dir=model))

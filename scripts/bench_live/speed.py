@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import statistics
 import tempfile
 import threading
@@ -207,32 +208,45 @@ def tap(report, arguments):
 
 # What watching costs, and nothing at all.
 
+# Pairs of a second with and one without a scrape.
+WINDOWS_PER_ROUND = 12
+# One after the other, at rest.
+SCRAPES = 100
+
 
 def scrape(report, arguments):
-    """The same fenxi forwards at saturation, with and without a scrape each second, in turns."""
+    """The same fenxi forwards at saturation, each other second with a scrape; and what a scrape is to a fenxi at rest."""
     with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
         street(lab)
         fenxi = Inline(lab, scratch)
-        blast(lab, 0, 1)
-        taken = {False: [], True: []}
-        for number in range(2 * arguments.rounds):
-            scraped, over = number % 2 == 1, threading.Event()
-
-            def look():
-                while not over.wait(1.0):
+        pairs = WINDOWS_PER_ROUND * arguments.rounds
+        load = lab.start("left", [BLAST, "g0", load_capture(), 0, 2 * pairs + 5, ROUNDS_PER_FLOW], CPU_LOAD)
+        time.sleep(2)
+        costs = []
+        for number in range(pairs):
+            taken = {}
+            for scraped in (number % 2 == 1, number % 2 == 0):  # the order changes, so that a drift hits both
+                began, before, cpu = time.monotonic(), lab.counted("right", "s0")[0], fenxi.cpu()
+                if scraped:
                     fenxi.get("/metrics")
-
-            thread = threading.Thread(target=look)
-            if scraped:
-                thread.start()
-            taken[scraped].append(pass_through(lab, fenxi, 0, arguments.seconds)[1])
-            over.set()
-            if scraped:
-                thread.join()
-            say(f"scrape, {'with' if scraped else 'without'}: {taken[scraped][-1]:,.0f}/s")
+                time.sleep(max(0.0, began + 1 - time.monotonic()))
+                forwarded, cpu = lab.counted("right", "s0")[0] - before, fenxi.cpu() - cpu
+                taken[scraped] = forwarded / (time.monotonic() - began), forwarded / cpu
+            costs.append([100 * (1 - with_it / without) for with_it, without in zip(taken[True], taken[False])])
+        lab.stop(load, code=None, with_signal=signal.SIGKILL)
+        time.sleep(1)
+        cpu = fenxi.cpu()
+        for _ in range(SCRAPES):
+            fenxi.get("/metrics")
+            time.sleep(0.05)
+        cpu = (fenxi.cpu() - cpu) / SCRAPES
         fenxi.end()
-    cost = [100 * (1 - with_it / without) for without, with_it in zip(taken[False], taken[True])]
-    report.add("scrape: each second, throughput lost", statistics.median(cost), "%", 1.0, most=True)
+    for name, of_pairs in zip(("throughput", "packets per CPU-second"), zip(*costs)):
+        error = 1.25 * statistics.stdev(of_pairs) / len(of_pairs) ** 0.5  # of a median
+        say(f"scrape: {name} lost {statistics.median(of_pairs):.2f} %, standard error {error:.2f} %")
+        report.add(f"scrape: each second, {name} lost", statistics.median(of_pairs), "%", 1.0, most=True)
+        report.add(f"scrape: standard error of this", error, "%")
+    report.add("scrape: CPU time of one, and of 50 ms at rest", 1000 * cpu, "ms")
 
 
 def idle(report, arguments):
