@@ -10,6 +10,10 @@ use crate::config::Config;
 use crate::config::checked::DeviceThread;
 use crate::exit::Failure;
 
+/// CPUs that the kernel starts no program on (`isolcpus=`). They are not among those a process may use, and yet it may ask
+/// for them.
+const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
+
 /// A thread of the data path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
@@ -148,7 +152,11 @@ impl Cores {
     pub fn check(&self) -> Result<(), Failure> {
         let usable = usable();
         let cores = self.placed.iter().filter_map(|(_, core)| *core);
-        match cores.into_iter().find(|core| !usable.contains(core)) {
+        let isolated = std::fs::read_to_string(ISOLATED).unwrap_or_default();
+        let isolated = numbers(&isolated);
+        let is_usable =
+            |&core: &usize| usable.contains(&core) || isolated.contains(&core) && can_pin(core);
+        match cores.into_iter().find(|core| !is_usable(core)) {
             Some(core) => Err(Failure::config(format!(
                 "pipeline.cores: this process may not use CPU {core}; it may use {}",
                 ranges(&usable)
@@ -175,7 +183,17 @@ pub fn rename(name: &str) {
     }
 }
 
-/// The CPUs that this process may use, ascending.
+/// Whether a thread may be pinned there; tried with one of its own.
+fn can_pin(core: usize) -> bool {
+    let tried = std::thread::spawn(move || {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(core);
+        rustix::thread::sched_setaffinity(None, &set).is_ok()
+    });
+    tried.join().unwrap_or(false)
+}
+
+/// The CPUs that this process may use without asking for one, ascending.
 fn usable() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {
         return Vec::new();
@@ -183,6 +201,18 @@ fn usable() -> Vec<usize> {
     (0..rustix::thread::CpuSet::MAX_CPU)
         .filter(|cpu| set.is_set(*cpu))
         .collect()
+}
+
+/// 0, 1, 2, 3, 6 for `0-3,6`, as the kernel lists CPUs.
+pub fn numbers(text: &str) -> Vec<usize> {
+    let parts = text.split(',').filter_map(|part| {
+        let (first, last) = part
+            .trim()
+            .split_once('-')
+            .unwrap_or((part.trim(), part.trim()));
+        Some(first.parse::<usize>().ok()?..=last.parse().ok()?)
+    });
+    parts.flatten().collect()
 }
 
 /// `0-3, 6` for 0, 1, 2, 3, 6.
@@ -256,6 +286,14 @@ mod tests {
         let message = cores.check().unwrap_err().to_string();
         assert!(message.contains("CPU 4095"), "{message}");
         assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
+        assert_eq!(numbers("0-2,5\n"), [0, 1, 2, 5]);
+        assert!(numbers("\n").is_empty());
+    }
+
+    #[test]
+    fn whether_a_core_can_be_had_is_tried() {
+        assert!(can_pin(usable()[0]));
+        assert!(!can_pin(1000), "no machine of ours has so many");
     }
 
     #[test]

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::Finding;
-use super::machine::{Machine, field, list};
+use super::machine::{Machine, field};
 use crate::config::Config;
-use crate::pipeline::threads::Cores;
+use crate::pipeline::threads::{Cores, numbers};
 
 const CHECK: &str = "cores";
+
+/// CPUs that the kernel starts no program on.
+const ISOLATED: &str = "sys/devices/system/cpu/isolated";
 
 /// Steal time above this share of all CPU time is worth a word.
 const STEAL_MAX: f64 = 0.01;
@@ -69,16 +72,18 @@ pub fn look(
     findings
 }
 
-fn numbers(cpus: &[usize]) -> String {
+fn named(cpus: &[usize]) -> String {
     let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
     cpus.join(",")
 }
 
-/// CPUs that this process may use.
+/// CPUs that this process may use, those among them that it has to ask for.
 fn allowed(machine: &Machine) -> Vec<usize> {
-    machine
-        .field("proc/self/status", "Cpus_allowed_list")
-        .map_or_else(Vec::new, |text| list(&text))
+    let own = machine.field("proc/self/status", "Cpus_allowed_list");
+    let own = own.map_or_else(Vec::new, |text| numbers(&text));
+    let isolated = machine.list(ISOLATED).unwrap_or_default();
+    let all: BTreeSet<usize> = own.into_iter().chain(isolated).collect();
+    all.into_iter().collect()
 }
 
 /// CPUs that are not there, or not for this process.
@@ -87,7 +92,7 @@ fn there(machine: &Machine, used: &[usize]) -> Option<Finding> {
     if let Some(core) = used.iter().find(|core| !online.contains(core)) {
         let cause = format!(
             "pipeline.cores names CPU {core}; there are {}",
-            numbers(&online)
+            named(&online)
         );
         return Some(
             Finding::problem(CHECK, "", cause).cure(suggestion(&allowed(machine), used.len())),
@@ -97,18 +102,18 @@ fn there(machine: &Machine, used: &[usize]) -> Option<Finding> {
     let core = used.iter().find(|core| !allowed.contains(core))?;
     let cause = format!(
         "CPU {core} is there, but this process may use {} only",
-        numbers(&allowed)
+        named(&allowed)
     );
-    Some(Finding::problem(CHECK, "", cause).cure(format!(
-        "taskset -c {} fenxi check --deep",
-        numbers(&online)
-    )))
+    Some(
+        Finding::problem(CHECK, "", cause)
+            .cure(format!("taskset -c {} fenxi check --deep", named(&online))),
+    )
 }
 
 /// The line that asks for as many cores as there are threads, the first CPU left to the rest of the program.
 fn suggestion(cpus: &[usize], threads: usize) -> String {
     let cores = match cpus {
-        [_, rest @ ..] if rest.len() >= threads => numbers(&rest[..threads]),
+        [_, rest @ ..] if rest.len() >= threads => named(&rest[..threads]),
         _ => String::new(),
     };
     format!("fenxi check --deep --set 'pipeline.cores=[{cores}]'")
@@ -161,7 +166,7 @@ fn others(machine: &Machine, used: &[usize], service: Option<u32>) -> Option<Fin
         let tasks = machine.names(&format!("proc/{pid}/task")).into_iter();
         tasks.filter_map(move |task| {
             let status = machine.text(&format!("proc/{pid}/task/{task}/status"))?;
-            let [core] = list(field(&status, "Cpus_allowed_list")?)[..] else {
+            let [core] = numbers(field(&status, "Cpus_allowed_list")?)[..] else {
                 return None;
             };
             Some((pid, field(&status, "Name")?.to_owned(), core))
@@ -176,9 +181,7 @@ fn others(machine: &Machine, used: &[usize], service: Option<u32>) -> Option<Fin
 /// Whether the kernel keeps other programs off the cores.
 fn isolated(machine: &Machine, used: &[usize], is_chosen: bool) -> Finding {
     const CHECK: &str = "isolation";
-    let isolated = machine
-        .list("sys/devices/system/cpu/isolated")
-        .unwrap_or_default();
+    let isolated = machine.list(ISOLATED).unwrap_or_default();
     let open: Vec<usize> = used
         .iter()
         .copied()
@@ -187,13 +190,13 @@ fn isolated(machine: &Machine, used: &[usize], is_chosen: bool) -> Finding {
     if open.is_empty() {
         return Finding::ok(CHECK, "", "the kernel keeps other programs off the cores");
     }
-    let cause = format!("other programs may run on CPU {}", numbers(&open));
+    let cause = format!("other programs may run on CPU {}", named(&open));
     if !is_chosen {
         return Finding::ok(CHECK, "", format!("{cause}, as the kernel pleases"));
     }
     let line = format!(
         "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX isolcpus={}\"' >> /etc/default/grub && update-grub",
-        numbers(used)
+        named(used)
     );
     Finding::warning(CHECK, "", format!("{cause}: each time packets wait")).cure(line)
 }
@@ -219,7 +222,7 @@ fn node(machine: &Machine, name: &str, used: &[usize]) -> Option<Finding> {
     }
     let cause = format!(
         "it is on node {node}, CPU {} on another one: every frame crosses between them",
-        numbers(&far)
+        named(&far)
     );
     Some(Finding::warning(CHECK, name, cause).cure(suggestion(&near, used.len())))
 }
@@ -327,6 +330,8 @@ mod tests {
             forbidden.remedy.as_deref(),
             Some("taskset -c 0,1,2,3 fenxi check --deep")
         );
+        let (_dir, isolated) = machine(&[FOUR[0], FOUR[1], (ISOLATED, "3\n")]);
+        assert_eq!(there(&isolated, &[3]), None, "it may be asked for");
     }
 
     #[test]

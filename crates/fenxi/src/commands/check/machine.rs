@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::pipeline::threads::numbers;
+
 /// The files of a machine. All paths are relative to its root.
 pub struct Machine {
     root: PathBuf,
@@ -29,7 +31,7 @@ impl Machine {
 
     /// A file's list of numbers, as in `0-3,6`.
     pub fn list(&self, path: &str) -> Option<Vec<usize>> {
-        Some(list(&self.text(path)?))
+        Some(numbers(&self.text(path)?))
     }
 
     /// What follows `name` in a file of lines `name: value`, as `/proc/self/status` is one.
@@ -95,18 +97,6 @@ impl Machine {
     }
 }
 
-/// The numbers of `0-3,6`.
-pub fn list(text: &str) -> Vec<usize> {
-    let parts = text.split(',').filter_map(|part| {
-        let (first, last) = part
-            .trim()
-            .split_once('-')
-            .unwrap_or((part.trim(), part.trim()));
-        Some(first.parse::<usize>().ok()?..=last.parse().ok()?)
-    });
-    parts.flatten().collect()
-}
-
 /// What follows `name:` in lines of `name: value`.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = text.lines();
@@ -133,9 +123,7 @@ pub mod tests {
     }
 
     #[test]
-    fn lists_and_fields() {
-        assert_eq!(list("0-2,5\n"), [0, 1, 2, 5]);
-        assert!(list("").is_empty());
+    fn fields() {
         let status = "Name:\tfenxi\nCapEff:\t0000000000002000\n";
         assert_eq!(field(status, "CapEff"), Some("0000000000002000"));
         assert_eq!(field(status, "Cap"), None);
