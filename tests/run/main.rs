@@ -17,5 +17,6 @@ mod layouts;
 mod mark;
 mod overload;
 mod reload;
+mod segments;
 mod tap;
 mod traffic;
