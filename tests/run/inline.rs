@@ -3,9 +3,8 @@
 //! What the far side sees is captured by tcpdump and judged by tshark, not by our own parser.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
 
+use crate::capture::{Seen, listen, seen};
 use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::packets::{self, ETHERNET};
@@ -13,14 +12,14 @@ use crate::common::{self};
 use crate::traffic::{PROGRAMS, Servers, ask_dns, ask_udp, connect, every_label, send, stream};
 
 /// Left and right, by whether it is IPv6.
-const LEFT: [&str; 2] = ["10.78.0.1", "fd78:0::1"];
-const RIGHT: [&str; 2] = ["10.78.0.2", "fd78:0::2"];
+pub const LEFT: [&str; 2] = ["10.78.0.1", "fd78:0::1"];
+pub const RIGHT: [&str; 2] = ["10.78.0.2", "fd78:0::2"];
 
 /// EF, which every label has here.
 const EF: u8 = 46;
 
 /// fenxi on the box, with further settings.
-fn start(lab: &Lab, settings: &[&str]) -> Live {
+pub fn start(lab: &Lab, settings: &[&str]) -> Live {
     let ef = every_label("tag.dscp", &EF.to_string());
     let mut args = vec!["--set", "io.interfaces=[\"l\", \"r\"]"];
     args.extend(["--set", "io.mode=inline", "--set", &ef]);
@@ -30,7 +29,7 @@ fn start(lab: &Lab, settings: &[&str]) -> Live {
 }
 
 /// All that came was sent on; how many frames.
-fn all_was_sent(live: Live) -> u64 {
+pub fn all_was_sent(live: Live) -> u64 {
     let summary = live.terminate(0).json();
     let of = |name: &str| summary["live"][name].as_u64().unwrap();
     assert_eq!((of("kernel_dropped"), of("unsent")), (0, 0), "{summary}");
@@ -38,58 +37,8 @@ fn all_was_sent(live: Live) -> u64 {
     of("sent")
 }
 
-/// A frame that left sent, as tshark reads it on the right.
-struct Seen {
-    /// The flow, where it is of one.
-    flow: Option<String>,
-    dscp: u8,
-}
-
-/// What came from the left. Panics where a checksum is wrong.
-fn seen(capture: &Path) -> Vec<Seen> {
-    const CHECKSUMS: [&str; 5] = ["ip", "tcp", "udp", "icmp", "icmpv6"];
-    let mut tshark = Command::new("tshark");
-    tshark.arg("-r").arg(capture).args(["-T", "fields"]);
-    for protocol in &CHECKSUMS[..3] {
-        tshark.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
-    }
-    let from_left = LEFT.map(|address| match address.contains(':') {
-        true => format!("ipv6.src == {address}"),
-        false => format!("ip.src == {address}"),
-    });
-    tshark.args(["-Y", &from_left.join(" || ")]);
-    let fields = [
-        "tcp.stream",
-        "udp.stream",
-        "ip.dsfield.dscp",
-        "ipv6.tclass.dscp",
-    ];
-    let statuses = CHECKSUMS.map(|protocol| format!("{protocol}.checksum.status"));
-    let fields = fields
-        .into_iter()
-        .chain(statuses.iter().map(String::as_str));
-    tshark.args(fields.flat_map(|field| ["-e", field]));
-    let output = tshark.output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    let lines = String::from_utf8(output.stdout).unwrap();
-    let frame = |line: &str| {
-        let fields: Vec<&str> = line.split('\t').collect();
-        // 0 is bad, 1 is good, 2 was not looked at, 3 is absent.
-        assert!(!fields[4..].contains(&"0"), "{line}");
-        let flow = match (fields[0], fields[1]) {
-            ("", "") => None,
-            (tcp, udp) => Some(format!("tcp {tcp} udp {udp}")),
-        };
-        let dscp = [fields[2], fields[3]].concat();
-        let dscp = dscp.parse().unwrap();
-        Seen { flow, dscp }
-    };
-    lines.lines().map(frame).collect()
-}
-
 /// Once a flow has its DSCP it keeps it. The flows that got it, and those that did not.
-fn tagged_flows(frames: &[Seen]) -> (usize, usize) {
+pub fn tagged_flows(frames: &[Seen]) -> (usize, usize) {
     let mut flows: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
     for Seen { flow, dscp } in frames {
         match flow {
@@ -135,14 +84,7 @@ fn programs_talk_through_it() {
         let servers = Servers::start(&lab, "right", &[("page", 400_000), ("large", large)]);
         let capture = servers.path("capture");
         let live = start(&lab, &[]);
-        let tcpdump = format!(
-            "tcpdump -i eth -U --immediate-mode -s 0 -B 65536 -w {}",
-            capture.display()
-        );
-        let right = lab.spawn("right", &tcpdump);
-        live.wait_for("tcpdump listens", |_| {
-            std::fs::metadata(&capture).is_ok_and(|file| file.len() > 0)
-        });
+        let right = listen(&lab, &live, &capture);
 
         for address in RIGHT {
             lab.run("left", &format!("ping -c 3 -i 0.1 -W 10 {address}"));
@@ -162,14 +104,7 @@ fn programs_talk_through_it() {
             let [near, far] = connect(&lab, ["left", "right"], address);
             stream(near, far, 2_000_000);
         }
-        let is_written = || {
-            let counters = "cat /sys/class/net/eth/statistics/[rt]x_packets";
-            lab.run("right", counters)
-        };
-        let before = is_written();
-        live.wait_for("nothing more comes", |_| is_written() == before);
-        let said = right.interrupt();
-        assert!(said.contains("\n0 packets dropped by kernel"), "{said}");
+        right.finish(&live);
         let frames = seen(&capture);
         let (tagged, untagged) = tagged_flows(&frames);
         // By each family's UDP and stream, and TLS where it is long enough; a question to DNS never is.
@@ -200,22 +135,12 @@ fn frames_leave_as_they_came() {
     for layout in ["1:1:1", "2:1:1"] {
         let _ = std::fs::remove_file(&seen_path);
         let live = start(&lab, &["--set", &format!("pipeline.layout={layout}")]);
-        let tcpdump = format!(
-            "tcpdump -i eth -U --immediate-mode -s 0 -B 65536 -w {}",
-            seen_path.display()
-        );
-        let right = lab.spawn("right", &tcpdump);
-        live.wait_for("tcpdump listens", |_| {
-            std::fs::metadata(&seen_path).is_ok_and(|file| file.len() > 0)
-        });
+        let right = listen(&lab, &live, &seen_path);
         let sent = lab.on("left", || send(&sent_path, "eth"));
         assert_eq!(sent, frames.len() as u64);
-        let bytes: usize = frames.iter().map(Vec::len).sum();
-        live.wait_for("the far side has seen all", |_| {
-            let written = std::fs::metadata(&seen_path).unwrap().len();
-            written >= (24 + 16 * frames.len() + bytes) as u64
-        });
-        right.interrupt();
+        let seen = || packets::record_offsets(&std::fs::read(&seen_path).unwrap()).len();
+        live.wait_for("the far side has seen all", |_| seen() >= frames.len());
+        right.finish(&live);
         assert_eq!(all_was_sent(live), sent);
 
         let seen: Vec<Vec<u8>> = packets::read_capture(&seen_path)

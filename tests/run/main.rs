@@ -10,10 +10,13 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod capture;
 mod faults;
 mod inline;
 mod layouts;
 mod mark;
 mod overload;
+mod reload;
+mod segments;
 mod tap;
 mod traffic;

@@ -12,7 +12,7 @@ use crate::common::live::Live;
 use crate::common::{self};
 use crate::traffic::{PROGRAMS, Servers, ask_dns, ask_udp, connect, device, every_label, stream};
 
-const HOSTS: [&str; 2] = ["client", "server"];
+pub const HOSTS: [&str; 2] = ["client", "server"];
 
 /// fenxi on the router, at an interface; `class` is the table of marks.
 fn start(lab: &Lab, interface: &str, class: &str, args: &[&str]) -> Live {
@@ -77,7 +77,7 @@ fn marks(lab: &Lab) -> BTreeMap<String, u32> {
 }
 
 /// The mark of the connection that this socket of the client's has.
-fn mark_at(lab: &Lab, near: SocketAddr) -> u32 {
+pub fn mark_at(lab: &Lab, near: SocketAddr) -> u32 {
     let start = format!("{} {} ", near.ip(), near.port());
     let marks = marks(lab);
     let found = marks.iter().find(|(tuple, _)| tuple.starts_with(&start));

@@ -119,22 +119,36 @@ pub fn ask_dns(lab: &Lab, host: &str, address: &str) {
 
 /// Questions and answers in turn over UDP, each awaited; the client's socket and the server's.
 pub fn ask_udp(lab: &Lab, [near, far]: [&str; 2], address: &str, rounds: usize) -> [UdpSocket; 2] {
-    let address: IpAddr = address.parse().unwrap();
-    let any = if address.is_ipv6() { "::" } else { "0.0.0.0" };
-    let far = lab.on(far, || UdpSocket::bind((address, 0)).unwrap());
-    let near = lab.on(near, || UdpSocket::bind((any, 0)).unwrap());
+    let far = lab.on(far, || patient_socket(address));
+    let any = if address.contains(':') {
+        "::"
+    } else {
+        "0.0.0.0"
+    };
+    let near = lab.on(near, || patient_socket(any));
     near.connect(far.local_addr().unwrap()).unwrap();
-    for socket in [&near, &far] {
-        let patience = Some(Duration::from_secs(30));
-        socket.set_read_timeout(patience).unwrap();
-    }
+    let sockets = [near, far];
+    ask(&sockets, rounds);
+    sockets
+}
+
+/// More of them.
+pub fn ask([near, far]: &[UdpSocket; 2], rounds: usize) {
     for round in 0..rounds {
         near.send(&vec![1; 20 + round]).unwrap();
         let (_, from) = far.recv_from(&mut [0; 1500]).unwrap();
         far.send_to(&vec![2; 400 + round], from).unwrap();
         near.recv(&mut [0; 1500]).unwrap();
     }
-    [near, far]
+}
+
+/// A UDP socket of this thread's namespace, with a port of its own, that waits long enough and no longer.
+pub fn patient_socket(address: &str) -> UdpSocket {
+    let address: IpAddr = address.parse().unwrap();
+    let socket = UdpSocket::bind((address, 0)).unwrap();
+    let patience = Some(Duration::from_secs(30));
+    socket.set_read_timeout(patience).unwrap();
+    socket
 }
 
 /// A TCP connection; the client's end and the server's.

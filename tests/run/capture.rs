@@ -1,0 +1,106 @@
+//! What the far side of a bridge sees: captured by tcpdump, and judged by tshark.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::lab::{Lab, Program};
+use crate::common::live::Live;
+use crate::common::packets;
+use crate::inline::LEFT;
+
+/// A tcpdump on the right.
+pub struct Listening<'a> {
+    lab: &'a Lab,
+    tcpdump: Program,
+    capture: PathBuf,
+    /// Frames that passed before it.
+    before: usize,
+}
+
+/// Captures from now on.
+pub fn listen<'a>(lab: &'a Lab, live: &Live, capture: &Path) -> Listening<'a> {
+    let tcpdump = format!(
+        "tcpdump -i eth -U --immediate-mode -s 0 -B 65536 -w {}",
+        capture.display()
+    );
+    let tcpdump = lab.spawn("right", &tcpdump);
+    live.wait_for("tcpdump listens", |_| {
+        std::fs::metadata(capture).is_ok_and(|file| file.len() > 0)
+    });
+    Listening {
+        lab,
+        tcpdump,
+        capture: capture.to_owned(),
+        before: passed(lab),
+    }
+}
+
+impl Listening<'_> {
+    /// Ends it when it has written all that passed.
+    pub fn finish(self, live: &Live) {
+        let all = passed(self.lab) - self.before;
+        live.wait_for("tcpdump has written all", |_| {
+            packets::record_offsets(&std::fs::read(&self.capture).unwrap()).len() >= all
+        });
+        let said = self.tcpdump.interrupt();
+        assert!(said.contains("\n0 packets dropped by kernel"), "{said}");
+    }
+}
+
+/// Frames that came to the right and left it.
+fn passed(lab: &Lab) -> usize {
+    let counters = "cat /sys/class/net/eth/statistics/[rt]x_packets";
+    let counters = lab.run("right", counters);
+    let counters = counters.lines().map(str::parse::<usize>);
+    counters.map(Result::unwrap).sum()
+}
+
+/// A frame that left sent, as tshark reads it on the right.
+pub struct Seen {
+    /// The flow, where it is of one.
+    pub flow: Option<String>,
+    pub dscp: u8,
+}
+
+/// What came from the left. Panics where a checksum is wrong.
+pub fn seen(capture: &Path) -> Vec<Seen> {
+    const CHECKSUMS: [&str; 5] = ["ip", "tcp", "udp", "icmp", "icmpv6"];
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-r").arg(capture).args(["-T", "fields"]);
+    for protocol in &CHECKSUMS[..3] {
+        tshark.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
+    }
+    let from_left = LEFT.map(|address| match address.contains(':') {
+        true => format!("ipv6.src == {address}"),
+        false => format!("ip.src == {address}"),
+    });
+    tshark.args(["-Y", &from_left.join(" || ")]);
+    let fields = [
+        "tcp.stream",
+        "udp.stream",
+        "ip.dsfield.dscp",
+        "ipv6.tclass.dscp",
+    ];
+    let statuses = CHECKSUMS.map(|protocol| format!("{protocol}.checksum.status"));
+    let fields = fields
+        .into_iter()
+        .chain(statuses.iter().map(String::as_str));
+    tshark.args(fields.flat_map(|field| ["-e", field]));
+    let output = tshark.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let frame = |line: &str| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        // 0 is bad, 1 is good, 2 was not looked at, 3 is absent.
+        assert!(!fields[4..].contains(&"0"), "{line}");
+        let flow = match (fields[0], fields[1]) {
+            ("", "") => None,
+            (tcp, udp) => Some(format!("tcp {tcp} udp {udp}")),
+        };
+        let dscp = [fields[2], fields[3]].concat();
+        let dscp = dscp.parse().unwrap();
+        Seen { flow, dscp }
+    };
+    lines.lines().map(frame).collect()
+}
