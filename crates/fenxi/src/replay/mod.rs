@@ -27,10 +27,9 @@ use flowmgr::Effect;
 
 use crate::cli::{FaultRates, ReplayArgs, Speed};
 use crate::config::Config;
-use crate::control::in_use::InUse;
+use crate::control::in_use::{InUse, Swaps};
 use crate::exit::Failure;
 use crate::pipeline::layout::Layout;
-use crate::pipeline::swap::Swaps;
 use crate::pipeline::threads::{Cores, Thread, pin};
 use crate::pipeline::{self, FlowOptions, Pipelines};
 use crate::records::{RecordSender, RecordSink};

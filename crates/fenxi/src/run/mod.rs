@@ -35,14 +35,13 @@ use crate::config::{Config, Loaded, Sources};
 use crate::control::beside::{Beside, NicDrops};
 use crate::control::collector::{AnalyticsSnapshot, Collector, FlowSnapshot, Watched};
 use crate::control::flows::{FlowSample, FlowTap, flow_sample};
-use crate::control::in_use::InUse;
+use crate::control::in_use::{InUse, Swaps};
 use crate::control::sums::PortSums;
 use crate::control::{Facts, LabelNames, Sockets};
 use crate::exit::Failure;
 use crate::mark;
 use crate::pipeline::bell::Bell;
 use crate::pipeline::exchange::Exchange;
-use crate::pipeline::swap::Swaps;
 use crate::pipeline::threads::{Cores, Thread, pin};
 use crate::pipeline::worker::{self, Run};
 use crate::pipeline::{self, FlowOptions, PacketSide, SeriesSide};
@@ -152,7 +151,6 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         records: sink.as_ref().and_then(RecordSink::reopener),
         notifier: Notifier::from_environment(),
         undo: None,
-        swaps: Swaps::default(),
     })?;
     let beside = Arc::new(Beside::new(&config.io.interfaces, marks.clone()));
     let collector = Collector::new(lanes.watched, labelling.watched, beside.clone());
