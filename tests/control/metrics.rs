@@ -188,6 +188,7 @@ fn every_value_of_a_label_is_there_from_the_start() {
     for sample in [
         "fenxi_port_dropped_packets_total{port=\"capture\",queue=\"0\",reason=\"ring_full\"} 0",
         "fenxi_port_dropped_packets_total{port=\"capture\",queue=\"all\",reason=\"nic_missed\"} 0",
+        "fenxi_port_merged_packets_total{port=\"capture\",queue=\"0\"} 0",
         "fenxi_port_unsent_total{port=\"capture\",queue=\"0\",reason=\"too_long\"} 0",
         "fenxi_flows_begun_total{pipeline=\"0\",ip=\"6\",proto=\"udp\"} ",
         "fenxi_marks_total{outcome=\"not_found\"} 0",

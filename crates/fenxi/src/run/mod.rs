@@ -252,6 +252,7 @@ fn live_sums(
         mode: mode.name(),
         offered: sums.offered,
         received: sums.received,
+        merged: sums.merged,
         kernel_dropped: sums.dropped,
         unread: sums.waiting,
         nic_dropped,
