@@ -144,6 +144,14 @@ impl World {
             .sum()
     }
 
+    /// Exchanges of the model: done, refused, reverted.
+    fn swaps(&self) -> [f64; 3] {
+        ["done", "refused", "reverted"].map(|result| {
+            let label = format!("result=\"{result}\"");
+            self.of("fenxi_model_swaps_total", &label)
+        })
+    }
+
     /// Waits until a metric has grown since now.
     fn wait_for_more(&self, metric: &str, label: &str) {
         let before = self.of(metric, label);
@@ -248,6 +256,7 @@ fn what_can_be_applied_is_and_what_is_wrong_changes_nothing() {
     }
     let reloads = |result: &str| world.of("fenxi_config_reloads_total", result);
     assert_eq!((reloads("applied"), reloads("refused")), (3.0, 3.0));
+    assert_eq!(world.swaps(), [0.0, 1.0, 0.0], "one of them named a model");
 
     // By signal.
     fs::write(world.file("f.toml"), LASTING).unwrap();
@@ -286,6 +295,7 @@ fn what_nobody_confirms_is_undone() {
     world.live.wait_for("it is undone", |_| reverted() == 1.0);
     assert_eq!(world.of("fenxi_model_info", int8), 0.0);
     assert_eq!(world.of("fenxi_model_info", "generation=\"2\""), 1.0);
+    assert_eq!(world.swaps(), [1.0, 0.0, 1.0]);
     let late = world.ctl(&["confirm"]).expect_code(69);
     assert!(late.stderr.contains("no reload waits"), "{}", late.stderr);
 
@@ -301,7 +311,11 @@ fn what_nobody_confirms_is_undone() {
     assert!(keys(&reply["applied"]).is_empty(), "{reply}");
     assert_eq!(world.of("fenxi_model_info", int8), 1.0);
     world.wait_for_more("fenxi_series_total", "inferred");
-    world.finish();
+    let swaps = world.swaps();
+    assert_eq!(swaps, [2.0, 0.0, 1.0]);
+    let summary = world.finish();
+    let said = ["done", "refused", "reverted"].map(|result| summary["swaps"][result].as_f64());
+    assert_eq!(said, swaps.map(Some));
 }
 
 #[test]
@@ -340,7 +354,9 @@ fn labels_are_those_of_the_model_and_the_confidence_that_a_reload_brings() {
     assert_eq!(info("model=\"app-id-k10-int8\""), 1.0);
     assert_eq!(info("generation=\"2\""), 1.0);
     world.wait_for_more(flows, unknown);
+    assert_eq!(world.swaps(), [2.0, 0.0, 0.0]);
     world.ctl(&["model", "load", "/nowhere"]).expect_code(78);
+    assert_eq!(world.swaps(), [2.0, 1.0, 0.0]);
     let reply = world.reload(&config("1.0"), &[]);
     let model = reply["model"].as_str().unwrap();
     assert!(model.starts_with("app-id-k10 "), "{model}");

@@ -188,9 +188,11 @@ fn every_value_of_a_label_is_there_from_the_start() {
     for sample in [
         "fenxi_port_dropped_packets_total{port=\"capture\",queue=\"0\",reason=\"ring_full\"} 0",
         "fenxi_port_dropped_packets_total{port=\"capture\",queue=\"all\",reason=\"nic_missed\"} 0",
+        "fenxi_port_merged_packets_total{port=\"capture\",queue=\"0\"} 0",
         "fenxi_port_unsent_total{port=\"capture\",queue=\"0\",reason=\"too_long\"} 0",
         "fenxi_flows_begun_total{pipeline=\"0\",ip=\"6\",proto=\"udp\"} ",
         "fenxi_marks_total{outcome=\"not_found\"} 0",
+        "fenxi_model_swaps_total{result=\"reverted\"} 0",
         "fenxi_marks_failed_total{cause=\"permission\"} 0",
         "fenxi_mark_latency_seconds_bucket{le=\"0.01\"} 0",
         "fenxi_label_latency_seconds_bucket{pipeline=\"0\",source=\"cache\",le=\"0.01\"} 0",

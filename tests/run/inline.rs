@@ -116,6 +116,8 @@ fn programs_talk_through_it() {
             let [near, far] = connect(&lab, ["right", "left"], from_right);
             stream(near, far, 2_000_000);
         }
+        let merged = live.metric_sum("fenxi_port_merged_packets_total");
+        assert_eq!(merged == 0.0, is_jumbo, "{merged} merged");
         all_was_sent(live);
     }
 }

@@ -19,4 +19,5 @@ mod overload;
 mod reload;
 mod segments;
 mod tap;
+mod told;
 mod traffic;

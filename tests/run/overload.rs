@@ -194,6 +194,11 @@ fn overload_is_counted_and_felt_by_nobody_else() {
             assert!(grown < 4096, "{grown} KiB more than {before}");
         });
         wait_for_all(&live, sent);
+        // Said when it began, and not for each.
+        let told =
+            "WARN fenxi::log::loss: packets are lost, a receive ring is full; see io.blocks\n";
+        live.wait_for("it was told", |live| live.said(told) > 0);
+        assert_eq!(live.said(told), 1);
         let summary = assert_sums(&lab, live, sent);
         assert!(summary["live"]["kernel_dropped"].as_u64().unwrap() > 40_000);
     }

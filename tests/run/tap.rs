@@ -190,12 +190,22 @@ fn merged_packets_are_told_of() {
     let remedy = "l: packets come merged";
     lab.run("left", "ping -c 3 -i 0.2 -W 10 10.78.0.2");
     assert_eq!(live.said(remedy), 0);
+    let merged = |live: &Live| live.metric_sum("fenxi_port_merged_packets_total");
+    assert_eq!(merged(&live), 0.0);
     live.wait_for("people know", |live| {
         let [near, far] = connect(&lab, ["left", "right"], "10.78.0.2");
         stream(near, far, 1_000_000);
         live.said(remedy) > 0
     });
+    let counted = merged(&live);
+    let taken = live.metric_sum("fenxi_port_packets_total");
+    assert!(
+        counted > 0.0 && counted < taken,
+        "{counted} merged of {taken}"
+    );
     let finished = live.terminate(0);
     let cure = finished.stderr.matches("ethtool -K l gro off").count();
     assert_eq!(cure, 1, "{}", finished.stderr);
+    let merged = finished.json()["live"]["merged"].as_f64().unwrap();
+    assert!(merged >= counted, "{merged} {counted}");
 }

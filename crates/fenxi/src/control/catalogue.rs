@@ -145,6 +145,9 @@ pub static CATALOGUE: &[Metric] = &[
     metric(C, "fenxi_port_bytes_total", "bytes", &["port", "queue"],
         "Bytes that these packets had on the wire.",
         |view| queues(view, |port, labels| vec![count(labels, port.bytes)])),
+    metric(C, "fenxi_port_merged_packets_total", "packets", &["port", "queue"],
+        "Of the packets taken from a port, those that are several merged by GRO, LRO or TSO, or longer than its MTU: labels go wrong.",
+        |view| queues(view, |port, labels| vec![count(labels, port.merged)])),
     metric(G, "fenxi_port_waiting_packets", "packets", &["port", "queue"],
         "Packets in a receive ring.",
         |view| queues(view, |port, labels| vec![count(labels, port.waiting)])),
@@ -323,9 +326,13 @@ pub static CATALOGUE: &[Metric] = &[
             [("kept", slo.periods - slo.violations), ("violated", slo.violations)]
                 .map(|(result, periods)| count(&[pipeline, result], periods)).into()
         })),
-    metric(C, "fenxi_model_swaps_total", "exchanges", &["pipeline"],
-        "Exchanges of the model, by each analytics manager.",
-        |view| sums(view, |sums| sums.analytics.swaps)),
+    metric(C, "fenxi_model_swaps_total", "exchanges", &["result"],
+        "Exchanges of the model, by all analytics managers: done; refused, and the old one goes on; reverted, with a reload that was not confirmed.",
+        |view| {
+            let swaps = &view.standing.swaps;
+            [("done", swaps.done), ("refused", swaps.refused), ("reverted", swaps.reverted)]
+                .map(|(result, swaps)| count(&[result], swaps)).into()
+        }),
 
     metric(C, "fenxi_marks_total", "marks", &["outcome"],
         "Marks of connections, mode mark: written; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",

@@ -44,6 +44,19 @@ pub struct Reloads {
     pub reverted: u64,
 }
 
+/// What came of exchanges of the model.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swaps {
+    /// All analytics managers have changed over.
+    pub done: u64,
+    /// The old model went on.
+    pub refused: u64,
+    /// A reload brought a model, was not confirmed in time, and the one before was put back.
+    pub reverted: u64,
+    /// Why one was refused, the last time.
+    pub last_refusal: Option<String>,
+}
+
 /// How it all stands.
 #[derive(Debug, Clone)]
 pub struct Standing {
@@ -51,6 +64,8 @@ pub struct Standing {
     pub model: Model,
     /// Prefixes that all caches of one pipeline remember; 0: there are none.
     pub cache_entries: u64,
+    /// What came of exchanges of the model.
+    pub swaps: Swaps,
     /// What came of reloads.
     pub reloads: Reloads,
     /// When a configuration was last read without a fault, at the start or by a reload.
@@ -77,6 +92,7 @@ impl InUse {
         InUse(Mutex::new(Standing {
             model: Model::of(bundle, 0),
             cache_entries: cache_entries(config),
+            swaps: Swaps::default(),
             reloads: Reloads::default(),
             configured: SystemTime::now(),
             undone_at: None,

@@ -9,6 +9,8 @@ pub struct PortSums {
     pub received: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
+    /// Of the packets, those that are several merged into one, or longer than the interface's MTU.
+    pub merged: u64,
     /// Packets that the kernel had for the flow manager's receive ring, whatever became of them.
     pub offered: u64,
     /// Of these, packets that found the ring full, or were in it when it was given up with its interface.
@@ -38,6 +40,7 @@ impl PortSums {
         let PortSums {
             received,
             bytes,
+            merged,
             offered,
             dropped,
             waiting,
@@ -49,6 +52,7 @@ impl PortSums {
         } = other;
         self.received += received;
         self.bytes += bytes;
+        self.merged += merged;
         self.offered += offered;
         self.dropped += dropped;
         self.waiting += waiting;

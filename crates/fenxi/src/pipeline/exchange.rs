@@ -24,7 +24,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::threads::{Cores, Role, Thread};
 use super::{Opener, analytics_config, open_bundle};
 use crate::config::Config;
-use crate::control::in_use::{InUse, Model, cache_entries};
+use crate::control::in_use::{InUse, Model, Swaps, cache_entries};
 use crate::exit::Failure;
 
 /// What an analytics thread is told.
@@ -101,6 +101,8 @@ pub struct Prepared {
     bundle: Arc<Bundle>,
     settings: Vec<Option<Settings>>,
     cache_entries: u64,
+    /// The model, where there is one, was in use before and comes back.
+    pub is_return: bool,
 }
 
 /// What was in use before, for each analytics thread.
@@ -151,15 +153,30 @@ impl Exchange {
         &self.bundle
     }
 
+    /// What came of all exchanges so far.
+    pub fn swaps(&self) -> Swaps {
+        self.in_use.standing().swaps
+    }
+
     /// Opens a bundle that could take the place of the one in use.
     ///
     /// # Errors
     /// It is damaged, or its classes or features mean something else.
     pub fn open(&self, config: &Config, dir: &Path) -> Result<Arc<Bundle>, Failure> {
-        let bundle = open_bundle(config, dir)?;
-        check_meaning(dir, "features", bundle.features(), self.bundle.features())?;
-        check_meaning(dir, "labels", &labels(&bundle), &labels(&self.bundle))?;
+        let bundle = self.read(config, dir)?;
+        let fits = check_meaning(dir, "features", bundle.features(), self.bundle.features());
+        let labels = [labels(&bundle), labels(&self.bundle)];
+        fits.and_then(|()| check_meaning(dir, "labels", &labels[0], &labels[1]))
+            .inspect_err(|why| self.note_refusal(why))?;
         Ok(Arc::new(bundle))
+    }
+
+    /// Opens a bundle, whatever its classes and features are.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn read(&self, config: &Config, dir: &Path) -> Result<Bundle, Failure> {
+        open_bundle(config, dir).inspect_err(|why| self.note_refusal(why))
     }
 
     /// Sessions with a model for each analytics thread, as the configuration asks for them.
@@ -167,6 +184,11 @@ impl Exchange {
     /// # Errors
     /// A device or a model that cannot be used, or golden outputs that differ.
     pub fn prepare(&self, config: &Config, bundle: Arc<Bundle>) -> Result<Prepared, Failure> {
+        let prepared = self.open_sessions(config, bundle);
+        prepared.inspect_err(|why| self.note_refusal(why))
+    }
+
+    fn open_sessions(&self, config: &Config, bundle: Arc<Bundle>) -> Result<Prepared, Failure> {
         let opener = Opener {
             config,
             bundle: &bundle,
@@ -180,32 +202,43 @@ impl Exchange {
             opener.accelerators(target.thread.instance, manager)
         };
         let accelerators = self.targets.iter().map(sessions);
-        Ok(Prepared {
-            accelerators: accelerators.collect::<Result<_, Failure>>()?,
-            bundle,
-            settings: self.targets.iter().map(|_| None).collect(),
-            cache_entries: cache_entries(config),
-        })
+        let accelerators = accelerators.collect::<Result<_, Failure>>()?;
+        Ok(self.prepared(config, accelerators, bundle))
     }
 
     /// The devices in use, for other settings only.
     pub fn keep(&self, config: &Config) -> Prepared {
-        Prepared {
-            accelerators: Vec::new(),
-            bundle: self.bundle.clone(),
-            settings: self.targets.iter().map(|_| None).collect(),
-            cache_entries: cache_entries(config),
-        }
+        self.prepared(config, Vec::new(), self.bundle.clone())
     }
 
     /// Sessions that were in use before, if all of them can work again.
     pub fn again(&self, config: &Config, before: Before) -> Option<Prepared> {
-        before.is_sound().then(|| Prepared {
-            accelerators: before.accelerators,
-            bundle: before.bundle,
+        before
+            .is_sound()
+            .then(|| self.prepared(config, before.accelerators, before.bundle))
+    }
+
+    fn prepared(
+        &self,
+        config: &Config,
+        accelerators: Vec<Vec<Accelerator>>,
+        bundle: Arc<Bundle>,
+    ) -> Prepared {
+        Prepared {
+            accelerators,
+            bundle,
             settings: self.targets.iter().map(|_| None).collect(),
             cache_entries: cache_entries(config),
-        })
+            is_return: false,
+        }
+    }
+
+    /// The old model goes on: counted where it comes to light, for each attempt ends there.
+    fn note_refusal(&self, why: &Failure) {
+        self.in_use.note(|standing| {
+            standing.swaps.refused += 1;
+            standing.swaps.last_refusal = Some(why.to_string());
+        });
     }
 
     /// Brings it into use everywhere, or nowhere; gives what was in use, where it was exchanged.
@@ -218,6 +251,7 @@ impl Exchange {
             bundle,
             settings,
             cache_entries,
+            is_return,
         } = prepared;
         let has_model = !accelerators.is_empty();
         let generation = match has_model {
@@ -232,7 +266,13 @@ impl Exchange {
         let standbys = models
             .zip(settings)
             .map(|(model, settings)| Standby { model, settings });
-        self.offer(standbys)?;
+        let offered = self.offer(standbys);
+        if let Err(Refusal::Because(why)) = &offered
+            && has_model
+        {
+            self.note_refusal(why);
+        }
+        offered?;
         let accelerators = self.change_over()?;
         self.generation = generation;
         let bundle = std::mem::replace(&mut self.bundle, bundle);
@@ -240,6 +280,11 @@ impl Exchange {
         self.in_use.note(|standing| {
             standing.model = model;
             standing.cache_entries = cache_entries;
+            let swaps = &mut standing.swaps;
+            match is_return {
+                true => swaps.reverted += u64::from(has_model),
+                false => swaps.done += u64::from(has_model),
+            }
         });
         Ok(has_model.then_some(Before {
             accelerators,

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use super::exchange::{Exchange, ExchangePort, Refusal};
 use super::threads::{Cores, Thread};
 use crate::config::Config;
-use crate::control::in_use::InUse;
+use crate::control::in_use::{InUse, Swaps};
 use crate::exit::Failure;
 
 /// Which model comes in, and when.
@@ -22,32 +22,6 @@ pub struct Plan {
     pub bundle: PathBuf,
     /// Between the end of one exchange and the beginning of the next.
     pub every: Duration,
-}
-
-/// What came of the exchanges.
-#[derive(Debug, Default)]
-pub struct Swaps {
-    /// All analytics managers have changed over.
-    pub done: u64,
-    /// The old model went on.
-    pub refused: u64,
-    /// Why, the last time.
-    pub last_refusal: Option<String>,
-}
-
-impl Swaps {
-    /// Counts an exchange; false where the run has ended.
-    pub fn count(&mut self, outcome: Result<(), &Refusal>) -> bool {
-        match outcome {
-            Ok(()) => self.done += 1,
-            Err(Refusal::Because(failure)) => {
-                self.refused += 1;
-                self.last_refusal = Some(failure.to_string());
-            }
-            Err(Refusal::RunEnded) => return false,
-        }
-        true
-    }
 }
 
 /// The thread.
@@ -95,14 +69,12 @@ impl Swapper {
 }
 
 fn run(plan: &Plan, config: &Config, mut exchange: Exchange, ended: &Receiver<()>) -> Swaps {
-    let mut swaps = Swaps::default();
     while ended.recv_timeout(plan.every) == Err(RecvTimeoutError::Timeout) {
-        let outcome = load(&mut exchange, config, &plan.bundle);
-        if !swaps.count(outcome.as_ref().copied()) {
+        if let Err(Refusal::RunEnded) = load(&mut exchange, config, &plan.bundle) {
             break;
         }
     }
-    swaps
+    exchange.swaps()
 }
 
 /// Brings the model of another bundle into use.

@@ -11,11 +11,11 @@ use super::Plan;
 use super::lane::Shared;
 use crate::cli::Speed;
 use crate::control::collector::AnalyticsSnapshot;
-use crate::control::in_use::InUse;
+use crate::control::in_use::{InUse, Swaps};
 use crate::control::snapshot::Publisher;
 use crate::exit::Failure;
 use crate::pipeline::exchange::ExchangePort;
-use crate::pipeline::swap::{self, Swapper, Swaps};
+use crate::pipeline::swap::{self, Swapper};
 use crate::pipeline::threads::{Cores, Thread, pin};
 use crate::pipeline::worker;
 

@@ -27,10 +27,9 @@ use flowmgr::Effect;
 
 use crate::cli::{FaultRates, ReplayArgs, Speed};
 use crate::config::Config;
-use crate::control::in_use::InUse;
+use crate::control::in_use::{InUse, Swaps};
 use crate::exit::Failure;
 use crate::pipeline::layout::Layout;
-use crate::pipeline::swap::Swaps;
 use crate::pipeline::threads::{Cores, Thread, pin};
 use crate::pipeline::{self, FlowOptions, Pipelines};
 use crate::records::{RecordSender, RecordSink};
@@ -83,10 +82,12 @@ pub struct Outcome {
 pub struct LiveSums {
     /// As the configuration names it.
     pub mode: &'static str,
-    /// Packets that the kernel had for the receive rings: all that are in the next three.
+    /// Packets that the kernel had for the receive rings: received, dropped there or unread.
     pub offered: u64,
     /// Packets taken from the rings.
     pub received: u64,
+    /// Of these, packets that are several merged into one.
+    pub merged: u64,
     /// Packets that found a ring full, or were in it when its interface went away.
     pub kernel_dropped: u64,
     /// Packets that were in a ring at the end.

@@ -11,10 +11,10 @@ use super::reload;
 use crate::config::Config;
 use crate::config::checked::IoMode;
 use crate::control::beside::{Beside, NicDrops};
+use crate::control::in_use::Swaps;
 use crate::control::sums::PortSums;
 use crate::exit::Failure;
 use crate::mark;
-use crate::pipeline::swap::Swaps;
 use crate::pipeline::threads::Cores;
 use crate::pipeline::worker;
 use crate::replay::{LiveSums, Outcome, Table};
@@ -119,6 +119,7 @@ fn live_sums(
         mode: mode.name(),
         offered: sums.offered,
         received: sums.received,
+        merged: sums.merged,
         kernel_dropped: sums.dropped,
         unread: sums.waiting,
         nic_dropped,

@@ -36,7 +36,6 @@ use crate::control::in_use::InUse;
 use crate::control::{Facts, LabelNames, Sockets};
 use crate::exit::Failure;
 use crate::mark;
-use crate::pipeline::swap::Swaps;
 use crate::pipeline::threads::Cores;
 use crate::pipeline::{self, FlowOptions, PacketSide};
 use crate::records::{RecordSender, RecordSink};
@@ -121,7 +120,6 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         records: sink.as_ref().and_then(RecordSink::reopener),
         notifier: Notifier::from_environment(),
         undo: None,
-        swaps: Swaps::default(),
     })?;
     let beside = Arc::new(Beside::new(&config.io.interfaces, marks.clone()));
     let collector = Collector::new(lanes.watched, labelling.watched, beside.clone());

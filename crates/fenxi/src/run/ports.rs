@@ -170,6 +170,7 @@ impl Receiver {
     /// Asks the kernel how the ring stands.
     pub fn look(&mut self, sums: &mut PortSums) {
         let counts = self.ring.counts();
+        sums.merged = counts.merged;
         sums.offered = counts.seen - counts.outgoing;
         sums.dropped = counts.dropped + counts.abandoned;
         sums.waiting = counts.waiting();

@@ -29,13 +29,12 @@ use tracing::{info, warn};
 use super::notify::Notifier;
 use super::settings::{LaneEnded, SettingsSender};
 use crate::config::{Differences, Loaded, Sources};
-use crate::control::in_use::InUse;
+use crate::control::in_use::{InUse, Swaps};
 use crate::control::protocol::{Body, Code, Reply};
 use crate::exit::Failure;
 use crate::log;
 use crate::mark;
 use crate::pipeline::exchange::{Before, Exchange, Refusal};
-use crate::pipeline::swap::Swaps;
 use crate::pipeline::threads::Cores;
 use crate::records::Reopener;
 use change::{Change, Sessions};
@@ -77,7 +76,6 @@ pub struct Reloader {
     pub notifier: Notifier,
     /// The last reload, until it is confirmed.
     pub undo: Option<Undo>,
-    pub swaps: Swaps,
 }
 
 /// How a reload is undone.
@@ -145,7 +143,7 @@ impl Reloader {
             match errand {
                 Ok(Errand { order, answer }) => answer(self.reply(&order)),
                 Err(RecvTimeoutError::Timeout) => self.revert(),
-                Err(RecvTimeoutError::Disconnected) => return self.swaps,
+                Err(RecvTimeoutError::Disconnected) => return self.exchange.swaps(),
             }
         }
     }
@@ -225,7 +223,7 @@ impl Reloader {
         let config = &read.config;
         Cores::of(config).check()?;
         let dir = crate::pipeline::find_bundle(config, None)?;
-        let bundle = crate::pipeline::open_bundle(config, &dir)?;
+        let bundle = self.exchange.read(config, &dir)?;
         change::check_labels(config, &bundle, &self.classes)
     }
 
@@ -240,11 +238,7 @@ impl Reloader {
         let mut before = None;
         // The only step that can be refused comes first.
         if prepared.is_something() {
-            let exchanged = self.exchange.exchange(prepared);
-            if !matches!(&exchanged, Ok(None)) {
-                self.swaps.count(exchanged.as_ref().map(|_| ()));
-            }
-            before = exchanged?;
+            before = self.exchange.exchange(prepared)?;
         }
         if let Some(flow) = flow {
             let ended = |LaneEnded| Refusal::RunEnded;

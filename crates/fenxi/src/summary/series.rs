@@ -239,6 +239,7 @@ impl Slo {
 pub struct Swaps {
     done: u64,
     refused: u64,
+    reverted: u64,
     last_refusal: Option<String>,
 }
 
@@ -248,20 +249,26 @@ impl Swaps {
         Swaps {
             done: swaps.done,
             refused: swaps.refused,
+            reverted: swaps.reverted,
             last_refusal: swaps.last_refusal.clone(),
         }
     }
 
     /// Nothing where nobody asked for any.
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
-        if self.done + self.refused == 0 {
+        let Swaps {
+            done,
+            refused,
+            reverted,
+            ..
+        } = self;
+        if done + refused == 0 {
             return Ok(());
         }
-        write!(
-            page,
-            "swaps     {} done, {} refused",
-            self.done, self.refused
-        )?;
+        write!(page, "swaps     {done} done, {refused} refused")?;
+        if *reverted > 0 {
+            write!(page, ", {reverted} reverted")?;
+        }
         match &self.last_refusal {
             Some(reason) => writeln!(page, "; the last one: {reason}"),
             None => writeln!(page),

@@ -74,6 +74,12 @@ impl Rig {
             .collect()
     }
 
+    /// Exchanges done, refused and reverted.
+    fn results(&self) -> [u64; 3] {
+        let swaps = self.exchange.swaps();
+        [swaps.done, swaps.refused, swaps.reverted]
+    }
+
     /// The same model once more.
     fn exchange_model(&mut self) -> Result<Option<Before>, Refusal> {
         self.running(|exchange, config| {
@@ -97,6 +103,8 @@ fn where_one_manager_refuses_none_changes() {
         (rig.swaps(), rig.in_use.standing().model.generation),
         (vec![0, 0], 0)
     );
+    assert_eq!(rig.results(), [0, 1, 0]);
+    assert_eq!(rig.exchange.swaps().last_refusal, Some(why.to_string()));
 
     assert!(rig.threads[1].0.stand_down().is_some());
     assert!(rig.exchange_model().unwrap().is_some());
@@ -104,6 +112,7 @@ fn where_one_manager_refuses_none_changes() {
         (rig.swaps(), rig.in_use.standing().model.generation),
         (vec![1, 1], 1)
     );
+    assert_eq!(rig.results(), [1, 1, 0]);
 }
 
 #[test]
@@ -126,13 +135,15 @@ fn settings_come_with_a_model_or_without_and_what_was_before_can_come_back() {
         (0, 2 * 128)
     );
     assert!(!rig.exchange.keep(&other).is_something());
+    assert_eq!(rig.results(), [0, 0, 0], "settings are no model");
 
     let before = rig.exchange_model().unwrap().expect("the old sessions");
     rig.running(|exchange, config| {
-        let prepared = exchange.again(config, before).expect("nothing had hung");
+        let mut prepared = exchange.again(config, before).expect("nothing had hung");
+        prepared.is_return = true;
         exchange.exchange(prepared).unwrap();
     });
-    assert_eq!(rig.swaps(), [2, 2]);
+    assert_eq!((rig.swaps(), rig.results()), (vec![2, 2], [1, 0, 1]));
     assert_eq!(rig.in_use.standing().model.generation, 2);
 }
 
@@ -142,6 +153,26 @@ fn the_end_of_a_run_ends_an_exchange() {
     rig.threads.pop();
     let refused = rig.exchange_model();
     assert!(matches!(refused, Err(Refusal::RunEnded)));
+    assert_eq!(rig.results(), [0, 0, 0], "nobody refused");
+}
+
+#[test]
+fn a_model_that_cannot_be_opened_or_used_is_refused_once() {
+    let rig = rig();
+    let nowhere = rig.exchange.open(&rig.config, Path::new("/nowhere"));
+    assert!(nowhere.is_err());
+    assert_eq!(rig.results(), [0, 1, 0]);
+    let no_device = config(&[
+        "device.d.provider=plugin",
+        "device.d.plugin=/nowhere",
+        "accel.devices=[\"d\"]",
+    ]);
+    let prepared = rig
+        .exchange
+        .prepare(&no_device, rig.exchange.bundle().clone());
+    let why = prepared.err().expect("no such plug-in");
+    assert_eq!(rig.results(), [0, 2, 0]);
+    assert_eq!(rig.exchange.swaps().last_refusal, Some(why.to_string()));
 }
 
 #[test]

@@ -45,15 +45,17 @@ impl Change {
         sessions: Sessions,
     ) -> Result<Change, Failure> {
         let (exchange, now) = (&reloader.exchange, &reloader.running.config);
+        let is_return = matches!(sessions, Sessions::Again(_));
         let at_hand = match sessions {
             Sessions::AsConfigured => None,
             Sessions::Again(before) => exchange.again(next, before),
             Sessions::AsTheyAre => Some(exchange.keep(next)),
         };
-        let prepared = match at_hand {
+        let mut prepared = match at_hand {
             Some(prepared) => prepared,
             None => as_configured(exchange, now, next)?,
         };
+        prepared.is_return = is_return;
         Change::around(prepared, reloader, next)
     }
 

@@ -18,10 +18,10 @@ use crate::commands::bench::machine::Machine;
 use crate::commands::bench::report::{Figure, Report};
 use crate::commands::bench::rounds::try_interleave;
 use crate::config::Config;
-use crate::control::in_use::InUse;
+use crate::control::in_use::{InUse, Swaps};
 use crate::exit::Failure;
 use crate::pipeline::exchange::ExchangePort;
-use crate::pipeline::swap::{Plan, Swapper, Swaps};
+use crate::pipeline::swap::{Plan, Swapper};
 use crate::pipeline::threads::{Cores, Role, Thread};
 use crate::pipeline::{Opener, worker};
 
