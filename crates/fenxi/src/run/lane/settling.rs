@@ -1,0 +1,124 @@
+//! What a flow manager's thread says between two bursts: records, marks, and how it stands.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use flowmgr::Manager;
+use flowmgr::record::Record;
+use packetio::Transmit;
+
+use super::{Lane, LaneOutcome};
+use crate::control::collector::FlowSnapshot;
+use crate::control::sums::PortSums;
+use crate::exit::Failure;
+use crate::mark;
+use crate::pipeline::worker::REST;
+use crate::run::ports::Receiver;
+
+/// How long the end of a run waits for the last labels.
+const LABELS_WITHIN: Duration = Duration::from_secs(2);
+
+impl Lane {
+    /// Ends all flows, and settles what is left.
+    pub(super) fn finish(mut self, walked: Result<(), Failure>) -> LaneOutcome {
+        self.await_labels();
+        self.manager.drain();
+        let settled = self.settle_all();
+        look(&mut self.receivers, &self.senders, &mut self.sums.ports);
+        let counters = self.manager.counters().clone();
+        let records_dropped = self.records.dropped();
+        let (publisher, manager) = (self.end.publisher, &self.manager);
+        let (ports, forwards) = (self.sums.ports, !self.senders.is_empty());
+        publisher.finish(|snapshot| {
+            describe(snapshot, manager, &ports, records_dropped);
+            snapshot.forwards = forwards;
+        });
+        LaneOutcome {
+            number: self.number,
+            counters,
+            ports,
+            records_dropped,
+            failure: walked.and(settled).err(),
+        }
+    }
+
+    /// Says what is ready to be said.
+    pub(super) fn settle(&mut self) {
+        let now_ns = self.shared.run.now_ns();
+        let (records, marks, tap) = (&mut self.records, &self.marks, &self.end.tap);
+        self.manager.settle(u64::MAX, now_ns, &mut |record| {
+            if let (Some(marks), Record::Label(label)) = (marks, &record) {
+                marks.set(mark::Tuple::from(&label.flow), label.decision.class);
+            }
+            tap.offer(&record);
+            records.send(record);
+        });
+        let (manager, ports, dropped) =
+            (&self.manager, &mut self.sums.ports, self.records.dropped());
+        let (receivers, senders) = (&mut self.receivers, &self.senders);
+        self.end.publisher.publish(|snapshot| {
+            look(receivers, senders, ports);
+            describe(snapshot, manager, ports, dropped);
+            snapshot.forwards = !senders.is_empty();
+        });
+    }
+
+    /// Gives the labels that are on their way the time to come: flows that end without them are recorded without.
+    fn await_labels(&mut self) {
+        let until = Instant::now() + LABELS_WITHIN;
+        self.settle();
+        while self.manager.labels_awaited() > 0
+            && Instant::now() < until
+            && !self.shared.run.analytics_died.load(Ordering::Acquire)
+        {
+            self.shared.rounds[self.number].fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(REST);
+            self.settle();
+        }
+    }
+
+    /// Says what is left to be said.
+    fn settle_all(&mut self) -> Result<(), Failure> {
+        loop {
+            self.settle();
+            self.shared.rounds[self.number].fetch_add(1, Ordering::Relaxed);
+            if self.manager.is_settled() {
+                return Ok(());
+            }
+            if self.shared.run.analytics_died.load(Ordering::Acquire) {
+                return Err(Failure::software(
+                    "the analytics thread died; its series have no labels",
+                ));
+            }
+            std::thread::sleep(REST);
+        }
+    }
+}
+
+/// Asks kernel and ports what became of packets: only when somebody wants to know, so that all figures are of one moment.
+fn look(receivers: &mut [Receiver], senders: &[Transmit], ports: &mut [PortSums]) {
+    for (receiver, port) in receivers.iter_mut().zip(&mut *ports) {
+        receiver.look(port);
+    }
+    for (sender, port) in senders.iter().zip(ports) {
+        let counts = sender.counts();
+        port.sent = counts.sent;
+        (port.refused, port.cut) = (counts.dropped, counts.cut);
+        port.too_long = counts.too_long + counts.unsplit;
+    }
+}
+
+/// How the thread stands between two bursts.
+fn describe(
+    snapshot: &mut FlowSnapshot,
+    manager: &Manager,
+    ports: &[PortSums],
+    records_dropped: u64,
+) {
+    snapshot.counters.copy_from(manager.counters());
+    snapshot.ports.clear();
+    snapshot.ports.extend_from_slice(ports);
+    snapshot.alive = manager.flows_alive() as u64;
+    snapshot.unrecorded = manager.flows_unrecorded() as u64;
+    snapshot.records_dropped = records_dropped;
+}
