@@ -16,4 +16,5 @@ mod layouts;
 mod mark;
 mod overload;
 mod tap;
+mod told;
 mod traffic;

@@ -15,7 +15,7 @@ use crate::traffic::{PROGRAMS, Servers, ask_dns, ask_udp, connect, device, every
 const HOSTS: [&str; 2] = ["client", "server"];
 
 /// fenxi on the router, at an interface; `class` is the table of marks.
-fn start(lab: &Lab, interface: &str, class: &str, args: &[&str]) -> Live {
+pub fn start(lab: &Lab, interface: &str, class: &str, args: &[&str]) -> Live {
     let interfaces = format!("io.interfaces=[\"{interface}\"]");
     let mut all = vec![
         "--set",
