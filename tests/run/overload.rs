@@ -45,6 +45,9 @@ fn wait_for_all(live: &Live, sent: u64) {
     });
 }
 
+/// Receive rings that hold few packets.
+const SMALL_RINGS: [&str; 4] = ["--set", "io.blocks=2", "--set", "io.block_bytes=65536"];
+
 /// A host with wires from `a` to `l` and from `r` to `b`.
 fn wired(test: &str) -> Option<Lab> {
     let lab = Lab::new(test, &["host"], &[])?;
@@ -177,9 +180,8 @@ fn overload_is_counted_and_felt_by_nobody_else() {
         let records = tempfile::NamedTempFile::new().unwrap();
         let layout = format!("pipeline.layout={layout}");
         let flows_to = ["--flows", records.path().to_str().unwrap()];
-        let small = ["io.blocks=2", "io.block_bytes=65536", "records.queue=1024"];
-        let small = small.map(|setting| ["--set", setting]).concat();
-        let args = [&small[..], &["--set", &layout], &flows_to[..]].concat();
+        let others = ["--set", "records.queue=1024", "--set", &layout];
+        let args = [&SMALL_RINGS[..], &others, &flows_to].concat();
         let live = start(&lab, mode, &args);
         let sent = flooded(&lab, |_| {
             live.wait_for("some are dropped", |live| arrived(live)[1] > 20_000);
@@ -204,6 +206,30 @@ fn overload_is_counted_and_felt_by_nobody_else() {
     }
 }
 
+/// The log says when packets begin to be lost, and how many were when none has been for a while; not more.
+#[test]
+fn overload_is_told_of_when_it_begins_and_when_it_is_over() {
+    let Some(lab) = wired("lost") else {
+        return;
+    };
+    let live = start(&lab, "tap", &SMALL_RINGS);
+    let what = "packets are lost, a receive ring is full; see io.blocks";
+    let begins = format!("WARN fenxi::log::loss: {what}\n");
+    let sent = flooded(&lab, |_| {
+        live.wait_for("it is told", |live| live.said(&begins) > 0);
+        let [_, dropped] = arrived(&live);
+        // A few looks, each of which could tell of it.
+        std::thread::sleep(Duration::from_millis(2500));
+        live.wait_for("more are dropped", |live| arrived(live)[1] > dropped);
+    });
+    wait_for_all(&live, sent);
+    let [_, dropped] = arrived(&live);
+    let over = format!("no more since 10 s: {what}; {dropped} were\n");
+    live.wait_for("its end is told", |live| live.said(&over) > 0);
+    let stderr = live.terminate(0).stderr;
+    assert_eq!(stderr.matches(what).count(), 2, "{stderr}");
+}
+
 /// What was received before the end is still walked, and an end does not wait for the rest of an overload.
 #[test]
 fn it_ends_in_order_at_any_load() {
@@ -216,12 +242,7 @@ fn it_ends_in_order_at_any_load() {
         let summary = live.terminate(0).json();
         assert_eq!(summary["packets"], sent);
 
-        let small = ["io.blocks=2", "io.block_bytes=65536"];
-        let live = start(
-            &lab,
-            mode,
-            &small.map(|setting| ["--set", setting]).concat(),
-        );
+        let live = start(&lab, mode, &SMALL_RINGS);
         let mut summary = Value::Null;
         flooded(&lab, |_| {
             live.wait_for("some are dropped", |live| arrived(live)[1] > 1000);
