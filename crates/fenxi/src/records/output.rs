@@ -171,6 +171,15 @@ impl Output {
     }
 }
 
+impl Drop for Output {
+    /// A process that another thread forks at this moment has the lock, too, until it runs another program.
+    fn drop(&mut self) {
+        if self.path.is_some() {
+            let _ = self.file.unlock();
+        }
+    }
+}
+
 /// Opens a file behind what is there. A pipe is opened with a reader of our own, so that it does not matter whether there
 /// is another one yet, or still.
 fn open(path: &Path) -> io::Result<File> {
