@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::net::{RecvFlags, recv};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -57,7 +58,14 @@ impl Live {
     }
 
     /// The same, of a command that is fenxi.
-    pub fn launch(mut command: Command, args: &[&str]) -> Live {
+    pub fn launch(command: Command, args: &[&str]) -> Live {
+        let live = Live::begin(command, args);
+        live.wait_until_ready();
+        live
+    }
+
+    /// The same, without waiting.
+    pub fn begin(mut command: Command, args: &[&str]) -> Live {
         let dir = tempfile::tempdir().unwrap();
         let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
         manager.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -83,18 +91,28 @@ impl Live {
                 *text.lock().unwrap() += &(line + "\n");
             }
         });
-        let live = Live {
+        Live {
             dir,
             child: Some(child),
             manager,
             stderr,
             reader: Some(reader),
-        };
-        match live.hear() {
-            Ok(told) => assert!(told.starts_with("READY=1"), "{told}"),
-            Err(error) => panic!("not ready: {error}: {}", live.stderr.lock().unwrap()),
         }
-        live
+    }
+
+    /// Waits until it says so.
+    pub fn wait_until_ready(&self) {
+        match self.hear() {
+            Ok(told) => assert!(told.starts_with("READY=1"), "{told}"),
+            Err(error) => panic!("not ready: {error}: {}", self.stderr.lock().unwrap()),
+        }
+    }
+
+    /// Whether it has said so, and nobody has heard it yet.
+    pub fn is_ready(&self) -> bool {
+        let mut text = [0; 16];
+        let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        recv(&self.manager, &mut text, peek).is_ok()
     }
 
     /// What the service manager is told next.

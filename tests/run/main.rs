@@ -11,6 +11,7 @@
 mod common;
 
 mod capture;
+mod devices;
 mod faults;
 mod inline;
 mod layouts;
