@@ -103,6 +103,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         classes: classes.clone(),
     };
     let mut lanes = starting.lanes(packets.flow_managers, ports, marks.clone(), records)?;
+    lanes.wait_until_moving();
     let run = &lanes.shared.run;
     let labelling = match Labelling::start(config, &cores, &bundle, &in_use, series, run) {
         Ok(labelling) => labelling,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use accel::Bundle;
 use analytics::Counters;
@@ -45,6 +45,9 @@ pub struct Labelling {
     pub watched: Vec<Watched<AnalyticsSnapshot>>,
     pub exchange: Exchange,
 }
+
+/// How long flow managers may take for their first turn; those that are later forward later, no more.
+const MOVING_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the lanes start with.
 pub struct Starting<'a> {
@@ -140,6 +143,16 @@ fn spawn<T: Send + 'static>(
 }
 
 impl Lanes {
+    /// Waits until each of them has had a turn, before a library is loaded: while glibc does that, it holds a lock which a
+    /// thread's start takes, too, for its first `__cxa_thread_atexit_impl`. Nothing would be forwarded meanwhile.
+    pub fn wait_until_moving(&self) {
+        let began = Instant::now();
+        let moves = |rounds: &AtomicU64| rounds.load(Ordering::Relaxed) > 0;
+        while !self.shared.rounds.iter().all(moves) && began.elapsed() < MOVING_WITHIN {
+            std::thread::sleep(worker::REST);
+        }
+    }
+
     /// The series' side could not be started: ends the packets' side, too.
     pub fn give_up(mut self, failure: Failure) -> Failure {
         self.shared
