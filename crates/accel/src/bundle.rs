@@ -6,14 +6,14 @@
 //! A bundle may come from anywhere, so no file is read beyond a bound, and the model's file cannot lie outside the folder.
 //! What is run is what was hashed: a device gets the bytes from [`Bundle::read_model`], which hashes them again.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::device::Shape;
+use crate::file::{ReadError, read_regular};
 use crate::golden::Golden;
 use crate::manifest::{LabelInfo, Manifest};
 
@@ -37,21 +37,13 @@ pub enum BundleError {
         /// "folder" or "file".
         what: &'static str,
     },
-    /// It is there and cannot be read.
+    /// It is there and cannot be read, is not a regular file, or is too large.
     #[error("{}: cannot be read: {cause}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
-        cause: io::Error,
-    },
-    /// A file is larger than any honest one.
-    #[error("{}: is larger than {limit} bytes, the most that is read of such a file", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// The bound, in bytes.
-        limit: u64,
+        /// Why not.
+        cause: ReadError,
     },
     /// `model.toml` is not TOML, or has an unknown key, or lacks one, or one has the wrong type.
     #[error("{}:{line}: {message}", path.display())]
@@ -235,34 +227,22 @@ impl Bundle {
 
 /// The whole file, unless it is larger than `limit` bytes.
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>, BundleError> {
-    let failed = |cause: io::Error| match cause.kind() {
-        io::ErrorKind::NotFound => BundleError::Missing {
+    read_regular(path, limit).map_err(|cause| match cause {
+        cause if cause.is_not_found() => BundleError::Missing {
             path: path.to_owned(),
             what: "file",
         },
-        _ => BundleError::Read {
+        cause => BundleError::Read {
             path: path.to_owned(),
             cause,
         },
-    };
-    let mut bytes = Vec::new();
-    // One byte more than the bound tells a file that is too large from one that just fits, whatever its metadata say.
-    File::open(path)
-        .and_then(|file| file.take(limit + 1).read_to_end(&mut bytes))
-        .map_err(failed)?;
-    if bytes.len() as u64 > limit {
-        return Err(BundleError::TooLarge {
-            path: path.to_owned(),
-            limit,
-        });
-    }
-    Ok(bytes)
+    })
 }
 
 fn read_text(path: &Path, limit: u64) -> Result<String, BundleError> {
     String::from_utf8(read(path, limit)?).map_err(|_| BundleError::Read {
         path: path.to_owned(),
-        cause: io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"),
+        cause: io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text").into(),
     })
 }
 

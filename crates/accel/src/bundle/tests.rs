@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
 use crate::manifest::LABELS_MAX;
@@ -144,10 +145,29 @@ fn what_cannot_be_read() {
     let dir = bundle_with("", b"");
     fs::remove_file(dir.path().join("model.onnx")).unwrap();
     fs::create_dir(dir.path().join("model.onnx")).unwrap();
-    refused(dir.path(), &["model.onnx", "cannot be read"]);
+    refused(dir.path(), &["model.onnx: cannot be read: it is a folder"]);
     file_refused("model.toml", b"\xff\xfe", &["not UTF-8"]);
     let oversized = vec![b'#'; MANIFEST_BYTES_MAX as usize + 1];
     file_refused("model.toml", &oversized, &["larger than 1048576 bytes"]);
+}
+
+#[test]
+fn every_file_must_be_a_regular_one() {
+    for name in [
+        "golden/outputs.csv",
+        "golden/inputs.csv",
+        "model.onnx",
+        "model.toml",
+    ] {
+        let dir = bundle_with("", b"");
+        let path = dir.path().join(name);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        refused(dir.path(), &[name, "it is a device", "regular file"]);
+        fs::remove_file(&path).unwrap();
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        refused(dir.path(), &[name, "it is a FIFO", "regular file"]);
+    }
 }
 
 #[test]

@@ -5,8 +5,6 @@
 //! reading it compares. Another machine or library is told in the file and not refused: a user may measure on one machine
 //! for a thousand like it.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +12,7 @@ use thiserror::Error;
 
 use super::{Measured, Point, Profile};
 use crate::bundle::Bundle;
+use crate::file::{ReadError, read_regular};
 
 /// The only schema so far.
 const SCHEMA_VERSION: u32 = 1;
@@ -29,8 +28,8 @@ pub enum ProfileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
-        cause: std::io::Error,
+        /// Why not.
+        cause: ReadError,
     },
     /// The file is not a profile.
     #[error("{}: is not a profile: {problem}; measure again with `fenxi profile`", path.display())]
@@ -105,17 +104,17 @@ impl ProfileFile {
     /// # Errors
     /// When it is not there, not a profile, or one of another model or provider.
     pub fn read(path: &Path, bundle: &Bundle, provider: &str) -> Result<Self, ProfileError> {
-        let mut text = String::new();
-        File::open(path)
-            .and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text))
-            .map_err(|cause| ProfileError::Read {
-                path: path.to_owned(),
-                cause,
-            })?;
-        let file = Self::parse(&text).map_err(|problem| ProfileError::Malformed {
+        let bytes = read_regular(path, BYTES_MAX).map_err(|cause| ProfileError::Read {
             path: path.to_owned(),
-            problem,
+            cause,
         })?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8 text".to_owned());
+        let file = text
+            .and_then(Self::parse)
+            .map_err(|problem| ProfileError::Malformed {
+                path: path.to_owned(),
+                problem,
+            })?;
         for (what, found, expected) in [
             ("the model", &*file.model_sha256, bundle.sha256()),
             ("the provider", &*file.provider, provider),

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use accel::{ReadError, read_regular};
+
 use super::layers::FileLayer;
 use super::{Config, ConfigErrors, Loaded};
 
@@ -15,6 +17,9 @@ pub const VARIABLE: &str = "FENXI_CONFIG";
 
 /// Beside the configuration file; its files go over it, in the order of their names.
 const FOLDER: &str = "conf.d";
+
+/// The most bytes read of a configuration file; `configs/1-1-1.toml`, which has every key, has 11,000.
+const BYTES_MAX: u64 = 1 << 20;
 
 /// Where a configuration comes from. The environment is that of the process.
 #[derive(Debug, Clone)]
@@ -85,13 +90,13 @@ impl Sources {
             return Ok(Vec::new());
         };
         let mut files = Vec::new();
-        match std::fs::read(file) {
-            Err(error) if self.is_default && error.kind() == io::ErrorKind::NotFound => {}
+        match read_regular(file, BYTES_MAX) {
+            Err(error) if self.is_default && error.is_not_found() => {}
             read => files.push(text(file, read)?),
         }
         let folder = file.with_file_name(FOLDER);
         for path in names(&folder).map_err(|error| unreadable(&folder, &error))? {
-            let read = std::fs::read(&path);
+            let read = read_regular(&path, BYTES_MAX);
             files.push(text(&path, read)?);
         }
         Ok(files)
@@ -116,7 +121,7 @@ fn names(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
-fn text(path: &Path, read: io::Result<Vec<u8>>) -> Result<FileLayer, ConfigErrors> {
+fn text(path: &Path, read: Result<Vec<u8>, ReadError>) -> Result<FileLayer, ConfigErrors> {
     let name = path.display().to_string();
     let bytes = read.map_err(|error| unreadable(path, &error))?;
     let text = String::from_utf8(bytes).map_err(|error| {
@@ -127,7 +132,7 @@ fn text(path: &Path, read: io::Result<Vec<u8>>) -> Result<FileLayer, ConfigError
     Ok(FileLayer { name, text })
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
+fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> ConfigErrors {
     let name = path.display();
     ConfigErrors::Unreadable(format!("{name}: cannot read the configuration: {error}"))
 }
@@ -238,6 +243,35 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         write(&folder, "a.toml", "[io]\nburst = 7");
         assert_eq!(default.load().unwrap().config.io.burst, 7);
+    }
+
+    #[test]
+    fn only_regular_files_are_read() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+        let dir = tempfile::tempdir().unwrap();
+        let refusal = |file: &Path| {
+            let Err(ConfigErrors::Unreadable(line)) = Sources::named(Some(file), &[]).load() else {
+                panic!("not refused");
+            };
+            line
+        };
+        let zero = refusal(Path::new("/dev/zero"));
+        assert!(
+            zero.starts_with("/dev/zero: ") && zero.contains("it is a device"),
+            "{zero}"
+        );
+        let file = dir.path().join("f.toml");
+        mknodat(CWD, &file, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert!(refusal(&file).contains("f.toml: cannot read the configuration: it is a FIFO"));
+        std::fs::remove_file(&file).unwrap();
+        write(dir.path(), "f.toml", &"#".repeat(BYTES_MAX as usize + 1));
+        assert!(refusal(&file).contains("it is larger than 1048576 bytes"));
+        write(dir.path(), "f.toml", "");
+        std::fs::create_dir_all(dir.path().join("conf.d/a.toml")).unwrap();
+        assert!(
+            refusal(&file).contains("conf.d/a.toml: cannot read the configuration: it is a folder")
+        );
     }
 
     #[test]
