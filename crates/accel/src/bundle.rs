@@ -4,7 +4,8 @@
 //! ONNX Runtime. Whether the model's own input and output agree with the manifest is checked by the device that takes it.
 //!
 //! A bundle may come from anywhere, so no file is read beyond a bound, and the model's file cannot lie outside the folder.
-//! What is run is what was hashed: a device gets the bytes from [`Bundle::read_model`], which hashes them again.
+//! What is run is what was hashed: a device gets the bytes from [`Bundle::read_model`], which hashes them again, and a model
+//! that keeps data in other files is refused ([`outside`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,9 @@ use crate::device::Shape;
 use crate::file::{ReadError, read_regular};
 use crate::golden::Golden;
 use crate::manifest::{LabelInfo, Manifest};
+
+mod outside;
+mod wire;
 
 const MANIFEST: &str = "model.toml";
 
@@ -75,6 +79,14 @@ pub enum BundleError {
         /// As computed.
         found: String,
     },
+    /// The model is no ONNX, or a part of it lies outside of the file.
+    #[error("{}: {problem}", path.display())]
+    Model {
+        /// The model.
+        path: PathBuf,
+        /// What was found, and what to do.
+        problem: String,
+    },
     /// A golden file disagrees with the manifest or with the other golden file.
     #[error("{}:{line}: {problem}", path.display())]
     Golden {
@@ -122,7 +134,7 @@ impl Bundle {
     /// The model's bytes, hashed again, so that a file exchanged after [`Bundle::open`] is refused.
     ///
     /// # Errors
-    /// When the file cannot be read or has another hash than the manifest says.
+    /// When the file cannot be read, has another hash than the manifest says, or does not hold the whole model.
     pub fn read_model(&self) -> Result<Vec<u8>, BundleError> {
         let path = self.model_path();
         let bytes = read(&path, MODEL_BYTES_MAX)?;
@@ -137,6 +149,7 @@ impl Bundle {
                 found,
             });
         }
+        outside::check(&bytes).map_err(|problem| BundleError::Model { path, problem })?;
         Ok(bytes)
     }
 

@@ -184,6 +184,26 @@ fn a_model_that_was_changed() {
 }
 
 #[test]
+fn a_model_with_data_in_another_file_is_refused_although_its_hash_is_right() {
+    // ModelProto.graph.initializer: name, external_data, data_location.
+    let tensor = b"\x42\x01w\x6a\x13\x0a\x08location\x12\x07weights\x70\x01";
+    let initializer = [&[0x2a, tensor.len() as u8], &tensor[..]].concat();
+    let model = [&[0x3a, initializer.len() as u8], &initializer[..]].concat();
+    let dir = bundle_with("model.onnx", &model);
+    let hex = |bytes: &[u8]| -> String {
+        let digest = Sha256::digest(bytes);
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    let manifest = manifest().replace(&hex(MODEL), &hex(&model));
+    fs::write(dir.path().join("model.toml"), manifest).unwrap();
+    fs::write(dir.path().join("weights"), [0; 8]).unwrap();
+    refused(
+        dir.path(),
+        &["model.onnx: the tensor \"w\" keeps its data outside of the file in \"weights\""],
+    );
+}
+
+#[test]
 fn a_manifest_that_does_not_parse() {
     manifest_refused("k = 3", "k = ", &[":6:"]);
     manifest_refused(

@@ -178,7 +178,9 @@ fn builder(library: &Library, level: GraphOptimizationLevel) -> ort::Result<Sess
         .with_intra_threads(1)?
         .with_inter_threads(1)?
         .with_intra_op_spinning(false)?
-        .with_inter_op_spinning(false)?)
+        .with_inter_op_spinning(false)?
+        // The bundle was checked as ONNX; the runtime must not take it for its own format.
+        .with_config_entry("session.load_model_format", "ONNX")?)
 }
 
 /// Options of a run that writes its output, of this name and shape, always to the same memory.
