@@ -242,18 +242,108 @@ fn a_corrupt_model_with_the_right_hash() {
     if !has_onnxruntime() {
         return skip("a_corrupt_model_with_the_right_hash", "ONNX Runtime");
     }
-    for bytes in [
-        &b""[..],
-        b"not ONNX",
-        &fs::read(bundle().join("model.onnx")).unwrap()[..5000],
+    let not_onnx = "copy/model.onnx: is not an ONNX model";
+    for (bytes, part) in [
+        (&b""[..], "copy/model.onnx: refused by ONNX Runtime: "),
+        (b"not ONNX", not_onnx),
+        (
+            &fs::read(bundle().join("model.onnx")).unwrap()[..5000],
+            not_onnx,
+        ),
     ] {
         let copy = Copy::new();
         fs::write(copy.path.join("model.onnx"), bytes).unwrap();
         copy.set_hash();
-        assert_refused(
-            copy.replay(&[]),
-            65,
-            &["copy/model.onnx: refused by ONNX Runtime: "],
-        );
+        assert_refused(copy.replay(&[]), 65, &[part]);
     }
+}
+
+/// The shipped model with one tensor more, whose data are in another file: ModelProto.graph.initializer with a name,
+/// external_data and data_location. A message may come in parts, so this one is added at the end.
+fn with_external_data() -> Vec<u8> {
+    let tensor = b"\x08\x01\x10\x01\x42\x05extra\x6a\x17\x0a\x08location\x12\x0betc/passwd\x70\x01";
+    let initializer = [&[0x2a, tensor.len() as u8], &tensor[..]].concat();
+    let graph = [&[0x3a, initializer.len() as u8], &initializer[..]].concat();
+    [fs::read(bundle().join("model.onnx")).unwrap(), graph].concat()
+}
+
+#[test]
+fn a_model_with_weights_outside_of_its_file() {
+    let copy = Copy::new();
+    fs::write(copy.path.join("model.onnx"), with_external_data()).unwrap();
+    copy.set_hash();
+    let parts = [
+        "copy/model.onnx: the tensor \"extra\" keeps its data outside of the file in \"etc/passwd\"",
+        "save_as_external_data=False",
+    ];
+    assert_refused(copy.replay(&[]), 65, &parts);
+    let info = run(fenxi([
+        "model".as_ref(),
+        "info".as_ref(),
+        copy.path.as_os_str(),
+    ]));
+    assert_refused(info, 65, &parts);
+}
+
+#[test]
+fn files_that_never_end_or_never_come() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    for file in ["model.toml", "model.onnx", "golden/inputs.csv"] {
+        let copy = Copy::new();
+        let path = copy.path.join(file);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        let parts = [file, "cannot be read: it is a device", "regular file"];
+        assert_refused(copy.replay(&[]), 65, &parts);
+        fs::remove_file(&path).unwrap();
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let parts = [file, "cannot be read: it is a FIFO", "regular file"];
+        assert_refused(copy.replay(&[]), 65, &parts);
+    }
+}
+
+/// Copies a folder of files and folders.
+fn copy_all(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_all(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn a_model_in_the_working_directory_is_not_taken_for_the_shipped_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = |path: &str| dir.path().join(path);
+    for folder in ["prefix/bin", "here/models/app-id-k10"] {
+        fs::create_dir_all(place(folder)).unwrap();
+    }
+    fs::write(place("here/models/app-id-k10/model.toml"), "hostile").unwrap();
+    let program = place("prefix/bin/fenxi");
+    fs::copy(env!("CARGO_BIN_EXE_fenxi"), &program).unwrap();
+    let check = || {
+        let ours = fenxi(["check", "--config-only"]);
+        let mut command = std::process::Command::new(&program);
+        command.args(ours.get_args()).current_dir(place("here"));
+        command.env("FENXI_CONFIG", "");
+        run(command)
+    };
+    copy_all(&bundle(), &place("prefix/share/fenxi/models/app-id-k10"));
+    let drawn = check().expect_code(0).stdout;
+    assert!(drawn.contains("cpu: app-id-k10 "), "{drawn}");
+
+    fs::remove_dir_all(place("prefix/share")).unwrap();
+    if Path::new("/usr/share/fenxi/models").exists() {
+        return;
+    }
+    let looked_at = format!(
+        "looked at {0}/bin/models/app-id-k10, {0}/share/fenxi/models/app-id-k10, /usr/share/fenxi/models/app-id-k10; name",
+        place("prefix").display()
+    );
+    assert_refused(check(), 66, &[&looked_at, "--model DIR or model.path"]);
 }

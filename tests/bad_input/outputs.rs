@@ -103,7 +103,7 @@ fn a_full_disk_behind_a_standard_stream() {
         replay(&["--json"]),
         replay(&["--flows", "-"]),
         fenxi(["config", "show"]),
-        fenxi(["check"]),
+        fenxi(["check", "--config-only"]),
         fenxi(["model", "info", "models/app-id-k10"]),
         fenxi(["--help"]),
     ] {
@@ -139,7 +139,7 @@ fn a_closed_pipe_ends_quietly() {
         (replay(&["--flows", "-"]), 0),
         (replay(&["--json"]), 0),
         (fenxi(["config", "show"]), 0),
-        (fenxi(["check"]), 0),
+        (fenxi(["check", "--config-only"]), 0),
     ] {
         let finished = with_short_reader(command, bytes).expect_code(0);
         assert_eq!(finished.stderr, "");

@@ -8,7 +8,7 @@ use crate::common::{fenxi, run};
 
 #[test]
 fn check_draws_the_pipeline() {
-    let drawn = ran(&["check"]).expect_code(0).stdout;
+    let drawn = ran(&["check", "--config-only"]).expect_code(0).stdout;
     let parts = [
         "pipeline 1:1:1, 1 instance",
         "bursts of 128",
@@ -37,7 +37,7 @@ fn check_draws_the_pipeline() {
         "accel.devices=[\"simulated\"]",
     ];
     let drawn = run(fenxi(
-        ["check"]
+        ["check", "--config-only"]
             .into_iter()
             .chain(sets.into_iter().flat_map(|set| ["--set", set])),
     ))
@@ -53,10 +53,10 @@ fn check_draws_the_pipeline() {
 
     assert_eq!(drawn.matches("\n  analytics-0.0 ").count(), 1, "{drawn}");
 
-    let shipped = ran(&["check", "--config", "configs/1-1-1.toml"])
+    let shipped = ran(&["check", "--config-only", "--config", "configs/1-1-1.toml"])
         .expect_code(0)
         .stdout;
-    assert_eq!(shipped, ran(&["check"]).stdout);
+    assert_eq!(shipped, ran(&["check", "--config-only"]).stdout);
     let refused = ran(&["check", "--set", "flow.k=99"]).expect_code(78);
     assert_eq!(refused.stdout, "");
     assert!(
@@ -77,7 +77,7 @@ fn check_says_who_runs_where() {
         "accel.devices=[\"cpu\", \"slow\", \"cpu\"]",
     ];
     let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-    let drawn = run(fenxi(["check"].into_iter().chain(sets)))
+    let drawn = run(fenxi(["check", "--config-only"].into_iter().chain(sets)))
         .expect_code(0)
         .stdout;
     assert!(drawn.starts_with("pipeline 1:2:3, 2 instances"), "{drawn}");

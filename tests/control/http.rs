@@ -197,7 +197,7 @@ fn other_addresses_are_refused_unless_allowed() {
         ("localhost", "false", 78),
         ("unix:", "false", 78),
     ] {
-        let mut command = fenxi(["check"]);
+        let mut command = fenxi(["check", "--config-only"]);
         command.args(["--set", &format!("control.http=\"{address}\"")]);
         command.args(["--set", &format!("control.http_exposed={exposed}")]);
         let finished = run(command);

@@ -45,7 +45,7 @@ pub enum Command {
     Run(RunArgs),
     /// Replay captures through the whole path
     Replay(Box<ReplayArgs>),
-    /// Check a configuration and draw its pipeline; with --deep, look at the machine that is to run it
+    /// Check that `fenxi run` could start with a configuration, and draw its pipeline; with --deep, diagnose the machine
     Check(CheckConfigArgs),
     /// Look at the configuration
     #[command(subcommand)]
@@ -100,6 +100,9 @@ pub struct CheckConfigArgs {
     /// Look at interfaces, cores, memory, permissions, devices and all else that a run needs; says cause and remedy
     #[arg(long)]
     pub deep: bool,
+    /// Check the configuration and the model only, not this machine: for a configuration of another machine, or of replays
+    #[arg(long, conflicts_with = "deep")]
+    pub config_only: bool,
     /// Print what was found as one JSON object
     #[arg(long, requires = "deep")]
     pub json: bool,

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use packetio::{CaptureErrorKind, PortError};
 
 use crate::config::ConfigErrors;
+use crate::mark::StartError;
 
 /// The end of the program before its work was done: what to tell the user, and the exit code.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,6 +134,16 @@ impl From<ConfigErrors> for Failure {
         match errors {
             ConfigErrors::Unreadable(_) => Failure::no_input(message),
             ConfigErrors::Invalid(_) => Failure::config(message),
+        }
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Failure {
+        let message = error.to_string();
+        match error {
+            StartError::Capability => Failure::not_allowed(message),
+            StartError::Kernel(_) | StartError::Thread(_) => Failure::unavailable(message),
         }
     }
 }

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use cli::{Cli, Command, ConfigCommand, ModelCommand};
 use exit::Failure;
 
+mod access;
 mod cli;
 mod commands;
 mod config;

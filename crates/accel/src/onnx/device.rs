@@ -7,7 +7,7 @@
 //! but on the CPU of a single row to two. A device of fixed sizes has one session per size, each compiled for that size
 //! alone. All sessions read the one input buffer that the caller fills.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::error::SessionError;
 use super::library::Library;
@@ -84,6 +84,22 @@ impl OnnxDevice {
         Ok(device)
     }
 
+    /// Checks what can be checked without the device itself: the spec, the model, and that the loaded library has the
+    /// provider or that the plug-in's file is there.
+    ///
+    /// # Errors
+    /// Those of [`OnnxDevice::new`], as far as they show.
+    pub fn look(library: &Library, bundle: &Bundle, spec: &DeviceSpec) -> Result<(), SessionError> {
+        spec.check(bundle)?;
+        Model::check(library, bundle)?;
+        match &spec.plugin {
+            Some(path) => Plugin::file(path)
+                .map(drop)
+                .map_err(|cause| refused(spec, path, cause)),
+            None => effective(library, spec, None).map(drop),
+        }
+    }
+
     /// The first runs.
     fn warm_up(&mut self, bundle: &Bundle) -> Result<(), SessionError> {
         let samples = bundle.golden().inputs.iter().cycle();
@@ -145,13 +161,17 @@ impl OnnxDevice {
 /// The plug-in that the device asks for, registered.
 fn plugin(library: &Library, spec: &DeviceSpec) -> Result<Option<Plugin>, SessionError> {
     let register = |path: &PathBuf| {
-        Plugin::register(library, path).map_err(|cause| SessionError::Plugin {
-            device: spec.name.clone(),
-            plugin: path.clone(),
-            cause,
-        })
+        Plugin::register(library, path).map_err(|cause| refused(spec, path, cause))
     };
     spec.plugin.as_ref().map(register).transpose()
+}
+
+fn refused(spec: &DeviceSpec, plugin: &Path, cause: String) -> SessionError {
+    SessionError::Plugin {
+        device: spec.name.clone(),
+        plugin: plugin.to_owned(),
+        cause,
+    }
 }
 
 /// What will do the work, as far as it is known; an error where it is not there at all.

@@ -29,9 +29,14 @@ pub(super) struct Plugin {
 }
 
 impl Plugin {
+    /// The plug-in's file, absolute and with links resolved.
+    pub fn file(path: &Path) -> Result<PathBuf, String> {
+        fs::canonicalize(path).map_err(|error| format!("cannot be read: {error}"))
+    }
+
     /// Registers the library at `path`, if it is not yet.
     pub fn register(library: &Library, path: &Path) -> Result<Self, String> {
-        let file = fs::canonicalize(path).map_err(|error| format!("cannot be read: {error}"))?;
+        let file = Self::file(path)?;
         let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(providers) = registered.get(&file) {
             return Ok(Self {

@@ -183,8 +183,12 @@ fn a_file_that_is_no_model_is_refused() {
     let Some(library) = library("a_file_that_is_no_model_is_refused") else {
         return;
     };
-    let dir = model::bundle_of(b"this is no ONNX graph", "1,2,3\n", "0.5,0.5\n");
+    // An empty ModelProto.
+    let dir = model::bundle_of(b"", "1,2,3\n", "0.5,0.5\n");
     assert_has(&refusal(&library, dir.path()), &["refused by ONNX Runtime"]);
+    let dir = model::bundle_of(b"this is no ONNX graph", "1,2,3\n", "0.5,0.5\n");
+    let message = Bundle::open(dir.path()).unwrap_err().to_string();
+    assert_has(&message, &["model.onnx: is not an ONNX model"]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod model;
 mod offloads;
 mod queues;
 mod records;
+mod start;
 
 use std::path::Path;
 
@@ -23,23 +24,36 @@ use accel::Bundle;
 use crate::cli::CheckConfigArgs;
 use crate::config::Config;
 use crate::exit::{Failure, print};
+use crate::log;
 use crate::pipeline::threads::Cores;
-use crate::pipeline::{dscp_by_class, find_bundle, open_bundle, thresholds};
-use finding::{Finding, Report};
+use crate::pipeline::{check_labels, find_bundle, look_at_devices, open_bundle};
+use finding::{Finding, Level, Report};
 use machine::Machine;
 
-/// Checks configuration and bundle, then prints who hands what to whom, and who runs where; or, if asked, what the machine
-/// lacks.
+/// Checks configuration and bundle, and that `fenxi run` could start with them here; then prints who hands what to whom,
+/// and who runs where, or, with `--deep`, what the machine lacks.
 ///
 /// # Errors
-/// Whatever a run would refuse before its first packet, but for the library and the devices, which only `--deep` touches;
-/// with `--deep`, any problem of the machine.
+/// What `fenxi run` would refuse before it is ready, but for devices other than the CPU, which only `--deep` opens; with
+/// `--config-only`, what is wrong on any machine; with `--deep`, any problem of this one.
 pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let config = args.config.of_service().load()?.config;
+    let is_plain = !args.deep && !args.config_only;
+    if is_plain {
+        log::look(&config.log)?;
+    }
     let dir = find_bundle(&config, None)?;
+    if is_plain {
+        Cores::of(&config).check()?;
+    }
     let bundle = open_bundle(&config, &dir)?;
-    dscp_by_class(&config, &bundle)?;
-    thresholds(&config, &bundle)?;
+    check_labels(&config, &bundle)?;
+    if is_plain {
+        let machine = Machine::here();
+        let is_running = control::service(&machine, &config.control).is_some();
+        start::look(&machine, &config, &bundle, is_running)?;
+        look_at_devices(&config, &bundle)?;
+    }
     if !args.deep {
         return print(&draw::page(&config, &bundle));
     }
@@ -72,5 +86,35 @@ fn look(args: &CheckConfigArgs, config: &Config, dir: &Path, bundle: &Bundle) ->
     findings.extend(records::look(&machine, &config.records));
     findings.extend(model::look(args, config, dir));
     findings.extend(clock::look(&machine));
+    findings.extend(start(
+        &machine,
+        config,
+        bundle,
+        service.is_some(),
+        &findings,
+    ));
     findings
+}
+
+/// What else would keep a run from starting; not said again where a problem was found that may be the same.
+fn start(
+    machine: &Machine,
+    config: &Config,
+    bundle: &Bundle,
+    is_running: bool,
+    findings: &[Finding],
+) -> Option<Finding> {
+    if findings
+        .iter()
+        .any(|finding| finding.level == Level::Problem)
+    {
+        return None;
+    }
+    let look = || {
+        log::look(&config.log)?;
+        Cores::of(config).check()?;
+        start::look(machine, config, bundle, is_running)
+    };
+    let failure = look().err()?;
+    Some(Finding::problem("start", "", failure.to_string()))
 }

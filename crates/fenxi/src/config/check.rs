@@ -24,6 +24,9 @@ mod mark;
 /// `flow.active_timeout_s` of live traffic, where the user says nothing.
 const ACTIVE_TIMEOUT_LIVE: Duration = Duration::from_secs(120);
 
+/// The longest path of a Unix socket, in bytes: `sun_path` of `sockaddr_un`, less the NUL at its end.
+const SOCKET_PATH_MAX: usize = 107;
+
 /// Builds the checked form. It is only good for use when `problems` has not grown.
 pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Config {
     let read = Reader { settings };
@@ -196,7 +199,7 @@ fn layout(read: &Reader<'_>, problems: &mut Vec<String>) -> Layout {
 fn control(read: &Reader<'_>, problems: &mut Vec<String>) -> Control {
     const HTTP: &str = "control.http";
     let text = read.text(HTTP);
-    let http = HttpPlace::parse(text);
+    let http = HttpPlace::parse(text, |path| read.origin(HTTP).resolve(path));
     if http.is_none() && !text.is_empty() {
         problems.push(format!(
             "{}: expected an address and a port such as 127.0.0.1:9469, or unix: and a path",
@@ -213,6 +216,20 @@ fn control(read: &Reader<'_>, problems: &mut Vec<String>) -> Control {
         ));
     }
     let socket = read.path("control.socket");
+    let unix = match &http {
+        Some(HttpPlace::Unix(path)) => Some(path),
+        _ => None,
+    };
+    for (key, path) in [(HTTP, unix), ("control.socket", socket.as_ref())] {
+        let length = path.map_or(0, |path| path.as_os_str().len());
+        if length > SOCKET_PATH_MAX {
+            problems.push(format!(
+                "{}: the path of a Unix socket has at most {SOCKET_PATH_MAX} bytes, and this one has {length}; name a \
+                 shorter one",
+                read.named(key)
+            ));
+        }
+    }
     Control { http, socket }
 }
 
@@ -370,9 +387,7 @@ impl<'a> Reader<'a> {
     }
 
     fn path(&self, path: &str) -> Option<PathBuf> {
-        Some(self.text(path))
-            .filter(|text| !text.is_empty())
-            .map(PathBuf::from)
+        self.settings.setting(path).path()
     }
 
     fn seconds(&self, path: &str) -> Option<Duration> {

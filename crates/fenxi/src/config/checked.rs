@@ -380,11 +380,11 @@ pub enum HttpPlace {
 }
 
 impl HttpPlace {
-    /// Reads `ADDRESS:PORT` or `unix:PATH`.
-    pub fn parse(text: &str) -> Option<HttpPlace> {
+    /// Reads `ADDRESS:PORT` or `unix:PATH`; `resolve` says which file a path means.
+    pub fn parse(text: &str, resolve: impl FnOnce(&str) -> PathBuf) -> Option<HttpPlace> {
         match text.strip_prefix("unix:") {
             Some("") => None,
-            Some(path) => Some(HttpPlace::Unix(PathBuf::from(path))),
+            Some(path) => Some(HttpPlace::Unix(resolve(path))),
             None => text.parse().ok().map(HttpPlace::Tcp),
         }
     }

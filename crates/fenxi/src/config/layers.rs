@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
@@ -58,6 +59,17 @@ pub enum Origin {
     Set,
 }
 
+impl Origin {
+    /// The file that a path means. A relative one is meant from the folder of the configuration file that it stands in, so
+    /// that it means the same wherever the program is started; elsewhere, from the working directory.
+    pub fn resolve(&self, path: &str) -> PathBuf {
+        match self {
+            Origin::File { file, .. } => Path::new(&**file).with_file_name("").join(path),
+            _ => PathBuf::from(path),
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -79,6 +91,14 @@ pub struct Setting {
     /// Whether some layer gave a value that was refused, so that `value` is not what the user
     /// meant.
     pub refused: bool,
+}
+
+impl Setting {
+    /// The value as a path, where it is one.
+    pub fn path(&self) -> Option<PathBuf> {
+        let text = self.value.as_str().filter(|text| !text.is_empty())?;
+        Some(self.origin.resolve(text))
+    }
 }
 
 /// One entry of a [`Kind::Map`].

@@ -78,10 +78,7 @@ impl Sources {
         let mut problems = Vec::new();
         let variables = variables(&mut problems);
         let settings = super::layers::read(&files, &variables, &self.sets, &mut problems);
-        let socket = settings.setting("control.socket").value.as_str();
-        socket
-            .filter(|socket| !socket.is_empty())
-            .map(PathBuf::from)
+        settings.setting("control.socket").path()
     }
 
     /// The configuration file, and those in the folder beside it.
@@ -243,6 +240,35 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         write(&folder, "a.toml", "[io]\nburst = 7");
         assert_eq!(default.load().unwrap().config.io.burst, 7);
+    }
+
+    #[test]
+    fn a_relative_path_is_meant_from_the_file_that_it_stands_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f.toml");
+        write(
+            dir.path(),
+            "f.toml",
+            "[model]\npath = \"m\"\n[control]\nsocket = \"../s\"\nhttp = \"unix:h\"\n\
+             [device.cpu]\nprofile = \"p\"\n[accel]\nlibrary = \"/l\"",
+        );
+        let folder = dir.path().join("conf.d");
+        std::fs::create_dir(&folder).unwrap();
+        write(&folder, "a.toml", "[records]\npath = \"r\"");
+        let config = Sources::named(Some(&file), &[]).load().unwrap().config;
+        let at = |path: &str| Some(dir.path().join(path));
+        assert_eq!(config.model.path, at("m"));
+        assert_eq!(config.control.socket, at("../s"));
+        let http = at("h").map(crate::config::checked::HttpPlace::Unix);
+        assert_eq!(config.control.http, http);
+        assert_eq!(config.accel.devices[0].profile, at("p"));
+        assert_eq!(config.accel.library, Some("/l".into()));
+        assert_eq!(config.records.path, at("conf.d/r"));
+        assert_eq!(Sources::named(Some(&file), &[]).socket(), at("../s"));
+        // On the command line, as for any program.
+        let sets = ["model.path=m".to_owned()];
+        let config = Sources::named(Some(&file), &sets).load().unwrap().config;
+        assert_eq!(config.model.path, Some("m".into()));
     }
 
     #[test]

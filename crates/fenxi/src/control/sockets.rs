@@ -2,11 +2,15 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
+use crate::access::may_make;
 use crate::config::checked::{Control, HttpPlace};
 use crate::exit::Failure;
 
@@ -15,6 +19,9 @@ const CTL_MODE: u32 = 0o600;
 
 /// Mode of a Unix socket for HTTP: the group may read metrics too.
 const HTTP_MODE: u32 = 0o660;
+
+/// Connections that may wait to be taken; as the standard library has it.
+const BACKLOG: i32 = 128;
 
 /// What is listened on. Connections wait until [`super::Plane::start`] takes them.
 pub struct Sockets {
@@ -71,19 +78,63 @@ impl Sockets {
             ctl: ctl.transpose()?,
         })
     }
+
+    /// Checks whether [`Sockets::bind`] could have them. Nobody can connect meanwhile, and nothing stays.
+    ///
+    /// # Errors
+    /// As [`Sockets::bind`].
+    pub fn look(config: &Control) -> Result<(), Failure> {
+        match &config.http {
+            Some(HttpPlace::Tcp(address)) => {
+                bound(*address)
+                    .map(drop)
+                    .map_err(|error| cannot_listen(address, &error))?;
+            }
+            Some(HttpPlace::Unix(path)) => look_at_unix("control.http", path)?,
+            None => {}
+        }
+        let ctl = config.socket.as_deref();
+        ctl.map_or(Ok(()), |path| look_at_unix("control.socket", path))
+    }
+}
+
+/// A TCP socket that is bound and does not listen yet. As the standard library has it, with `SO_REUSEADDR`: connections
+/// of an earlier run that are still closing do not hold the port.
+fn bound(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+fn cannot_listen(address: &SocketAddr, error: &io::Error) -> Failure {
+    let message = format!("control.http: cannot listen on {address}: {error}");
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::not_allowed(message),
+        _ => Failure::unavailable(message),
+    }
+}
+
+/// Whether a Unix socket could be made at `path`.
+fn look_at_unix(key: &str, path: &Path) -> Result<(), Failure> {
+    is_stale(key, path)?;
+    may_make(path).map_err(|error| no_socket(key, path, &error))
 }
 
 impl HttpSocket {
     fn bind(place: &HttpPlace) -> Result<HttpSocket, Failure> {
         match place {
             HttpPlace::Tcp(address) => {
-                let listener = TcpListener::bind(address).map_err(|error| {
-                    let message = format!("control.http: cannot listen on {address}: {error}");
-                    match error.kind() {
-                        io::ErrorKind::PermissionDenied => Failure::not_allowed(message),
-                        _ => Failure::unavailable(message),
-                    }
-                })?;
+                let listen = |socket: OwnedFd| {
+                    rustix::net::listen(&socket, BACKLOG)?;
+                    Ok(TcpListener::from(socket))
+                };
+                let listener = bound(*address).and_then(listen);
+                let listener = listener.map_err(|error| cannot_listen(address, &error))?;
                 Ok(HttpSocket::Tcp(listener))
             }
             HttpPlace::Unix(path) => {
@@ -96,21 +147,10 @@ impl HttpSocket {
 
 impl UnixSocket {
     fn bind(key: &str, path: &Path, mode: u32) -> Result<UnixSocket, Failure> {
-        let name = path.display();
-        remove_stale(key, path)?;
-        let failed = |error: io::Error| {
-            let cure = match path.parent() {
-                Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
-                    format!("; make the folder {}, or set {key}", folder.display())
-                }
-                _ => format!("; set {key} to a path where this user may make one"),
-            };
-            let message = format!("{key}: {name}: no socket can be made: {error}{cure}");
-            match error.kind() {
-                io::ErrorKind::PermissionDenied => Failure::not_allowed(message),
-                _ => Failure::cannot_create(message),
-            }
-        };
+        if is_stale(key, path)? {
+            fs::remove_file(path).map_err(|error| Failure::creating(path, &error))?;
+        }
+        let failed = |error: io::Error| no_socket(key, path, &error);
         let listener = UnixListener::bind(path).map_err(failed)?;
         let found = fs::symlink_metadata(path).map_err(failed)?;
         let file = SocketFile {
@@ -123,10 +163,28 @@ impl UnixSocket {
     }
 }
 
-/// Removes the socket of a program that is no more; one that somebody listens on, or a file that is none, stays.
-fn remove_stale(key: &str, path: &Path) -> Result<(), Failure> {
+fn no_socket(key: &str, path: &Path, error: &io::Error) -> Failure {
+    let cure = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
+            format!("; make the folder {}, or set {key}", folder.display())
+        }
+        _ => format!("; set {key} to a path where this user may make one"),
+    };
+    let name = path.display();
+    let message = format!("{key}: {name}: no socket can be made: {error}{cure}");
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::not_allowed(message),
+        _ => Failure::cannot_create(message),
+    }
+}
+
+/// Whether `path` is the socket of a program that has ended, which can be removed.
+///
+/// # Errors
+/// Somebody listens there, or the file is no socket.
+fn is_stale(key: &str, path: &Path) -> Result<bool, Failure> {
     let Ok(found) = fs::symlink_metadata(path) else {
-        return Ok(());
+        return Ok(false);
     };
     let name = path.display();
     if !found.file_type().is_socket() {
@@ -135,9 +193,7 @@ fn remove_stale(key: &str, path: &Path) -> Result<(), Failure> {
         )));
     }
     match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|error| Failure::creating(path, &error))
-        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
         Err(error) => Err(Failure::not_allowed(format!("{key}: {name}: {error}"))),
         Ok(_) => Err(Failure::unavailable(format!(
             "{key}: {name}: another fenxi listens there; end it, or set {key} to another path"

@@ -59,6 +59,14 @@ pub fn start(config: &Log) -> Result<(), Failure> {
     tracing::subscriber::set_global_default(log).map_err(|_| twice())
 }
 
+/// Checks whether the log could be started: the journal, where it is asked for, must be there.
+///
+/// # Errors
+/// As [`start`].
+pub fn look(config: &Log) -> Result<(), Failure> {
+    output::open::<Registry>(config.to).map(drop)
+}
+
 /// Whether `text` is something that `log.level` may be.
 ///
 /// # Errors

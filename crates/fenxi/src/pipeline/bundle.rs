@@ -5,41 +5,41 @@ use std::sync::Arc;
 
 use accel::{Bundle, BundleError};
 
-use super::UNKNOWN;
+use super::{UNKNOWN, thresholds};
 use crate::config::Config;
+use crate::config::checked::IoMode;
 use crate::exit::Failure;
+use crate::mark::ClassMarks;
 
 /// The shipped bundle.
 const SHIPPED: &str = "models/app-id-k10";
 /// Where a package puts what is shipped.
 const INSTALLED: &str = "/usr/share/fenxi";
 
-/// The bundle's folder: `--model`, else `model.path`, else the shipped one.
+/// The bundle's folder: `--model`, else `model.path`, else the shipped one ([`find_shipped`]).
 ///
 /// # Errors
-/// The shipped bundle is nowhere to be found.
+/// The shipped bundle is at none of the places, all of which are named.
 pub fn find_bundle(config: &Config, option: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(dir) = option.or(config.model.path.as_deref()) {
         return Ok(dir.to_owned());
     }
     find_shipped(SHIPPED).map_err(|looked_at| {
         Failure::no_input(format!(
-            "the shipped model is not here; looked at {looked_at}; name a bundle with --model DIR"
+            "the shipped model is not installed; looked at {looked_at}; name a bundle with --model DIR or model.path"
         ))
     })
 }
 
-/// A file or folder of the project, beside the program or above it, or where a package puts it.
+/// A file or folder that is shipped with the program. The working directory plays no part: whoever can write there must
+/// not choose the model of a program that another user starts.
 ///
 /// # Errors
-/// It is nowhere: where it was looked for.
+/// It is at none of the places: which those are.
 pub fn find_shipped(path: &str) -> Result<PathBuf, String> {
     let program = std::env::current_exe().ok();
-    let above = program
-        .iter()
-        .flat_map(|program| program.ancestors().skip(1));
-    let near = above.take(4).chain([Path::new("."), Path::new(INSTALLED)]);
-    let candidates: Vec<PathBuf> = near.map(|dir| dir.join(path)).collect();
+    let places = places(program.as_deref());
+    let candidates: Vec<PathBuf> = places.iter().map(|dir| dir.join(path)).collect();
     let found = candidates.iter().find(|candidate| candidate.exists());
     found.cloned().ok_or_else(|| {
         let looked_at = candidates
@@ -47,6 +47,29 @@ pub fn find_shipped(path: &str) -> Result<PathBuf, String> {
             .map(|candidate| candidate.display().to_string());
         looked_at.collect::<Vec<_>>().join(", ")
     })
+}
+
+/// Where shipped files can be: in the program's folder, in `../share/fenxi` from there, in the checkout where the program
+/// was built, and where a package puts them.
+fn places(program: Option<&Path>) -> Vec<PathBuf> {
+    let folder = program.and_then(Path::parent);
+    let shared = folder
+        .and_then(Path::parent)
+        .map(|prefix| prefix.join("share/fenxi"));
+    let places = folder.map(Path::to_owned).into_iter().chain(shared);
+    let mut places: Vec<PathBuf> = places.chain(program.and_then(checkout)).collect();
+    if !places.contains(&PathBuf::from(INSTALLED)) {
+        places.push(INSTALLED.into());
+    }
+    places
+}
+
+/// The checkout of a program that cargo built, as `CHECKOUT/target/PROFILE/fenxi`, or one or two folders deeper.
+fn checkout(program: &Path) -> Option<PathBuf> {
+    const DEPTH: usize = 4;
+    let mut above = program.ancestors().skip(2).take(DEPTH - 1);
+    let target = above.find(|dir| dir.file_name().is_some_and(|name| name == "target"))?;
+    target.parent().map(Path::to_owned)
 }
 
 /// Opens a bundle and holds it against the configuration.
@@ -69,6 +92,27 @@ pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Failure> {
         )));
     }
     Ok(bundle)
+}
+
+/// Checks every label that the configuration names against the model's.
+///
+/// # Errors
+/// The model has no such label.
+pub fn check_labels(config: &Config, bundle: &Bundle) -> Result<(), Failure> {
+    dscp_by_class(config, bundle)?;
+    thresholds(config, bundle)?;
+    if config.io.mode == IoMode::Mark {
+        class_marks(config, &classes(bundle))?;
+    }
+    Ok(())
+}
+
+/// Bits of connection marks by class.
+///
+/// # Errors
+/// The configuration names a label that the model does not have.
+pub fn class_marks(config: &Config, classes: &[String]) -> Result<ClassMarks, Failure> {
+    ClassMarks::new(&config.mark, classes).map_err(|error| Failure::config(error.to_string()))
 }
 
 /// Class names in the order of the model's outputs, then [`UNKNOWN`].
@@ -101,4 +145,37 @@ pub fn dscp_by_class(config: &Config, bundle: &Bundle) -> Result<Vec<Option<u8>>
         }
     }
     Ok(by_class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(program: &str) -> Vec<String> {
+        let places = places(Some(Path::new(program)));
+        places
+            .iter()
+            .map(|place| place.display().to_string())
+            .collect()
+    }
+
+    #[test]
+    fn shipped_files_are_beside_the_program_or_where_it_was_installed_or_built() {
+        assert_eq!(shown("/usr/bin/fenxi"), ["/usr/bin", "/usr/share/fenxi"]);
+        assert_eq!(
+            shown("/opt/f/bin/fenxi"),
+            ["/opt/f/bin", "/opt/f/share/fenxi", "/usr/share/fenxi"]
+        );
+        for program in [
+            "/src/fenxi/target/release/fenxi",
+            "/src/fenxi/target/debug/deps/fenxi-0123",
+            "/src/fenxi/target/x86_64-unknown-linux-gnu/release/fenxi",
+        ] {
+            assert!(
+                shown(program).contains(&"/src/fenxi".to_owned()),
+                "{program}"
+            );
+        }
+        assert_eq!(places(None), [PathBuf::from("/usr/share/fenxi")]);
+    }
 }

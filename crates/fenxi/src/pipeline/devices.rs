@@ -1,5 +1,6 @@
 //! From devices as the configuration asks for them to sessions that run the bundle.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use accel::profile::{ProfileError, ProfileFile, measure};
@@ -96,16 +97,25 @@ pub fn session(
             Box::new(simulated.called(&device.name))
         }
         Provider::Onnx(provider) => {
-            let spec = onnx::DeviceSpec {
-                name: device.name.clone(),
-                provider,
-                options: device.options.clone(),
-                plugin: device.plugin.clone(),
-                sizes: sizes(device),
-                thresholds: thresholds(config, bundle)?,
-            };
+            let spec = spec(config, bundle, device, provider)?;
             Box::new(onnx_device(config, bundle, spec)?)
         }
+    })
+}
+
+fn spec(
+    config: &Config,
+    bundle: &Bundle,
+    device: &checked::Device,
+    provider: onnx::Provider,
+) -> Result<onnx::DeviceSpec, Failure> {
+    Ok(onnx::DeviceSpec {
+        name: device.name.clone(),
+        provider,
+        options: device.options.clone(),
+        plugin: device.plugin.clone(),
+        sizes: sizes(device),
+        thresholds: thresholds(config, bundle)?,
     })
 }
 
@@ -138,13 +148,8 @@ fn profile(
     device: &checked::Device,
     session: &mut dyn Device,
 ) -> Result<Option<Profile>, Failure> {
-    if let Some(path) = &device.profile {
-        let file = ProfileFile::read(path, bundle, device.provider.name());
-        return match file {
-            Ok(file) => Ok(Some(file.profile())),
-            Err(error @ ProfileError::Read { .. }) => Err(Failure::no_input(error.to_string())),
-            Err(error) => Err(Failure::data(error.to_string())),
-        };
+    if let Some(profile) = profile_of_file(bundle, device)? {
+        return Ok(Some(profile));
     }
     if device.provider == Provider::Simulated {
         return Ok(Some(device.simulated));
@@ -156,6 +161,43 @@ fn profile(
     let measured = measure(session, &device.batch_sizes, rows, MEASURE)
         .map_err(|error| Failure::unavailable(error.to_string()))?;
     Ok(Some(measured.fit()))
+}
+
+/// The profile in the device's file, where it has one.
+fn profile_of_file(bundle: &Bundle, device: &checked::Device) -> Result<Option<Profile>, Failure> {
+    let Some(path) = &device.profile else {
+        return Ok(None);
+    };
+    match ProfileFile::read(path, bundle, device.provider.name()) {
+        Ok(file) => Ok(Some(file.profile())),
+        Err(error @ ProfileError::Read { .. }) => Err(Failure::no_input(error.to_string())),
+        Err(error) => Err(Failure::data(error.to_string())),
+    }
+}
+
+/// Checks the devices of a configuration. Those on the CPU are opened; of others, which may take minutes or are in use,
+/// only what shows without them is checked.
+///
+/// # Errors
+/// A library, device or model that cannot be used.
+pub fn look_at_devices(config: &Config, bundle: &Bundle) -> Result<(), Failure> {
+    let mut looked_at = BTreeSet::new();
+    for device in &config.accel.devices {
+        if !looked_at.insert(&device.name) {
+            continue;
+        }
+        match device.provider {
+            Provider::Simulated | Provider::Onnx(onnx::Provider::Cpu) => {
+                session(config, bundle, device)?;
+            }
+            Provider::Onnx(provider) => {
+                let spec = spec(config, bundle, device, provider)?;
+                onnx::OnnxDevice::look(&library(config)?, bundle, &spec).map_err(refused)?;
+            }
+        }
+        profile_of_file(bundle, device)?;
+    }
+    Ok(())
 }
 
 fn on_its_thread(
@@ -189,18 +231,23 @@ fn onnx_device(
     bundle: &Bundle,
     spec: onnx::DeviceSpec,
 ) -> Result<onnx::OnnxDevice, Failure> {
-    let library = onnx::load(config.accel.library.as_deref())
-        .map_err(|error| Failure::unavailable(error.to_string()))?;
-    onnx::OnnxDevice::new(&library, bundle, spec).map_err(|error| {
-        let message = error.to_string();
-        match error {
-            onnx::SessionError::Spec { .. } => Failure::config(message),
-            onnx::SessionError::NoProvider { .. }
-            | onnx::SessionError::Plugin { .. }
-            | onnx::SessionError::Provider { .. } => Failure::unavailable(message),
-            _ => Failure::data(message),
-        }
-    })
+    onnx::OnnxDevice::new(&library(config)?, bundle, spec).map_err(refused)
+}
+
+fn library(config: &Config) -> Result<onnx::Library, Failure> {
+    let library = onnx::load(config.accel.library.as_deref());
+    library.map_err(|error| Failure::unavailable(error.to_string()))
+}
+
+fn refused(error: onnx::SessionError) -> Failure {
+    let message = error.to_string();
+    match error {
+        onnx::SessionError::Spec { .. } => Failure::config(message),
+        onnx::SessionError::NoProvider { .. }
+        | onnx::SessionError::Plugin { .. }
+        | onnx::SessionError::Provider { .. } => Failure::unavailable(message),
+        _ => Failure::data(message),
+    }
 }
 
 /// Batch sizes that a device takes: the configured ones only, or any up to the largest of them.

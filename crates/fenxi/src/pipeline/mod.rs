@@ -26,8 +26,10 @@ use crate::config::checked::{BatchPolicy, FlowHash};
 use crate::exit::Failure;
 use threads::{Cores, Role, Thread};
 
-pub use bundle::{dscp_by_class, find_bundle, find_shipped, open_bundle};
-pub use devices::{Opener, cpu_device, session, thresholds};
+pub use bundle::{
+    check_labels, class_marks, dscp_by_class, find_bundle, find_shipped, open_bundle,
+};
+pub use devices::{Opener, cpu_device, look_at_devices, session, thresholds};
 
 /// Name of the class of a flow whose likeliest class is not likely enough.
 pub const UNKNOWN: &str = "unknown";

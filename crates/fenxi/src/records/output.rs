@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::lines::Lines;
+use crate::access::may_make;
 use crate::cli::is_dash;
 use crate::config::checked::Rotate;
 
@@ -183,20 +184,40 @@ impl Drop for Output {
 /// Opens a file behind what is there. A pipe is opened with a reader of our own, so that it does not matter whether there
 /// is another one yet, or still.
 fn open(path: &Path) -> io::Result<File> {
+    let file = open_locked(path, true)?;
+    if file.metadata()?.is_file() {
+        repair(path, &file)?;
+    }
+    Ok(file)
+}
+
+/// Checks whether a live run could write there. No file is made, and none is changed.
+///
+/// # Errors
+/// As [`Output::append`].
+pub fn look(path: &Path) -> io::Result<()> {
+    match open_locked(path, false) {
+        Ok(file) => file.unlock(),
+        Err(error) if error.kind() == ErrorKind::NotFound => may_make(path),
+        Err(error) => Err(error),
+    }
+}
+
+/// A file, locked where it is a regular one; made only if `makes`.
+fn open_locked(path: &Path, makes: bool) -> io::Result<File> {
     let is_pipe = fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo());
     let mut options = OpenOptions::new();
     options.read(true);
     match is_pipe {
         true => options.write(true),
-        false => options.append(true).create(true).mode(MODE),
+        false => options.append(true).create(makes).mode(MODE),
     };
     let file = options.open(path)?;
-    if file.metadata()?.is_file() {
-        // Of two that write there, each would take back the other's lines. Some network file systems have no locks.
-        if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            return Err(io::Error::other("another fenxi writes there"));
-        }
-        repair(path, &file)?;
+    // Of two that write there, each would take back the other's lines. Some network file systems have no locks.
+    if file.metadata()?.is_file()
+        && let Err(TryLockError::WouldBlock) = file.try_lock()
+    {
+        return Err(io::Error::other("another fenxi writes there"));
     }
     Ok(file)
 }

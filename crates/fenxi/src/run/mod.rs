@@ -14,7 +14,7 @@ mod control;
 mod ending;
 mod lane;
 mod notify;
-mod ports;
+pub mod ports;
 mod reload;
 mod settings;
 mod threads;
@@ -76,6 +76,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let cores = Cores::of(config);
     cores.check()?;
     let bundle = pipeline::open_bundle(config, bundle)?;
+    pipeline::check_labels(config, &bundle)?;
     say_start(config, &bundle);
     let options = FlowOptions {
         effect: Effect::Arrival,
@@ -183,12 +184,8 @@ fn open_marks(config: &Config, classes: &[String]) -> Result<Option<Arc<mark::Wr
     if config.io.mode != IoMode::Mark {
         return Ok(None);
     }
-    let marks = mark::ClassMarks::new(&config.mark, classes)
-        .map_err(|error| Failure::config(error.to_string()))?;
-    let writer = mark::Writer::start(marks, config.mark.queue).map_err(|error| match error {
-        mark::StartError::Capability => Failure::not_allowed(error.to_string()),
-        error => Failure::unavailable(error.to_string()),
-    })?;
+    let marks = pipeline::class_marks(config, classes)?;
+    let writer = mark::Writer::start(marks, config.mark.queue)?;
     Ok(Some(Arc::new(writer)))
 }
 

@@ -195,11 +195,7 @@ impl Receiver {
 /// 69 where an interface is not to be had, 77 where a capability is missing, 78 where there is no interface to open or a
 /// setting does not suit one.
 pub fn open(io: &Io, lanes: usize) -> Result<Vec<LanePorts>, Failure> {
-    if io.interfaces.is_empty() {
-        return Err(Failure::config(
-            "io.interfaces = []: name the interfaces to run on, as in --set 'io.interfaces=[\"eth0\"]'",
-        ));
-    }
+    check_named(io)?;
     let mut opened: Vec<LanePorts> = (0..lanes)
         .map(|_| LanePorts {
             receivers: Vec::new(),
@@ -218,16 +214,45 @@ pub fn open(io: &Io, lanes: usize) -> Result<Vec<LanePorts>, Failure> {
                 merged: (0, false),
             });
             if io.mode == IoMode::Inline {
-                let sender = Transmit::open(&TransmitConfig {
-                    interface: interface.clone(),
-                    bypasses_qdisc: false,
-                    sends_merged: true,
-                });
+                let sender = Transmit::open(&sending(interface));
                 lane.senders.push(sender.map_err(failure)?);
             }
         }
     }
     Ok(opened)
+}
+
+/// Checks what [`open`] would refuse, without being tied to an interface.
+///
+/// # Errors
+/// As [`open`].
+pub fn look(io: &Io) -> Result<(), Failure> {
+    check_named(io)?;
+    for interface in &io.interfaces {
+        AfPacket::look(&receiving(io, interface)).map_err(failure)?;
+        if io.mode == IoMode::Inline {
+            // It receives nothing, and is closed at once.
+            Transmit::open(&sending(interface)).map_err(failure)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_named(io: &Io) -> Result<(), Failure> {
+    match io.interfaces.is_empty() {
+        true => Err(Failure::config(
+            "io.interfaces = []: name the interfaces to run on, as in --set 'io.interfaces=[\"eth0\"]'",
+        )),
+        false => Ok(()),
+    }
+}
+
+fn sending(interface: &str) -> TransmitConfig {
+    TransmitConfig {
+        interface: interface.to_owned(),
+        bypasses_qdisc: false,
+        sends_merged: true,
+    }
 }
 
 fn receiving(io: &Io, interface: &str) -> PortConfig {

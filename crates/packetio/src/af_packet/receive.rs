@@ -85,6 +85,17 @@ enum State {
     Gone,
 }
 
+/// How the frames of an interface are read.
+fn reading(config: &PortConfig, interface: &Interface) -> Reading {
+    let is_ethernet = interface.link_type == ETHERNET;
+    Reading {
+        has_offload: config.completes_checksums,
+        skips_outgoing: ignores_outgoing(config, interface),
+        is_ethernet,
+        frame_max: Reading::frame_max(interface.link.mtu, is_ethernet),
+    }
+}
+
 impl AfPacket {
     /// Opens the one ring of an interface.
     ///
@@ -117,6 +128,18 @@ impl AfPacket {
         Ok(ports)
     }
 
+    /// Checks whether an interface could be opened, up to the memory of one ring. Nothing is bound to the interface, and
+    /// nothing stays.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn look(config: &PortConfig) -> Result<(), AfPacketError> {
+        config.check()?;
+        let interface = Interface::open(&config.interface)?;
+        let reading = reading(config, &interface);
+        set_up(config, &interface, &reading).map(drop)
+    }
+
     /// One ring, which takes no frames yet: while rings are missing it would receive theirs.
     fn open_ring(
         config: &PortConfig,
@@ -124,13 +147,7 @@ impl AfPacket {
         group: Arc<Group>,
         number: u32,
     ) -> Result<Self, AfPacketError> {
-        let is_ethernet = interface.link_type == ETHERNET;
-        let reading = Reading {
-            has_offload: config.completes_checksums,
-            skips_outgoing: ignores_outgoing(config, &interface),
-            is_ethernet,
-            frame_max: Reading::frame_max(interface.link.mtu, is_ethernet),
-        };
+        let reading = reading(config, &interface);
         let (socket, ring) = set_up(config, &interface, &reading)?;
         start(config, &interface, &group, number, socket.as_fd())?;
         let state = if interface.link.is_up {

@@ -275,7 +275,7 @@ mod tests {
         );
         assert_eq!(judged(&[], "192.0.2.1:9469").level, Level::Problem);
         let control = Control {
-            http: HttpPlace::parse("127.0.0.1:9469"),
+            http: HttpPlace::parse("127.0.0.1:9469", Into::into),
             socket: None,
         };
         assert_eq!(service(&machine(&ours).1, &control), Some(77));

@@ -1,6 +1,5 @@
 //! `accel.devices` and the `[device.NAME]` tables: from names to devices that can be opened.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use accel::{Faults, Profile, onnx};
@@ -107,11 +106,7 @@ fn device(
     let value = |key: &str| table.and_then(|table| Some(&table.setting(key)?.value));
     let float = |key: &str| value(key).and_then(toml::Value::as_float);
     let text = |key: &str| value(key).and_then(toml::Value::as_str).unwrap_or_default();
-    let path = |key: &str| {
-        Some(text(key))
-            .filter(|path| !path.is_empty())
-            .map(PathBuf::from)
-    };
+    let path = |key: &str| table.and_then(|table| table.setting(key)?.path());
     let wants_fixed = matches!(
         provider,
         Provider::Onnx(onnx::Provider::Qnn | onnx::Provider::TensorRt)

@@ -1,0 +1,44 @@
+//! What this process may do with files, asked without doing it.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+
+/// Checks whether a file can be made at `path`.
+///
+/// # Errors
+/// The error that making it would give: the folder is missing, is none, or this process may not write there.
+pub fn may_make(path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if !std::fs::metadata(folder)?.is_dir() {
+        return Err(Errno::NOTDIR.into());
+    }
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    Ok(accessat(CWD, folder, access, AtFlags::EACCESS)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_decides() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(may_make(&dir.path().join("f")).is_ok());
+        assert!(!dir.path().join("f").exists());
+        let missing = may_make(&dir.path().join("none/f")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        std::fs::write(dir.path().join("f"), "").unwrap();
+        let file = may_make(&dir.path().join("f/g")).unwrap_err();
+        assert_eq!(file.kind(), io::ErrorKind::NotADirectory);
+        // Root may write everywhere, but not on a file system that is read-only.
+        assert!(
+            may_make(Path::new("/proc/sys/f")).is_err() || rustix::process::geteuid().is_root()
+        );
+    }
+}

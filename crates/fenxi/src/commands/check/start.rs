@@ -1,0 +1,67 @@
+//! What would keep `fenxi run` from starting on this machine, found without starting it.
+//!
+//! The steps are those of [`crate::run::run`], in its order. Each is a function beside the one that `run` calls, shares its
+//! checks and its messages, and leaves nothing behind: no interface is watched, no socket listens, no file is made. So
+//! `fenxi check` and `fenxi run` refuse the same configurations in the same words; a test holds one against the other.
+
+use std::path::Path;
+
+use accel::Bundle;
+use flowmgr::Effect;
+
+use super::machine::Machine;
+use crate::config::Config;
+use crate::config::checked::{Control, HttpPlace, IoMode};
+use crate::control::Sockets;
+use crate::exit::Failure;
+use crate::pipeline::{FlowOptions, PacketSide};
+use crate::run::ports;
+use crate::{mark, records};
+
+/// Folders that the service's unit makes before it starts the program.
+const MADE_BY_UNIT: [&str; 2] = ["/run/fenxi", "/var/lib/fenxi"];
+
+/// Looks at everything but the devices. `is_running`: a fenxi runs with this configuration; the sockets and the file that it
+/// holds are free once it is started again.
+///
+/// # Errors
+/// As [`crate::run::run`].
+pub fn look(
+    machine: &Machine,
+    config: &Config,
+    bundle: &Bundle,
+    is_running: bool,
+) -> Result<(), Failure> {
+    let options = FlowOptions {
+        effect: Effect::Arrival,
+        record_series: false,
+    };
+    PacketSide::build(config, bundle, options)?;
+    ports::look(&config.io)?;
+    if config.io.mode == IoMode::Mark {
+        mark::probe()?;
+    }
+    if is_running {
+        return Ok(());
+    }
+    let is_made = |path: &Path| is_made_by_unit(machine, path);
+    let Control { http, socket } = &config.control;
+    Sockets::look(&Control {
+        http: http.clone().filter(|place| match place {
+            HttpPlace::Unix(path) => !is_made(path),
+            HttpPlace::Tcp(_) => true,
+        }),
+        socket: socket.clone().filter(|path| !is_made(path)),
+    })?;
+    let path = config.records.path.as_deref();
+    path.filter(|path| !is_made(path))
+        .map_or(Ok(()), records::look)
+}
+
+/// Whether the file's folder is not there yet, and the unit will make it.
+fn is_made_by_unit(machine: &Machine, path: &Path) -> bool {
+    let made = MADE_BY_UNIT
+        .iter()
+        .find(|made| path.parent() == Some(Path::new(made)));
+    made.is_some_and(|made| !machine.path(Path::new(made)).is_dir()) && machine.unit().is_some()
+}

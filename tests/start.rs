@@ -1,0 +1,324 @@
+//! `fenxi check` and `fenxi run` agree: what one refuses the other refuses, with the same exit code and the same line, and
+//! what one accepts the other accepts. Every section of the configuration takes part. In a network namespace, so as root;
+//! skipped by name without.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Signal, kill_process};
+
+use common::lab::Lab;
+use common::live::fenxi_on;
+
+/// Far more than any start takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A configuration that runs: keys, and their values in TOML.
+const BASE: [(&str, &str); 6] = [
+    ("io.mode", "\"tap\""),
+    ("io.interfaces", "[\"left\"]"),
+    ("control.http", "\"\""),
+    ("control.socket", "\"\""),
+    ("flow.max_flows", "4096"),
+    ("accel.devices", "[\"simulated\"]"),
+];
+
+/// What is changed of it, and the exit code that comes of it; 0: it runs. `DIR` is a folder of its own.
+type Case = (i32, &'static [(&'static str, &'static str)]);
+
+#[rustfmt::skip] // One case to a line, or a few.
+const CASES: &[Case] = &[
+    // They run.
+    (0, &[]),
+    (0, &[("io.mode", "\"inline\""), ("io.interfaces", "[\"left\", \"right\"]")]),
+    (0, &[("io.promiscuous", "true"), ("io.blocks", "8")]),
+    (0, &[("pipeline.layout", "\"2:1:1\"")]),
+    (0, &[("accel.devices", "[\"cpu\"]")]),
+    (0, &[("accel.devices", "[\"cpu\"]"), ("analytics.policy", "\"slo\""), ("cache.prefix", "6")]),
+    (0, &[("control.http", "\"127.0.0.1:9000\""), ("control.socket", "\"DIR/s\"")]),
+    (0, &[("control.http", "\"unix:DIR/h\"")]),
+    // Paths from the file's folder.
+    (0, &[("records.path", "\"flows.jsonl\""), ("control.socket", "\"s\"")]),
+    (0, &[("log.to", "\"stderr\""), ("log.level", "\"warn,fenxi::run=debug\"")]),
+    (0, &[("mark.class.other", "0x900")]),
+    (0, &[("tag.mode", "\"off\""), ("tag.dscp.nonesuch", "\"EF\"")]),
+    // A label of the mark's table matters in mode mark only.
+    (0, &[("mark.class.nonesuch", "0x900")]),
+    // Wrong by themselves.
+    (78, &[("io.interfaces", "[]")]),
+    (78, &[("io.interfaces", "[\"left\", \"left\"]")]),
+    (78, &[("io.mode", "\"inline\"")]),
+    (78, &[("io.mode", "\"bridge\"")]),
+    (78, &[("io.block_bytes", "5000")]),
+    (78, &[("io.nonesuch", "1")]),
+    (78, &[("flow.k", "99")]),
+    (78, &[("flow.max_flows", "65536"), ("flow.buckets", "64")]),
+    (78, &[("ring.slots", "\"many\"")]),
+    (78, &[("tag.dscp.nonesuch", "\"EF\"")]),
+    (78, &[("io.mode", "\"mark\""), ("mark.class.nonesuch", "0x900")]),
+    (78, &[("mark.class.TLS", "0x10000")]),
+    (78, &[("analytics.max_wait_ms", "1.0")]),
+    (78, &[("analytics.batch_sizes", "[8, 4]")]),
+    (78, &[("cache.prefix", "11")]),
+    (78, &[("pipeline.layout", "\"1:1\"")]),
+    (78, &[("pipeline.cores", "[0]")]),
+    (78, &[("pipeline.cores", "[1000, 1001]")]),
+    (78, &[("model.class_confidence.nonesuch", "0.5")]),
+    (78, &[("model.class_confidence.nonesuch", "0.5"), ("accel.devices", "[\"cpu\"]")]),
+    (78, &[("accel.devices", "[\"nonesuch\"]")]),
+    (78, &[("accel.devices", "[\"cpu\"]"), ("device.cpu.options.threads", "\"2\"")]),
+    (78, &[("records.path", "\"-\"")]),
+    (78, &[("control.http", "\"localhost\"")]),
+    (78, &[("control.http", "\"192.0.2.1:9000\"")]),
+    (78, &[("control.http", "\"unix:DIR/LONG\"")]),
+    (78, &[("control.socket", "\"DIR/LONG\"")]),
+    (78, &[("log.level", "\"loud\"")]),
+    // The model, and files.
+    (65, &[("flow.k", "8")]),
+    (65, &[("model.path", "\"damaged\"")]),
+    (65, &[("model.path", "\"fifo\"")]),
+    (66, &[("model.path", "\"nonesuch\"")]),
+    (66, &[("device.simulated.profile", "\"nonesuch\"")]),
+    (65, &[("device.simulated.profile", "\"case.toml\"")]),
+    (66, &[("accel.devices", "[\"cpu\"]"), ("device.cpu.profile", "\"/dev/zero\"")]),
+    // This machine.
+    (69, &[("io.interfaces", "[\"left\", \"nonesuch\"]")]),
+    (69, &[("accel.devices", "[\"cpu\"]"), ("accel.library", "\"nonesuch.so\"")]),
+    (69, &[("accel.devices", "[\"cpu\"]"), ("accel.library", "\"case.toml\"")]),
+    (69, &[("accel.devices", "[\"cuda\"]")]),
+    (69, &[("accel.devices", "[\"p\"]"), ("device.p.provider", "\"plugin\""), ("device.p.plugin", "\"nonesuch.so\"")]),
+    (69, &[("control.http", "\"127.0.0.1:9001\"")]),
+    (69, &[("control.http", "\"192.0.2.1:9000\""), ("control.http_exposed", "true")]),
+    (73, &[("control.socket", "\"DIR/nonesuch/s\"")]),
+    (73, &[("control.socket", "\"DIR/case.toml\"")]),
+    (73, &[("control.socket", "\"DIR/case.toml/s\"")]),
+    (73, &[("records.path", "\"nonesuch/flows.jsonl\"")]),
+    (73, &[("records.path", "\"damaged\"")]),
+    (73, &[("records.path", "\"case.toml/flows.jsonl\"")]),
+];
+
+/// What became of a command: its exit code, 0 where it was accepted, and the first line that it said of itself.
+type Outcome = (i32, String);
+
+fn outcome(code: i32, stderr: &str) -> Outcome {
+    let mut lines = stderr.lines().filter(|line| line.starts_with("fenxi: "));
+    (code, lines.next().unwrap_or_default().to_owned())
+}
+
+/// `fenxi check`.
+fn check(lab: &Lab, launcher: &[&str], file: &Path) -> Outcome {
+    let mut command = fenxi_on(lab, "host", launcher);
+    let finished = common::run({
+        command.args(["check", "--config"]).arg(file);
+        command
+    });
+    outcome(finished.code, &finished.stderr)
+}
+
+/// `fenxi run`, which is ended once it is ready.
+fn run(lab: &Lab, launcher: &[&str], file: &Path) -> Outcome {
+    let dir = tempfile::tempdir().unwrap();
+    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+    manager
+        .set_read_timeout(Some(Duration::from_millis(50)))
+        .unwrap();
+    let stderr = fs::File::create(dir.path().join("stderr")).unwrap();
+    let mut command = fenxi_on(lab, "host", launcher);
+    command.args(["run", "--config"]).arg(file);
+    command.env("NOTIFY_SOCKET", dir.path().join("notify"));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr);
+    let mut child = command.spawn().unwrap();
+    let began = Instant::now();
+    let mut is_told_to_end = false;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        let mut text = [0; 256];
+        let is_ready =
+            matches!(manager.recv(&mut text), Ok(bytes) if text[..bytes].starts_with(b"READY=1"));
+        if is_ready && !is_told_to_end {
+            kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+            is_told_to_end = true;
+        }
+        if began.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("{}: neither ready nor ended", file.display());
+        }
+    };
+    let stderr = fs::read_to_string(dir.path().join("stderr")).unwrap();
+    let code = status.code().unwrap_or(-1);
+    assert!(
+        is_told_to_end || code != 0,
+        "{}: ended by itself: {stderr}",
+        file.display()
+    );
+    outcome(code, &stderr)
+}
+
+/// A folder with the files that cases name.
+fn folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["damaged", "fifo"] {
+        let to = dir.path().join(name);
+        fs::create_dir_all(to.join("golden")).unwrap();
+        for file in ["model.toml", "golden/inputs.csv", "golden/outputs.csv"] {
+            fs::copy(common::bundle().join(file), to.join(file)).unwrap();
+        }
+    }
+    fs::write(dir.path().join("damaged/model.onnx"), "damaged").unwrap();
+    let fifo = dir.path().join("fifo/model.onnx");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    dir
+}
+
+/// The case as a file in the folder.
+fn written(dir: &Path, changes: &[(&str, &str)]) -> String {
+    let mut keys: BTreeMap<&str, String> = BTreeMap::new();
+    for (key, value) in BASE.iter().chain(changes) {
+        let value = value.replace("LONG", &"x".repeat(100));
+        keys.insert(key, value.replace("DIR", dir.to_str().unwrap()));
+    }
+    keys.iter()
+        .map(|(key, value)| format!("{key} = {value}\n"))
+        .collect()
+}
+
+fn lab(test: &str) -> Option<Lab> {
+    if !common::has_onnxruntime() {
+        common::skip(test, "ONNX Runtime (make onnxruntime)");
+        return None;
+    }
+    let lab = Lab::new(test, &["host"], &[])?;
+    lab.run("host", "ip link set dev lo up");
+    lab.wire_within("host", "left", "right");
+    Some(lab)
+}
+
+#[test]
+fn what_one_refuses_the_other_refuses() {
+    let Some(lab) = lab("agree") else { return };
+    let _taken = lab.on("host", || TcpListener::bind("127.0.0.1:9001").unwrap());
+    let dir = folder();
+    let file = dir.path().join("case.toml");
+    let mut differences = String::new();
+    for (code, changes) in CASES {
+        fs::write(&file, written(dir.path(), changes)).unwrap();
+        let (checked, ran) = (check(&lab, &[], &file), run(&lab, &[], &file));
+        if checked != ran || ran.0 != *code {
+            differences += &format!(
+                "{changes:?}: {code} is expected\n  check: {checked:?}\n  run:   {ran:?}\n"
+            );
+        }
+        let _ = fs::remove_file(dir.path().join("flows.jsonl"));
+    }
+    assert!(differences.is_empty(), "{differences}");
+    assert!(CASES.len() >= 25);
+}
+
+#[test]
+fn files_that_cannot_be_read_are_refused_alike() {
+    let Some(lab) = lab("unread") else { return };
+    let dir = folder();
+    fs::write(dir.path().join("torn.toml"), "[io\n").unwrap();
+    for (file, code) in [
+        ("nonesuch.toml", 66),
+        ("damaged", 66),
+        ("fifo/model.onnx", 66),
+        ("torn.toml", 78),
+    ] {
+        let file = dir.path().join(file);
+        let (checked, ran) = (check(&lab, &[], &file), run(&lab, &[], &file));
+        assert_eq!(checked, ran);
+        assert_eq!(ran.0, code, "{ran:?}");
+    }
+}
+
+/// Marks want a kernel with conntrack, and the journal is there or not: either way both say the same.
+#[test]
+fn what_depends_on_the_machine_is_judged_alike() {
+    let Some(lab) = lab("machine") else { return };
+    let dir = folder();
+    let file = dir.path().join("case.toml");
+    for changes in [
+        &[("io.mode", "\"mark\"")][..],
+        &[("log.to", "\"journald\"")],
+    ] {
+        fs::write(&file, written(dir.path(), changes)).unwrap();
+        assert_eq!(
+            check(&lab, &[], &file),
+            run(&lab, &[], &file),
+            "{changes:?}"
+        );
+    }
+    // Without a capability.
+    fs::write(&file, written(dir.path(), &[])).unwrap();
+    let launcher = ["setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw"];
+    let (checked, ran) = (check(&lab, &launcher, &file), run(&lab, &launcher, &file));
+    assert_eq!(checked, ran);
+    assert!(ran.0 == 77 && ran.1.contains("CAP_NET_RAW"), "{ran:?}");
+}
+
+#[test]
+fn check_leaves_nothing_behind_and_a_fenxi_that_runs_is_not_in_its_way() {
+    let Some(lab) = lab("beside") else { return };
+    let dir = folder();
+    let file = dir.path().join("case.toml");
+    let changes = [
+        ("control.http", "\"127.0.0.1:9002\""),
+        ("control.socket", "\"s\""),
+        ("records.path", "\"flows.jsonl\""),
+    ];
+    fs::write(&file, written(dir.path(), &changes)).unwrap();
+    let names = || {
+        let entries = fs::read_dir(dir.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    assert_eq!(check(&lab, &[], &file), (0, String::new()));
+    assert_eq!(names(), before);
+
+    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command = fenxi_on(&lab, "host", &[]);
+    command.args(["run", "--config"]).arg(&file);
+    command.env("NOTIFY_SOCKET", dir.path().join("notify"));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut running = command.spawn().unwrap();
+    let mut text = [0; 256];
+    let told = manager.recv(&mut text).unwrap();
+    assert!(text[..told].starts_with(b"READY=1"));
+    assert_eq!(check(&lab, &[], &file), (0, String::new()));
+    kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
+    let mut said = String::new();
+    running
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert!(running.wait().unwrap().success(), "{said}");
+}
