@@ -6,7 +6,7 @@ use crate::config::Effect;
 use crate::entry::{Cold, STATE_IN_EFFECT, STATE_RST, UNANNOUNCED};
 use crate::manager::{BURST_MAX, Manager};
 use crate::record::EndReason;
-use crate::settle::{Event, InEffect};
+use crate::settle::{InEffect, Report};
 use crate::table::{Occupant, Place};
 use crate::wire::{Headers, TCP, TCP_SYN};
 
@@ -194,21 +194,20 @@ impl Manager {
         }
         let last_us = hot.last_us;
         let in_effect = self.in_effect(index);
-        let event = Event::Active {
+        let report = Report {
             flow: self.entries.flow_ref(index),
             counts: self.entries.take_counts(index),
             in_effect,
             last_us,
+            series_seen: self.series.seen(index),
         };
-        if let Event::Active { counts, .. } = event
-            && counts.packets[1] > 0
-        {
+        if report.counts.packets[1] > 0 {
             self.series.note_both_ways(index);
         }
         let cold = self.entries.cold_mut(index);
         (cold.reported_us, cold.bytes_before, cold.packets_before) = (time_us, 0, 0);
         self.entries.hot_mut(index).reported_tick = self.active.tick(time_us);
-        self.outbox.report(event);
+        self.outbox.report(report);
     }
 
     /// Packets and bytes since the last record for which the label counts, where
