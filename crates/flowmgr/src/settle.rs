@@ -183,7 +183,7 @@ impl Manager {
         let (time_us, took_us) = match effect {
             Effect::Arrival => {
                 let took_ns = now_ns.saturating_sub(cold.emitted_at as u64);
-                (clock.now_us(), took_ns / 1000)
+                (clock.packet_us(), took_ns / 1000)
             }
             Effect::PacketTime { delay_us } => {
                 (cold.emitted_at.saturating_add(delay_us), delay_us as u64)

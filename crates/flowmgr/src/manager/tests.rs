@@ -1,5 +1,6 @@
 //! The walk, packet by packet, and against a model of flows in a `HashMap`.
 
+mod clock;
 mod settings;
 
 use std::collections::HashMap;
