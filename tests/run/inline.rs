@@ -9,7 +9,9 @@ use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::packets::{self, ETHERNET};
 use crate::common::{self};
-use crate::traffic::{PROGRAMS, Servers, ask_dns, ask_udp, connect, every_label, send, stream};
+use crate::traffic::{
+    PROGRAMS, Servers, ask, ask_dns, ask_udp, connect, every_label, send, stream, talk,
+};
 
 /// Left and right, by whether it is IPv6.
 pub const LEFT: [&str; 2] = ["10.78.0.1", "fd78:0::1"];
@@ -100,8 +102,14 @@ fn programs_talk_through_it() {
             }
             ask_dns(&lab, "left", address);
             servers.fetch(&lab, "left", address, "page");
-            ask_udp(&lab, ["left", "right"], address, 300);
+            // Once each has its label, so that all that follows carries the DSCP, however fast it passes.
+            let sockets = ask_udp(&lab, ["left", "right"], address, 12);
             let [near, far] = connect(&lab, ["left", "right"], address);
+            talk([&near, &far], 12);
+            live.wait_for("each flow has its label", |live| {
+                live.metric_sum("fenxi_series_waiting") == 0.0
+            });
+            ask(&sockets, 300);
             stream(near, far, 2_000_000);
         }
         right.finish(&live);

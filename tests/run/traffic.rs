@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::common::lab::{Lab, Program};
 use crate::common::{self};
 
-/// What [`Servers`] and [`talk`] need.
+/// What [`Servers`] and those who ask them need.
 pub const PROGRAMS: [&str; 5] = ["openssl", "curl", "dnsmasq", "dig", "ping"];
 
 /// A table in which every label has the same value.
@@ -229,6 +229,17 @@ pub fn assert_same_flows(live: &Path, replayed: &Path) {
         differ.len(),
         live.len()
     );
+}
+
+/// Short messages in turn over a connection, each awaited.
+pub fn talk([mut near, mut far]: [&TcpStream; 2], rounds: usize) {
+    let mut message = [7; 100];
+    for _ in 0..rounds {
+        near.write_all(&message).unwrap();
+        far.read_exact(&mut message).unwrap();
+        far.write_all(&message).unwrap();
+        near.read_exact(&mut message).unwrap();
+    }
 }
 
 /// Sends bytes over a connection, and holds what arrives against them.

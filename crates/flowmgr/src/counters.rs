@@ -41,6 +41,8 @@ pub struct Counters {
     pub flows_short: u64,
     /// Ended flows of which all packets went the way of the first.
     pub flows_one_way: u64,
+    /// Packets stamped more than 60 s before the one before them: steps back of the clock, which do not change how flows age.
+    pub clock_rebased: u64,
     /// How late flows ended that were silent for too long.
     pub expiry_lag: ExpiryLag,
     /// Flows that got a label, by class, from then on; the last is `unknown`.
@@ -95,6 +97,7 @@ impl Counters {
             flows_ended,
             flows_short,
             flows_one_way,
+            clock_rebased,
             expiry_lag,
             labels_given,
             flows_labelled,
@@ -113,6 +116,7 @@ impl Counters {
         add(&mut self.flows_ended, flows_ended);
         self.flows_short += flows_short;
         self.flows_one_way += flows_one_way;
+        self.clock_rebased += clock_rebased;
         self.expiry_lag.merge(expiry_lag);
         add_all(&mut self.labels_given, labels_given);
         add_all(&mut self.flows_labelled, flows_labelled);

@@ -164,7 +164,7 @@ pub(crate) struct Cold {
     /// When the series was emitted, by the clock of [`crate::Effect`]: µs of
     /// packet time, or ns of the caller's clock.
     pub emitted_at: i64,
-    /// When the flow was last reported: its first packet, then each record.
+    /// When the flow was last reported, in flow time: its first packet, then each record.
     pub reported_us: i64,
     /// Counts at the moment the label took effect, since the last record.
     pub bytes_before: u64,

@@ -1,6 +1,6 @@
 //! Lifetimes without a scan: what is over, and a sweep in small steps.
 //!
-//! Time here is the packets' own, made monotone: the latest packet time seen. A
+//! Time here follows the packets' own and never goes back, see [`Clock`]. A
 //! flow is over when it was silent for longer than a timeout. That is noticed
 //! when one of its packets comes, or by the sweep, which goes round the buckets
 //! at a pace set by time alone, so that which flows end, when and in what order
@@ -16,48 +16,180 @@ use crate::table::Occupant;
 
 const SECOND_US: i64 = 1_000_000;
 
-/// Packet time, made monotone.
+/// Time by the packets, which never goes back.
+///
+/// Packets carry the time of the clock that stamped them, and that clock may be
+/// set back: by a day on a router, or after one packet of the year 2100 in a
+/// capture. If time then stood still until the packets caught up, no flow would
+/// end and the table would fill. So the clock keeps *flow time*, in which flows
+/// age, apart from packet time: a packet that lies more than [`Clock::BOUND_US`]
+/// behind re-bases the difference, and flow time goes on from where it was.
+/// Packets that are late by less, as those of several interfaces are, leave
+/// time where it is.
+///
+/// Packets stamped by several clocks may alternate, as in a merged capture. The
+/// differences of the last few are kept, and a packet that fits one of them does
+/// not move flow time: else each change of clocks would end all flows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
+    /// Flow time, µs.
     now_us: i64,
-    /// Where the next second begins.
+    /// The packet time that is now, µs.
+    packet_us: i64,
+    /// Flow time at which the next second begins.
     next_second_us: i64,
     second: u16,
+    is_started: bool,
+    /// Flow time less packet time of clocks met before the current one, the newest first.
+    others: [Option<i64>; 3],
+}
+
+/// How a packet moved the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// By little, or not at all.
+    Near,
+    /// So far forward that stamps say nothing.
+    Jump,
+    /// Packet time went back by more than the bound; flow time goes on from where it was.
+    Rebased,
 }
 
 impl Clock {
+    /// A packet within this of the last one, µs, is on the same clock. Late packets are late by
+    /// milliseconds, or seconds where captures were merged badly.
+    pub const BOUND_US: i64 = 60 * SECOND_US;
     /// A step forward beyond which stamps are not comparable: 2^15 s.
     const JUMP_US: i64 = SECOND_US << 15;
+    /// The longest step forward of flow time. More changes nothing, since all is over by then, and
+    /// absurd times, of which a file may have any number, must not use up the range.
+    const JUMP_MAX_US: i64 = SECOND_US << 17;
+    /// Packet times beyond this, some 36,000 years, are taken for this, so that differences do not overflow.
+    const PACKET_MAX_US: i64 = 1 << 60;
 
     pub const fn new() -> Clock {
         Clock {
-            now_us: i64::MIN,
+            now_us: 0,
+            // Far from any packet's time.
+            packet_us: -4 * Clock::PACKET_MAX_US,
             next_second_us: i64::MIN,
             second: 0,
+            is_started: false,
+            others: [None; 3],
         }
     }
 
-    /// Goes forward to `time_us`, never back; true if that was a jump.
+    /// Goes on to the time of a packet.
     #[inline]
-    pub fn advance(&mut self, time_us: i64) -> bool {
-        if time_us <= self.now_us {
-            return false;
+    pub fn advance(&mut self, time_us: i64) -> Step {
+        let step_us = time_us.wrapping_sub(self.packet_us);
+        if step_us.wrapping_add(Clock::BOUND_US) as u64 > 2 * Clock::BOUND_US as u64 {
+            return self.advance_far(time_us);
         }
-        let step = time_us.saturating_sub(self.now_us);
-        self.now_us = time_us;
-        if time_us >= self.next_second_us {
-            let second = time_us.div_euclid(SECOND_US);
-            self.second = second as u16;
-            self.next_second_us = (second + 1).saturating_mul(SECOND_US);
+        if step_us > 0 {
+            self.go_on(step_us);
         }
-        step >= Clock::JUMP_US
+        Step::Near
     }
 
+    /// Goes on to `time_us` where no packet came; an earlier time changes nothing.
+    pub fn pass(&mut self, time_us: i64) -> Step {
+        match self.is_started && time_us <= self.packet_us {
+            true => Step::Near,
+            false => self.advance(time_us),
+        }
+    }
+
+    #[inline]
+    fn go_on(&mut self, step_us: i64) {
+        self.packet_us += step_us;
+        self.now_us = self.now_us.saturating_add(step_us);
+        if self.now_us >= self.next_second_us {
+            self.set_second();
+        }
+    }
+
+    fn set_second(&mut self) {
+        let second = self.now_us.div_euclid(SECOND_US);
+        self.second = second as u16;
+        self.next_second_us = (second + 1).saturating_mul(SECOND_US);
+    }
+
+    #[cold]
+    fn advance_far(&mut self, time_us: i64) -> Step {
+        let time_us = time_us.clamp(-Clock::PACKET_MAX_US, Clock::PACKET_MAX_US);
+        if !self.is_started {
+            (self.is_started, self.now_us, self.packet_us) = (true, time_us, time_us);
+            self.set_second();
+            return Step::Near;
+        }
+        let step_us = time_us - self.packet_us;
+        if step_us.abs() <= Clock::BOUND_US {
+            self.go_on(step_us.max(0));
+            return Step::Near;
+        }
+        let is_back = step_us < 0;
+        if !self.switch(time_us) {
+            // Flow time follows a step forward. The clocks known so far keep their distance to it, so that their packets,
+            // should more of them come, are no step again.
+            let forward_us = step_us.clamp(0, Clock::JUMP_MAX_US);
+            let difference_us = self.now_us - self.packet_us;
+            self.others.rotate_right(1);
+            self.others[0] = Some(difference_us);
+            for other in self.others.iter_mut().flatten() {
+                *other = other.saturating_add(forward_us);
+            }
+            self.packet_us = time_us;
+            self.now_us = self.now_us.saturating_add(forward_us);
+            self.set_second();
+            if step_us >= Clock::JUMP_US {
+                return Step::Jump;
+            }
+        }
+        match is_back {
+            true => Step::Rebased,
+            false => Step::Near,
+        }
+    }
+
+    /// Goes on by another clock's difference, if one of those kept makes `time_us` near to now.
+    fn switch(&mut self, time_us: i64) -> bool {
+        let is_near = |other: &Option<i64>| {
+            other.is_some_and(|difference_us| {
+                let at_us = time_us.saturating_add(difference_us);
+                at_us.abs_diff(self.now_us) <= Clock::BOUND_US as u64
+            })
+        };
+        let Some(place) = self.others.iter().position(is_near) else {
+            return false;
+        };
+        let current_us = self.now_us - self.packet_us;
+        self.others[..=place].rotate_right(1);
+        if let Some(difference_us) = self.others[0].replace(current_us) {
+            self.packet_us = self.now_us - difference_us;
+            self.go_on((time_us - self.packet_us).max(0));
+        }
+        true
+    }
+
+    /// Flow time, µs: the packets' own until these first step back.
     pub fn now_us(self) -> i64 {
         self.now_us
     }
 
-    /// The current second, wrapping.
+    /// What the clock that stamps packets would say now, µs since the epoch.
+    pub fn packet_us(self) -> i64 {
+        self.packet_us
+    }
+
+    /// Flow time of a packet that the clock has advanced to, µs; before now where the packet is late.
+    #[inline]
+    pub fn flow_us(self, time_us: i64) -> i64 {
+        let late_us = self.packet_us.saturating_sub(time_us).max(0);
+        self.now_us.saturating_sub(late_us)
+    }
+
+    /// The current second of flow time, wrapping.
     #[inline]
     pub fn second(self) -> u16 {
         self.second
@@ -267,26 +399,89 @@ mod tests {
         assert!(never.is_over(occupant(now.wrapping_sub(40_000), true), now));
     }
 
-    #[test]
-    fn the_clock_never_goes_back_and_tells_jumps() {
+    fn clock_at(time_us: i64) -> Clock {
         let mut clock = Clock::new();
-        clock.advance(5 * SECOND_US);
-        assert!(!clock.advance(3 * SECOND_US));
-        assert_eq!(clock.now_us(), 5 * SECOND_US);
-        assert!(!clock.advance(6 * SECOND_US));
-        assert!(clock.advance(6 * SECOND_US + (SECOND_US << 15)));
-        clock.advance(i64::MAX);
-        clock.advance(i64::MIN);
-        assert_eq!(clock.now_us(), i64::MAX);
+        assert_eq!(clock.advance(time_us), Step::Near);
+        clock
+    }
+
+    #[test]
+    fn late_packets_leave_the_clock_and_jumps_are_told() {
+        let mut clock = clock_at(100 * SECOND_US);
+        for late_s in [1, 59, 60] {
+            let time_us = (100 - late_s) * SECOND_US;
+            assert_eq!(clock.advance(time_us), Step::Near);
+            assert_eq!(clock.now_us(), 100 * SECOND_US);
+            assert_eq!(clock.flow_us(time_us), time_us);
+        }
+        assert_eq!(clock.advance(101 * SECOND_US), Step::Near);
+        assert_eq!(clock.advance((101 + (1 << 15)) * SECOND_US), Step::Jump);
+        assert_eq!(clock.now_us(), (101 + (1 << 15)) * SECOND_US);
+    }
+
+    #[test]
+    fn after_a_step_back_time_goes_on_from_where_it_was() {
+        let day_us = 86_400 * SECOND_US;
+        let mut clock = clock_at(0);
+        assert_eq!(clock.advance(day_us), Step::Jump);
+        // The clock of the first packet goes on.
+        assert_eq!(clock.advance(SECOND_US), Step::Rebased);
+        assert_eq!(clock.now_us(), day_us + SECOND_US);
+        assert_eq!(clock.packet_us(), SECOND_US);
+        assert_eq!(clock.advance(3 * SECOND_US), Step::Near);
+        assert_eq!(clock.now_us(), day_us + 3 * SECOND_US);
+        assert_eq!(clock.flow_us(2 * SECOND_US), day_us + 2 * SECOND_US);
+        assert_eq!(clock.second(), (86_403 % 65_536) as u16);
+        // One that was never seen.
+        assert_eq!(clock.advance(-day_us), Step::Rebased);
+        assert_eq!(clock.now_us(), day_us + 3 * SECOND_US);
+        assert_eq!(clock.packet_us(), -day_us);
+    }
+
+    #[test]
+    fn where_no_packet_came_an_earlier_time_changes_nothing() {
+        let mut clock = clock_at(1000 * SECOND_US);
+        assert_eq!(clock.pass(0), Step::Near);
+        assert_eq!(clock.packet_us(), 1000 * SECOND_US);
+        assert_eq!(clock.pass(1001 * SECOND_US), Step::Near);
+        assert_eq!(clock.now_us(), 1001 * SECOND_US);
+    }
+
+    /// Four clocks, days apart, whose packets alternate.
+    #[test]
+    fn clocks_that_alternate_move_flow_time_once() {
+        let mut clock = clock_at(0);
+        let (mut jumps, mut rebased) = (0, 0);
+        for second in 1..1000 {
+            for day in [0, 3, 1, -2] {
+                match clock.advance((day * 86_400 + second) * SECOND_US) {
+                    Step::Near => {}
+                    Step::Jump => jumps += 1,
+                    Step::Rebased => rebased += 1,
+                }
+            }
+        }
+        assert_eq!((jumps, rebased), (1, 2 * 999));
+        assert_eq!(clock.now_us(), Clock::JUMP_MAX_US + 999 * SECOND_US);
+    }
+
+    #[test]
+    fn absurd_times_neither_overflow_nor_stop_the_clock() {
+        let mut clock = clock_at(i64::MAX);
+        for time_us in [i64::MIN, i64::MAX, 0, i64::MAX, i64::MIN, i64::MAX, 5] {
+            let before_us = clock.now_us();
+            clock.advance(time_us);
+            assert!(clock.now_us() >= before_us);
+        }
+        let before_us = clock.now_us();
+        clock.advance(30 * SECOND_US);
+        clock.advance(90 * SECOND_US);
+        assert_eq!(clock.now_us() - before_us, 90 * SECOND_US - 5);
     }
 
     #[test]
     fn seconds_before_the_epoch_go_on_counting() {
-        let second = |now_us| {
-            let mut clock = Clock::new();
-            clock.advance(now_us);
-            clock.second()
-        };
+        let second = |now_us| clock_at(now_us).second();
         assert_eq!(second(0).wrapping_sub(second(-1)), 1);
     }
 

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use crate::config::Effect;
 use crate::entry::{Cold, STATE_IN_EFFECT, STATE_RST, UNANNOUNCED};
+use crate::expiry::Step;
 use crate::manager::{BURST_MAX, Manager};
 use crate::record::EndReason;
-use crate::settle::{Event, InEffect};
+use crate::settle::{InEffect, Report};
 use crate::table::{Occupant, Place};
 use crate::wire::{Headers, TCP, TCP_SYN};
 
@@ -21,8 +22,16 @@ impl Manager {
     /// Moves the clock and sweeps what is due: in a replay at once, so that results repeat; live, after the burst.
     #[inline]
     pub(crate) fn advance(&mut self, time_us: i64) {
-        if self.clock.advance(time_us) {
-            self.sweep_after_jump();
+        let step = self.clock.advance(time_us);
+        self.sweep_after(step);
+    }
+
+    #[inline]
+    fn sweep_after(&mut self, step: Step) {
+        match step {
+            Step::Near => {}
+            Step::Jump => self.sweep_after_jump(),
+            Step::Rebased => self.counters.clock_rebased += 1,
         }
         let due = self.sweep.due(self.clock.now_us());
         if due != 0 {
@@ -36,7 +45,8 @@ impl Manager {
     /// Lets time pass where no packets come: moves the clock to `time_us`, never back, and ends a bounded part of the
     /// flows that are over by then.
     pub fn pass(&mut self, time_us: i64) {
-        self.advance(time_us);
+        let step = self.clock.pass(time_us);
+        self.sweep_after(step);
         self.sweep_owed();
     }
 
@@ -104,7 +114,8 @@ impl Manager {
         }
         let (place, index) = self.table.insert(hash, self.clock.second())?;
         self.alive += 1;
-        let tick = self.active.tick(time_us);
+        let flow_us = self.clock.flow_us(time_us);
+        let tick = self.active.tick(flow_us);
         let hot = self.entries.hot_mut(index);
         hot.begin(&headers.key, headers.from_low);
         hot.reported_tick = tick;
@@ -112,7 +123,7 @@ impl Manager {
             first_us: time_us,
             flow_id: self.config.flow_id_first
                 + self.counters.flows_begun.total() * self.config.flow_id_step,
-            reported_us: time_us,
+            reported_us: flow_us,
             time_to_label_us: UNANNOUNCED,
             ..Cold::default()
         };
@@ -133,7 +144,7 @@ impl Manager {
         // Most flows that end are out of the cache; they are settled after the burst.
         self.entries.prefetch_all(index);
         self.series.prefetch(index);
-        let now_us = self.clock.now_us();
+        let now_us = self.clock.packet_us();
         let reason = match is_closed {
             true => self.end_reason(index, reason),
             false => reason,
@@ -154,7 +165,7 @@ impl Manager {
     /// A flow that is over, and that the sweep has not come to yet, ends as if it had:
     /// where a flow lies in the table must not be seen in its record.
     pub fn drain(&mut self) {
-        let (now, now_us) = (self.clock.second(), self.clock.now_us());
+        let (now, now_us) = (self.clock.second(), self.clock.packet_us());
         let mut left = Vec::with_capacity(self.alive);
         let mut heads = 0..self.table.buckets();
         while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
@@ -182,33 +193,33 @@ impl Manager {
 
     /// Reports a flow that has gone on for the active timeout.
     pub(crate) fn report_if_due(&mut self, index: u32, time_us: i64) {
+        let flow_us = self.clock.flow_us(time_us);
         let hot = self.entries.hot(index);
-        if !self.active.may_be_due(hot.reported_tick, time_us) {
+        if !self.active.may_be_due(hot.reported_tick, flow_us) {
             return;
         }
         if !self
             .active
-            .is_due(self.entries.cold(index).reported_us, time_us)
+            .is_due(self.entries.cold(index).reported_us, flow_us)
         {
             return;
         }
         let last_us = hot.last_us;
         let in_effect = self.in_effect(index);
-        let event = Event::Active {
+        let report = Report {
             flow: self.entries.flow_ref(index),
             counts: self.entries.take_counts(index),
             in_effect,
             last_us,
+            series_seen: self.series.seen(index),
         };
-        if let Event::Active { counts, .. } = event
-            && counts.packets[1] > 0
-        {
+        if report.counts.packets[1] > 0 {
             self.series.note_both_ways(index);
         }
         let cold = self.entries.cold_mut(index);
-        (cold.reported_us, cold.bytes_before, cold.packets_before) = (time_us, 0, 0);
-        self.entries.hot_mut(index).reported_tick = self.active.tick(time_us);
-        self.outbox.report(event);
+        (cold.reported_us, cold.bytes_before, cold.packets_before) = (flow_us, 0, 0);
+        self.entries.hot_mut(index).reported_tick = self.active.tick(flow_us);
+        self.outbox.report(report);
     }
 
     /// Packets and bytes since the last record for which the label counts, where

@@ -360,7 +360,10 @@ impl Manager {
     /// K-th packet, and then for good. Notes the counts up to there, so that the
     /// promise can be taken back if the label never comes.
     fn comes_into_effect(&mut self, index: u32, time_us: i64, delay_us: i64) -> bool {
-        if time_us < self.entries.cold(index).emitted_at.saturating_add(delay_us) {
+        let emitted_us = self.entries.cold(index).emitted_at;
+        // A packet far before the K-th came after packet time had stepped back, and so after the delay.
+        let is_far_before = time_us < emitted_us.saturating_sub(Clock::BOUND_US);
+        if time_us < emitted_us.saturating_add(delay_us) && !is_far_before {
             return false;
         }
         let counts = self.entries.counts(index);

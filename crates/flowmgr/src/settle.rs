@@ -32,12 +32,7 @@ pub(crate) enum Event {
     /// A series went on its way.
     Label(FlowRef),
     /// A flow goes on after an active timeout.
-    Active {
-        flow: FlowRef,
-        counts: Counts,
-        in_effect: InEffect,
-        last_us: i64,
-    },
+    Active(Report),
     /// A flow left the table. Its entry is free once this is said.
     Ended {
         index: u32,
@@ -47,6 +42,17 @@ pub(crate) enum Event {
         /// When that was, by the packets' time.
         at_us: i64,
     },
+}
+
+/// A flow at its active timeout. All is of that moment, because the record must not depend on when it is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report {
+    pub flow: FlowRef,
+    pub counts: Counts,
+    pub in_effect: InEffect,
+    pub last_us: i64,
+    /// Packets in the flow's series: below K no label had been asked for.
+    pub series_seen: usize,
 }
 
 /// What waits to be said, in order.
@@ -75,8 +81,8 @@ impl Outbox {
         }
     }
 
-    pub fn report(&mut self, event: Event) {
-        self.events.push_back(event);
+    pub fn report(&mut self, report: Report) {
+        self.events.push_back(Event::Active(report));
     }
 
     pub fn end(&mut self, index: u32, reason: EndReason, position: u64, at_us: i64) {
@@ -120,14 +126,7 @@ impl Manager {
             self.outbox.events.pop_front();
             match event {
                 Event::Label(flow) => self.announce(flow, now_ns, &mut out),
-                Event::Active {
-                    flow,
-                    counts,
-                    in_effect,
-                    last_us,
-                } => {
-                    self.report(flow, counts, in_effect, last_us, &mut out);
-                }
+                Event::Active(report) => self.report(report, now_ns, &mut out),
                 Event::Ended {
                     index,
                     reason,
@@ -157,7 +156,9 @@ impl Manager {
             return true;
         }
         let (flow, position) = match event {
-            Event::Label(flow) | Event::Active { flow, .. } => (flow, 0),
+            Event::Label(flow) => (flow, 0),
+            Event::Active(report) if report.series_seen < self.config.k => return true,
+            Event::Active(report) => (report.flow, 0),
             Event::Ended {
                 index, position, ..
             } => (self.entries.flow_ref(index), position),
@@ -182,7 +183,7 @@ impl Manager {
         let (time_us, took_us) = match effect {
             Effect::Arrival => {
                 let took_ns = now_ns.saturating_sub(cold.emitted_at as u64);
-                (clock.now_us(), took_ns / 1000)
+                (clock.packet_us(), took_ns / 1000)
             }
             Effect::PacketTime { delay_us } => {
                 (cold.emitted_at.saturating_add(delay_us), delay_us as u64)
@@ -203,27 +204,31 @@ impl Manager {
     }
 
     /// An active timeout's record.
-    fn report(
-        &mut self,
-        flow: FlowRef,
-        counts: Counts,
-        in_effect: InEffect,
-        last_us: i64,
-        out: &mut Out<'_>,
-    ) {
-        let decision = self.decision(flow);
+    fn report(&mut self, report: Report, now_ns: u64, out: &mut Out<'_>) {
+        let Report { flow, .. } = report;
+        let mut decision = None;
+        if report.series_seen == self.config.k && self.label_of(flow) != Some(Label::Pending) {
+            // Live, an earlier label that is still on its way may have kept this one from being said.
+            self.announce(flow, now_ns, out);
+            decision = self.decision(flow);
+        }
         match decision {
-            Some(decision) => self.confirm(decision, in_effect),
-            None => self.retract(in_effect),
+            Some(decision) => self.confirm(decision, report.in_effect),
+            None => self.retract(report.in_effect),
         }
         self.counters.flows_ended[EndReason::Active as usize] += 1;
         if let Some(out) = out {
-            out(Record::Flow(FlowRecord {
-                last_us,
-                counts,
+            let mut record = FlowRecord {
+                last_us: report.last_us,
+                counts: report.counts,
                 decision,
                 ..self.flow_record(flow.index, EndReason::Active)
-            }));
+            };
+            if let Some(series) = &mut record.series {
+                series.lengths.truncate(report.series_seen);
+                series.offsets_us.truncate(report.series_seen);
+            }
+            out(Record::Flow(record));
         }
     }
 

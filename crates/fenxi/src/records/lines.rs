@@ -83,3 +83,53 @@ impl Lines {
         std::mem::take(&mut self.written)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flowmgr::Counts;
+    use flowmgr::record::{EndReason, FlowName, FlowRecord};
+
+    use super::*;
+
+    fn record() -> Record {
+        Record::Flow(FlowRecord {
+            flow: FlowName {
+                flow_id: 0,
+                protocol: 6,
+                source: ("192.0.2.1".parse().unwrap(), 1),
+                destination: ("192.0.2.2".parse().unwrap(), 2),
+                first_us: 0,
+            },
+            last_us: 0,
+            midstream: false,
+            counts: Counts::default(),
+            reason: EndReason::Idle,
+            decision: None,
+            series: None,
+        })
+    }
+
+    /// A single line does not wait for more to come; so a program that is killed loses the records of the last moments only.
+    #[test]
+    fn lines_are_due_when_they_are_many_or_the_oldest_is_old() {
+        let mut lines = Lines::new(Vec::new().into());
+        assert!(!lines.is_due());
+        lines.push(&record()).unwrap();
+        let pushed = lines.since.expect("a line is there");
+        lines.since = Some(pushed + WRITE_WITHIN);
+        assert!(!lines.is_due(), "not before its time");
+        lines.since = pushed.checked_sub(WRITE_WITHIN);
+        assert!(lines.is_due(), "old");
+        lines.push(&record()).unwrap();
+        assert!(
+            lines.is_due(),
+            "a newer line does not make the oldest young"
+        );
+        lines.remove(lines.bytes().len());
+        assert!(!lines.is_due(), "nothing is left");
+        while lines.bytes().len() < WRITE_AT {
+            lines.push(&record()).unwrap();
+        }
+        assert!(lines.is_due(), "many");
+    }
+}

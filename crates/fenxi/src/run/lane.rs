@@ -271,9 +271,6 @@ impl Lane {
         let now_ns = self.shared.run.now_ns();
         let emitted = self.manager.counters().series_emitted;
         self.manager.burst(data, packets, now_ns, fates);
-        if self.manager.counters().series_emitted != emitted {
-            self.shared.run.bell.ring();
-        }
         // Of two interfaces the other one; of none none.
         let other = self.senders.len().checked_sub(i + 1);
         if let Some(sender) = other.and_then(|other| self.senders.get_mut(other))
@@ -286,6 +283,10 @@ impl Lane {
                 .shared
                 .news
                 .send(News::Trouble(format!("sending: {error}")));
+        }
+        // After the burst is on its way: this may be a system call, and the thread that it wakes may get this CPU.
+        if self.manager.counters().series_emitted != emitted {
+            self.shared.run.bell.ring();
         }
     }
 

@@ -1,5 +1,6 @@
 //! The walk, packet by packet, and against a model of flows in a `HashMap`.
 
+mod clock;
 mod settings;
 
 use std::collections::HashMap;
@@ -467,6 +468,32 @@ fn active_timeouts_report_what_was_added() {
     assert!(flows.iter().all(|flow| flow.decision.is_some()));
 }
 
+/// Live, a label may be there while an earlier one is still on its way.
+#[test]
+fn a_report_names_no_label_that_was_not_said() {
+    let mut bench = Bench::new(Config {
+        effect: Effect::Arrival,
+        active_timeout_s: 10,
+        ..config()
+    });
+    bench.burst(&[[tcp(0, 1, 2, 0); 3], [tcp(0, 3, 4, 0); 3]].concat());
+    assert_eq!(bench.ring.waiting(), 2);
+    let second = bench.ring.get(1).flow;
+    let labels = bench.manager.labels();
+    let word = labels.word(second.index);
+    word.decide(second.generation, CLASS_0).unwrap();
+    bench.settle();
+    assert_eq!(bench.records, [], "the first is still on its way");
+    bench.burst(&[tcp(11 * SECOND_US, 3, 4, 0)]);
+    bench.settle();
+    assert_eq!((bench.labels(), bench.flows().len()), (1, 1));
+    let decision = bench.flows()[0].decision.unwrap();
+    assert_eq!(decision.time_to_label_us, 0);
+    bench.answer(CLASS_0);
+    bench.settle();
+    assert_eq!(bench.labels(), 2, "each once");
+}
+
 /// Flows as a plain map: what the manager should say.
 #[derive(Default)]
 struct Model {
@@ -610,19 +637,23 @@ proptest! {
 
     /// Records do not depend on how the packets were cut into bursts.
     #[test]
-    fn bursts_change_nothing(packets in prop::collection::vec(packet(), 1..120), burst in 1usize..64) {
+    fn bursts_change_nothing(
+        packets in prop::collection::vec(packet(), 1..120),
+        burst in 1usize..64,
+        active_timeout_s in 0u32..4,
+    ) {
         let mut now_us = 0;
         let packets: Vec<Tcp> = packets.into_iter().map(|packet| {
             now_us += packet.time_us;
             Tcp { time_us: now_us, ..packet }
         }).collect();
         let run = |burst: usize| {
-            let mut bench = Bench::new(config());
+            let mut bench = Bench::new(Config { active_timeout_s, ..config() });
             for packets in packets.chunks(burst) {
                 bench.burst(packets);
                 bench.answer(CLASS_0);
+                bench.settle();
             }
-            bench.settle();
             bench.finish();
             (bench.records, bench.manager.counters().verdicts)
         };

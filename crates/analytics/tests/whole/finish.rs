@@ -1,0 +1,174 @@
+//! How it ends: everything said, nothing left.
+
+use flowmgr::record::EndReason;
+use flowmgr::verdict::Verdict;
+
+use crate::Outcome;
+use crate::coverage::Coverage;
+use crate::device::look;
+use crate::ensure;
+use crate::events::End;
+use crate::world::World;
+
+/// Rounds that are enough for any back-off of a device.
+const ROUNDS_MAX: usize = 2000;
+const LONG_ROUND_US: u64 = 20_000;
+
+impl World {
+    /// Stops it in one of the ways there are, and holds the sums against each other. What was reached.
+    pub fn finish(mut self) -> Result<Coverage, String> {
+        for bay in &self.bays {
+            look(bay, |bay| bay.is_willing = true);
+        }
+        if self.is_live() {
+            match self.plan.end {
+                End::Silence => self.fall_silent()?,
+                End::Stop => self.await_labels()?,
+                End::StopAtOnce => {}
+            }
+        }
+        let awaited = self.flows.labels_awaited() > 0;
+        self.coverage
+            .saw_if(awaited, "stopped with labels on their way");
+        self.flows.drain();
+        self.until("everything is said", |world| {
+            world.settle()?;
+            Ok(world.flows.is_settled())
+        })?;
+        self.check_balances()?;
+        self.check_flows()?;
+        self.stop_series()
+    }
+
+    /// Rounds until it is so.
+    fn until(
+        &mut self,
+        what: &str,
+        mut is_so: impl FnMut(&mut World) -> Result<bool, String>,
+    ) -> Outcome {
+        for _ in 0..ROUNDS_MAX {
+            if is_so(self)? {
+                return Ok(());
+            }
+            self.round(LONG_ROUND_US);
+        }
+        Err(format!("never: {what}"))
+    }
+
+    fn await_labels(&mut self) -> Outcome {
+        self.until("no label is awaited", |world| {
+            world.settle()?;
+            Ok(world.flows.labels_awaited() == 0)
+        })
+    }
+
+    /// Flows end without a packet, some seconds after their last one.
+    fn fall_silent(&mut self) -> Outcome {
+        self.wall_us = self.wall_us.max(self.latest_us);
+        for _ in 0..20 {
+            self.pause(1_000_000);
+            self.flows.pass(self.wall_us - 100_000);
+            self.round(LONG_ROUND_US);
+            self.settle()?;
+        }
+        let alive = self.flows.flows_alive();
+        ensure!(
+            alive == 0,
+            "{alive} flows have not ended in 20 s of silence"
+        );
+        Ok(())
+    }
+
+    /// What the flow manager has counted is what was recorded.
+    fn check_flows(&mut self) -> Outcome {
+        let counters = self.flows.counters();
+        let ended: u64 = counters.flows_ended.iter().sum();
+        let finals = ended - counters.flows_ended[EndReason::Active as usize];
+        ensure!(
+            finals == self.model.finals,
+            "{finals} ends counted, {} said",
+            self.model.finals
+        );
+        ensure!(
+            counters.flows_begun.total() == finals,
+            "{finals} flows over"
+        );
+        let left = self.model.unrecorded();
+        ensure!(left == 0, "{left} packets in no record");
+        let tagged = (counters.verdicts.of(Verdict::Tagged), counters.tagged_bytes);
+        ensure!(
+            tagged == self.model.tagged,
+            "tagged {tagged:?}, not {:?}",
+            self.model.tagged
+        );
+        let by_class = counters.tagged_by_class.iter();
+        let by_class = by_class.fold((0, 0), |(packets, bytes), it| {
+            (packets + it.packets, bytes + it.bytes)
+        });
+        ensure!(by_class == tagged, "tagged by class {by_class:?}");
+        let labels: u64 = self.model.labels.iter().sum();
+        for counted in [&counters.labels_given, &counters.flows_labelled] {
+            let counted: u64 = counted.iter().sum();
+            ensure!(counted == labels, "{counted} labels counted, {labels} said");
+        }
+        Ok(())
+    }
+
+    /// The flow manager's thread ends, and the analytics side does what is left.
+    fn stop_series(self) -> Result<Coverage, String> {
+        let shed = self.flows.counters().series_shed;
+        let given = self.flows.counters().series_emitted - shed;
+        let (is_live, labels) = (self.is_live(), self.model.labels);
+        let World {
+            flows,
+            mut series,
+            mut coverage,
+            mut now_ns,
+            ..
+        } = self;
+        drop(flows);
+        series.drain();
+        let mut rounds = 0;
+        while !series.is_done() {
+            rounds += 1;
+            ensure!(rounds < ROUNDS_MAX, "the analytics side never ends");
+            now_ns += LONG_ROUND_US * 1000;
+            series.round(now_ns);
+        }
+        let counters = series.counters();
+        ensure!(
+            counters.series == given && counters.undecided() == 0,
+            "series {given}, {counters:?}"
+        );
+        let decided = counters.cached + counters.inferred;
+        let labels: u64 = labels.iter().sum();
+        ensure!(
+            decided == labels + counters.post_mortem,
+            "{decided} labels, {labels} said"
+        );
+        ensure!(
+            is_live || counters.post_mortem == 0,
+            "post-mortem in a replay"
+        );
+        ensure!(counters.cache.audits_differ == 0, "the cache was wrong");
+
+        coverage.add("ring full", shed);
+        coverage.add("post-mortem", counters.post_mortem);
+        coverage.add("audit", counters.cache.audits_agree);
+        coverage.add("retried", counters.retried);
+        coverage.add("failed twice", counters.failed_after_retry);
+        coverage.add(
+            "failed without another device",
+            counters.failed_no_other_device,
+        );
+        coverage.add("shed without a device", counters.shed_no_device);
+        coverage.add("swap", counters.swaps);
+        for device in &counters.devices {
+            for kind in analytics::FailureKind::ALL {
+                coverage.add(kind.name(), device.failures(kind));
+            }
+            coverage.add("device came back", device.came_back);
+        }
+        Ok(coverage)
+    }
+}

@@ -1,0 +1,288 @@
+//! What should be said of the packets that were sent: flows as plain lists, and marks as a plain map.
+//!
+//! The model does not know when a flow is over. It knows the packets of each pair of ends in their order; each record takes
+//! those that it counts from the front of that list, and must be what they make of a flow.
+
+use std::collections::{HashMap, VecDeque};
+
+use cring::Source;
+use flowmgr::record::{Decision, EndReason, FlowRecord, LabelRecord, Record};
+use flowmgr::wire::TCP;
+
+use crate::Outcome;
+use crate::coverage::Coverage;
+use crate::device::model;
+use crate::ensure;
+use crate::events::{K, Kind};
+use crate::frames::{Packet, flow_of_ends, flow_of_length, protocol};
+
+/// DSCP of a class; there are two ways, and settings say which one holds.
+pub fn dscp_of(class: u16, way: u8) -> u8 {
+    ((class + 7 * u16::from(way)) % 64) as u8
+}
+
+/// A packet that a flow took.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    pub packet: Packet,
+    /// With the DSCP that it left with and the way by which that should follow from the class.
+    pub tagged: Option<(u8, u8)>,
+}
+
+/// What was said of a flow so far.
+#[derive(Debug, Default)]
+struct Told {
+    packets: usize,
+    /// Of its first K packets.
+    series: Vec<i32>,
+    is_midstream: bool,
+    fins: [bool; 2],
+    was_reset: bool,
+    is_tagged: bool,
+}
+
+/// A pair of ends.
+#[derive(Default)]
+struct Conversation {
+    /// Packets that no record has counted yet.
+    sent: VecDeque<Sent>,
+    /// The flow that is being told of, since its first record of counts.
+    told: Option<(u64, Told)>,
+    /// Labels of flows that are not over. Live, a flow's label may be said before the flow before it is.
+    labelled: Vec<(u64, Decision)>,
+    /// The newest flow with a label.
+    marked_by: Option<u64>,
+    /// The newest flow that is over.
+    over: Option<u64>,
+    /// Of the kernel's connection.
+    mark: Option<u16>,
+}
+
+/// Everything that was sent and said.
+#[derive(Default)]
+pub struct Model {
+    conversations: HashMap<u8, Conversation>,
+    /// Label records, by source.
+    pub labels: [u64; 2],
+    /// Final records.
+    pub finals: u64,
+    /// Packets that are tagged for good, and their bytes.
+    pub tagged: (u64, u64),
+}
+
+/// What the model must know of the moment at which a record is said.
+#[derive(Clone, Copy)]
+pub struct Moment<'a> {
+    /// Records of the label name models that were in use from here on; ns of the caller's clock.
+    pub now_ns: u64,
+    /// When each generation of the model came into use, from the first on.
+    pub generations: &'a [u64],
+    /// A label counts from the moment when it is there.
+    pub is_live: bool,
+}
+
+impl Model {
+    pub fn sent(&mut self, sent: Sent) {
+        let conversation = self.conversations.entry(sent.packet.flow).or_default();
+        conversation.sent.push_back(sent);
+    }
+
+    /// Packets that no record has counted.
+    pub fn unrecorded(&self) -> usize {
+        self.conversations.values().map(|it| it.sent.len()).sum()
+    }
+
+    pub fn said(
+        &mut self,
+        record: &Record,
+        moment: Moment<'_>,
+        coverage: &mut Coverage,
+    ) -> Outcome {
+        match record {
+            Record::Label(label) => self.said_label(label, moment),
+            Record::Flow(flow) => self.said_flow(flow, moment, coverage),
+        }
+        .map_err(|error| format!("{error}\nof {record:?}"))
+    }
+
+    fn said_label(&mut self, label: &LabelRecord, moment: Moment<'_>) -> Outcome {
+        let id = label.flow.flow_id;
+        let (flow, _) = flow_of_ends(label.flow.source, label.flow.destination);
+        let conversation = self.conversations.entry(flow).or_default();
+        let is_new = |other: Option<u64>| other.is_none_or(|other| other < id);
+        ensure!(is_new(conversation.over), "a label of a flow that is over");
+        ensure!(is_new(conversation.marked_by), "a second label");
+        let decision = label.decision;
+        let newest = moment.generations.len() - 1;
+        ensure!(usize::from(decision.model) <= newest, "a model to come");
+        if moment.is_live {
+            let emitted_ns = moment.now_ns - 1000 * u64::from(decision.time_to_label_us);
+            let at = moment.generations.iter();
+            let oldest = at.filter(|began_ns| **began_ns < emitted_ns).count();
+            ensure!(
+                usize::from(decision.model) + 1 >= oldest,
+                "asked when model {} was in use",
+                oldest - 1
+            );
+        }
+        conversation.labelled.push((id, decision));
+        conversation.marked_by = Some(id);
+        conversation.mark = Some(decision.class);
+        self.labels[decision.source as usize] += 1;
+        Ok(())
+    }
+
+    fn said_flow(
+        &mut self,
+        record: &FlowRecord,
+        moment: Moment<'_>,
+        coverage: &mut Coverage,
+    ) -> Outcome {
+        let id = record.flow.flow_id;
+        let (flow, client_began) = flow_of_ends(record.flow.source, record.flow.destination);
+        let conversation = self.conversations.entry(flow).or_default();
+        let is_over = conversation.over.is_some_and(|over| over >= id);
+        ensure!(!is_over, "a record of a flow that is over");
+        let of_it = |(labelled, _): &&(u64, Decision)| *labelled == id;
+        let labelled = conversation.labelled.iter().find(of_it);
+        let labelled = labelled.map(|(_, decision)| *decision);
+        if conversation.marked_by == Some(id) {
+            let class = labelled.map(|decision| decision.class);
+            ensure!(conversation.mark == class, "mark {:?}", conversation.mark);
+        }
+        if record.is_final() || !moment.is_live {
+            ensure!(record.decision == labelled, "its label was {labelled:?}");
+        } else if let (Some(said), Some(labelled)) = (record.decision, labelled) {
+            ensure!(said == labelled, "its label was {labelled:?}");
+        }
+        let took_us = record.decision.map(|decision| decision.time_to_label_us);
+        ensure!(took_us != Some(u32::MAX), "a label without a time");
+
+        let (told_id, mut told) = conversation.told.take().unwrap_or((id, Told::default()));
+        ensure!(told_id == id, "flow {told_id} is not over");
+        let counts = record.counts;
+        let count = (counts.packets[0] + counts.packets[1]) as usize;
+        ensure!(
+            count <= conversation.sent.len(),
+            "more packets than were sent"
+        );
+        let (mut packets, mut bytes) = ([0, 0], [0, 0]);
+        for sent in conversation.sent.drain(..count) {
+            let direction = usize::from(sent.packet.is_from_client() != client_began);
+            packets[direction] += 1;
+            bytes[direction] += u64::from(sent.packet.length);
+            told.take(sent, direction, record.decision)?;
+            if sent.tagged.is_some() && record.decision.is_some() {
+                self.tagged.0 += 1;
+                self.tagged.1 += u64::from(sent.packet.length);
+            }
+        }
+        ensure!(
+            (packets, bytes) == (counts.packets, counts.bytes),
+            "{packets:?} {bytes:?}"
+        );
+        told.check(record)?;
+        told.cover(record, coverage);
+        if record.is_final() {
+            conversation.over = Some(id);
+            conversation.labelled.retain(|(labelled, _)| *labelled > id);
+            self.finals += 1;
+        } else {
+            conversation.told = Some((id, told));
+        }
+        Ok(())
+    }
+}
+
+impl Told {
+    /// Another packet of it.
+    fn take(&mut self, sent: Sent, direction: usize, decision: Option<Decision>) -> Outcome {
+        let Sent { packet, tagged } = sent;
+        if self.packets == 0 {
+            self.is_midstream = protocol(packet.flow) == TCP
+                && packet.kind != Kind::Syn
+                && packet.kind != Kind::SynAck;
+        }
+        if self.packets < K {
+            let length = i32::from(packet.length);
+            self.series
+                .push(if direction == 1 { -length } else { length });
+            ensure!(tagged.is_none(), "packet {} is tagged", self.packets);
+        }
+        self.packets += 1;
+        self.fins[0] |= packet.kind == Kind::Fin;
+        self.fins[1] |= packet.kind == Kind::FinOfServer;
+        self.was_reset |= packet.kind == Kind::Rst;
+        match (tagged, decision) {
+            (Some((dscp, way)), Some(decision)) => {
+                let right = dscp_of(decision.class, way);
+                ensure!(dscp == right || way == u8::MAX, "DSCP {dscp}, not {right}");
+            }
+            // By packet time a promise, which is taken back; else nobody could have known.
+            (Some((_, way)), None) => ensure!(way == u8::MAX, "tagged, without a label"),
+            (None, _) => ensure!(!self.is_tagged, "packet {} is not tagged", self.packets),
+        }
+        self.is_tagged |= tagged.is_some();
+        Ok(())
+    }
+
+    /// Whether the record says what its packets were.
+    fn check(&self, record: &FlowRecord) -> Outcome {
+        let series = record.series.as_ref().map(|series| &series.lengths[..]);
+        ensure!(
+            series == Some(&self.series[..]),
+            "its series was {:?}",
+            self.series
+        );
+        let (flow, _) = flow_of_ends(record.flow.source, record.flow.destination);
+        let is_own = |length: &i32| flow_of_length(*length) == flow;
+        ensure!(self.series.iter().all(is_own), "of another flow");
+        ensure!(record.midstream == self.is_midstream, "midstream");
+        let is_closed = self.fins == [true; 2];
+        let is_right = match record.reason {
+            EndReason::Rst => self.was_reset,
+            EndReason::Fin => is_closed,
+            _ => {
+                protocol(flow) != TCP
+                    || record.reason == EndReason::Active
+                    || !self.was_reset && !is_closed
+            }
+        };
+        ensure!(is_right, "ended by {:?}", record.reason);
+        let Some(decision) = record.decision else {
+            return Ok(());
+        };
+        ensure!(self.series.len() == K, "a label without a series");
+        let right = model(decision.model, [self.series[0], self.series[1]]);
+        ensure!(
+            right.class == decision.class,
+            "class {} was right",
+            right.class
+        );
+        let confidence = (right.confidence * f32::from(u16::MAX)).round();
+        ensure!(
+            f32::from(decision.confidence) == confidence,
+            "confidence {confidence}"
+        );
+        Ok(())
+    }
+
+    fn cover(&self, record: &FlowRecord, coverage: &mut Coverage) {
+        let of_model = |source| record.decision.is_some_and(|it| it.source == source);
+        coverage.saw(match record.reason {
+            EndReason::Fin => "ended by FIN",
+            EndReason::Rst => "ended by RST",
+            EndReason::Idle => "ended by silence",
+            EndReason::Active => "reported by the active timeout",
+            EndReason::Evicted => "evicted",
+            EndReason::Drain => "ended by the stop",
+        });
+        coverage.saw_if(of_model(Source::Model), "labelled by the model");
+        coverage.saw_if(of_model(Source::Cache), "labelled by the cache");
+        coverage.saw_if(record.midstream, "midstream");
+        coverage.saw_if(record.is_final() && record.is_one_way(), "one way");
+        coverage.saw_if(self.is_tagged, "tagged");
+        let later = record.decision.is_some_and(|decision| decision.model > 0);
+        coverage.saw_if(later, "labelled by a later model");
+    }
+}

@@ -1,0 +1,436 @@
+//! A flow manager, a ring, an analytics manager and devices, without threads: the test moves clocks and devices.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use accel::Sizes;
+use analytics::{Accelerator, Config, Inlet, Manager, NewModel, Settings, Standby};
+use cring::Labels;
+use flowmgr::hash::HashKind;
+use flowmgr::record::Record;
+use flowmgr::verdict::Verdict;
+use flowmgr::{Effect, Fate};
+
+use crate::Outcome;
+use crate::coverage::Coverage;
+use crate::device::{CLASSES, SharedBay, Told, look};
+use crate::ensure;
+use crate::events::{Event, K, Kind, Plan, cache, policy};
+use crate::frames::{FRAME, Packet, RAW_IP, length, noise};
+use crate::model::{Model, Moment, Sent, dscp_of};
+
+/// How long a round takes.
+pub const ROUND_US: u64 = 100;
+const DEADLINE: Duration = Duration::from_millis(5);
+/// Where no DSCP was written, there is nothing to hold against the class.
+const NO_WAY: u8 = u8::MAX;
+/// As in a live run: the clock of an idle flow manager is behind the wall clock.
+const LAG_US: i64 = 100_000;
+
+pub struct World {
+    pub plan: Plan,
+    pub effect: Effect,
+    pub flows: flowmgr::Manager,
+    pub series: Manager,
+    labels: Arc<dyn Labels>,
+    /// Of all devices there were.
+    pub bays: Vec<SharedBay>,
+    /// The caller's clock, which never goes back, and the one that stamps packets.
+    pub now_ns: u64,
+    pub wall_us: i64,
+    /// The latest time that a packet was stamped with.
+    pub latest_us: i64,
+    /// When each model came into use.
+    generations: Vec<u64>,
+    /// The analytics side's configuration, and how DSCP follows from the class.
+    config: Config,
+    way: u8,
+    is_swapping: bool,
+    /// Packets so far, and entries in use at most.
+    packets: u64,
+    entries: usize,
+    pub model: Model,
+    pub coverage: Coverage,
+    fates: Vec<Fate>,
+}
+
+fn settings(number: u8, reports: bool) -> flowmgr::Settings {
+    let way = number % 2;
+    flowmgr::Settings {
+        idle_timeout_s: [3, 2][usize::from(way)],
+        closed_timeout_s: 1,
+        active_timeout_s: u32::from(reports),
+        end_on_fin_rst: true,
+        dscp: (0..CLASSES as u16)
+            .map(|class| Some(dscp_of(class, way)))
+            .collect(),
+    }
+}
+
+fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
+    let settings = settings(0, plan.reports);
+    flowmgr::Config {
+        k: K,
+        idle_timeout_s: settings.idle_timeout_s,
+        closed_timeout_s: settings.closed_timeout_s,
+        active_timeout_s: settings.active_timeout_s,
+        end_on_fin_rst: settings.end_on_fin_rst,
+        hash: match plan.collides {
+            true => HashKind::Fenxi,
+            false => HashKind::Keyed { seed: 7 },
+        },
+        max_flows: plan.max_flows,
+        buckets: 8,
+        effect,
+        dscp: settings.dscp,
+        record_series: true,
+        flow_id_first: 0,
+        flow_id_step: 1,
+    }
+}
+
+/// Devices with one model; the first takes two sizes, the second any.
+fn accelerators(plan: &Plan, generation: u16) -> (Vec<Accelerator>, Vec<SharedBay>) {
+    let sizes = [Sizes::Fixed(vec![2, 4]), Sizes::Any { cap: 3 }];
+    let devices = sizes.into_iter().take(plan.devices).map(|sizes| {
+        let bay = SharedBay::default();
+        let device = Told::new(bay.clone(), generation, sizes);
+        let accelerator = Accelerator {
+            device: Box::new(device),
+            profile: None,
+            deadline: plan.has_deadline.then_some(DEADLINE),
+        };
+        (accelerator, bay)
+    });
+    devices.unzip()
+}
+
+impl World {
+    pub fn new(plan: Plan, effect: Effect) -> World {
+        let (producer, consumer) = cring::ring(plan.ring_slots);
+        let flows = flowmgr::Manager::new(flow_config(&plan, effect), producer).unwrap();
+        let labels = flows.labels();
+        let inlet = Inlet {
+            series: consumer,
+            labels: labels.clone(),
+        };
+        let config = Config {
+            k: K,
+            policy: plan.policy,
+            cache: plan.cache,
+            probe: vec![1.0; K],
+        };
+        let (accelerators, bays) = accelerators(&plan, 0);
+        let mut series = Manager::new(config.clone(), vec![inlet], accelerators).unwrap();
+        // Whether the cache pays must not depend on the time.
+        series.set_cost_clock(|| 0);
+        World {
+            plan,
+            effect,
+            flows,
+            series,
+            labels,
+            bays,
+            now_ns: 1_000_000_000,
+            wall_us: 1_700_000_000_000_000,
+            latest_us: 0,
+            generations: vec![0],
+            config,
+            way: 0,
+            is_swapping: false,
+            packets: 0,
+            entries: 0,
+            model: Model::default(),
+            coverage: Coverage::default(),
+            fates: Vec::new(),
+        }
+    }
+
+    pub fn is_live(&self) -> bool {
+        self.effect == Effect::Arrival
+    }
+
+    /// Lets it happen; then everything balances.
+    pub fn step(&mut self, event: &Event) -> Outcome {
+        match *event {
+            Event::Talk { flow, packets } => {
+                let turns = [Kind::Data, Kind::Answer].into_iter().cycle();
+                let kinds = [Kind::Syn, Kind::SynAck].into_iter().chain(turns);
+                self.send(flow, kinds.take(packets.into()))?;
+            }
+            Event::OneWay { flow, packets } => {
+                let data = std::iter::repeat(Kind::Data);
+                let kinds = std::iter::once(Kind::Syn).chain(data);
+                self.send(flow, kinds.take(packets.into()))?;
+            }
+            Event::Midstream { flow, packets } => {
+                let kinds = [Kind::Data, Kind::Answer].into_iter().cycle();
+                self.send(flow, kinds.take(packets.into()))?;
+            }
+            Event::Send { flow, ref kinds } => self.send(flow, kinds.iter().copied())?,
+            Event::Scan { from, flows } => {
+                let clients = from..from.saturating_add(flows).min(crate::events::FLOWS);
+                let packets = clients.map(|flow| (flow, Kind::Syn)).collect::<Vec<_>>();
+                self.burst(packets)?;
+            }
+            Event::Noise => self.noise(),
+            Event::Pause { ms } => self.pause(u64::from(ms) * 1000),
+            Event::Jump { seconds } => {
+                self.wall_us += seconds * 1_000_000;
+                self.coverage.saw(match seconds {
+                    ..0 => "clock set back",
+                    _ => "clock set forward",
+                });
+            }
+            Event::Idle if self.is_live() => self.flows.pass(self.wall_us - LAG_US),
+            Event::Idle => {}
+            Event::Rounds(rounds) => (0..rounds).for_each(|_| self.round(ROUND_US)),
+            Event::Answer { device, reply } => {
+                let devices = self.plan.devices;
+                let bays = self.bays.iter().skip(usize::from(device) % devices);
+                for bay in bays.step_by(devices) {
+                    look(bay, |bay| bay.reply = bay.is_busy.then_some(reply));
+                }
+            }
+            Event::Refuse { device } => self.tell(device, |bay| bay.refuses = true),
+            Event::Will { device, is_willing } => {
+                self.tell(device, |bay| bay.is_willing = is_willing);
+            }
+            Event::Swap => self.swap(),
+            Event::StandDown => self.stand_down(),
+            Event::Reload(number) => self.reload(number),
+            Event::Settle => self.settle()?,
+        }
+        self.check_balances()
+    }
+
+    /// The newest of the devices with this number.
+    fn tell(&self, device: u8, tell: impl FnOnce(&mut crate::device::Bay)) {
+        let devices = self.plan.devices;
+        let newest = self.bays.len() - devices;
+        look(&self.bays[newest + usize::from(device) % devices], tell);
+    }
+
+    pub fn pause(&mut self, us: u64) {
+        self.now_ns += us * 1000;
+        self.wall_us += us as i64;
+    }
+
+    /// A round of the analytics thread.
+    pub fn round(&mut self, takes_us: u64) {
+        self.pause(takes_us);
+        self.series.round(self.now_ns);
+        if self.series.take_retired().is_some() {
+            self.is_swapping = false;
+        }
+        let waits = self.is_swapping;
+        self.coverage.saw_if(waits, "swap waits for a batch");
+    }
+
+    fn send(&mut self, flow: u8, kinds: impl Iterator<Item = Kind>) -> Outcome {
+        self.burst(kinds.map(|kind| (flow, kind)).collect())
+    }
+
+    /// A burst of packets; in a replay as many bursts as the ring has room for.
+    fn burst(&mut self, packets: Vec<(u8, Kind)>) -> Outcome {
+        let most = match self.is_live() {
+            true => flowmgr::BURST_MAX,
+            false => self.plan.ring_slots / 2,
+        };
+        for (number, packets) in packets.chunks(most).enumerate() {
+            if !self.is_live() && !self.flows.has_room(packets.len()) {
+                self.coverage.saw("replay held up");
+                return Ok(());
+            }
+            self.burst_at_once(packets, (number * most) as u64)?;
+        }
+        Ok(())
+    }
+
+    fn burst_at_once(&mut self, packets: &[(u8, Kind)], before: u64) -> Outcome {
+        let packets = packets.iter().zip(before..).map(|(&(flow, kind), at)| {
+            self.packets += 1;
+            Packet {
+                flow,
+                kind,
+                length: length(flow, at, self.packets),
+            }
+        });
+        let packets: Vec<Packet> = packets.collect();
+        let mut data: Vec<u8> = packets.iter().flat_map(|packet| packet.frame()).collect();
+        self.walk(&mut data);
+        for (at, (packet, fate)) in packets.iter().zip(&self.fates).enumerate() {
+            let dscp = data[at * FRAME + 1] >> 2;
+            let tagged = match fate.verdict {
+                Verdict::Tagged if self.is_live() => Some((dscp, self.way)),
+                Verdict::Tagged => Some((0, NO_WAY)),
+                Verdict::Untagged => None,
+                Verdict::TableFull => {
+                    let is_full = self.flows.flows_alive() >= self.plan.max_flows;
+                    self.coverage.saw(match is_full {
+                        true => "table full",
+                        false => "chain full",
+                    });
+                    continue;
+                }
+                other => return Err(format!("{other:?} for {packet:?}")),
+            };
+            let is_as_sent = tagged.is_some() || dscp == 0;
+            ensure!(is_as_sent, "an untagged packet left with a DSCP");
+            let packet = *packet;
+            self.model.sent(Sent { packet, tagged });
+        }
+        Ok(())
+    }
+
+    fn noise(&mut self) {
+        let mut data = noise().concat();
+        self.packets += (data.len() / FRAME) as u64;
+        self.walk(&mut data);
+    }
+
+    fn walk(&mut self, data: &mut [u8]) {
+        self.latest_us = self.latest_us.max(self.wall_us);
+        let packet = |at| flowmgr::Packet {
+            at,
+            captured: FRAME as u32,
+            link: RAW_IP,
+            time_us: self.wall_us,
+            rss: None,
+        };
+        let packets = (0..data.len()).step_by(FRAME).map(packet);
+        let packets: Vec<_> = packets.collect();
+        self.flows
+            .burst(data, &packets, self.now_ns, &mut self.fates);
+        let entries = self.flows.flows_alive() + self.flows.flows_unrecorded();
+        self.entries = self.entries.max(entries);
+    }
+
+    pub fn settle(&mut self) -> Outcome {
+        let mut outcome = Ok(());
+        let moment = Moment {
+            now_ns: self.now_ns,
+            generations: &self.generations,
+            is_live: self.effect == Effect::Arrival,
+        };
+        let (model, coverage) = (&mut self.model, &mut self.coverage);
+        let mut out = |record: Record| {
+            if outcome.is_ok() {
+                outcome = model.said(&record, moment, coverage);
+            }
+        };
+        self.flows.settle(u64::MAX, self.now_ns, &mut out);
+        outcome
+    }
+
+    fn standby(&mut self) -> (Standby, Vec<SharedBay>) {
+        let generation = self.generations.len() as u16;
+        let (accelerators, bays) = accelerators(&self.plan, generation);
+        let standby = Standby {
+            model: Some(NewModel {
+                accelerators,
+                generation,
+            }),
+            settings: None,
+        };
+        (standby, bays)
+    }
+
+    fn swap(&mut self) {
+        let (standby, bays) = self.standby();
+        if self.series.stand_by(standby).is_err() {
+            self.coverage.saw("swap refused");
+            return;
+        }
+        self.series.change_over();
+        self.generations.push(self.now_ns);
+        self.bays.extend(bays);
+        self.is_swapping = true;
+    }
+
+    fn stand_down(&mut self) {
+        let (standby, _) = self.standby();
+        if self.series.stand_by(standby).is_ok() {
+            assert!(self.series.stand_down().is_some());
+            self.coverage.saw("stood down");
+        }
+    }
+
+    fn reload(&mut self, number: u8) {
+        let mut others = settings(number, self.plan.reports);
+        self.flows.configure(&mut others);
+        self.way = number % 2;
+        let new = Config {
+            policy: policy(number),
+            cache: cache(number / 3),
+            ..self.config.clone()
+        };
+        let standby = Standby {
+            model: None,
+            settings: Some(Settings::change(&self.config, &new).unwrap()),
+        };
+        if self.series.stand_by(standby).is_err() {
+            self.coverage.saw("reload refused");
+            return;
+        }
+        self.series.change_over();
+        assert!(self.series.take_retired().is_some());
+        self.config = new;
+        self.coverage.saw("reload");
+    }
+
+    /// The sums close, and nobody waits for a label that nobody works on.
+    pub fn check_balances(&self) -> Outcome {
+        let (flows, series) = (self.flows.counters(), self.series.counters());
+        let verdicts = flows.verdicts.total();
+        ensure!(
+            verdicts == self.packets,
+            "{verdicts} verdicts for {} packets",
+            self.packets
+        );
+
+        let finals: u64 = self.model.finals;
+        let alive = self.flows.flows_alive() as u64;
+        let unrecorded = self.flows.flows_unrecorded() as u64;
+        let begun = flows.flows_begun.total();
+        ensure!(
+            begun == finals + alive + unrecorded,
+            "{begun} flows begun, {finals} + {alive} + {unrecorded}"
+        );
+        ensure!(
+            alive <= self.plan.max_flows as u64,
+            "{alive} flows in the table"
+        );
+
+        let given = flows.series_emitted - flows.series_shed;
+        let Some(in_ring) = given.checked_sub(series.series) else {
+            return Err(format!("{} series seen of {given}", series.series));
+        };
+        ensure!(
+            in_ring <= self.plan.ring_slots as u64,
+            "{in_ring} in the ring"
+        );
+        let had_fate = series.cached + series.inferred + series.shed() + series.failed();
+        ensure!(
+            had_fate <= series.series,
+            "{had_fate} fates of {}",
+            series.series
+        );
+        ensure!(
+            self.is_live() || flows.series_shed == 0,
+            "a replay sheds nothing"
+        );
+        let awaited = in_ring + series.series - had_fate;
+        let word = |entry| self.labels.word(entry).read().1;
+        let entries = 0..self.entries as u32;
+        let pending = entries.filter(|&entry| word(entry) == cring::Label::Pending);
+        let pending = pending.count() as u64;
+        // In a replay flows wait for their labels; live they may be gone.
+        let is_right = match self.is_live() {
+            true => pending <= awaited,
+            false => pending == awaited,
+        };
+        ensure!(is_right, "{pending} flows wait for {awaited} series");
+        Ok(())
+    }
+}
