@@ -22,7 +22,7 @@ pub use bench::{BenchArgs, BenchName};
 pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand};
 pub use generate::GenerateArgs;
 pub use model::{BundleArgs, CheckArgs, DevicesArgs, ModelCommand, ProfileArgs};
-pub use run::{FaultRates, ReplayArgs, RunArgs, Speed};
+pub use run::{FaultRates, OutputArgs, ReplayArgs, RunArgs, Speed};
 
 /// The arguments of the program.
 #[derive(Debug, Parser)]

@@ -24,6 +24,7 @@ mod generate;
 mod log;
 mod mark;
 mod pipeline;
+mod recording;
 mod records;
 mod replay;
 mod run;

@@ -19,14 +19,41 @@ pub struct RunArgs {
     /// What it says, and where.
     #[command(flatten)]
     pub output: OutputArgs,
+    /// Record the run into a new or empty folder, for `fenxi replay --recorded`: headers, device answers, requests. For
+    /// diagnosis: it slows the run down, and holds addresses and ports
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+    /// MiB of the recording, at most; when it is full it ends, and the run goes on
+    #[arg(long, value_name = "N", default_value_t = 256, requires = "record", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub record_max_mib: u32,
 }
+
+/// What makes no sense of a recording, which has its own configuration, order and answers.
+const NOT_RECORDED: [&str; 13] = [
+    "files",
+    "config",
+    "sets",
+    "model",
+    "write",
+    "label_delay_ms",
+    "speed",
+    "loops",
+    "swap_model",
+    "swap_every",
+    "control",
+    "hold",
+    "faults",
+];
 
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
     /// Captures (pcap, pcapng, also gzipped), one after the other; - is stdin
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "recorded", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// Replay what `fenxi run --record DIR` recorded, and say whether it gives the same counters
+    #[arg(long, value_name = "DIR", conflicts_with_all = NOT_RECORDED)]
+    pub recorded: Option<PathBuf>,
     /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,

@@ -8,5 +8,6 @@ pub mod devices;
 pub mod generate;
 pub mod model;
 pub mod profile;
+pub mod recorded;
 pub mod replay;
 pub mod run;

@@ -14,6 +14,9 @@ use crate::summary::Summary;
 /// What was wrong before the first packet, or what ended the replay before its
 /// time; the summary of what was done is printed all the same.
 pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
+    if let Some(dir) = &args.recorded {
+        return super::recorded::replay(dir, &args.output);
+    }
     let config = Config::load(args.config.config.as_deref(), &args.config.sets)?;
     let bundle = find_bundle(&config, args.model.as_deref())?;
     let outcome = replay::run(&Plan {

@@ -14,6 +14,7 @@ use super::threads::{Cores, Role, Thread, pin, rename};
 use crate::config::Config;
 use crate::config::checked::{self, BatchPolicy, DeviceThread, Provider};
 use crate::exit::Failure;
+use crate::recording::Recorder;
 
 /// How long a device without a profile is measured.
 const MEASURE: Duration = Duration::from_millis(200);
@@ -30,6 +31,8 @@ pub struct Opener<'a> {
     /// Whether each session must give the bundle's golden outputs before it is used: where the model comes in under way,
     /// and nobody has run `fenxi model check`.
     pub golden_test: bool,
+    /// Where what the sessions answer is recorded.
+    pub recorder: Option<&'a Recorder>,
 }
 
 impl Opener<'_> {
@@ -71,6 +74,9 @@ impl Opener<'_> {
         let is_own = device.thread == DeviceThread::Own;
         if is_own {
             session = Box::new(on_its_thread(session, thread, self.cores)?);
+        }
+        if let Some(recorder) = self.recorder {
+            session = recorder.device(session);
         }
         // What works inside the analytics thread is back before anybody could give it up.
         let can_hang = is_own || device.provider == Provider::Simulated;

@@ -26,10 +26,15 @@ use super::{Opener, analytics_config, open_bundle};
 use crate::config::Config;
 use crate::control::in_use::{InUse, Model, Swaps, cache_entries};
 use crate::exit::Failure;
+use crate::recording::{Recorder, SeriesSeat};
+
+/// From one configuration to another.
+type Change = (analytics::Config, analytics::Config);
 
 /// What an analytics thread is told.
 enum Step {
-    Offer(Standby),
+    /// With what its settings were made of, for a recording.
+    Offer(Standby, Option<Arc<Change>>),
     ChangeOver,
     StandDown,
 }
@@ -50,19 +55,36 @@ pub struct ExchangePort {
 
 impl ExchangePort {
     /// Between two rounds: takes the next step, and hands back what is no longer in use. Costs two looks where there is
-    /// neither.
-    pub fn exchange(&self, manager: &mut Manager) {
+    /// neither. `seat` is the thread's place at a recording, if there is one.
+    pub fn exchange(&self, manager: &mut Manager, seat: Option<&mut SeriesSeat>) {
         if let Some(retired) = manager.take_retired() {
             self.answer(Answer::Retired(retired));
         }
-        match self.steps.try_recv() {
-            Ok(Step::Offer(standby)) => self.answer(match manager.stand_by(standby) {
-                Ok(()) => Answer::Accepted,
-                Err(refused) => Answer::Refused(refused),
-            }),
-            Ok(Step::ChangeOver) => manager.change_over(),
-            Ok(Step::StandDown) => self.answer(Answer::StoodDown(manager.stand_down())),
-            Err(_) => {}
+        let Ok(step) = self.steps.try_recv() else {
+            return;
+        };
+        match step {
+            Step::Offer(standby, change) => {
+                let taken = match seat {
+                    Some(seat) => seat.stand_by(manager, standby, change.as_deref()),
+                    None => manager.stand_by(standby),
+                };
+                self.answer(match taken {
+                    Ok(()) => Answer::Accepted,
+                    Err(refused) => Answer::Refused(refused),
+                });
+            }
+            Step::ChangeOver => match seat {
+                Some(seat) => seat.change_over(manager),
+                None => manager.change_over(),
+            },
+            Step::StandDown => {
+                let stood_down = match seat {
+                    Some(seat) => seat.stand_down(manager),
+                    None => manager.stand_down(),
+                };
+                self.answer(Answer::StoodDown(stood_down));
+            }
         }
     }
 
@@ -100,6 +122,8 @@ pub struct Prepared {
     accelerators: Vec<Vec<Accelerator>>,
     bundle: Arc<Bundle>,
     settings: Vec<Option<Settings>>,
+    /// What the settings were made of.
+    change: Option<Arc<Change>>,
     cache_entries: u64,
     /// The model, where there is one, was in use before and comes back.
     pub is_return: bool,
@@ -126,6 +150,8 @@ pub struct Exchange {
     bundle: Arc<Bundle>,
     in_use: Arc<InUse>,
     generation: u16,
+    /// Where sessions that come in are recorded.
+    recorder: Option<Recorder>,
 }
 
 impl Exchange {
@@ -144,8 +170,14 @@ impl Exchange {
             bundle: Arc::new(bundle.clone()),
             in_use,
             generation: 0,
+            recorder: None,
         };
         (exchange, ports)
+    }
+
+    /// The same for a run that is recorded.
+    pub fn recorded_by(self, recorder: Option<Recorder>) -> Exchange {
+        Exchange { recorder, ..self }
     }
 
     /// The model in use.
@@ -194,6 +226,7 @@ impl Exchange {
             bundle: &bundle,
             cores: &self.cores,
             golden_test: true,
+            recorder: self.recorder.as_ref(),
         };
         let sessions = |target: &Target| {
             let Role::Analytics(manager) = target.thread.role else {
@@ -228,6 +261,7 @@ impl Exchange {
             accelerators,
             bundle,
             settings: self.targets.iter().map(|_| None).collect(),
+            change: None,
             cache_entries: cache_entries(config),
             is_return: false,
         }
@@ -250,6 +284,7 @@ impl Exchange {
             accelerators,
             bundle,
             settings,
+            change,
             cache_entries,
             is_return,
         } = prepared;
@@ -266,7 +301,7 @@ impl Exchange {
         let standbys = models
             .zip(settings)
             .map(|(model, settings)| Standby { model, settings });
-        let offered = self.offer(standbys);
+        let offered = self.offer(standbys, change.as_ref());
         if let Err(Refusal::Because(why)) = &offered
             && has_model
         {
@@ -293,9 +328,13 @@ impl Exchange {
     }
 
     /// The first step: all take what stands by, or none.
-    fn offer(&self, standbys: impl Iterator<Item = Standby>) -> Result<(), Refusal> {
+    fn offer(
+        &self,
+        standbys: impl Iterator<Item = Standby>,
+        change: Option<&Arc<Change>>,
+    ) -> Result<(), Refusal> {
         for (target, standby) in self.targets.iter().zip(standbys) {
-            target.send(Step::Offer(standby))?;
+            target.send(Step::Offer(standby, change.cloned()))?;
         }
         let mut refusal = None;
         let mut accepted = Vec::new();
@@ -348,6 +387,7 @@ impl Prepared {
                 let change = Settings::change(&old, &new);
                 *settings = Some(change.map_err(|error| Failure::config(error.to_string()))?);
             }
+            self.change = Some(Arc::new((old, new)));
         }
         Ok(self)
     }

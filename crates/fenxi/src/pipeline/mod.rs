@@ -24,6 +24,8 @@ use flowmgr::{Effect, hash::HashKind};
 use crate::config::Config;
 use crate::config::checked::{BatchPolicy, FlowHash};
 use crate::exit::Failure;
+use crate::recording::Recorder;
+use layout::Layout;
 use threads::{Cores, Role, Thread};
 
 pub use bundle::{
@@ -71,7 +73,7 @@ impl Pipelines {
     ) -> Result<Pipelines, Failure> {
         let packets = PacketSide::build(config, bundle, options)?;
         Ok(Pipelines {
-            analytics: packets.series.managers(config, bundle, cores)?,
+            analytics: packets.series.managers(config, bundle, cores, None)?,
             flow_managers: packets.flow_managers,
             classes: packets.classes,
             dscp: packets.dscp,
@@ -122,7 +124,7 @@ impl PacketSide {
         options: FlowOptions,
         instance: usize,
     ) -> Result<(), Failure> {
-        let rings = Rings::new(config);
+        let rings = Rings::new(&config.pipeline.layout, config.ring.slots);
         let mut labels = Vec::new();
         for (i, producers) in rings.producers.into_iter().enumerate() {
             let mut flow = flow_config(config, options, self.dscp.clone());
@@ -156,20 +158,28 @@ impl SeriesSide {
         config: &Config,
         bundle: &Bundle,
         cores: &Cores,
+        recorder: Option<&Recorder>,
     ) -> Result<Vec<(Thread, analytics::Manager)>, Failure> {
         let opener = Opener {
             config,
             bundle,
             cores,
             golden_test: false,
+            recorder,
         };
         let mut managers = Vec::new();
         for (instance, by_manager) in self.0.into_iter().enumerate() {
             for (i, inlets) in by_manager.into_iter().enumerate() {
-                let accelerators = opener.accelerators(instance, i)?;
+                let mut accelerators = opener.accelerators(instance, i)?;
                 let analytics = analytics_config(config, bundle);
-                let manager = analytics::Manager::new(analytics, inlets, accelerators)
+                if let Some(recorder) = recorder {
+                    recorder.starts(managers.len(), &analytics, &mut accelerators);
+                }
+                let mut manager = analytics::Manager::new(analytics, inlets, accelerators)
                     .map_err(|error| Failure::config(error.to_string()))?;
+                if let Some(recorder) = recorder {
+                    manager.set_cost_clock(recorder.cost_clock());
+                }
                 let role = Role::Analytics(i);
                 managers.push((Thread { instance, role }, manager));
             }
@@ -179,20 +189,20 @@ impl SeriesSide {
 }
 
 /// The rings of one pipeline, their ends sorted to their owners.
-struct Rings {
+pub struct Rings {
     /// By flow manager.
-    producers: Vec<Vec<Producer<Slot>>>,
+    pub producers: Vec<Vec<Producer<Slot>>>,
     /// By analytics manager; each with the flow manager at its other end.
-    consumers: Vec<Vec<(usize, Consumer<Slot>)>>,
+    pub consumers: Vec<Vec<(usize, Consumer<Slot>)>>,
 }
 
 impl Rings {
-    fn new(config: &Config) -> Rings {
-        let layout = &config.pipeline.layout;
+    /// Of so many slots each.
+    pub fn new(layout: &Layout, slots: usize) -> Rings {
         let mut producers: Vec<_> = (0..layout.flow_managers).map(|_| Vec::new()).collect();
         let mut consumers: Vec<_> = (0..layout.analytics_managers).map(|_| Vec::new()).collect();
         for place in layout.rings() {
-            let (producer, consumer) = cring::ring(config.ring.slots);
+            let (producer, consumer) = cring::ring(slots);
             producers[place.flow_manager].push(producer);
             consumers[place.analytics_manager].push((place.flow_manager, consumer));
         }
@@ -227,7 +237,12 @@ fn seconds(timeout: Option<Duration>) -> u64 {
     timeout.map_or(0, |timeout| timeout.as_secs())
 }
 
-fn flow_config(config: &Config, options: FlowOptions, dscp: Vec<Option<u8>>) -> flowmgr::Config {
+/// What flow managers begin with.
+pub fn flow_config(
+    config: &Config,
+    options: FlowOptions,
+    dscp: Vec<Option<u8>>,
+) -> flowmgr::Config {
     let (flow, pipeline) = (&config.flow, &config.pipeline);
     let flowmgr::Settings {
         idle_timeout_s,

@@ -6,6 +6,7 @@
 use std::ffi::CString;
 use std::fmt;
 
+use super::layout::Layout;
 use crate::config::Config;
 use crate::config::checked::DeviceThread;
 use crate::exit::Failure;
@@ -93,6 +94,21 @@ impl Cores {
     /// is pinned, since threads that poll, tied to one core, would starve each other.
     pub fn of(config: &Config) -> Cores {
         Cores::deal(threads_of(config), &config.pipeline.cores, &usable())
+    }
+
+    /// The threads of pipelines whose work one thread does.
+    pub fn of_one(layout: &Layout, instances: usize, reason: &str) -> Cores {
+        let flow = (0..layout.flow_managers).map(Role::Flow);
+        let analytics = (0..layout.analytics_managers).map(Role::Analytics);
+        let roles: Vec<Role> = flow.chain(analytics).collect();
+        let threads = (0..instances).flat_map(|instance| {
+            let roles = roles.iter();
+            roles.map(move |&role| (Thread { instance, role }, None))
+        });
+        Cores {
+            placed: threads.collect(),
+            reason: reason.to_owned(),
+        }
     }
 
     fn deal(threads: Vec<Thread>, named: &[usize], usable: &[usize]) -> Cores {

@@ -21,6 +21,7 @@ use super::bell::Bell;
 use super::exchange::ExchangePort;
 use crate::control::collector::AnalyticsSnapshot;
 use crate::control::snapshot::Publisher;
+use crate::recording::SeriesSeat;
 
 /// Rest of a thread that waits for others, once spinning did not help.
 pub const REST: Duration = Duration::from_micros(50);
@@ -84,10 +85,12 @@ pub struct Ends {
     pub port: Option<ExchangePort>,
     /// Takes how the manager stands.
     pub publisher: Option<Publisher<AnalyticsSnapshot>>,
+    /// Where its rounds are recorded.
+    pub seat: Option<SeriesSeat>,
 }
 
 /// Rounds until the rings are closed and all is decided.
-pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>, ends: Ends) -> Counters {
+pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>, mut ends: Ends) -> Counters {
     let _alarm = Alarm(run.clone());
     if !gathers {
         // Without it naps are a little longer, no more.
@@ -97,26 +100,32 @@ pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>, ends: Ends) -> C
     // Raised while it has its seat's flag up: it looks once more, and sleeps then.
     let (mut backoff, mut lies) = (Backoff::new(), false);
     while !manager.is_done() {
-        if run.inputs_open.load(Ordering::Acquire) == 0 {
+        let drains = run.inputs_open.load(Ordering::Acquire) == 0;
+        if drains {
             manager.drain();
         }
         if let Some(port) = &ends.port {
-            port.exchange(&mut manager);
+            port.exchange(&mut manager, ends.seat.as_mut());
         }
         if let Some(publisher) = &ends.publisher {
             publisher.publish(|snapshot| snapshot.update(&manager));
         }
         let now_ns = run.now_ns();
-        let round = manager.round(now_ns);
+        let round = match &mut ends.seat {
+            Some(seat) => seat.round(&mut manager, now_ns, drains),
+            None => manager.round(now_ns),
+        };
         let spare = manager.spare(now_ns);
         if round != Round::Idle || manager.counters().undecided() > 0 {
             lies = false;
         }
+        let is_recorded = ends.seat.as_ref().is_some_and(SeriesSeat::is_open);
         match round {
             Round::Worked => backoff = Backoff::new(),
             Round::Seen if !gathers && spare.is_zero() => backoff = Backoff::new(),
             _ if gathers => std::thread::sleep(GATHER),
-            _ if !backoff.is_completed() => backoff.snooze(),
+            // Rounds in vain would fill a recording, and keep others from their steps.
+            _ if !backoff.is_completed() && !is_recorded => backoff.snooze(),
             _ if manager.counters().undecided() > 0 => std::thread::sleep(spare.max(REST)),
             _ => match seat {
                 Some(seat) if lies => seat.sleep(SLEEP),
@@ -130,6 +139,9 @@ pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>, ends: Ends) -> C
     }
     if let Some(publisher) = ends.publisher {
         publisher.finish(|snapshot| snapshot.update(&manager));
+    }
+    if let Some(seat) = ends.seat {
+        seat.finish(&manager);
     }
     manager.counters().clone()
 }

@@ -41,7 +41,11 @@ impl Labelling {
     ) -> Result<Labelling, Failure> {
         let (swapper, ports) = start_swapper(plan, cores, bundle, in_use, &managers)?;
         let ends = ports.into_iter().zip(publishers);
-        let ends = ends.map(|(port, publisher)| worker::Ends { port, publisher });
+        let ends = ends.map(|(port, publisher)| worker::Ends {
+            port,
+            publisher,
+            seat: None,
+        });
         let gathers = plan.args.speed == Speed::Max;
         let spawn = |((thread, manager), ends): ((Thread, Manager), worker::Ends)| {
             let (run, core) = (shared.run.clone(), cores.of_thread(&thread));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use flowmgr::{Fate, Manager, Packet};
+use flowmgr::{Fate, Packet};
 use packetio::af_packet::rest;
 use packetio::{Port, Transmit};
 use tokio::sync::mpsc::UnboundedSender;
@@ -21,6 +21,7 @@ use crate::control::sums::PortSums;
 use crate::exit::Failure;
 use crate::mark;
 use crate::pipeline::worker::Run;
+use crate::recording::Walker;
 use crate::records::RecordSender;
 use crate::replay::LaneEnd;
 
@@ -75,7 +76,7 @@ pub struct Lane {
     /// Its ways out by interface, where it forwards between two; else none.
     pub senders: Vec<Transmit>,
     /// The walk.
-    pub manager: Manager,
+    pub manager: Walker,
     /// Where labels become marks.
     pub marks: Option<Arc<mark::Writer>>,
     /// Where records go.
@@ -128,7 +129,7 @@ impl Lane {
     pub fn new(
         number: usize,
         ports: LanePorts,
-        manager: Manager,
+        manager: Walker,
         marks: Option<Arc<mark::Writer>>,
         records: RecordSender,
         end: LaneEnd,

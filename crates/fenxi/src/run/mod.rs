@@ -38,6 +38,7 @@ use crate::exit::Failure;
 use crate::mark;
 use crate::pipeline::threads::Cores;
 use crate::pipeline::{self, FlowOptions, PacketSide};
+use crate::recording::{self, Recorder};
 use crate::records::{RecordSender, RecordSink};
 use crate::replay::{Outcome, Table};
 use ending::Ending;
@@ -98,15 +99,19 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         records: counts.clone(),
         ..facts(plan, &in_use, &classes)
     };
+    let recorder = record(plan, &bundle, &classes, options)?;
     let starting = Starting {
         config,
         cores: &cores,
         classes: classes.clone(),
+        recorder: recorder.as_ref(),
     };
     let mut lanes = starting.lanes(packets.flow_managers, ports, marks.clone(), records)?;
     lanes.wait_until_moving();
     let run = &lanes.shared.run;
-    let labelling = match Labelling::start(config, &cores, &bundle, &in_use, series, run) {
+    let recorded = recorder.as_ref();
+    let labelling = match Labelling::start(config, &cores, &bundle, &in_use, series, run, recorded)
+    {
         Ok(labelling) => labelling,
         Err(failure) => return Err(lanes.give_up(failure)),
     };
@@ -122,6 +127,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         records: sink.as_ref().and_then(RecordSink::reopener),
         notifier: Notifier::from_environment(),
         undo: None,
+        recorder: recorder.clone(),
     })?;
     let beside = Arc::new(Beside::new(&config.io.interfaces, marks.clone()));
     let collector = Collector::new(lanes.watched, labelling.watched, beside.clone());
@@ -147,6 +153,9 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let wall = lanes.shared.run.started.elapsed();
 
     let (series, swaps) = ending::join(labelling.threads, reloads)?;
+    if let Some(recorder) = &recorder {
+        recorder.finish();
+    }
     let recorded = sink.map_or(Ok(()), |sink| sink.finish_within(RECORDS_WITHIN));
     let ending = Ending {
         series,
@@ -161,6 +170,27 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         failure: recorded.err(),
     };
     Ok(ending.outcome(config, ended))
+}
+
+/// The recording, where `--record` asks for one.
+fn record(
+    plan: &Plan<'_>,
+    bundle: &Bundle,
+    classes: &[String],
+    options: FlowOptions,
+) -> Result<Option<Recorder>, Failure> {
+    let (config, args) = (plan.config, plan.args);
+    let Some(dir) = &args.record else {
+        return Ok(None);
+    };
+    let flow = pipeline::flow_config(config, options, pipeline::dscp_by_class(config, bundle)?);
+    let header = recording::Header::new(plan, bundle, classes, &flow);
+    Recorder::start(&recording::Plan {
+        dir,
+        max_bytes: u64::from(args.record_max_mib) << 20,
+        header: &header,
+    })
+    .map(Some)
 }
 
 fn say_start(config: &Config, bundle: &Bundle) {

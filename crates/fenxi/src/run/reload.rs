@@ -36,6 +36,7 @@ use crate::log;
 use crate::mark;
 use crate::pipeline::exchange::{Before, Exchange, Refusal};
 use crate::pipeline::threads::Cores;
+use crate::recording::Recorder;
 use crate::records::Reopener;
 use change::{Change, Sessions};
 
@@ -76,6 +77,8 @@ pub struct Reloader {
     pub notifier: Notifier,
     /// The last reload, until it is confirmed.
     pub undo: Option<Undo>,
+    /// Where orders are noted.
+    pub recorder: Option<Recorder>,
 }
 
 /// How a reload is undone.
@@ -141,10 +144,26 @@ impl Reloader {
                 None => errands.recv().map_err(RecvTimeoutError::from),
             };
             match errand {
-                Ok(Errand { order, answer }) => answer(self.reply(&order)),
+                Ok(Errand { order, answer }) => {
+                    let reply = self.reply(&order);
+                    self.record(&order, &reply);
+                    answer(reply);
+                }
                 Err(RecvTimeoutError::Timeout) => self.revert(),
                 Err(RecvTimeoutError::Disconnected) => return self.exchange.swaps(),
             }
+        }
+    }
+
+    /// For whoever replays the recording.
+    fn record(&self, order: &Order, reply: &Reply) {
+        if let Some(recorder) = &self.recorder {
+            let outcome = match (&reply.error, &reply.body) {
+                (Some(why), _) => format!("refused: {why}"),
+                (None, Some(Body::Reloaded(reloaded))) => reloaded.line(),
+                (None, _) => "done".to_owned(),
+            };
+            recorder.note(format!("{order:?}: {outcome}"));
         }
     }
 

@@ -2,7 +2,9 @@
 //! in use, and it goes back with the old ones, to be dropped by who sent it. The thread neither waits nor allocates.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use flowmgr::{Manager, Settings};
+use flowmgr::Settings;
+
+use crate::recording::Walker;
 
 /// The thread's end.
 pub struct SettingsPort {
@@ -34,7 +36,7 @@ pub fn settings() -> (SettingsSender, SettingsPort) {
 
 impl SettingsPort {
     /// Between two bursts: takes what has come. One load where nothing has.
-    pub fn take(&self, manager: &mut Manager) {
+    pub fn take(&self, manager: &mut Walker) {
         if self.incoming.is_empty() {
             return;
         }

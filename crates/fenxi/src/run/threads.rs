@@ -23,6 +23,7 @@ use crate::pipeline::bell::Bell;
 use crate::pipeline::exchange::Exchange;
 use crate::pipeline::threads::{Cores, Thread, pin};
 use crate::pipeline::worker::{self, Run};
+use crate::recording::{Recorder, Walker};
 use crate::records::RecordSender;
 use crate::replay::LaneEnd;
 
@@ -54,6 +55,7 @@ pub struct Starting<'a> {
     pub config: &'a Config,
     pub cores: &'a Cores,
     pub classes: Arc<[String]>,
+    pub recorder: Option<&'a Recorder>,
 }
 
 impl Starting<'_> {
@@ -100,6 +102,7 @@ impl Starting<'_> {
             let (sender, port) = settings();
             senders.push(sender);
             let marks = marks.clone();
+            let manager = Walker::new(manager, number, self.recorder);
             let lane = Lane::new(number, ports, manager, marks, records, end, port, shared);
             let ended = ended.clone();
             spawn(&thread, move || {
@@ -174,11 +177,13 @@ impl Labelling {
         in_use: &Arc<InUse>,
         series: SeriesSide,
         run: &Arc<Run>,
+        recorder: Option<&Recorder>,
     ) -> Result<Labelling, Failure> {
-        let managers = series.managers(config, bundle, cores)?;
+        let managers = series.managers(config, bundle, cores, recorder)?;
         let (exchange, ports) = Exchange::new(cores, bundle, in_use.clone(), &managers);
+        let exchange = exchange.recorded_by(recorder.cloned());
         let (mut threads, mut watched) = (Vec::new(), Vec::new());
-        for ((thread, manager), port) in managers.into_iter().zip(ports) {
+        for (number, ((thread, manager), port)) in managers.into_iter().zip(ports).enumerate() {
             let core = cores.of_thread(&thread);
             let empty = || AnalyticsSnapshot::of(&manager);
             let (publisher, watch) = Watched::new(thread.clone(), core, empty);
@@ -186,6 +191,7 @@ impl Labelling {
             let ends = worker::Ends {
                 port: Some(port),
                 publisher: Some(publisher),
+                seat: recorder.map(|recorder| recorder.series_seat(number)),
             };
             let run = run.clone();
             threads.push(spawn(&thread, move || {

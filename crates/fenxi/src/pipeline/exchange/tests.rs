@@ -34,7 +34,10 @@ fn rig() -> Rig {
         record_series: false,
     };
     let packets = PacketSide::build(&config, &bundle, options).unwrap();
-    let managers = packets.series.managers(&config, &bundle, &cores).unwrap();
+    let managers = packets
+        .series
+        .managers(&config, &bundle, &cores, None)
+        .unwrap();
     let in_use = Arc::new(InUse::new(&bundle, &config));
     let (exchange, ports) = Exchange::new(&cores, &bundle, in_use.clone(), &managers);
     let managers = managers.into_iter().map(|(_, manager)| manager);

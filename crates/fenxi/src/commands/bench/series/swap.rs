@@ -92,6 +92,7 @@ impl Case<'_> {
             bundle: self.bundle,
             cores: &cores,
             golden_test: false,
+            recorder: None,
         };
         let (feed, inlet) = Feed::new(golden_series(self.bundle), SLOTS);
         let accelerators = opener.accelerators(0, 0)?;
@@ -105,7 +106,12 @@ impl Case<'_> {
         let [(_, manager)] = analytics;
         let (counters, shed) = live::run(feed, rate, live::after(seconds), |run| {
             let publisher = None;
-            worker::work(manager, false, run, worker::Ends { port, publisher })
+            let ends = worker::Ends {
+                port,
+                publisher,
+                seat: None,
+            };
+            worker::work(manager, false, run, ends)
         });
         if let Some(swapper) = swapper {
             refused(swapper.finish()?)?;

@@ -1,0 +1,144 @@
+//! `fenxi replay --recorded`: what `fenxi run --record` wrote, once more.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::cli::{OutputArgs, is_dash};
+use crate::control::in_use::Swaps;
+use crate::exit::{Failure, print, remark};
+use crate::pipeline::layout::Layout;
+use crate::pipeline::threads::Cores;
+use crate::recording::{self, Header, Replayed, Report};
+use crate::records::{RecordSender, RecordSink};
+use crate::replay::{Outcome, Table};
+use crate::summary::Summary;
+
+/// Records in the queue to the thread that writes them; the replay waits where it is full.
+const QUEUE: usize = 1024;
+
+/// The summary of a replay, and what the comparison came to.
+#[derive(Serialize)]
+struct Page<'a> {
+    #[serde(flatten)]
+    summary: Summary,
+    recorded: &'a Report,
+}
+
+/// Replays a recording and compares counters; prints the summary, and where the two part.
+///
+/// # Errors
+/// 65: they differ, or the recording is damaged. 66: there is none.
+pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
+    let classes = Header::read(dir)?.classes;
+    let (sink, mut records) = match output.flows.as_deref() {
+        Some(path) => {
+            let (sink, records) = RecordSink::start(path, classes.into(), QUEUE, true, None)?;
+            (Some(sink), records)
+        }
+        None => (None, RecordSender::nobody()),
+    };
+    let began = Instant::now();
+    let replayed = recording::replay(dir, output.series, &mut |record| records.send(record));
+    let wall = began.elapsed();
+    drop(records);
+    let written = sink.map_or(Ok(()), RecordSink::finish);
+    let (header, replayed) = replayed?;
+    let outcome = outcome(&header, &replayed, wall)?;
+    let (summary, report) = (Summary::of(&outcome), &replayed.report);
+    let said = match output.json {
+        true => {
+            let page = Page {
+                summary,
+                recorded: report,
+            };
+            // As for any summary: nothing that JSON cannot say.
+            let text = serde_json::to_string(&page).unwrap_or_default();
+            print(&format!("{text}\n"))
+        }
+        false => remark(&(summary.to_text() + &text(report))),
+    };
+    let to_stdout = output.flows.as_deref().is_some_and(is_dash);
+    let verdict = verdict(dir, report).err();
+    // Whoever reads the records from a pipe and goes away wants the verdict all the same.
+    let written = written.err().filter(|it| !(to_stdout && it.is_quiet()));
+    let failures = [verdict, written, said.err()];
+    let failure = failures.into_iter().flatten().reduce(Failure::and);
+    failure.map_or(Ok(()), Err)
+}
+
+fn verdict(dir: &Path, report: &Report) -> Result<(), Failure> {
+    let why = match &report.first_difference {
+        Some(first) => format!(
+            "the replay differs from the run, first at event {}, {:.3} s after the start: {}",
+            first.event, first.at_s, first.what
+        ),
+        None if report.compared == 0 => {
+            "the recording breaks off before the first counters, so there is nothing to compare"
+                .to_owned()
+        }
+        None => return Ok(()),
+    };
+    Err(Failure::data(format!("{}: {why}", dir.display())))
+}
+
+fn text(report: &Report) -> String {
+    let mut page = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        page,
+        "recorded  by fenxi {} from {}: {} events; {}",
+        report.fenxi, report.started, report.events, report.end
+    );
+    for note in &report.notes {
+        let _ = writeln!(page, "request   {note}");
+    }
+    let same = if report.same { "yes" } else { "no" };
+    let _ = writeln!(
+        page,
+        "same      {same}: counters compared {} times",
+        report.compared
+    );
+    page
+}
+
+fn outcome(
+    header: &Header,
+    replayed: &Replayed,
+    wall: std::time::Duration,
+) -> Result<Outcome, Failure> {
+    let layout = Layout::parse(&header.layout);
+    let layout = layout.ok_or_else(|| Failure::data("layout is not F:A:D"))?;
+    let lanes = replayed.packets_by_lane.len();
+    let (max_flows, buckets, k) = header.flow.table();
+    Ok(Outcome {
+        flows: replayed.flows.clone(),
+        series: replayed.series.clone(),
+        layout,
+        instances: header.instances,
+        cores: Cores::of_one(
+            &layout,
+            header.instances,
+            "a recording is replayed on one thread",
+        ),
+        swaps: Swaps {
+            done: replayed.series.swaps,
+            ..Swaps::default()
+        },
+        classes: header.classes.clone().into(),
+        table: Table {
+            max_flows: max_flows * lanes,
+            bytes: flowmgr::table_bytes(max_flows, buckets, k) * lanes,
+            pages: replayed.pages,
+        },
+        bytes: replayed.bytes,
+        packets_by_lane: replayed.packets_by_lane.clone(),
+        records_dropped: 0,
+        live: None,
+        wall,
+        interrupted: false,
+        failure: None,
+    })
+}

@@ -1,0 +1,147 @@
+//! A flow manager as its thread holds it: its calls are steps of the recording, where there is one.
+
+use std::ops::Deref;
+
+use flowmgr::record::Record;
+use flowmgr::{Fate, Manager, Packet, Settings};
+
+use super::counts;
+use super::event::{Counts, Event, Frame, begin_burst};
+use super::frame::Keeper;
+use super::seat::Seat;
+use super::settings::FlowSettings;
+use super::tape::Recorder;
+
+/// The manager. Who only looks at it sees it as it is; what changes it goes through here. Without a recording that costs a
+/// branch a burst.
+pub struct Walker {
+    manager: Manager,
+    end: Option<Box<End>>,
+}
+
+struct End {
+    seat: Seat,
+    keeper: Keeper,
+}
+
+impl Deref for Walker {
+    type Target = Manager;
+
+    fn deref(&self) -> &Manager {
+        &self.manager
+    }
+}
+
+impl Walker {
+    /// `number` counts through all pipelines.
+    pub fn new(manager: Manager, number: usize, recorder: Option<&Recorder>) -> Walker {
+        let end = recorder.map(|recorder| End {
+            seat: recorder.flow_seat(number),
+            keeper: Keeper::default(),
+        });
+        Walker {
+            manager,
+            end: end.map(Box::new),
+        }
+    }
+
+    /// [`Manager::burst`].
+    #[inline]
+    pub fn burst(
+        &mut self,
+        data: &mut [u8],
+        packets: &[Packet],
+        now_ns: u64,
+        fates: &mut Vec<Fate>,
+    ) {
+        let Some(end) = &mut self.end else {
+            return self.manager.burst(data, packets, now_ns, fates);
+        };
+        if end.seat.is_open() {
+            // Before the walk, which may write into the packets.
+            end.describe(data, packets, now_ns);
+        }
+        end.seat.step(&mut self.manager, of, |manager| {
+            manager.burst(data, packets, now_ns, fates);
+        });
+    }
+
+    /// [`Manager::pass`].
+    pub fn pass(&mut self, time_us: i64) {
+        let event = |lane| Event::Pass { lane, time_us };
+        self.step(event, |manager| manager.pass(time_us));
+    }
+
+    /// [`Manager::settle`].
+    pub fn settle(&mut self, written: u64, now_ns: u64, out: &mut dyn FnMut(Record)) {
+        // Nothing waits, so nothing happens: not worth an event each time.
+        if self.manager.labels_awaited() == 0 && self.manager.is_settled() {
+            return;
+        }
+        let event = |lane| Event::Settle { lane, now_ns };
+        self.step(event, |manager| manager.settle(written, now_ns, out));
+    }
+
+    /// [`Manager::configure`].
+    pub fn configure(&mut self, settings: &mut Settings) {
+        let Some(End { seat, .. }) = self.end.as_deref_mut() else {
+            return self.manager.configure(settings);
+        };
+        let event = Event::Configure {
+            lane: seat.number(),
+            settings: FlowSettings::of(settings),
+        };
+        seat.body.clear();
+        event.encode(&mut seat.body);
+        seat.step(&mut self.manager, of, |manager| manager.configure(settings));
+    }
+
+    /// [`Manager::drain`].
+    pub fn drain(&mut self) {
+        self.step(|lane| Event::Drain { lane }, Manager::drain);
+    }
+
+    fn step(&mut self, event: impl FnOnce(u32) -> Event, act: impl FnOnce(&mut Manager)) {
+        let Some(End { seat, .. }) = self.end.as_deref_mut() else {
+            return act(&mut self.manager);
+        };
+        seat.body.clear();
+        event(seat.number()).encode(&mut seat.body);
+        seat.step(&mut self.manager, of, act);
+    }
+}
+
+impl Drop for Walker {
+    fn drop(&mut self) {
+        if let Some(end) = &mut self.end {
+            end.seat.leave(|classes| of(&self.manager, classes));
+        }
+    }
+}
+
+impl End {
+    /// The burst's event, with the headers of its packets.
+    fn describe(&mut self, data: &[u8], packets: &[Packet], now_ns: u64) {
+        let End { seat, keeper } = self;
+        let lane = seat.number();
+        seat.body.clear();
+        begin_burst(&mut seat.body, lane, now_ns, packets.len());
+        let mut before_us = 0;
+        for packet in packets {
+            let captured = &data[packet.at..packet.at + packet.captured as usize];
+            let kept = keeper.kept(packet.link, captured);
+            let frame = Frame {
+                time_us: packet.time_us,
+                captured: packet.captured,
+                link: packet.link,
+                rss: packet.rss,
+                kept: Vec::new(),
+            };
+            frame.encode(kept, &mut before_us, &mut seat.body);
+        }
+    }
+}
+
+fn of(manager: &Manager, classes: &[String]) -> Counts {
+    counts::of_flows(manager.counters(), classes)
+}

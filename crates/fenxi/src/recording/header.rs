@@ -1,0 +1,124 @@
+//! `run.json`: what a recorded run began with.
+
+use std::path::Path;
+
+use accel::Bundle;
+use serde::{Deserialize, Serialize};
+
+use super::HEADER_FILE;
+use super::event::VERSION;
+use super::settings::FlowConfig;
+use crate::exit::Failure;
+use crate::pipeline::layout::Layout;
+use crate::run;
+
+/// The number of managers that is taken for a slip, or worse.
+const LANES_MAX: usize = 4096;
+
+/// What all managers begin with, and what people want to know.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Header {
+    /// Of the events' file.
+    pub format: u32,
+    /// Version of the program.
+    pub fenxi: String,
+    /// When, RFC 3339.
+    pub started: String,
+    /// `io.mode`.
+    pub mode: String,
+    /// `io.interfaces`.
+    pub interfaces: Vec<String>,
+    /// Name of the model's bundle.
+    pub model: String,
+    /// Its version.
+    pub model_version: String,
+    /// What it takes of each packet.
+    pub features: Vec<String>,
+    /// Names of the classes, the last for what is unknown.
+    pub classes: Vec<String>,
+    /// F:A:D of each pipeline.
+    pub layout: String,
+    /// Pipelines side by side.
+    pub instances: usize,
+    /// Slots of each ring.
+    pub ring_slots: usize,
+    /// Of each flow manager; with the seed of the bucket hash, which is another one with each start.
+    pub flow: FlowConfig,
+    /// As `fenxi config show` prints it; for people.
+    pub configuration: String,
+}
+
+impl Header {
+    /// Of a run that is about to begin.
+    pub fn new(
+        plan: &run::Plan<'_>,
+        bundle: &Bundle,
+        classes: &[String],
+        flow: &flowmgr::Config,
+    ) -> Header {
+        let config = plan.config;
+        Header {
+            format: VERSION,
+            fenxi: env!("CARGO_PKG_VERSION").to_owned(),
+            started: jiff::Timestamp::now().to_string(),
+            mode: config.io.mode.name().to_owned(),
+            interfaces: config.io.interfaces.clone(),
+            model: bundle.name().to_owned(),
+            model_version: bundle.version().to_owned(),
+            features: bundle.features().to_vec(),
+            classes: classes.to_vec(),
+            layout: config.pipeline.layout.to_string(),
+            instances: config.pipeline.instances,
+            ring_slots: config.ring.slots,
+            flow: FlowConfig::of(flow),
+            configuration: plan.loaded.effective().to_toml(false),
+        }
+    }
+
+    /// Reads it from the folder of a recording.
+    ///
+    /// # Errors
+    /// 66: there is none. 65: it is damaged, or of another version.
+    pub fn read(dir: &Path) -> Result<Header, Failure> {
+        let path = dir.join(HEADER_FILE);
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            Failure::no_input(format!(
+                "{}: {error}; name the folder that `fenxi run --record` made",
+                path.display()
+            ))
+        })?;
+        let damaged =
+            |why: &dyn std::fmt::Display| Failure::data(format!("{}: {why}", path.display()));
+        let value: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| damaged(&error))?;
+        let format = value.get("format").and_then(serde_json::Value::as_u64);
+        if format != Some(VERSION.into()) {
+            let version = value.get("fenxi").and_then(serde_json::Value::as_str);
+            return Err(damaged(&format!(
+                "this recording has another format than fenxi {} reads; replay it with fenxi {}",
+                env!("CARGO_PKG_VERSION"),
+                version.unwrap_or("of the version that made it")
+            )));
+        }
+        let header: Header = serde_json::from_value(value).map_err(|error| damaged(&error))?;
+        header.check().map_err(|why| damaged(&why))?;
+        Ok(header)
+    }
+
+    /// What would otherwise be found out the hard way.
+    fn check(&self) -> Result<(), &'static str> {
+        if Layout::parse(&self.layout).is_none() {
+            return Err("layout is not F:A:D");
+        }
+        if !(1..=LANES_MAX).contains(&self.instances) {
+            return Err("instances is out of range");
+        }
+        if !self.ring_slots.is_power_of_two() || self.ring_slots > 1 << 24 {
+            return Err("ring_slots is no power of two, or too large");
+        }
+        if self.classes.is_empty() || self.classes.len() > cring::CLASSES_MAX {
+            return Err("there are no classes, or too many");
+        }
+        Ok(())
+    }
+}

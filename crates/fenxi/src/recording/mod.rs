@@ -1,0 +1,50 @@
+//! Recording a live run and replaying the recording: a fault seen on somebody's router is reproduced from a file.
+//!
+//! While a run is recorded, every call that changes a flow manager or an analytics manager is a *step*. Steps of all threads
+//! exclude each other by one lock, and a step is written to the file before the next one begins. So the file is a total
+//! order in which each step sees exactly what the steps before it did: label words, ring slots and all. A replay makes the
+//! same calls in that order on one thread.
+//!
+//! What a step takes in besides the managers' own state is in its event: the clock, frames, answers of devices, readings of
+//! the clock that prices the prefix cache, settings. From time to time, and at its end, each thread writes what it has
+//! counted; the replay must have counted the same at the same place.
+//!
+//! ```text
+//! flow manager ── burst, pass, settle, configure, drain ─┐ lock   chunk       thread
+//!                                                        ├──────► of events ─► "recording" ─► DIR/events
+//! analytics ───── round, exchange of the model ──────────┘        (bounded queue)
+//! ```
+//!
+//! | what | where |
+//! |---|---|
+//! | the lock, the bounds, the writer | [`tape`] |
+//! | the threads' ends of it | [`flow`], [`series`], [`device`] |
+//! | the file | [`event`], [`codec`], [`header`], [`reader`] |
+//! | how much of a frame is kept | [`frame`] |
+//! | the replay | [`replayer`], [`script`], [`counts`] |
+
+mod codec;
+mod counts;
+mod device;
+mod event;
+mod flow;
+mod frame;
+mod header;
+mod reader;
+mod replayer;
+mod script;
+mod seat;
+mod series;
+mod settings;
+mod tape;
+
+pub use flow::Walker;
+pub use header::Header;
+pub use replayer::{Replayed, Report, replay};
+pub use series::SeriesSeat;
+pub use tape::{Plan, Recorder};
+
+/// The header's file in the folder of a recording.
+const HEADER_FILE: &str = "run.json";
+/// The events' file.
+const EVENTS_FILE: &str = "events";

@@ -1,0 +1,418 @@
+//! The replay: the recorded calls in the recorded order, on one thread, held against what was counted then.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use analytics::{Inlet, NewModel, Standby};
+use flowmgr::record::Record;
+use flowmgr::{Fate, Packet};
+use serde::Serialize;
+
+use super::counts;
+use super::event::{Counts, Event, Frame, Who};
+use super::header::Header;
+use super::reader::{self, Next};
+use super::script::Script;
+use super::settings::{DeviceFacts, Offer, SeriesConfig, SeriesStart};
+use super::{EVENTS_FILE, HEADER_FILE};
+use crate::exit::Failure;
+use crate::pipeline::Rings;
+use crate::pipeline::layout::Layout;
+
+/// What a replay came to.
+pub struct Replayed {
+    /// Of all flow managers.
+    pub flows: flowmgr::Counters,
+    /// Of all analytics managers.
+    pub series: analytics::Counters,
+    /// Packets of each flow manager.
+    pub packets_by_lane: Vec<u64>,
+    /// Bytes that they had captured.
+    pub bytes: u64,
+    /// What the flow tables lie on.
+    pub pages: flowmgr::Pages,
+    /// The comparison.
+    pub report: Report,
+}
+
+/// Whether the replay counted what the run had counted.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// It did, wherever the run had written down what it had counted.
+    pub same: bool,
+    /// The first difference, where there is one.
+    pub first_difference: Option<Difference>,
+    /// Events replayed.
+    pub events: u64,
+    /// How often counters were compared.
+    pub compared: u64,
+    /// How the recording ends.
+    pub end: String,
+    /// Version that recorded it.
+    pub fenxi: String,
+    /// When the run started.
+    pub started: String,
+    /// What was asked of the run, and what came of it.
+    pub notes: Vec<String>,
+}
+
+/// Where recording and replay part.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// Number of the event, from 1.
+    pub event: u64,
+    /// Time of the run, s.
+    pub at_s: f64,
+    /// In words.
+    pub what: String,
+}
+
+/// Replays the recording in a folder; `out` takes the records.
+///
+/// # Errors
+/// No recording, or a damaged one; no memory for its tables.
+pub fn replay(
+    dir: &Path,
+    record_series: bool,
+    out: &mut dyn FnMut(Record),
+) -> Result<(Header, Replayed), Failure> {
+    let header = Header::read(dir)?;
+    let path = dir.join(EVENTS_FILE);
+    let broken = |error: reader::ReadError| {
+        let text = format!("{}: {error}", path.display());
+        match error {
+            reader::ReadError::Io(_) => Failure::no_input(text),
+            _ => Failure::data(text),
+        }
+    };
+    let mut events = reader::open(&path).map_err(broken)?;
+    let managers = Managers::of(&header, record_series)
+        .map_err(|why| Failure::data(format!("{}: {why}", dir.join(HEADER_FILE).display())))?;
+    let mut replayer = Replayer {
+        managers,
+        classes: header.classes.clone(),
+        script: Script::default(),
+        work: Work::default(),
+        now_ns: 0,
+        report: Report {
+            same: false,
+            first_difference: None,
+            events: 0,
+            compared: 0,
+            end: String::new(),
+            fenxi: header.fenxi.clone(),
+            started: header.started.clone(),
+            notes: Vec::new(),
+        },
+    };
+    let end = loop {
+        match events.next().map_err(broken)? {
+            Next::Event(event) => {
+                replayer.report.events = events.number;
+                replayer.take(event, out).map_err(|why| {
+                    let (number, at) = (events.number, events.at);
+                    Failure::data(format!(
+                        "{}: event {number}, at byte {at}: {why}",
+                        path.display()
+                    ))
+                })?;
+            }
+            Next::End => break "it breaks off behind a whole event".to_owned(),
+            Next::Torn => break "it breaks off within an event".to_owned(),
+        }
+    };
+    if replayer.report.end.is_empty() {
+        replayer.report.end = end;
+    }
+    let replayed = replayer.finish(header.flow.k());
+    replayed.map(|replayed| (header, replayed))
+}
+
+/// All managers, numbered through the pipelines.
+struct Managers {
+    flow: Vec<flowmgr::Manager>,
+    /// None where no device was open so far.
+    series: Vec<Option<analytics::Manager>>,
+    /// For those.
+    inlets: Vec<Option<Vec<Inlet>>>,
+}
+
+impl Managers {
+    fn of(header: &Header, record_series: bool) -> Result<Managers, String> {
+        let layout = Layout::parse(&header.layout).ok_or("layout is not F:A:D")?;
+        let count = layout.flow_managers * header.instances;
+        let mut managers = Managers {
+            flow: Vec::new(),
+            series: Vec::new(),
+            inlets: Vec::new(),
+        };
+        for _ in 0..header.instances {
+            let rings = Rings::new(&layout, header.ring_slots);
+            let mut labels = Vec::new();
+            for producers in rings.producers {
+                let config = header
+                    .flow
+                    .config(managers.flow.len(), count, record_series);
+                let manager = flowmgr::Manager::with_rings(config, producers)
+                    .map_err(|error| error.to_string())?;
+                labels.push(manager.labels());
+                managers.flow.push(manager);
+            }
+            for consumers in rings.consumers {
+                let inlets = consumers.into_iter().map(|(flow_manager, series)| Inlet {
+                    series,
+                    labels: Arc::clone(&labels[flow_manager]),
+                });
+                managers.inlets.push(Some(inlets.collect()));
+                managers.series.push(None);
+            }
+        }
+        Ok(managers)
+    }
+
+    fn lane(&mut self, lane: u32) -> Result<&mut flowmgr::Manager, String> {
+        let lanes = self.flow.len();
+        let found = self.flow.get_mut(lane as usize);
+        found.ok_or_else(|| format!("there is no flow manager {lane}, only {lanes}"))
+    }
+
+    fn series(&mut self, manager: u32) -> Result<&mut analytics::Manager, String> {
+        let found = self.series.get_mut(manager as usize);
+        found
+            .and_then(Option::as_mut)
+            .ok_or_else(|| format!("analytics manager {manager} has not started"))
+    }
+}
+
+struct Replayer {
+    managers: Managers,
+    classes: Vec<String>,
+    script: Script,
+    work: Work,
+    /// As far as events have said.
+    now_ns: u64,
+    report: Report,
+}
+
+/// Room for a burst.
+#[derive(Default)]
+struct Work {
+    /// Zeros between two bursts.
+    data: Vec<u8>,
+    packets: Vec<Packet>,
+    fates: Vec<Fate>,
+    bytes: u64,
+}
+
+impl Replayer {
+    fn take(&mut self, event: Event, out: &mut dyn FnMut(Record)) -> Result<(), String> {
+        match event {
+            Event::Burst {
+                lane,
+                now_ns,
+                frames,
+            } => {
+                self.now_ns = now_ns;
+                let manager = self.managers.lane(lane)?;
+                self.work.burst(manager, &frames, now_ns);
+            }
+            Event::Pass { lane, time_us } => self.managers.lane(lane)?.pass(time_us),
+            Event::Settle { lane, now_ns } => {
+                self.now_ns = now_ns;
+                self.managers.lane(lane)?.settle(u64::MAX, now_ns, out);
+            }
+            Event::Configure { lane, settings } => {
+                self.managers
+                    .lane(lane)?
+                    .configure(&mut settings.settings());
+            }
+            Event::Drain { lane } => self.managers.lane(lane)?.drain(),
+            Event::Start { manager, start } => self.start(manager, &start)?,
+            Event::Round {
+                manager,
+                now_ns,
+                draining,
+                costs,
+                calls,
+            } => {
+                self.now_ns = now_ns;
+                self.check_classes(&calls)?;
+                self.script.set(calls, costs);
+                let series = self.managers.series(manager)?;
+                if draining {
+                    series.drain();
+                }
+                series.round(now_ns);
+                if let Some(how) = self.script.strayed() {
+                    let who = Who::Series(manager);
+                    self.differ(format!("{who}: {how}, other than recorded"));
+                }
+            }
+            Event::Offer { manager, offer } => self.offer(manager, &offer)?,
+            Event::ChangeOver { manager } => self.managers.series(manager)?.change_over(),
+            Event::StandDown { manager } => drop(self.managers.series(manager)?.stand_down()),
+            Event::Counted { who, counts } => self.compare(who, &counts)?,
+            Event::Note { text } => self.report.notes.push(text),
+            Event::End { reason } => self.report.end = reason,
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, manager: u32, start: &SeriesStart) -> Result<(), String> {
+        check_devices(&start.devices)?;
+        let inlets = self.managers.inlets.get_mut(manager as usize);
+        let inlets = inlets
+            .and_then(Option::take)
+            .ok_or_else(|| format!("analytics manager {manager} cannot start here"))?;
+        let accelerators = self.script.accelerators(&start.devices);
+        let config = start.config.config();
+        let mut series = analytics::Manager::new(config, inlets, accelerators)
+            .map_err(|error| error.to_string())?;
+        series.set_cost_clock(self.script.cost_clock());
+        self.managers.series[manager as usize] = Some(series);
+        Ok(())
+    }
+
+    /// What stands by. Whether the manager takes it is the manager's matter, now as then.
+    fn offer(&mut self, manager: u32, offer: &Offer) -> Result<(), String> {
+        let model = match &offer.model {
+            Some((devices, generation)) => {
+                check_devices(devices)?;
+                Some(NewModel {
+                    accelerators: self.script.accelerators(devices),
+                    generation: *generation,
+                })
+            }
+            None => None,
+        };
+        let settings = offer.change().map_err(|error| error.to_string())?;
+        let series = self.managers.series(manager)?;
+        // Live the thread takes it before it asks for the next step.
+        drop(series.take_retired());
+        drop(series.stand_by(Standby { model, settings }));
+        Ok(())
+    }
+
+    /// A class that the model does not have, which no device gives, would have no counter.
+    fn check_classes(&self, calls: &[super::event::Call]) -> Result<(), String> {
+        let classes = self.classes.len();
+        for call in calls {
+            if let super::event::Call::Results(results) = call
+                && let Some(result) = results.iter().find(|it| usize::from(it.class) >= classes)
+            {
+                let class = result.class;
+                return Err(format!("class {class}, and there are {classes}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, who: Who, recorded: &Counts) -> Result<(), String> {
+        let replayed = match who {
+            Who::Flow(lane) => {
+                counts::of_flows(self.managers.lane(lane)?.counters(), &self.classes)
+            }
+            Who::Series(manager) => counts::of_series(self.managers.series(manager)?.counters()),
+        };
+        self.report.compared += 1;
+        if let Some((name, was, is, all)) = counts::difference(recorded, &replayed) {
+            let more = match all {
+                1 => String::new(),
+                all => format!(" (and {} more counters)", all - 1),
+            };
+            self.differ(format!(
+                "{who}: {name}: recorded {was}, replayed {is}{more}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn differ(&mut self, what: String) {
+        let (event, at_s) = (self.report.events, self.now_ns as f64 / 1e9);
+        self.report
+            .first_difference
+            .get_or_insert(Difference { event, at_s, what });
+    }
+
+    fn finish(mut self, k: usize) -> Result<Replayed, Failure> {
+        let mut flows = flowmgr::Counters::new(self.classes.len());
+        let lanes = &self.managers.flow;
+        for manager in lanes {
+            flows.merge(manager.counters());
+        }
+        let packets = lanes.iter().map(|it| it.counters().verdicts.total());
+        let packets_by_lane = packets.collect();
+        let pages = lanes.iter().map(flowmgr::Manager::pages).min();
+        for manager in 0..self.managers.series.len() {
+            if self.managers.series[manager].is_none() {
+                // Its devices were never open; it has counted nothing.
+                let start = SeriesStart {
+                    config: SeriesConfig::unknown(k),
+                    devices: vec![DeviceFacts::unknown(k)],
+                };
+                self.start(manager as u32, &start).map_err(Failure::data)?;
+            }
+        }
+        let managers = self.managers.series.iter().flatten();
+        let mut sum: Option<analytics::Counters> = None;
+        for manager in managers {
+            match &mut sum {
+                Some(sum) => sum.merge(manager.counters()),
+                None => sum = Some(manager.counters().clone()),
+            }
+        }
+        let mut report = self.report;
+        report.same = report.first_difference.is_none() && report.compared > 0;
+        Ok(Replayed {
+            flows,
+            series: sum.ok_or_else(|| Failure::data("there are no analytics managers"))?,
+            packets_by_lane,
+            bytes: self.work.bytes,
+            pages: pages.unwrap_or(flowmgr::Pages::Plain),
+            report,
+        })
+    }
+}
+
+impl Work {
+    /// The frames, with zeros where their payload was.
+    fn burst(&mut self, manager: &mut flowmgr::Manager, frames: &[Frame], now_ns: u64) {
+        let Work {
+            data,
+            packets,
+            fates,
+            bytes,
+        } = self;
+        packets.clear();
+        let mut at = 0;
+        for frame in frames {
+            packets.push(Packet {
+                at,
+                captured: frame.captured,
+                link: frame.link,
+                time_us: frame.time_us,
+                rss: frame.rss,
+            });
+            at += frame.captured as usize;
+        }
+        *bytes += at as u64;
+        if data.len() < at {
+            data.resize(at, 0);
+        }
+        for (frame, packet) in frames.iter().zip(&*packets) {
+            data[packet.at..][..frame.kept.len()].copy_from_slice(&frame.kept);
+        }
+        manager.burst(data, packets, now_ns, fates);
+        // The walk writes into headers only.
+        for (frame, packet) in frames.iter().zip(&*packets) {
+            data[packet.at..][..frame.kept.len()].fill(0);
+        }
+    }
+}
+
+fn check_devices(devices: &[DeviceFacts]) -> Result<(), String> {
+    match devices.iter().find(|facts| !facts.is_possible()) {
+        Some(facts) => Err(format!("device {} is impossible", facts.requested)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,179 @@
+//! What a replayed round is told: the answers of its devices and the readings of its cost clock, as they were recorded.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use accel::{Classification, Device, DeviceError, Sizes};
+use analytics::Accelerator;
+
+use super::event::{Call, hash_of};
+use super::settings::DeviceFacts;
+
+/// Shared by all devices and clocks of a replay, which runs on one thread.
+#[derive(Clone, Default)]
+pub struct Script(Arc<Mutex<Lines>>);
+
+#[derive(Default)]
+struct Lines {
+    calls: VecDeque<Call>,
+    costs: VecDeque<u64>,
+    /// What the replay did first that the recording does not have.
+    strayed: Option<String>,
+}
+
+impl Script {
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For the next round.
+    pub fn set(&self, calls: Vec<Call>, costs: Vec<u64>) {
+        let mut lines = self.lines();
+        lines.calls = calls.into();
+        lines.costs = costs.into();
+    }
+
+    /// After it: how it was another one than the recorded one.
+    pub fn strayed(&self) -> Option<String> {
+        let mut lines = self.lines();
+        let (calls, costs) = (lines.calls.len(), lines.costs.len());
+        lines.calls.clear();
+        lines.costs.clear();
+        let left = || match (calls, costs) {
+            (0, 0) => None,
+            (0, costs) => Some(format!("{costs} readings of the cost clock are left over")),
+            (calls, _) => Some(format!("{calls} calls of devices are left over")),
+        };
+        lines.strayed.take().or_else(left)
+    }
+
+    /// The clock of a manager.
+    pub fn cost_clock(&self) -> impl Fn() -> u64 + Send + 'static {
+        let script = self.clone();
+        move || {
+            let mut lines = script.lines();
+            lines.costs.pop_front().unwrap_or_else(|| {
+                lines.stray("the cost clock is read more often than recorded".to_owned());
+                0
+            })
+        }
+    }
+
+    /// Devices as an analytics manager is given them.
+    pub fn accelerators(&self, facts: &[DeviceFacts]) -> Vec<Accelerator> {
+        let accelerator = |facts: &DeviceFacts| Accelerator {
+            device: Box::new(ScriptedDevice::new(facts, self.clone())),
+            profile: facts.profile(),
+            deadline: facts.deadline(),
+        };
+        facts.iter().map(accelerator).collect()
+    }
+}
+
+impl Lines {
+    fn stray(&mut self, what: String) {
+        self.strayed.get_or_insert(what);
+    }
+}
+
+/// A device that answers as one did before.
+struct ScriptedDevice {
+    requested: String,
+    effective: String,
+    sizes: Sizes,
+    row_len: usize,
+    input: Vec<f32>,
+    results: Vec<Classification>,
+    is_idle: bool,
+    script: Script,
+}
+
+impl ScriptedDevice {
+    fn new(facts: &DeviceFacts, script: Script) -> ScriptedDevice {
+        let sizes = Sizes::from(facts.sizes.clone());
+        ScriptedDevice {
+            requested: facts.requested.clone(),
+            effective: facts.effective.clone(),
+            input: vec![0.0; sizes.largest() * facts.row_len],
+            row_len: facts.row_len,
+            sizes,
+            results: Vec::new(),
+            is_idle: true,
+            script,
+        }
+    }
+}
+
+impl Device for ScriptedDevice {
+    fn requested(&self) -> &str {
+        &self.requested
+    }
+
+    fn effective(&self) -> &str {
+        &self.effective
+    }
+
+    fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    fn is_idle(&self) -> bool {
+        self.is_idle
+    }
+
+    fn input(&mut self, rows: usize) -> &mut [f32] {
+        &mut self.input[..rows * self.row_len]
+    }
+
+    fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
+        let input = self.input.get(..rows * self.row_len).map_or(0, hash_of);
+        let mut lines = self.script.lines();
+        let device = &self.requested;
+        match lines.calls.pop_front() {
+            Some(Call::Submitted {
+                rows: was,
+                input: had,
+                refused,
+            }) => {
+                if was != rows {
+                    lines.stray(format!("device {device} is given {rows} rows, not {was}"));
+                } else if had != input {
+                    lines.stray(format!("device {device} is given other series"));
+                }
+                self.is_idle = refused.is_some();
+                refused.map_or(Ok(()), Err)
+            }
+            other => {
+                lines.stray(format!("device {device} is given a batch"));
+                if let Some(other) = other {
+                    lines.calls.push_front(other);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>> {
+        let mut lines = self.script.lines();
+        match lines.calls.pop_front() {
+            Some(Call::Nothing) => None,
+            Some(Call::Results(results)) => {
+                self.is_idle = true;
+                self.results = results;
+                Some(Ok(&self.results))
+            }
+            Some(Call::Failed(error)) => {
+                self.is_idle = true;
+                Some(Err(error))
+            }
+            other => {
+                let device = &self.requested;
+                lines.stray(format!("device {device} is asked for results"));
+                if let Some(other) = other {
+                    lines.calls.push_front(other);
+                }
+                None
+            }
+        }
+    }
+}

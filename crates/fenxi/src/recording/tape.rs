@@ -1,0 +1,407 @@
+//! What all threads record on: one lock, one file, and bounds on both.
+//!
+//! A step holds the lock while it works and until its event is in the chunk; the chunk goes to a thread that writes. Where
+//! that thread falls behind, steps wait, for [`PATIENCE`] at most: then, as after an error of the disk, the recording ends
+//! with the events that were written, and the run goes on. Where the file is full, each thread writes what it has counted
+//! before its next step and leaves; behind the last of them the recording is closed. A thread's counters change in its own
+//! steps only, so what it wrote is of the same moment for all of them.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use tracing::{info, warn};
+
+use super::event::{Event, MAGIC, VERSION, Who, put_event};
+use super::header::Header;
+use super::seat::Seat;
+use super::settings::{DeviceFacts, SeriesConfig, SeriesStart};
+use super::{EVENTS_FILE, HEADER_FILE, SeriesSeat};
+use crate::exit::Failure;
+
+/// Bytes that are worth a write by themselves.
+const CHUNK: usize = 64 * 1024;
+/// Chunks on their way to the disk, at most.
+const CHUNKS: usize = 64;
+/// What is recorded is written after so long at latest: what a program that is killed loses.
+const WRITE_WITHIN: Duration = Duration::from_millis(100);
+/// The longest that steps wait for the disk.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest that the end of a run waits for it.
+const LAST_WRITES_WITHIN: Duration = Duration::from_secs(5);
+/// This part of the file is kept for the last counters.
+const RESERVE: u64 = 8;
+
+/// What is to be recorded, and where.
+pub struct Plan<'a> {
+    /// The folder.
+    pub dir: &'a Path,
+    /// Of all files in it together.
+    pub max_bytes: u64,
+    pub header: &'a Header,
+}
+
+/// A recording under way; clones share it.
+#[derive(Clone)]
+pub struct Recorder(pub(super) Arc<Shared>);
+
+pub(super) struct Shared {
+    tape: Mutex<Tape>,
+    /// Steps are recorded: what only serves them can be left alone otherwise.
+    is_on: AtomicBool,
+    /// What devices were asked, and the cost clock said, in the round under way. Rounds exclude each other.
+    pub calls: Mutex<Calls>,
+    /// The disk takes nothing any more.
+    has_failed: Arc<AtomicBool>,
+    /// What the writer is to log at its end, since the data path does not log.
+    farewell: Arc<Mutex<Option<String>>>,
+    pub classes: Vec<String>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Calls of one round.
+#[derive(Default)]
+pub(super) struct Calls {
+    pub count: usize,
+    pub encoded: Vec<u8>,
+    pub costs: Vec<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    On,
+    /// Full: threads leave.
+    Ending,
+    Over,
+}
+
+/// The events' file, as far as the lock's holder knows it.
+pub(super) struct Tape {
+    state: State,
+    /// Whole events that are not on their way yet.
+    chunk: Vec<u8>,
+    sent: Instant,
+    to_writer: Option<Sender<Vec<u8>>>,
+    events: u64,
+    bytes: u64,
+    max_bytes: u64,
+    /// Threads that record.
+    open: usize,
+    body: Vec<u8>,
+}
+
+impl Recorder {
+    /// Makes the folder and its files, and begins.
+    ///
+    /// # Errors
+    /// 73: the folder cannot be made, or holds something.
+    pub fn start(plan: &Plan<'_>) -> Result<Recorder, Failure> {
+        let Plan {
+            dir,
+            max_bytes,
+            header,
+        } = plan;
+        make(dir)?;
+        let text = serde_json::to_string_pretty(header).unwrap_or_default() + "\n";
+        let path = dir.join(HEADER_FILE);
+        let mut file = create(&path)?;
+        file.write_all(text.as_bytes())
+            .map_err(|error| Failure::creating(&path, &error))?;
+        let path = dir.join(EVENTS_FILE);
+        let mut file = create(&path)?;
+        let head = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
+        file.write_all(&head)
+            .map_err(|error| Failure::creating(&path, &error))?;
+
+        let (to_writer, chunks) = bounded(CHUNKS);
+        let has_failed = Arc::new(AtomicBool::new(false));
+        let farewell = Arc::default();
+        let writer = Writer {
+            file,
+            path,
+            has_failed: has_failed.clone(),
+            farewell: Arc::clone(&farewell),
+        };
+        let thread = std::thread::Builder::new()
+            .name("recording".to_owned())
+            .spawn(move || writer.run(&chunks))
+            .map_err(|error| Failure::unavailable(format!("no thread to record: {error}")))?;
+        warn!(
+            "recording to {}, {} MiB at most: all threads take turns meanwhile, so packets wait for labels; the files \
+             hold addresses and ports",
+            dir.display(),
+            max_bytes >> 20
+        );
+        Ok(Recorder(Arc::new(Shared {
+            tape: Mutex::new(Tape {
+                state: State::On,
+                chunk: Vec::with_capacity(2 * CHUNK),
+                sent: Instant::now(),
+                to_writer: Some(to_writer),
+                events: 0,
+                bytes: (text.len() + head.len()) as u64,
+                max_bytes: *max_bytes,
+                open: 0,
+                body: Vec::new(),
+            }),
+            is_on: AtomicBool::new(true),
+            calls: Mutex::default(),
+            has_failed,
+            farewell,
+            classes: header.classes.clone(),
+            writer: Mutex::new(Some(thread)),
+        })))
+    }
+
+    /// The end of a flow manager's thread.
+    pub(super) fn flow_seat(&self, number: usize) -> Seat {
+        Seat::new(self, Who::Flow(number as u32))
+    }
+
+    /// An analytics manager is made, with these devices.
+    pub fn starts(
+        &self,
+        number: usize,
+        config: &analytics::Config,
+        accelerators: &mut [analytics::Accelerator],
+    ) {
+        let start = SeriesStart {
+            config: SeriesConfig::of(config),
+            devices: accelerators.iter_mut().map(DeviceFacts::of).collect(),
+        };
+        let manager = number as u32;
+        self.say(&Event::Start { manager, start });
+    }
+
+    /// The end of its thread.
+    pub fn series_seat(&self, number: usize) -> SeriesSeat {
+        SeriesSeat::new(Seat::new(self, Who::Series(number as u32)))
+    }
+
+    /// For people: what was asked of the run, and what came of it.
+    pub fn note(&self, text: String) {
+        self.say(&Event::Note { text });
+    }
+
+    fn say(&self, event: &Event) {
+        let mut body = Vec::new();
+        event.encode(&mut body);
+        let mut tape = self.0.lock();
+        if tape.takes(&self.0, body.len()) {
+            tape.append(&self.0, &body);
+        }
+    }
+
+    /// The clock by which a manager prices its cache.
+    pub fn cost_clock(&self) -> impl Fn() -> u64 + Send + 'static {
+        let (shared, began) = (self.0.clone(), Instant::now());
+        move || {
+            let cost_ns = began.elapsed().as_nanos() as u64;
+            if shared.is_on() {
+                shared.calls().costs.push(cost_ns);
+            }
+            cost_ns
+        }
+    }
+
+    /// The run has ended, and so have its threads: what is left is written.
+    pub fn finish(&self) {
+        let mut tape = self.0.lock();
+        tape.close(&self.0, "the run has ended");
+        let (events, bytes) = (tape.events, tape.bytes);
+        drop(tape);
+        let writer = self.0.writer.lock();
+        let Some(writer) = writer.unwrap_or_else(PoisonError::into_inner).take() else {
+            return;
+        };
+        let began = Instant::now();
+        while !writer.is_finished() && began.elapsed() < LAST_WRITES_WITHIN {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        match writer.is_finished() {
+            true if !self.0.has_failed() => {
+                info!("recorded {events} events in {} KiB", bytes.div_ceil(1024));
+            }
+            true => {}
+            false => warn!("the recording is not written to its end: the disk takes nothing"),
+        }
+    }
+}
+
+impl Shared {
+    pub fn lock(&self) -> MutexGuard<'_, Tape> {
+        self.tape.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether steps are recorded.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    fn say_farewell(&self, text: String) {
+        let mut farewell = self.farewell.lock().unwrap_or_else(PoisonError::into_inner);
+        farewell.get_or_insert(text);
+    }
+}
+
+impl Tape {
+    /// Whether a step whose event has about so many bytes is to be recorded.
+    pub fn takes(&mut self, shared: &Shared, bytes: usize) -> bool {
+        if shared.has_failed() {
+            self.turn(shared, State::Over);
+        }
+        let most = self.max_bytes - self.max_bytes / RESERVE;
+        if self.state == State::On && self.bytes + bytes as u64 > most {
+            self.turn(shared, State::Ending);
+        }
+        self.state == State::On
+    }
+
+    /// A thread begins to record.
+    pub fn enter(&mut self) -> bool {
+        self.open += usize::from(self.state == State::On);
+        self.state == State::On
+    }
+
+    /// A thread leaves; `last` is what it has counted.
+    pub fn leave(&mut self, shared: &Shared, last: &Event) {
+        if self.state != State::Over {
+            let mut body = std::mem::take(&mut self.body);
+            body.clear();
+            last.encode(&mut body);
+            // The reserve is for this; but a bound is a bound.
+            if self.bytes + body.len() as u64 + 64 <= self.max_bytes {
+                self.append(shared, &body);
+            }
+            self.body = body;
+        }
+        self.open = self.open.saturating_sub(1);
+        if self.open == 0 && self.state == State::Ending {
+            shared.say_farewell(format!(
+                "the recording is full at {} MiB and ends; the run goes on",
+                self.max_bytes >> 20
+            ));
+            self.close(shared, "the recording is full");
+        }
+    }
+
+    /// An event behind the others.
+    pub fn append(&mut self, shared: &Shared, body: &[u8]) {
+        let before = self.chunk.len();
+        put_event(&mut self.chunk, body);
+        self.bytes += (self.chunk.len() - before) as u64;
+        self.events += 1;
+        if self.chunk.len() >= CHUNK || self.sent.elapsed() >= WRITE_WITHIN {
+            self.send(shared);
+        }
+    }
+
+    /// Everything so far is on its way, or the recording is over.
+    fn send(&mut self, shared: &Shared) {
+        self.sent = Instant::now();
+        let Some(to_writer) = &self.to_writer else {
+            return;
+        };
+        let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(2 * CHUNK));
+        if !chunk.is_empty() && to_writer.send_timeout(chunk, PATIENCE).is_err() {
+            if !shared.has_failed() {
+                shared.say_farewell(format!(
+                    "the disk has taken nothing of the recording for {} s; it ends, and the run goes on",
+                    PATIENCE.as_secs()
+                ));
+            }
+            self.turn(shared, State::Over);
+        }
+    }
+
+    fn close(&mut self, shared: &Shared, reason: &str) {
+        if self.state != State::Over {
+            let mut body = Vec::new();
+            let reason = reason.to_owned();
+            Event::End { reason }.encode(&mut body);
+            self.append(shared, &body);
+            self.send(shared);
+        }
+        self.turn(shared, State::Over);
+    }
+
+    fn turn(&mut self, shared: &Shared, state: State) {
+        self.state = state;
+        shared.is_on.store(state == State::On, Ordering::Relaxed);
+        if state == State::Over {
+            // The writer ends when it has written what is on its way.
+            self.to_writer = None;
+            self.chunk = Vec::new();
+        }
+    }
+}
+
+/// The thread that writes.
+struct Writer {
+    file: File,
+    path: PathBuf,
+    has_failed: Arc<AtomicBool>,
+    farewell: Arc<Mutex<Option<String>>>,
+}
+
+impl Writer {
+    fn run(mut self, chunks: &Receiver<Vec<u8>>) {
+        for chunk in chunks {
+            if self.has_failed.load(Ordering::Relaxed) {
+                continue;
+            }
+            if let Err(error) = self.file.write_all(&chunk) {
+                self.has_failed.store(true, Ordering::Relaxed);
+                warn!(
+                    "{}: the recording ends, and the run goes on: {error}",
+                    self.path.display()
+                );
+            }
+        }
+        let farewell = self.farewell.lock();
+        if let Some(text) = farewell.unwrap_or_else(PoisonError::into_inner).take() {
+            warn!("{}: {text}", self.path.display());
+        }
+    }
+}
+
+/// A folder of our own: nobody else may look at addresses.
+fn make(dir: &Path) -> Result<(), Failure> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let mut entries =
+                std::fs::read_dir(dir).map_err(|error| Failure::creating(dir, &error))?;
+            match entries.next() {
+                None => Ok(()),
+                Some(_) => Err(Failure::cannot_create(format!(
+                    "{}: a recording needs a new or empty folder, and this one holds files; name another",
+                    dir.display()
+                ))),
+            }
+        }
+        Err(error) => Err(Failure::creating(dir, &error)),
+    }
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    options
+        .open(path)
+        .map_err(|error| Failure::creating(path, &error))
+}
