@@ -37,6 +37,8 @@ pub struct Counters {
     pub flows_begun: FlowsBegun,
     /// Flow records by reason; all but `active` are ends.
     pub flows_ended: [u64; EndReason::COUNT],
+    /// Flows that made room for others.
+    pub evictions: Evictions,
     /// Ended flows that never reached K packets.
     pub flows_short: u64,
     /// Ended flows of which all packets went the way of the first.
@@ -53,6 +55,8 @@ pub struct Counters {
     pub series_emitted: u64,
     /// Series shed because the ring was full.
     pub series_shed: u64,
+    /// Of these, series of half-open flows, shed because half of the ring was taken.
+    pub series_shed_half_open: u64,
 }
 
 impl Counters {
@@ -95,6 +99,7 @@ impl Counters {
             tagged_by_class,
             flows_begun,
             flows_ended,
+            evictions,
             flows_short,
             flows_one_way,
             clock_rebased,
@@ -103,6 +108,7 @@ impl Counters {
             flows_labelled,
             series_emitted,
             series_shed,
+            series_shed_half_open,
         } = other;
         self.verdicts.merge(verdicts);
         self.flow_bytes += flow_bytes;
@@ -114,6 +120,7 @@ impl Counters {
         }
         add(&mut self.flows_begun.0, &flows_begun.0);
         add(&mut self.flows_ended, flows_ended);
+        self.evictions.merge(evictions);
         self.flows_short += flows_short;
         self.flows_one_way += flows_one_way;
         self.clock_rebased += clock_rebased;
@@ -122,6 +129,7 @@ impl Counters {
         add_all(&mut self.flows_labelled, flows_labelled);
         self.series_emitted += series_emitted;
         self.series_shed += series_shed;
+        self.series_shed_half_open += series_shed_half_open;
     }
 }
 
@@ -162,6 +170,34 @@ impl FlowsBegun {
 
     pub(crate) fn count(&mut self, kind: u8) {
         self.0[usize::from(kind & (KIND_UDP | KIND_V6))] += 1;
+    }
+}
+
+/// Flows that made room for others, by what they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evictions {
+    /// Nobody had answered them.
+    pub half_open: u64,
+    /// Ended by FIN or RST; they only lingered.
+    pub closed: u64,
+    /// Silent for longer than the idle timeout.
+    pub idle: u64,
+}
+
+impl Evictions {
+    /// All of them, with the kind as metrics name it.
+    pub fn by_kind(&self) -> [(&'static str, u64); 3] {
+        [
+            ("half_open", self.half_open),
+            ("closed", self.closed),
+            ("idle", self.idle),
+        ]
+    }
+
+    fn merge(&mut self, other: &Evictions) {
+        self.half_open += other.half_open;
+        self.closed += other.closed;
+        self.idle += other.idle;
     }
 }
 

@@ -17,6 +17,7 @@ pub struct Series {
     inferred: u64,
     shed: u64,
     shed_ring_full: u64,
+    shed_half_open: u64,
     shed_no_device: u64,
     failed: u64,
     failed_no_other_device: u64,
@@ -32,7 +33,8 @@ impl Series {
             cached: series.cached,
             inferred: series.inferred,
             shed: flows.series_shed + series.shed(),
-            shed_ring_full: flows.series_shed,
+            shed_ring_full: flows.series_shed - flows.series_shed_half_open,
+            shed_half_open: flows.series_shed_half_open,
             shed_no_device: series.shed_no_device,
             failed: series.failed(),
             failed_no_other_device: series.failed_no_other_device,
@@ -51,6 +53,7 @@ impl Series {
         )?;
         let reasons = [
             ("shed: ring full", self.shed_ring_full),
+            ("shed: half-open", self.shed_half_open),
             ("shed: no device", self.shed_no_device),
             ("failed: no other device", self.failed_no_other_device),
             ("failed: after a retry", self.failed_after_retry),
