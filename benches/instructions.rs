@@ -43,6 +43,7 @@ fn main() {
         buckets: FLOWS / 2,
         effect: Effect::Arrival,
         dscp: vec![Some(46), None],
+        midstream: true,
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -35,6 +35,8 @@ pub struct Counters {
     pub tagged_by_class: Vec<Volume>,
     /// Flows begun.
     pub flows_begun: FlowsBegun,
+    /// Of these, TCP flows of which the first packet seen was not the SYN that opens a connection.
+    pub flows_midstream: u64,
     /// Flow records by reason; all but `active` are ends.
     pub flows_ended: [u64; EndReason::COUNT],
     /// Ended flows that never reached K packets.
@@ -49,6 +51,8 @@ pub struct Counters {
     pub labels_given: Vec<u64>,
     /// Ended flows by class; the last is `unknown`.
     pub flows_labelled: Vec<u64>,
+    /// Flows that reached their K-th packet and gave no series, because they began mid-stream.
+    pub series_withheld: u64,
     /// Series put on the ring, or shed.
     pub series_emitted: u64,
     /// Series shed because the ring was full.
@@ -94,6 +98,7 @@ impl Counters {
             tagged_bytes,
             tagged_by_class,
             flows_begun,
+            flows_midstream,
             flows_ended,
             flows_short,
             flows_one_way,
@@ -101,6 +106,7 @@ impl Counters {
             expiry_lag,
             labels_given,
             flows_labelled,
+            series_withheld,
             series_emitted,
             series_shed,
         } = other;
@@ -114,12 +120,14 @@ impl Counters {
         }
         add(&mut self.flows_begun.0, &flows_begun.0);
         add(&mut self.flows_ended, flows_ended);
+        self.flows_midstream += flows_midstream;
         self.flows_short += flows_short;
         self.flows_one_way += flows_one_way;
         self.clock_rebased += clock_rebased;
         self.expiry_lag.merge(expiry_lag);
         add_all(&mut self.labels_given, labels_given);
         add_all(&mut self.flows_labelled, flows_labelled);
+        self.series_withheld += series_withheld;
         self.series_emitted += series_emitted;
         self.series_shed += series_shed;
     }

@@ -86,6 +86,8 @@ pub struct FlowSnapshot {
     pub unrecorded: u64,
     /// Records that found no room in their queue.
     pub records_dropped: u64,
+    /// Steps of the clock that stamps packets: back in a capture, either way live.
+    pub clock_steps: u64,
 }
 
 impl FlowSnapshot {
@@ -112,6 +114,7 @@ impl FlowSnapshot {
             alive,
             unrecorded,
             records_dropped,
+            clock_steps,
         } = other;
         self.counters.merge(counters);
         self.ports.resize(ports.len(), PortSums::default());
@@ -122,6 +125,7 @@ impl FlowSnapshot {
         self.alive += alive;
         self.unrecorded += unrecorded;
         self.records_dropped += records_dropped;
+        self.clock_steps += clock_steps;
     }
 }
 

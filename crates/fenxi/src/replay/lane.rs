@@ -271,6 +271,7 @@ impl Lane {
         snapshot.alive = self.manager.flows_alive() as u64;
         snapshot.unrecorded = self.manager.flows_unrecorded() as u64;
         snapshot.records_dropped = self.records.dropped();
+        snapshot.clock_steps = self.manager.counters().clock_rebased;
     }
 
     /// Waits for the last labels.

@@ -13,6 +13,7 @@ use crate::replay::Outcome;
 #[derive(Serialize)]
 pub struct Series {
     emitted: u64,
+    withheld: u64,
     cached: u64,
     inferred: u64,
     shed: u64,
@@ -29,6 +30,7 @@ impl Series {
     pub fn of(flows: &flowmgr::Counters, series: &Counters) -> Series {
         Series {
             emitted: flows.series_emitted,
+            withheld: flows.series_withheld,
             cached: series.cached,
             inferred: series.inferred,
             shed: flows.series_shed + series.shed(),
@@ -50,6 +52,7 @@ impl Series {
             self.emitted, self.cached, self.inferred, self.shed, self.failed
         )?;
         let reasons = [
+            ("not asked, began mid-stream:", self.withheld),
             ("shed: ring full", self.shed_ring_full),
             ("shed: no device", self.shed_no_device),
             ("failed: no other device", self.failed_no_other_device),
