@@ -69,6 +69,8 @@ fn series(criterion: &mut Criterion) {
         k: cring::K_MAX,
         idle_timeout_s: 1,
         closed_timeout_s: 1,
+        half_open_timeout_s: 0,
+        established_timeout_s: 0,
         active_timeout_s: 0,
         end_on_fin_rst: true,
         hash: HashKind::Keyed { seed: 1 },

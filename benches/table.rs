@@ -21,6 +21,8 @@ fn manager(flows: usize, idle_timeout_s: u16) -> (Manager, cring::Consumer<cring
         k: 1,
         idle_timeout_s,
         closed_timeout_s: 5,
+        half_open_timeout_s: 0,
+        established_timeout_s: 0,
         active_timeout_s: 0,
         end_on_fin_rst: true,
         hash: HashKind::Keyed { seed: 1 },

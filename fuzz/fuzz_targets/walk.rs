@@ -75,6 +75,8 @@ fn config(run: &Run) -> Config {
         k: 3,
         idle_timeout_s: if run.has_idle_timeout { 30 } else { 0 },
         closed_timeout_s: 5,
+        half_open_timeout_s: 0,
+        established_timeout_s: 0,
         active_timeout_s: if run.has_active_timeout { 10 } else { 0 },
         end_on_fin_rst: run.end_on_fin_rst,
         hash: match run.is_keyed {

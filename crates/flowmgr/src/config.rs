@@ -28,6 +28,12 @@ pub struct Config {
     pub idle_timeout_s: u16,
     /// The same for a flow that FIN or RST closed; 1 to 300.
     pub closed_timeout_s: u16,
+    /// The same for a flow that nobody has answered and that has fewer than K packets, up
+    /// to 32,000; 0, or more than `idle_timeout_s`: as that.
+    pub half_open_timeout_s: u16,
+    /// The same for a TCP connection that was seen to be established and that no FIN has
+    /// come for, up to 32,000; 0, or less than `idle_timeout_s`: as that.
+    pub established_timeout_s: u16,
     /// Seconds after which a flow that goes on is reported; 0 for never.
     pub active_timeout_s: u32,
     /// FIN from both sides or RST closes a flow.
@@ -97,6 +103,20 @@ impl Config {
         in_range("k", k, (1..=cring::K_MAX).contains(&self.k), "1 to 32")?;
         let idle = self.idle_timeout_s;
         in_range("idle_timeout_s", idle.into(), idle <= 32_000, "0 to 32,000")?;
+        let [half_open, established] = [self.half_open_timeout_s, self.established_timeout_s];
+        in_range(
+            "half_open_timeout_s",
+            half_open.into(),
+            half_open <= 32_000,
+            "0 to 32,000",
+        )?;
+        let holds = established <= 32_000;
+        in_range(
+            "established_timeout_s",
+            established.into(),
+            holds,
+            "0 to 32,000",
+        )?;
         let closed = self.closed_timeout_s;
         let holds = (1..=300).contains(&closed);
         in_range("closed_timeout_s", closed.into(), holds, "1 to 300")?;

@@ -39,6 +39,8 @@ pub struct Counters {
     pub flows_midstream: u64,
     /// Flow records by reason; all but `active` are ends.
     pub flows_ended: [u64; EndReason::COUNT],
+    /// Flows that made room for others.
+    pub evictions: Evictions,
     /// Ended flows that never reached K packets.
     pub flows_short: u64,
     /// Ended flows of which all packets went the way of the first.
@@ -57,6 +59,8 @@ pub struct Counters {
     pub series_emitted: u64,
     /// Series shed because the ring was full.
     pub series_shed: u64,
+    /// Of these, series of half-open flows, shed because half of the ring was taken.
+    pub series_shed_half_open: u64,
 }
 
 impl Counters {
@@ -100,6 +104,7 @@ impl Counters {
             flows_begun,
             flows_midstream,
             flows_ended,
+            evictions,
             flows_short,
             flows_one_way,
             clock_rebased,
@@ -109,6 +114,7 @@ impl Counters {
             series_withheld,
             series_emitted,
             series_shed,
+            series_shed_half_open,
         } = other;
         self.verdicts.merge(verdicts);
         self.flow_bytes += flow_bytes;
@@ -121,6 +127,7 @@ impl Counters {
         add(&mut self.flows_begun.0, &flows_begun.0);
         add(&mut self.flows_ended, flows_ended);
         self.flows_midstream += flows_midstream;
+        self.evictions.merge(evictions);
         self.flows_short += flows_short;
         self.flows_one_way += flows_one_way;
         self.clock_rebased += clock_rebased;
@@ -130,6 +137,7 @@ impl Counters {
         self.series_withheld += series_withheld;
         self.series_emitted += series_emitted;
         self.series_shed += series_shed;
+        self.series_shed_half_open += series_shed_half_open;
     }
 }
 
@@ -170,6 +178,34 @@ impl FlowsBegun {
 
     pub(crate) fn count(&mut self, kind: u8) {
         self.0[usize::from(kind & (KIND_UDP | KIND_V6))] += 1;
+    }
+}
+
+/// Flows that made room for others, by what they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evictions {
+    /// Nobody had answered them.
+    pub half_open: u64,
+    /// Ended by FIN or RST; they only lingered.
+    pub closed: u64,
+    /// Silent for longer than the idle timeout.
+    pub idle: u64,
+}
+
+impl Evictions {
+    /// All of them, with the kind as metrics name it.
+    pub fn by_kind(&self) -> [(&'static str, u64); 3] {
+        [
+            ("half_open", self.half_open),
+            ("closed", self.closed),
+            ("idle", self.idle),
+        ]
+    }
+
+    fn merge(&mut self, other: &Evictions) {
+        self.half_open += other.half_open;
+        self.closed += other.closed;
+        self.idle += other.idle;
     }
 }
 

@@ -125,6 +125,17 @@ impl Hot {
         self.has(STATE_RST) || self.has(STATE_FIN_FORWARD | STATE_FIN_REVERSE)
     }
 
+    /// The forward side or the reverse side sent FIN, or one of them RST.
+    pub fn is_closing(&self) -> bool {
+        self.state & (STATE_RST | STATE_FIN_FORWARD | STATE_FIN_REVERSE) != 0
+    }
+
+    /// A packet came in reverse since the flow's last record.
+    #[inline]
+    pub fn has_reverse_packets(&self) -> bool {
+        self.packets[1] != 0
+    }
+
     /// Counts a packet; says what must carry into the cold line.
     #[inline]
     pub fn count(&mut self, direction: usize, length: u32) -> Option<Carry> {

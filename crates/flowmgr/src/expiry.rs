@@ -12,6 +12,7 @@
 //! jumps by more than [`Clock::JUMP_US`], everything older is over and no stamp
 //! is asked.
 
+use crate::config::Config;
 use crate::table::Occupant;
 
 const SECOND_US: i64 = 1_000_000;
@@ -196,37 +197,108 @@ impl Clock {
     }
 }
 
-/// When a silent flow is over.
+/// When a silent flow is over: seconds of silence after which it has ended, 0 for never.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
-    /// Seconds of silence after which a flow has ended; 0 for never.
-    pub idle_s: u16,
-    /// The same for a flow that was closed by FIN or RST.
-    pub closed_s: u16,
+    idle_s: u16,
+    /// Of a flow that was closed by FIN or RST.
+    closed_s: u16,
+    /// Of a flow that is half-open; never longer than `idle_s`.
+    half_open_s: u16,
+    /// Of an established connection; never shorter than `idle_s`.
+    established_s: u16,
+    /// The shortest of them that is not 0.
+    shortest_s: u16,
 }
 
 impl Lifetimes {
+    pub fn of(config: &Config) -> Lifetimes {
+        let idle_s = config.idle_timeout_s;
+        let or_idle = |timeout_s| if timeout_s == 0 { idle_s } else { timeout_s };
+        let half_open_s = match (config.half_open_timeout_s, idle_s) {
+            (0, _) => idle_s,
+            (half_open_s, 0) => half_open_s,
+            (half_open_s, _) => half_open_s.min(idle_s),
+        };
+        let established_s = match idle_s {
+            0 => 0,
+            _ => or_idle(config.established_timeout_s).max(idle_s),
+        };
+        let closed_s = config.closed_timeout_s;
+        let timeouts = [idle_s, closed_s, half_open_s];
+        Lifetimes {
+            idle_s,
+            closed_s,
+            half_open_s,
+            established_s,
+            shortest_s: timeouts
+                .into_iter()
+                .filter(|&it| it != 0)
+                .min()
+                .unwrap_or(0),
+        }
+    }
+
     /// In whole seconds, so a flow ends after a silence of the timeout and up to
     /// one second.
     #[inline]
     pub fn is_over(self, occupant: Occupant, now: u16) -> bool {
-        let silent_s = now.wrapping_sub(occupant.stamp);
-        (self.idle_s != 0 && silent_s > self.idle_s)
-            || (occupant.is_closed && silent_s > self.closed_s)
+        self.may_be_over(occupant.stamp, now)
+            && exceeds(self.silence(occupant, now), self.timeout_s(occupant))
+    }
+
+    /// Whether a flow that was last heard of in second `stamp` can be over.
+    #[inline]
+    pub fn may_be_over(self, stamp: u16, now: u16) -> bool {
+        now.wrapping_sub(stamp) > self.shortest_s
+    }
+
+    fn silence(self, occupant: Occupant, now: u16) -> u16 {
+        now.wrapping_sub(occupant.stamp)
+    }
+
+    /// Whether the silence exceeds the idle timeout, which an established connection may.
+    pub fn is_idle(self, occupant: Occupant, now: u16) -> bool {
+        exceeds(self.silence(occupant, now), self.idle_s)
+    }
+
+    /// Whether a flow has no right to its place when the table is full.
+    pub fn may_be_evicted(self, occupant: Occupant, now: u16) -> bool {
+        occupant.is_half_open || occupant.is_closed || self.is_idle(occupant, now)
+    }
+
+    /// Seconds of silence that end the flow; 0 for never.
+    pub fn timeout_s(self, occupant: Occupant) -> u16 {
+        let timeout_s = match occupant {
+            Occupant {
+                is_half_open: true, ..
+            } => self.half_open_s,
+            Occupant {
+                is_lasting: true, ..
+            } => self.established_s,
+            _ => self.idle_s,
+        };
+        match (occupant.is_closed, timeout_s) {
+            (false, _) => timeout_s,
+            (true, 0) => self.closed_s,
+            (true, _) => timeout_s.min(self.closed_s),
+        }
     }
 
     /// From when on a flow that was last heard of at `last_us` is over; `None`: never.
-    pub fn over_us(self, last_us: i64, is_closed: bool) -> Option<i64> {
-        let idle_s = (self.idle_s != 0).then_some(self.idle_s);
-        let closed_s = is_closed.then_some(self.closed_s);
-        let timeout_s = idle_s.into_iter().chain(closed_s).min()?;
-        Some(last_us.saturating_add(i64::from(timeout_s) * SECOND_US))
+    pub fn over_us(self, last_us: i64, occupant: Occupant) -> Option<i64> {
+        let timeout_s = self.timeout_s(occupant);
+        (timeout_s != 0).then(|| last_us.saturating_add(i64::from(timeout_s) * SECOND_US))
     }
 
     /// Whether a flow is over after a jump in time.
     pub fn is_over_after_jump(self, occupant: Occupant) -> bool {
-        self.idle_s != 0 || occupant.is_closed
+        self.timeout_s(occupant) != 0
     }
+}
+
+fn exceeds(silent_s: u16, timeout_s: u16) -> bool {
+    timeout_s != 0 && silent_s > timeout_s
 }
 
 /// The pace of the sweep over the buckets.
@@ -264,11 +336,7 @@ impl Sweep {
     }
 
     fn period_us(lifetimes: Lifetimes) -> i64 {
-        let shortest_s = match lifetimes.idle_s {
-            0 => lifetimes.closed_s,
-            idle_s => idle_s.min(lifetimes.closed_s),
-        };
-        let period_us = i64::from(shortest_s) * SECOND_US;
+        let period_us = i64::from(lifetimes.shortest_s) * SECOND_US;
         period_us.clamp(SECOND_US, Sweep::PERIOD_MAX_S * SECOND_US)
     }
 
@@ -374,6 +442,9 @@ mod tests {
     const LIFETIMES: Lifetimes = Lifetimes {
         idle_s: 30,
         closed_s: 5,
+        half_open_s: 30,
+        established_s: 30,
+        shortest_s: 5,
     };
 
     fn occupant(stamp: u16, is_closed: bool) -> Occupant {
@@ -381,6 +452,8 @@ mod tests {
             index: 0,
             stamp,
             is_closed,
+            is_half_open: false,
+            is_lasting: false,
         }
     }
 

@@ -28,6 +28,7 @@ mod config;
 mod counters;
 mod entry;
 mod expiry;
+mod half_open;
 pub mod hash;
 mod key;
 mod lifecycle;
@@ -48,7 +49,7 @@ pub mod verdict;
 pub mod wire;
 
 pub use config::{Config, ConfigError, Effect};
-pub use counters::{Counters, ExpiryLag, FlowsBegun, Volume};
+pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, Volume};
 pub use entry::Counts;
 pub use key::Key;
 pub use lookup::LookUp;

@@ -59,39 +59,38 @@ impl Manager {
     }
 
     fn sweep_some(&mut self) {
-        let (lifetimes, now) = (self.lifetimes, self.clock.second());
         let before = self.alive;
         let mut left = OWED_BUCKETS_MAX;
         while left != 0 && self.sweep.owed() != 0 && before - self.alive < OWED_ENDS_MAX {
             let heads = self.sweep.take_owed(PORTION.min(left));
             left -= heads.len() as u32;
-            self.end_in_buckets(heads, |occupant| lifetimes.is_over(occupant, now));
+            self.end_in_buckets(heads, Manager::is_over);
         }
     }
 
     /// Ends the flows of the next `due` buckets that are over.
     fn sweep_buckets(&mut self, mut due: u32) {
-        let (lifetimes, now) = (self.lifetimes, self.clock.second());
         while due != 0 {
             let heads = self.sweep.take(due);
             due -= heads.len() as u32;
-            self.end_in_buckets(heads, |occupant| lifetimes.is_over(occupant, now));
+            self.end_in_buckets(heads, Manager::is_over);
         }
     }
 
     /// Time jumped so far that stamps say nothing: all that can be over is.
     fn sweep_after_jump(&mut self) {
-        let lifetimes = self.lifetimes;
-        self.end_in_buckets(0..self.table.buckets(), |occupant| {
-            lifetimes.is_over_after_jump(occupant)
-        });
+        self.end_in_buckets(0..self.table.buckets(), Manager::is_over_after_jump);
     }
 
-    fn end_in_buckets(&mut self, mut heads: Range<u32>, is_over: impl Fn(Occupant) -> bool) {
+    fn end_in_buckets(
+        &mut self,
+        mut heads: Range<u32>,
+        is_over: impl Fn(&Manager, Occupant) -> bool,
+    ) {
         while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
             let mut next = self.table.first_in(head);
             while let Some(place) = next {
-                next = if is_over(self.table.occupant(place)) {
+                next = if is_over(self, self.table.occupant(place)) {
                     self.end(place, EndReason::Idle);
                     self.table.at_or_after(place)
                 } else {
@@ -109,7 +108,7 @@ impl Manager {
         headers: &Headers,
         hash: u64,
     ) -> Option<(Place, u32)> {
-        if self.alive == self.config.max_flows {
+        if !self.make_room(hash) {
             return None;
         }
         let (place, index) = self.table.insert(hash, self.clock.second())?;
@@ -140,9 +139,10 @@ impl Manager {
     /// Takes a flow out of the table; its entry waits for the record. `reason`
     /// is that of a flow that was not closed by FIN or RST.
     pub(crate) fn end(&mut self, place: Place, reason: EndReason) {
+        let occupant = self.table.occupant(place);
         let Occupant {
             index, is_closed, ..
-        } = self.table.occupant(place);
+        } = occupant;
         self.table.remove(place);
         self.alive -= 1;
         // Most flows that end are out of the cache; they are settled after the burst.
@@ -153,7 +153,7 @@ impl Manager {
             true => self.end_reason(index, reason),
             false => reason,
         };
-        self.outbox.end(index, reason, self.position, now_us);
+        self.outbox.end(occupant, reason, self.position, now_us);
     }
 
     /// Why a flow ended that would have ended for `otherwise`.
@@ -169,19 +169,19 @@ impl Manager {
     /// A flow that is over, and that the sweep has not come to yet, ends as if it had:
     /// where a flow lies in the table must not be seen in its record.
     pub fn drain(&mut self) {
-        let (now, now_us) = (self.clock.second(), self.clock.packet_us());
+        let now_us = self.clock.packet_us();
         let mut left = Vec::with_capacity(self.alive);
         let mut heads = 0..self.table.buckets();
         while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
             let mut next = self.table.first_in(head);
             while let Some(place) = next {
                 let occupant = self.table.occupant(place);
-                let reason = match self.lifetimes.is_over(occupant, now) {
+                let reason = match self.is_over(occupant) {
                     true => EndReason::Idle,
                     false => EndReason::Drain,
                 };
-                let index = occupant.index;
-                left.push((self.entries.cold(index).flow_id, index, reason));
+                let flow_id = self.entries.cold(occupant.index).flow_id;
+                left.push((flow_id, occupant, reason));
                 next = self.table.next_after(place);
             }
             heads.start = head + 1;
@@ -189,9 +189,9 @@ impl Manager {
         left.sort_unstable_by_key(|&(flow_id, ..)| flow_id);
         self.table.clear();
         self.alive = 0;
-        for (_, index, reason) in left {
-            let reason = self.end_reason(index, reason);
-            self.outbox.end(index, reason, self.position, now_us);
+        for (_, occupant, reason) in left {
+            let reason = self.end_reason(occupant.index, reason);
+            self.outbox.end(occupant, reason, self.position, now_us);
         }
     }
 

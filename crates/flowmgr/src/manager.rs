@@ -124,10 +124,7 @@ impl Manager {
             mib: crate::table_bytes(config.max_flows, config.buckets, config.k).div_ceil(1 << 20),
             cause,
         };
-        let lifetimes = Lifetimes {
-            idle_s: config.idle_timeout_s,
-            closed_s: config.closed_timeout_s,
-        };
+        let lifetimes = Lifetimes::of(&config);
         Ok(Manager {
             hasher: Hasher::new(config.hash),
             table: Table::new(config.buckets, entries).map_err(no_memory)?,
@@ -165,6 +162,11 @@ impl Manager {
     /// Flows in the table.
     pub fn flows_alive(&self) -> usize {
         self.alive
+    }
+
+    /// Of these, half-open flows: nobody has answered them yet.
+    pub fn flows_half_open(&self) -> usize {
+        self.table.half_open()
     }
 
     /// Flows that have left the table and wait for their record.
@@ -270,7 +272,7 @@ impl Manager {
         let Some((place, index)) = self.find_or_begin(packet.time_us, headers, staged) else {
             return fate;
         };
-        self.table.touch(place, self.clock.second());
+        let is_half_open = self.table.touch_and_ask(place, self.clock.second());
         if self.active.is_on() {
             self.report_if_due(index, packet.time_us);
         }
@@ -287,8 +289,11 @@ impl Manager {
             self.entries.carry(index, direction, carry);
         }
         self.counters.flow_bytes += u64::from(headers.length);
+        if is_half_open {
+            self.look_for_answer(place, index, direction, headers);
+        }
         if !is_emitted {
-            self.collect(index, direction, headers.length, packet.time_us, now_ns);
+            self.collect(place, index, direction, headers, packet.time_us, now_ns);
         }
         if headers.tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.config.end_on_fin_rst {
             self.close(place, index, direction, headers.tcp_flags);
@@ -348,7 +353,10 @@ impl Manager {
         if let Some(place) = found {
             let occupant = self.table.occupant(place);
             let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
-            let is_over = self.lifetimes.is_over(occupant, self.clock.second());
+            let is_over = self
+                .lifetimes
+                .may_be_over(occupant.stamp, self.clock.second())
+                && self.is_over_for(occupant, opens);
             if is_over || (occupant.is_closed && opens) {
                 self.end(place, EndReason::Idle);
             } else {
@@ -378,7 +386,15 @@ impl Manager {
 
     /// Adds a packet to the flow's series; the K-th sends it on its way, or withholds it where the
     /// flow began mid-stream and the model was not trained for that.
-    fn collect(&mut self, index: u32, direction: usize, length: u32, time_us: i64, now_ns: u64) {
+    fn collect(
+        &mut self,
+        place: Place,
+        index: u32,
+        direction: usize,
+        headers: &Headers,
+        time_us: i64,
+        now_ns: u64,
+    ) {
         // Nothing was emitted, or we were not here.
         if self.entries.hot(index).has(STATE_WITHHELD) {
             return;
@@ -388,7 +404,7 @@ impl Manager {
             true => time_us.saturating_sub(self.entries.cold(index).first_us),
             false => 0,
         };
-        if !self.series.add(index, direction, length, offset_us) {
+        if !self.series.add(index, direction, headers.length, offset_us) {
             return;
         }
         if !self.config.midstream && self.series.is_midstream(index) {
@@ -401,11 +417,13 @@ impl Manager {
             Effect::Arrival => now_ns as i64,
             Effect::PacketTime { .. } => time_us,
         };
-        self.emit(index, time_us, now_ns);
+        let is_half_open = self.table.occupant(place).is_half_open;
+        self.emit(index, is_half_open, time_us, now_ns);
     }
 
-    /// Writes the series into a ring slot, or sheds it where the ring is full.
-    fn emit(&mut self, index: u32, time_us: i64, now_ns: u64) {
+    /// Writes the series into a ring slot, or sheds it where the ring is full; that of a half-open flow where half of
+    /// the ring is taken, so that a flood of such flows leaves half of it to the others. By packet time nothing is shed.
+    fn emit(&mut self, index: u32, is_half_open: bool, time_us: i64, now_ns: u64) {
         let flow = self.entries.flow_ref(index);
         let protocol = self.entries.hot(index).key().protocol();
         let word = self.entries.label(index);
@@ -413,16 +431,22 @@ impl Manager {
         self.counters.series_emitted += 1;
         let series = &self.series;
         let ring = index as usize % self.rings.len();
-        let pushed = self.rings[ring].push(|slot| {
-            slot.flow = flow;
-            slot.kth_us = time_us;
-            slot.emitted_ns = now_ns;
-            series.read(index, protocol, &mut slot.series);
-        });
+        let ring = &mut self.rings[ring];
+        let gives_way = is_half_open
+            && self.config.effect == Effect::Arrival
+            && ring.free() < ring.capacity() / 2;
+        let pushed = !gives_way
+            && ring.push(|slot| {
+                slot.flow = flow;
+                slot.kth_us = time_us;
+                slot.emitted_ns = now_ns;
+                series.read(index, protocol, &mut slot.series);
+            });
         if pushed {
             self.outbox.await_label(flow);
         } else {
             self.counters.series_shed += 1;
+            self.counters.series_shed_half_open += u64::from(gives_way);
             // Cannot be post-mortem: nobody else knows of the pending word.
             let _ = word.decide(flow.generation, Label::Unlabelled);
         }
@@ -438,6 +462,8 @@ impl Manager {
         if tcp_flags & TCP_RST != 0 && !was_closed {
             hot.set(STATE_RST);
         }
+        // Who has said that it ends sends no more keep-alives, and may forget to say the rest.
+        self.table.last_no_longer(place);
         if hot.is_closed() && !was_closed {
             self.table.close(place);
         }

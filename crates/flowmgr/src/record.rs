@@ -19,7 +19,7 @@ pub enum EndReason {
     Idle,
     /// Active timeout: the flow goes on.
     Active,
-    /// Made room for another flow. Not used so far: a full table takes no flow.
+    /// Made room for another flow in a full table.
     Evicted,
     /// The input ended, or the program was stopped.
     Drain,
@@ -106,6 +106,9 @@ pub struct FlowRecord {
     pub counts: Counts,
     /// Why.
     pub reason: EndReason,
+    /// It ended before the other side was seen to take part. So do all flows of a flood from
+    /// forged addresses: where there is not room for all records, these can go first.
+    pub is_half_open: bool,
     /// The label, if the flow has one.
     pub decision: Option<Decision>,
     /// The series, if records carry it.

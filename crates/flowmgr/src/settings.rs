@@ -12,6 +12,10 @@ pub struct Settings {
     /// As in [`crate::Config`].
     pub closed_timeout_s: u16,
     /// As in [`crate::Config`].
+    pub half_open_timeout_s: u16,
+    /// As in [`crate::Config`].
+    pub established_timeout_s: u16,
+    /// As in [`crate::Config`].
     pub active_timeout_s: u32,
     /// As in [`crate::Config`].
     pub end_on_fin_rst: bool,
@@ -30,19 +34,20 @@ impl Manager {
         let Settings {
             idle_timeout_s,
             closed_timeout_s,
+            half_open_timeout_s,
+            established_timeout_s,
             active_timeout_s,
             end_on_fin_rst,
             dscp,
         } = settings;
         std::mem::swap(&mut config.idle_timeout_s, idle_timeout_s);
         std::mem::swap(&mut config.closed_timeout_s, closed_timeout_s);
+        std::mem::swap(&mut config.half_open_timeout_s, half_open_timeout_s);
+        std::mem::swap(&mut config.established_timeout_s, established_timeout_s);
         std::mem::swap(&mut config.active_timeout_s, active_timeout_s);
         std::mem::swap(&mut config.end_on_fin_rst, end_on_fin_rst);
         std::mem::swap(&mut config.dscp, dscp);
-        self.lifetimes = Lifetimes {
-            idle_s: config.idle_timeout_s,
-            closed_s: config.closed_timeout_s,
-        };
+        self.lifetimes = Lifetimes::of(config);
         self.sweep.set_pace(self.lifetimes);
         self.active = ActiveTimeout::new(config.active_timeout_s);
     }

@@ -15,6 +15,7 @@ use crate::config::Effect;
 use crate::entry::{Counts, UNANNOUNCED};
 use crate::manager::Manager;
 use crate::record::{Decision, EndReason, FlowName, FlowRecord, LabelRecord, Record, SeriesRecord};
+use crate::table::Occupant;
 
 /// Who takes the records, if anybody does.
 type Out<'a> = Option<&'a mut dyn FnMut(Record)>;
@@ -35,7 +36,8 @@ pub(crate) enum Event {
     Active(Report),
     /// A flow left the table. Its entry is free once this is said.
     Ended {
-        index: u32,
+        /// As it was in the table.
+        occupant: Occupant,
         reason: EndReason,
         /// Packets walked when it ended.
         position: u64,
@@ -85,9 +87,9 @@ impl Outbox {
         self.events.push_back(Event::Active(report));
     }
 
-    pub fn end(&mut self, index: u32, reason: EndReason, position: u64, at_us: i64) {
+    pub fn end(&mut self, occupant: Occupant, reason: EndReason, position: u64, at_us: i64) {
         self.events.push_back(Event::Ended {
-            index,
+            occupant,
             reason,
             position,
             at_us,
@@ -128,13 +130,13 @@ impl Manager {
                 Event::Label(flow) => self.announce(flow, now_ns, &mut out),
                 Event::Active(report) => self.report(report, now_ns, &mut out),
                 Event::Ended {
-                    index,
+                    occupant,
                     reason,
                     at_us,
                     ..
                 } => {
-                    self.count_end(index, reason, at_us);
-                    self.bury(index, reason, now_ns, &mut out);
+                    self.count_end(occupant, reason, at_us);
+                    self.bury(occupant, reason, now_ns, &mut out);
                 }
             }
         }
@@ -160,8 +162,8 @@ impl Manager {
             Event::Active(report) if report.series_seen < self.config.k => return true,
             Event::Active(report) => (report.flow, 0),
             Event::Ended {
-                index, position, ..
-            } => (self.entries.flow_ref(index), position),
+                occupant, position, ..
+            } => (self.entries.flow_ref(occupant.index), position),
         };
         position <= written && self.label_of(flow) != Some(Label::Pending)
     }
@@ -233,7 +235,9 @@ impl Manager {
     }
 
     /// Counts what can only be said of a flow once it has ended.
-    fn count_end(&mut self, index: u32, reason: EndReason, at_us: i64) {
+    fn count_end(&mut self, occupant: Occupant, reason: EndReason, at_us: i64) {
+        let index = occupant.index;
+        let timed = self.as_timed(occupant);
         let counters = &mut self.counters;
         counters.flows_ended[reason as usize] += 1;
         counters.flows_short += u64::from(self.series.seen(index) < self.config.k);
@@ -241,7 +245,7 @@ impl Manager {
             self.entries.counts(index).packets[1] == 0 && !self.series.went_both_ways(index);
         counters.flows_one_way += u64::from(is_one_way);
         let hot = self.entries.hot(index);
-        let over_us = self.lifetimes.over_us(hot.last_us, hot.is_closed());
+        let over_us = self.lifetimes.over_us(hot.last_us, timed);
         // One that ended before, because the input did or another flow took its place, was not late.
         if let Some(lag_us) = over_us.and_then(|over_us| at_us.checked_sub(over_us))
             && lag_us >= 0
@@ -251,7 +255,8 @@ impl Manager {
     }
 
     /// The last record of a flow, after which its entry is free.
-    fn bury(&mut self, index: u32, reason: EndReason, now_ns: u64, out: &mut Out<'_>) {
+    fn bury(&mut self, occupant: Occupant, reason: EndReason, now_ns: u64, out: &mut Out<'_>) {
+        let index = occupant.index;
         let flow = self.entries.flow_ref(index);
         if self.label_of(flow) == Some(Label::Pending) {
             // A label that is not here by now is too late. The analytics side learns so from the word; else its label
@@ -273,6 +278,7 @@ impl Manager {
         if let Some(out) = out {
             out(Record::Flow(FlowRecord {
                 decision,
+                is_half_open: occupant.is_half_open,
                 ..self.flow_record(index, reason)
             }));
         }
@@ -318,6 +324,7 @@ impl Manager {
             midstream: self.series.is_midstream(index),
             counts: self.entries.counts(index),
             reason,
+            is_half_open: false,
             decision: None,
             series: self.config.record_series.then(|| self.series_record(index)),
         }

@@ -15,6 +15,11 @@ use std::io;
 use crate::memory::{Array, Pages, Zeroed};
 use crate::prefetch::prefetch;
 use crate::tags::matching;
+use chains::Chains;
+use victims::Hands;
+
+mod chains;
+mod victims;
 
 /// Slots in a bucket.
 const SLOTS: usize = 8;
@@ -43,6 +48,11 @@ struct Bucket {
     occupied: u8,
     /// Bit i: the flow in slot i ended by FIN or RST and only lingers.
     closed: u8,
+    /// Bit i: nobody has answered the flow in slot i yet, see [`Occupant::is_half_open`].
+    half_open: u8,
+    /// Bit i: of a half-open flow, the hand has passed it since its last packet, see
+    /// [`victims`]; of any other flow, it has the long timeout.
+    kept: u8,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
@@ -75,6 +85,11 @@ pub(crate) struct Occupant {
     /// Second of the last access, wrapping.
     pub stamp: u16,
     pub is_closed: bool,
+    /// No packet has shown yet that the other side takes part. Such a flow may be part of
+    /// a flood from forged addresses, so it is the first to make room for another one.
+    pub is_half_open: bool,
+    /// Has the timeout of an established connection.
+    pub is_lasting: bool,
 }
 
 /// The buckets and the free entries.
@@ -86,6 +101,12 @@ pub(crate) struct Table {
     /// One bit per hashed bucket: it is not empty. So the sweep and the end skip
     /// what is empty without a look at it.
     in_use: Array<u64>,
+    /// The chains that may hold a half-open flow: all that do, and some longer ones that
+    /// the hand has not looked at since.
+    may_be_half_open: Chains,
+    /// Half-open flows.
+    half_open: usize,
+    hands: Hands,
     /// Free chained buckets; those never used lie from `pool_fresh` on.
     pool_free: Vec<u32>,
     pool_fresh: u32,
@@ -105,6 +126,9 @@ impl Table {
             buckets: Array::new(buckets + pool)?,
             mask: buckets as u32 - 1,
             in_use: Array::new(buckets.div_ceil(64))?,
+            may_be_half_open: Chains::new(buckets)?,
+            half_open: 0,
+            hands: Hands::new(buckets as u32),
             pool_free: Vec::with_capacity(pool),
             pool_fresh: buckets as u32,
             entries_free: Vec::with_capacity(entries),
@@ -121,6 +145,11 @@ impl Table {
     /// Hashed buckets.
     pub fn buckets(&self) -> u32 {
         self.mask + 1
+    }
+
+    /// Half-open flows in the table.
+    pub fn half_open(&self) -> usize {
+        self.half_open
     }
 
     /// Entries that no flow owns.
@@ -204,6 +233,8 @@ impl Table {
             index: bucket.indices[slot],
             stamp: bucket.stamps[slot],
             is_closed: bucket.closed >> slot & 1 == 1,
+            is_half_open: bucket.half_open >> slot & 1 == 1,
+            is_lasting: bucket.kept & !bucket.half_open & 1 << slot != 0,
         }
     }
 
@@ -216,13 +247,53 @@ impl Table {
         bucket.indices[slot]
     }
 
+    /// Notes an access as [`Table::touch`] does; true if the flow is half-open.
+    #[inline]
+    pub fn touch_and_ask(&mut self, place: Place, stamp: u16) -> bool {
+        let bucket = &mut self.buckets[place.bucket as usize];
+        let slot = usize::from(place.slot & 7);
+        bucket.stamps[slot] = stamp;
+        bucket.half_open >> slot & 1 == 1
+    }
+
+    /// A packet came: the hand must pass the half-open flow once more before it goes.
+    #[inline]
+    pub fn spare_once_more(&mut self, place: Place) {
+        self.buckets[place.bucket as usize].kept &= !(1 << (place.slot & 7));
+    }
+
+    /// The flow is half-open no longer; `is_lasting` gives it the long timeout.
+    pub fn establish(&mut self, place: Place, is_lasting: bool) {
+        let bucket = &mut self.buckets[place.bucket as usize];
+        let bit = 1 << place.slot;
+        self.half_open -= usize::from(bucket.half_open & bit != 0);
+        bucket.half_open &= !bit;
+        bucket.kept = bucket.kept & !bit | if is_lasting { bit } else { 0 };
+        self.note_none_half_open(place.head);
+    }
+
+    /// Takes a chain of one bucket, as most are, from those that may hold a half-open flow.
+    #[inline]
+    fn note_none_half_open(&mut self, head: u32) {
+        let bucket = &self.buckets[head as usize];
+        if bucket.next == 0 && bucket.half_open == 0 {
+            self.may_be_half_open.remove(head);
+        }
+    }
+
+    /// Takes the long timeout away.
+    pub fn last_no_longer(&mut self, place: Place) {
+        let bucket = &mut self.buckets[place.bucket as usize];
+        bucket.kept &= bucket.half_open | !(1 << place.slot);
+    }
+
     /// Marks the flow as ended by FIN or RST.
     pub fn close(&mut self, place: Place) {
         self.buckets[place.bucket as usize].closed |= 1 << place.slot;
     }
 
-    /// Takes a free entry and puts it into the bucket of `hash`; `None` if there is no
-    /// free entry, or the bucket's chain is full.
+    /// Takes a free entry and puts it into the bucket of `hash`, as a half-open flow;
+    /// `None` if there is no free entry, or the bucket's chain is full.
     pub fn insert(&mut self, hash: u64, stamp: u16) -> Option<(Place, u32)> {
         if self.entries_free() == 0 {
             return None;
@@ -237,7 +308,11 @@ impl Table {
         line.tags[slot] = tag_of(hash);
         line.occupied |= 1 << slot;
         line.closed &= !(1 << slot);
+        line.half_open |= 1 << slot;
+        line.kept &= !(1 << slot);
+        self.half_open += 1;
         self.in_use[head as usize / 64] |= 1 << (head % 64);
+        self.may_be_half_open.insert(head);
         let slot = slot as u8;
         Some((Place { head, bucket, slot }, index))
     }
@@ -251,6 +326,18 @@ impl Table {
             self.entries_fresh += 1;
             index
         })
+    }
+
+    /// Whether a flow more with this hash finds no room in its chain.
+    #[inline]
+    pub fn chain_is_full(&self, hash: u64) -> bool {
+        let mut bucket = &self.buckets[(hash as u32 & self.mask) as usize];
+        let mut length = 1;
+        while bucket.next != 0 {
+            bucket = &self.buckets[bucket.next as usize];
+            length += 1;
+        }
+        length == CHAIN_MAX && bucket.occupied == u8::MAX
     }
 
     /// The last bucket of the chain, or a new one behind it: all others are full.
@@ -277,6 +364,8 @@ impl Table {
     /// Takes a flow out of its bucket and moves the chain's last slot into the
     /// hole. The flow's entry stays taken until [`Table::free_entry`].
     pub fn remove(&mut self, place: Place) {
+        let removed = &self.buckets[place.bucket as usize];
+        self.half_open -= usize::from(removed.half_open >> place.slot & 1);
         let (mut last, mut before_last) = (place.head, None);
         while self.buckets[last as usize].next != 0 {
             before_last = Some(last);
@@ -285,16 +374,21 @@ impl Table {
         let tail = &mut self.buckets[last as usize];
         let from = 7 - tail.occupied.leading_zeros() as usize;
         let moved = (tail.indices[from], tail.stamps[from], tail.tags[from]);
-        let moved_closed = tail.closed >> from & 1;
+        let moved_bits = [tail.closed, tail.half_open, tail.kept].map(|bits| bits >> from & 1);
         tail.occupied &= !(1 << from);
-        tail.closed &= !(1 << from);
+        for bits in [&mut tail.closed, &mut tail.half_open, &mut tail.kept] {
+            *bits &= !(1 << from);
+        }
         let tail_is_empty = tail.occupied == 0;
 
         let to = usize::from(place.slot);
         if (last, from) != (place.bucket, to) {
             let hole = &mut self.buckets[place.bucket as usize];
             (hole.indices[to], hole.stamps[to], hole.tags[to]) = moved;
-            hole.closed = hole.closed & !(1 << to) | moved_closed << to;
+            let bits = [&mut hole.closed, &mut hole.half_open, &mut hole.kept];
+            for (bits, moved) in bits.into_iter().zip(moved_bits) {
+                *bits = *bits & !(1 << to) | moved << to;
+            }
         }
         match before_last {
             _ if !tail_is_empty => {}
@@ -304,6 +398,7 @@ impl Table {
             }
             None => self.in_use[last as usize / 64] &= !(1 << (last % 64)),
         }
+        self.note_none_half_open(place.head);
     }
 
     /// Takes every flow out. Their entries stay taken until
@@ -315,6 +410,7 @@ impl Table {
             loop {
                 let bucket = &mut self.buckets[next as usize];
                 (bucket.occupied, bucket.closed) = (0, 0);
+                (bucket.half_open, bucket.kept) = (0, 0);
                 next = std::mem::take(&mut bucket.next);
                 if next == 0 {
                     break;
@@ -323,6 +419,8 @@ impl Table {
             head = in_use + 1;
         }
         self.in_use.fill(0);
+        self.may_be_half_open.clear();
+        self.half_open = 0;
         self.pool_free.clear();
         self.pool_fresh = self.buckets();
     }
@@ -337,17 +435,7 @@ impl Table {
 impl Table {
     /// The first hashed bucket of `from..to` that is not empty.
     pub fn in_use_from(&self, from: u32, to: u32) -> Option<u32> {
-        let mut word = from / 64;
-        let mut bits = *self.in_use.get(word as usize)? & (u64::MAX << (from % 64));
-        while bits == 0 {
-            word += 1;
-            if word * 64 >= to {
-                return None;
-            }
-            bits = self.in_use[word as usize];
-        }
-        let found = word * 64 + bits.trailing_zeros();
-        (found < to).then_some(found)
+        set_from(&self.in_use, from, to)
     }
 
     /// The first slot in use of the chain of hashed bucket `head`.
@@ -387,6 +475,22 @@ impl Table {
             place.slot = 0;
         }
     }
+}
+
+/// The first bit of `from..to` that is set.
+#[inline]
+fn set_from(words: &[u64], from: u32, to: u32) -> Option<u32> {
+    let mut word = from / 64;
+    let mut bits = *words.get(word as usize)? & (u64::MAX << (from % 64));
+    while bits == 0 {
+        word += 1;
+        if word * 64 >= to {
+            return None;
+        }
+        bits = words[word as usize];
+    }
+    let found = word * 64 + bits.trailing_zeros();
+    (found < to).then_some(found)
 }
 
 #[inline]

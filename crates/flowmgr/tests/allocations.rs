@@ -51,6 +51,8 @@ impl World {
             k: K,
             idle_timeout_s: 30,
             closed_timeout_s: 5,
+            half_open_timeout_s: 0,
+            established_timeout_s: 0,
             active_timeout_s: 60,
             end_on_fin_rst: true,
             hash: HashKind::Keyed { seed: 3 },
@@ -78,6 +80,8 @@ impl World {
             settings: Settings {
                 idle_timeout_s: 20,
                 closed_timeout_s: 4,
+                half_open_timeout_s: 3,
+                established_timeout_s: 300,
                 active_timeout_s: 90,
                 end_on_fin_rst: true,
                 dscp: vec![None, Some(10)],

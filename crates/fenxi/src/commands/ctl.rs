@@ -220,12 +220,13 @@ fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
     let n = grouped;
     writeln!(
         page,
-        "traffic   {} packets, {}B; now {}pps; {} flows of {} at most, {} begun",
+        "traffic   {} packets, {}B; now {}pps; {} flows of {} at most ({} half-open), {} begun",
         n(overview.packets),
         scaled(overview.bytes as f64),
         scaled(overview.packets_per_s),
         n(overview.flows),
         n(overview.flows_max),
+        n(overview.half_open),
         n(overview.flows_begun)
     )?;
     let mut labels: Vec<_> = overview.labels.iter().collect();
@@ -267,13 +268,14 @@ fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
     writeln!(
         page,
         "lost      {} packets before they were read, {} not sent on, {} series, {} records, {} marks; {} packets found the \
-         table full",
+         table full, {} flows were evicted from it",
         n(overview.dropped),
         n(overview.unsent),
         n(overview.series_lost),
         n(overview.records_dropped),
         n(overview.marks_lost),
-        n(overview.table_full)
+        n(overview.table_full),
+        n(overview.evicted)
     )?;
     writeln!(
         page,

@@ -23,6 +23,10 @@ mod mark;
 
 /// `flow.active_timeout_s` of live traffic, where the user says nothing.
 const ACTIVE_TIMEOUT_LIVE: Duration = Duration::from_secs(120);
+/// SYNs are sent again after 1, 2, 4 and 8 s by common systems; these are still one flow.
+const HALF_OPEN_TIMEOUT_LIVE: Duration = Duration::from_secs(10);
+/// Push services and WebSockets send something every 30 minutes or more often.
+const ESTABLISHED_TIMEOUT_LIVE: Duration = Duration::from_secs(2100);
 
 /// Builds the checked form. It is only good for use when `problems` has not grown.
 pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Config {
@@ -77,11 +81,15 @@ fn io(read: &Reader<'_>) -> Io {
 }
 
 /// How often a lasting flow is recorded in a replay, and live.
-fn active_timeouts(read: &Reader<'_>) -> (Option<Duration>, Option<Duration>) {
-    match read.value("flow.active_timeout_s").as_integer() {
-        Some(..=-1) => (None, Some(ACTIVE_TIMEOUT_LIVE)),
+fn timeouts(
+    read: &Reader<'_>,
+    key: &str,
+    by_default: Duration,
+) -> (Option<Duration>, Option<Duration>) {
+    match read.value(key).as_integer() {
+        Some(..=-1) => (None, Some(by_default)),
         _ => {
-            let given = read.seconds("flow.active_timeout_s");
+            let given = read.seconds(key);
             (given, given)
         }
     }
@@ -93,12 +101,21 @@ fn flow(read: &Reader<'_>) -> Flow {
         0 => max_flows.div_ceil(4).next_power_of_two(),
         given => given,
     };
-    let (active_timeout, active_timeout_live) = active_timeouts(read);
+    let (active_timeout, active_timeout_live) =
+        timeouts(read, "flow.active_timeout_s", ACTIVE_TIMEOUT_LIVE);
+    let (half_open_timeout, half_open_timeout_live) =
+        timeouts(read, "flow.half_open_timeout_s", HALF_OPEN_TIMEOUT_LIVE);
+    let (established_timeout, established_timeout_live) =
+        timeouts(read, "flow.established_timeout_s", ESTABLISHED_TIMEOUT_LIVE);
     Flow {
         k: read.size("flow.k"),
         idle_timeout: read.seconds("flow.idle_timeout_s"),
         active_timeout,
         active_timeout_live,
+        half_open_timeout,
+        half_open_timeout_live,
+        established_timeout,
+        established_timeout_live,
         closed_timeout: Duration::from_secs(read.count("flow.closed_timeout_s")),
         end_on_fin_rst: read.bool("flow.end_on_fin_rst"),
         hash: match read.text("flow.hash") {

@@ -97,6 +97,14 @@ pub struct Flow {
     pub active_timeout: Option<Duration>,
     /// The same where the traffic is live.
     pub active_timeout_live: Option<Duration>,
+    /// A flow that nobody has answered ends after this long; `None`: as any other.
+    pub half_open_timeout: Option<Duration>,
+    /// The same where the traffic is live.
+    pub half_open_timeout_live: Option<Duration>,
+    /// An established connection ends after this long; `None`: as any other flow.
+    pub established_timeout: Option<Duration>,
+    /// The same where the traffic is live.
+    pub established_timeout_live: Option<Duration>,
     /// How long a flow that ended by FIN or RST takes in stragglers.
     pub closed_timeout: Duration,
     /// Whether FIN and RST end a flow.

@@ -193,6 +193,14 @@ pub static KEYS: &[Key] = &[
         "a flow that lasts is recorded this often while it goes on"),
     live("flow.closed_timeout_s", integer(1, 300), "5", "seconds",
         "how long a flow that ended by FIN or RST takes in stragglers before its record is written"),
+    live("flow.half_open_timeout_s", integer(-1, 32_000), "-1",
+        "seconds, 0 = as idle_timeout_s, -1 = 10 live and as idle_timeout_s in a replay",
+        "a flow that nobody has answered, and that has fewer than k packets, ends after this long without a packet; \
+         at most idle_timeout_s"),
+    live("flow.established_timeout_s", integer(-1, 32_000), "-1",
+        "seconds, 0 = as idle_timeout_s, -1 = 2100 live and as idle_timeout_s in a replay",
+        "an established TCP connection without FIN ends after this long without a packet, so that it keeps its label \
+         between keep-alives; beyond idle_timeout_s it makes room for others in a full table"),
     live("flow.end_on_fin_rst", Kind::Bool, "true", "",
         "whether FIN from both sides, or RST, ends a TCP flow; false leaves the end to the timeouts"),
     key("flow.hash", Kind::OneOf(&["keyed", "fenxi"]), "\"keyed\"", "",
@@ -200,7 +208,7 @@ pub static KEYS: &[Key] = &[
     key("flow.hash_seed", integer(0, i64::MAX), "0", "",
         "key of the bucket hash; 0: replay takes a fixed one so that runs repeat, live traffic a random one"),
     key("flow.max_flows", integer(64, 1 << 26), "1048576", "flows",
-        "flows held at a time, by each flow manager; packets of further ones pass as table_full"),
+        "flows held at a time, by each flow manager; then half-open and idle ones make room, and where there are none further flows pass as table_full"),
     key("flow.buckets", Kind::PowerOfTwo { min: 8, max: 1 << 24, or_zero: true }, "0", "buckets of 8 flows",
         "size of the hash table; 0: a quarter of max_flows, rounded up to a power of two"),
 

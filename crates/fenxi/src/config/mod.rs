@@ -58,6 +58,8 @@ impl Loaded {
     pub fn live(mut self) -> Loaded {
         let flow = &mut self.config.flow;
         flow.active_timeout = flow.active_timeout_live;
+        flow.half_open_timeout = flow.half_open_timeout_live;
+        flow.established_timeout = flow.established_timeout_live;
         self
     }
 

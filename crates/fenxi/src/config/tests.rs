@@ -374,6 +374,25 @@ fn lasting_flows_are_recorded_live_unless_the_user_says_otherwise() {
 }
 
 #[test]
+fn live_half_open_flows_end_early_and_established_ones_late_unless_the_user_says_otherwise() {
+    let timeouts = |sets: &[&str]| {
+        let (config, _) = load("", &[], sets).unwrap();
+        let flow = config.flow;
+        let half_open = [flow.half_open_timeout, flow.half_open_timeout_live];
+        let established = [flow.established_timeout, flow.established_timeout_live];
+        [half_open, established].map(|it| it.map(|it| it.map(|it| it.as_secs())))
+    };
+    assert_eq!(timeouts(&[]), [[None, Some(10)], [None, Some(2100)]]);
+    let both = |value: &str| {
+        let names = ["half_open", "established"];
+        let sets = names.map(|name| format!("flow.{name}_timeout_s={value}"));
+        timeouts(&[&sets[0], &sets[1]])
+    };
+    assert_eq!(both("0"), [[None; 2]; 2]);
+    assert_eq!(both("7"), [[Some(7); 2]; 2]);
+}
+
+#[test]
 fn inline_goes_between_two_interfaces() {
     for names in ["[]", "[\"a\"]", "[\"a\", \"b\", \"c\"]", "[\"a\", \"a\"]"] {
         let interfaces = format!("io.interfaces={names}");

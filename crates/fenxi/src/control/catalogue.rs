@@ -185,6 +185,13 @@ pub static CATALOGUE: &[Metric] = &[
     metric(G, "fenxi_flow_table_capacity_entries", "flows", &["pipeline", "worker"],
         "Flows that the table has room for.",
         |view| workers(view, |_, pipeline, worker| count(&[pipeline, worker], view.facts.table_entries))),
+    metric(G, "fenxi_flows_half_open", "flows", &["pipeline", "worker"],
+        "Flows in a flow manager's table that nobody has answered yet. Many of them, and evictions, are a flood from forged addresses.",
+        |view| workers(view, |flows, pipeline, worker| count(&[pipeline, worker], flows.half_open))),
+    metric(C, "fenxi_flows_evicted_total", "flows", &["pipeline", "kind"],
+        "Flows that made room for others in a full table: half_open; closed, they only lingered; idle, silent for longer than the idle timeout. None in use goes.",
+        |view| pipelines(view, |sums, pipeline| sums.flows.counters.evictions.by_kind()
+            .map(|(kind, flows)| count(&[pipeline, kind], flows)).into())),
     metric(C, "fenxi_flows_begun_total", "flows", &["pipeline", "ip", "proto"],
         "Flows begun, by IP version and transport.",
         |view| pipelines(view, |sums, pipeline| sums.flows.counters.flows_begun.by_kind()
@@ -240,8 +247,9 @@ pub static CATALOGUE: &[Metric] = &[
     metric(C, "fenxi_series_lost_total", "series", &["pipeline", "reason"],
         "Series shed or failed, by why.",
         |view| pipelines(view, |sums, pipeline| {
-            let series = &sums.analytics;
-            [("ring_full", sums.flows.counters.series_shed), ("no_device", series.shed_no_device),
+            let (series, flows) = (&sums.analytics, &sums.flows.counters);
+            [("ring_full", flows.series_shed - flows.series_shed_half_open),
+             ("half_open", flows.series_shed_half_open), ("no_device", series.shed_no_device),
              ("no_other_device", series.failed_no_other_device), ("after_retry", series.failed_after_retry)]
                 .map(|(reason, series)| count(&[pipeline, reason], series)).into()
         })),

@@ -70,6 +70,7 @@ impl FlowTap {
                 midstream: flow.midstream,
                 counts: flow.counts,
                 reason: flow.reason,
+                is_half_open: flow.is_half_open,
                 decision: flow.decision,
                 series: None, // would be a copy on the heap
             }),
@@ -213,6 +214,7 @@ mod tests {
                 bytes: [0, bytes],
             },
             reason: EndReason::Fin,
+            is_half_open: false,
             decision: Some(decision(class)),
             series: None,
         })

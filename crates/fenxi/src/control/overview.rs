@@ -18,6 +18,9 @@ pub struct Overview {
     pub packets_per_s: f64,
     /// Flows in the tables.
     pub flows: u64,
+    /// Of these, flows that nobody has answered yet.
+    #[serde(default)]
+    pub half_open: u64,
     /// Flows that the tables have room for.
     pub flows_max: u64,
     /// Flows begun.
@@ -38,6 +41,9 @@ pub struct Overview {
     pub unsent: u64,
     /// Packets that found no room in the flow table: not lost, but without a label.
     pub table_full: u64,
+    /// Flows that made room for others in a full table.
+    #[serde(default)]
+    pub evicted: u64,
     /// Series given up.
     pub series_lost: u64,
     /// Records given up.
@@ -81,6 +87,7 @@ impl Overview {
             bytes: sum(&|it| it.flows.port_sums().bytes),
             packets_per_s: collector.packets_per_s,
             flows: sum(&|it| it.flows.alive),
+            half_open: sum(&|it| it.flows.half_open),
             flows_max: view.facts.table_entries * collector.flows.len() as u64,
             flows_begun: sum(&|it| it.flows.counters.flows_begun.total()),
             labels: labels(view),
@@ -91,6 +98,10 @@ impl Overview {
             dropped: nics + sum(&|it| it.flows.port_sums().dropped),
             unsent: sum(&|it| it.flows.port_sums().unsent()),
             table_full: sum(&|it| it.flows.counters.verdicts.of(full)),
+            evicted: sum(&|it| {
+                let kinds = it.flows.counters.evictions.by_kind();
+                kinds.iter().map(|(_, flows)| flows).sum()
+            }),
             series_lost: sum(&|it| {
                 it.flows.counters.series_shed + it.analytics.shed() + it.analytics.failed()
             }),

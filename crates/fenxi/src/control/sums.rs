@@ -82,6 +82,8 @@ pub struct FlowSnapshot {
     pub forwards: bool,
     /// Flows in the table.
     pub alive: u64,
+    /// Of these, flows that nobody has answered yet.
+    pub half_open: u64,
     /// Flows that left it and wait for their record.
     pub unrecorded: u64,
     /// Records that found no room in their queue.
@@ -112,6 +114,7 @@ impl FlowSnapshot {
             ports,
             forwards,
             alive,
+            half_open,
             unrecorded,
             records_dropped,
             clock_steps,
@@ -123,6 +126,7 @@ impl FlowSnapshot {
         }
         self.forwards |= forwards;
         self.alive += alive;
+        self.half_open += half_open;
         self.unrecorded += unrecorded;
         self.records_dropped += records_dropped;
         self.clock_steps += clock_steps;

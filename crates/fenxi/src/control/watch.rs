@@ -15,6 +15,7 @@ pub struct Watch {
     devices: Vec<Device>,
     kernel_dropped: Loss,
     table_full: Loss,
+    evicted: Loss,
     records_dropped: Loss,
 }
 
@@ -41,6 +42,9 @@ impl Default for Watch {
             devices: Vec::new(),
             kernel_dropped: Loss::new("packets are lost, a receive ring is full; see io.blocks"),
             table_full: Loss::new("flows find no room in the table; see flow.max_flows"),
+            evicted: Loss::new(
+                "the flow table is full and flows make room for others, as in a flood; see fenxi ctl status",
+            ),
             records_dropped: Loss::new(
                 "records are dropped, their queue is full; see records.queue",
             ),
@@ -106,6 +110,9 @@ impl Watch {
         self.kernel_dropped.look(now, dropped, String::new);
         let full = flows().map(|flows| flows.counters.verdicts.of(Verdict::TableFull));
         self.table_full.look(now, full.sum(), String::new);
+        let evictions = flows().flat_map(|flows| flows.counters.evictions.by_kind());
+        let evicted = evictions.map(|(_, flows)| flows).sum();
+        self.evicted.look(now, evicted, String::new);
         let dropped = flows().map(|flows| flows.records_dropped).sum();
         self.records_dropped.look(now, dropped, String::new);
     }

@@ -216,6 +216,8 @@ pub fn flow_settings(config: &Config, dscp: Vec<Option<u8>>) -> flowmgr::Setting
     flowmgr::Settings {
         idle_timeout_s: seconds(flow.idle_timeout) as u16,
         closed_timeout_s: flow.closed_timeout.as_secs() as u16,
+        half_open_timeout_s: seconds(flow.half_open_timeout) as u16,
+        established_timeout_s: seconds(flow.established_timeout) as u16,
         active_timeout_s: seconds(flow.active_timeout) as u32,
         end_on_fin_rst: flow.end_on_fin_rst,
         dscp,
@@ -232,6 +234,8 @@ fn flow_config(config: &Config, options: FlowOptions, dscp: Vec<Option<u8>>) -> 
     let flowmgr::Settings {
         idle_timeout_s,
         closed_timeout_s,
+        half_open_timeout_s,
+        established_timeout_s,
         active_timeout_s,
         end_on_fin_rst,
         dscp,
@@ -240,6 +244,8 @@ fn flow_config(config: &Config, options: FlowOptions, dscp: Vec<Option<u8>>) -> 
         k: flow.k,
         idle_timeout_s,
         closed_timeout_s,
+        half_open_timeout_s,
+        established_timeout_s,
         active_timeout_s,
         end_on_fin_rst,
         hash: match flow.hash {

@@ -230,6 +230,7 @@ mod tests {
                 bytes: [120, 0],
             },
             reason: EndReason::Active,
+            is_half_open: false,
             decision: None,
             series: None,
         });

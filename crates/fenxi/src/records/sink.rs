@@ -30,6 +30,12 @@ pub const WRITE_WITHIN: Duration = Duration::from_millis(250);
 /// Bytes that are worth a write by themselves.
 pub const WRITE_AT: usize = 64 * 1024;
 
+/// Whether a record leaves the second half of the queue to others: a flood of half-open flows ends as many per second as it
+/// begins.
+fn gives_way(record: &Record) -> bool {
+    matches!(record, Record::Flow(flow) if flow.is_half_open)
+}
+
 /// The packet path's end of the queue.
 pub struct RecordSender {
     /// `None`: nobody asked for records.
@@ -71,6 +77,8 @@ impl RecordSender {
         // fail for want of room.
         if self.waits {
             let _ = queue.send(record);
+        } else if gives_way(&record) && queue.len() * 2 > queue.capacity().unwrap_or(usize::MAX) {
+            self.dropped += 1;
         } else if let Err(TrySendError::Full(_)) = queue.try_send(record) {
             self.dropped += 1;
         }

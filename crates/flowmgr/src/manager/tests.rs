@@ -2,6 +2,7 @@
 
 mod clock;
 mod midstream;
+mod half_open;
 mod settings;
 
 use std::collections::HashMap;
@@ -21,6 +22,8 @@ fn config() -> Config {
         k: 3,
         idle_timeout_s: 30,
         closed_timeout_s: 5,
+        half_open_timeout_s: 0,
+        established_timeout_s: 0,
         active_timeout_s: 0,
         end_on_fin_rst: true,
         hash: HashKind::Keyed { seed: 1 },
@@ -392,20 +395,32 @@ fn several_rings_share_the_flows() {
     assert_eq!(sums.series_emitted, 16);
 }
 
+/// A handshake.
+fn handshake(time_us: i64, client: u8, server: u8) -> [Tcp; 3] {
+    [
+        tcp(time_us, client, server, TCP_SYN),
+        tcp(time_us, server, client, TCP_SYN | TCP_ACK),
+        tcp(time_us, client, server, TCP_ACK),
+    ]
+}
+
 #[test]
 fn a_full_table_forwards_and_counts() {
     let mut bench = Bench::new(Config {
         max_flows: 4,
         ..config()
     });
-    let packets: Vec<Tcp> = (0..6).map(|host| tcp(0, host, 99, TCP_SYN)).collect();
+    for host in 0..4 {
+        bench.burst(&handshake(0, host, 99));
+    }
+    let packets: Vec<Tcp> = (3..6).map(|host| tcp(0, host, 99, TCP_SYN)).collect();
     bench.burst(&packets);
     assert_eq!(
-        bench.verdicts()[3..],
-        [Verdict::Untagged, Verdict::TableFull, Verdict::TableFull]
+        bench.verdicts(),
+        [Verdict::Tagged, Verdict::TableFull, Verdict::TableFull]
     );
     bench.burst(&[tcp(0, 0, 99, 0)]);
-    assert_eq!(bench.verdicts(), [Verdict::Untagged], "known flows go on");
+    assert_eq!(bench.verdicts(), [Verdict::Tagged], "known flows go on");
     bench.burst(&[tcp(60 * SECOND_US, 5, 99, TCP_SYN)]);
     assert_eq!(
         bench.verdicts(),

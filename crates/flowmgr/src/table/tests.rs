@@ -6,6 +6,26 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// What the oracle knows of a flow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Seen {
+    stamp: u16,
+    is_closed: bool,
+    is_half_open: bool,
+    is_lasting: bool,
+}
+
+impl Seen {
+    fn begun(stamp: u16) -> Seen {
+        Seen {
+            stamp,
+            is_closed: false,
+            is_half_open: true,
+            is_lasting: false,
+        }
+    }
+}
+
 /// A table whose entries hold a number as key, as a flow manager would use it.
 struct Keyed {
     table: Table,
@@ -43,8 +63,8 @@ impl Keyed {
         self.keys[index as usize] = u64::MAX;
     }
 
-    /// Every (key, stamp, closed) that iteration finds.
-    fn contents(&self) -> HashMap<u64, (u16, bool)> {
+    /// The key and state of every flow that iteration finds.
+    fn contents(&self) -> HashMap<u64, Seen> {
         let mut contents = HashMap::new();
         let mut heads = 0..self.table.buckets();
         while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
@@ -54,12 +74,22 @@ impl Keyed {
             while let Some(at) = place {
                 let occupant = self.table.occupant(at);
                 let key = self.keys[occupant.index as usize];
-                let twice = contents.insert(key, (occupant.stamp, occupant.is_closed));
+                let seen = Seen {
+                    stamp: occupant.stamp,
+                    is_closed: occupant.is_closed,
+                    is_half_open: occupant.is_half_open,
+                    is_lasting: occupant.is_lasting,
+                };
+                let twice = contents.insert(key, seen);
                 assert!(twice.is_none(), "key {key} stands twice");
                 place = self.table.next_after(at);
             }
         }
         contents
+    }
+
+    fn key_at(&self, place: Place) -> u64 {
+        self.keys[self.table.occupant(place).index as usize]
     }
 
     /// In each chain all buckets but the last are full.
@@ -94,6 +124,12 @@ enum Operation {
     Remove(u64),
     Touch(u64, u16),
     Close(u64),
+    Establish(u64, bool),
+    LastNoLonger(u64),
+    SpareOnceMore(u64),
+    EvictHalfOpen,
+    EvictSettled(u64),
+    EvictInChain(u64),
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -102,7 +138,13 @@ fn operation() -> impl Strategy<Value = Operation> {
         4 => (key.clone(), any::<u16>()).prop_map(|(key, stamp)| Operation::Insert(key, stamp)),
         3 => key.clone().prop_map(Operation::Remove),
         1 => (key.clone(), any::<u16>()).prop_map(|(key, stamp)| Operation::Touch(key, stamp)),
-        1 => key.prop_map(Operation::Close),
+        1 => key.clone().prop_map(Operation::Close),
+        3 => (key.clone(), any::<bool>()).prop_map(|(key, lasts)| Operation::Establish(key, lasts)),
+        1 => key.clone().prop_map(Operation::LastNoLonger),
+        1 => key.clone().prop_map(Operation::SpareOnceMore),
+        1 => Just(Operation::EvictHalfOpen),
+        1 => key.clone().prop_map(Operation::EvictSettled),
+        1 => key.prop_map(Operation::EvictInChain),
     ]
 }
 
@@ -114,17 +156,17 @@ proptest! {
         entries in prop::sample::select(vec![5usize, 8, 40, 64]),
     ) {
         let mut table = Keyed::new(8, entries, hash);
-        let mut oracle: HashMap<u64, (u16, bool)> = HashMap::new();
-        for operation in operations {
+        let mut oracle: HashMap<u64, Seen> = HashMap::new();
+        let head = |key| hash(key) as u32 & 7;
+        for (second, operation) in (0..).zip(operations) {
             match operation {
                 Operation::Insert(key, stamp) => {
                     if table.find(key).is_none() {
                         let inserted = table.insert(key, stamp);
-                        let head = |key| hash(key) as u32 & 7;
                         let chained = oracle.keys().filter(|&&other| head(other) == head(key)).count();
                         prop_assert_eq!(inserted, oracle.len() < entries && chained < CHAIN_SLOTS);
                         if inserted {
-                            oracle.insert(key, (stamp, false));
+                            oracle.insert(key, Seen::begun(stamp));
                         }
                     }
                 }
@@ -138,18 +180,74 @@ proptest! {
                 Operation::Touch(key, stamp) => {
                     if let Some(place) = table.find(key) {
                         table.table.touch(place, stamp);
-                        oracle.get_mut(&key).unwrap().0 = stamp;
+                        oracle.get_mut(&key).unwrap().stamp = stamp;
                     }
                 }
                 Operation::Close(key) => {
                     if let Some(place) = table.find(key) {
                         table.table.close(place);
-                        oracle.get_mut(&key).unwrap().1 = true;
+                        oracle.get_mut(&key).unwrap().is_closed = true;
+                    }
+                }
+                Operation::Establish(key, is_lasting) => {
+                    if let Some(place) = table.find(key) {
+                        table.table.establish(place, is_lasting);
+                        let seen = oracle.get_mut(&key).unwrap();
+                        (seen.is_half_open, seen.is_lasting) = (false, is_lasting);
+                    }
+                }
+                Operation::LastNoLonger(key) => {
+                    if let Some(place) = table.find(key) {
+                        table.table.last_no_longer(place);
+                        oracle.get_mut(&key).unwrap().is_lasting = false;
+                    }
+                }
+                Operation::SpareOnceMore(key) => {
+                    if let Some(place) = table.find(key)
+                        && table.table.occupant(place).is_half_open
+                    {
+                        table.table.spare_once_more(place);
+                    }
+                }
+                Operation::EvictHalfOpen => {
+                    let victim = table.table.half_open_victim();
+                    prop_assert_eq!(victim.is_some(), oracle.values().any(|it| it.is_half_open));
+                    if let Some(victim) = victim {
+                        let seen = oracle.remove(&table.key_at(victim)).unwrap();
+                        prop_assert!(seen.is_half_open);
+                        table.remove(victim);
+                    }
+                }
+                Operation::EvictSettled(least) => {
+                    // A second of its own, so a whole round is left.
+                    let may_go = |it: Occupant| u64::from(it.stamp) >= least << 10;
+                    let victim = table.table.settled_victim(second, may_go);
+                    let mut settled = oracle.values().filter(|it| !it.is_half_open);
+                    let is_there = settled.any(|it| u64::from(it.stamp) >= least << 10);
+                    prop_assert_eq!(victim.is_some(), is_there);
+                    if let Some(victim) = victim {
+                        let seen = oracle.remove(&table.key_at(victim)).unwrap();
+                        prop_assert!(!seen.is_half_open && u64::from(seen.stamp) >= least << 10);
+                        table.remove(victim);
+                    }
+                }
+                Operation::EvictInChain(key) => {
+                    let victim = table.table.victim_in_chain(hash(key), second, |it| it.is_half_open || it.is_closed);
+                    let chained = || oracle.iter().filter(|&(&other, _)| head(other) == head(key)).map(|(_, seen)| seen);
+                    let silence = |seen: &Seen| second.wrapping_sub(seen.stamp);
+                    let longest = chained().filter(|it| it.is_half_open).map(silence).max();
+                    prop_assert_eq!(victim.is_some(), longest.is_some() || chained().any(|it| it.is_closed));
+                    if let Some(victim) = victim {
+                        let seen = oracle.remove(&table.key_at(victim)).unwrap();
+                        prop_assert_eq!(seen.is_half_open.then(|| silence(&seen)), longest);
+                        table.remove(victim);
                     }
                 }
             }
             prop_assert_eq!(table.table.entries_free(), entries - oracle.len());
             prop_assert_eq!(&table.contents(), &oracle);
+            let half_open = oracle.values().filter(|it| it.is_half_open).count();
+            prop_assert_eq!(table.table.half_open(), half_open);
             table.assert_chains_are_dense();
             for key in 0..48 {
                 prop_assert_eq!(table.find(key).is_some(), oracle.contains_key(&key));
@@ -199,6 +297,85 @@ fn the_entry_freed_last_is_taken_first_and_none_is_lost() {
         .collect();
     assert_eq!(taken, [0, 2, 3]);
     assert!(table.table.insert(103, 0).is_none());
+}
+
+/// Half-open flows that are pushed out by others have been there for nearly as long as any; else an honest SYN among
+/// forged ones would often go before its answer comes.
+#[test]
+fn the_hand_takes_no_flow_before_it_has_been_there_for_long() {
+    const FLOWS: usize = 4096;
+    let mut table = Keyed::new(FLOWS / 4, FLOWS, |key| {
+        key.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(29)
+    });
+    let mut key = 0;
+    while table.table.entries_free() > 0 {
+        assert!(table.insert(key, 0));
+        key += 1;
+    }
+    let mut youngest = u64::MAX;
+    for begun in 0..20 * FLOWS as u64 {
+        let victim = table.table.half_open_victim().unwrap();
+        let age = key - table.key_at(victim);
+        if begun > 3 * FLOWS as u64 {
+            youngest = youngest.min(age);
+        }
+        table.remove(victim);
+        assert!(table.insert(key, 0));
+        key += 1;
+    }
+    assert!(youngest as usize > FLOWS * 6 / 10, "{youngest}");
+}
+
+/// One flow among many that are in use is found, wherever it lies, and so are the next ones.
+#[test]
+fn a_single_half_open_flow_is_found_among_many() {
+    let mut table = Keyed::new(1 << 14, 1 << 16, |key| {
+        key.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(29)
+    });
+    let mut inserted = Vec::new();
+    for key in 0..1 << 16 {
+        if table.insert(key, 0) {
+            inserted.push(key);
+        }
+    }
+    for &key in &inserted {
+        let place = table.find(key).unwrap();
+        table.table.establish(place, true);
+    }
+    assert!(table.table.half_open_victim().is_none());
+    assert!(table.table.settled_victim(1, |_| false).is_none());
+    for key in 1 << 16..(1 << 16) + 1000 {
+        let gone = inserted[key as usize % 5000 * 7];
+        if let Some(place) = table.find(gone) {
+            table.remove(place);
+        }
+        assert!(table.insert(key, 0));
+        let victim = table.table.half_open_victim().unwrap();
+        assert_eq!(table.key_at(victim), key);
+        table.remove(victim);
+    }
+}
+
+/// Where no flow may go, a second costs one round over the buckets, however often it is asked.
+#[test]
+fn asking_in_vain_is_cheap_until_the_next_second() {
+    let mut table = Keyed::new(256, 64, identity);
+    for key in 0..64 {
+        assert!(table.insert(key, 0));
+        let place = table.find(key).unwrap();
+        table.table.establish(place, false);
+    }
+    for second in 1..4 {
+        let asked = std::cell::Cell::new(0);
+        for _ in 0..100 {
+            let in_vain = table.table.settled_victim(second, |_| {
+                asked.set(asked.get() + 1);
+                false
+            });
+            assert!(in_vain.is_none());
+        }
+        assert_eq!(asked.get(), 64);
+    }
 }
 
 #[test]

@@ -74,6 +74,8 @@ impl Rig {
             k: K,
             idle_timeout_s: table.idle_timeout_s,
             closed_timeout_s: 5,
+            half_open_timeout_s: 0,
+            established_timeout_s: 0,
             active_timeout_s: 0,
             end_on_fin_rst: true,
             hash: table.hash,

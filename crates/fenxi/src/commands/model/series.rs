@@ -153,6 +153,8 @@ fn flow_config(k: usize, midstream: bool) -> Config {
         k,
         idle_timeout_s: IDLE_TIMEOUT_S,
         closed_timeout_s: 5,
+        half_open_timeout_s: 0,
+        established_timeout_s: 0,
         active_timeout_s: 0,
         end_on_fin_rst: true,
         hash: HashKind::Keyed { seed: 0 },

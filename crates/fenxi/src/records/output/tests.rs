@@ -29,6 +29,7 @@ fn lines(flows: std::ops::Range<u64>) -> Lines {
             midstream: false,
             counts: Counts::default(),
             reason: EndReason::Idle,
+            is_half_open: false,
             decision: None,
             series: None,
         });

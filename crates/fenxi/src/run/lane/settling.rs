@@ -127,6 +127,7 @@ fn describe(
     snapshot.ports.clear();
     snapshot.ports.extend_from_slice(ports);
     snapshot.alive = manager.flows_alive() as u64;
+    snapshot.half_open = manager.flows_half_open() as u64;
     snapshot.unrecorded = manager.flows_unrecorded() as u64;
     snapshot.records_dropped = records_dropped;
     snapshot.clock_steps = manager.counters().clock_rebased;

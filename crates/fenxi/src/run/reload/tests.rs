@@ -44,6 +44,8 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("flow.idle_timeout_s", "7", vec![]),
         ("flow.active_timeout_s", "7", vec![]),
         ("flow.closed_timeout_s", "7", vec![]),
+        ("flow.half_open_timeout_s", "7", vec![]),
+        ("flow.established_timeout_s", "7", vec![]),
         ("flow.end_on_fin_rst", "false", vec![]),
         ("tag.mode", "off", vec![]),
         ("tag.dscp", "{ TLS = 7 }", vec![]),

@@ -7,6 +7,8 @@ fn settings(config: Config) -> Settings {
     Settings {
         idle_timeout_s: config.idle_timeout_s,
         closed_timeout_s: config.closed_timeout_s,
+        half_open_timeout_s: config.half_open_timeout_s,
+        established_timeout_s: config.established_timeout_s,
         active_timeout_s: config.active_timeout_s,
         end_on_fin_rst: config.end_on_fin_rst,
         dscp: config.dscp,

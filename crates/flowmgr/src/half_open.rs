@@ -1,0 +1,144 @@
+//! Half-open flows: when a flow counts as answered, when one is over, and which flow makes
+//! room for another one in a full table.
+//!
+//! Whoever forges source addresses can begin any number of flows, and none of them gets
+//! further than half-open: a forged SYN is answered at most by the host that was addressed,
+//! and no answer comes to that. So half-open flows have a timeout of their own and are the
+//! first to go where there is no room, and a flow that is in use both ways is never evicted.
+
+use crate::entry::STATE_EMITTED;
+use crate::manager::Manager;
+use crate::record::EndReason;
+use crate::table::{Occupant, Place};
+use crate::wire::{Headers, TCP, TCP_RST, TCP_SYN};
+
+/// Half-open flows go first while they hold more than one in so many entries of the table.
+/// Below that, flows that were silent for too long go first: else, in a table that they
+/// fill, the few half-open flows would push each other out before an answer can come.
+const HALF_OPEN_SHARE: usize = 4;
+
+impl Manager {
+    /// Notes a packet of a half-open flow: it is established with this one, or stays for
+    /// another round of the hand. The packet has been counted.
+    ///
+    /// UDP is established by a packet in reverse. TCP takes an answer and a forward packet
+    /// after it that does not open or reset, so a SYN to an open port that is answered by
+    /// SYN+ACK does not suffice. Who guesses the right acknowledgement blindly is not told
+    /// apart; the addressed host resets such a connection, and it is closed.
+    #[inline]
+    pub(crate) fn look_for_answer(
+        &mut self,
+        place: Place,
+        index: u32,
+        direction: usize,
+        headers: &Headers,
+    ) {
+        let is_tcp = headers.key.protocol() == TCP;
+        let is_answered = match is_tcp {
+            false => direction == 1,
+            true => {
+                direction == 0
+                    && headers.tcp_flags & (TCP_SYN | TCP_RST) == 0
+                    && self.entries.hot(index).has_reverse_packets()
+            }
+        };
+        match is_answered {
+            true => self.establish(place, is_tcp),
+            false => self.table.spare_once_more(place),
+        }
+    }
+
+    /// A connection whose end is told by FIN or RST may be silent for long before that.
+    #[cold]
+    fn establish(&mut self, place: Place, is_tcp: bool) {
+        let is_closing = self
+            .entries
+            .hot(self.table.occupant(place).index)
+            .is_closing();
+        self.table
+            .establish(place, is_tcp && self.config.end_on_fin_rst && !is_closing);
+    }
+
+    /// Whether a flow was silent for too long.
+    pub(crate) fn is_over(&self, occupant: Occupant) -> bool {
+        let (lifetimes, now) = (self.lifetimes, self.clock.second());
+        lifetimes.is_over(occupant, now)
+            && (!occupant.is_half_open || lifetimes.is_over(self.as_timed(occupant), now))
+    }
+
+    /// The same after a jump in time.
+    pub(crate) fn is_over_after_jump(&self, occupant: Occupant) -> bool {
+        self.lifetimes.is_over_after_jump(self.as_timed(occupant))
+    }
+
+    /// The same for a packet of the flow. One that opens a connection ends one that is idle:
+    /// the port is used again, and the end of the old connection was not seen.
+    #[cold]
+    pub(crate) fn is_over_for(&self, occupant: Occupant, opens: bool) -> bool {
+        self.is_over(occupant) || (opens && self.lifetimes.is_idle(occupant, self.clock.second()))
+    }
+
+    /// A flow that is seen in one direction only, and has enough packets for a label, has
+    /// the idle timeout: on a link that carries one direction all flows are such.
+    pub(crate) fn as_timed(&self, occupant: Occupant) -> Occupant {
+        let is_half_open =
+            occupant.is_half_open && !self.entries.hot(occupant.index).has(STATE_EMITTED);
+        Occupant {
+            is_half_open,
+            ..occupant
+        }
+    }
+
+    /// Makes room for a flow with this hash, where there is none, at the expense of another
+    /// one; false where all others are in use.
+    #[inline]
+    pub(crate) fn make_room(&mut self, hash: u64) -> bool {
+        let is_full = self.alive == self.config.max_flows;
+        let chain_is_full = self.table.chain_is_full(hash);
+        !(is_full || chain_is_full) || self.evict(hash, chain_is_full)
+    }
+
+    #[inline(never)]
+    fn evict(&mut self, hash: u64, from_chain: bool) -> bool {
+        // Without a free entry the new flow could not begin all the same.
+        if self.table.entries_free() == 0 {
+            return false;
+        }
+        let victim = match from_chain {
+            true => self.victim_in_chain(hash),
+            false => self.victim(),
+        };
+        let Some(place) = victim else {
+            return false;
+        };
+        let evictions = &mut self.counters.evictions;
+        match self.table.occupant(place) {
+            it if it.is_half_open => evictions.half_open += 1,
+            it if it.is_closed => evictions.closed += 1,
+            _ => evictions.idle += 1,
+        }
+        self.end(place, EndReason::Evicted);
+        true
+    }
+
+    fn victim(&mut self) -> Option<Place> {
+        let (lifetimes, now) = (self.lifetimes, self.clock.second());
+        let may_go = |occupant| lifetimes.may_be_evicted(occupant, now);
+        let table = &mut self.table;
+        match table.half_open() > self.config.max_flows / HALF_OPEN_SHARE {
+            true => table
+                .half_open_victim()
+                .or_else(|| table.settled_victim(now, may_go)),
+            false => table
+                .settled_victim(now, may_go)
+                .or_else(|| table.half_open_victim()),
+        }
+    }
+
+    fn victim_in_chain(&mut self, hash: u64) -> Option<Place> {
+        let (lifetimes, now) = (self.lifetimes, self.clock.second());
+        self.table.victim_in_chain(hash, now, |occupant| {
+            lifetimes.may_be_evicted(occupant, now)
+        })
+    }
+}

@@ -1,0 +1,181 @@
+//! Which flow makes room where the table or a chain is full.
+//!
+//! Two hands go round the buckets, as in the clock algorithm for pages. The first looks for
+//! half-open flows and takes those that it has passed once before with no packet since. So
+//! what is evicted is nearly the oldest, and no flow goes before the hand has made a whole
+//! round: where N half-open flows are held and r begin per second, each is kept for at least
+//! 2/3 · N/r (lifetimes are spread evenly over one to two rounds, and their mean is N/r). A
+//! stamp in seconds could not tell the flows of one second apart, and a choice by chance would
+//! lose many that wait for their answer.
+//!
+//! The second hand looks for flows that only linger or were silent for long. What it may take
+//! changes with the seconds only, so one round per second is enough; beyond that it says that
+//! there is none. So a table full of flows in use costs little to ask.
+
+use super::{Occupant, Place, Table};
+
+/// Chains that a hand looks at for one flow, at most.
+const CHAINS_PER_CALL: usize = 32;
+
+/// Where the hands stand.
+pub(super) struct Hands {
+    half_open: u32,
+    settled: u32,
+    /// The second of the other hand's round, and the buckets left in it.
+    second: u16,
+    left: u32,
+    /// Changes where in a chain the search begins.
+    turn: u32,
+}
+
+impl Hands {
+    pub fn new(buckets: u32) -> Hands {
+        Hands {
+            half_open: 0,
+            settled: 0,
+            second: 0,
+            left: buckets,
+            turn: 0,
+        }
+    }
+}
+
+impl Table {
+    /// A half-open flow; `None` if there is none. One that the hand has not passed before
+    /// is taken only where a bounded search finds no other.
+    pub fn half_open_victim(&mut self) -> Option<Place> {
+        if self.half_open == 0 {
+            return None;
+        }
+        let mut young = None;
+        let mut chains = 0;
+        // Sets without a half-open flow are taken out as they are met, which happens once
+        // per flow begun, so these do not count.
+        while chains < CHAINS_PER_CALL {
+            let head = self.may_be_half_open.next_from(self.hands.half_open)?;
+            self.hands.half_open = head;
+            match self.half_open_in(head) {
+                Some((place, true)) => return Some(place),
+                Some((place, false)) => {
+                    young.get_or_insert(place);
+                    chains += 1;
+                }
+                None => self.may_be_half_open.remove(head),
+            }
+            self.hands.half_open = (head + 1) & self.mask;
+        }
+        young
+    }
+
+    /// A half-open flow of a chain, and whether the hand has passed it before or it only
+    /// lingers. If not, the hand passes all of the chain.
+    fn half_open_in(&mut self, head: u32) -> Option<(Place, bool)> {
+        let mut young = None;
+        let mut at = head;
+        loop {
+            let bucket = &self.buckets[at as usize];
+            let half_open = bucket.half_open & bucket.occupied;
+            let old = half_open & (bucket.kept | bucket.closed);
+            let place = |bits: u8| Place {
+                head,
+                bucket: at,
+                slot: bits.trailing_zeros() as u8,
+            };
+            if old != 0 {
+                return Some((place(old), true));
+            }
+            if half_open != 0 {
+                young.get_or_insert(place(half_open));
+            }
+            if bucket.next == 0 {
+                break;
+            }
+            at = bucket.next;
+        }
+        let young = young?;
+        at = head;
+        loop {
+            let bucket = &mut self.buckets[at as usize];
+            bucket.kept |= bucket.half_open;
+            if bucket.next == 0 {
+                return Some((young, false));
+            }
+            at = bucket.next;
+        }
+    }
+
+    /// A flow that is not half-open and that `may_go`, by second `now`.
+    pub fn settled_victim(&mut self, now: u16, may_go: impl Fn(Occupant) -> bool) -> Option<Place> {
+        if now != self.hands.second {
+            (self.hands.second, self.hands.left) = (now, self.buckets());
+        }
+        for _ in 0..CHAINS_PER_CALL {
+            if self.hands.left == 0 {
+                return None;
+            }
+            let from = self.hands.settled;
+            let end = self.buckets().min(from + self.hands.left);
+            let Some(head) = self.in_use_from(from, end) else {
+                self.pass_settled(end - from);
+                continue;
+            };
+            let found =
+                self.find_in_chain(head, |occupant| !occupant.is_half_open && may_go(occupant));
+            if found.is_some() {
+                self.pass_settled(head - from);
+                return found;
+            }
+            self.pass_settled(head + 1 - from);
+        }
+        None
+    }
+
+    fn pass_settled(&mut self, buckets: u32) {
+        self.hands.left -= buckets;
+        self.hands.settled = (self.hands.settled + buckets) & self.mask;
+    }
+
+    /// A flow of the chain of `hash`, which is full: a half-open one of those silent for
+    /// longest, else one that `may_go`. Who fills a chain knows the hash key, and then there
+    /// is no better choice than one that is hard to foresee.
+    pub fn victim_in_chain(
+        &mut self,
+        hash: u64,
+        now: u16,
+        may_go: impl Fn(Occupant) -> bool,
+    ) -> Option<Place> {
+        let head = hash as u32 & self.mask;
+        self.hands.turn = self.hands.turn.wrapping_add(1);
+        let turn = self.hands.turn;
+        let mut best: Option<(u16, u32, Place)> = None;
+        let mut next = self.first_in(head);
+        let mut number = 0;
+        while let Some(place) = next {
+            let occupant = self.occupant(place);
+            if occupant.is_half_open {
+                let silent_s = now.wrapping_sub(occupant.stamp);
+                let order = (turn.wrapping_mul(0x9e37_79b1) >> 16).wrapping_add(number) % 32;
+                if best.is_none_or(|(silent, last, _)| (silent, last) < (silent_s, order)) {
+                    best = Some((silent_s, order, place));
+                }
+            }
+            number += 1;
+            next = self.next_after(place);
+        }
+        match best {
+            Some((.., place)) => Some(place),
+            None => self.find_in_chain(head, may_go),
+        }
+    }
+
+    fn find_in_chain(&self, head: u32, wanted: impl Fn(Occupant) -> bool) -> Option<Place> {
+        let mut next = self.first_in(head);
+        while let Some(place) = next {
+            if wanted(self.occupant(place)) {
+                return Some(place);
+            }
+            next = self.next_after(place);
+        }
+        None
+    }
+}
