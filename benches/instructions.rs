@@ -46,6 +46,7 @@ fn main() {
         buckets: FLOWS / 2,
         effect: Effect::Arrival,
         dscp: vec![Some(46), None],
+        midstream: true,
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -78,6 +78,7 @@ fn series(criterion: &mut Criterion) {
         buckets: 1 << 8,
         effect: Effect::Arrival,
         dscp: vec![None],
+        midstream: true,
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -30,6 +30,7 @@ fn manager(flows: usize, idle_timeout_s: u16) -> (Manager, cring::Consumer<cring
         buckets: (flows / 4).next_power_of_two(),
         effect: Effect::Arrival,
         dscp: vec![Some(46), None],
+        midstream: true,
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -189,11 +189,13 @@ fn a_model_that_does_not_fit_is_refused_under_way() {
     changed_bundle(&other_label, "\"TLS\"", "\"SSL\"");
     let other_hash = dir.path().join("hash");
     changed_bundle(&other_hash, "sha256 = \"", "sha256 = \"0");
+    let trained_midstream = common::trained_midstream(&common::bundle(), dir.path());
     let nowhere = dir.path().join("nowhere");
     let (expected, _) = swapped(None);
     for (bundle, reason) in [
         (&other_label, "the labels are"),
         (&other_hash, "sha256"),
+        (&trained_midstream, "midstream is true"),
         (&nowhere, "nowhere"),
     ] {
         let (records, summary) = swapped(Some(bundle));

@@ -92,6 +92,7 @@ fn config(run: &Run) -> Config {
             None => Effect::Arrival,
         },
         dscp: vec![Some(46), None],
+        midstream: true,
         record_series: true,
         flow_id_first: 0,
         flow_id_step: 1,

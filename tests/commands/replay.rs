@@ -8,7 +8,11 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::common::packets::{conversation, pcap, read_capture};
+use packetio::{CaptureFormat, Frame};
+
+use crate::common::packets::{
+    Captured, ETHERNET, capture, conversation, ethernet, ipv4, pcap, read_capture, udp,
+};
 use crate::common::{
     Finished, SIMULATED, demo, demo_packets, fenxi, has_onnxruntime, json_lines, run, skip, sum,
 };
@@ -63,6 +67,73 @@ fn assert_balanced(summary: &Value) {
         count("emitted"),
         count("cached") + count("inferred") + count("shed") + count("failed")
     );
+}
+
+/// A new flow every 10 ms; the times of some packets are changed.
+fn many_flows(count: u16, time_us: impl Fn(u16, i64) -> i64) -> Vec<u8> {
+    let packet = |number: u16| -> Captured {
+        let bytes = ethernet(0x0800, &ipv4([1, 2], 17, &udp([number, 53], 40)));
+        let frame = Frame {
+            captured: bytes.len() as u32,
+            wire: bytes.len() as u32,
+            time_us: time_us(number, 1_767_225_600_000_000 + 10_000 * i64::from(number)),
+            link: ETHERNET,
+            ..Frame::default()
+        };
+        (frame, bytes)
+    };
+    let frames: Vec<Captured> = (0..count).map(packet).collect();
+    capture(CaptureFormat::Pcap { nanosecond: false }, &frames)
+}
+
+/// One packet of the year 2100 in the midst, or a clock that was a day ahead for a while: flows that came before and after
+/// end all the same, the table does not fill up, and it is counted. However the packets are cut into bursts.
+#[test]
+fn a_clock_that_steps_back_fills_no_table() {
+    const DAY_US: i64 = 86_400_000_000;
+    const YEAR_2100_US: i64 = 4_102_444_800_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    let of_2100 = |number, time_us| match number {
+        5000 => YEAR_2100_US,
+        _ => time_us,
+    };
+    let a_day_ahead = |number, time_us| match number {
+        5000..7000 => time_us + DAY_US,
+        _ => time_us,
+    };
+    for (name, file) in [
+        ("2100", many_flows(20_001, of_2100)),
+        ("ahead", many_flows(20_001, a_day_ahead)),
+    ] {
+        let capture = dir.path().join(name);
+        fs::write(&capture, file).unwrap();
+        let replay = |burst: &str| {
+            let records = dir.path().join("records");
+            let summary = replayed(&[
+                capture.as_os_str(),
+                "--flows".as_ref(),
+                records.as_os_str(),
+                "--set".as_ref(),
+                "flow.max_flows=4096".as_ref(),
+                "--set".as_ref(),
+                "flow.idle_timeout_s=10".as_ref(),
+                "--set".as_ref(),
+                format!("io.burst={burst}").as_ref(),
+            ]);
+            assert_balanced(&summary);
+            (lasting(&summary), fs::read(records).unwrap())
+        };
+        let (summary, records) = replay("1");
+        assert_eq!(summary["verdicts"]["table_full"], 0, "{name}");
+        assert_eq!(summary["flows"]["begun"], 20_001, "{name}");
+        assert_eq!(summary["clock_steps"], 1, "{name}");
+        for burst in ["32", "128"] {
+            assert!(
+                replay(burst) == (summary.clone(), records.clone()),
+                "{name}: bursts of {burst}"
+            );
+        }
+    }
 }
 
 #[test]

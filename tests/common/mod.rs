@@ -119,6 +119,20 @@ pub fn int8_bundle() -> PathBuf {
     root().join("models/app-id-k10-int8")
 }
 
+/// A copy of a bundle in `dir` that says it was trained for flows that begin mid-stream.
+pub fn trained_midstream(bundle: &Path, dir: &Path) -> PathBuf {
+    let copy = dir.join("trained-midstream");
+    std::fs::create_dir_all(copy.join("golden")).expect("a folder");
+    for file in ["model.onnx", "golden/inputs.csv", "golden/outputs.csv"] {
+        std::fs::copy(bundle.join(file), copy.join(file)).expect("a file of the bundle");
+    }
+    let manifest = std::fs::read_to_string(bundle.join("model.toml")).expect("a manifest");
+    let changed = manifest.replacen("\nk = ", "\nmidstream = true\nk = ", 1);
+    assert_ne!(changed, manifest);
+    std::fs::write(copy.join("model.toml"), changed).expect("a manifest");
+    copy
+}
+
 /// Labels of the shipped bundle, in the order of its outputs.
 pub fn labels() -> Vec<String> {
     let text = std::fs::read_to_string(bundle().join("model.toml")).expect("a manifest");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -196,6 +196,123 @@ fn the_shipped_rules_shape_a_labelled_transfer() {
     }
     let counted = lab.run("router", "nft list chain inet fenxi bulk");
     assert!(!counted.contains("packets 0 "), "{counted}");
+    live.terminate(0);
+}
+
+/// A number of packets there and back, more than a series has.
+fn talk([near, far]: &mut [TcpStream; 2]) {
+    for _ in 0..12 {
+        near.write_all(&[7; 500]).unwrap();
+        far.read_exact(&mut [0; 500]).unwrap();
+        far.write_all(b"more").unwrap();
+        near.read_exact(&mut [0; 4]).unwrap();
+    }
+}
+
+/// Marks asked for, by what became of them.
+fn marks_with(live: &Live, outcome: &str) -> f64 {
+    let label = format!("outcome=\"{outcome}\"");
+    live.samples_with("fenxi_marks_total", &label).iter().sum()
+}
+
+/// Connections that stay open: what fenxi wrote stays when it is killed, started again, or has forgotten the flow for its
+/// silence, also where it then labels them otherwise; `mark.overwrite` gives them the new label.
+#[test]
+fn a_mark_outlives_restarts_and_silence_unless_it_is_to_be_overwritten() {
+    const CONNECTIONS: usize = 4;
+    let Some(lab) = Lab::routed("kept", true, &[]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let trained = common::trained_midstream(&common::bundle(), dir.path());
+    let trained = format!("model.path={}", trained.display());
+    let mark_of = |class: u32| every_label("mark.class", &class.to_string());
+    let start = |class: u32, more: &[&str]| {
+        let args = [
+            &common::SIMULATED[..],
+            &["--set", "flow.idle_timeout_s=1"],
+            more,
+        ];
+        start(&lab, "in", &mark_of(class), &args.concat())
+    };
+    let mut connections: Vec<_> = (0..CONNECTIONS)
+        .map(|at| connect(&lab, HOSTS, Lab::server(at % 2 == 1)))
+        .collect();
+    let clients: Vec<_> = connections
+        .iter()
+        .map(|[near, _]| near.local_addr().unwrap())
+        .collect();
+    let marks = || -> Vec<u32> { clients.iter().map(|it| mark_at(&lab, *it)).collect() };
+    let all = |class: u32| vec![FOREIGN | class; CONNECTIONS];
+
+    // Never seen from their beginning, they are not marked.
+    let live = start(0x4100, &[]);
+    connections.iter_mut().for_each(talk);
+    live.wait_for("they are found to be mid-stream", |live| {
+        live.metric_sum("fenxi_series_withheld_total") == CONNECTIONS as f64
+    });
+    assert_eq!(live.metric_sum("fenxi_series_emitted_total"), 0.0);
+    assert_eq!(marks(), all(0));
+    drop(connections);
+
+    let mut connections: Vec<_> = (0..CONNECTIONS)
+        .map(|at| connect(&lab, HOSTS, Lab::server(at % 2 == 1)))
+        .collect();
+    let clients: Vec<_> = connections
+        .iter()
+        .map(|[near, _]| near.local_addr().unwrap())
+        .collect();
+    let marks = || -> Vec<u32> { clients.iter().map(|it| mark_at(&lab, *it)).collect() };
+    connections.iter_mut().for_each(talk);
+    live.wait_for("they have their marks", |_| marks() == all(0x4100));
+
+    // Silent until fenxi knows nothing of them any more.
+    live.wait_for("the flows have ended", |live| {
+        live.metric_sum("fenxi_flow_table_entries") == 0.0
+    });
+    let withheld = live.metric_sum("fenxi_series_withheld_total");
+    connections.iter_mut().for_each(talk);
+    live.wait_for("they go on mid-stream", |live| {
+        live.metric_sum("fenxi_series_withheld_total") == withheld + CONNECTIONS as f64
+    });
+    assert_eq!(marks_with(&live, "written"), CONNECTIONS as f64);
+    assert_eq!(marks(), all(0x4100));
+    live.kill();
+
+    // A start with other marks.
+    let live = start(0x4200, &[]);
+    connections.iter_mut().for_each(talk);
+    live.wait_for("they are found to be mid-stream", |live| {
+        live.metric_sum("fenxi_series_withheld_total") == CONNECTIONS as f64
+    });
+    assert_eq!(live.metric_sum("fenxi_marks_total"), 0.0);
+    assert_eq!(marks(), all(0x4100));
+    let status = live.ctl(&["status"]).expect_code(0).stdout;
+    assert!(status.contains("4 flows began mid-stream"), "{status}");
+    live.kill();
+
+    // A model that labels them all the same: what is set stays.
+    let live = start(0x4200, &["--set", &trained]);
+    connections.iter_mut().for_each(talk);
+    live.wait_for("their marks are kept", |live| {
+        marks_with(live, "kept") == CONNECTIONS as f64
+    });
+    assert_eq!(marks_with(&live, "written"), 0.0);
+    assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+    assert_eq!(marks(), all(0x4100));
+    let status = live.ctl(&["status"]).expect_code(0).stdout;
+    assert!(
+        status.contains("0 written, 4 kept as they were"),
+        "{status}"
+    );
+    let summary = live.terminate(0).json();
+    assert_eq!(summary["live"]["marks_kept"], CONNECTIONS);
+
+    // Unless they are to be overwritten.
+    let live = start(0x4200, &["--set", &trained, "--set", "mark.overwrite=true"]);
+    connections.iter_mut().for_each(talk);
+    live.wait_for("they have the new mark", |_| marks() == all(0x4200));
+    assert_eq!(marks_with(&live, "kept"), 0.0);
     live.terminate(0);
 }
 

@@ -208,6 +208,11 @@ impl Bundle {
         self.manifest.min_confidence
     }
 
+    /// Whether the model was trained on TCP flows that begin mid-stream, too; else it is not asked about them.
+    pub fn midstream(&self) -> bool {
+        self.manifest.midstream
+    }
+
     /// Name of the model's input: float32 `[N, channels, K]`.
     pub fn input_name(&self) -> &str {
         &self.manifest.input_name

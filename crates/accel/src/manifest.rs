@@ -54,6 +54,8 @@ struct RawManifest {
     features: Vec<String>,
     precision: String,
     min_confidence: f64,
+    #[serde(default)]
+    midstream: bool,
     input: Tensor,
     output: Tensor,
     labels: Vec<LabelInfo>,
@@ -73,6 +75,7 @@ pub(crate) struct Manifest {
     pub precision: String,
     /// 0 to 1.
     pub min_confidence: f32,
+    pub midstream: bool,
     pub input_name: String,
     pub output_name: String,
     pub labels: Vec<LabelInfo>,
@@ -164,6 +167,7 @@ impl Manifest {
             features: raw.features,
             precision: raw.precision,
             min_confidence: raw.min_confidence as f32,
+            midstream: raw.midstream,
             input_name: raw.input.name,
             output_name: raw.output.name,
             labels: raw.labels,

@@ -38,6 +38,7 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<LiveSums>,
     records_dropped: u64,
+    clock_steps: u64,
     interrupted: bool,
     wall_s: f64,
     packets_per_s: f64,
@@ -67,6 +68,7 @@ struct Thread {
 #[derive(Serialize)]
 struct Flows {
     begun: u64,
+    midstream: u64,
     ended: Map<String, Value>,
     /// Records of flows that went on after an active timeout.
     reported: u64,
@@ -131,6 +133,7 @@ impl Summary {
             },
             live: outcome.live,
             records_dropped: outcome.records_dropped,
+            clock_steps: outcome.clock_steps,
             interrupted: outcome.interrupted,
             wall_s,
             packets_per_s: packets as f64 / wall_s,
@@ -169,7 +172,7 @@ impl Summary {
             writeln!(
                 page,
                 "live      {}: {} received, {} dropped at the ring, {} before it, {} left in it, {} sent on, {} not sent; marks: {} written, {} \
-                 without a connection, {} refused, {} dropped",
+                 kept, {} without a connection, {} refused, {} dropped",
                 live.mode,
                 live.received,
                 live.kernel_dropped,
@@ -178,6 +181,7 @@ impl Summary {
                 live.sent,
                 live.unsent,
                 live.marks_written,
+                live.marks_kept,
                 live.marks_not_found,
                 live.marks_failed,
                 live.marks_dropped
@@ -190,6 +194,13 @@ impl Summary {
             self.flows.begun,
             listed(&self.flows.ended)
         )?;
+        if self.clock_steps > 0 {
+            writeln!(
+                page,
+                "clock     the clock that stamps packets stepped {} times",
+                self.clock_steps
+            )?;
+        }
         self.series.write_text(page)?;
         self.cache.write_text(page)?;
         let mut labels: Vec<_> = self
@@ -284,6 +295,7 @@ fn flow_sums(flows: &flowmgr::Counters) -> Flows {
     let of = |reason: EndReason| flows.flows_ended[reason as usize];
     Flows {
         begun: flows.flows_begun.total(),
+        midstream: flows.flows_midstream,
         ended: EndReason::ALL
             .into_iter()
             .filter(|&reason| reason != EndReason::Active)

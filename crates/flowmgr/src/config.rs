@@ -49,6 +49,9 @@ pub struct Config {
     /// DSCP by class, `None` to leave packets as they are; one element per class,
     /// the last for `unknown`.
     pub dscp: Vec<Option<u8>>,
+    /// Flows of TCP that begin mid-stream are asked about too: the model was trained for them. Else
+    /// they give no series, since the first packets seen are not those that the model knows.
+    pub midstream: bool,
     /// Flow records carry the series.
     pub record_series: bool,
     /// Number of the first flow.

@@ -35,6 +35,8 @@ pub struct Counters {
     pub tagged_by_class: Vec<Volume>,
     /// Flows begun.
     pub flows_begun: FlowsBegun,
+    /// Of these, TCP flows of which the first packet seen was not the SYN that opens a connection.
+    pub flows_midstream: u64,
     /// Flow records by reason; all but `active` are ends.
     pub flows_ended: [u64; EndReason::COUNT],
     /// Flows that made room for others.
@@ -51,6 +53,8 @@ pub struct Counters {
     pub labels_given: Vec<u64>,
     /// Ended flows by class; the last is `unknown`.
     pub flows_labelled: Vec<u64>,
+    /// Flows that reached their K-th packet and gave no series, because they began mid-stream.
+    pub series_withheld: u64,
     /// Series put on the ring, or shed.
     pub series_emitted: u64,
     /// Series shed because the ring was full.
@@ -98,6 +102,7 @@ impl Counters {
             tagged_bytes,
             tagged_by_class,
             flows_begun,
+            flows_midstream,
             flows_ended,
             evictions,
             flows_short,
@@ -106,6 +111,7 @@ impl Counters {
             expiry_lag,
             labels_given,
             flows_labelled,
+            series_withheld,
             series_emitted,
             series_shed,
             series_shed_half_open,
@@ -120,6 +126,7 @@ impl Counters {
         }
         add(&mut self.flows_begun.0, &flows_begun.0);
         add(&mut self.flows_ended, flows_ended);
+        self.flows_midstream += flows_midstream;
         self.evictions.merge(evictions);
         self.flows_short += flows_short;
         self.flows_one_way += flows_one_way;
@@ -127,6 +134,7 @@ impl Counters {
         self.expiry_lag.merge(expiry_lag);
         add_all(&mut self.labels_given, labels_given);
         add_all(&mut self.flows_labelled, flows_labelled);
+        self.series_withheld += series_withheld;
         self.series_emitted += series_emitted;
         self.series_shed += series_shed;
         self.series_shed_half_open += series_shed_half_open;

@@ -63,6 +63,9 @@ pub(crate) const STATE_RST: u8 = 0x20;
 pub(crate) const STATE_EMITTED: u8 = 0x40;
 /// The label counts for packets from now on.
 pub(crate) const STATE_IN_EFFECT: u8 = 0x80;
+/// Without [`STATE_EMITTED`], which a label in effect has as well: the series is complete, and was not emitted because the
+/// flow began mid-stream.
+pub(crate) const STATE_WITHHELD: u8 = STATE_IN_EFFECT;
 
 impl Hot {
     /// Begins a flow whose first packet goes from the low end (`from_low`) or

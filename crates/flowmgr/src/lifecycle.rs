@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use crate::config::Effect;
-use crate::entry::{Cold, STATE_IN_EFFECT, STATE_RST, UNANNOUNCED};
+use crate::entry::{Cold, STATE_EMITTED, STATE_IN_EFFECT, STATE_RST, UNANNOUNCED};
 use crate::expiry::Step;
 use crate::manager::{BURST_MAX, Manager};
 use crate::record::EndReason;
 use crate::settle::{InEffect, Report};
 use crate::table::{Occupant, Place};
-use crate::wire::{Headers, TCP, TCP_SYN};
+use crate::wire::{Headers, TCP, TCP_ACK, TCP_SYN};
 
 /// The most that one burst sweeps where packets must not wait: buckets looked at, and flows ended before no further
 /// [`PORTION`] is begun. More flows than a burst can begin, so the sweep does not fall behind for good.
@@ -126,8 +126,12 @@ impl Manager {
             time_to_label_us: UNANNOUNCED,
             ..Cold::default()
         };
-        let midstream = headers.key.protocol() == TCP && headers.tcp_flags & TCP_SYN == 0;
+        // An answer to a SYN that was not seen is no beginning either: its direction is taken for forward, and the series
+        // lacks the first packet.
+        let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
+        let midstream = headers.key.protocol() == TCP && !opens;
         self.series.begin(index, midstream);
+        self.counters.flows_midstream += u64::from(midstream);
         self.counters.flows_begun.count(headers.key.kind);
         Some((place, index))
     }
@@ -225,7 +229,7 @@ impl Manager {
     /// Packets and bytes since the last record for which the label counts, where
     /// packet time decides.
     pub(crate) fn in_effect(&self, index: u32) -> InEffect {
-        if !self.entries.hot(index).has(STATE_IN_EFFECT) {
+        if !self.entries.hot(index).has(STATE_EMITTED | STATE_IN_EFFECT) {
             return InEffect::default();
         }
         let (counts, cold) = (self.entries.counts(index), self.entries.cold(index));

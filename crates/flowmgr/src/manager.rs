@@ -22,7 +22,9 @@ use cring::{FlowRef, Label, Labels, Producer, Slot};
 
 use crate::config::{Config, ConfigError, Effect};
 use crate::counters::Counters;
-use crate::entry::{Entries, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_RST};
+use crate::entry::{
+    Entries, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_RST, STATE_WITHHELD,
+};
 use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
 use crate::memory::Pages;
@@ -382,7 +384,8 @@ impl Manager {
         true
     }
 
-    /// Adds a packet to the flow's series; the K-th sends it on its way.
+    /// Adds a packet to the flow's series; the K-th sends it on its way, or withholds it where the
+    /// flow began mid-stream and the model was not trained for that.
     fn collect(
         &mut self,
         place: Place,
@@ -392,12 +395,21 @@ impl Manager {
         time_us: i64,
         now_ns: u64,
     ) {
+        // Nothing was emitted, or we were not here.
+        if self.entries.hot(index).has(STATE_WITHHELD) {
+            return;
+        }
         // Only records ask for offsets, and the first time lies in the cold line.
         let offset_us = match self.config.record_series {
             true => time_us.saturating_sub(self.entries.cold(index).first_us),
             false => 0,
         };
         if !self.series.add(index, direction, headers.length, offset_us) {
+            return;
+        }
+        if !self.config.midstream && self.series.is_midstream(index) {
+            self.entries.hot_mut(index).set(STATE_WITHHELD);
+            self.counters.series_withheld += 1;
             return;
         }
         self.entries.hot_mut(index).set(STATE_EMITTED);

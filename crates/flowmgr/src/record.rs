@@ -100,7 +100,7 @@ pub struct FlowRecord {
     pub flow: FlowName,
     /// Time of the last packet, µs since the epoch.
     pub last_us: i64,
-    /// TCP that was not seen from its SYN on.
+    /// TCP that was not seen from its first SYN on.
     pub midstream: bool,
     /// Packets and bytes since the flow's previous record.
     pub counts: Counts,
@@ -143,4 +143,16 @@ pub enum Record {
     Label(LabelRecord),
     /// It ended or goes on.
     Flow(FlowRecord),
+}
+
+impl Record {
+    /// Moves all times by so many µs, for a caller whose flow time is not that of people.
+    pub fn shift(&mut self, by_us: i64) {
+        let (flow, time_us) = match self {
+            Record::Label(label) => (&mut label.flow, &mut label.time_us),
+            Record::Flow(flow) => (&mut flow.flow, &mut flow.last_us),
+        };
+        flow.first_us = flow.first_us.saturating_add(by_us);
+        *time_us = time_us.saturating_add(by_us);
+    }
 }

@@ -80,7 +80,7 @@ impl SeriesStore {
         usize::from(self.flow(index)[2])
     }
 
-    /// The flow's first packet was TCP without SYN.
+    /// The flow is TCP and its first packet was not the SYN that opens a connection.
     pub fn is_midstream(&self, index: u32) -> bool {
         self.flow(index)[3] & FLAG_MIDSTREAM != 0
     }

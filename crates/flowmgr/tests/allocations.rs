@@ -60,6 +60,7 @@ impl World {
             buckets: 256,
             effect,
             dscp: vec![Some(46), None],
+            midstream: true,
             record_series: false,
             flow_id_first: 0,
             flow_id_step: 1,

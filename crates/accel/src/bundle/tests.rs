@@ -125,6 +125,20 @@ fn a_good_bundle_opens() {
 }
 
 #[test]
+fn flows_that_begin_midstream_are_asked_about_only_where_the_bundle_says_so() {
+    let is_asked = |line: &str| {
+        let replacement = format!("min_confidence = 0.5\n{line}");
+        let text = manifest().replacen("min_confidence = 0.5", &replacement, 1);
+        let dir = bundle_with("model.toml", text.as_bytes());
+        Bundle::open(dir.path()).map(|bundle| bundle.midstream())
+    };
+    assert!(!is_asked("").unwrap());
+    assert!(!is_asked("midstream = false").unwrap());
+    assert!(is_asked("midstream = true").unwrap());
+    assert!(is_asked("midstream = 1").is_err());
+}
+
+#[test]
 fn missing_parts() {
     let dir = bundle_with("", b"");
     refused(&dir.path().join("nowhere"), &["nowhere", "no such folder"]);

@@ -72,6 +72,8 @@ pub enum Reply {
 pub enum Event {
     /// A handshake, where the protocol has one, and data in turn: so many packets in one burst.
     Talk { flow: u8, packets: u8 },
+    /// The same, and both sides close it.
+    Call { flow: u8, packets: u8 },
     /// Data of the client that nobody answers.
     OneWay { flow: u8, packets: u8 },
     /// Data in turn without a handshake.
@@ -195,6 +197,7 @@ fn event() -> impl Strategy<Value = Event> {
         // A few flows often, so that they end, begin again, and are labelled in between.
         8 => (0..6u8, 1..8u8).prop_map(|(flow, packets)| Event::Talk { flow, packets }),
         8 => (flow.clone(), 3..7u8).prop_map(|(flow, packets)| Event::Talk { flow, packets }),
+        5 => (0..6u8, 2..7u8).prop_map(|(flow, packets)| Event::Call { flow, packets }),
         2 => (flow.clone(), 1..6u8).prop_map(|(flow, packets)| Event::OneWay { flow, packets }),
         2 => (flow, 1..6u8).prop_map(|(flow, packets)| Event::Midstream { flow, packets }),
         6 => (0..6u8, prop::collection::vec(kinds, 1..5)).prop_map(|(flow, kinds)| Event::Send { flow, kinds }),

@@ -75,7 +75,10 @@ fn run_lists(effect: Effect, reached: &[&'static str]) {
     if let Err(error) = result {
         panic!("{error}");
     }
-    coverage.into_inner().unwrap().assert_seen(reached);
+    // Fewer lists than usual need not have been everywhere.
+    if cases >= LISTS {
+        coverage.into_inner().unwrap().assert_seen(reached);
+    }
 }
 
 const REACHED: [&str; 31] = [

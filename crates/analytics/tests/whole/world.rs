@@ -20,12 +20,12 @@ use crate::frames::{FRAME, Packet, RAW_IP, length, noise};
 use crate::model::{Model, Moment, Sent, dscp_of};
 
 /// How long a round takes.
-pub const ROUND_US: u64 = 100;
+const ROUND_US: u64 = 100;
 const DEADLINE: Duration = Duration::from_millis(5);
 /// Where no DSCP was written, there is nothing to hold against the class.
 const NO_WAY: u8 = u8::MAX;
 /// As in a live run: the clock of an idle flow manager is behind the wall clock.
-const LAG_US: i64 = 100_000;
+pub const LAG_US: i64 = 100_000;
 
 pub struct World {
     pub plan: Plan,
@@ -38,8 +38,6 @@ pub struct World {
     /// The caller's clock, which never goes back, and the one that stamps packets.
     pub now_ns: u64,
     pub wall_us: i64,
-    /// The latest time that a packet was stamped with.
-    pub latest_us: i64,
     /// When each model came into use.
     generations: Vec<u64>,
     /// The analytics side's configuration, and how DSCP follows from the class.
@@ -52,6 +50,13 @@ pub struct World {
     pub model: Model,
     pub coverage: Coverage,
     fates: Vec<Fate>,
+}
+
+/// A handshake, and data in turn.
+fn talk(packets: u8) -> impl Iterator<Item = Kind> {
+    let turns = [Kind::Data, Kind::Answer].into_iter().cycle();
+    let kinds = [Kind::Syn, Kind::SynAck].into_iter().chain(turns);
+    kinds.take(packets.into())
 }
 
 fn settings(number: u8, reports: bool) -> flowmgr::Settings {
@@ -133,7 +138,6 @@ impl World {
             bays,
             now_ns: 1_000_000_000,
             wall_us: 1_700_000_000_000_000,
-            latest_us: 0,
             generations: vec![0],
             config,
             way: 0,
@@ -153,10 +157,10 @@ impl World {
     /// Lets it happen; then everything balances.
     pub fn step(&mut self, event: &Event) -> Outcome {
         match *event {
-            Event::Talk { flow, packets } => {
-                let turns = [Kind::Data, Kind::Answer].into_iter().cycle();
-                let kinds = [Kind::Syn, Kind::SynAck].into_iter().chain(turns);
-                self.send(flow, kinds.take(packets.into()))?;
+            Event::Talk { flow, packets } => self.send(flow, talk(packets))?,
+            Event::Call { flow, packets } => {
+                let close = [Kind::Fin, Kind::FinOfServer];
+                self.send(flow, talk(packets).chain(close))?;
             }
             Event::OneWay { flow, packets } => {
                 let data = std::iter::repeat(Kind::Data);
@@ -232,7 +236,7 @@ impl World {
     }
 
     /// A burst of packets; in a replay as many bursts as the ring has room for.
-    fn burst(&mut self, packets: Vec<(u8, Kind)>) -> Outcome {
+    pub fn burst(&mut self, packets: Vec<(u8, Kind)>) -> Outcome {
         let most = match self.is_live() {
             true => flowmgr::BURST_MAX,
             false => self.plan.ring_slots / 2,
@@ -290,7 +294,6 @@ impl World {
     }
 
     fn walk(&mut self, data: &mut [u8]) {
-        self.latest_us = self.latest_us.max(self.wall_us);
         let packet = |at| flowmgr::Packet {
             at,
             captured: FRAME as u32,

@@ -249,6 +249,22 @@ fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
             named.join(", ")
         }
     )?;
+    if overview.series_withheld > 0 {
+        writeln!(
+            page,
+            "no label  {} flows began mid-stream, and the model was not trained for that",
+            n(overview.series_withheld)
+        )?;
+    }
+    if overview.marks_written + overview.marks_kept + overview.marks_not_found > 0 {
+        writeln!(
+            page,
+            "marks     {} written, {} kept as they were, {} without a connection",
+            n(overview.marks_written),
+            n(overview.marks_kept),
+            n(overview.marks_not_found)
+        )?;
+    }
     writeln!(
         page,
         "lost      {} packets before they were read, {} not sent on, {} series, {} records, {} marks; {} packets found the \

@@ -46,6 +46,11 @@ pub fn info(args: &BundleArgs) -> Result<(), Failure> {
         "output",
         format!("{}: float32 [N, {}]", bundle.output_name(), shape.classes),
     );
+    let midstream = match bundle.midstream() {
+        true => "labelled too",
+        false => "not labelled",
+    };
+    line("midstream flows", midstream.to_owned());
     line("min_confidence", bundle.min_confidence().to_string());
     line("golden rows", bundle.golden().inputs.len().to_string());
     for label in bundle.labels() {
@@ -166,7 +171,7 @@ fn compare_all(
         )?);
     }
     for path in &args.capture {
-        let samples = series::of_capture(path, model.bundle.k())?;
+        let samples = series::of_capture(path, &model.bundle)?;
         comparisons.push(Comparison::of(
             path.display().to_string(),
             &samples,

@@ -156,6 +156,8 @@ pub struct DscpMapping {
 pub struct Mark {
     /// The bits that are written.
     pub mask: u32,
+    /// Whether those give way that are set.
+    pub overwrite: bool,
     /// Label to bits, by label.
     pub class: Vec<MarkMapping>,
     /// Updates that may wait for the writer.

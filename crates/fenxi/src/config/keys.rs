@@ -221,6 +221,8 @@ pub static KEYS: &[Key] = &[
 
     live("mark.mask", integer(1, 0xffff_ffff), "0xff00", "bits of the connection mark",
         "mode mark: which bits are fenxi's to write; all others keep what other programs put there"),
+    live("mark.overwrite", Kind::Bool, "false", "",
+        "whether a connection that has bits of mark.mask set gets those of a later label; false: what is set stays"),
     key("mark.queue", integer(64, 1 << 20), "16384", "updates",
         "marks that may wait to be written; further ones are dropped and counted"),
     live(MARK_CLASS, Kind::Map(Entry::Mark),

@@ -196,6 +196,9 @@ pub static CATALOGUE: &[Metric] = &[
         "Flows begun, by IP version and transport.",
         |view| pipelines(view, |sums, pipeline| sums.flows.counters.flows_begun.by_kind()
             .map(|(ip, proto, flows)| count(&[pipeline, ip, proto], flows)).into())),
+    metric(C, "fenxi_flows_midstream_total", "flows", &["pipeline"],
+        "TCP flows begun of which the first packet seen was not the SYN that opens a connection, as after a restart.",
+        |view| sums(view, |sums| sums.flows.counters.flows_midstream)),
     metric(C, "fenxi_flows_ended_total", "flows", &["pipeline", "reason"],
         "Flows whose last record was made, by what ended them.",
         |view| pipelines(view, |sums, pipeline| ends().map(|reason|
@@ -210,6 +213,9 @@ pub static CATALOGUE: &[Metric] = &[
         "Time from when a silent flow was over to its end. Timeouts are kept in whole seconds, so up to 1 s is no delay.",
         |view| pipelines(view, |sums, pipeline|
             vec![sample(&[pipeline], lags(&sums.flows.counters.expiry_lag))])),
+    metric(C, "fenxi_clock_steps_total", "steps", &["pipeline", "worker"],
+        "Steps of the clock that stamps packets, as each flow manager saw them: back by more than 60 s in a capture; live each time that the system clock was set.",
+        |view| workers(view, |flows, pipeline, worker| count(&[pipeline, worker], flows.clock_steps))),
     metric(C, "fenxi_flow_reports_total", "records", &["pipeline"],
         "Records of flows that went on after an active timeout.",
         |view| sums(view, |sums| sums.flows.counters.flows_ended[EndReason::Active as usize])),
@@ -226,8 +232,11 @@ pub static CATALOGUE: &[Metric] = &[
             count(&["json", "write_failed"], view.facts.records.failed())]),
 
     metric(C, "fenxi_series_emitted_total", "series", &["pipeline"],
-        "Flows that reached their K-th packet.",
+        "Flows that reached their K-th packet and were asked about.",
         |view| sums(view, |sums| sums.flows.counters.series_emitted)),
+    metric(C, "fenxi_series_withheld_total", "series", &["pipeline"],
+        "Flows that reached their K-th packet and were not asked about: they began mid-stream, and the model was not trained for that.",
+        |view| sums(view, |sums| sums.flows.counters.series_withheld)),
     metric(C, "fenxi_series_total", "series", &["pipeline", "outcome"],
         "Series by what became of them.",
         |view| pipelines(view, |sums, pipeline| {
@@ -343,10 +352,10 @@ pub static CATALOGUE: &[Metric] = &[
         }),
 
     metric(C, "fenxi_marks_total", "marks", &["outcome"],
-        "Marks of connections, mode mark: written; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
+        "Marks of connections, mode mark: written; kept, the connection had a mark already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
         |view| {
             let marks = &view.collector.marks;
-            [("written", marks.written), ("not_found", marks.not_found), ("failed", marks.failed()), ("dropped", marks.dropped)]
+            [("written", marks.written), ("kept", marks.kept), ("not_found", marks.not_found), ("failed", marks.failed()), ("dropped", marks.dropped)]
                 .map(|(outcome, marks)| count(&[outcome], marks)).into()
         }),
     metric(C, "fenxi_marks_failed_total", "marks", &["cause"],

@@ -27,6 +27,14 @@ pub struct Overview {
     pub flows_begun: u64,
     /// Flows that were given a label, by label; those without one are not there.
     pub labels: BTreeMap<String, u64>,
+    /// Flows that were not asked about, because they began mid-stream.
+    pub series_withheld: u64,
+    /// Marks written to connections.
+    pub marks_written: u64,
+    /// Marks not written because the connection had one already.
+    pub marks_kept: u64,
+    /// Marks for which there was no connection.
+    pub marks_not_found: u64,
     /// Packets lost before they could be read.
     pub dropped: u64,
     /// Packets to be sent on that were not.
@@ -83,6 +91,10 @@ impl Overview {
             flows_max: view.facts.table_entries * collector.flows.len() as u64,
             flows_begun: sum(&|it| it.flows.counters.flows_begun.total()),
             labels: labels(view),
+            series_withheld: sum(&|it| it.flows.counters.series_withheld),
+            marks_written: collector.marks.written,
+            marks_kept: collector.marks.kept,
+            marks_not_found: collector.marks.not_found,
             dropped: nics + sum(&|it| it.flows.port_sums().dropped),
             unsent: sum(&|it| it.flows.port_sums().unsent()),
             table_full: sum(&|it| it.flows.counters.verdicts.of(full)),

@@ -88,6 +88,8 @@ pub struct FlowSnapshot {
     pub unrecorded: u64,
     /// Records that found no room in their queue.
     pub records_dropped: u64,
+    /// Steps of the clock that stamps packets: back in a capture, either way live.
+    pub clock_steps: u64,
 }
 
 impl FlowSnapshot {
@@ -115,6 +117,7 @@ impl FlowSnapshot {
             half_open,
             unrecorded,
             records_dropped,
+            clock_steps,
         } = other;
         self.counters.merge(counters);
         self.ports.resize(ports.len(), PortSums::default());
@@ -126,6 +129,7 @@ impl FlowSnapshot {
         self.half_open += half_open;
         self.unrecorded += unrecorded;
         self.records_dropped += records_dropped;
+        self.clock_steps += clock_steps;
     }
 }
 

@@ -39,6 +39,7 @@ impl Mark {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassMarks {
     mask: u32,
+    overwrites: bool,
     by_class: Box<[Option<u32>]>,
 }
 
@@ -65,8 +66,14 @@ impl ClassMarks {
         }
         Ok(ClassMarks {
             mask: config.mask,
+            overwrites: config.overwrite,
             by_class: by_class.into(),
         })
+    }
+
+    /// Whether a connection that has a mark under the mask gets another one.
+    pub fn overwrites(&self) -> bool {
+        self.overwrites
     }
 
     /// The mark of each class as [`Mark::of_word`] reads it; without one its connections stay as they are.
@@ -92,6 +99,7 @@ mod tests {
         };
         checked::Mark {
             mask: 0xff00,
+            overwrite: false,
             class: vec![mapping],
             queue: 1,
         }

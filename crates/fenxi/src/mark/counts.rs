@@ -56,6 +56,8 @@ pub struct Counts {
     pub asked: u64,
     /// The connection has the mark.
     pub written: u64,
+    /// The connection had a mark already, the same or another, and keeps it.
+    pub kept: u64,
     /// No connection has the tuple, either way round: it is over, or conntrack does not see it.
     pub not_found: u64,
     /// In the order of [`Cause::ALL`].
@@ -78,6 +80,7 @@ impl Counts {
         Counts {
             asked: 0,
             written: 0,
+            kept: 0,
             not_found: 0,
             failed: [0; Cause::ALL.len()],
             last_errno: 0,
@@ -98,7 +101,7 @@ impl Counts {
 
     /// Updates that have met no fate yet. Below 0: more met one than there were.
     pub fn waiting(&self) -> i64 {
-        let fates = self.written + self.not_found + self.failed() + self.dropped;
+        let fates = self.written + self.kept + self.not_found + self.failed() + self.dropped;
         self.asked as i64 - fates as i64
     }
 
@@ -109,6 +112,7 @@ impl Counts {
                 let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
                 self.latency_us.saturating_record(us);
             }
+            Outcome::Found(_) => self.kept += 1,
             Outcome::NotFound => self.not_found += 1,
             Outcome::Refused(errno) => {
                 self.failed[Cause::of(errno) as usize] += 1;
@@ -121,6 +125,7 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
+    use super::super::message::Connection;
     use super::*;
 
     #[test]
@@ -128,6 +133,7 @@ mod tests {
         let mut counts = Counts::none();
         let outcomes = [
             Outcome::Written,
+            Outcome::Found(Connection::default()),
             Outcome::NotFound,
             Outcome::NotFound,
             Outcome::Unanswered,
@@ -138,9 +144,11 @@ mod tests {
         for outcome in outcomes {
             counts.add(outcome, Duration::from_micros(40));
         }
+        assert_eq!((counts.written, counts.kept, counts.not_found), (1, 1, 2));
         assert_eq!(
-            (counts.written, counts.not_found, counts.failed),
-            (1, 2, [1; 4])
+            (counts.failed, counts.waiting()),
+            ([1; 4], -8),
+            "none was asked for"
         );
         assert_eq!(counts.last_errno, Errno::INVAL.raw_os_error());
         assert_eq!((counts.latency_us.len(), counts.latency_us.max()), (1, 40));

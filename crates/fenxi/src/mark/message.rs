@@ -6,6 +6,9 @@
 //! `net/netfilter/nf_conntrack_netlink.c`): it does not cut the mark to the mask, so this is done
 //! here, and bits outside of the mask stay what they were.
 //!
+//! A query names a connection in the same way. The kernel answers with the connection, of which only mark and number are
+//! read (`ctnetlink_fill_info`; a mark of 0 may be left out), or with an error.
+//!
 //! Netlink's headers are in the machine's byte order, attributes of netfilter in network order.
 //! Numbers are those of `linux/netlink.h`, `linux/netfilter/nfnetlink.h` and
 //! `linux/netfilter/nfnetlink_conntrack.h`.
@@ -14,18 +17,25 @@ use std::net::IpAddr;
 
 use flowmgr::record::FlowName;
 
+/// `NLM_F_REQUEST`, to which a connection is the answer.
+const QUERY_FLAGS: u16 = 0x1;
 /// `NLM_F_REQUEST | NLM_F_ACK`.
-const FLAGS: u16 = 0x1 | 0x4;
-/// `NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_NEW`.
+const UPDATE_FLAGS: u16 = 0x1 | 0x4;
+/// `NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_NEW`: an update, and the answer to a query.
 const CT_NEW: u16 = 1 << 8;
+/// `NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_GET`.
+const CT_GET: u16 = 1 << 8 | 1;
 /// The answer to a request, good or bad.
 const NLMSG_ERROR: u16 = 2;
 const HEADER_BYTES: usize = 16;
+/// `nfgenmsg`: family, version, resource.
+const FAMILY_BYTES: usize = 4;
 
 /// Marks an attribute that holds attributes.
 const NESTED: u16 = 0x8000;
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_MARK: u16 = 8;
+const CTA_ID: u16 = 12;
 const CTA_MARK_MASK: u16 = 21;
 /// Within a tuple.
 const CTA_TUPLE_IP: u16 = 1;
@@ -74,14 +84,32 @@ impl From<&FlowName> for Tuple {
 /// The tuple stands as `CTA_TUPLE_ORIG`, which the kernel looks up among the original and the reply
 /// tuples of all connections alike; `CTA_TUPLE_REPLY` alone is the same look-up.
 pub fn push_update(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple, mark: u32, mask: u32) {
+    push_request(out, (CT_NEW, UPDATE_FLAGS), sequence, tuple, |out| {
+        attribute(out, CTA_MARK, &(mark & mask).to_be_bytes());
+        attribute(out, CTA_MARK_MASK, &mask.to_be_bytes());
+    });
+}
+
+/// Appends a query for the connection of `tuple`, which the kernel looks up as for an update.
+pub fn push_query(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple) {
+    push_request(out, (CT_GET, QUERY_FLAGS), sequence, tuple, |_| {});
+}
+
+fn push_request(
+    out: &mut Vec<u8>,
+    (kind, flags): (u16, u16),
+    sequence: u32,
+    tuple: &Tuple,
+    fill: impl FnOnce(&mut Vec<u8>),
+) {
     let start = out.len();
     let family = match tuple.source.0 {
         IpAddr::V4(_) => 2, // AF_INET
         IpAddr::V6(_) => 10,
     };
     out.extend([0; 4]); // the length, once it is known
-    out.extend(CT_NEW.to_ne_bytes());
-    out.extend(FLAGS.to_ne_bytes());
+    out.extend(kind.to_ne_bytes());
+    out.extend(flags.to_ne_bytes());
     out.extend(sequence.to_ne_bytes());
     out.extend([0; 4]); // from no port in particular: the kernel knows the sender
     out.extend([family, 0, 0, 0]); // nfgenmsg: family, version, resource
@@ -97,8 +125,7 @@ pub fn push_update(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple, mark: u32, m
             }
         });
     });
-    attribute(out, CTA_MARK, &(mark & mask).to_be_bytes());
-    attribute(out, CTA_MARK_MASK, &mask.to_be_bytes());
+    fill(out);
     let length = (out.len() - start) as u32;
     out[start..start + 4].copy_from_slice(&length.to_ne_bytes());
 }
@@ -135,6 +162,37 @@ pub struct Answer {
     pub sequence: u32,
     /// 0: done. Otherwise an error number, positive as in errno(3).
     pub errno: i32,
+    /// Of a query that found one: the connection.
+    pub connection: Option<Connection>,
+}
+
+/// What is read of a connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Connection {
+    /// The kernel's number, its own among the connections that there are.
+    pub id: u32,
+    /// All bits of its mark.
+    pub mark: u32,
+}
+
+impl Connection {
+    fn read(mut attributes: &[u8]) -> Connection {
+        let mut connection = Connection::default();
+        while let Some(&[l0, l1, k0, k1]) = attributes.first_chunk() {
+            let length = usize::from(u16::from_ne_bytes([l0, l1]));
+            // The two highest bits say how the value is to be read.
+            let kind = u16::from_ne_bytes([k0, k1]) & 0x3fff;
+            let value = attributes.get(4..length).and_then(<[u8]>::first_chunk);
+            match (kind, value.copied().map(u32::from_be_bytes)) {
+                (CTA_MARK, Some(mark)) => connection.mark = mark,
+                (CTA_ID, Some(id)) => connection.id = id,
+                _ => {}
+            }
+            let next = length.next_multiple_of(4).max(4);
+            attributes = attributes.get(next..).unwrap_or_default();
+        }
+        connection
+    }
 }
 
 /// The answers in what one receive brought. What is no answer is passed over; reading ends at the
@@ -149,10 +207,16 @@ pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer> {
             let payload = bytes.get(..length)?.get(HEADER_BYTES..)?;
             bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
             // Behind the error number stands the request again, of which nothing is needed.
-            if let (NLMSG_ERROR, Some(errno)) = (kind, u32_at(payload, 0)) {
-                let errno = (errno as i32).wrapping_neg();
-                return Some(Answer { sequence, errno });
-            }
+            let (errno, connection) = match (kind, u32_at(payload, 0)) {
+                (NLMSG_ERROR, Some(errno)) => ((errno as i32).wrapping_neg(), None),
+                (CT_NEW, Some(_)) => (0, Some(Connection::read(&payload[FAMILY_BYTES..]))),
+                _ => continue,
+            };
+            return Some(Answer {
+                sequence,
+                errno,
+                connection,
+            });
         }
     })
 }
@@ -262,6 +326,39 @@ mod tests {
         assert_eq!(answers(&short).count(), 0);
     }
 
+    /// Mark and number among other attributes, nested ones and some that are cut off.
+    #[test]
+    fn a_connection_is_the_answer_to_a_query() {
+        let mut bytes = Vec::new();
+        push_query(&mut bytes, 9, &tuple("10.0.0.1", "192.0.2.9"));
+        assert_eq!(
+            bytes[4..8],
+            [CT_GET.to_ne_bytes(), 1u16.to_ne_bytes()].concat()
+        );
+        let answer = |fill: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = Vec::new();
+            let tuple = tuple("10.0.0.1", "192.0.2.9");
+            push_request(&mut bytes, (CT_NEW, 0), 9, &tuple, fill);
+            let found: Vec<_> = answers(&bytes).collect();
+            assert_eq!((found.len(), found[0].sequence, found[0].errno), (1, 9, 0));
+            found[0].connection.unwrap()
+        };
+        let whole = answer(&|out| {
+            attribute(out, CTA_MARK, &0x1234_0300u32.to_be_bytes());
+            attribute(out, 7, b"odd");
+            attribute(out, CTA_ID, &77u32.to_be_bytes());
+        });
+        let mark = 0x1234_0300;
+        assert_eq!(whole, Connection { id: 77, mark });
+        assert_eq!(
+            answer(&|_| {}),
+            Connection::default(),
+            "a mark of 0 may be left out"
+        );
+        let cut = answer(&|out| attribute(out, CTA_MARK, &[1, 2]));
+        assert_eq!(cut.mark, 0);
+    }
+
     proptest! {
         #[test]
         fn whatever_comes_is_read_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
@@ -274,7 +371,8 @@ mod tests {
             let mut bytes = ack(1, 0, &[]);
             bytes.extend(ack(2, 2, &[]));
             bytes[at] = value;
-            prop_assert_eq!(answers(&bytes).next(), Some(Answer { sequence: 1, errno: 0 }));
+            let first = Answer { sequence: 1, errno: 0, connection: None };
+            prop_assert_eq!(answers(&bytes).next(), Some(first));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The netlink socket: a batch of updates out, an answer for each back.
+//! The netlink socket: a batch of queries or updates out, an answer for each back.
 //!
 //! The kernel works through a batch within `send`, in order, and queues the answers before `send`
 //! returns. So nothing here waits: after a send the answers are there, or they were lost for want of
-//! room, and updates without an answer are reported as such. The socket is connected to the kernel
+//! room, and requests without an answer are reported as such. The socket is connected to the kernel
 //! (port 0), which keeps other processes' messages out. Wants `CAP_NET_ADMIN` in the user namespace
 //! that owns the network namespace, both when it is opened and at every send.
 
@@ -14,10 +14,10 @@ use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::classes::Mark;
-use super::message::{Tuple, answers, push_update};
+use super::message::{Answer, Connection, Tuple, answers, push_query, push_update};
 
-/// Updates in one send. Their answers, some 800 bytes of socket memory each, fill a quarter of the
-/// receive buffer that Linux gives by default.
+/// Requests in one send. The answers to updates, some 800 bytes of socket memory each, fill a quarter of the
+/// receive buffer that Linux gives by default; connections, the answers to queries, are up to twice as large.
 pub const BATCH: usize = 64;
 
 /// What became of an update.
@@ -25,6 +25,8 @@ pub const BATCH: usize = 64;
 pub enum Outcome {
     /// The connection has the mark.
     Written,
+    /// Of a query: the connection, and the mark that it has.
+    Found(Connection),
     /// No connection has this tuple.
     NotFound,
     /// The kernel refused with this error number.
@@ -64,13 +66,30 @@ impl Socket {
 
     /// Sends the requests, [`BATCH`] at most, and puts what became of each into `outcomes`.
     pub fn update(&mut self, requests: &[Request], outcomes: &mut Vec<Outcome>) {
+        self.exchange(requests, outcomes, |out, sequence, (tuple, mark)| {
+            push_update(out, sequence, tuple, mark.bits, mark.mask);
+        });
+    }
+
+    /// Asks for the connections, and what marks they have. Likewise.
+    pub fn query(&mut self, requests: &[Request], outcomes: &mut Vec<Outcome>) {
+        self.exchange(requests, outcomes, |out, sequence, (tuple, _)| {
+            push_query(out, sequence, tuple);
+        });
+    }
+
+    fn exchange(
+        &mut self,
+        requests: &[Request],
+        outcomes: &mut Vec<Outcome>,
+        push: impl Fn(&mut Vec<u8>, u32, &Request),
+    ) {
         outcomes.clear();
         outcomes.resize(requests.len(), Outcome::Unanswered);
         self.requests.clear();
         let first = self.sequence;
-        for (tuple, mark) in requests {
-            let Mark { bits, mask } = *mark;
-            push_update(&mut self.requests, self.sequence, tuple, bits, mask);
+        for request in requests {
+            push(&mut self.requests, self.sequence, request);
             self.sequence = self.sequence.wrapping_add(1);
         }
         match rustix::net::send(&self.fd, &self.requests, SendFlags::empty()) {
@@ -93,12 +112,12 @@ impl Socket {
                 // Answers to an earlier batch that came too late fall outside.
                 let place = answer.sequence.wrapping_sub(first) as usize;
                 if let Some(outcome) = outcomes.get_mut(place) {
-                    *outcome = outcome_of(answer.errno);
+                    *outcome = outcome_of(answer);
                     open = open.saturating_sub(1);
                 }
                 // Without the capability the kernel answers the first request for the whole batch.
                 if answer.errno == Errno::PERM.raw_os_error() {
-                    outcomes.fill(outcome_of(answer.errno));
+                    outcomes.fill(outcome_of(answer));
                     return;
                 }
             }
@@ -106,9 +125,9 @@ impl Socket {
     }
 }
 
-fn outcome_of(errno: i32) -> Outcome {
-    match errno {
-        0 => Outcome::Written,
+fn outcome_of(answer: Answer) -> Outcome {
+    match answer.errno {
+        0 => answer.connection.map_or(Outcome::Written, Outcome::Found),
         errno if errno == Errno::NOENT.raw_os_error() => Outcome::NotFound,
         errno => Outcome::Refused(errno),
     }

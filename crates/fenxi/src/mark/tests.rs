@@ -24,21 +24,29 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const MASK: u32 = 0xff00;
 
-/// Class n has mark (n + 1) << 8.
+fn labels(classes: u16) -> Vec<String> {
+    (0..classes).map(|class| format!("class {class}")).collect()
+}
+
+/// Class n has mark (n + 1) << 8; who comes later overwrites.
 fn marks(classes: u16) -> ClassMarks {
-    let labels: Vec<_> = (0..classes).map(|class| format!("class {class}")).collect();
+    ClassMarks::new(&mark_config(classes, true), &labels(classes)).unwrap()
+}
+
+fn mark_config(classes: u16, overwrite: bool) -> Mark {
+    let labels = labels(classes);
     let mapping = |(label, class): (&String, u16)| MarkMapping {
         label: label.clone(),
         mark: mark(class),
         required: true,
         origin: Origin::BuiltIn,
     };
-    let config = Mark {
+    Mark {
         mask: MASK,
+        overwrite,
         class: labels.iter().zip(0..).map(mapping).collect(),
         queue: 64,
-    };
-    ClassMarks::new(&config, &labels).unwrap()
+    }
 }
 
 fn mark(class: u16) -> u32 {
@@ -50,6 +58,11 @@ impl Lab {
         self.on("router", || {
             Writer::start(marks(classes), queue_length).unwrap()
         })
+    }
+
+    fn writer_with(&self, overwrite: bool, queue_length: usize) -> Writer {
+        let marks = ClassMarks::new(&mark_config(2, overwrite), &labels(2)).unwrap();
+        self.on("router", || Writer::start(marks, queue_length).unwrap())
     }
 
     /// The mark of the connection that a client's socket opened, as `conntrack` reads it; `None`:
@@ -77,7 +90,8 @@ fn settled(writer: &Writer, asked: u64) -> Counts {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let counts = writer.counts();
-        let done = counts.written + counts.not_found + failed(&counts) + counts.dropped;
+        let done =
+            counts.written + counts.kept + counts.not_found + failed(&counts) + counts.dropped;
         if done == asked {
             return counts;
         }
@@ -292,6 +306,7 @@ fn from_a_change_on_labels_get_other_marks_under_another_mask() {
     };
     let other = Mark {
         mask: 0xf0,
+        overwrite: true,
         class: vec![mapping],
         queue: 64,
     };
@@ -302,6 +317,103 @@ fn from_a_change_on_labels_get_other_marks_under_another_mask() {
     assert_eq!(settled(&writer, 2).written, 2);
     let expected = (FOREIGN | mark(0)) & !0xf0 | 0x70;
     assert_eq!(lab.mark_of(UDP, connection.inside), Some(expected));
+}
+
+/// Bits under the mask stay, whoever set them, as does the label that came first.
+#[test]
+fn marks_that_are_set_stay_unless_they_are_to_be_overwritten() {
+    let Some(lab) = Lab::routed("stay", true, &[]) else {
+        return;
+    };
+    let config = |overwrite| ClassMarks::new(&mark_config(2, overwrite), &labels(2)).unwrap();
+    let writer = lab.on("router", || Writer::start(config(false), 64).unwrap());
+    for is_v6 in [false, true] {
+        let connection = Connection::tcp(&lab, is_v6);
+        let [inner, _, outer, _] = connection.views();
+        let before = writer.counts();
+        // Together in one batch, as who watches both sides has them.
+        writer.set(inner, 0);
+        writer.set(outer.reversed(), 1);
+        writer.set(inner, 0);
+        let counts = settled(&writer, before.asked + 3);
+        assert_eq!(counts.written - before.written, 1, "{counts:?}");
+        assert_eq!(counts.kept - before.kept, 2);
+        assert_eq!(lab.mark_of(TCP, connection.inside), Some(FOREIGN | mark(0)));
+        // Later, from the other side.
+        writer.set(outer, 1);
+        assert_eq!(settled(&writer, before.asked + 4).kept - before.kept, 3);
+        assert_eq!(lab.mark_of(TCP, connection.inside), Some(FOREIGN | mark(0)));
+        writer.change(&config(true));
+        writer.set(outer, 1);
+        let counts = settled(&writer, before.asked + 5);
+        assert_eq!(counts.written - before.written, 2);
+        assert_eq!(lab.mark_of(TCP, connection.inside), Some(FOREIGN | mark(1)));
+        writer.change(&config(false));
+        // One that is over is not found by a question either.
+        lab.run("router", "conntrack -D -p tcp");
+        writer.set(outer, 1);
+        assert_eq!(
+            settled(&writer, before.asked + 6).not_found - before.not_found,
+            1
+        );
+        assert_eq!(writer.waiting(), 0);
+    }
+}
+
+/// What a mark costs where marks that are set stay, and where they are overwritten: prints the CPU time of the thread.
+/// `cargo test -p fenxi --bin fenxi --release what_a_mark_costs -- --ignored --nocapture`
+#[test]
+#[ignore = "measures"]
+fn what_a_mark_costs() {
+    const MARKS: u64 = 20_000;
+    let Some(lab) = Lab::routed("cost", false, &[]) else {
+        return;
+    };
+    let connections: Vec<_> = (0..200).map(|_| Connection::udp(&lab, false)).collect();
+    let cpu_us = || -> u64 {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let mut time = 0;
+        for task in tasks.map(|task| task.unwrap().path()) {
+            if std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "marks\n") {
+                let stat = std::fs::read_to_string(task.join("schedstat")).unwrap();
+                let ns: u64 = stat.split(' ').next().unwrap().parse().unwrap();
+                time += ns / 1000;
+            }
+        }
+        time
+    };
+    for round in 0..3 {
+        for (what, overwrite) in [("written, not read", true), ("read, kept", false)] {
+            let marks = ClassMarks::new(&mark_config(2, overwrite), &labels(2)).unwrap();
+            let writer = lab.on("router", || Writer::start(marks, 1 << 16).unwrap());
+            let began = Instant::now();
+            for at in 0..MARKS {
+                writer.set(connections[at as usize % connections.len()].views()[0], 0);
+            }
+            let counts = settled(&writer, MARKS);
+            let took = began.elapsed();
+            assert_eq!(counts.written + counts.kept, MARKS);
+            eprintln!(
+                "{round} {what}: {:.1} µs of CPU, {:.1} µs each",
+                cpu_us() as f64 / MARKS as f64,
+                took.as_micros() as f64 / MARKS as f64
+            );
+        }
+        // Read and then written: nothing is set before.
+        let writer = lab.writer_with(false, 1 << 16);
+        let before_us = cpu_us();
+        for _ in 0..MARKS / 200 {
+            lab.run("router", "conntrack -U --mark 0/0xff00 >/dev/null");
+            let asked = writer.counts().asked;
+            for connection in &connections {
+                writer.set(connection.views()[0], 0);
+            }
+            settled(&writer, asked + 200);
+        }
+        assert_eq!(writer.counts().written, MARKS);
+        let us = (cpu_us() - before_us) as f64 / MARKS as f64;
+        eprintln!("{round} read and written: {us:.1} µs of CPU");
+    }
 }
 
 #[test]

@@ -3,7 +3,10 @@
 //! Whoever learns of a label hands the flow over and goes on: a full queue drops the update and
 //! counts it. The thread takes what waits, up to a batch, and writes it in at most two sends: every
 //! tuple as the flow has it, then those that no connection has the other way round. These two are
-//! all there is to try. Conntrack keeps each connection by two tuples, that of its first packet as it
+//! all there is to try. Before that it asks for the marks that the connections have, in the same two
+//! ways, and leaves those that have one: whoever set it, or fenxi before a restart, knew the
+//! connection from its beginning or decides otherwise on purpose. Between the question and the write
+//! lies less than a millisecond, in which nobody but a rule could come between. Conntrack keeps each connection by two tuples, that of its first packet as it
 //! came in and that of an answer as it will come in, and looks both up at once. A packet seen on
 //! any interface, before or after NAT, has one of these or the reverse of one.
 //!
@@ -11,7 +14,7 @@
 //! that whoever hands over a flow neither waits for a change nor sees half of one.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -20,7 +23,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::classes::{ClassMarks, Mark};
 use super::counts::Counts;
-use super::message::Tuple;
+use super::message::{Connection, Tuple};
 use super::socket::{BATCH, Outcome, Request, Socket};
 
 /// Why marks cannot be written.
@@ -47,6 +50,8 @@ struct Update {
     tuple: Tuple,
     mark: Mark,
     asked: Instant,
+    /// A connection has the tuple, and no mark.
+    is_found: bool,
 }
 
 /// Writes marks while it lives. Shared by reference; when it is dropped, what waits is still
@@ -54,6 +59,8 @@ struct Update {
 pub struct Writer {
     /// By class, as [`Mark::to_word`] has them.
     marks: Box<[AtomicU64]>,
+    /// Whether marks that are there give way.
+    overwrites: Arc<AtomicBool>,
     /// `None` only while dropping, which ends the thread.
     queue: Option<Sender<Update>>,
     thread: Option<JoinHandle<()>>,
@@ -73,12 +80,15 @@ impl Writer {
         let (sender, receiver) = bounded(queue_length);
         let counts = Arc::new(Mutex::new(Counts::none()));
         let shared = Arc::clone(&counts);
+        let overwrites = Arc::new(AtomicBool::new(marks.overwrites()));
+        let setting = Arc::clone(&overwrites);
         let thread = std::thread::Builder::new()
             .name("marks".to_owned())
-            .spawn(move || write_all(&receiver, socket, &shared))
+            .spawn(move || write_all(&receiver, socket, &setting, &shared))
             .map_err(StartError::Thread)?;
         Ok(Writer {
             marks: marks.words().map(AtomicU64::new).collect(),
+            overwrites,
             queue: Some(sender),
             thread: Some(thread),
             asked: AtomicU64::new(0),
@@ -88,7 +98,8 @@ impl Writer {
     }
 
     /// Asks for the mark of `class` on the connection that packets of `tuple` belong to, and returns
-    /// at once. A class without a mark leaves the connection as it is.
+    /// at once. A class without a mark leaves the connection as it is, and so does a mark that is there,
+    /// unless [`ClassMarks::overwrites`].
     pub fn set(&self, tuple: Tuple, class: u16) {
         let word = self.marks.get(usize::from(class));
         let mark = word.and_then(|word| Mark::of_word(word.load(Ordering::Relaxed)));
@@ -98,7 +109,13 @@ impl Writer {
         // Before its fate, so that whoever reads the fates first finds no more of them than were asked for.
         self.asked.fetch_add(1, Ordering::Relaxed);
         let asked = Instant::now();
-        if queue.try_send(Update { tuple, mark, asked }).is_err() {
+        let update = Update {
+            tuple,
+            mark,
+            asked,
+            is_found: false,
+        };
+        if queue.try_send(update).is_err() {
             self.dropped.fetch_add(1, Ordering::Release);
         }
     }
@@ -109,9 +126,10 @@ impl Writer {
         for (mark, word) in self.marks.iter().zip(marks.words()) {
             mark.store(word, Ordering::Relaxed);
         }
+        self.overwrites.store(marks.overwrites(), Ordering::Relaxed);
     }
 
-    /// What became of the updates so far. Those asked for a class with a mark are written, not
+    /// What became of the updates so far. Those asked for a class with a mark are written, kept, not
     /// found, failed, dropped or waiting.
     pub fn counts(&self) -> Counts {
         let mut counts = lock(&self.counts).clone();
@@ -181,9 +199,15 @@ fn try_out(socket: &mut Socket) -> Result<(), StartError> {
     }
 }
 
-fn write_all(queue: &Receiver<Update>, socket: Socket, counts: &Mutex<Counts>) {
+fn write_all(
+    queue: &Receiver<Update>,
+    socket: Socket,
+    overwrites: &AtomicBool,
+    counts: &Mutex<Counts>,
+) {
     let mut rounds = Rounds {
         socket,
+        asked_for: Vec::with_capacity(BATCH),
         requests: Vec::with_capacity(BATCH),
         outcomes: Vec::with_capacity(BATCH),
     };
@@ -191,6 +215,9 @@ fn write_all(queue: &Receiver<Update>, socket: Socket, counts: &Mutex<Counts>) {
     while let Ok(first) = queue.recv() {
         batch.push(first);
         batch.extend(queue.try_iter().take(BATCH - 1));
+        if !overwrites.load(Ordering::Relaxed) {
+            rounds.keep(&mut batch, counts);
+        }
         rounds.write(&mut batch, counts);
     }
 }
@@ -200,9 +227,53 @@ struct Rounds {
     socket: Socket,
     requests: Vec<Request>,
     outcomes: Vec<Outcome>,
+    /// Numbers of the connections of a batch that have no mark yet.
+    asked_for: Vec<u32>,
 }
 
 impl Rounds {
+    /// Takes out of a batch the updates of connections that have a mark, or that an update before it gives one, and those
+    /// that fail. What is left has the tuple by which its connection was found.
+    fn keep(&mut self, batch: &mut Vec<Update>, counts: &Mutex<Counts>) {
+        self.asked_for.clear();
+        for is_last in [false, true] {
+            self.requests.clear();
+            let open = batch.iter().filter(|update| !update.is_found);
+            self.requests
+                .extend(open.map(|update| (update.tuple, update.mark)));
+            if self.requests.is_empty() {
+                return;
+            }
+            self.socket.query(&self.requests, &mut self.outcomes);
+            let now = Instant::now();
+            let mut counts = lock(counts);
+            let mut outcomes = self.outcomes.iter();
+            let asked_for = &mut self.asked_for;
+            batch.retain_mut(|update| {
+                if update.is_found {
+                    return true;
+                }
+                match outcomes.next().copied().unwrap_or(Outcome::Unanswered) {
+                    Outcome::NotFound if !is_last => {
+                        update.tuple = update.tuple.reversed();
+                        true
+                    }
+                    Outcome::Found(Connection { id, mark })
+                        if mark & update.mark.mask == 0 && !asked_for.contains(&id) =>
+                    {
+                        asked_for.push(id);
+                        update.is_found = true;
+                        true
+                    }
+                    outcome => {
+                        counts.add(outcome, now.duration_since(update.asked));
+                        false
+                    }
+                }
+            });
+        }
+    }
+
     /// Writes a batch and leaves it empty.
     fn write(&mut self, batch: &mut Vec<Update>, counts: &Mutex<Counts>) {
         for is_last in [false, true] {

@@ -199,6 +199,7 @@ impl Exchange {
         let fits = check_meaning(dir, "features", bundle.features(), self.bundle.features());
         let labels = [labels(&bundle), labels(&self.bundle)];
         fits.and_then(|()| check_meaning(dir, "labels", &labels[0], &labels[1]))
+            .and_then(|()| check_midstream(dir, &bundle, &self.bundle))
             .inspect_err(|why| self.note_refusal(why))?;
         Ok(Arc::new(bundle))
     }
@@ -454,6 +455,20 @@ fn check_meaning(
         dir.display(),
         found.join(", "),
         in_use.join(", ")
+    )))
+}
+
+/// Which flows are asked about is the flow managers' business, settled at their start. A model that is asked about other
+/// flows than it was trained for is worse than none.
+fn check_midstream(dir: &Path, found: &Bundle, in_use: &Bundle) -> Result<(), Failure> {
+    if found.midstream() == in_use.midstream() {
+        return Ok(());
+    }
+    Err(Failure::data(format!(
+        "{}: midstream is {}, but {} of the model in use; a model that is asked about other flows is brought in by a restart",
+        dir.display(),
+        found.midstream(),
+        in_use.midstream(),
     )))
 }
 

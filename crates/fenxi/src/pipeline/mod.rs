@@ -113,7 +113,7 @@ impl PacketSide {
             series: SeriesSide(Vec::new()),
         };
         for instance in 0..config.pipeline.instances {
-            side.add(config, options, instance)?;
+            side.add(config, options, bundle.midstream(), instance)?;
         }
         Ok(side)
     }
@@ -122,12 +122,14 @@ impl PacketSide {
         &mut self,
         config: &Config,
         options: FlowOptions,
+        midstream: bool,
         instance: usize,
     ) -> Result<(), Failure> {
         let rings = Rings::new(&config.pipeline.layout, config.ring.slots);
         let mut labels = Vec::new();
         for (i, producers) in rings.producers.into_iter().enumerate() {
             let mut flow = flow_config(config, options, self.dscp.clone());
+            flow.midstream = midstream;
             flow.flow_id_first = self.flow_managers.len() as u64;
             let manager = flowmgr::Manager::with_rings(flow, producers).map_err(flow_failure)?;
             labels.push(manager.labels());
@@ -273,6 +275,7 @@ pub fn flow_config(
         buckets: flow.buckets,
         effect: options.effect,
         dscp,
+        midstream: false,
         record_series: options.record_series,
         flow_id_first: 0,
         flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,

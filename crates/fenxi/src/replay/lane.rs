@@ -272,6 +272,7 @@ impl Lane {
         snapshot.half_open = self.manager.flows_half_open() as u64;
         snapshot.unrecorded = self.manager.flows_unrecorded() as u64;
         snapshot.records_dropped = self.records.dropped();
+        snapshot.clock_steps = self.manager.counters().clock_rebased;
     }
 
     /// Waits for the last labels.

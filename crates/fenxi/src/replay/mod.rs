@@ -67,6 +67,8 @@ pub struct Outcome {
     pub packets_by_lane: Vec<u64>,
     /// Records that found no room in their queue.
     pub records_dropped: u64,
+    /// Steps of the clock that stamps packets: of a capture those back, as each flow manager saw them; live each once.
+    pub clock_steps: u64,
     /// What else there is to say where the traffic was live.
     pub live: Option<LiveSums>,
     /// From the first byte read to the last flow settled.
@@ -98,10 +100,12 @@ pub struct LiveSums {
     pub sent: u64,
     /// Packets to be sent on that were not.
     pub unsent: u64,
-    /// Marks that were to be written: all that are in the next four, unless the run ended before.
+    /// Marks that were to be written: all that are in the next five, unless the run ended before.
     pub marks_asked: u64,
     /// Marks written to connections.
     pub marks_written: u64,
+    /// Marks not written because the connection had one already.
+    pub marks_kept: u64,
     /// Marks for which there was no connection.
     pub marks_not_found: u64,
     /// Marks that the kernel refused.
@@ -210,6 +214,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         bytes: 0,
         packets_by_lane: Vec::new(),
         records_dropped: 0,
+        clock_steps: 0,
         live: None,
         wall: ended.at.duration_since(shared.run.started),
         interrupted: ended.interrupted,
@@ -229,6 +234,7 @@ impl Outcome {
         self.packets_by_lane.push(lane.received);
         self.bytes += lane.bytes;
         self.records_dropped += lane.records_dropped;
+        self.clock_steps += lane.counters.clock_rebased;
         lane.failures
     }
 }

@@ -59,6 +59,7 @@ impl Ending {
             bytes: 0,
             packets_by_lane: Vec::new(),
             records_dropped: self.records_failed,
+            clock_steps: 0,
             live: None,
             wall: self.wall,
             interrupted: false,
@@ -69,6 +70,9 @@ impl Ending {
         for lane in lanes {
             outcome.flows.merge(&lane.counters);
             outcome.records_dropped += lane.records_dropped;
+            // Each lane saw the same clock.
+            let steps = lane.clock_steps + lane.counters.clock_rebased;
+            outcome.clock_steps = outcome.clock_steps.max(steps);
             let ports = PortSums::sum(&lane.ports);
             outcome.packets_by_lane.push(ports.received);
             sums.merge(&ports);
@@ -127,6 +131,7 @@ fn live_sums(
         unsent: sums.unsent(),
         marks_asked: marks.asked,
         marks_written: marks.written,
+        marks_kept: marks.kept,
         marks_not_found: marks.not_found,
         marks_failed: marks.failed(),
         marks_dropped: marks.dropped,

@@ -8,13 +8,14 @@ mod settling;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use flowmgr::{Fate, Packet};
 use packetio::af_packet::rest;
 use packetio::{Port, Transmit};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::clock::{Clock, Reading, boot_us};
 use super::ports::{LanePorts, News, Receiver};
 use super::settings::SettingsPort;
 use crate::control::sums::PortSums;
@@ -31,11 +32,11 @@ const ROUNDS_BEFORE_REST: u32 = 1;
 const REST_FOR_MARKS: Duration = Duration::from_micros(500);
 /// The longest rest else.
 const REST_FOR_FRAMES: Duration = Duration::from_millis(20);
-/// By so much the clock of an idle flow manager is behind the wall clock: packets that are on their way through the kernel
+/// By so much the clock of an idle flow manager is behind flow time: packets that are on their way through the kernel
 /// were stamped earlier, and must not find that time has passed them by.
 const LAG_US: i64 = 100_000;
-/// Between two looks at whether packets come merged.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks at whether packets come merged and whether the wall clock was set, µs.
+const LOOK_EVERY_US: i64 = 1_000_000;
 /// How long the end of a run goes on with frames that were received before it; under overload the rings are never empty.
 const LAST_FRAMES_WITHIN: Duration = Duration::from_millis(500);
 
@@ -89,7 +90,11 @@ pub struct Lane {
     pub shared: Arc<Shared>,
     work: Work,
     sums: Sums,
-    looked: Instant,
+    clock: Clock,
+    /// Flow time at the beginning of the round.
+    now_us: i64,
+    /// When it last looked, by that time.
+    looked_us: i64,
     /// Since when no interface is there.
     alone_since: Option<Instant>,
 }
@@ -119,6 +124,8 @@ pub struct LaneOutcome {
     pub ports: Vec<PortSums>,
     /// Records that found no room.
     pub records_dropped: u64,
+    /// How often the wall clock was set.
+    pub clock_steps: u64,
     /// Why it ended before its time.
     pub failure: Option<Failure>,
 }
@@ -141,6 +148,9 @@ impl Lane {
             ports: vec![PortSums::default(); ports.receivers.len()],
             received: 0,
         };
+        let now = Reading::take();
+        let clock = Clock::new(now);
+        let now_us = clock.flow_time(now.boot_us);
         Lane {
             number,
             receivers: ports.receivers,
@@ -157,7 +167,9 @@ impl Lane {
                 fates: Vec::with_capacity(burst),
             },
             sums,
-            looked: Instant::now(),
+            clock,
+            now_us,
+            looked_us: now_us,
             alone_since: None,
         }
     }
@@ -177,14 +189,16 @@ impl Lane {
         while !self.shared.stop.load(Ordering::Relaxed) {
             idle = if self.round() { 0 } else { idle + 1 };
             if idle > 0 {
-                self.manager.pass(now_us() - LAG_US);
+                self.manager.pass(self.now_us - LAG_US);
                 self.check_interfaces()?;
             }
             if idle > ROUNDS_BEFORE_REST {
                 self.rest();
             }
-            if self.looked.elapsed() >= LOOK_EVERY {
+            if self.now_us - self.looked_us >= LOOK_EVERY_US {
+                self.looked_us = self.now_us;
                 self.look_for_merged();
+                self.look_at_clock();
             }
             self.settle();
             self.settings.take(&mut self.manager);
@@ -196,6 +210,7 @@ impl Lane {
     /// A burst from each ring; whether there was any.
     fn round(&mut self) -> bool {
         let before = self.sums.received;
+        self.now_us = self.clock.flow_time(boot_us());
         for i in 0..self.receivers.len() {
             self.walk(i);
         }
@@ -254,12 +269,17 @@ impl Lane {
             }
         };
         let (data, frames) = received.parts();
+        let now_us = self.now_us;
+        if !frames.iter().all(|it| self.clock.fits(it.time_us, now_us)) {
+            let set = self.clock.look(Reading::take());
+            tell_of_clock(self.number, &self.shared, set);
+        }
         packets.clear();
         packets.extend(frames.iter().map(|frame| Packet {
             at: frame.at,
             captured: frame.captured,
             link: frame.link,
-            time_us: frame.time_us,
+            time_us: self.clock.flow_time_of(frame.time_us, now_us),
             rss: frame.rss,
         }));
         self.sums.received += frames.len() as u64;
@@ -300,9 +320,14 @@ impl Lane {
         }
     }
 
+    /// Whether the wall clock was set, where no packet says so.
+    fn look_at_clock(&mut self) {
+        let set = self.clock.look(Reading::take());
+        tell_of_clock(self.number, &self.shared, set);
+    }
+
     /// Tells people of packets that come merged.
     fn look_for_merged(&mut self) {
-        self.looked = Instant::now();
         let (shared, merged) = (&self.shared, &self.shared.merged);
         for (receiver, is_known) in self.receivers.iter_mut().zip(&merged.is_known) {
             let news = receiver.merged_news();
@@ -341,8 +366,14 @@ impl Lane {
     }
 }
 
-/// The wall clock, which stamps packets too, µs since the epoch.
-fn now_us() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_micros() as i64)
+/// Tells people that the wall clock was set, once for all lanes.
+fn tell_of_clock(number: usize, shared: &Shared, set_us: Option<i64>) {
+    if let Some(us) = set_us.filter(|_| number == 0) {
+        let by_s = us.unsigned_abs() as f64 / 1e6;
+        let direction = if us > 0 { "forward" } else { "back" };
+        let news = format!(
+            "the system clock was set {direction} by {by_s:.1} s; flows age as before, and records have the new time"
+        );
+        let _ = shared.news.send(News::Trouble(news));
+    }
 }

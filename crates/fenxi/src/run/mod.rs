@@ -10,6 +10,7 @@
 //! The packets' side starts first: where fenxi forwards, it does so before a device is open and warm, and until then series
 //! are shed. What is wrong with a device still ends the run, before it is said to be ready.
 
+mod clock;
 mod control;
 mod ending;
 mod lane;

@@ -13,6 +13,7 @@ use crate::replay::Outcome;
 #[derive(Serialize)]
 pub struct Series {
     emitted: u64,
+    withheld: u64,
     cached: u64,
     inferred: u64,
     shed: u64,
@@ -30,6 +31,7 @@ impl Series {
     pub fn of(flows: &flowmgr::Counters, series: &Counters) -> Series {
         Series {
             emitted: flows.series_emitted,
+            withheld: flows.series_withheld,
             cached: series.cached,
             inferred: series.inferred,
             shed: flows.series_shed + series.shed(),
@@ -52,6 +54,7 @@ impl Series {
             self.emitted, self.cached, self.inferred, self.shed, self.failed
         )?;
         let reasons = [
+            ("not asked, began mid-stream:", self.withheld),
             ("shed: ring full", self.shed_ring_full),
             ("shed: half-open", self.shed_half_open),
             ("shed: no device", self.shed_no_device),

@@ -1,6 +1,7 @@
 //! The walk, packet by packet, and against a model of flows in a `HashMap`.
 
 mod clock;
+mod midstream;
 mod half_open;
 mod settings;
 
@@ -30,6 +31,7 @@ fn config() -> Config {
         buckets: 8,
         effect: Effect::PacketTime { delay_us: 0 },
         dscp: vec![Some(46), None, None],
+        midstream: true,
         record_series: true,
         flow_id_first: 0,
         flow_id_step: 1,

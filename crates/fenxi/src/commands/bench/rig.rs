@@ -83,6 +83,7 @@ impl Rig {
             buckets: table.buckets,
             effect: Effect::Arrival,
             dscp: vec![Some(DSCP), None],
+            midstream: true,
             record_series: false,
             flow_id_first: 0,
             flow_id_step: 1,

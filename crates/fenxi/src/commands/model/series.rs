@@ -115,11 +115,11 @@ fn class_of(flow: &Flow, bundle: &Bundle) -> Option<usize> {
 ///
 /// # Errors
 /// The capture cannot be opened or is damaged.
-pub fn of_capture(path: &Path, k: usize) -> Result<Samples, Failure> {
+pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
     let mut capture =
         CaptureReader::open(path).map_err(|error| Failure::no_input(error.to_string()))?;
     let (producer, mut ring) = cring::ring(2 * BURST_MAX);
-    let mut manager = Manager::new(flow_config(k), producer)
+    let mut manager = Manager::new(flow_config(bundle.k(), bundle.midstream()), producer)
         .map_err(|error| Failure::unavailable(error.to_string()))?;
     let mut fates = Vec::with_capacity(BURST_MAX);
     let mut samples = Samples::default();
@@ -148,7 +148,7 @@ pub fn of_capture(path: &Path, k: usize) -> Result<Samples, Failure> {
 }
 
 /// Flows as a replay has them by default, but for what becomes of their labels.
-fn flow_config(k: usize) -> Config {
+fn flow_config(k: usize, midstream: bool) -> Config {
     Config {
         k,
         idle_timeout_s: IDLE_TIMEOUT_S,
@@ -162,6 +162,7 @@ fn flow_config(k: usize) -> Config {
         buckets: CAPTURE_FLOWS_MAX / 4,
         effect: Effect::Arrival,
         dscp: Vec::new(),
+        midstream,
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -18,6 +18,7 @@ pub(super) fn mark(read: &Reader<'_>, problems: &mut Vec<String>) -> Mark {
     };
     let mark = Mark {
         mask: read.size("mark.mask") as u32,
+        overwrite: read.bool("mark.overwrite"),
         class: read
             .settings
             .entries(MARK_CLASS)

@@ -29,15 +29,18 @@ impl Lane {
         let records_dropped = self.records.dropped();
         let (publisher, manager) = (self.end.publisher, &self.manager);
         let (ports, forwards) = (self.sums.ports, !self.senders.is_empty());
+        let clock_steps = self.clock.steps();
         publisher.finish(|snapshot| {
             describe(snapshot, manager, &ports, records_dropped);
             snapshot.forwards = forwards;
+            snapshot.clock_steps += clock_steps;
         });
         LaneOutcome {
             number: self.number,
             counters,
             ports,
             records_dropped,
+            clock_steps,
             failure: walked.and(settled).err(),
         }
     }
@@ -46,7 +49,10 @@ impl Lane {
     pub(super) fn settle(&mut self) {
         let now_ns = self.shared.run.now_ns();
         let (records, marks, tap) = (&mut self.records, &self.marks, &self.end.tap);
-        self.manager.settle(u64::MAX, now_ns, &mut |record| {
+        // Flows have their own time, people that of the wall clock.
+        let ahead_us = self.clock.ahead_us();
+        self.manager.settle(u64::MAX, now_ns, &mut |mut record| {
+            record.shift(ahead_us);
             if let (Some(marks), Record::Label(label)) = (marks, &record) {
                 marks.set(mark::Tuple::from(&label.flow), label.decision.class);
             }
@@ -56,10 +62,12 @@ impl Lane {
         let (manager, ports, dropped) =
             (&self.manager, &mut self.sums.ports, self.records.dropped());
         let (receivers, senders) = (&mut self.receivers, &self.senders);
+        let clock_steps = self.clock.steps();
         self.end.publisher.publish(|snapshot| {
             look(receivers, senders, ports);
             describe(snapshot, manager, ports, dropped);
             snapshot.forwards = !senders.is_empty();
+            snapshot.clock_steps += clock_steps;
         });
     }
 
@@ -122,4 +130,5 @@ fn describe(
     snapshot.half_open = manager.flows_half_open() as u64;
     snapshot.unrecorded = manager.flows_unrecorded() as u64;
     snapshot.records_dropped = records_dropped;
+    snapshot.clock_steps = manager.counters().clock_rebased;
 }
