@@ -100,6 +100,7 @@ const CASES: &[Case] = &[
     (69, &[("io.interfaces", "[\"left\", \"nonesuch\"]")]),
     (69, &[("accel.devices", "[\"cpu\"]"), ("accel.library", "\"nonesuch.so\"")]),
     (69, &[("accel.devices", "[\"cpu\"]"), ("accel.library", "\"case.toml\"")]),
+    (69, &[("accel.devices", "[\"cpu\"]"), ("accel.library", "\"fifo/model.onnx\"")]),
     (69, &[("accel.devices", "[\"cuda\"]")]),
     (69, &[("accel.devices", "[\"p\"]"), ("device.p.provider", "\"plugin\""), ("device.p.plugin", "\"nonesuch.so\"")]),
     (69, &[("control.http", "\"127.0.0.1:9001\"")]),

@@ -261,7 +261,7 @@ fn a_corrupt_model_with_the_right_hash() {
 /// The shipped model with one tensor more, whose data are in another file: ModelProto.graph.initializer with a name,
 /// external_data and data_location. A message may come in parts, so this one is added at the end.
 fn with_external_data() -> Vec<u8> {
-    let tensor = b"\x08\x01\x10\x01\x42\x05extra\x6a\x17\x0a\x08location\x12\x0betc/passwd\x70\x01";
+    let tensor = b"\x08\x01\x10\x01\x42\x05extra\x6a\x16\x0a\x08location\x12\x0aetc/passwd\x70\x01";
     let initializer = [&[0x2a, tensor.len() as u8], &tensor[..]].concat();
     let graph = [&[0x3a, initializer.len() as u8], &initializer[..]].concat();
     [fs::read(bundle().join("model.onnx")).unwrap(), graph].concat()
@@ -273,7 +273,7 @@ fn a_model_with_weights_outside_of_its_file() {
     fs::write(copy.path.join("model.onnx"), with_external_data()).unwrap();
     copy.set_hash();
     let parts = [
-        "copy/model.onnx: the tensor \"extra\" keeps its data outside of the file in \"etc/passwd\"",
+        "copy/model.onnx: the tensor \"extra\" keeps its data in another file (\"etc/passwd\"), which sha256",
         "save_as_external_data=False",
     ];
     assert_refused(copy.replay(&[]), 65, &parts);

@@ -54,6 +54,21 @@ fn a_file_that_is_no_library() {
 }
 
 #[test]
+fn a_fifo_is_refused_at_once() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("libonnxruntime.so");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    match refusal(&path) {
+        LibraryError::Unloadable { cause, .. } => {
+            assert!(cause.contains("not a regular file"), "{cause}")
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
 fn a_library_that_is_not_onnx_runtime() {
     let dir = tempfile::tempdir().unwrap();
     let source = "int answer(void) { return 42; }";

@@ -120,15 +120,15 @@ enum Found {
     )]
     Unknown { message: Message, number: u32 },
     #[error(
-        "the tensor {} keeps its data outside of the file{}, where sha256 does not cover them; save the model as one file, \
+        "the tensor {} keeps its data in another file{}, which sha256 does not cover; save the model as one file, \
          onnx.save(onnx.load(FILE), FILE, save_as_external_data=False), and update sha256 in model.toml",
         shown(name),
         location(at)
     )]
     Tensor { name: Vec<u8>, at: Vec<u8> },
     #[error(
-        "the node {} (EPContext) keeps its compiled model outside of the file, where sha256 does not cover it; compile it \
-         with ep.context_embed_mode = 1, and update sha256 in model.toml",
+        "the node {} (EPContext) keeps its compiled model in another file, which sha256 does not cover; compile it with \
+         ep.context_embed_mode = 1, and update sha256 in model.toml",
         shown(name)
     )]
     Compiled { name: Vec<u8> },
@@ -261,7 +261,7 @@ fn shown(name: &[u8]) -> String {
 fn location(at: &[u8]) -> String {
     match at {
         [] => String::new(),
-        at => format!(" in {}", shown(at)),
+        at => format!(" ({})", shown(at)),
     }
 }
 

@@ -213,7 +213,7 @@ fn a_model_with_data_in_another_file_is_refused_although_its_hash_is_right() {
     fs::write(dir.path().join("weights"), [0; 8]).unwrap();
     refused(
         dir.path(),
-        &["model.onnx: the tensor \"w\" keeps its data outside of the file in \"weights\""],
+        &["model.onnx: the tensor \"w\" keeps its data in another file (\"weights\")"],
     );
 }
 

@@ -161,6 +161,9 @@ fn find(places: &[(String, PathBuf)]) -> Result<PathBuf, LibraryError> {
 }
 
 fn open(path: PathBuf) -> Result<Library, LibraryError> {
+    if let Err(cause) = check_regular(&path) {
+        return Err(LibraryError::Unloadable { path, cause });
+    }
     let file = path.clone();
     let environment = within(Duration::from_secs(LOAD_S_MAX), move || {
         ort::init_from(&file)
@@ -190,6 +193,14 @@ fn open(path: PathBuf) -> Result<Library, LibraryError> {
         version,
         environment,
     })
+}
+
+/// Refuses what is no regular file: the system's loader would wait for a FIFO's other end.
+pub(super) fn check_regular(path: &Path) -> Result<(), String> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err("it is not a regular file".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 /// What `work` returns, if it does so before the deadline; it is left behind otherwise.

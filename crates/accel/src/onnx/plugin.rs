@@ -14,7 +14,7 @@ use ort::device::Device;
 use ort::memory::DeviceType;
 use ort::session::builder::SessionBuilder;
 
-use super::library::{LOAD_S_MAX, Library, within};
+use super::library::{LOAD_S_MAX, Library, check_regular, within};
 use super::log::explained;
 
 /// The plug-ins registered so far, each with the names of its providers; registering twice fails.
@@ -31,7 +31,9 @@ pub(super) struct Plugin {
 impl Plugin {
     /// The plug-in's file, absolute and with links resolved.
     pub fn file(path: &Path) -> Result<PathBuf, String> {
-        fs::canonicalize(path).map_err(|error| format!("cannot be read: {error}"))
+        let file = fs::canonicalize(path).map_err(|error| format!("cannot be read: {error}"))?;
+        check_regular(&file)?;
+        Ok(file)
     }
 
     /// Registers the library at `path`, if it is not yet.
