@@ -17,6 +17,7 @@ mod inline;
 mod layouts;
 mod mark;
 mod overload;
+mod recording;
 mod reload;
 mod segments;
 mod tap;

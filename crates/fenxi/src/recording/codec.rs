@@ -1,5 +1,7 @@
 //! Numbers and texts as bytes: integers as LEB128, signed ones zigzag before.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 /// Bytes that are no event.
@@ -121,6 +123,18 @@ impl<'a> Cursor<'a> {
 
 fn short() -> Malformed {
     Malformed::new("it ends too early")
+}
+
+/// As JSON text, for what is rare and has many fields.
+pub fn put_json(out: &mut Vec<u8>, value: &impl Serialize) {
+    // Numbers, texts, lists, and maps with texts as keys: nothing that JSON cannot say.
+    let text = serde_json::to_string(value).unwrap_or_default();
+    put_bytes(out, text.as_bytes());
+}
+
+/// The reverse.
+pub fn read_json<T: DeserializeOwned>(cursor: &mut Cursor<'_>) -> Result<T, Malformed> {
+    serde_json::from_slice(cursor.bytes()?).map_err(|error| Malformed::new(error.to_string()))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use accel::{Classification, Device, DeviceError, Sizes};
 
-use super::event::{encode_failed, encode_results, encode_submitted, hash_of};
+use super::call::{encode_failed, encode_results, encode_submitted, hash_of};
 use super::tape::{Recorder, Shared};
 
 /// Stands in front of the device that does the work.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use accel::{Classification, DeviceError, Sizes};
+
 use super::*;
 use crate::recording::reader::{Next, ReadError, Reader};
 use crate::recording::settings::{DeviceFacts, SeriesConfig};

@@ -19,10 +19,11 @@
 //! |---|---|
 //! | the lock, the bounds, the writer | [`tape`] |
 //! | the threads' ends of it | [`flow`], [`series`], [`device`] |
-//! | the file | [`event`], [`codec`], [`header`], [`reader`] |
+//! | the file | [`event`], [`call`], [`codec`], [`header`], [`reader`] |
 //! | how much of a frame is kept | [`frame`] |
 //! | the replay | [`replayer`], [`script`], [`counts`] |
 
+mod call;
 mod codec;
 mod counts;
 mod device;

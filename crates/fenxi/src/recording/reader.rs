@@ -30,10 +30,7 @@ pub enum ReadError {
 
 /// What comes next.
 #[derive(Debug, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one of them at a time"
-)]
+#[expect(clippy::large_enum_variant, reason = "there is one of them at a time")]
 pub enum Next {
     Event(Event),
     /// The file ends behind a whole event.

@@ -8,6 +8,7 @@ use flowmgr::record::Record;
 use flowmgr::{Fate, Packet};
 use serde::Serialize;
 
+use super::call::Call;
 use super::counts;
 use super::event::{Counts, Event, Frame, Who};
 use super::header::Header;
@@ -294,10 +295,10 @@ impl Replayer {
     }
 
     /// A class that the model does not have, which no device gives, would have no counter.
-    fn check_classes(&self, calls: &[super::event::Call]) -> Result<(), String> {
+    fn check_classes(&self, calls: &[Call]) -> Result<(), String> {
         let classes = self.classes.len();
         for call in calls {
-            if let super::event::Call::Results(results) = call
+            if let Call::Results(results) = call
                 && let Some(result) = results.iter().find(|it| usize::from(it.class) >= classes)
             {
                 let class = result.class;

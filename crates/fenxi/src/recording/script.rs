@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use accel::{Classification, Device, DeviceError, Sizes};
 use analytics::Accelerator;
 
-use super::event::{Call, hash_of};
+use super::call::{Call, hash_of};
 use super::settings::DeviceFacts;
 
 /// Shared by all devices and clocks of a replay, which runs on one thread.

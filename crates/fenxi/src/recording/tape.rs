@@ -405,3 +405,51 @@ fn create(path: &Path) -> Result<File, Failure> {
         .open(path)
         .map_err(|error| Failure::creating(path, &error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that takes nothing holds up one step, and no other: the recording is over.
+    #[test]
+    fn a_disk_that_takes_nothing_ends_the_recording() {
+        let (to_writer, kept) = bounded(1);
+        let shared = Shared {
+            tape: Mutex::new(Tape {
+                state: State::On,
+                chunk: Vec::new(),
+                sent: Instant::now(),
+                to_writer: Some(to_writer),
+                events: 0,
+                bytes: 0,
+                max_bytes: 1 << 30,
+                open: 2,
+                body: Vec::new(),
+            }),
+            is_on: AtomicBool::new(true),
+            calls: Mutex::default(),
+            has_failed: Arc::default(),
+            farewell: Arc::default(),
+            classes: Vec::new(),
+            writer: Mutex::default(),
+        };
+        let mut tape = shared.lock();
+        let body = vec![0; 2 * CHUNK];
+        let mut steps = 0;
+        while tape.takes(&shared, body.len()) {
+            tape.append(&shared, &body);
+            steps += 1;
+        }
+        assert_eq!(steps, 2, "one finds room, the next none");
+        assert!(!shared.is_on());
+        let farewell = shared.farewell.lock().unwrap();
+        assert!(
+            farewell
+                .as_ref()
+                .unwrap()
+                .contains("the disk has taken nothing")
+        );
+        // What was on its way is whole.
+        assert_eq!(kept.iter().map(|chunk| chunk.len()).count(), 1);
+    }
+}
