@@ -39,7 +39,8 @@ impl Manager {
             true => {
                 direction == 0
                     && headers.tcp_flags & (TCP_SYN | TCP_RST) == 0
-                    && self.entries.hot(index).has_reverse_packets()
+                    && (self.entries.hot(index).has_reverse_packets()
+                        || self.series.went_both_ways(index))
             }
         };
         match is_answered {
