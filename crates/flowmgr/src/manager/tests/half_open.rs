@@ -171,7 +171,7 @@ fn lifetime_s(packets: &[Tcp]) -> i64 {
 fn each_kind_of_flow_has_its_timeout() {
     let [syn, answer, ack] = handshake(0, 1, 2);
     let fin = tcp(0, 1, 2, TCP_FIN | TCP_ACK);
-    let rounds = |timeout_s| timeout_s + 1..=timeout_s + 7;
+    let rounds = |timeout_s: i64| timeout_s + 1..=timeout_s + 7;
     for (packets, timeout_s) in [
         (&[syn][..], 10),
         (&[syn, answer], 10),
