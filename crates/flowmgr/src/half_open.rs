@@ -17,39 +17,38 @@ use crate::wire::{Headers, TCP, TCP_RST, TCP_SYN};
 /// fill, the few half-open flows would push each other out before an answer can come.
 const HALF_OPEN_SHARE: usize = 4;
 
+/// A table with room for one in so many of its flows is nearly full. From then on the hand
+/// passes this many chains per new flow, which is all of them in a table of the usual shape:
+/// so it has passed the older half-open flows by the time that it must take one.
+const NEARLY_FULL_SHARE: usize = 8;
+const CHAINS_PASSED: usize = 2;
+
 impl Manager {
-    /// Notes a packet of a half-open flow: it is established with this one, or stays for
-    /// another round of the hand. The packet has been counted.
+    /// Notes a packet of a half-open flow in which a packet has come in reverse, be it this
+    /// one: the flow may be established with it.
     ///
     /// UDP is established by a packet in reverse. TCP takes an answer and a forward packet
     /// after it that does not open or reset, so a SYN to an open port that is answered by
     /// SYN+ACK does not suffice. Who guesses the right acknowledgement blindly is not told
     /// apart; the addressed host resets such a connection, and it is closed.
-    #[inline]
-    pub(crate) fn look_for_answer(
+    #[inline(never)]
+    pub(crate) fn look_at_answer(
         &mut self,
-        place: Place,
+        hash: u64,
         index: u32,
         direction: usize,
         headers: &Headers,
     ) {
         let is_tcp = headers.key.protocol() == TCP;
-        let is_answered = match is_tcp {
-            false => direction == 1,
-            true => {
-                direction == 0
-                    && headers.tcp_flags & (TCP_SYN | TCP_RST) == 0
-                    && self.entries.hot(index).has_reverse_packets()
-            }
-        };
-        match is_answered {
-            true => self.establish(place, is_tcp),
-            false => self.table.spare_once_more(place),
+        let goes_on = direction == 0 && headers.tcp_flags & (TCP_SYN | TCP_RST) == 0;
+        if (!is_tcp || goes_on)
+            && let Some(place) = self.place_of(hash, index)
+        {
+            self.establish(place, is_tcp);
         }
     }
 
     /// A connection whose end is told by FIN or RST may be silent for long before that.
-    #[cold]
     fn establish(&mut self, place: Place, is_tcp: bool) {
         let is_closing = self
             .entries
@@ -93,9 +92,15 @@ impl Manager {
     /// one; false where all others are in use.
     #[inline]
     pub(crate) fn make_room(&mut self, hash: u64) -> bool {
-        let is_full = self.alive == self.config.max_flows;
+        let left = self.config.max_flows - self.alive;
         let chain_is_full = self.table.chain_is_full(hash);
-        !(is_full || chain_is_full) || self.evict(hash, chain_is_full)
+        if left == 0 || chain_is_full {
+            return self.evict(hash, chain_is_full);
+        }
+        if left <= self.config.max_flows / NEARLY_FULL_SHARE {
+            self.table.pass_half_open(CHAINS_PASSED);
+        }
+        true
     }
 
     #[inline(never)]

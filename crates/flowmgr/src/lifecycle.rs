@@ -102,16 +102,11 @@ impl Manager {
     }
 
     /// Begins a flow with its first packet; `None` where the table is full.
-    pub(crate) fn begin(
-        &mut self,
-        time_us: i64,
-        headers: &Headers,
-        hash: u64,
-    ) -> Option<(Place, u32)> {
+    pub(crate) fn begin(&mut self, time_us: i64, headers: &Headers, hash: u64) -> Option<u32> {
         if !self.make_room(hash) {
             return None;
         }
-        let (place, index) = self.table.insert(hash, self.clock.second())?;
+        let (_, index) = self.table.insert(hash, self.clock.second())?;
         self.alive += 1;
         let flow_us = self.clock.flow_us(time_us);
         let tick = self.active.tick(flow_us);
@@ -133,7 +128,7 @@ impl Manager {
         self.series.begin(index, midstream);
         self.counters.flows_midstream += u64::from(midstream);
         self.counters.flows_begun.count(headers.key.kind);
-        Some((place, index))
+        Some(index)
     }
 
     /// Takes a flow out of the table; its entry waits for the record. `reason`

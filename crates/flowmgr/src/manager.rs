@@ -269,10 +269,10 @@ impl Manager {
             label_of: None,
             ip_at: headers.ip_at,
         };
-        let Some((place, index)) = self.find_or_begin(packet.time_us, headers, staged) else {
+        let Some((index, is_half_open)) = self.find_or_begin(packet.time_us, headers, staged)
+        else {
             return fate;
         };
-        let is_half_open = self.table.touch_and_ask(place, self.clock.second());
         if self.active.is_on() {
             self.report_if_due(index, packet.time_us);
         }
@@ -288,15 +288,24 @@ impl Manager {
         if let Some(carry) = hot.count(direction, headers.length) {
             self.entries.carry(index, direction, carry);
         }
+        let is_answered = self.entries.hot(index).has_reverse_packets();
         self.counters.flow_bytes += u64::from(headers.length);
-        if is_half_open {
-            self.look_for_answer(place, index, direction, headers);
+        // A report begins the counts again; what came in reverse before it is noted with the series.
+        if is_half_open && (is_answered || self.series.went_both_ways(index)) {
+            self.look_at_answer(staged.hash, index, direction, headers);
         }
         if !is_emitted {
-            self.collect(place, index, direction, headers, packet.time_us, now_ns);
+            self.collect(
+                index,
+                direction,
+                headers,
+                staged.hash,
+                packet.time_us,
+                now_ns,
+            );
         }
         if headers.tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.config.end_on_fin_rst {
-            self.close(place, index, direction, headers.tcp_flags);
+            self.close(staged.hash, index, direction, headers.tcp_flags);
         }
         fate
     }
@@ -338,32 +347,34 @@ impl Manager {
         Verdict::Tagged
     }
 
-    /// The flow's entry; begins a flow where there is none, or where the one in
-    /// the table is over.
+    /// The flow's entry, and whether the flow is half-open; notes the access. Begins a flow
+    /// where there is none, or where the one in the table is over.
     #[inline]
     fn find_or_begin(
         &mut self,
         time_us: i64,
         headers: &Headers,
         &Staged { hash, guess, .. }: &Staged,
-    ) -> Option<(Place, u32)> {
+    ) -> Option<(u32, bool)> {
         let (table, entries) = (&self.table, &self.entries);
         let is_it = |index| entries.hot(index).is_of(&headers.key);
         let found = table.find_from(hash, guess, is_it);
         if let Some(place) = found {
             let occupant = self.table.occupant(place);
-            let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
+            let opens = || headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
             let is_over = self
                 .lifetimes
                 .may_be_over(occupant.stamp, self.clock.second())
-                && self.is_over_for(occupant, opens);
-            if is_over || (occupant.is_closed && opens) {
+                && self.is_over_for(occupant, opens());
+            if is_over || (occupant.is_closed && opens()) {
                 self.end(place, EndReason::Idle);
             } else {
-                return Some((place, occupant.index));
+                let is_half_open = self.table.touch_and_ask(place, self.clock.second());
+                return Some((occupant.index, is_half_open));
             }
         }
-        self.begin(time_us, headers, hash)
+        let index = self.begin(time_us, headers, hash)?;
+        Some((index, true))
     }
 
     /// With [`Effect::PacketTime`]: the label counts from `delay_us` after the
@@ -388,10 +399,10 @@ impl Manager {
     /// flow began mid-stream and the model was not trained for that.
     fn collect(
         &mut self,
-        place: Place,
         index: u32,
         direction: usize,
         headers: &Headers,
+        hash: u64,
         time_us: i64,
         now_ns: u64,
     ) {
@@ -417,7 +428,8 @@ impl Manager {
             Effect::Arrival => now_ns as i64,
             Effect::PacketTime { .. } => time_us,
         };
-        let is_half_open = self.table.occupant(place).is_half_open;
+        let place = self.place_of(hash, index);
+        let is_half_open = place.is_some_and(|place| self.table.occupant(place).is_half_open);
         self.emit(index, is_half_open, time_us, now_ns);
     }
 
@@ -453,7 +465,7 @@ impl Manager {
     }
 
     /// FIN from both sides or RST closes a flow: it lingers for stragglers.
-    fn close(&mut self, place: Place, index: u32, direction: usize, tcp_flags: u8) {
+    fn close(&mut self, hash: u64, index: u32, direction: usize, tcp_flags: u8) {
         let hot = self.entries.hot_mut(index);
         let was_closed = hot.is_closed();
         if tcp_flags & TCP_FIN != 0 {
@@ -463,10 +475,19 @@ impl Manager {
             hot.set(STATE_RST);
         }
         // Who has said that it ends sends no more keep-alives, and may forget to say the rest.
-        self.table.last_no_longer(place);
-        if hot.is_closed() && !was_closed {
-            self.table.close(place);
+        let closes = hot.is_closed() && !was_closed;
+        if let Some(place) = self.place_of(hash, index) {
+            self.table.last_no_longer(place);
+            if closes {
+                self.table.close(place);
+            }
         }
+    }
+
+    /// Where a flow of the table is: looked up again where it is needed, which is rare, so that the usual packet need not
+    /// keep it.
+    pub(crate) fn place_of(&self, hash: u64, index: u32) -> Option<Place> {
+        self.table.find(hash, |other| other == index)
     }
 }
 

@@ -247,19 +247,16 @@ impl Table {
         bucket.indices[slot]
     }
 
-    /// Notes an access as [`Table::touch`] does; true if the flow is half-open.
+    /// Notes an access as [`Table::touch`] does; true if the flow is half-open, and then the
+    /// hand must pass it once more before it goes.
     #[inline]
     pub fn touch_and_ask(&mut self, place: Place, stamp: u16) -> bool {
         let bucket = &mut self.buckets[place.bucket as usize];
         let slot = usize::from(place.slot & 7);
         bucket.stamps[slot] = stamp;
-        bucket.half_open >> slot & 1 == 1
-    }
-
-    /// A packet came: the hand must pass the half-open flow once more before it goes.
-    #[inline]
-    pub fn spare_once_more(&mut self, place: Place) {
-        self.buckets[place.bucket as usize].kept &= !(1 << (place.slot & 7));
+        let half_open = bucket.half_open & 1 << slot;
+        bucket.kept &= !half_open;
+        half_open != 0
     }
 
     /// The flow is half-open no longer; `is_lasting` gives it the long timeout.

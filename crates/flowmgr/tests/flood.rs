@@ -193,7 +193,7 @@ fn class_of(lengths: impl Iterator<Item = i32>) -> u16 {
     let hash = lengths.fold(17u64, |hash, length| {
         (hash ^ length as u32 as u64).wrapping_mul(0x100_0000_01b3) ^ hash >> 29
     });
-    (hash % 60_000) as u16
+    (hash % 4_000) as u16
 }
 
 fn class_of_connection(connection: u32) -> u16 {
@@ -234,7 +234,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         max_flows,
         buckets: max_flows / 4,
         effect: Effect::Arrival,
-        dscp: vec![None; 60_001],
+        dscp: vec![None; 4_001],
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -29,6 +29,10 @@ pub struct Plan {
     pub cache: CacheConfig,
     /// An active timeout.
     pub reports: bool,
+    /// Flows that begin mid-stream are asked about.
+    pub asks_midstream: bool,
+    /// Half-open flows and established connections have timeouts of their own.
+    pub has_more_timeouts: bool,
     pub end: End,
 }
 
@@ -113,7 +117,7 @@ pub fn plans() -> impl Strategy<Value = Plan> {
         any::<bool>(),
         prop::sample::select(vec![8usize, 16, 40, 64]),
         prop::sample::select(vec![2usize, 4, 8]),
-        any::<bool>(),
+        any::<[bool; 3]>(),
     );
     let series = (1..=2usize, any::<bool>(), policies(), caches());
     let ends = prop::sample::select(vec![End::Silence, End::Stop, End::StopAtOnce]);
@@ -121,7 +125,9 @@ pub fn plans() -> impl Strategy<Value = Plan> {
         collides: table.0,
         max_flows: table.1,
         ring_slots: table.2,
-        reports: table.3,
+        reports: table.3[0],
+        asks_midstream: table.3[1],
+        has_more_timeouts: table.3[2],
         devices: series.0,
         has_deadline: series.1,
         policy: series.2,

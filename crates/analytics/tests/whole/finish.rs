@@ -108,6 +108,18 @@ impl World {
             (packets + it.packets, bytes + it.bytes)
         });
         ensure!(by_class == tagged, "tagged by class {by_class:?}");
+        let (evicted, idle) = (self.model.evicted_established, counters.evictions.idle);
+        ensure!(
+            evicted <= idle,
+            "{evicted} evicted in use, {idle} of them idle"
+        );
+        for (kind, flows) in counters.evictions.by_kind() {
+            self.coverage.add(kind, flows);
+        }
+        let withheld = counters.series_withheld;
+        self.coverage.add("withheld", withheld);
+        let half_open = counters.series_shed_half_open;
+        self.coverage.add("ring half full", half_open);
         let labels: u64 = self.model.labels.iter().sum();
         for counted in [&counters.labels_given, &counters.flows_labelled] {
             let counted: u64 = counted.iter().sum();

@@ -81,9 +81,14 @@ fn run_lists(effect: Effect, reached: &[&'static str]) {
     }
 }
 
-const REACHED: [&str; 31] = [
+const REACHED: [&str; 36] = [
     "table full",
     "chain full",
+    "half_open",
+    "closed",
+    "idle",
+    "evicted",
+    "withheld",
     "labelled by the model",
     "labelled by the cache",
     "labelled by a later model",
@@ -119,6 +124,7 @@ const REACHED: [&str; 31] = [
 fn live_everything_balances_and_each_label_is_its_own_flows() {
     let live = [
         "ring full",
+        "ring half full",
         "post-mortem",
         "stopped with labels on their way",
     ];

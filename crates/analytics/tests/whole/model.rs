@@ -38,6 +38,9 @@ struct Told {
     is_midstream: bool,
     fins: [bool; 2],
     was_reset: bool,
+    /// Packets in reverse.
+    was_answered: bool,
+    is_established: bool,
     is_tagged: bool,
 }
 
@@ -68,6 +71,8 @@ pub struct Model {
     pub finals: u64,
     /// Packets that are tagged for good, and their bytes.
     pub tagged: (u64, u64),
+    /// Flows that made room though they were established: only those that were silent for too long may.
+    pub evicted_established: u64,
 }
 
 /// What the model must know of the moment at which a record is said.
@@ -79,6 +84,8 @@ pub struct Moment<'a> {
     pub generations: &'a [u64],
     /// A label counts from the moment when it is there.
     pub is_live: bool,
+    /// Flows that begin mid-stream are asked about.
+    pub asks_midstream: bool,
 }
 
 impl Model {
@@ -182,6 +189,10 @@ impl Model {
             "{packets:?} {bytes:?}"
         );
         told.check(record)?;
+        let is_wanted = moment.asks_midstream || !record.midstream;
+        ensure!(is_wanted || record.decision.is_none(), "nobody asked");
+        let was_evicted = record.reason == EndReason::Evicted;
+        self.evicted_established += u64::from(was_evicted && told.is_established);
         told.cover(record, coverage);
         if record.is_final() {
             conversation.over = Some(id);
@@ -198,10 +209,9 @@ impl Told {
     /// Another packet of it.
     fn take(&mut self, sent: Sent, direction: usize, decision: Option<Decision>) -> Outcome {
         let Sent { packet, tagged } = sent;
+        let is_tcp = protocol(packet.flow) == TCP;
         if self.packets == 0 {
-            self.is_midstream = protocol(packet.flow) == TCP
-                && packet.kind != Kind::Syn
-                && packet.kind != Kind::SynAck;
+            self.is_midstream = is_tcp && packet.kind != Kind::Syn;
         }
         if self.packets < K {
             let length = i32::from(packet.length);
@@ -213,6 +223,13 @@ impl Told {
         self.fins[0] |= packet.kind == Kind::Fin;
         self.fins[1] |= packet.kind == Kind::FinOfServer;
         self.was_reset |= packet.kind == Kind::Rst;
+        // TCP takes an answer, and one more packet of the side that began.
+        let opens = matches!(packet.kind, Kind::Syn | Kind::SynAck | Kind::Rst);
+        self.is_established |= match is_tcp {
+            true => direction == 0 && self.was_answered && !opens,
+            false => direction == 1,
+        };
+        self.was_answered |= direction == 1;
         match (tagged, decision) {
             (Some((dscp, way)), Some(decision)) => {
                 let right = dscp_of(decision.class, way);

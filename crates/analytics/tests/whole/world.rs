@@ -59,12 +59,14 @@ fn talk(packets: u8) -> impl Iterator<Item = Kind> {
     kinds.take(packets.into())
 }
 
-fn settings(number: u8, reports: bool) -> flowmgr::Settings {
+fn settings(number: u8, plan: &Plan) -> flowmgr::Settings {
     let way = number % 2;
     flowmgr::Settings {
         idle_timeout_s: [3, 2][usize::from(way)],
         closed_timeout_s: 1,
-        active_timeout_s: u32::from(reports),
+        half_open_timeout_s: u16::from(plan.has_more_timeouts),
+        established_timeout_s: if plan.has_more_timeouts { 9 } else { 0 },
+        active_timeout_s: u32::from(plan.reports),
         end_on_fin_rst: true,
         dscp: (0..CLASSES as u16)
             .map(|class| Some(dscp_of(class, way)))
@@ -73,11 +75,13 @@ fn settings(number: u8, reports: bool) -> flowmgr::Settings {
 }
 
 fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
-    let settings = settings(0, plan.reports);
+    let settings = settings(0, plan);
     flowmgr::Config {
         k: K,
         idle_timeout_s: settings.idle_timeout_s,
         closed_timeout_s: settings.closed_timeout_s,
+        half_open_timeout_s: settings.half_open_timeout_s,
+        established_timeout_s: settings.established_timeout_s,
         active_timeout_s: settings.active_timeout_s,
         end_on_fin_rst: settings.end_on_fin_rst,
         hash: match plan.collides {
@@ -88,6 +92,7 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         buckets: 8,
         effect,
         dscp: settings.dscp,
+        midstream: plan.asks_midstream,
         record_series: true,
         flow_id_first: 0,
         flow_id_step: 1,
@@ -262,7 +267,9 @@ impl World {
         });
         let packets: Vec<Packet> = packets.collect();
         let mut data: Vec<u8> = packets.iter().flat_map(|packet| packet.frame()).collect();
+        let before = self.shed();
         self.walk(&mut data);
+        self.check_shed(before)?;
         for (at, (packet, fate)) in packets.iter().zip(&self.fates).enumerate() {
             let dscp = data[at * FRAME + 1] >> 2;
             let tagged = match fate.verdict {
@@ -275,6 +282,8 @@ impl World {
                         true => "table full",
                         false => "chain full",
                     });
+                    let half_open = self.flows.flows_half_open();
+                    ensure!(half_open == 0, "full, with {half_open} half-open flows");
                     continue;
                 }
                 other => return Err(format!("{other:?} for {packet:?}")),
@@ -284,6 +293,26 @@ impl World {
             let packet = *packet;
             self.model.sent(Sent { packet, tagged });
         }
+        Ok(())
+    }
+
+    /// Series shed because the ring was full, and those of half-open flows because it was half full.
+    fn shed(&self) -> [u64; 2] {
+        let counters = self.flows.counters();
+        let half_open = counters.series_shed_half_open;
+        [counters.series_shed - half_open, half_open]
+    }
+
+    /// A burst sheds only where there is no room, and half of the ring is not for half-open flows.
+    fn check_shed(&mut self, before: [u64; 2]) -> Outcome {
+        let after = self.shed();
+        let is_full = !self.flows.has_room(1);
+        ensure!(after[0] == before[0] || is_full, "shed, and there is room");
+        let is_half_full = !self.flows.has_room(self.plan.ring_slots / 2);
+        ensure!(
+            after[1] == before[1] || is_half_full,
+            "half-open and shed, and there is room"
+        );
         Ok(())
     }
 
@@ -315,6 +344,7 @@ impl World {
             now_ns: self.now_ns,
             generations: &self.generations,
             is_live: self.effect == Effect::Arrival,
+            asks_midstream: self.plan.asks_midstream,
         };
         let (model, coverage) = (&mut self.model, &mut self.coverage);
         let mut out = |record: Record| {
@@ -360,7 +390,7 @@ impl World {
     }
 
     fn reload(&mut self, number: u8) {
-        let mut others = settings(number, self.plan.reports);
+        let mut others = settings(number, &self.plan);
         self.flows.configure(&mut others);
         self.way = number % 2;
         let new = Config {

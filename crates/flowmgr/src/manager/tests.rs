@@ -1,8 +1,8 @@
 //! The walk, packet by packet, and against a model of flows in a `HashMap`.
 
 mod clock;
-mod midstream;
 mod half_open;
+mod midstream;
 mod settings;
 
 use std::collections::HashMap;

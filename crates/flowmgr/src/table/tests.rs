@@ -206,7 +206,8 @@ proptest! {
                     if let Some(place) = table.find(key)
                         && table.table.occupant(place).is_half_open
                     {
-                        table.table.spare_once_more(place);
+                        let stamp = oracle[&key].stamp;
+                        prop_assert!(table.table.touch_and_ask(place, stamp));
                     }
                 }
                 Operation::EvictHalfOpen => {

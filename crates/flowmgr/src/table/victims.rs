@@ -67,6 +67,18 @@ impl Table {
         young
     }
 
+    /// Moves the hand on by so many chains, and takes no flow.
+    pub fn pass_half_open(&mut self, chains: usize) {
+        for _ in 0..chains {
+            let from = self.hands.half_open;
+            let Some(head) = self.may_be_half_open.next_from(from) else {
+                return;
+            };
+            self.half_open_in(head);
+            self.hands.half_open = (head + 1) & self.mask;
+        }
+    }
+
     /// A half-open flow of a chain, and whether the hand has passed it before or it only
     /// lingers. If not, the hand passes all of the chain.
     fn half_open_in(&mut self, head: u32) -> Option<(Place, bool)> {

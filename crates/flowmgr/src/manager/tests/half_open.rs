@@ -49,6 +49,22 @@ fn a_handshake_establishes_and_less_does_not() {
     }
 }
 
+/// A report begins the counts again, but an answer that it counted was one.
+#[test]
+fn an_answer_before_a_report_is_an_answer() {
+    let mut bench = Bench::new(Config {
+        half_open_timeout_s: 20,
+        active_timeout_s: 10,
+        ..live()
+    });
+    let [syn, answer, _] = handshake(0, 1, 2);
+    bench.burst(&[syn, answer]);
+    bench.burst(&[tcp(11 * SECOND_US, 1, 2, TCP_ACK)]);
+    bench.settle();
+    assert_eq!(bench.flows()[0].reason, EndReason::Active);
+    assert_eq!(bench.manager.flows_half_open(), 0);
+}
+
 /// The flows of these clients with host 99 that are in the table: a further packet does not begin them.
 fn are_there(bench: &mut Bench, time_us: i64, clients: std::ops::Range<u8>) -> Vec<bool> {
     let begun = |bench: &Bench| bench.manager.counters().flows_begun.total();
@@ -155,7 +171,7 @@ fn lifetime_s(packets: &[Tcp]) -> i64 {
 fn each_kind_of_flow_has_its_timeout() {
     let [syn, answer, ack] = handshake(0, 1, 2);
     let fin = tcp(0, 1, 2, TCP_FIN | TCP_ACK);
-    let rounds = |timeout_s| timeout_s + 1..=timeout_s + 7;
+    let rounds = |timeout_s: i64| timeout_s + 1..=timeout_s + 7;
     for (packets, timeout_s) in [
         (&[syn][..], 10),
         (&[syn, answer], 10),
