@@ -124,7 +124,7 @@ fn outcome(
             "a recording is replayed on one thread",
         ),
         swaps: Swaps {
-            done: replayed.series.swaps,
+            done: replayed.swaps,
             ..Swaps::default()
         },
         classes: header.classes.clone().into(),

@@ -68,7 +68,7 @@ fn call() -> impl Strategy<Value = Call> {
     let result = (any::<u16>(), any::<f32>())
         .prop_map(|(class, confidence)| Classification { class, confidence });
     prop_oneof![
-        Just(Call::Nothing),
+        Just(()).prop_map(|()| Call::Nothing),
         prop::collection::vec(result, 0..40).prop_map(Call::Results),
         error().prop_map(Call::Failed),
         (0usize..5000, any::<u32>(), prop::option::of(error())).prop_map(

@@ -26,6 +26,8 @@ pub struct Replayed {
     pub flows: flowmgr::Counters,
     /// Of all analytics managers.
     pub series: analytics::Counters,
+    /// Exchanges of the model, which all analytics managers take part in.
+    pub swaps: u64,
     /// Packets of each flow manager.
     pub packets_by_lane: Vec<u64>,
     /// Bytes that they had captured.
@@ -355,6 +357,7 @@ impl Replayer {
             }
         }
         let managers = self.managers.series.iter().flatten();
+        let swaps = managers.clone().map(|it| it.counters().swaps).max();
         let mut sum: Option<analytics::Counters> = None;
         for manager in managers {
             match &mut sum {
@@ -367,6 +370,7 @@ impl Replayer {
         Ok(Replayed {
             flows,
             series: sum.ok_or_else(|| Failure::data("there are no analytics managers"))?,
+            swaps: swaps.unwrap_or(0),
             packets_by_lane,
             bytes: self.work.bytes,
             pages: pages.unwrap_or(flowmgr::Pages::Plain),

@@ -58,7 +58,7 @@ impl Rig {
             for (manager, port) in &mut self.threads {
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
-                        port.exchange(manager);
+                        port.exchange(manager, None);
                         manager.round(0);
                         std::thread::yield_now();
                     }
