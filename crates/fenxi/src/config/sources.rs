@@ -1,8 +1,12 @@
 //! Where a configuration comes from: the files, the environment and the flags, which a reload reads again.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use super::layers::FileLayer;
 use super::{Config, ConfigErrors, Loaded};
@@ -85,14 +89,13 @@ impl Sources {
             return Ok(Vec::new());
         };
         let mut files = Vec::new();
-        match std::fs::read(file) {
+        match read_file(file) {
             Err(error) if self.is_default && error.kind() == io::ErrorKind::NotFound => {}
             read => files.push(text(file, read)?),
         }
         let folder = file.with_file_name(FOLDER);
         for path in names(&folder).map_err(|error| unreadable(&folder, &error))? {
-            let read = std::fs::read(&path);
-            files.push(text(&path, read)?);
+            files.push(text(&path, read_file(&path))?);
         }
         Ok(files)
     }
@@ -114,6 +117,21 @@ fn names(folder: &Path) -> io::Result<Vec<PathBuf>> {
     }
     names.sort_unstable();
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
+}
+
+/// The whole file, which must be a regular one: to open a FIFO or to read a device may never end. `O_NONBLOCK` keeps the
+/// open itself from waiting for the other end of a FIFO.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::options()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn text(path: &Path, read: io::Result<Vec<u8>>) -> Result<FileLayer, ConfigErrors> {
@@ -238,6 +256,20 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         write(&folder, "a.toml", "[io]\nburst = 7");
         assert_eq!(default.load().unwrap().config.io.burst, 7);
+    }
+
+    #[test]
+    fn what_is_not_a_regular_file_is_refused_without_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f.toml");
+        let made = std::process::Command::new("mkfifo").arg(&file).status();
+        assert!(made.unwrap().success());
+        for path in [file.as_path(), dir.path(), Path::new("/dev/zero")] {
+            let Err(ConfigErrors::Unreadable(line)) = Sources::named(Some(path), &[]).load() else {
+                panic!("{}: not refused", path.display());
+            };
+            assert!(line.contains("not a regular file"), "{line}");
+        }
     }
 
     #[test]
