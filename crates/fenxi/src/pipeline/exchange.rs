@@ -52,7 +52,10 @@ enum Answer {
     Accepted,
     Refused(Refused),
     Retired(Retired),
-    StoodDown(Option<Standby>),
+    /// With what stood by, to be dropped on the other side.
+    StoodDown {
+        _standby: Option<Standby>,
+    },
 }
 
 /// An analytics thread's end.
@@ -74,7 +77,9 @@ impl ExchangePort {
                 Err(refused) => Answer::Refused(refused),
             }),
             Ok(Step::ChangeOver) => manager.change_over(),
-            Ok(Step::StandDown) => self.answer(Answer::StoodDown(manager.stand_down())),
+            Ok(Step::StandDown) => self.answer(Answer::StoodDown {
+                _standby: manager.stand_down(),
+            }),
             Err(_) => {}
         }
     }
@@ -162,11 +167,6 @@ impl Exchange {
             answer_within: ANSWER_WITHIN,
         };
         (exchange, ports)
-    }
-
-    /// The model in use.
-    pub fn bundle(&self) -> &Arc<Bundle> {
-        &self.bundle
     }
 
     /// What came of all exchanges so far.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use accel::onnx;
 use crossbeam_channel::{Sender, TrySendError};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::Signal;
@@ -38,6 +39,9 @@ const RELOADS_WITHIN: Duration = Duration::from_millis(250);
 /// How long flow managers may take to end, beyond what the kernel takes to hand over the last frames. They give the last
 /// frames half a second and the last labels one.
 const LANES_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long a run of a model may take once the run of the program ends.
+const LAST_RUN_MAX: Duration = Duration::from_millis(250);
 
 /// All that the thread works with.
 pub struct Control {
@@ -136,7 +140,6 @@ async fn serve(
     } = control;
     let (plane, mut calls) = Plane::start(sockets, facts, collector)?;
     let notifier = Notifier::from_environment();
-    notifier.say(&format!("STATUS={what}: opening the model"));
     let mut watchdog = Watchdog::new(&notifier, &shared);
     let mut trouble = marks.map(MarkTrouble::new);
     let mut tick = tokio::time::interval(TICK);
@@ -188,16 +191,20 @@ async fn serve(
             }
             _ = tick.tick() => {
                 sample.take_in();
-                watchdog.look();
+                // A service manager that waits to hear that we are ready wants to hear nothing else.
+                if side.opening.is_none() {
+                    watchdog.look();
+                }
                 is_to_reload = is_to_reload && !order_reload(side.errands());
                 trouble.iter_mut().for_each(MarkTrouble::look);
                 log::tick();
+                onnx::stop_late_runs(lanes_until.map(|_| LAST_RUN_MAX));
                 if lanes_until.is_some_and(|until| Instant::now() >= until) {
                     break;
                 }
                 false
             }
-            _ = status.tick(), if !shared.stop.load(Ordering::Relaxed) => {
+            _ = status.tick(), if side.running.is_some() && !shared.stop.load(Ordering::Relaxed) => {
                 notifier.say(&format!("STATUS={what}: {}", plane.overview().await));
                 false
             }

@@ -146,8 +146,10 @@ impl Series {
             self.threads.iter().all(JoinHandle::is_finished)
         })
         .await;
-        let mut left = Left::nothing();
-        left.is_partial = false;
+        let mut left = Left {
+            is_partial: false,
+            ..Left::nothing()
+        };
         let mut failures = Vec::new();
         for (thread, last) in self.threads.into_iter().zip(plane.last_counters().await) {
             let name = thread.thread().name().unwrap_or_default().to_owned();

@@ -188,7 +188,7 @@ fn a_model_that_cannot_be_opened_or_used_is_refused_once() {
     let prepared = rig
         .exchange
         .opening()
-        .prepare(&no_device, rig.exchange.bundle().clone());
+        .prepare(&no_device, rig.exchange.bundle.clone());
     let Some(Refusal::Because(why)) = prepared.err() else {
         panic!("there is no such plug-in");
     };
