@@ -176,7 +176,9 @@ fn a_model_that_does_not_end_is_refused_and_the_next_is_taken() {
         refused.contains("endless: the model did not run to its end within"),
         "{refused}"
     );
-    assert!(live.said("did not run to its end") > 0, "in the log, too");
+    live.wait_for("the log says so", |live| {
+        live.said("did not run to its end") > 0
+    });
     assert_eq!(
         live.samples_with("fenxi_model_swaps_total", "refused"),
         [1.0]
@@ -362,7 +364,9 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
         code == 200 && page.contains("[+] helpers: opening the model"),
         "{page}"
     );
-    assert!(live.said("given up after 2 s; the thread goes on") == 1);
+    live.wait_for("the log says so", |live| {
+        live.said("given up after 2 s; the thread goes on") == 1
+    });
 
     world.configure(&with("simulated_t0_us = 7\n"));
     live.ctl(&["reload"]).expect_code(0);
@@ -401,11 +405,10 @@ fn a_loop_that_traffic_sets_off_is_stopped() {
     live.wait_for("its series have failed", |live| {
         live.metric_sum("fenxi_series_lost_total") >= 1.0
     });
-    assert!(live.said("terminate flag") > 0, "by the runtime itself");
-    wait_for(&live, "/livez", |code, _| code == 200);
-    live.wait_for("the device is up again", |live| {
-        live.said("the device is up again") > 0
+    live.wait_for("the runtime says why", |live| {
+        live.said("terminate flag") > 0
     });
+    wait_for(&live, "/livez", |code, _| code == 200);
     let inferred = |live: &Live| live.samples_with("fenxi_series_total", "inferred")[0];
     live.wait_for("others get labels", |live| {
         world.talk(100);

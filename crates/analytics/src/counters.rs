@@ -260,20 +260,6 @@ impl Counters {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_given_up_has_met_a_fate() {
-        let mut counters = Counters::none();
-        (counters.series, counters.inferred) = (10, 7);
-        counters.give_up(15);
-        assert_eq!((counters.failed(), counters.shed()), (3, 5));
-        assert_eq!((counters.series, counters.undecided()), (15, 0));
-    }
-}
-
 impl Phases {
     pub(crate) fn ring_waited(&mut self, time_ns: u64) {
         self.ring_wait_us.saturating_record(time_ns / 1000);
@@ -357,5 +343,19 @@ impl DeviceCounters {
     pub(crate) fn failed(&mut self, failure: &Failure) {
         self.failures[failure.kind() as usize] += 1;
         self.last_error = Some(failure.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_up_has_met_a_fate() {
+        let mut counters = Counters::none();
+        (counters.series, counters.inferred) = (10, 7);
+        counters.give_up(15);
+        assert_eq!((counters.failed(), counters.shed()), (3, 5));
+        assert_eq!((counters.series, counters.undecided()), (15, 0));
     }
 }
