@@ -91,7 +91,7 @@ impl Rig {
         self.running(|exchange, config| {
             let prepared = exchange
                 .opening()
-                .prepare(config, exchange.bundle().clone())?;
+                .prepare(config, exchange.bundle.clone())?;
             exchange.exchange(prepared)
         })
     }
