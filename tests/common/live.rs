@@ -263,6 +263,11 @@ impl Live {
         finished.expect_code(code)
     }
 
+    /// Waits for its end, however it ends, and asks nothing of what it says.
+    pub fn exit_status(mut self) -> std::process::ExitStatus {
+        self.child.take().unwrap().wait().unwrap()
+    }
+
     /// `kill -9`.
     pub fn kill(self) {
         drop(self);

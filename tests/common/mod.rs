@@ -4,6 +4,7 @@
 
 pub mod lab;
 pub mod live;
+pub mod onnx;
 pub mod packets;
 
 pub use lab::skip;

@@ -5,7 +5,7 @@
 //! that a series is copied once, from where it waits into the model's input.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
@@ -96,6 +96,10 @@ pub trait Device: Send {
 
     /// The batch sizes it takes; they never change.
     fn sizes(&self) -> &Sizes;
+
+    /// From now on a batch that takes longer should fail, where the device can be stopped: see
+    /// [`crate::onnx::stop_late_runs`].
+    fn limit_runs(&mut self, _limit: Duration) {}
 
     /// False from a successful [`Device::submit`] to the [`Device::poll`] that returned its batch.
     fn is_idle(&self) -> bool;

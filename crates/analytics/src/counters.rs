@@ -181,6 +181,20 @@ impl Counters {
         }
     }
 
+    /// Those of no manager: all is 0.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::new(&[])
+    }
+
+    /// The managers, or some of them, will do no more, of so many series that came down the rings altogether: those that
+    /// were looked at and have met no fate have failed, all others are shed.
+    pub fn give_up(&mut self, came: u64) {
+        self.failed_no_other_device += self.undecided();
+        self.shed_no_device += came.saturating_sub(self.series);
+        self.series = self.series.max(came);
+    }
+
     /// Series that the manager gave up unseen by a device; what a flow manager sheds at a full ring is counted there.
     #[must_use]
     pub fn shed(&self) -> u64 {
@@ -329,5 +343,19 @@ impl DeviceCounters {
     pub(crate) fn failed(&mut self, failure: &Failure) {
         self.failures[failure.kind() as usize] += 1;
         self.last_error = Some(failure.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_up_has_met_a_fate() {
+        let mut counters = Counters::none();
+        (counters.series, counters.inferred) = (10, 7);
+        counters.give_up(15);
+        assert_eq!((counters.failed(), counters.shed()), (3, 5));
+        assert_eq!((counters.series, counters.undecided()), (15, 0));
     }
 }

@@ -21,7 +21,7 @@ mod run;
 pub use bench::{BenchArgs, BenchName};
 pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand};
 pub use generate::GenerateArgs;
-pub use model::{BundleArgs, CheckArgs, DevicesArgs, ModelCommand, ProfileArgs};
+pub use model::{BundleArgs, CheckArgs, DevicesArgs, ModelCommand, ProfileArgs, TryArgs};
 pub use run::{FaultRates, OutputArgs, ReplayArgs, RunArgs, Speed};
 
 /// The arguments of the program.

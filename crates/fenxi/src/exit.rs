@@ -7,6 +7,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use packetio::{CaptureErrorKind, PortError};
 
@@ -111,7 +112,6 @@ impl Failure {
     }
 
     /// The exit code as a number.
-    #[cfg(test)]
     pub fn code(&self) -> u8 {
         self.code
     }
@@ -119,12 +119,17 @@ impl Failure {
     /// Prints the lines on stderr, each with the program's name, and gives the exit code. For
     /// `main`.
     pub fn report(&self) -> ExitCode {
+        self.print();
+        ExitCode::from(self.code)
+    }
+
+    /// Prints the lines on stderr, each with the program's name.
+    pub fn print(&self) {
         let mut stderr = io::stderr().lock();
         for line in &self.lines {
             // If even stderr is gone, the exit code is all that is left.
             let _ = writeln!(stderr, "fenxi: {line}");
         }
-        ExitCode::from(self.code)
     }
 }
 
@@ -159,6 +164,24 @@ impl From<PortError> for Failure {
             PortError::Interface(_) => Failure::unavailable(message),
         }
     }
+}
+
+/// A thread runs code of a library and cannot be stopped.
+static LEAVES_THREADS: AtomicBool = AtomicBool::new(false);
+
+/// Some thread may still run code of a library when the program ends. The clean-up of that library would take from under the
+/// thread what it works with, so the end of the program leaves it out.
+pub fn leave_threads_behind() {
+    LEAVES_THREADS.store(true, Ordering::Relaxed);
+}
+
+/// Ends the program with this code if a thread is left behind; else `main` goes on to its end.
+pub fn end(code: u8) -> ExitCode {
+    if LEAVES_THREADS.load(Ordering::Relaxed) {
+        let _ = io::stdout().flush();
+        signal_hook::low_level::exit(code.into());
+    }
+    ExitCode::from(code)
 }
 
 /// Writes `text` to stdout and flushes it, so that a full disk behind `>` is noticed while it can

@@ -37,11 +37,14 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     let code = match run(cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Ok(()) => 0,
+        Err(failure) => {
+            failure.print();
+            failure.code()
+        }
     };
     close_stdout();
-    code
+    exit::end(code)
 }
 
 /// All is said. What libraries still print while the process ends (QNN's does) would stand behind a JSON object.
@@ -61,6 +64,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Config(ConfigCommand::Show(args)) => commands::config::show(&args),
         Command::Model(ModelCommand::Info(args)) => commands::model::info(&args),
         Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
+        Command::Model(ModelCommand::Try(args)) => commands::model::trial(&args),
         Command::Devices(args) => commands::devices::devices(&args),
         Command::Profile(args) => commands::profile::profile(&args),
         Command::Generate(args) => commands::generate::generate(&args),

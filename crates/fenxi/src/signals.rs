@@ -1,5 +1,14 @@
 //! SIGINT and SIGTERM, for the control threads of replays and live runs; SIGHUP, for the latter.
+//!
+//! The first SIGINT or SIGTERM is for the control thread, which ends the run in order. The second ends the process from
+//! within its handler, whatever any thread is at: exit code 130 or 143, as of a process that the signal killed.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Failure;
@@ -16,6 +25,7 @@ impl Signals {
     /// # Errors
     /// The system refuses.
     pub fn new() -> Result<Signals, Failure> {
+        end_at_the_second().map_err(no_signals)?;
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
@@ -39,6 +49,21 @@ pub fn hangups() -> Result<Signal, Failure> {
     listen(SignalKind::hangup())
 }
 
+/// Handlers of a signal run in the order in which they were registered: the first looks whether there was a signal before,
+/// the second notes this one.
+fn end_at_the_second() -> io::Result<()> {
+    let is_second = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        register_conditional_shutdown(signal, 128 + signal, is_second.clone())?;
+        register(signal, is_second.clone())?;
+    }
+    Ok(())
+}
+
 fn listen(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::unavailable(format!("no signals: {error}")))
+    signal(kind).map_err(no_signals)
+}
+
+fn no_signals(error: io::Error) -> Failure {
+    Failure::unavailable(format!("no signals: {error}"))
 }

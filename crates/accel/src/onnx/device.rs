@@ -8,6 +8,7 @@
 //! alone. All sessions read the one input buffer that the caller fills.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::error::SessionError;
 use super::library::Library;
@@ -219,6 +220,10 @@ impl Device for OnnxDevice {
 
     fn sizes(&self) -> &Sizes {
         &self.spec.sizes
+    }
+
+    fn limit_runs(&mut self, limit: Duration) {
+        self.sessions.iter().for_each(|it| it.limit_runs(limit));
     }
 
     fn is_idle(&self) -> bool {

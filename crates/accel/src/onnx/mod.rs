@@ -10,6 +10,7 @@
 
 mod device;
 mod error;
+mod guard;
 mod library;
 mod log;
 mod plugin;
@@ -19,6 +20,7 @@ mod spec;
 
 pub use device::OnnxDevice;
 pub use error::SessionError;
+pub use guard::stop_late_runs;
 pub use library::{Library, LibraryError, load};
 pub use plugin::plugin_devices;
 pub use provider::{Provider, providers};

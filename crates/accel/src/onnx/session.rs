@@ -5,12 +5,16 @@
 //! tensor by `IoBinding` has been seen to hang for ever.) Where the batch size is fixed the output is allocated once and
 //! written in place; where it is free the runtime allocates each run's output from its arena.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use ort::memory::Allocator;
 use ort::session::builder::{AutoDevicePolicy, GraphOptimizationLevel, SessionBuilder};
 use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions};
 use ort::value::{Outlet, Tensor, TensorElementType, TensorRef, ValueType};
 
 use super::error::SessionError;
+use super::guard::Guard;
 use super::library::Library;
 use super::log::{explained, one_line};
 use super::plugin::Plugin;
@@ -69,8 +73,11 @@ pub(super) struct Session {
     shape: Shape,
     input_name: String,
     output_name: String,
-    /// With room for the output, where its size is known.
+    /// With room for the output, where its size is known. Such runs cannot be stopped: `ort` shares only options without
+    /// memory between threads.
     options: Option<RunOptions<HasSelectedOutputs>>,
+    /// Stops other runs that take too long.
+    guard: Arc<Guard>,
 }
 
 impl Session {
@@ -95,7 +102,7 @@ impl Session {
         }
         let shape = bundle.shape();
         let output_name = bundle.output_name().to_owned();
-        let (inner, options) = explained(|| {
+        let (inner, options, guard) = explained(|| {
             let mut builder = builder(library, GraphOptimizationLevel::All)?;
             let mut options = None;
             if let Some(rows) = fixed {
@@ -103,7 +110,8 @@ impl Session {
                 options = Some(preallocated(&output_name, [rows, shape.classes])?);
             }
             let mut builder = with_provider(builder, library, spec, plugin)?;
-            Ok((builder.commit_from_memory(&model.bytes)?, options))
+            let inner = builder.commit_from_memory(&model.bytes)?;
+            Ok((inner, options, Guard::new()?))
         })
         .map_err(|cause| SessionError::Provider {
             device: spec.name.clone(),
@@ -117,7 +125,13 @@ impl Session {
             input_name: bundle.input_name().to_owned(),
             output_name,
             options,
+            guard,
         })
+    }
+
+    /// From now on runs may take so long.
+    pub fn limit_runs(&self, limit: Duration) {
+        self.guard.limit(limit);
     }
 
     /// Replaces `probabilities` by the outputs for `rows` rows of input.
@@ -136,7 +150,11 @@ impl Session {
         let inputs = ort::inputs![self.input_name.as_str() => tensor];
         let outputs = match &self.options {
             Some(options) => self.inner.run_with_options(inputs, options)?,
-            None => self.inner.run(inputs)?,
+            None => {
+                let outputs = self.inner.run_with_options(inputs, self.guard.begin()?);
+                self.guard.end();
+                outputs?
+            }
         };
         let Some(output) = outputs.get(&self.output_name) else {
             return Err(Failure::Output(format!(

@@ -14,6 +14,23 @@ pub enum ModelCommand {
     Info(BundleArgs),
     /// Run a bundle on its golden inputs and compare; with --against, compare it with another bundle
     Check(CheckArgs),
+    /// Run a bundle on its golden inputs in this process: what a live run starts for a model that is new
+    #[command(hide = true)]
+    Try(TryArgs),
+}
+
+/// Arguments of `model try`.
+#[derive(Debug, Args)]
+pub struct TryArgs {
+    /// Folder of the bundle
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// End soon after so long, whatever the model is at
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub within_s: f64,
+    /// ONNX Runtime library to use
+    #[arg(long, value_name = "PATH")]
+    pub library: Option<PathBuf>,
 }
 
 /// A model bundle.

@@ -5,13 +5,15 @@ mod series;
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use accel::{Bundle, BundleError, GoldenReport, Sizes, check_golden};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
 use self::compare::{Comparison, Model};
 use self::series::Samples;
-use crate::cli::{BundleArgs, CheckArgs};
+use crate::cli::{BundleArgs, CheckArgs, TryArgs};
 use crate::config::Config;
 use crate::exit::{Failure, print};
 use crate::pipeline::cpu_device;
@@ -91,6 +93,31 @@ pub fn check(args: &CheckArgs) -> Result<(), Failure> {
     }
     page.extend(comparisons.iter().map(Comparison::as_text));
     print(&page)
+}
+
+/// How long after its deadline a trial ends by itself, if who started it has not ended it.
+const TRIAL_SLACK: Duration = Duration::from_secs(1);
+
+/// Opens the bundle on the CPU and runs its golden inputs, whatever comes out: what matters is that it comes to an end.
+///
+/// # Errors
+/// It cannot be opened or run.
+pub fn trial(args: &TryArgs) -> Result<(), Failure> {
+    // All three are precautions for a machine that is in trouble already; the trial is as good without them.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    let last = Duration::from_secs_f64(args.within_s) + TRIAL_SLACK;
+    let _ = std::thread::Builder::new().spawn(move || {
+        std::thread::sleep(last);
+        signal_hook::low_level::exit(75);
+    });
+    let mut config = Config::load(None, &[])?;
+    config.accel.library = args.library.clone();
+    let mut model = load(&config, &args.dir)?;
+    let checked = check_golden(&model.bundle, model.device.as_mut());
+    checked
+        .map(drop)
+        .map_err(|error| Failure::data(format!("{}: {error}", args.dir.display())))
 }
 
 fn open(dir: &Path) -> Result<Bundle, Failure> {

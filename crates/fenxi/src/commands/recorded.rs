@@ -135,6 +135,7 @@ fn outcome(
         },
         bytes: replayed.bytes,
         packets_by_lane: replayed.packets_by_lane.clone(),
+        clock_steps: 0,
         records_dropped: 0,
         live: None,
         wall,

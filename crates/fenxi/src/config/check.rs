@@ -192,6 +192,7 @@ fn model(read: &Reader<'_>) -> Model {
         path: read.path("model.path"),
         min_confidence: (min_confidence >= 0.0).then_some(min_confidence),
         class_confidence: entries.map(entry).collect(),
+        open_timeout: Duration::from_secs_f64(read.float("model.open_timeout_s")),
     }
 }
 

@@ -318,6 +318,8 @@ pub struct Model {
     pub min_confidence: Option<f32>,
     /// The same for single labels.
     pub class_confidence: Vec<ClassConfidence>,
+    /// How long it may take to open, warm and test it.
+    pub open_timeout: Duration,
 }
 
 /// One entry of `model.class_confidence`.

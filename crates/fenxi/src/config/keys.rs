@@ -280,6 +280,9 @@ pub static KEYS: &[Key] = &[
         "folder of the model bundle; empty: the one that ships with the program"),
     live("model.min_confidence", Kind::Float { min: -1.0, max: 1.0 }, "-1.0", "probability, negative = as the bundle says",
         "a flow whose likeliest class is less likely than this gets the label unknown"),
+    live("model.open_timeout_s", Kind::Float { min: 0.1, max: 86_400.0 }, "50.0", "seconds",
+        "a model that is not open, warm and tested by then is given up: at the start the run ends with exit code 69, later the \
+         old model stays; raise it for devices that compile a model for minutes"),
     live(CLASS_CONFIDENCE, Kind::Map(Entry::Share), "{}", "probability",
         "the same for single labels, which goes over min_confidence"),
 

@@ -260,6 +260,12 @@ impl Collector {
         flows.chain(analytics).all(|life| life != Life::Running)
     }
 
+    /// The analytics threads, which come once the first model is open.
+    pub fn add_analytics(&mut self, analytics: Vec<Watched<AnalyticsSnapshot>>) {
+        self.analytics.extend(analytics);
+        self.collected = None;
+    }
+
     /// Whether every thread has answered at all.
     pub fn is_known(&self) -> bool {
         let flows = self.flows.iter().all(|watched| watched.is_known);

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use super::State;
 use super::collector::{AnalyticsSnapshot, Collector, Life, STALLED_AFTER, Watched};
+use super::in_use::{Opening, Standing};
 use super::view::{PipelineSums, marks_balance};
 
 /// One thing that must hold.
@@ -32,14 +33,25 @@ pub struct Health {
 
 impl Health {
     /// As the snapshots say. A sum that does not add up or one device of several that is down degrades, no more.
-    pub fn of(collector: &Collector, pipelines: &[PipelineSums], is_draining: bool) -> Health {
-        let (threads, devices) = (threads(collector), devices(collector));
+    pub fn of(
+        collector: &Collector,
+        pipelines: &[PipelineSums],
+        is_draining: bool,
+        standing: &Standing,
+    ) -> Health {
+        let opening = standing.opening.as_ref();
+        let threads = threads(collector);
+        let devices = match opening {
+            Some(_) => none_is_open(),
+            None => devices(collector),
+        };
         let is_whole = pipelines.iter().all(|sums| sums.balance.is_closed())
             && marks_balance(collector) == 0
-            && devices_down(collector).is_empty();
+            && devices_down(collector).is_empty()
+            && standing.abandoned.is_empty();
         let state = if is_draining || collector.has_ended() {
             State::Draining
-        } else if !collector.is_known() {
+        } else if opening.is_some() || !collector.is_known() {
             State::Starting
         } else if threads.holds && devices.holds && is_whole {
             State::Ready
@@ -50,14 +62,45 @@ impl Health {
         let running = Check {
             name: "running",
             holds: is_running,
-            reason: state.name().to_owned(),
+            reason: match opening.filter(|_| state == State::Starting) {
+                Some(Opening { what, since }) => {
+                    let seconds = since.elapsed().as_secs_f64();
+                    format!("{}: {what} for {seconds:.1} s", state.name())
+                }
+                None => state.name().to_owned(),
+            },
         };
+        let mut ready = vec![running, threads.clone(), devices];
+        ready.extend(helpers(standing));
         Health {
             state,
-            live: vec![threads.clone()],
-            ready: vec![running, threads, devices],
+            live: vec![threads],
+            ready,
         }
     }
+}
+
+fn none_is_open() -> Check {
+    Check {
+        name: "devices",
+        holds: false,
+        reason: "none is open yet".to_owned(),
+    }
+}
+
+/// Helpers that were given up and still run. Traffic is labelled all the same, so the check holds; they keep memory, and
+/// perhaps a core, so they are named.
+fn helpers(standing: &Standing) -> Option<Check> {
+    let abandoned = standing.abandoned.iter().map(|it| {
+        let seconds = it.since.elapsed().as_secs_f64();
+        format!("{}: given up, and still runs after {seconds:.0} s", it.what)
+    });
+    let abandoned: Vec<String> = abandoned.collect();
+    (!abandoned.is_empty()).then(|| Check {
+        name: "helpers",
+        holds: true,
+        reason: abandoned.join("; "),
+    })
 }
 
 /// Every thread of the data path answers.

@@ -57,6 +57,26 @@ pub struct Swaps {
     pub last_refusal: Option<String>,
 }
 
+/// Work under way.
+#[derive(Debug, Clone)]
+pub struct Opening {
+    /// In words, as in `opening model m on cpu`.
+    pub what: String,
+    /// When it began.
+    pub since: Instant,
+}
+
+/// A helper's thread that was late and that nobody waits for any more. It keeps its memory until it ends.
+#[derive(Debug, Clone)]
+pub struct Abandoned {
+    /// Which one.
+    pub id: u64,
+    /// What it was to do.
+    pub what: String,
+    /// When it began.
+    pub since: Instant,
+}
+
 /// How it all stands.
 #[derive(Debug, Clone)]
 pub struct Standing {
@@ -72,6 +92,10 @@ pub struct Standing {
     pub configured: SystemTime,
     /// When a reload is undone that nobody has confirmed.
     pub undone_at: Option<Instant>,
+    /// The first model, while it is being opened; without it nothing is labelled.
+    pub opening: Option<Opening>,
+    /// Helpers that were late and still run.
+    pub abandoned: Vec<Abandoned>,
 }
 
 impl Standing {
@@ -96,6 +120,8 @@ impl InUse {
             reloads: Reloads::default(),
             configured: SystemTime::now(),
             undone_at: None,
+            opening: None,
+            abandoned: Vec::new(),
         }))
     }
 

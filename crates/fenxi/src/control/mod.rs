@@ -36,13 +36,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use analytics::Counters;
 use tokio::sync::{Mutex, MutexGuard, RwLock, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::exit::Failure;
 use crate::records::RecordCounts;
 use catalogue::CATALOGUE;
-use collector::Collector;
+use collector::{AnalyticsSnapshot, Collector, STALLED_AFTER, Watched};
 use exposition::Value;
 use health::Health;
 use in_use::InUse;
@@ -61,7 +62,7 @@ const COLLECT_EVERY: Duration = Duration::from_secs(1);
 const CALL_MAX: Duration = Duration::from_secs(120);
 
 /// How long the end of a run waits for those who take their replies.
-const FINISH_WITHIN: Duration = Duration::from_secs(1);
+const FINISH_WITHIN: Duration = Duration::from_millis(250);
 
 /// Calls that may wait for whoever drives the run.
 const CALLS: usize = 16;
@@ -174,6 +175,25 @@ impl Plane {
         self.is_draining.store(true, Ordering::Relaxed);
     }
 
+    /// The analytics threads, once the first model is open.
+    pub async fn add_analytics(&self, analytics: Vec<Watched<AnalyticsSnapshot>>) {
+        self.collector.lock().await.add_analytics(analytics);
+    }
+
+    /// Whether an analytics thread has stalled: a device that works inside it does not come back.
+    pub async fn has_stalled_analytics(&self) -> bool {
+        let collector = self.collector.lock().await;
+        let mut analytics = collector.analytics.iter();
+        analytics.any(|it| it.owes() > STALLED_AFTER)
+    }
+
+    /// What each analytics thread had counted when it last answered.
+    pub async fn last_counters(&self) -> Vec<Counters> {
+        let collector = self.collector.lock().await;
+        let analytics = collector.analytics.iter();
+        analytics.map(|it| it.latest.counters.clone()).collect()
+    }
+
     /// Before the runtime goes, and the connections with it: waits a moment until replies under way are written.
     pub async fn finish(&self) {
         let _ = timeout(FINISH_WITHIN, self.replying.write()).await;
@@ -236,6 +256,7 @@ impl Plane {
             collector,
             pipelines,
             self.is_draining.load(Ordering::Relaxed),
+            &self.facts.in_use.standing(),
         )
     }
 

@@ -72,7 +72,7 @@ pub fn pipelines(collector: &Collector) -> Vec<PipelineSums> {
         .iter()
         .map(|watched| watched.thread.instance);
     let instances = of_flows.max().map_or(0, |last| last + 1);
-    let sums = (0..instances).filter_map(|instance| {
+    let sums = (0..instances).map(|instance| {
         let flows = of(&collector.flows, instance);
         let analytics = of(&collector.analytics, instance);
         PipelineSums::of(instance, &flows, &analytics)
@@ -91,18 +91,22 @@ impl PipelineSums {
         instance: usize,
         flow_threads: &[&Watched<FlowSnapshot>],
         analytics_threads: &[&Watched<AnalyticsSnapshot>],
-    ) -> Option<PipelineSums> {
+    ) -> PipelineSums {
         let mut flows = FlowSnapshot::default();
         for watched in flow_threads {
             flows.merge(&watched.latest);
         }
-        let (first, others) = analytics_threads.split_first()?;
-        let mut analytics = first.latest.counters.clone();
-        for watched in others {
+        // There are none until the first model is open.
+        let mut analytics = match analytics_threads.first() {
+            Some(first) => first.latest.counters.clone(),
+            None => Counters::none(),
+        };
+        for watched in analytics_threads.iter().skip(1) {
             analytics.merge(&watched.latest.counters);
         }
         // At the end nothing waits any more: what is missing then is lost.
-        let has_ended = flow_threads.iter().all(|it| it.life == Life::Ended)
+        let has_ended = !analytics_threads.is_empty()
+            && flow_threads.iter().all(|it| it.life == Life::Ended)
             && analytics_threads.iter().all(|it| it.life == Life::Ended);
         let pushed = flows.counters.series_emitted - flows.counters.series_shed;
         let in_rings = match has_ended {
@@ -111,14 +115,14 @@ impl PipelineSums {
         };
         let on_devices = analytics_threads.iter().map(|it| it.latest.on_devices);
         let balance = balance(&flows, &analytics, in_rings);
-        Some(PipelineSums {
+        PipelineSums {
             name: instance.to_string(),
             flows,
             analytics,
             in_rings,
             on_devices: on_devices.sum(),
             balance,
-        })
+        }
     }
 }
 

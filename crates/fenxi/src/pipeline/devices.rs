@@ -68,6 +68,9 @@ impl Opener<'_> {
             check_outputs(self.bundle, provider, session.as_mut())?;
         }
         let profile = profile(self.config, self.bundle, device, session.as_mut())?;
+        if let Some(deadline) = device.deadline {
+            session.limit_runs(deadline);
+        }
         if let Some(faults) = &device.faults {
             session = Box::new(FaultyDevice::new(session, faults.clone()));
         }
@@ -78,7 +81,7 @@ impl Opener<'_> {
         if let Some(recorder) = self.recorder {
             session = recorder.device(session);
         }
-        // What works inside the analytics thread is back before anybody could give it up.
+        // What works inside the analytics thread is back before that could give it up; the control thread stops what it can.
         let can_hang = is_own || device.provider == Provider::Simulated;
         Ok(Accelerator {
             device: session,

@@ -1,7 +1,7 @@
 //! The exchange of what the analytics threads work with: the model, the devices, batching and cache.
 //!
-//! Whoever drives it works off the data path. It opens the other bundle beside the running one, checks that its labels mean
-//! the same, opens and warms a session for each that is in use, and hands them over. All analytics threads take what stands
+//! Whoever drives it works off the data path. A helper ([`Opening`]) opens the other bundle beside the running one, checks that
+//! its labels mean the same, opens and warms a session for each that is in use; then they are handed over. All analytics threads take what stands
 //! by before the first of them changes, so that either all change or none. Each changes over between two batches and hands
 //! back what it had, to be dropped here. Whatever fails before, the old model goes on.
 //!
@@ -13,23 +13,36 @@
 //!
 //! Source: active and standby snapshot, LiteFlow §3.4.
 
+mod opening;
+
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use accel::Bundle;
 use analytics::{Accelerator, Manager, NewModel, Refused, Retired, Settings, Standby};
 use cring::MODELS_MAX;
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, select};
+use tracing::warn;
 
-use super::threads::{Cores, Role, Thread};
-use super::{Opener, analytics_config, open_bundle};
+use super::analytics_config;
+use super::helpers::Helpers;
+use super::threads::Thread;
 use crate::config::Config;
-use crate::control::in_use::{InUse, Model, Swaps, cache_entries};
+use crate::control::in_use::{Model, Swaps};
 use crate::exit::Failure;
 use crate::recording::{Recorder, SeriesSeat};
+use opening::Known;
+
+pub use opening::Opening;
 
 /// From one configuration to another.
 type Change = (analytics::Config, analytics::Config);
+
+/// How long an analytics thread may take for a step. It takes one between two rounds, and so within a batch of a device that
+/// works inside it; a change-over waits for the batches of the others, too. Those are given up after their deadline, by
+/// default 1 s.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// What an analytics thread is told.
 enum Step {
@@ -44,7 +57,10 @@ enum Answer {
     Accepted,
     Refused(Refused),
     Retired(Retired),
-    StoodDown(Option<Standby>),
+    /// With what stood by, to be dropped on the other side.
+    StoodDown {
+        _standby: Option<Standby>,
+    },
 }
 
 /// An analytics thread's end.
@@ -83,13 +99,15 @@ impl ExchangePort {
                     Some(seat) => seat.stand_down(manager),
                     None => manager.stand_down(),
                 };
-                self.answer(Answer::StoodDown(stood_down));
+                self.answer(Answer::StoodDown {
+                    _standby: stood_down,
+                });
             }
         }
     }
 
     fn answer(&self, answer: Answer) {
-        // The other side waits for it before it takes the next step, so there is room; if it has gone, all ends soon.
+        // There is room for the answers to all steps of an exchange; if the other side has gone, all ends soon.
         let _ = self.answers.try_send(answer);
     }
 }
@@ -99,6 +117,8 @@ struct Target {
     thread: Thread,
     steps: Sender<Step>,
     answers: Receiver<Answer>,
+    /// Answers that are still to come.
+    owed: usize,
 }
 
 /// Why nothing was exchanged.
@@ -145,11 +165,12 @@ impl Before {
 
 /// Exchanges, one at a time.
 pub struct Exchange {
-    cores: Cores,
+    helpers: Helpers,
     targets: Vec<Target>,
     bundle: Arc<Bundle>,
-    in_use: Arc<InUse>,
     generation: u16,
+    known: Known,
+    answer_within: Duration,
     /// Where sessions that come in are recorded.
     recorder: Option<Recorder>,
 }
@@ -157,19 +178,19 @@ pub struct Exchange {
 impl Exchange {
     /// For these analytics threads; each is given its end. `bundle` is the model in use.
     pub fn new(
-        cores: &Cores,
+        helpers: &Helpers,
         bundle: &Bundle,
-        in_use: Arc<InUse>,
         analytics: &[(Thread, Manager)],
     ) -> (Exchange, Vec<ExchangePort>) {
         let ends = analytics.iter().map(|(thread, _)| target(thread));
         let (targets, ports) = ends.unzip();
         let exchange = Exchange {
-            cores: cores.clone(),
+            helpers: helpers.clone(),
             targets,
             bundle: Arc::new(bundle.clone()),
-            in_use,
             generation: 0,
+            known: Known::default(),
+            answer_within: ANSWER_WITHIN,
             recorder: None,
         };
         (exchange, ports)
@@ -180,100 +201,22 @@ impl Exchange {
         Exchange { recorder, ..self }
     }
 
-    /// The model in use.
-    pub fn bundle(&self) -> &Arc<Bundle> {
-        &self.bundle
-    }
-
     /// What came of all exchanges so far.
     pub fn swaps(&self) -> Swaps {
-        self.in_use.standing().swaps
+        self.helpers.in_use().standing().swaps
     }
 
-    /// Opens a bundle that could take the place of the one in use.
-    ///
-    /// # Errors
-    /// It is damaged, or its classes or features mean something else.
-    pub fn open(&self, config: &Config, dir: &Path) -> Result<Arc<Bundle>, Failure> {
-        let bundle = self.read(config, dir)?;
-        let fits = check_meaning(dir, "features", bundle.features(), self.bundle.features());
-        let labels = [labels(&bundle), labels(&self.bundle)];
-        fits.and_then(|()| check_meaning(dir, "labels", &labels[0], &labels[1]))
-            .and_then(|()| check_midstream(dir, &bundle, &self.bundle))
-            .inspect_err(|why| self.note_refusal(why))?;
-        Ok(Arc::new(bundle))
-    }
-
-    /// Opens a bundle, whatever its classes and features are.
-    ///
-    /// # Errors
-    /// It is damaged.
-    pub fn read(&self, config: &Config, dir: &Path) -> Result<Bundle, Failure> {
-        open_bundle(config, dir).inspect_err(|why| self.note_refusal(why))
-    }
-
-    /// Sessions with a model for each analytics thread, as the configuration asks for them.
-    ///
-    /// # Errors
-    /// A device or a model that cannot be used, or golden outputs that differ.
-    pub fn prepare(&self, config: &Config, bundle: Arc<Bundle>) -> Result<Prepared, Failure> {
-        let prepared = self.open_sessions(config, bundle);
-        prepared.inspect_err(|why| self.note_refusal(why))
-    }
-
-    fn open_sessions(&self, config: &Config, bundle: Arc<Bundle>) -> Result<Prepared, Failure> {
-        let opener = Opener {
-            config,
-            bundle: &bundle,
-            cores: &self.cores,
-            golden_test: true,
-            recorder: self.recorder.as_ref(),
-        };
-        let sessions = |target: &Target| {
-            let Role::Analytics(manager) = target.thread.role else {
-                return Err(Failure::software("a model for a thread that has none"));
-            };
-            opener.accelerators(target.thread.instance, manager)
-        };
-        let accelerators = self.targets.iter().map(sessions);
-        let accelerators = accelerators.collect::<Result<_, Failure>>()?;
-        Ok(self.prepared(config, accelerators, bundle))
-    }
-
-    /// The devices in use, for other settings only.
-    pub fn keep(&self, config: &Config) -> Prepared {
-        self.prepared(config, Vec::new(), self.bundle.clone())
-    }
-
-    /// Sessions that were in use before, if all of them can work again.
-    pub fn again(&self, config: &Config, before: Before) -> Option<Prepared> {
-        before
-            .is_sound()
-            .then(|| self.prepared(config, before.accelerators, before.bundle))
-    }
-
-    fn prepared(
-        &self,
-        config: &Config,
-        accelerators: Vec<Vec<Accelerator>>,
-        bundle: Arc<Bundle>,
-    ) -> Prepared {
-        Prepared {
-            accelerators,
-            bundle,
-            settings: self.targets.iter().map(|_| None).collect(),
-            change: None,
-            cache_entries: cache_entries(config),
-            is_return: false,
+    /// An attempt to open what is to come into use, for the thread of a helper.
+    pub fn opening(&self) -> Opening {
+        Opening {
+            helpers: self.helpers.clone(),
+            threads: self.targets.iter().map(|it| it.thread.clone()).collect(),
+            bundle: self.bundle.clone(),
+            known: self.known.clone(),
+            recorder: self.recorder.clone(),
+            is_refused: Arc::default(),
+            began: Instant::now(),
         }
-    }
-
-    /// The old model goes on: counted where it comes to light, for each attempt ends there.
-    fn note_refusal(&self, why: &Failure) {
-        self.in_use.note(|standing| {
-            standing.swaps.refused += 1;
-            standing.swaps.last_refusal = Some(why.to_string());
-        });
     }
 
     /// Brings it into use everywhere, or nowhere; gives what was in use, where it was exchanged.
@@ -306,14 +249,14 @@ impl Exchange {
         if let Err(Refusal::Because(why)) = &offered
             && has_model
         {
-            self.note_refusal(why);
+            self.opening().refuse(why);
         }
         offered?;
         let accelerators = self.change_over()?;
         self.generation = generation;
         let bundle = std::mem::replace(&mut self.bundle, bundle);
         let model = Model::of(&self.bundle, generation);
-        self.in_use.note(|standing| {
+        self.helpers.in_use().note(|standing| {
             standing.model = model;
             standing.cache_entries = cache_entries;
             let swaps = &mut standing.swaps;
@@ -322,54 +265,86 @@ impl Exchange {
                 false => swaps.done += u64::from(has_model),
             }
         });
-        Ok(has_model.then_some(Before {
+        let before = accelerators.map(|accelerators| Before {
             accelerators,
             bundle,
-        }))
+        });
+        Ok(before.filter(|_| has_model))
     }
 
-    /// The first step: all take what stands by, or none.
+    /// The first step: all take what stands by, or none. Where one does not answer in time, which says that it is stuck in a
+    /// device, the exchange is called off: what was offered is taken back by a step behind the offer, so that the thread
+    /// finds both, in this order, whenever it goes on. Nobody changes over before all have accepted, so no two threads ever
+    /// work with different models for longer than it takes to say the second step.
     fn offer(
-        &self,
+        &mut self,
         standbys: impl Iterator<Item = Standby>,
         change: Option<&Arc<Change>>,
     ) -> Result<(), Refusal> {
-        for (target, standby) in self.targets.iter().zip(standbys) {
+        for target in &mut self.targets {
+            if !target.is_done_with_the_last()? {
+                let thread = &target.thread;
+                return Err(Failure::unavailable(format!(
+                    "{thread}: still busy with the last exchange, a device does not come back; restart fenxi"
+                ))
+                .into());
+            }
+        }
+        for (target, standby) in self.targets.iter_mut().zip(standbys) {
             target.send(Step::Offer(standby, change.cloned()))?;
         }
+        let until = Instant::now() + self.answer_within;
         let mut refusal = None;
-        let mut accepted = Vec::new();
-        for target in &self.targets {
-            match target.answer()? {
-                Answer::Refused(refused) => {
+        let mut to_stand_down = Vec::new();
+        for (i, target) in self.targets.iter_mut().enumerate() {
+            match target.answer(until, &self.helpers)? {
+                Some(Answer::Refused(refused)) => {
                     let why = format!("{}: {}", target.thread, refused.error);
                     refusal = Some(Failure::data(why));
                 }
-                _ => accepted.push(target),
+                Some(_) => to_stand_down.push(i),
+                None => {
+                    refusal = Some(target.is_late(self.answer_within, "nothing was exchanged"));
+                    to_stand_down.push(i);
+                }
             }
         }
         let Some(refusal) = refusal else {
             return Ok(());
         };
-        for target in accepted {
+        for i in to_stand_down {
+            let target = &mut self.targets[i];
             target.send(Step::StandDown)?;
-            if let Answer::StoodDown(standby) = target.answer()? {
-                drop(standby);
+            // One that is late owes both answers; they are dropped before the next exchange.
+            if target.owed == 1 {
+                drop(target.answer(until, &self.helpers)?);
             }
         }
         Err(refusal.into())
     }
 
-    /// The second step: all change, and give what they had.
-    fn change_over(&self) -> Result<Vec<Vec<Accelerator>>, Refusal> {
-        for target in &self.targets {
+    /// The second step: all change, and give what they had; `None` where one is late. That one changes before it works on
+    /// another batch, whenever it goes on, and so the exchange stands.
+    fn change_over(&mut self) -> Result<Option<Vec<Vec<Accelerator>>>, Refusal> {
+        for target in &mut self.targets {
             target.send(Step::ChangeOver)?;
         }
-        let mut before = Vec::new();
-        for target in &self.targets {
-            if let Answer::Retired(retired) = target.answer()? {
-                before.push(retired.accelerators);
-                drop(retired.settings);
+        let until = Instant::now() + self.answer_within;
+        let mut before = Some(Vec::new());
+        for target in &mut self.targets {
+            match target.answer(until, &self.helpers)? {
+                Some(Answer::Retired(retired)) => {
+                    if let Some(before) = &mut before {
+                        before.push(retired.accelerators);
+                    }
+                    drop(retired.settings);
+                }
+                Some(_) => {}
+                None => {
+                    let what = "it changes over before its next batch";
+                    warn!("{}", target.is_late(self.answer_within, what));
+                    before = None;
+                }
             }
         }
         Ok(before)
@@ -410,22 +385,61 @@ impl Prepared {
 }
 
 impl Target {
-    fn send(&self, step: Step) -> Result<(), Refusal> {
-        self.steps.send(step).map_err(|_| Refusal::RunEnded)
+    /// Whether it owes no answer of an earlier exchange.
+    fn is_done_with_the_last(&mut self) -> Result<bool, Refusal> {
+        while self.owed > 0 {
+            match self.answers.try_recv() {
+                // What is retired late is dropped here.
+                Ok(_) => self.owed -= 1,
+                Err(TryRecvError::Empty) => return Ok(false),
+                Err(TryRecvError::Disconnected) => return Err(Refusal::RunEnded),
+            }
+        }
+        Ok(true)
     }
 
-    fn answer(&self) -> Result<Answer, Refusal> {
-        self.answers.recv().map_err(|_| Refusal::RunEnded)
+    /// Sends a step on its way, to which there is one answer.
+    fn send(&mut self, step: Step) -> Result<(), Refusal> {
+        self.owed += 1;
+        // There is room for all steps of an exchange.
+        self.steps.try_send(step).map_err(|_| Refusal::RunEnded)
+    }
+
+    /// The answer, if it comes in time.
+    fn answer(&mut self, until: Instant, helpers: &Helpers) -> Result<Option<Answer>, Refusal> {
+        select! {
+            recv(self.answers) -> answer => match answer {
+                Ok(answer) => {
+                    self.owed -= 1;
+                    Ok(Some(answer))
+                }
+                Err(_) => Err(Refusal::RunEnded),
+            },
+            recv(helpers.run_ends()) -> _ => Err(Refusal::RunEnded),
+            default(until.saturating_duration_since(Instant::now())) => Ok(None),
+        }
+    }
+
+    fn is_late(&self, limit: Duration, what: &str) -> Failure {
+        Failure::unavailable(format!(
+            "{}: no answer within {} s, a device does not come back; {what}",
+            self.thread,
+            limit.as_secs_f64()
+        ))
     }
 }
 
+/// An offer, its way back, and the change-over: as many steps, and answers, as can be under way.
+const STEPS: usize = 3;
+
 fn target(thread: &Thread) -> (Target, ExchangePort) {
-    let (steps, taken) = bounded(1);
-    let (given, answers) = bounded(1);
+    let (steps, taken) = bounded(STEPS);
+    let (given, answers) = bounded(STEPS);
     let target = Target {
         thread: thread.clone(),
         steps,
         answers,
+        owed: 0,
     };
     let port = ExchangePort {
         steps: taken,

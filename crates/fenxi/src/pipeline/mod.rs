@@ -8,9 +8,11 @@ pub mod bell;
 mod bundle;
 mod devices;
 pub mod exchange;
+pub mod helpers;
 pub mod layout;
 pub mod swap;
 pub mod threads;
+mod trial;
 pub mod worker;
 
 use std::sync::Arc;

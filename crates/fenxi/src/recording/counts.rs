@@ -22,11 +22,16 @@ pub fn of_flows(counters: &Counters, classes: &[String]) -> Counts {
         flows_ended,
         flows_short,
         flows_one_way,
+        flows_midstream,
+        evictions,
+        clock_rebased,
         expiry_lag,
         labels_given,
         flows_labelled,
+        series_withheld,
         series_emitted,
         series_shed,
+        series_shed_half_open,
     } = counters;
     let mut counts = Sums::default();
     for verdict in Verdict::ALL {
@@ -47,6 +52,11 @@ pub fn of_flows(counters: &Counters, classes: &[String]) -> Counts {
     }
     counts.add(&["flows_short"], *flows_short);
     counts.add(&["flows_one_way"], *flows_one_way);
+    counts.add(&["flows_midstream"], *flows_midstream);
+    for (kind, flows) in evictions.by_kind() {
+        counts.add(&["evictions", kind], flows);
+    }
+    counts.add(&["clock_rebased"], *clock_rebased);
     for (at, flows) in expiry_lag.flows().iter().enumerate() {
         counts.add(&["expiry_lag", &at.to_string()], *flows);
     }
@@ -59,7 +69,9 @@ pub fn of_flows(counters: &Counters, classes: &[String]) -> Counts {
         counts.add(&["flows_labelled", class], *flows);
     }
     counts.add(&["series_emitted"], *series_emitted);
+    counts.add(&["series_withheld"], *series_withheld);
     counts.add(&["series_shed"], *series_shed);
+    counts.add(&["series_shed_half_open"], *series_shed_half_open);
     counts.0
 }
 

@@ -149,6 +149,8 @@ fn event() -> impl Strategy<Value = Event> {
                 settings: FlowSettings::of(&flowmgr::Settings {
                     idle_timeout_s,
                     closed_timeout_s: 1,
+                    half_open_timeout_s: 2,
+                    established_timeout_s: 600,
                     active_timeout_s: 7,
                     end_on_fin_rst: true,
                     dscp,

@@ -18,6 +18,7 @@ pub struct FlowConfig {
     hash: HashForm,
     max_flows: usize,
     buckets: usize,
+    midstream: bool,
     settings: FlowSettings,
 }
 
@@ -33,6 +34,8 @@ enum HashForm {
 pub struct FlowSettings {
     idle_timeout_s: u16,
     closed_timeout_s: u16,
+    half_open_timeout_s: u16,
+    established_timeout_s: u16,
     active_timeout_s: u32,
     end_on_fin_rst: bool,
     dscp: Vec<Option<u8>>,
@@ -49,9 +52,12 @@ impl FlowConfig {
             },
             max_flows: config.max_flows,
             buckets: config.buckets,
+            midstream: config.midstream,
             settings: FlowSettings {
                 idle_timeout_s: config.idle_timeout_s,
                 closed_timeout_s: config.closed_timeout_s,
+                half_open_timeout_s: config.half_open_timeout_s,
+                established_timeout_s: config.established_timeout_s,
                 active_timeout_s: config.active_timeout_s,
                 end_on_fin_rst: config.end_on_fin_rst,
                 dscp: config.dscp.clone(),
@@ -66,6 +72,8 @@ impl FlowConfig {
             k: self.k,
             idle_timeout_s: settings.idle_timeout_s,
             closed_timeout_s: settings.closed_timeout_s,
+            half_open_timeout_s: settings.half_open_timeout_s,
+            established_timeout_s: settings.established_timeout_s,
             active_timeout_s: settings.active_timeout_s,
             end_on_fin_rst: settings.end_on_fin_rst,
             hash: match self.hash {
@@ -76,6 +84,7 @@ impl FlowConfig {
             buckets: self.buckets,
             effect: flowmgr::Effect::Arrival,
             dscp: settings.dscp.clone(),
+            midstream: self.midstream,
             record_series,
             flow_id_first: number as u64,
             flow_id_step: managers as u64,
@@ -98,6 +107,8 @@ impl FlowSettings {
         FlowSettings {
             idle_timeout_s: settings.idle_timeout_s,
             closed_timeout_s: settings.closed_timeout_s,
+            half_open_timeout_s: settings.half_open_timeout_s,
+            established_timeout_s: settings.established_timeout_s,
             active_timeout_s: settings.active_timeout_s,
             end_on_fin_rst: settings.end_on_fin_rst,
             dscp: settings.dscp.clone(),
@@ -108,6 +119,8 @@ impl FlowSettings {
         flowmgr::Settings {
             idle_timeout_s: self.idle_timeout_s,
             closed_timeout_s: self.closed_timeout_s,
+            half_open_timeout_s: self.half_open_timeout_s,
+            established_timeout_s: self.established_timeout_s,
             active_timeout_s: self.active_timeout_s,
             end_on_fin_rst: self.end_on_fin_rst,
             dscp: self.dscp.clone(),

@@ -125,6 +125,7 @@ async fn watch(
             () = signals.next() => true,
             Some(call) = next_call(plane) => plane.as_mut().is_some_and(|plane| plane.answer(call)),
             _ = tick.tick() => {
+                accel::onnx::stop_late_runs(None);
                 bar.set_position(progress.read.load(Ordering::Relaxed));
                 let packets = progress.shared.packets.load(Ordering::Relaxed);
                 bar.set_message(format!("{packets} packets"));

@@ -1,31 +1,29 @@
 //! The end of a live run: who is waited for, and what stands in the summary.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use analytics::Counters;
 
 use super::lane::LaneOutcome;
-use super::reload;
+use super::series::Left;
 use crate::config::Config;
 use crate::config::checked::IoMode;
 use crate::control::beside::{Beside, NicDrops};
 use crate::control::in_use::Swaps;
 use crate::control::sums::PortSums;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::mark;
 use crate::pipeline::threads::Cores;
 use crate::pipeline::worker;
 use crate::replay::{LiveSums, Outcome, Table};
 
-/// How long the end of a run waits for marks that are still to be written.
-const MARKS_WITHIN: Duration = Duration::from_secs(1);
+/// How long after the last label the end of a run waits for marks that are still to be written.
+pub const MARKS_WITHIN: Duration = Duration::from_secs(1);
 
 /// What all parts but the lanes leave behind.
 pub struct Ending {
-    /// Of the series' walk, over all analytics managers.
-    pub series: Counters,
+    pub series: Left,
     pub swaps: Swaps,
     pub cores: Cores,
     pub classes: Arc<[String]>,
@@ -34,6 +32,8 @@ pub struct Ending {
     pub records_failed: u64,
     /// Mode mark: what writes them.
     pub marks: Option<Arc<mark::Writer>>,
+    /// How long they may take.
+    pub marks_until: Instant,
     pub beside: Arc<Beside>,
     /// From the first packet to the last record.
     pub wall: Duration,
@@ -45,11 +45,17 @@ impl Ending {
     /// With what the lanes have left, all sums.
     pub fn outcome(self, config: &Config, mut lanes: Vec<LaneOutcome>) -> Outcome {
         if let Some(marks) = &self.marks {
-            flush(marks);
+            flush(marks, self.marks_until);
         }
+        let Left {
+            mut counters,
+            is_partial,
+            failure: of_series,
+        } = self.series;
+        let failures = [of_series, self.failure].into_iter().flatten();
         let mut outcome = Outcome {
             flows: flowmgr::Counters::default(),
-            series: self.series,
+            series: Counters::none(),
             layout: config.pipeline.layout,
             instances: config.pipeline.instances,
             cores: self.cores,
@@ -63,7 +69,7 @@ impl Ending {
             live: None,
             wall: self.wall,
             interrupted: false,
-            failure: self.failure,
+            failure: failures.reduce(Failure::and),
         };
         let mut sums = PortSums::default();
         lanes.sort_by_key(|lane| lane.number);
@@ -79,6 +85,10 @@ impl Ending {
             let failures = [outcome.failure.take(), lane.failure];
             outcome.failure = failures.into_iter().flatten().reduce(Failure::and);
         }
+        if is_partial {
+            counters.give_up(outcome.flows.series_emitted - outcome.flows.series_shed);
+        }
+        outcome.series = counters;
         outcome.bytes = sums.bytes;
         let dropped = self.beside.dropped().iter().map(NicDrops::total).sum();
         let marks = self.marks.as_deref();
@@ -87,28 +97,15 @@ impl Ending {
     }
 }
 
-/// Waits for the series' side, once the flow managers have ended.
-pub fn join(
-    threads: Vec<JoinHandle<Counters>>,
-    reloads: reload::Running,
-) -> Result<(Counters, Swaps), Failure> {
-    let died = || Failure::software("an analytics thread died");
-    let mut sum: Option<Counters> = None;
-    for thread in threads {
-        let counters = thread.join().map_err(|_| died())?;
-        match &mut sum {
-            Some(sum) => sum.merge(&counters),
-            None => sum = Some(counters),
-        }
-    }
-    Ok((sum.ok_or_else(died)?, reloads.finish()?))
-}
-
 /// Waits a moment until the last marks are written.
-fn flush(marks: &mark::Writer) {
-    let began = Instant::now();
-    while marks.waiting() > 0 && began.elapsed() < MARKS_WITHIN {
+fn flush(marks: &Arc<mark::Writer>, until: Instant) {
+    while marks.waiting() > 0 && Instant::now() < until {
         std::thread::sleep(worker::REST);
+    }
+    if marks.waiting() > 0 {
+        // The last who lets go of it would wait for all that is in its queue.
+        std::mem::forget(marks.clone());
+        exit::leave_threads_behind();
     }
 }
 

@@ -7,8 +7,11 @@
 //! analytics:                 └─ rounds┘
 //! ```
 //!
-//! The packets' side starts first: where fenxi forwards, it does so before a device is open and warm, and until then series
-//! are shed. What is wrong with a device still ends the run, before it is said to be ready.
+//! The packets' side and the control thread start first: where fenxi forwards, it does so before a device is open and warm,
+//! and signals, health and `fenxi ctl` are served. Until a helper has opened the first model series are shed. What is wrong
+//! with a device still ends the run, before it is said to be ready.
+//!
+//! The end has a bound for each step, 5 s together: see `docs/operations.md`.
 
 mod clock;
 mod control;
@@ -17,6 +20,7 @@ mod lane;
 mod notify;
 pub mod ports;
 mod reload;
+mod series;
 mod settings;
 mod threads;
 
@@ -37,6 +41,8 @@ use crate::control::in_use::InUse;
 use crate::control::{Facts, LabelNames, Sockets};
 use crate::exit::Failure;
 use crate::mark;
+use crate::pipeline::exchange::Exchange;
+use crate::pipeline::helpers::Helpers;
 use crate::pipeline::threads::Cores;
 use crate::pipeline::{self, FlowOptions, PacketSide};
 use crate::recording::{self, Recorder};
@@ -45,7 +51,8 @@ use crate::replay::{Outcome, Table};
 use ending::Ending;
 use notify::Notifier;
 use reload::Reloader;
-use threads::{Labelling, Starting};
+use settings::SettingsSender;
+use threads::Starting;
 
 /// How long it waits for records that are still to be written, where nobody takes them.
 const RECORDS_WITHIN: Duration = Duration::from_secs(2);
@@ -109,35 +116,30 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     };
     let mut lanes = starting.lanes(packets.flow_managers, ports, marks.clone(), records)?;
     lanes.wait_until_moving();
-    let run = &lanes.shared.run;
-    let recorded = recorder.as_ref();
-    let labelling = match Labelling::start(config, &cores, &bundle, &in_use, series, run, recorded)
-    {
-        Ok(labelling) => labelling,
-        Err(failure) => return Err(lanes.give_up(failure)),
-    };
-    let reloads = reload::Running::start(Reloader {
-        sources: plan.sources.clone(),
-        running: plan.loaded.clone(),
-        cores: cores.clone(),
-        classes: classes.clone(),
-        exchange: labelling.exchange,
-        lanes: std::mem::take(&mut lanes.settings),
-        marks: marks.clone(),
-        in_use,
-        records: sink.as_ref().and_then(RecordSink::reopener),
-        notifier: Notifier::from_environment(),
-        undo: None,
-        recorder: recorder.clone(),
-    })?;
+    let (helpers, run_lasts) = Helpers::new(&cores, in_use.clone());
     let beside = Arc::new(Beside::new(&config.io.interfaces, marks.clone()));
-    let collector = Collector::new(lanes.watched, labelling.watched, beside.clone());
     let control = control::Control {
         sockets,
         facts,
-        collector,
+        collector: Collector::new(lanes.watched, Vec::new(), beside.clone()),
         sample: lanes.sample,
-        errands: reloads.errands(),
+        opening: series::Opening::start(&helpers, config, &bundle, series, recorder.as_ref())?,
+        series: series::Starting {
+            helpers: helpers.clone(),
+            bundle,
+            run: lanes.shared.run.clone(),
+            recorder: recorder.clone(),
+            reloader: reloader(
+                plan,
+                &helpers,
+                &classes,
+                std::mem::take(&mut lanes.settings),
+                marks.clone(),
+                sink.as_ref(),
+                recorder.clone(),
+            ),
+        },
+        run_lasts,
         records: sink.as_ref().and_then(RecordSink::reopener),
         news: lanes.news,
         signals,
@@ -153,24 +155,53 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let ended = control::run(&runtime, control, lanes.outcomes)?;
     let wall = lanes.shared.run.started.elapsed();
 
-    let (series, swaps) = ending::join(labelling.threads, reloads)?;
     if let Some(recorder) = &recorder {
         recorder.finish();
     }
     let recorded = sink.map_or(Ok(()), |sink| sink.finish_within(RECORDS_WITHIN));
     let ending = Ending {
-        series,
-        swaps,
+        series: ended.series,
+        swaps: in_use.standing().swaps,
         cores,
         classes,
         table,
         records_failed: counts.failed(),
         marks,
+        marks_until: ended.at + ending::MARKS_WITHIN,
         beside,
         wall,
         failure: recorded.err(),
     };
-    Ok(ending.outcome(config, ended))
+    Ok(ending.outcome(config, ended.lanes))
+}
+
+/// Puts the thread for reloads together, once there is an exchange of models.
+fn reloader(
+    plan: &Plan<'_>,
+    helpers: &Helpers,
+    classes: &Arc<[String]>,
+    lanes: Vec<SettingsSender>,
+    marks: Option<Arc<mark::Writer>>,
+    sink: Option<&RecordSink>,
+    recorder: Option<Recorder>,
+) -> Box<dyn FnOnce(Exchange) -> Reloader> {
+    let (sources, running) = (plan.sources.clone(), plan.loaded.clone());
+    let (helpers, classes) = (helpers.clone(), classes.clone());
+    let records = sink.and_then(RecordSink::reopener);
+    Box::new(move |exchange| Reloader {
+        sources,
+        running,
+        in_use: helpers.in_use().clone(),
+        helpers,
+        classes,
+        exchange,
+        lanes,
+        marks,
+        records,
+        notifier: Notifier::from_environment(),
+        undo: None,
+        recorder,
+    })
 }
 
 /// The recording, where `--record` asks for one.

@@ -10,6 +10,9 @@
 //!                                                └─ marks:             a word for each class
 //! ```
 //!
+//! Whatever reads files or opens models may take for ever, so it is done by helpers that have deadlines; the thread itself
+//! waits for nothing without one, keeps its state, and is there for the next order. Once the run ends it waits for nothing.
+//!
 //! What [`Change`] holds is what live keys reach; a test holds the catalogue against it. A reload that is to be confirmed
 //! leaves behind how to undo it, with the old model's sessions, which stay warm until then.
 
@@ -23,22 +26,28 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, never, select};
 use tracing::{info, warn};
 
 use super::notify::Notifier;
 use super::settings::{LaneEnded, SettingsSender};
-use crate::config::{Differences, Loaded, Sources};
-use crate::control::in_use::{InUse, Swaps};
+use crate::config::{Config, Differences, Loaded, Sources};
+use crate::control::in_use::InUse;
 use crate::control::protocol::{Body, Code, Reply};
 use crate::exit::Failure;
 use crate::log;
 use crate::mark;
 use crate::pipeline::exchange::{Before, Exchange, Refusal};
+use crate::pipeline::find_bundle;
+use crate::pipeline::helpers::Helpers;
 use crate::pipeline::threads::Cores;
 use crate::recording::Recorder;
 use crate::records::Reopener;
-use change::{Change, Sessions};
+use change::{Base, Change, Sessions};
+
+/// How long the files of a configuration may take to be read: they are small, so only a file server that does not answer
+/// takes longer.
+const READ_WITHIN: Duration = Duration::from_secs(10);
 
 /// What is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +74,7 @@ pub struct Reloader {
     pub sources: Sources,
     /// What the run works by.
     pub running: Loaded,
-    pub cores: Cores,
+    pub helpers: Helpers,
     /// Of the model.
     pub classes: Arc<[String]>,
     pub exchange: Exchange,
@@ -98,8 +107,7 @@ struct Outcome {
 
 /// The thread.
 pub struct Running {
-    thread: JoinHandle<Swaps>,
-    /// Dropped to end it.
+    thread: JoinHandle<()>,
     errands: Sender<Errand>,
 }
 
@@ -113,44 +121,43 @@ impl Running {
         let thread = std::thread::Builder::new()
             .name("reload".to_owned())
             .spawn(move || {
-                reloader.cores.keep_off();
-                reloader.run(&run)
+                reloader.helpers.cores().keep_off();
+                reloader.run(&run);
             })
             .map_err(|error| Failure::unavailable(format!("no thread for reloads: {error}")))?;
         Ok(Running { thread, errands })
     }
 
-    /// Where orders go; while one is under way, one more. The thread goes on as long as this is there.
-    pub fn errands(&self) -> Sender<Errand> {
-        self.errands.clone()
+    /// Where orders go; while one is under way, one more.
+    pub fn errands(&self) -> &Sender<Errand> {
+        &self.errands
     }
 
-    /// Ends the thread when it has finished what it is at.
-    ///
-    /// # Errors
-    /// It died.
-    pub fn finish(self) -> Result<Swaps, Failure> {
-        drop(self.errands);
-        let died = |_| Failure::software("the thread for reloads died");
-        self.thread.join().map_err(died)
+    /// Whether the thread has ended. It does soon after the run is over for helpers.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
     }
 }
 
 impl Reloader {
-    fn run(mut self, errands: &Receiver<Errand>) -> Swaps {
+    fn run(mut self, errands: &Receiver<Errand>) {
+        let helpers = self.helpers.clone();
         loop {
-            let errand = match &self.undo {
-                Some(undo) => errands.recv_deadline(undo.at),
-                None => errands.recv().map_err(RecvTimeoutError::from),
+            let undo_is_due = match &self.undo {
+                Some(undo) => crossbeam_channel::at(undo.at),
+                None => never(),
             };
-            match errand {
-                Ok(Errand { order, answer }) => {
-                    let reply = self.reply(&order);
-                    self.record(&order, &reply);
-                    answer(reply);
-                }
-                Err(RecvTimeoutError::Timeout) => self.revert(),
-                Err(RecvTimeoutError::Disconnected) => return self.exchange.swaps(),
+            select! {
+                recv(errands) -> errand => match errand {
+                    Ok(Errand { order, answer }) => {
+                        let reply = self.reply(&order);
+                        self.record(&order, &reply);
+                        answer(reply);
+                    }
+                    Err(_) => return,
+                },
+                recv(undo_is_due) -> _ => self.revert(),
+                recv(helpers.run_ends()) -> _ => return,
             }
         }
     }
@@ -212,7 +219,14 @@ impl Reloader {
 
     /// Reads, checks, and brings into use; all or nothing.
     fn take_over(&mut self, confirm_within: Option<Duration>) -> Result<Outcome, Refusal> {
-        let read = self.sources.load().map_err(Failure::from)?.live();
+        let sources = self.sources.clone();
+        let cure = "see what keeps its files from being read";
+        let read = self
+            .helpers
+            .run("reading the configuration", READ_WITHIN, cure, move || {
+                sources.load()
+            })?;
+        let read = read.map_err(Failure::from)?.live();
         let differences = read.effective().differences(&self.running.effective());
         if !differences.restart.is_empty() {
             self.check_alone(&read)?;
@@ -221,7 +235,7 @@ impl Reloader {
             .taken_over_by(&self.running)
             .map_err(Failure::from)?
             .live();
-        let change = Change::prepare(self, &next.config, Sessions::AsConfigured)?;
+        let change = self.prepare(&next.config, Sessions::AsConfigured)?;
         let has_model = change.prepared.has_model();
         let before = self.apply(change)?;
         let running = std::mem::replace(&mut self.running, next);
@@ -238,12 +252,46 @@ impl Reloader {
     }
 
     /// What the next start would refuse, as far as it can be told from here.
-    fn check_alone(&self, read: &Loaded) -> Result<(), Failure> {
-        let config = &read.config;
-        Cores::of(config).check()?;
-        let dir = crate::pipeline::find_bundle(config, None)?;
-        let bundle = self.exchange.read(config, &dir)?;
-        change::check_labels(config, &bundle, &self.classes)
+    fn check_alone(&self, read: &Loaded) -> Result<(), Refusal> {
+        let (config, classes) = (read.config.clone(), self.classes.clone());
+        self.open_model(&read.config, move |base| {
+            Cores::of(&config).check()?;
+            let dir = find_bundle(&config, None)?;
+            let bundle = base.opening.read(&config, &dir)?;
+            Ok(change::check_labels(&config, &bundle, &classes)?)
+        })
+    }
+
+    fn prepare(&self, next: &Config, sessions: Sessions) -> Result<Change, Refusal> {
+        let config = next.clone();
+        self.open_model(next, move |base| Change::prepare(base, &config, sessions))
+    }
+
+    /// Does what opens the model of a configuration, on the thread of a helper.
+    fn open_model<T: Send + 'static>(
+        &self,
+        config: &Config,
+        work: impl FnOnce(&Base) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let dir = config.model.path.clone();
+        let dir = dir.unwrap_or_else(|| PathBuf::from("that ships with fenxi"));
+        self.open_model_in(&dir, config.model.open_timeout, work)
+    }
+
+    fn open_model_in<T: Send + 'static>(
+        &self,
+        dir: &Path,
+        limit: Duration,
+        work: impl FnOnce(&Base) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let base = Base {
+            opening: self.exchange.opening(),
+            now: self.running.config.clone(),
+            classes: self.classes.clone(),
+        };
+        let opening = base.opening.clone();
+        self.helpers
+            .open_model(&opening, dir, limit, move || work(&base))
     }
 
     /// Brings it into use; gives the sessions that were replaced.
@@ -265,7 +313,7 @@ impl Reloader {
                 lane.send(flow.clone()).map_err(ended)?;
             }
             for lane in &self.lanes {
-                lane.taken().map_err(ended)?;
+                lane.taken(self.helpers.run_ends()).map_err(ended)?;
             }
         }
         if let (Some(writer), Some(marks)) = (&self.marks, marks) {
@@ -298,7 +346,7 @@ impl Reloader {
             return;
         };
         let sessions = before.map_or(Sessions::AsTheyAre, Sessions::Again);
-        let change = Change::prepare(self, &running.config, sessions).map_err(Refusal::from);
+        let change = self.prepare(&running.config, sessions);
         match change.and_then(|change| self.apply(change)) {
             Ok(_) => {
                 self.running = running;
@@ -314,7 +362,8 @@ impl Reloader {
     }
 
     fn load_model(&mut self, dir: &Path) -> Reply {
-        let change = Change::model(self, dir).map_err(Refusal::from);
+        let (limit, path) = (self.running.config.model.open_timeout, dir.to_owned());
+        let change = self.open_model_in(dir, limit, move |base| Change::model(base, &path));
         match change.and_then(|change| self.apply(change)) {
             Ok(_) => {
                 let done = format!("{}: in use from now on", dir.display());

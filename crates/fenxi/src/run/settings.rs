@@ -1,7 +1,9 @@
 //! How a flow manager's thread gets other settings: a box comes in between two bursts, its contents are exchanged for those
 //! in use, and it goes back with the old ones, to be dropped by who sent it. The thread neither waits nor allocates.
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use std::convert::Infallible;
+
+use crossbeam_channel::{Receiver, Sender, bounded, select};
 use flowmgr::Settings;
 
 use crate::recording::Walker;
@@ -61,8 +63,11 @@ impl SettingsSender {
     /// Waits until they hold; drops the old ones.
     ///
     /// # Errors
-    /// The thread has ended before it took them.
-    pub fn taken(&self) -> Result<(), LaneEnded> {
-        self.back.recv().map(drop).map_err(|_| LaneEnded)
+    /// The thread has ended before it took them, or the run ends.
+    pub fn taken(&self, run_ends: &Receiver<Infallible>) -> Result<(), LaneEnded> {
+        select! {
+            recv(self.back) -> taken => taken.map(drop).map_err(|_| LaneEnded),
+            recv(run_ends) -> _ => Err(LaneEnded),
+        }
     }
 }

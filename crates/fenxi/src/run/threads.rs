@@ -11,16 +11,16 @@ use tokio::sync::mpsc;
 
 use super::lane::{self, Lane, LaneOutcome, Shared};
 use super::ports::{LanePorts, News};
+use super::series::Managers;
 use super::settings::{SettingsSender, settings};
 use crate::config::Config;
 use crate::control::collector::{AnalyticsSnapshot, FlowSnapshot, Watched};
 use crate::control::flows::{FlowSample, FlowTap, flow_sample};
-use crate::control::in_use::InUse;
 use crate::exit::Failure;
 use crate::mark;
-use crate::pipeline::SeriesSide;
 use crate::pipeline::bell::Bell;
 use crate::pipeline::exchange::Exchange;
+use crate::pipeline::helpers::Helpers;
 use crate::pipeline::threads::{Cores, Thread, pin};
 use crate::pipeline::worker::{self, Run};
 use crate::recording::{Recorder, Walker};
@@ -155,36 +155,25 @@ impl Lanes {
             std::thread::sleep(worker::REST);
         }
     }
-
-    /// The series' side could not be started: ends the packets' side, too.
-    pub fn give_up(mut self, failure: Failure) -> Failure {
-        self.shared
-            .run
-            .analytics_died
-            .store(true, Ordering::Release);
-        self.shared.stop.store(true, Ordering::Relaxed);
-        while self.outcomes.blocking_recv().is_some() {}
-        failure
-    }
 }
 
 impl Labelling {
-    /// Opens the devices and starts the threads.
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// The system has none.
     pub fn start(
-        config: &Config,
-        cores: &Cores,
+        helpers: &Helpers,
         bundle: &Bundle,
-        in_use: &Arc<InUse>,
-        series: SeriesSide,
+        managers: Managers,
         run: &Arc<Run>,
         recorder: Option<&Recorder>,
     ) -> Result<Labelling, Failure> {
-        let managers = series.managers(config, bundle, cores, recorder)?;
-        let (exchange, ports) = Exchange::new(cores, bundle, in_use.clone(), &managers);
+        let (exchange, ports) = Exchange::new(helpers, bundle, &managers);
         let exchange = exchange.recorded_by(recorder.cloned());
         let (mut threads, mut watched) = (Vec::new(), Vec::new());
         for (number, ((thread, manager), port)) in managers.into_iter().zip(ports).enumerate() {
-            let core = cores.of_thread(&thread);
+            let core = helpers.cores().of_thread(&thread);
             let empty = || AnalyticsSnapshot::of(&manager);
             let (publisher, watch) = Watched::new(thread.clone(), core, empty);
             watched.push(watch);

@@ -2,13 +2,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::config::Sources;
-use crate::pipeline::{FlowOptions, PacketSide};
+use crate::control::in_use::InUse;
+use crate::pipeline::helpers::RunLasts;
+use crate::pipeline::threads::Cores;
+use crate::pipeline::{FlowOptions, PacketSide, open_bundle};
 
 /// Two pipelines' worth of analytics managers with simulated devices.
 struct Rig {
     config: Config,
     exchange: Exchange,
     in_use: Arc<InUse>,
+    _lasts: RunLasts,
     threads: Vec<(Manager, ExchangePort)>,
 }
 
@@ -39,12 +43,14 @@ fn rig() -> Rig {
         .managers(&config, &bundle, &cores, None)
         .unwrap();
     let in_use = Arc::new(InUse::new(&bundle, &config));
-    let (exchange, ports) = Exchange::new(&cores, &bundle, in_use.clone(), &managers);
+    let (helpers, lasts) = Helpers::new(&cores, in_use.clone());
+    let (exchange, ports) = Exchange::new(&helpers, &bundle, &managers);
     let managers = managers.into_iter().map(|(_, manager)| manager);
     Rig {
         config,
         exchange,
         in_use,
+        _lasts: lasts,
         threads: managers.zip(ports).collect(),
     }
 }
@@ -86,7 +92,9 @@ impl Rig {
     /// The same model once more.
     fn exchange_model(&mut self) -> Result<Option<Before>, Refusal> {
         self.running(|exchange, config| {
-            let prepared = exchange.prepare(config, exchange.bundle().clone())?;
+            let prepared = exchange
+                .opening()
+                .prepare(config, exchange.bundle.clone())?;
             exchange.exchange(prepared)
         })
     }
@@ -127,7 +135,11 @@ fn settings_come_with_a_model_or_without_and_what_was_before_can_come_back() {
         "cache.entries=128",
     ]);
     let before = rig.running(|exchange, now| {
-        let prepared = exchange.keep(&other).with_settings(now, &other).unwrap();
+        let prepared = exchange
+            .opening()
+            .keep(&other)
+            .with_settings(now, &other)
+            .unwrap();
         assert!(prepared.is_something() && !prepared.has_model());
         exchange.exchange(prepared).unwrap()
     });
@@ -137,12 +149,15 @@ fn settings_come_with_a_model_or_without_and_what_was_before_can_come_back() {
         (standing.model.generation, standing.cache_entries),
         (0, 2 * 128)
     );
-    assert!(!rig.exchange.keep(&other).is_something());
+    assert!(!rig.exchange.opening().keep(&other).is_something());
     assert_eq!(rig.results(), [0, 0, 0], "settings are no model");
 
     let before = rig.exchange_model().unwrap().expect("the old sessions");
     rig.running(|exchange, config| {
-        let mut prepared = exchange.again(config, before).expect("nothing had hung");
+        let mut prepared = exchange
+            .opening()
+            .again(config, before)
+            .expect("nothing had hung");
         prepared.is_return = true;
         exchange.exchange(prepared).unwrap();
     });
@@ -162,7 +177,10 @@ fn the_end_of_a_run_ends_an_exchange() {
 #[test]
 fn a_model_that_cannot_be_opened_or_used_is_refused_once() {
     let rig = rig();
-    let nowhere = rig.exchange.open(&rig.config, Path::new("/nowhere"));
+    let nowhere = rig
+        .exchange
+        .opening()
+        .open(&rig.config, Path::new("/nowhere"));
     assert!(nowhere.is_err());
     assert_eq!(rig.results(), [0, 1, 0]);
     let no_device = config(&[
@@ -172,8 +190,11 @@ fn a_model_that_cannot_be_opened_or_used_is_refused_once() {
     ]);
     let prepared = rig
         .exchange
-        .prepare(&no_device, rig.exchange.bundle().clone());
-    let why = prepared.err().expect("no such plug-in");
+        .opening()
+        .prepare(&no_device, rig.exchange.bundle.clone());
+    let Some(Refusal::Because(why)) = prepared.err() else {
+        panic!("there is no such plug-in");
+    };
     assert_eq!(rig.results(), [0, 2, 0]);
     assert_eq!(rig.exchange.swaps().last_refusal, Some(why.to_string()));
 }
@@ -185,4 +206,40 @@ fn classes_must_mean_what_they_meant() {
     let refused = check_meaning(Path::new("d"), "labels", &found, &in_use).unwrap_err();
     assert!(refused.to_string().starts_with("d: the labels are a, b"));
     assert!(check_meaning(Path::new("d"), "labels", &found, &found).is_ok());
+}
+
+/// One of two threads is stuck in a device. The other one is left as it was, and nothing of the exchange is found later.
+#[test]
+fn where_one_manager_does_not_answer_none_changes() {
+    let mut rig = rig();
+    rig.exchange.answer_within = Duration::from_millis(50);
+    let stuck = rig.threads.pop().unwrap();
+    let Err(Refusal::Because(why)) = rig.exchange_model() else {
+        panic!("not called off");
+    };
+    let line = why.to_string();
+    assert!(
+        line.starts_with("analytics-0.1: no answer within"),
+        "{line}"
+    );
+    assert_eq!((rig.swaps(), rig.results()), (vec![0], [0, 1, 0]));
+
+    // As long as it is stuck there is no other exchange.
+    let Err(Refusal::Because(why)) = rig.exchange_model() else {
+        panic!("not refused");
+    };
+    assert!(why.to_string().contains("still busy"), "{why}");
+    assert_eq!(rig.results(), [0, 2, 0]);
+
+    // It comes back: it finds the offer and the step that takes it back.
+    rig.threads.push(stuck);
+    rig.exchange.answer_within = Duration::from_secs(60);
+    let (manager, port) = &mut rig.threads[1];
+    for _ in 0..3 {
+        port.exchange(manager, None);
+        manager.round(0);
+    }
+    assert_eq!(rig.swaps(), [0, 0]);
+    assert!(rig.exchange_model().unwrap().is_some());
+    assert_eq!((rig.swaps(), rig.results()), (vec![1, 1], [1, 2, 0]));
 }

@@ -16,7 +16,7 @@ use crate::pipeline::worker::REST;
 use crate::run::ports::Receiver;
 
 /// How long the end of a run waits for the last labels.
-const LABELS_WITHIN: Duration = Duration::from_secs(2);
+const LABELS_WITHIN: Duration = Duration::from_secs(1);
 
 impl Lane {
     /// Ends all flows, and settles what is left.

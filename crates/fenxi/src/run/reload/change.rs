@@ -1,15 +1,15 @@
 //! What another configuration comes to: everything that live keys reach, made and ready to be brought into use.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use accel::Bundle;
 
-use super::Reloader;
 use crate::config::Config;
 use crate::config::checked::{BatchPolicy, IoMode};
 use crate::exit::Failure;
 use crate::mark::ClassMarks;
-use crate::pipeline::exchange::{Before, Exchange, Prepared};
+use crate::pipeline::exchange::{Before, Opening, Prepared, Refusal};
 use crate::pipeline::{dscp_by_class, find_bundle, flow_settings, thresholds};
 
 /// What is to be brought into use; nothing where nothing changes.
@@ -34,48 +34,53 @@ pub enum Sessions {
     AsTheyAre,
 }
 
+/// What a change begins with, for the thread of a helper: to open a model may take for ever.
+pub struct Base {
+    pub opening: Opening,
+    /// What the run works by.
+    pub now: Config,
+    /// Of the model.
+    pub classes: Arc<[String]>,
+}
+
 impl Change {
-    /// From what `reloader` works by to `next`. Opens, tests and warms what is new, and changes nothing yet.
+    /// From what the run works by to `next`. Opens, tests and warms what is new, and changes nothing yet.
     ///
     /// # Errors
     /// Something cannot be used, or does not fit.
-    pub fn prepare(
-        reloader: &Reloader,
-        next: &Config,
-        sessions: Sessions,
-    ) -> Result<Change, Failure> {
-        let (exchange, now) = (&reloader.exchange, &reloader.running.config);
+    pub fn prepare(base: &Base, next: &Config, sessions: Sessions) -> Result<Change, Refusal> {
+        let Base { opening, now, .. } = base;
         let is_return = matches!(sessions, Sessions::Again(_));
         let at_hand = match sessions {
             Sessions::AsConfigured => None,
-            Sessions::Again(before) => exchange.again(next, before),
-            Sessions::AsTheyAre => Some(exchange.keep(next)),
+            Sessions::Again(before) => opening.again(next, before),
+            Sessions::AsTheyAre => Some(opening.keep(next)),
         };
         let mut prepared = match at_hand {
             Some(prepared) => prepared,
-            None => as_configured(exchange, now, next)?,
+            None => as_configured(opening, now, next)?,
         };
         prepared.is_return = is_return;
-        Change::around(prepared, reloader, next)
+        Ok(Change::around(prepared, base, next)?)
     }
 
     /// The model of another bundle, and nothing else.
     ///
     /// # Errors
     /// As above.
-    pub fn model(reloader: &Reloader, dir: &Path) -> Result<Change, Failure> {
-        let (exchange, now) = (&reloader.exchange, &reloader.running.config);
-        let bundle = exchange.open(now, dir)?;
-        Change::around(exchange.prepare(now, bundle)?, reloader, now)
+    pub fn model(base: &Base, dir: &Path) -> Result<Change, Refusal> {
+        let Base { opening, now, .. } = base;
+        let bundle = opening.open(now, dir)?;
+        Ok(Change::around(opening.prepare(now, bundle)?, base, now)?)
     }
 
-    fn around(prepared: Prepared, reloader: &Reloader, next: &Config) -> Result<Change, Failure> {
-        let now = &reloader.running.config;
+    fn around(prepared: Prepared, base: &Base, next: &Config) -> Result<Change, Failure> {
+        let now = &base.now;
         let bundle = prepared.bundle().clone();
         Ok(Change {
             prepared: prepared.with_settings(now, next)?,
             flow: changed(now, next, |config| flow(config, &bundle))?,
-            marks: changed(now, next, |config| marks(config, &reloader.classes))?.flatten(),
+            marks: changed(now, next, |config| marks(config, &base.classes))?.flatten(),
             log_level: changed(now, next, |config| Ok(config.log.level.clone()))?,
         })
     }
@@ -119,12 +124,12 @@ pub fn marks(config: &Config, classes: &[String]) -> Result<Option<ClassMarks>, 
 
 /// The sessions that `next` asks for. Those in use stay where it asks for nothing else: to open a session can take long,
 /// and what the cache knows is lost with the old ones.
-fn as_configured(exchange: &Exchange, now: &Config, next: &Config) -> Result<Prepared, Failure> {
+fn as_configured(opening: &Opening, now: &Config, next: &Config) -> Result<Prepared, Refusal> {
     let dir = find_bundle(next, None)?;
-    let bundle = exchange.open(next, &dir)?;
-    match wants_sessions(now, next, exchange.bundle(), &bundle)? {
-        true => exchange.prepare(next, bundle),
-        false => Ok(exchange.keep(next)),
+    let bundle = opening.open(next, &dir)?;
+    match wants_sessions(now, next, opening.bundle(), &bundle)? {
+        true => opening.prepare(next, bundle),
+        false => Ok(opening.keep(next)),
     }
 }
 

@@ -29,7 +29,8 @@ fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Failure> {
         || analytics_config(now, &before) != analytics_config(next, &after)
         || change::flow(now, &before)? != change::flow(next, &before)?
         || change::marks(now, &classes)? != change::marks(next, &classes)?
-        || now.log.level != next.log.level)
+        || now.log.level != next.log.level
+        || now.model.open_timeout != next.model.open_timeout)
 }
 
 /// Another value of each live key, and the keys without which nobody would ask for it.
@@ -70,6 +71,7 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("accel.simulated_t1_us", "7", vec![]),
         ("accel.fixed_sizes", "true", vec![]),
         ("model.min_confidence", "0.7", vec![]),
+        ("model.open_timeout_s", "7", vec![]),
         ("model.class_confidence", "{ TLS = 0.7 }", vec![]),
         ("log.level", "debug", vec![]),
     ];

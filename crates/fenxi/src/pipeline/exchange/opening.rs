@@ -1,0 +1,177 @@
+//! The first half of an exchange: another bundle is opened, checked and warmed.
+//!
+//! All of it may take long, or for ever. So it has none of the state of [`Exchange`](super::Exchange), and works on the thread
+//! of a helper.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use accel::Bundle;
+
+use super::{Before, Prepared, Refusal, check_meaning, check_midstream, labels};
+use crate::config::Config;
+use crate::config::checked::Provider;
+use crate::control::in_use::cache_entries;
+use crate::exit::Failure;
+use crate::pipeline::helpers::Helpers;
+use crate::pipeline::threads::{Role, Thread};
+use crate::pipeline::{Opener, open_bundle, trial};
+use crate::recording::Recorder;
+
+/// Models that need no trial any more; more than anybody changes between.
+const KNOWN_MAX: usize = 16;
+
+/// Of the time that there is to open a model, the share that it has in a process of its own.
+const TRIAL_SHARE: f64 = 0.8;
+
+/// SHA-256 of models that have run.
+pub(super) type Known = Arc<Mutex<Vec<String>>>;
+
+/// One attempt to open what is to come into use.
+#[derive(Clone)]
+pub struct Opening {
+    pub(super) helpers: Helpers,
+    /// The analytics threads.
+    pub(super) threads: Vec<Thread>,
+    /// The model in use.
+    pub(super) bundle: Arc<Bundle>,
+    pub(super) known: Known,
+    /// Where what the sessions answer is recorded.
+    pub(super) recorder: Option<Recorder>,
+    /// The attempt has been counted as refused.
+    pub(super) is_refused: Arc<AtomicBool>,
+    pub(super) began: Instant,
+}
+
+impl Opening {
+    /// The model in use.
+    pub fn bundle(&self) -> &Arc<Bundle> {
+        &self.bundle
+    }
+
+    /// Opens a bundle that could take the place of the one in use.
+    ///
+    /// # Errors
+    /// It is damaged, or its classes or features mean something else.
+    pub fn open(&self, config: &Config, dir: &Path) -> Result<Arc<Bundle>, Failure> {
+        let bundle = self.read(config, dir)?;
+        let fits = check_meaning(dir, "features", bundle.features(), self.bundle.features());
+        let labels = [labels(&bundle), labels(&self.bundle)];
+        fits.and_then(|()| check_meaning(dir, "labels", &labels[0], &labels[1]))
+            .and_then(|()| check_midstream(dir, &bundle, &self.bundle))
+            .inspect_err(|why| self.refuse(why))?;
+        Ok(Arc::new(bundle))
+    }
+
+    /// Opens a bundle, whatever its classes and features are.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn read(&self, config: &Config, dir: &Path) -> Result<Bundle, Failure> {
+        open_bundle(config, dir).inspect_err(|why| self.refuse(why))
+    }
+
+    /// Sessions with a model for each analytics thread, as the configuration asks for them. A model that has not run yet is
+    /// tried in a process of its own first.
+    ///
+    /// # Errors
+    /// A device or a model that cannot be used, or golden outputs that differ; or the run ends.
+    pub fn prepare(&self, config: &Config, bundle: Arc<Bundle>) -> Result<Prepared, Refusal> {
+        let prepared = self
+            .try_out(config, &bundle)
+            .and_then(|()| Ok(self.open_sessions(config, bundle)?));
+        if let Err(Refusal::Because(why)) = &prepared {
+            self.refuse(why);
+        }
+        prepared
+    }
+
+    fn try_out(&self, config: &Config, bundle: &Bundle) -> Result<(), Refusal> {
+        let devices = config.accel.devices.iter();
+        let mut providers = devices.map(|device| device.provider);
+        let runs = providers.any(|provider| provider != Provider::Simulated);
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = |sha256: &String| sha256 == bundle.sha256();
+        if !runs || bundle.sha256() == self.bundle.sha256() || known().iter().any(is_known) {
+            return Ok(());
+        }
+        let model = bundle.model_path();
+        let dir = model.parent().unwrap_or(&model);
+        let left = config
+            .model
+            .open_timeout
+            .saturating_sub(self.began.elapsed());
+        trial::try_bundle(config, dir, share(left), self.helpers.run_ends())?;
+        let mut known = known();
+        if known.len() == KNOWN_MAX {
+            known.remove(0);
+        }
+        known.push(bundle.sha256().to_owned());
+        Ok(())
+    }
+
+    fn open_sessions(&self, config: &Config, bundle: Arc<Bundle>) -> Result<Prepared, Failure> {
+        let opener = Opener {
+            config,
+            bundle: &bundle,
+            cores: self.helpers.cores(),
+            golden_test: true,
+            recorder: self.recorder.as_ref(),
+        };
+        let sessions = |thread: &Thread| {
+            let Role::Analytics(manager) = thread.role else {
+                return Err(Failure::software("a model for a thread that has none"));
+            };
+            opener.accelerators(thread.instance, manager)
+        };
+        let accelerators = self.threads.iter().map(sessions);
+        let accelerators = accelerators.collect::<Result<_, Failure>>()?;
+        Ok(self.prepared(config, accelerators, bundle))
+    }
+
+    /// The devices in use, for other settings only.
+    pub fn keep(&self, config: &Config) -> Prepared {
+        self.prepared(config, Vec::new(), self.bundle.clone())
+    }
+
+    /// Sessions that were in use before, if all of them can work again.
+    pub fn again(&self, config: &Config, before: Before) -> Option<Prepared> {
+        before
+            .is_sound()
+            .then(|| self.prepared(config, before.accelerators, before.bundle))
+    }
+
+    fn prepared(
+        &self,
+        config: &Config,
+        accelerators: Vec<Vec<analytics::Accelerator>>,
+        bundle: Arc<Bundle>,
+    ) -> Prepared {
+        Prepared {
+            accelerators,
+            bundle,
+            settings: self.threads.iter().map(|_| None).collect(),
+            change: None,
+            cache_entries: cache_entries(config),
+            is_return: false,
+        }
+    }
+
+    /// The old model goes on: counted where it comes to light, once for each attempt, which ends there.
+    pub fn refuse(&self, why: &Failure) {
+        if self.is_refused.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.helpers.in_use().note(|standing| {
+            standing.swaps.refused += 1;
+            standing.swaps.last_refusal = Some(why.to_string());
+        });
+    }
+}
+
+/// What the trial may take of the time that is left.
+fn share(left: Duration) -> Duration {
+    left.mul_f64(TRIAL_SHARE)
+}

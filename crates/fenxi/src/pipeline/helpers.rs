@@ -1,0 +1,280 @@
+//! Work that may never end, on threads of its own and with a deadline.
+//!
+//! To open a model runs the code of others: a library, a driver, the model's own graph; to read a file may wait for a device
+//! or a server. Nothing can stop such a thread from outside. So whoever needs the outcome waits until the deadline at most,
+//! and not at all once the run ends. A thread that is late is abandoned: it goes on and keeps its memory, and [`InUse`] says
+//! so to health and metrics until it ends after all. The state of who waits never lies with the thread, so the next attempt
+//! starts a new one.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, select};
+use tracing::{info, warn};
+
+use super::exchange::{Opening, Refusal};
+use super::threads::Cores;
+use crate::control::in_use::{Abandoned, InUse};
+use crate::exit::{self, Failure};
+
+/// How a model gets more time to be opened.
+pub const MORE_TIME: &str = "raise model.open_timeout_s if it needs longer";
+
+/// Starts helpers, and waits for them.
+#[derive(Clone)]
+pub struct Helpers {
+    cores: Cores,
+    in_use: Arc<InUse>,
+    run_ends: Receiver<Infallible>,
+}
+
+/// As long as this is there, helpers are waited for.
+pub struct RunLasts {
+    _sender: Sender<Infallible>,
+}
+
+/// A helper under way.
+pub struct Helper {
+    id: u64,
+    what: String,
+    began: Instant,
+    in_use: Arc<InUse>,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Helpers {
+    /// For a run that has these cores. Helpers are waited for as long as the second value is there.
+    pub fn new(cores: &Cores, in_use: Arc<InUse>) -> (Helpers, RunLasts) {
+        let (sender, run_ends) = bounded(0);
+        let helpers = Helpers {
+            cores: cores.clone(),
+            in_use,
+            run_ends,
+        };
+        (helpers, RunLasts { _sender: sender })
+    }
+
+    /// The cores of the data path, which helpers keep off.
+    pub fn cores(&self) -> &Cores {
+        &self.cores
+    }
+
+    /// Where it is noted what is in use.
+    pub fn in_use(&self) -> &Arc<InUse> {
+        &self.in_use
+    }
+
+    /// Disconnected once the run ends.
+    pub fn run_ends(&self) -> &Receiver<Infallible> {
+        &self.run_ends
+    }
+
+    /// Does `work`, called `what`, on a thread of its own, and waits for the outcome: for `limit` at most, of which `cure`
+    /// says how to have more.
+    ///
+    /// # Errors
+    /// It was late, there is no thread, or it died; or the run ends.
+    pub fn run<T: Send + 'static>(
+        &self,
+        what: &str,
+        limit: Duration,
+        cure: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let (done, outcome) = bounded(1);
+        // An outcome that nobody waits for is dropped on the helper's thread.
+        let helper = self.start(what, move || drop(done.send(work())))?;
+        let died = || Failure::software(format!("{what}: the thread for it died"));
+        select! {
+            recv(outcome) -> outcome => outcome.map_err(|_| died().into()),
+            recv(self.run_ends) -> _ => {
+                exit::leave_threads_behind();
+                Err(Refusal::RunEnded)
+            }
+            default(limit) => match outcome.try_recv() {
+                Ok(outcome) => Ok(outcome),
+                Err(_) => Err(helper.abandon(limit, cure).into()),
+            },
+        }
+    }
+
+    /// The same for work that opens the model in `dir`; where it is late, the attempt counts as refused.
+    ///
+    /// # Errors
+    /// As above, or those of the work.
+    pub fn open_model<T: Send + 'static>(
+        &self,
+        opening: &Opening,
+        dir: &Path,
+        limit: Duration,
+        work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let what = format!("opening the model {}", dir.display());
+        let opened = self.run(&what, limit, MORE_TIME, work);
+        if let Err(Refusal::Because(why)) = &opened {
+            opening.refuse(why);
+        }
+        opened?
+    }
+
+    /// Starts `work`, called `what`, on a thread of its own.
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn start(
+        &self,
+        what: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<Helper, Failure> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let helper = || Helper {
+            id: NUMBER.load(Ordering::Relaxed),
+            what: what.to_owned(),
+            began: Instant::now(),
+            in_use: self.in_use.clone(),
+            has_ended: Arc::default(),
+        };
+        NUMBER.fetch_add(1, Ordering::Relaxed);
+        let (ours, cores) = (helper(), self.cores.clone());
+        let theirs = Helper {
+            has_ended: ours.has_ended.clone(),
+            id: ours.id,
+            ..helper()
+        };
+        std::thread::Builder::new()
+            .name("helper".to_owned())
+            .spawn(move || {
+                // Also where the work panics.
+                let _ending = Ending(theirs);
+                cores.keep_off();
+                work();
+            })
+            .map_err(|error| Failure::unavailable(format!("{what}: no thread for it: {error}")))?;
+        Ok(ours)
+    }
+}
+
+impl Helper {
+    /// Nobody waits for it any more, after so long; how to have more time, `cure` says.
+    pub fn abandon(&self, limit: Duration, cure: &str) -> Failure {
+        let Helper { id, what, .. } = self;
+        exit::leave_threads_behind();
+        self.in_use.note(|standing| {
+            // It may have ended at this very moment.
+            if !self.has_ended.load(Ordering::Relaxed) {
+                standing.abandoned.push(Abandoned {
+                    id: *id,
+                    what: what.clone(),
+                    since: self.began,
+                });
+            }
+        });
+        warn!(
+            "{what}: given up after {} s; the thread goes on and keeps its memory until it or fenxi ends",
+            limit.as_secs_f64()
+        );
+        Failure::unavailable(format!(
+            "{what}: not done within {} s and given up; {cure}",
+            limit.as_secs_f64()
+        ))
+    }
+}
+
+/// Notes the end of a helper, on its thread.
+struct Ending(Helper);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let Helper {
+            id,
+            what,
+            began,
+            in_use,
+            has_ended,
+        } = &self.0;
+        let mut was_abandoned = false;
+        in_use.note(|standing| {
+            has_ended.store(true, Ordering::Relaxed);
+            let before = standing.abandoned.len();
+            standing.abandoned.retain(|abandoned| abandoned.id != *id);
+            was_abandoned = standing.abandoned.len() < before;
+        });
+        if was_abandoned {
+            let seconds = began.elapsed().as_secs_f64();
+            info!("{what}: the thread that was given up has ended, after {seconds:.1} s");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::config::Sources;
+    use crate::pipeline::{find_bundle, open_bundle};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn helpers() -> (Helpers, RunLasts) {
+        let config = Sources::named(None, &[]).load().unwrap().config;
+        let bundle = open_bundle(&config, &find_bundle(&config, None).unwrap()).unwrap();
+        let in_use = Arc::new(InUse::new(&bundle, &config));
+        Helpers::new(&Cores::of(&config), in_use)
+    }
+
+    fn abandoned(helpers: &Helpers) -> Vec<String> {
+        let abandoned = helpers.in_use.standing().abandoned.into_iter();
+        abandoned.map(|it| it.what).collect()
+    }
+
+    #[test]
+    fn a_late_helper_is_abandoned_until_it_ends_and_others_work_meanwhile() {
+        let (helpers, _lasts) = helpers();
+        let (end, ends) = channel::<()>();
+        let limit = Duration::from_millis(5);
+        let late = helpers.run("the late one", limit, "wait longer", move || ends.recv());
+        let Err(Refusal::Because(why)) = late else {
+            panic!("not late");
+        };
+        assert_eq!(
+            why.to_string(),
+            "the late one: not done within 0.005 s and given up; wait longer"
+        );
+        assert_eq!(why.code(), 69);
+        assert_eq!(abandoned(&helpers), ["the late one"]);
+        assert!(matches!(helpers.run("another", LONG, "", || 7), Ok(7)));
+        assert_eq!(abandoned(&helpers), ["the late one"]);
+        drop(end);
+        let began = Instant::now();
+        while !abandoned(&helpers).is_empty() {
+            assert!(began.elapsed() < LONG, "it is never noted that it ended");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_run_ends_the_waiting() {
+        let (helpers, lasts) = helpers();
+        let (_keep, ends) = channel::<()>();
+        drop(lasts);
+        let ended = helpers.run("x", LONG, "", move || ends.recv());
+        assert!(matches!(ended, Err(Refusal::RunEnded)));
+    }
+
+    #[test]
+    fn a_helper_that_dies_is_named() {
+        let (helpers, _lasts) = helpers();
+        let died: Result<(), _> = helpers.run("x", LONG, "", || panic!("on purpose"));
+        let Err(Refusal::Because(why)) = died else {
+            panic!("no failure");
+        };
+        assert_eq!(
+            (why.to_string().as_str(), why.code()),
+            ("x: the thread for it died", 70)
+        );
+    }
+}

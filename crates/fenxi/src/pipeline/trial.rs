@@ -1,0 +1,107 @@
+//! A model that is new is tried in a process of its own before it is opened in this one.
+//!
+//! A graph can run for ever, take all memory or make the runtime crash. In another process that costs nothing: it is killed.
+//! The process opens the model on the device `cpu` and runs its golden inputs; whether the outputs are right and whether the
+//! configured devices take the model is checked in this one, which says it better. The other process is first in line when
+//! memory is short, ends with this one, and ends by itself some time after the deadline should nobody kill it.
+
+use std::convert::Infallible;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use tracing::warn;
+
+use super::exchange::Refusal;
+use crate::config::Config;
+use crate::exit::Failure;
+
+/// Between two looks at the process.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// The one variable of ours that the process needs: it names the library.
+const LIBRARY: &str = "FENXI_ONNXRUNTIME";
+
+/// Tries the bundle in `dir` for `limit` at most.
+///
+/// # Errors
+/// It crashes or does not come to an end; or the run ends.
+pub fn try_bundle(
+    config: &Config,
+    dir: &Path,
+    limit: Duration,
+    run_ends: &Receiver<Infallible>,
+) -> Result<(), Refusal> {
+    let until = Instant::now() + limit;
+    let name = dir.display();
+    let mut child = match command(config, dir, limit).spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            warn!("{name}: not tried in a process of its own, there is none: {error}");
+            return Ok(());
+        }
+    };
+    let ended = wait(&mut child, until, run_ends);
+    // One that has ended is not changed by this.
+    let _ = child.kill();
+    let _ = child.wait();
+    match ended? {
+        // What it says in order, opening the model here says as well.
+        Some(status) => match status.signal() {
+            None => Ok(()),
+            Some(_) => Err(Failure::data(format!(
+                "{name}: the model crashed the process in which it was tried ({status}); it is not opened"
+            ))
+            .into()),
+        },
+        None => Err(Failure::data(format!(
+            "{name}: the model did not run to its end within {} s in the process in which it was tried; it is not opened. \
+             Raise model.open_timeout_s if it needs longer",
+            limit.as_secs_f64()
+        ))
+        .into()),
+    }
+}
+
+fn command(config: &Config, dir: &Path, limit: Duration) -> Command {
+    // This very program, even if its file was replaced.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("fenxi");
+    command.args(["model", "try", "--within-s"]);
+    command.arg(limit.as_secs_f64().to_string());
+    if let Some(library) = &config.accel.library {
+        command.arg("--library").arg(library);
+    }
+    command.arg("--").arg(dir);
+    for (name, _) in std::env::vars_os() {
+        let is_ours = name.as_encoded_bytes().starts_with(b"FENXI_") && name != LIBRARY;
+        if is_ours || name == "NOTIFY_SOCKET" {
+            command.env_remove(name);
+        }
+    }
+    // What libraries say is not for the log.
+    let [stdin, stdout, stderr] = [Stdio::null(), Stdio::null(), Stdio::null()];
+    command.stdin(stdin).stdout(stdout).stderr(stderr);
+    command
+}
+
+/// How it ended; `None`: it has not.
+fn wait(
+    child: &mut Child,
+    until: Instant,
+    run_ends: &Receiver<Infallible>,
+) -> Result<Option<ExitStatus>, Refusal> {
+    while Instant::now() < until {
+        match child.try_wait() {
+            Ok(None) => {}
+            Ok(status) => return Ok(status),
+            Err(error) => return Err(Failure::software(format!("waiting: {error}")).into()),
+        }
+        if run_ends.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Disconnected) {
+            return Err(Refusal::RunEnded);
+        }
+    }
+    Ok(None)
+}

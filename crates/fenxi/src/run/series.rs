@@ -1,0 +1,207 @@
+//! The series' side of a live run: it comes once the first model is open, and goes after the flow managers.
+//!
+//! To open a model may take long, or for ever, so a helper does it, while the control thread serves and the flow managers
+//! forward. What finds no room in a ring until then is shed.
+
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use accel::Bundle;
+use analytics::{Counters, Manager};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout_at};
+
+use super::reload::{self, Reloader};
+use super::threads::Labelling;
+use crate::config::Config;
+use crate::control::Plane;
+use crate::control::collector::{AnalyticsSnapshot, Watched};
+use crate::control::in_use;
+use crate::exit::{self, Failure};
+use crate::pipeline::SeriesSide;
+use crate::pipeline::exchange::Exchange;
+use crate::pipeline::helpers::{Helper, Helpers, MORE_TIME};
+use crate::pipeline::threads::Thread;
+use crate::pipeline::worker::Run;
+use crate::recording::Recorder;
+
+/// How long the end of a run waits for analytics threads, once the flow managers have ended and waited for labels. Longer
+/// than a batch takes; a thread whose device does not come back is left behind.
+const THREADS_WITHIN: Duration = Duration::from_millis(750);
+
+/// Between two looks at whether threads have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Analytics managers with their devices open and warm.
+pub type Managers = Vec<(Thread, Manager)>;
+
+/// The first model, while it is being opened.
+pub struct Opening {
+    opened: oneshot::Receiver<Result<Managers, Failure>>,
+    helper: Helper,
+    limit: Duration,
+    until: Instant,
+}
+
+impl Opening {
+    /// Begins to open it, with the devices that the configuration names.
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn start(
+        helpers: &Helpers,
+        config: &Config,
+        bundle: &Bundle,
+        series: SeriesSide,
+        recorder: Option<&Recorder>,
+    ) -> Result<Opening, Failure> {
+        let mut devices: Vec<&str> = config.accel.devices.iter().map(|it| &*it.name).collect();
+        devices.dedup();
+        let (name, version) = (bundle.name(), bundle.version());
+        let what = format!(
+            "opening the model {name} {version} on {}",
+            devices.join(", ")
+        );
+        let since = Instant::now();
+        helpers.in_use().note(|standing| {
+            let what = what.clone();
+            standing.opening = Some(in_use::Opening { what, since });
+        });
+        let (done, opened) = oneshot::channel();
+        let (limit, cores) = (config.model.open_timeout, helpers.cores().clone());
+        let (config, bundle) = (config.clone(), bundle.clone());
+        let recorder = recorder.cloned();
+        let helper = helpers.start(&what, move || {
+            // What nobody waits for is dropped here.
+            let _ = done.send(series.managers(&config, &bundle, &cores, recorder.as_ref()));
+        })?;
+        Ok(Opening {
+            opened,
+            helper,
+            limit,
+            until: since + limit,
+        })
+    }
+
+    /// Waits until it is open. May be called again if the wait is broken off.
+    ///
+    /// # Errors
+    /// It cannot be opened, or takes too long.
+    pub async fn opened(&mut self) -> Result<Managers, Failure> {
+        match timeout_at(self.until.into(), &mut self.opened).await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(_)) => Err(Failure::software("the thread that opened the model died")),
+            Err(_) => Err(self.helper.abandon(self.limit, MORE_TIME)),
+        }
+    }
+}
+
+/// What the side is started with, once the model is open.
+pub struct Starting {
+    pub helpers: Helpers,
+    /// The model.
+    pub bundle: Bundle,
+    pub run: std::sync::Arc<Run>,
+    /// Where rounds, and what devices answer, are recorded.
+    pub recorder: Option<Recorder>,
+    /// Puts the thread for reloads together.
+    pub reloader: Box<dyn FnOnce(Exchange) -> Reloader>,
+}
+
+/// The side at work.
+pub struct Series {
+    threads: Vec<JoinHandle<Counters>>,
+    /// The thread for reloads.
+    pub reloads: reload::Running,
+}
+
+/// What it leaves behind.
+pub struct Left {
+    /// Of the series' walk, over all analytics managers.
+    pub counters: Counters,
+    /// Some of them cannot say what they had counted at last.
+    pub is_partial: bool,
+    /// What went wrong.
+    pub failure: Option<Failure>,
+}
+
+impl Starting {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// The system has none.
+    pub fn start(
+        self,
+        managers: Managers,
+    ) -> Result<(Series, Vec<Watched<AnalyticsSnapshot>>), Failure> {
+        let Labelling {
+            threads,
+            watched,
+            exchange,
+        } = Labelling::start(
+            &self.helpers,
+            &self.bundle,
+            managers,
+            &self.run,
+            self.recorder.as_ref(),
+        )?;
+        let reloads = reload::Running::start((self.reloader)(exchange))?;
+        Ok((Series { threads, reloads }, watched))
+    }
+}
+
+impl Series {
+    /// Waits for the analytics threads, once the flow managers have ended.
+    pub async fn end(self, plane: &Plane) -> Left {
+        wait_until(THREADS_WITHIN, || {
+            self.threads.iter().all(JoinHandle::is_finished)
+        })
+        .await;
+        let mut left = Left {
+            is_partial: false,
+            ..Left::nothing()
+        };
+        let mut failures = Vec::new();
+        for (thread, last) in self.threads.into_iter().zip(plane.last_counters().await) {
+            let name = thread.thread().name().unwrap_or_default().to_owned();
+            if !thread.is_finished() {
+                exit::leave_threads_behind();
+                failures.push(Failure::unavailable(format!(
+                    "{name}: its device does not come back, and the last series have no labels"
+                )));
+                left.is_partial = true;
+                left.counters.merge(&last);
+                continue;
+            }
+            match thread.join() {
+                Ok(counters) => left.counters.merge(&counters),
+                Err(_) => {
+                    failures.push(Failure::software(format!("{name}: the thread died")));
+                    left.is_partial = true;
+                    left.counters.merge(&last);
+                }
+            }
+        }
+        left.failure = failures.into_iter().reduce(Failure::and);
+        left
+    }
+}
+
+impl Left {
+    /// Where the side never came.
+    pub fn nothing() -> Left {
+        Left {
+            counters: Counters::none(),
+            is_partial: true,
+            failure: None,
+        }
+    }
+}
+
+/// Waits until it is so, or for `limit`.
+pub async fn wait_until(limit: Duration, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + limit;
+    while !is_so() && Instant::now() < until {
+        sleep(LOOK_EVERY).await;
+    }
+}
