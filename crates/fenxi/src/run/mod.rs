@@ -9,6 +9,9 @@
 //!
 //! The packets' side starts first: where fenxi forwards, it does so before a device is open and warm, and until then series
 //! are shed. What is wrong with a device still ends the run, before it is said to be ready.
+//!
+//! `fenxi check` goes through the same steps without starting anything (`commands/check/start.rs`): what is added to the
+//! start belongs there, too.
 
 mod control;
 mod ending;
