@@ -325,7 +325,10 @@ fn a_model_in_the_working_directory_is_not_taken_for_the_shipped_one() {
     }
     fs::write(place("here/models/app-id-k10/model.toml"), "hostile").unwrap();
     let program = place("prefix/bin/fenxi");
-    fs::copy(env!("CARGO_BIN_EXE_fenxi"), &program).unwrap();
+    // Not by this process: what another test starts meanwhile would have the file open for writing, and it could not be run.
+    let mut copy = std::process::Command::new("cp");
+    let copied = copy.arg(env!("CARGO_BIN_EXE_fenxi")).arg(&program).status();
+    assert!(copied.unwrap().success());
     let check = || {
         let ours = fenxi(["check", "--config-only"]);
         let mut command = std::process::Command::new(&program);

@@ -12,6 +12,9 @@
 //! with a device still ends the run, before it is said to be ready.
 //!
 //! The end has a bound for each step, 5 s together: see `docs/operations.md`.
+//!
+//! `fenxi check` goes through the same steps without starting anything (`commands/check/start.rs`): a new step of the start
+//! belongs there, too.
 
 mod clock;
 mod control;

@@ -18,9 +18,6 @@ use crate::pipeline::{FlowOptions, PacketSide};
 use crate::run::ports;
 use crate::{mark, records};
 
-/// Folders that the service's unit makes before it starts the program.
-const MADE_BY_UNIT: [&str; 2] = ["/run/fenxi", "/var/lib/fenxi"];
-
 /// Looks at everything but the devices. `is_running`: a fenxi runs with this configuration; the sockets and the file that it
 /// holds are free once it is started again.
 ///
@@ -58,10 +55,41 @@ pub fn look(
         .map_or(Ok(()), records::look)
 }
 
-/// Whether the file's folder is not there yet, and the unit will make it.
+/// Whether the file's folder is not there yet, and the service's unit will make it: `/run/fenxi`, `/run/fenxi-INSTANCE` or
+/// `/var/lib/fenxi`.
 fn is_made_by_unit(machine: &Machine, path: &Path) -> bool {
-    let made = MADE_BY_UNIT
-        .iter()
-        .find(|made| path.parent() == Some(Path::new(made)));
-    made.is_some_and(|made| !machine.path(Path::new(made)).is_dir()) && machine.unit().is_some()
+    let Some(folder) = path.parent() else {
+        return false;
+    };
+    let is_units = folder.to_str().is_some_and(|folder| {
+        matches!(folder, "/run/fenxi" | "/var/lib/fenxi")
+            || folder
+                .strip_prefix("/run/fenxi-")
+                .is_some_and(|name| !name.contains('/'))
+    });
+    is_units && !machine.path(folder).is_dir() && machine.unit().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::tests::machine;
+    use super::*;
+
+    #[test]
+    fn folders_that_the_unit_makes() {
+        let unit = ("etc/systemd/system/fenxi.service", "[Service]");
+        let is_made = |files: &[(&str, &str)], path: &str| {
+            is_made_by_unit(&machine(files).1, Path::new(path))
+        };
+        for path in [
+            "/run/fenxi/s",
+            "/run/fenxi-eth0/s",
+            "/var/lib/fenxi/f.jsonl",
+        ] {
+            assert!(is_made(&[unit], path), "{path}");
+            assert!(!is_made(&[], path), "{path}");
+        }
+        assert!(!is_made(&[unit, ("run/fenxi/other", "")], "/run/fenxi/s"));
+        assert!(!is_made(&[unit], "/run/other/s"));
+    }
 }
