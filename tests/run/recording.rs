@@ -9,8 +9,9 @@ use tempfile::TempDir;
 use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::{self, Finished};
+use crate::inline;
 use crate::mark::HOSTS;
-use crate::traffic::{ask_udp, assert_same_flows, connect, send, stream};
+use crate::traffic::{ask, ask_udp, assert_same_flows, connect, send, stream};
 
 /// What a summary says that depends on nothing but the recorded run, times to label among it.
 const SAME: [&str; 12] = [
@@ -133,7 +134,15 @@ fn a_replay_of_a_recorded_run_gives_the_same_counters() {
         live.ctl(&["model", "load", bundle.to_str().unwrap()])
             .expect_code(0);
         live.ctl(&["model", "load", "/nowhere"]).expect_code(78);
+        // Comes, and goes again: what was before it is put back.
+        let shipped = common::bundle();
+        let path = format!("[model]\npath = \"{}\"\n", shipped.display());
+        fs::write(&file, path).unwrap();
+        live.ctl(&["reload", "--confirm-within", "1s"])
+            .expect_code(0);
         talk(&lab, 20);
+        live.wait_for("it is undone", |live| live.said("is undone") > 0);
+        talk(&lab, 5);
         live.wait_for("flows end by the new timeout", |live| {
             live.samples_with("fenxi_flows_ended_total", "idle")[0] > 0.0
         });
@@ -154,7 +163,7 @@ fn a_replay_of_a_recorded_run_gives_the_same_counters() {
         assert_same_flows(&live_flows, &replayed_flows);
         assert_same_sums(&once, &replay_well(&recording, &[]));
         assert!(ran["series"]["emitted"].as_u64().unwrap() >= 40, "{ran}");
-        assert_eq!(once["swaps"]["done"], 1, "{}", once["swaps"]);
+        assert_eq!(once["swaps"]["done"], 3, "{}", once["swaps"]);
         if sets[0] == failing[0] {
             let failures = once["devices"][0]["failures"].to_string();
             assert!(failures.contains(|digit| ('1'..='9').contains(&digit)));
@@ -165,6 +174,31 @@ fn a_replay_of_a_recorded_run_gives_the_same_counters() {
             assert!(notes.contains(said), "{notes}");
         }
     }
+}
+
+/// What is walked is tagged, too: the recording has packets as they came.
+#[test]
+fn a_recorded_run_forwards_and_is_replayed() {
+    let Some(lab) = Lab::bridged("recin", &[]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("recording");
+    let live = inline::start(&lab, &["--record", recording.to_str().unwrap()]);
+    for to in inline::RIGHT {
+        let flow = ask_udp(&lab, ["left", "right"], to, 12);
+        live.wait_for("it has its label", |live| {
+            live.metric_sum("fenxi_series_total") > 0.0
+                && live.metric_sum("fenxi_series_waiting") == 0.0
+        });
+        ask(&flow, 5);
+    }
+    inline::all_was_sent(live);
+    let summary = replay_well(&recording, &[]);
+    assert!(
+        summary["verdicts"]["tagged"].as_u64().unwrap() >= 10,
+        "{summary}"
+    );
 }
 
 /// A recorded run in mode tap that has seen the shipped capture.

@@ -17,11 +17,11 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the lock, the bounds, the writer | [`tape`] |
+//! | the lock, the bounds, the writer | [`tape`], [`writer`] |
 //! | the threads' ends of it | [`flow`], [`series`], [`device`] |
 //! | the file | [`event`], [`call`], [`codec`], [`header`], [`reader`] |
 //! | how much of a frame is kept | [`frame`] |
-//! | the replay | [`replayer`], [`script`], [`counts`] |
+//! | the replay | [`replayer`], [`managers`], [`script`], [`counts`] |
 
 mod call;
 mod codec;
@@ -31,6 +31,7 @@ mod event;
 mod flow;
 mod frame;
 mod header;
+mod managers;
 mod reader;
 mod replayer;
 mod script;
@@ -38,6 +39,7 @@ mod seat;
 mod series;
 mod settings;
 mod tape;
+mod writer;
 
 pub use flow::Walker;
 pub use header::Header;

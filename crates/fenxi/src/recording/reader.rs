@@ -19,7 +19,7 @@ pub enum ReadError {
     #[error("its format is version {0}; this fenxi reads version {VERSION}")]
     Version(u32),
     #[error(
-        "damaged: event {number}, at byte {at}: {why}; ask for the file once more, packed and with a checksum"
+        "damaged: event {number}, at byte {at}: {why}; copy the recording once more from where it was made"
     )]
     Damaged {
         number: u64,

@@ -1,9 +1,8 @@
 //! The replay: the recorded calls in the recorded order, on one thread, held against what was counted then.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use analytics::{Inlet, NewModel, Standby};
+use analytics::{NewModel, Standby};
 use flowmgr::record::Record;
 use flowmgr::{Fate, Packet};
 use serde::Serialize;
@@ -12,13 +11,12 @@ use super::call::Call;
 use super::counts;
 use super::event::{Counts, Event, Frame, Who};
 use super::header::Header;
+use super::managers::Managers;
 use super::reader::{self, Next};
 use super::script::Script;
 use super::settings::{DeviceFacts, Offer, SeriesConfig, SeriesStart};
 use super::{EVENTS_FILE, HEADER_FILE};
 use crate::exit::Failure;
-use crate::pipeline::Rings;
-use crate::pipeline::layout::Layout;
 
 /// What a replay came to.
 pub struct Replayed {
@@ -131,62 +129,6 @@ pub fn replay(
     replayed.map(|replayed| (header, replayed))
 }
 
-/// All managers, numbered through the pipelines.
-struct Managers {
-    flow: Vec<flowmgr::Manager>,
-    /// None where no device was open so far.
-    series: Vec<Option<analytics::Manager>>,
-    /// For those.
-    inlets: Vec<Option<Vec<Inlet>>>,
-}
-
-impl Managers {
-    fn of(header: &Header, record_series: bool) -> Result<Managers, String> {
-        let layout = Layout::parse(&header.layout).ok_or("layout is not F:A:D")?;
-        let count = layout.flow_managers * header.instances;
-        let mut managers = Managers {
-            flow: Vec::new(),
-            series: Vec::new(),
-            inlets: Vec::new(),
-        };
-        for _ in 0..header.instances {
-            let rings = Rings::new(&layout, header.ring_slots);
-            let mut labels = Vec::new();
-            for producers in rings.producers {
-                let config = header
-                    .flow
-                    .config(managers.flow.len(), count, record_series);
-                let manager = flowmgr::Manager::with_rings(config, producers)
-                    .map_err(|error| error.to_string())?;
-                labels.push(manager.labels());
-                managers.flow.push(manager);
-            }
-            for consumers in rings.consumers {
-                let inlets = consumers.into_iter().map(|(flow_manager, series)| Inlet {
-                    series,
-                    labels: Arc::clone(&labels[flow_manager]),
-                });
-                managers.inlets.push(Some(inlets.collect()));
-                managers.series.push(None);
-            }
-        }
-        Ok(managers)
-    }
-
-    fn lane(&mut self, lane: u32) -> Result<&mut flowmgr::Manager, String> {
-        let lanes = self.flow.len();
-        let found = self.flow.get_mut(lane as usize);
-        found.ok_or_else(|| format!("there is no flow manager {lane}, only {lanes}"))
-    }
-
-    fn series(&mut self, manager: u32) -> Result<&mut analytics::Manager, String> {
-        let found = self.series.get_mut(manager as usize);
-        found
-            .and_then(Option::as_mut)
-            .ok_or_else(|| format!("analytics manager {manager} has not started"))
-    }
-}
-
 struct Replayer {
     managers: Managers,
     classes: Vec<String>,
@@ -248,7 +190,7 @@ impl Replayer {
                 series.round(now_ns);
                 if let Some(how) = self.script.strayed() {
                     let who = Who::Series(manager);
-                    self.differ(format!("{who}: {how}, other than recorded"));
+                    self.differ(format!("{who} does something else than recorded: {how}"));
                 }
             }
             Event::Offer { manager, offer } => self.offer(manager, &offer)?,

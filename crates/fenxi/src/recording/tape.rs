@@ -6,22 +6,21 @@
 //! before its next step and leaves; behind the last of them the recording is closed. A thread's counters change in its own
 //! steps only, so what it wrote is of the same moment for all of them.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Sender, bounded};
 use tracing::{info, warn};
 
 use super::event::{Event, MAGIC, VERSION, Who, put_event};
 use super::header::Header;
 use super::seat::Seat;
 use super::settings::{DeviceFacts, SeriesConfig, SeriesStart};
+use super::writer::{Writer, create, make};
 use super::{EVENTS_FILE, HEADER_FILE, SeriesSeat};
 use crate::exit::Failure;
 
@@ -133,8 +132,8 @@ impl Recorder {
             .spawn(move || writer.run(&chunks))
             .map_err(|error| Failure::unavailable(format!("no thread to record: {error}")))?;
         warn!(
-            "recording to {}, {} MiB at most: all threads take turns meanwhile, so packets wait for labels; the files \
-             hold addresses and ports",
+            "recording to {}, {} MiB at most: threads take turns while it lasts, which slows packets down; the files hold \
+             addresses and ports",
             dir.display(),
             max_bytes >> 20
         );
@@ -350,62 +349,6 @@ impl Tape {
     }
 }
 
-/// The thread that writes.
-struct Writer {
-    file: File,
-    path: PathBuf,
-    has_failed: Arc<AtomicBool>,
-    farewell: Arc<Mutex<Option<String>>>,
-}
-
-impl Writer {
-    fn run(mut self, chunks: &Receiver<Vec<u8>>) {
-        for chunk in chunks {
-            if self.has_failed.load(Ordering::Relaxed) {
-                continue;
-            }
-            if let Err(error) = self.file.write_all(&chunk) {
-                self.has_failed.store(true, Ordering::Relaxed);
-                warn!(
-                    "{}: the recording ends, and the run goes on: {error}",
-                    self.path.display()
-                );
-            }
-        }
-        let farewell = self.farewell.lock();
-        if let Some(text) = farewell.unwrap_or_else(PoisonError::into_inner).take() {
-            warn!("{}: {text}", self.path.display());
-        }
-    }
-}
-
-/// A folder of our own: nobody else may look at addresses.
-fn make(dir: &Path) -> Result<(), Failure> {
-    match DirBuilder::new().mode(0o700).create(dir) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let mut entries =
-                std::fs::read_dir(dir).map_err(|error| Failure::creating(dir, &error))?;
-            match entries.next() {
-                None => Ok(()),
-                Some(_) => Err(Failure::cannot_create(format!(
-                    "{}: a recording needs a new or empty folder, and this one holds files; name another",
-                    dir.display()
-                ))),
-            }
-        }
-        Err(error) => Err(Failure::creating(dir, &error)),
-    }
-}
-
-fn create(path: &Path) -> Result<File, Failure> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    options
-        .open(path)
-        .map_err(|error| Failure::creating(path, &error))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -450,6 +393,6 @@ mod tests {
                 .contains("the disk has taken nothing")
         );
         // What was on its way is whole.
-        assert_eq!(kept.iter().map(|chunk| chunk.len()).count(), 1);
+        assert_eq!(kept.iter().count(), 1);
     }
 }
