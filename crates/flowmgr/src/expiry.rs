@@ -80,31 +80,34 @@ impl Clock {
         }
     }
 
-    /// Goes on to the time of a packet.
+    /// Goes on to the time of a packet, if that is at most the bound after the last one; else
+    /// [`Clock::advance_far`] must.
     #[inline]
-    pub fn advance(&mut self, time_us: i64) -> Step {
+    pub fn advance_near(&mut self, time_us: i64) -> bool {
         let step_us = time_us.wrapping_sub(self.packet_us);
-        if step_us.wrapping_add(Clock::BOUND_US) as u64 > 2 * Clock::BOUND_US as u64 {
-            return self.advance_far(time_us);
+        // One comparison for both sides: what is negative is huge.
+        if step_us as u64 > Clock::BOUND_US as u64 {
+            return false;
         }
-        if step_us > 0 {
-            self.go_on(step_us);
-        }
-        Step::Near
+        self.go_on(step_us);
+        true
     }
 
-    /// Goes on to `time_us` where no packet came; an earlier time changes nothing.
-    pub fn pass(&mut self, time_us: i64) -> Step {
-        match self.is_started && time_us <= self.packet_us {
-            true => Step::Near,
-            false => self.advance(time_us),
-        }
+    /// Whether a packet of this time leaves the clock where it is: where many come in a µs, nearly all do.
+    #[inline]
+    pub fn is_now(&self, time_us: i64) -> bool {
+        time_us == self.packet_us
+    }
+
+    /// Whether time would go on to `time_us` where no packet came.
+    pub fn is_behind(&self, time_us: i64) -> bool {
+        !self.is_started || time_us > self.packet_us
     }
 
     #[inline]
     fn go_on(&mut self, step_us: i64) {
         self.packet_us += step_us;
-        self.now_us = self.now_us.saturating_add(step_us);
+        self.now_us += step_us;
         if self.now_us >= self.next_second_us {
             self.set_second();
         }
@@ -116,8 +119,9 @@ impl Clock {
         self.next_second_us = (second + 1).saturating_mul(SECOND_US);
     }
 
+    /// Goes on to the time of a packet that is late, or far from the one before.
     #[cold]
-    fn advance_far(&mut self, time_us: i64) -> Step {
+    pub fn advance_far(&mut self, time_us: i64) -> Step {
         let time_us = time_us.clamp(-Clock::PACKET_MAX_US, Clock::PACKET_MAX_US);
         if !self.is_started {
             (self.is_started, self.now_us, self.packet_us) = (true, time_us, time_us);
@@ -141,7 +145,8 @@ impl Clock {
                 *other = other.saturating_add(forward_us);
             }
             self.packet_us = time_us;
-            self.now_us = self.now_us.saturating_add(forward_us);
+            // Not to the end of the range, which small steps do not look for.
+            self.now_us = self.now_us.saturating_add(forward_us).min(i64::MAX / 2);
             self.set_second();
             if step_us >= Clock::JUMP_US {
                 return Step::Jump;
@@ -472,6 +477,15 @@ mod tests {
         assert!(never.is_over(occupant(now.wrapping_sub(40_000), true), now));
     }
 
+    impl Clock {
+        pub(crate) fn advance(&mut self, time_us: i64) -> Step {
+            match self.advance_near(time_us) {
+                true => Step::Near,
+                false => self.advance_far(time_us),
+            }
+        }
+    }
+
     fn clock_at(time_us: i64) -> Clock {
         let mut clock = Clock::new();
         assert_eq!(clock.advance(time_us), Step::Near);
@@ -513,11 +527,10 @@ mod tests {
 
     #[test]
     fn where_no_packet_came_an_earlier_time_changes_nothing() {
-        let mut clock = clock_at(1000 * SECOND_US);
-        assert_eq!(clock.pass(0), Step::Near);
-        assert_eq!(clock.packet_us(), 1000 * SECOND_US);
-        assert_eq!(clock.pass(1001 * SECOND_US), Step::Near);
-        assert_eq!(clock.now_us(), 1001 * SECOND_US);
+        let clock = clock_at(1000 * SECOND_US);
+        assert!(!clock.is_behind(0) && !clock.is_behind(1000 * SECOND_US));
+        assert!(clock.is_behind(1001 * SECOND_US));
+        assert!(Clock::new().is_behind(i64::MIN));
     }
 
     /// Four clocks, days apart, whose packets alternate.

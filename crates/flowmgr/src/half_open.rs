@@ -10,7 +10,7 @@ use crate::entry::STATE_EMITTED;
 use crate::manager::Manager;
 use crate::record::EndReason;
 use crate::table::{Occupant, Place};
-use crate::wire::{Headers, TCP, TCP_RST, TCP_SYN};
+use crate::wire::{Headers, TCP, TCP_ACK, TCP_RST, TCP_SYN};
 
 /// Half-open flows go first while they hold more than one in so many entries of the table.
 /// Below that, flows that were silent for too long go first: else, in a table that they
@@ -70,11 +70,19 @@ impl Manager {
         self.lifetimes.is_over_after_jump(self.as_timed(occupant))
     }
 
-    /// The same for a packet of the flow. One that opens a connection ends one that is idle:
-    /// the port is used again, and the end of the old connection was not seen.
-    #[cold]
-    pub(crate) fn is_over_for(&self, occupant: Occupant, opens: bool) -> bool {
-        self.is_over(occupant) || (opens && self.lifetimes.is_idle(occupant, self.clock.second()))
+    /// Ends the flow of a packet if it was over before the packet came. One that opens a
+    /// connection ends one that is closed or idle: the port is used again, though perhaps
+    /// the end of the old connection was not seen.
+    #[inline(never)]
+    pub(crate) fn end_if_over(&mut self, place: Place, headers: &Headers) -> bool {
+        let occupant = self.table.occupant(place);
+        let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
+        let is_idle = self.lifetimes.is_idle(occupant, self.clock.second());
+        let is_over = self.is_over(occupant) || (opens && (occupant.is_closed || is_idle));
+        if is_over {
+            self.end(place, EndReason::Idle);
+        }
+        is_over
     }
 
     /// A flow that is seen in one direction only, and has enough packets for a label, has

@@ -22,16 +22,11 @@ impl Manager {
     /// Moves the clock and sweeps what is due: in a replay at once, so that results repeat; live, after the burst.
     #[inline]
     pub(crate) fn advance(&mut self, time_us: i64) {
-        let step = self.clock.advance(time_us);
-        self.sweep_after(step);
-    }
-
-    #[inline]
-    fn sweep_after(&mut self, step: Step) {
-        match step {
-            Step::Near => {}
-            Step::Jump => self.sweep_after_jump(),
-            Step::Rebased => self.counters.clock_rebased += 1,
+        if self.clock.is_now(time_us) {
+            return;
+        }
+        if !self.clock.advance_near(time_us) {
+            self.advance_far(time_us);
         }
         let due = self.sweep.due(self.clock.now_us());
         if due != 0 {
@@ -42,11 +37,21 @@ impl Manager {
         }
     }
 
+    #[cold]
+    fn advance_far(&mut self, time_us: i64) {
+        match self.clock.advance_far(time_us) {
+            Step::Near => {}
+            Step::Jump => self.sweep_after_jump(),
+            Step::Rebased => self.counters.clock_rebased += 1,
+        }
+    }
+
     /// Lets time pass where no packets come: moves the clock to `time_us`, never back, and ends a bounded part of the
     /// flows that are over by then.
     pub fn pass(&mut self, time_us: i64) {
-        let step = self.clock.pass(time_us);
-        self.sweep_after(step);
+        if self.clock.is_behind(time_us) {
+            self.advance(time_us);
+        }
         self.sweep_owed();
     }
 

@@ -29,13 +29,12 @@ use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
 use crate::memory::Pages;
 use crate::prefetch::prefetch;
-use crate::record::EndReason;
 use crate::series::SeriesStore;
 use crate::settle::Outbox;
-use crate::table::{Place, Table};
+use crate::table::{Occupant, Place, Table};
 use crate::tag::set_dscp;
 use crate::verdict::Verdict;
-use crate::wire::{self, Headers, TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
+use crate::wire::{self, Headers, TCP_FIN, TCP_RST};
 
 /// Packets in a burst, at most.
 pub const BURST_MAX: usize = 256;
@@ -285,10 +284,11 @@ impl Manager {
         let hot = self.entries.hot_mut(index);
         hot.last_us = packet.time_us;
         let direction = hot.direction(headers.from_low);
-        if let Some(carry) = hot.count(direction, headers.length) {
+        let carry = hot.count(direction, headers.length);
+        let is_answered = hot.has_reverse_packets();
+        if let Some(carry) = carry {
             self.entries.carry(index, direction, carry);
         }
-        let is_answered = self.entries.hot(index).has_reverse_packets();
         self.counters.flow_bytes += u64::from(headers.length);
         // A report begins the counts again; what came in reverse before it is noted with the series.
         if is_half_open && (is_answered || self.series.went_both_ways(index)) {
@@ -360,17 +360,16 @@ impl Manager {
         let is_it = |index| entries.hot(index).is_of(&headers.key);
         let found = table.find_from(hash, guess, is_it);
         if let Some(place) = found {
-            let occupant = self.table.occupant(place);
-            let opens = || headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
-            let is_over = self
-                .lifetimes
-                .may_be_over(occupant.stamp, self.clock.second())
-                && self.is_over_for(occupant, opens());
-            if is_over || (occupant.is_closed && opens()) {
-                self.end(place, EndReason::Idle);
-            } else {
-                let is_half_open = self.table.touch_and_ask(place, self.clock.second());
-                return Some((occupant.index, is_half_open));
+            let (lifetimes, now) = (self.lifetimes, self.clock.second());
+            let goes_on = |occupant: Occupant| {
+                !occupant.is_closed && !lifetimes.may_be_over(occupant.stamp, now)
+            };
+            let touched = self.table.touch_if(place, now, goes_on);
+            if touched.is_some() {
+                return touched;
+            }
+            if !self.end_if_over(place, headers) {
+                return self.table.touch_if(place, now, |_| true);
             }
         }
         let index = self.begin(time_us, headers, hash)?;

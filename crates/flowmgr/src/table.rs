@@ -67,6 +67,17 @@ impl Bucket {
     fn matches(&self, tag: u8) -> u8 {
         matching(self.tags, tag) & self.occupied
     }
+
+    #[inline]
+    fn occupant(&self, slot: usize) -> Occupant {
+        Occupant {
+            index: self.indices[slot],
+            stamp: self.stamps[slot],
+            is_closed: self.closed >> slot & 1 == 1,
+            is_half_open: self.half_open >> slot & 1 == 1,
+            is_lasting: self.kept & !self.half_open & 1 << slot != 0,
+        }
+    }
 }
 
 /// A slot in use. Valid until the next insertion or removal.
@@ -227,15 +238,7 @@ impl Table {
 
     #[inline]
     pub fn occupant(&self, place: Place) -> Occupant {
-        let bucket = &self.buckets[place.bucket as usize];
-        let slot = usize::from(place.slot & 7);
-        Occupant {
-            index: bucket.indices[slot],
-            stamp: bucket.stamps[slot],
-            is_closed: bucket.closed >> slot & 1 == 1,
-            is_half_open: bucket.half_open >> slot & 1 == 1,
-            is_lasting: bucket.kept & !bucket.half_open & 1 << slot != 0,
-        }
+        self.buckets[place.bucket as usize].occupant(usize::from(place.slot & 7))
     }
 
     /// Notes an access in second `stamp`; gives the flow's entry.
@@ -247,16 +250,24 @@ impl Table {
         bucket.indices[slot]
     }
 
-    /// Notes an access as [`Table::touch`] does; true if the flow is half-open, and then the
-    /// hand must pass it once more before it goes.
+    /// Notes an access as [`Table::touch`] does, if the flow `goes_on`; gives its entry, and
+    /// whether it is half-open, and then the hand must pass it once more before it goes.
     #[inline]
-    pub fn touch_and_ask(&mut self, place: Place, stamp: u16) -> bool {
+    pub fn touch_if(
+        &mut self,
+        place: Place,
+        stamp: u16,
+        goes_on: impl FnOnce(Occupant) -> bool,
+    ) -> Option<(u32, bool)> {
         let bucket = &mut self.buckets[place.bucket as usize];
         let slot = usize::from(place.slot & 7);
+        if !goes_on(bucket.occupant(slot)) {
+            return None;
+        }
         bucket.stamps[slot] = stamp;
         let half_open = bucket.half_open & 1 << slot;
         bucket.kept &= !half_open;
-        half_open != 0
+        Some((bucket.indices[slot], half_open != 0))
     }
 
     /// The flow is half-open no longer; `is_lasting` gives it the long timeout.

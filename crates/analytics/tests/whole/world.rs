@@ -184,15 +184,11 @@ impl World {
                 self.burst(packets)?;
             }
             Event::Crowd { from, flows } => {
-                // As few packets as establish a flow.
-                let kinds = |flow| match protocol(flow) {
-                    TCP => &[Kind::Data, Kind::Answer, Kind::Data][..],
-                    _ => &[Kind::Data, Kind::Answer][..],
-                };
-                let talkers = from..from.saturating_add(flows).min(TALKERS);
-                let packets =
-                    talkers.flat_map(|flow| kinds(flow).iter().map(move |&kind| (flow, kind)));
-                self.burst(packets.collect())?;
+                for flow in from..from.saturating_add(flows).min(TALKERS) {
+                    // As few packets as establish a flow.
+                    let packets = if protocol(flow) == TCP { 3 } else { 2 };
+                    self.step(&Event::Midstream { flow, packets })?;
+                }
             }
             Event::Noise => self.noise(),
             Event::Pause { ms } => self.pause(u64::from(ms) * 1000),

@@ -13,7 +13,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::Volume;
 use crate::hash::HashKind;
-use crate::record::{FlowRecord, Record};
+use crate::record::{EndReason, FlowRecord, Record};
+use crate::wire::{TCP_ACK, TCP_SYN};
 
 const SECOND_US: i64 = 1_000_000;
 

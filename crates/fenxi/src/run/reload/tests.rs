@@ -50,6 +50,7 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("tag.mode", "off", vec![]),
         ("tag.dscp", "{ TLS = 7 }", vec![]),
         ("mark.mask", "0xffff", vec!["io.mode=mark"]),
+        ("mark.overwrite", "true", vec!["io.mode=mark"]),
         ("mark.class", "{ TLS = 0x700 }", vec!["io.mode=mark"]),
         ("analytics.policy", "none", vec![]),
         ("analytics.timeout_ms", "7", vec![]),
