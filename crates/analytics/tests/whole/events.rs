@@ -86,6 +86,8 @@ pub enum Event {
     Send { flow: u8, kinds: Vec<Kind> },
     /// SYNs from so many clients that nobody answers.
     Scan { from: u8, flows: u8 },
+    /// So many connections that were there before, each with packets both ways.
+    Crowd { from: u8, flows: u8 },
     /// Packets that belong to no flow.
     Noise,
     /// Time passes.
@@ -208,6 +210,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (flow, 1..6u8).prop_map(|(flow, packets)| Event::Midstream { flow, packets }),
         6 => (0..6u8, prop::collection::vec(kinds, 1..5)).prop_map(|(flow, kinds)| Event::Send { flow, kinds }),
         2 => (TALKERS..FLOWS, 1..60u8).prop_map(|(from, flows)| Event::Scan { from, flows }),
+        1 => (0..16u8, 1..48u8).prop_map(|(from, flows)| Event::Crowd { from, flows }),
         1 => Just(Event::Noise),
         6 => (0..8u32).prop_map(|ms| Event::Pause { ms }),
         2 => (500..6000u32).prop_map(|ms| Event::Pause { ms }),

@@ -9,14 +9,15 @@ use cring::Labels;
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::verdict::Verdict;
+use flowmgr::wire::TCP;
 use flowmgr::{Effect, Fate};
 
 use crate::Outcome;
 use crate::coverage::Coverage;
 use crate::device::{CLASSES, SharedBay, Told, look};
 use crate::ensure;
-use crate::events::{Event, K, Kind, Plan, cache, policy};
-use crate::frames::{FRAME, Packet, RAW_IP, length, noise};
+use crate::events::{Event, FLOWS, K, Kind, Plan, TALKERS, cache, policy};
+use crate::frames::{FRAME, Packet, RAW_IP, length, noise, protocol};
 use crate::model::{Model, Moment, Sent, dscp_of};
 
 /// How long a round takes.
@@ -178,9 +179,16 @@ impl World {
             }
             Event::Send { flow, ref kinds } => self.send(flow, kinds.iter().copied())?,
             Event::Scan { from, flows } => {
-                let clients = from..from.saturating_add(flows).min(crate::events::FLOWS);
+                let clients = from..from.saturating_add(flows).min(FLOWS);
                 let packets = clients.map(|flow| (flow, Kind::Syn)).collect::<Vec<_>>();
                 self.burst(packets)?;
+            }
+            Event::Crowd { from, flows } => {
+                for flow in from..from.saturating_add(flows).min(TALKERS) {
+                    // As few packets as establish a flow.
+                    let packets = if protocol(flow) == TCP { 3 } else { 2 };
+                    self.step(&Event::Midstream { flow, packets })?;
+                }
             }
             Event::Noise => self.noise(),
             Event::Pause { ms } => self.pause(u64::from(ms) * 1000),

@@ -77,7 +77,7 @@ impl RecordSender {
         // fail for want of room.
         if self.waits {
             let _ = queue.send(record);
-        } else if gives_way(&record) && queue.len() * 2 > queue.capacity().unwrap_or(usize::MAX) {
+        } else if gives_way(&record) && queue.len() * 2 >= queue.capacity().unwrap_or(usize::MAX) {
             self.dropped += 1;
         } else if let Err(TrySendError::Full(_)) = queue.try_send(record) {
             self.dropped += 1;
@@ -310,5 +310,50 @@ fn write_all(
         if is_over {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flowmgr::Counts;
+    use flowmgr::record::{EndReason, FlowName, FlowRecord};
+
+    fn record(is_half_open: bool) -> Record {
+        let end = |host: &str| (host.parse().unwrap(), 1);
+        Record::Flow(FlowRecord {
+            flow: FlowName {
+                flow_id: 0,
+                protocol: 6,
+                source: end("192.0.2.1"),
+                destination: end("192.0.2.2"),
+                first_us: 0,
+            },
+            last_us: 0,
+            midstream: false,
+            counts: Counts::default(),
+            reason: EndReason::Evicted,
+            is_half_open,
+            decision: None,
+            series: None,
+        })
+    }
+
+    #[test]
+    fn records_of_half_open_flows_leave_half_of_the_queue_where_nobody_waits() {
+        let (queue, records) = bounded(8);
+        let mut sender = RecordSender {
+            queue: Some(queue),
+            waits: false,
+            dropped: 0,
+        };
+        (0..100).for_each(|_| sender.send(record(true)));
+        assert_eq!((records.len(), sender.dropped()), (4, 96));
+        (0..5).for_each(|_| sender.send(record(false)));
+        assert_eq!((records.len(), sender.dropped()), (8, 97));
+        records.try_iter().for_each(drop);
+        sender.waits = true;
+        (0..8).for_each(|_| sender.send(record(true)));
+        assert_eq!((records.len(), sender.dropped()), (8, 97));
     }
 }
