@@ -347,4 +347,4 @@ fn read_frames(cursor: &mut Cursor<'_>) -> Result<Vec<Frame>, Malformed> {
 
 #[cfg(test)]
 #[path = "event_tests.rs"]
-mod tests;
+pub mod tests;

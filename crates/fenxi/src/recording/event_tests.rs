@@ -118,7 +118,7 @@ fn series_config() -> impl Strategy<Value = SeriesConfig> {
     })
 }
 
-fn event() -> impl Strategy<Value = Event> {
+pub fn event() -> impl Strategy<Value = Event> {
     let counts = prop::collection::btree_map("[a-z.]{1,12}", any::<u64>(), 0..5);
     let rounds = (any::<u32>(), any::<u64>(), any::<bool>());
     let lists = (
@@ -200,7 +200,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// A whole file.
-fn file(events: &[Event]) -> Vec<u8> {
+pub fn file(events: &[Event]) -> Vec<u8> {
     let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
     for event in events {
         let mut body = Vec::new();

@@ -119,6 +119,9 @@ impl Header {
         if self.classes.is_empty() || self.classes.len() > cring::CLASSES_MAX {
             return Err("there are no classes, or too many");
         }
+        if !self.flow.is_possible(self.classes.len()) {
+            return Err("flow.settings are out of range");
+        }
         Ok(())
     }
 }

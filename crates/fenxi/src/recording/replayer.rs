@@ -167,6 +167,9 @@ impl Replayer {
                 self.managers.lane(lane)?.settle(u64::MAX, now_ns, out);
             }
             Event::Configure { lane, settings } => {
+                if !settings.is_possible(self.classes.len()) {
+                    return Err("the settings are out of range".to_owned());
+                }
                 self.managers
                     .lane(lane)?
                     .configure(&mut settings.settings());
@@ -363,3 +366,7 @@ fn check_devices(devices: &[DeviceFacts]) -> Result<(), String> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+#[path = "replayer_tests.rs"]
+mod tests;

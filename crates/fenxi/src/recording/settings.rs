@@ -91,6 +91,11 @@ impl FlowConfig {
         }
     }
 
+    /// Whether its settings can be, for so many classes; all else the manager checks itself.
+    pub fn is_possible(&self, classes: usize) -> bool {
+        self.settings.is_possible(classes)
+    }
+
     /// Packets in a series.
     pub fn k(&self) -> usize {
         self.k
@@ -113,6 +118,14 @@ impl FlowSettings {
             end_on_fin_rst: settings.end_on_fin_rst,
             dscp: settings.dscp.clone(),
         }
+    }
+
+    /// Whether a configuration can say so, for so many classes.
+    pub fn is_possible(&self, classes: usize) -> bool {
+        self.idle_timeout_s <= 32_000
+            && (1..=300).contains(&self.closed_timeout_s)
+            && self.dscp.len() == classes
+            && self.dscp.iter().flatten().all(|dscp| *dscp < 64)
     }
 
     pub fn settings(&self) -> flowmgr::Settings {
