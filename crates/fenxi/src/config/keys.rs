@@ -325,7 +325,7 @@ pub static DEVICE_KEYS: &[Key] = &[
     live("device.NAME.fixed_sizes", Kind::Bool, "false", "",
         "as accel.fixed_sizes, which is the default; qnn and tensorrt have true"),
     live("device.NAME.thread", Kind::OneOf(&["own", "shared"]), "\"shared\"", "",
-        "shared: works inside its analytics thread, where no deadline can end a hang; own: the default but for simulated, \
+        "shared: works inside its analytics thread, where its deadline can end a loop of the model but not every hang; own: the default but for simulated, \
          and for cpu where its analytics manager has no other device"),
     live("device.NAME.deadline_ms", Kind::Float { min: 0.0, max: 3_600_000.0 }, "1000.0", "milliseconds, 0 = none",
         "a batch that is not back by then has failed, and the device is left alone until it answers again"),

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use accel::Bundle;
 use analytics::{Accelerator, Manager, NewModel, Refused, Retired, Settings, Standby};
 use cring::MODELS_MAX;
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, select};
+use crossbeam_channel::{Receiver, Sender, bounded, select};
 use tracing::warn;
 
 use super::analytics_config;
@@ -281,8 +281,9 @@ impl Exchange {
         standbys: impl Iterator<Item = Standby>,
         change: Option<&Arc<Change>>,
     ) -> Result<(), Refusal> {
+        let until = Instant::now() + self.answer_within;
         for target in &mut self.targets {
-            if !target.is_done_with_the_last()? {
+            if !target.is_done_with_the_last(until, &self.helpers)? {
                 let thread = &target.thread;
                 return Err(Failure::unavailable(format!(
                     "{thread}: still busy with the last exchange, a device does not come back; restart fenxi"
@@ -312,6 +313,7 @@ impl Exchange {
         let Some(refusal) = refusal else {
             return Ok(());
         };
+        let until = Instant::now() + self.answer_within;
         for i in to_stand_down {
             let target = &mut self.targets[i];
             target.send(Step::StandDown)?;
@@ -385,14 +387,15 @@ impl Prepared {
 }
 
 impl Target {
-    /// Whether it owes no answer of an earlier exchange.
-    fn is_done_with_the_last(&mut self) -> Result<bool, Refusal> {
+    /// Whether it owes no answer of an earlier exchange, or gives it in time. What is retired late is dropped here.
+    fn is_done_with_the_last(
+        &mut self,
+        until: Instant,
+        helpers: &Helpers,
+    ) -> Result<bool, Refusal> {
         while self.owed > 0 {
-            match self.answers.try_recv() {
-                // What is retired late is dropped here.
-                Ok(_) => self.owed -= 1,
-                Err(TryRecvError::Empty) => return Ok(false),
-                Err(TryRecvError::Disconnected) => return Err(Refusal::RunEnded),
+            if self.answer(until, helpers)?.is_none() {
+                return Ok(false);
             }
         }
         Ok(true)
