@@ -144,6 +144,8 @@ fn manager() -> Manager {
         k: 10,
         idle_timeout_s: 30,
         closed_timeout_s: 5,
+        half_open_timeout_s: 0,
+        established_timeout_s: 0,
         active_timeout_s: 0,
         end_on_fin_rst: true,
         hash: HashKind::Keyed { seed: 1 },
