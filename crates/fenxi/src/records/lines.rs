@@ -102,6 +102,7 @@ mod tests {
             },
             last_us: 0,
             midstream: false,
+            is_half_open: false,
             counts: Counts::default(),
             reason: EndReason::Idle,
             decision: None,
