@@ -235,6 +235,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         buckets: max_flows / 4,
         effect: Effect::Arrival,
         dscp: vec![None; 4_001],
+        midstream: true,
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

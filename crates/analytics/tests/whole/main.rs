@@ -19,6 +19,7 @@ mod events;
 mod finish;
 mod frames;
 mod model;
+mod traffic;
 mod world;
 
 use std::sync::Mutex;
