@@ -102,12 +102,7 @@ impl Manager {
 
     /// The same with [`Effect::Arrival`], for so many events of flows at most; how many there were. For a caller whose `out`
     /// may wait, and who has to look up in between.
-    pub fn settle_some(
-        &mut self,
-        most: usize,
-        now_ns: u64,
-        out: &mut dyn FnMut(Record),
-    ) -> usize {
+    pub fn settle_some(&mut self, most: usize, now_ns: u64, out: &mut dyn FnMut(Record)) -> usize {
         self.settle_to(u64::MAX, most, now_ns, Some(out))
     }
 
