@@ -244,3 +244,11 @@ fn what_cannot_be_opened() {
     assert_refused(replay(&demo(), &more), 66, &["gone.pcap: no such file"]);
     assert!(!records.exists());
 }
+
+/// Whatever stands in a name, it is part of one line.
+#[test]
+fn a_name_does_not_forge_a_line() {
+    let refused = replay(Path::new("no\nfenxi: all is well\u{1b}[K"), &[]).expect_code(66);
+    let expected = "fenxi: no\\nfenxi: all is well\\u{1b}[K: no such file\n";
+    assert_eq!(refused.stderr, expected);
+}

@@ -198,6 +198,7 @@ fn config_show_as_json_names_every_key() {
         "mark",
         "model",
         "pipeline",
+        "process",
         "records",
         "ring",
         "tag",

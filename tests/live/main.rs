@@ -10,6 +10,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod fence;
 mod log;
 mod records;
 mod sockets;

@@ -1,6 +1,7 @@
 //! Interfaces that go, come back and change while fenxi runs, and what is missing at the start.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 
 use crate::common::lab::Lab;
 use crate::common::live::{Live, WATCHDOG, fenxi_on};
@@ -189,6 +190,147 @@ fn the_run_ends_when_all_interfaces_are_gone() {
         let summary = finished.json();
         assert_eq!(summary["packets"].as_f64().unwrap(), before + sent as f64);
     }
+}
+
+/// What `/readyz` says: the status line and the page.
+fn readiness(live: &Live) -> (String, String) {
+    let mut stream = UnixStream::connect(live.http()).unwrap();
+    stream
+        .write_all(b"GET /readyz?verbose HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), page.to_owned())
+}
+
+/// One of two: not all is well, but traffic is labelled. None: it is not ready, unless it may be so without. Inline needs
+/// both.
+#[test]
+fn a_run_whose_interfaces_are_away_is_not_ready() {
+    for (mode, without, after_one, after_both) in [
+        ("tap", "false", "200 OK", "503 Service Unavailable"),
+        ("tap", "true", "200 OK", "200 OK"),
+        (
+            "inline",
+            "false",
+            "503 Service Unavailable",
+            "503 Service Unavailable",
+        ),
+    ] {
+        let Some(lab) = Lab::new("ready", &["host"], &[]) else {
+            return;
+        };
+        lab.wire_within("host", "a", "b");
+        lab.wire_within("host", "c", "d");
+        let mode_is = format!("io.mode={mode}");
+        let without = format!("control.ready_without_interfaces={without}");
+        let interfaces = "io.interfaces=[\"b\", \"d\"]";
+        let args = ["--set", interfaces, "--set", &mode_is, "--set", &without];
+        let live = Live::start(&lab, "host", &[&args[..], &common::SIMULATED].concat());
+        let all_up = "[+] interfaces: all 2 up";
+        live.wait_for("it is ready", |live| {
+            let (status, page) = readiness(live);
+            status == "HTTP/1.1 200 OK" && page.contains(all_up)
+        });
+        for (line, away, expected) in [
+            ("ip link set dev b down", "b", after_one),
+            ("ip link del dev c", "b, d", after_both),
+        ] {
+            lab.run("host", line);
+            let expected = format!("HTTP/1.1 {expected}");
+            let sign = if expected.contains("200") { '+' } else { '-' };
+            let reason = format!("[{sign}] interfaces: down or gone: {away}\n");
+            live.wait_for(&format!("{mode}: {reason}"), |live| {
+                let (status, page) = readiness(live);
+                status == expected && page.contains(&reason)
+            });
+            assert_eq!(live.samples_with("fenxi_state", "degraded"), [1.0]);
+        }
+        assert_eq!(live.metric_sum("fenxi_port_up"), 0.0);
+        lab.wire_within("host", "c", "d");
+        lab.run("host", "ip link set dev b up");
+        live.wait_for("it is ready again", |live| {
+            readiness(live).1.contains(all_up)
+        });
+        assert_eq!(live.metric_sum("fenxi_port_up"), 2.0);
+        live.terminate(0);
+    }
+}
+
+/// Two runs inline between the same interfaces would send each frame twice: the second is refused, under whatever names and
+/// in whatever order, until the first one is gone, however that ended.
+#[test]
+fn a_second_run_inline_on_the_same_pair_is_refused() {
+    let Some(lab) = Lab::new("pair", &["host", "other"], &[]) else {
+        return;
+    };
+    for host in ["host", "other"] {
+        lab.wire_within(host, "a", "b");
+        lab.wire_within(host, "c", "d");
+    }
+    lab.run("host", "ip link property add dev b altname uplink");
+    let live = start(&lab, "host", "[\"b\", \"d\"]", "inline");
+    for interfaces in ["[\"b\", \"d\"]", "[\"d\", \"uplink\"]"] {
+        let mut second = fenxi_on(&lab, "host", &[]);
+        let interfaces = format!("io.interfaces={interfaces}");
+        second.args(["run", "--set", "io.mode=inline", "--set", &interfaces]);
+        second.args(["--set", "control.http=", "--set", "control.socket="]);
+        second.args(["--set", "flow.max_flows=4096"]);
+        second.args(common::SIMULATED);
+        let refused = common::run(second).expect_code(69);
+        let who = format!("process {} runs fenxi inline between them", live.pid());
+        assert!(refused.stderr.contains(&who), "{}", refused.stderr);
+        let cure = format!("end it first: kill {}", live.pid());
+        assert!(refused.stderr.contains(&cure), "{}", refused.stderr);
+    }
+    // Elsewhere, on another pair, and in another mode it is no concern of theirs.
+    start(&lab, "other", "[\"b\", \"d\"]", "inline").terminate(0);
+    start(&lab, "host", "[\"a\", \"c\"]", "inline").terminate(0);
+    start(&lab, "host", "[\"b\", \"d\"]", "tap").terminate(0);
+    live.kill();
+    start(&lab, "host", "[\"b\", \"d\"]", "inline").terminate(0);
+}
+
+/// While it is up, or down. Nothing was lost for want of room in a ring, and nobody is told so.
+#[test]
+fn an_interface_that_is_renamed_is_told_of_by_its_new_name() {
+    for renaming in [
+        "ip link set dev lan0 down; ip link set dev lan0 name wan7; ip link set dev wan7 up",
+        "ip link set dev lan0 name wan7",
+    ] {
+        rename(renaming);
+    }
+}
+
+fn rename(renaming: &str) {
+    let Some(lab) = Lab::new("renamed", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "lan0");
+    let live = start(&lab, "host", "[\"lan0\"]", "tap");
+    let sent = lab.on("host", || send(&common::demo(), "a"));
+    live.wait_for_packets(sent);
+    lab.run("host", renaming);
+    live.wait_for("it is told", |live| {
+        live.said("lan0: the interface is now called wan7") == 1
+    });
+    // Packets come in all the same; or it ends by itself, because this interface is not there any more.
+    let is_up = !renaming.contains("down");
+    let finished = match is_up {
+        true => {
+            let more = lab.on("host", || send(&common::demo(), "a"));
+            live.wait_for_packets(sent + more);
+            live.terminate(0)
+        }
+        false => live.ended(69),
+    };
+    assert_eq!(
+        said(&finished, "a receive ring is full"),
+        0,
+        "{}",
+        finished.stderr
+    );
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use packetio::{CaptureErrorKind, PortError};
 
 use crate::config::ConfigErrors;
+use crate::log::escape;
 use crate::mark::StartError;
 
 /// The end of the program before its work was done: what to tell the user, and the exit code.
@@ -23,9 +24,17 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// One line, whatever stands in the names that it repeats.
     fn new(code: u8, message: impl Into<String>) -> Failure {
+        let message = message.into();
+        Failure::of_lines(code, (!message.is_empty()).then_some(message.as_str()))
+    }
+
+    /// A line for each problem.
+    fn of_lines<'a>(code: u8, lines: impl IntoIterator<Item = &'a str>) -> Failure {
+        let lines = lines.into_iter().map(|line| escape(line).into_owned());
         Failure {
-            lines: message.into().lines().map(str::to_owned).collect(),
+            lines: lines.collect(),
             code,
         }
     }
@@ -73,6 +82,11 @@ impl Failure {
     /// 78: the configuration is wrong.
     pub fn config(message: impl Into<String>) -> Failure {
         Failure::new(78, message)
+    }
+
+    /// The same, with a line for each problem.
+    pub fn config_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> Failure {
+        Failure::of_lines(78, lines)
     }
 
     /// The reader of our output has gone: nothing to say, nothing wrong.
@@ -135,10 +149,9 @@ impl Failure {
 
 impl From<ConfigErrors> for Failure {
     fn from(errors: ConfigErrors) -> Failure {
-        let message = errors.to_string();
         match errors {
-            ConfigErrors::Unreadable(_) => Failure::no_input(message),
-            ConfigErrors::Invalid(_) => Failure::config(message),
+            ConfigErrors::Unreadable(message) => Failure::no_input(message),
+            ConfigErrors::Invalid(lines) => Failure::config_lines(lines.iter().map(String::as_str)),
         }
     }
 }
@@ -234,6 +247,17 @@ mod tests {
             made.map(|failure| failure.code()),
             [64, 65, 66, 69, 70, 73, 74, 77, 78]
         );
+    }
+
+    #[test]
+    fn a_name_cannot_make_a_line_of_its_own() {
+        let failure = Failure::no_input("x\nfenxi: all is well\u{1b}[K: not found");
+        assert_eq!(
+            failure.lines,
+            ["x\\nfenxi: all is well\\u{1b}[K: not found"]
+        );
+        let problems = ConfigErrors::Invalid(vec!["a\nb: x".to_owned(), "c: y".to_owned()]);
+        assert_eq!(Failure::from(problems).lines, ["a\\nb: x", "c: y"]);
     }
 
     #[test]

@@ -105,15 +105,21 @@ impl Manager {
     /// keeps no fates gives `u64::MAX`. `now_ns` is the clock of
     /// [`Manager::burst`].
     pub fn settle(&mut self, written: u64, now_ns: u64, out: &mut dyn FnMut(Record)) {
-        self.settle_to(written, now_ns, Some(out));
+        self.settle_to(written, usize::MAX, now_ns, Some(out));
+    }
+
+    /// The same with [`Effect::Arrival`], for so many events of flows at most; how many there were. For a caller whose `out`
+    /// may wait, and who has to look up in between.
+    pub fn settle_some(&mut self, most: usize, now_ns: u64, out: &mut dyn FnMut(Record)) -> usize {
+        self.settle_to(u64::MAX, most, now_ns, Some(out))
     }
 
     /// The same where nobody wants the records: they are counted, not made.
     pub fn settle_unsaid(&mut self, written: u64, now_ns: u64) {
-        self.settle_to(written, now_ns, None);
+        self.settle_to(written, usize::MAX, now_ns, None);
     }
 
-    fn settle_to(&mut self, written: u64, now_ns: u64, mut out: Out<'_>) {
+    fn settle_to(&mut self, written: u64, most: usize, now_ns: u64, mut out: Out<'_>) -> usize {
         while let Some(&flow) = self.outbox.awaited.front() {
             if self.label_of(flow) == Some(Label::Pending) {
                 break;
@@ -121,10 +127,12 @@ impl Manager {
             self.outbox.awaited.pop_front();
             self.announce(flow, now_ns, &mut out);
         }
+        let mut settled = 0;
         while let Some(&event) = self.outbox.events.front() {
-            if !self.is_ready(event, written) {
+            if settled == most || !self.is_ready(event, written) {
                 break;
             }
+            settled += 1;
             self.outbox.events.pop_front();
             match event {
                 Event::Label(flow) => self.announce(flow, now_ns, &mut out),
@@ -140,6 +148,7 @@ impl Manager {
                 }
             }
         }
+        settled
     }
 
     /// With [`Effect::Arrival`], series whose labels were still on their way at the last settling; and what came after the

@@ -113,7 +113,7 @@ fn refusal(code: u16, message: String) -> Failure {
     } else if is(Code::Malformed) || is(Code::TooLong) {
         Failure::usage(message)
     } else if is(Code::Invalid) {
-        Failure::config(message)
+        Failure::config_lines(message.lines())
     } else if is(Code::NotFound) {
         Failure::data(message)
     } else {

@@ -57,6 +57,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Config {
         model: model(&read),
         records: records(&read, problems),
         control: control(&read, problems),
+        sandbox: read.bool("process.sandbox"),
         log: log(&read, problems),
     };
     combinations(&config, &read, problems);
@@ -248,7 +249,11 @@ fn control(read: &Reader<'_>, problems: &mut Vec<String>) -> Control {
             ));
         }
     }
-    Control { http, socket }
+    Control {
+        http,
+        socket,
+        ready_without_interfaces: read.bool("control.ready_without_interfaces"),
+    }
 }
 
 fn records(read: &Reader<'_>, problems: &mut Vec<String>) -> Records {
@@ -268,6 +273,7 @@ fn records(read: &Reader<'_>, problems: &mut Vec<String>) -> Records {
         path: read.path(PATH),
         rotate: (bytes > 0).then_some(rotate),
         queue: read.size("records.queue"),
+        drain_within: Duration::from_secs(read.count("records.drain_s")),
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Config {
     pub records: Records,
     /// How others look in.
     pub control: Control,
+    /// Whether a live run gives up the rights that it does not need any more.
+    pub sandbox: bool,
     /// What a live run logs.
     pub log: Log,
 }
@@ -342,6 +344,8 @@ pub struct Records {
     pub rotate: Option<Rotate>,
     /// Records that may wait for the writer.
     pub queue: usize,
+    /// How long the end of a live run goes on writing what is left.
+    pub drain_within: Duration,
 }
 
 /// When a file of records makes room for a new one.
@@ -380,6 +384,8 @@ pub struct Control {
     pub http: Option<HttpPlace>,
     /// Socket of `fenxi ctl`; `None`: there is none.
     pub socket: Option<PathBuf>,
+    /// Whether `/readyz` is 200 while no interface is up.
+    pub ready_without_interfaces: bool,
 }
 
 /// An address to serve HTTP on.

@@ -294,6 +294,8 @@ pub static KEYS: &[Key] = &[
         "how many old ones are kept, PATH.1 the newest of them"),
     key("records.queue", integer(1024, 1 << 22), "65536", "records",
         "records that may wait for the writer"),
+    key("records.drain_s", integer(0, 3600), "3", "seconds",
+        "how long the end of `fenxi run` goes on writing the records that are left; then the rest is lost, counted, and the exit code is 74"),
 
     key("control.http", Kind::Text, "\"127.0.0.1:9469\"", "ADDRESS:PORT or unix:PATH, empty = off",
         "where /metrics, /livez and /readyz are served"),
@@ -301,6 +303,12 @@ pub static KEYS: &[Key] = &[
         "whether control.http may be an address that other machines reach; anybody there can read it then"),
     key("control.socket", Kind::Text, "\"/run/fenxi/ctl.sock\"", "path, empty = off",
         "the Unix socket of `fenxi ctl`; root and the user of the service may use it"),
+    key("control.ready_without_interfaces", Kind::Bool, "false", "",
+        "whether /readyz stays 200 while all interfaces are down or gone (mode inline: one of them)"),
+
+    key("process.sandbox", Kind::Bool, "true", "",
+        "whether `fenxi run` gives up all rights that it does not need any more: capabilities, new programs, new TCP, and \
+         writing outside the folders of records and sockets"),
 
     live("log.level", Kind::Text, "\"info\"", "off, error, warn, info, debug or trace; by target: info,fenxi::mark=debug",
         "what `fenxi run` logs; `fenxi ctl log` changes it while it runs, and FENXI_LOG is short for its variable"),

@@ -60,6 +60,11 @@ impl Sources {
         }
     }
 
+    /// The file, if there is one.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
     /// Reads all of them on top of each other and checks the outcome.
     ///
     /// # Errors

@@ -1,7 +1,8 @@
 //! The control socket: requests from `fenxi ctl` and from whoever speaks [`super::protocol`].
 //!
 //! Only root and the user that fenxi runs as are served, by the credentials that the kernel has of the peer; the mode of
-//! the socket's file is a second lock. Lines are bounded, and so are the time for each and the connections at a time.
+//! the socket's file is a second lock. Lines are bounded, and so are the time for each and the connections at a time; when
+//! there is no room, a connection without a request makes room for one that comes.
 
 use std::io;
 use std::sync::Arc;
@@ -10,16 +11,17 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::Plane;
-use super::http::ACCEPT_PAUSE;
+use super::http::{ACCEPT_PAUSE, with_peer};
 use super::protocol::{Code, Reply, Request};
+use super::room::{Peer, Place, Room, Stage};
 use super::sockets::UnixSocket;
 
 /// Connections at a time.
-const CONNECTIONS: usize = 8;
+const CONNECTIONS: usize = 16;
 
 /// Bytes of a request, with its line feed, at most.
 const LINE_MAX: u64 = 4096;
@@ -35,7 +37,7 @@ pub fn start(socket: UnixSocket, plane: Arc<Plane>) -> io::Result<()> {
     let UnixSocket { listener, file } = socket;
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let room = Room::new(CONNECTIONS);
     tokio::spawn(async move {
         let _file = file;
         loop {
@@ -43,27 +45,42 @@ pub fn start(socket: UnixSocket, plane: Arc<Plane>) -> io::Result<()> {
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            match room.clone().try_acquire_owned() {
-                Ok(place) => {
+            let (stream, peer) = with_peer(stream);
+            if !is_allowed(peer) {
+                let why = "only root and the user that fenxi runs as may use this socket";
+                turn_away(stream, Code::Forbidden, why).await;
+                continue;
+            }
+            match room.enter(peer) {
+                Some(place) => {
                     tokio::spawn(converse(stream, plane.clone(), place));
+                    // It reads what is there before the next one may take its place.
+                    yield_now().await;
                 }
-                Err(_) => turn_away(stream, Code::Busy, "too many connections").await,
+                None => turn_away(stream, Code::Busy, TOO_MANY).await,
             }
         }
     });
     Ok(())
 }
 
-/// One connection, to its end.
-async fn converse(stream: UnixStream, plane: Arc<Plane>, _place: OwnedSemaphorePermit) {
-    if !is_allowed(&stream) {
-        let why = "only root and the user that fenxi runs as may use this socket";
-        return turn_away(stream, Code::Forbidden, why).await;
-    }
+const TOO_MANY: &str = "too many connections";
+
+/// One connection, to its end, or until another one gets its place.
+async fn converse(stream: UnixStream, plane: Arc<Plane>, place: Place) {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     loop {
-        let line = match timeout(LINE_WITHIN, read_line(&mut reader)).await {
+        place.set(Stage::Asking);
+        let read = tokio::select! {
+            read = timeout(LINE_WITHIN, read_line(&mut reader)) => read,
+            () = place.taken_away() => {
+                let busy = Reply::refused(Code::Busy, TOO_MANY);
+                let _ = timeout(ACCEPT_PAUSE, write(&mut writer, &busy)).await;
+                return;
+            }
+        };
+        let line = match read {
             Ok(Ok(Some(line))) => line,
             Ok(Ok(None) | Err(_)) => return,
             Err(_) => {
@@ -72,6 +89,7 @@ async fn converse(stream: UnixStream, plane: Arc<Plane>, _place: OwnedSemaphoreP
                 return;
             }
         };
+        place.set(Stage::Working);
         let _replying = plane.replying.read().await;
         let (reply, goes_on) = match line {
             Line::Whole(line) => match serde_json::from_slice::<Request>(&line) {
@@ -84,18 +102,21 @@ async fn converse(stream: UnixStream, plane: Arc<Plane>, _place: OwnedSemaphoreP
                 (Reply::refused(Code::TooLong, why), false)
             }
         };
-        if write(&mut writer, &reply).await.is_err() || !goes_on {
+        place.set(Stage::Taking);
+        let is_taken = tokio::select! {
+            written = write(&mut writer, &reply) => written.is_ok(),
+            () = place.taken_away() => false,
+        };
+        if !is_taken || !goes_on {
             return;
         }
     }
 }
 
 /// Root, or who we are.
-fn is_allowed(stream: &UnixStream) -> bool {
+fn is_allowed(peer: Peer) -> bool {
     let us = rustix::process::geteuid().as_raw();
-    stream
-        .peer_cred()
-        .is_ok_and(|peer| peer.uid() == 0 || peer.uid() == us)
+    matches!(peer, Peer::User(user) if user == 0 || user == us)
 }
 
 enum Line {

@@ -4,10 +4,10 @@
 
 use std::fmt::Write as _;
 
-use super::State;
 use super::collector::{AnalyticsSnapshot, Collector, Life, STALLED_AFTER, Watched};
 use super::in_use::{Opening, Standing};
 use super::view::{PipelineSums, marks_balance};
+use super::{Facts, State};
 
 /// One thing that must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,10 +32,12 @@ pub struct Health {
 }
 
 impl Health {
-    /// As the snapshots say. A sum that does not add up or one device of several that is down degrades, no more.
+    /// As the snapshots say. A sum that does not add up, or one device or interface of several that is down, degrades, no
+    /// more.
     pub fn of(
         collector: &Collector,
         pipelines: &[PipelineSums],
+        facts: &Facts,
         is_draining: bool,
         standing: &Standing,
     ) -> Health {
@@ -45,10 +47,12 @@ impl Health {
             Some(_) => none_is_open(),
             None => devices(collector),
         };
+        let away = interfaces_away(collector, facts);
         let is_whole = pipelines.iter().all(|sums| sums.balance.is_closed())
             && marks_balance(collector) == 0
             && devices_down(collector).is_empty()
-            && standing.abandoned.is_empty();
+            && standing.abandoned.is_empty()
+            && away.is_empty();
         let state = if is_draining || collector.has_ended() {
             State::Draining
         } else if opening.is_some() || !collector.is_known() {
@@ -58,6 +62,9 @@ impl Health {
         } else {
             State::Degraded
         };
+        let interfaces = facts
+            .ports_up_least
+            .map(|least| interfaces(&away, facts.ports.len(), least));
         let is_running = matches!(state, State::Ready | State::Degraded);
         let running = Check {
             name: "running",
@@ -71,6 +78,7 @@ impl Health {
             },
         };
         let mut ready = vec![running, threads.clone(), devices];
+        ready.extend(interfaces);
         ready.extend(helpers(standing));
         Health {
             state,
@@ -129,6 +137,29 @@ fn wrong_with<T>(watched: &[Watched<T>]) -> Vec<String> {
         Life::Running | Life::Ended => None,
     });
     wrong.collect()
+}
+
+/// Interfaces that are down or gone, of which no packets come.
+fn interfaces_away<'a>(collector: &Collector, facts: &'a Facts) -> Vec<&'a str> {
+    let is_away = |port: usize| {
+        let mut flows = collector.flows.iter();
+        flows.any(|flows| flows.latest.ports.get(port).is_some_and(|it| it.is_away))
+    };
+    let ports = facts.ports.iter().enumerate();
+    let away = ports.filter(|(port, _)| facts.ports_up_least.is_some() && is_away(*port));
+    away.map(|(_, name)| name.as_str()).collect()
+}
+
+/// As many interfaces are up as it takes; those that are not are named in any case.
+fn interfaces(away: &[&str], all: usize, least: usize) -> Check {
+    Check {
+        name: "interfaces",
+        holds: all - away.len() >= least,
+        reason: match away {
+            [] => format!("all {all} up"),
+            _ => format!("down or gone: {}", away.join(", ")),
+        },
+    }
 }
 
 /// Every analytics thread has a device that works; those that do not are named in any case.

@@ -1,12 +1,14 @@
 //! HTTP/1.1 for those who look: `/metrics`, `/livez`, `/readyz`. Nothing here changes anything.
 //!
-//! Each connection serves one request and has a few seconds for all of it; there are few at a time. A scraper loses
-//! nothing by that, and whoever is slow, or many, takes nothing from others for long. Bodies are never read.
+//! Each connection serves one request and has a few seconds for all of it. There is a bounded number at a time, and when
+//! there is no room, one that is slow makes room for one that comes ([`Room`]), so that slow clients, however many, do not
+//! keep a scraper or a probe of health waiting. Bodies are never read.
 //!
 //! Source: RFC 9110 for the codes; the paths and `?verbose` are those of Kubernetes.
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,25 +20,26 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
+use super::room::{Peer, Place, Room, Stage};
 use super::sockets::{HttpSocket, UnixSocket};
 use super::{Plane, exposition, health};
 
 /// Connections at a time.
-const CONNECTIONS: usize = 16;
+const CONNECTIONS: usize = 64;
 
 /// Bytes of a request's head, and its header lines, at most.
 const HEAD_BYTES: usize = 8192;
 const HEADER_LINES: usize = 32;
 
 /// How long a request may take to come.
-const REQUEST_MAX: Duration = Duration::from_secs(5);
+const REQUEST_MAX: Duration = Duration::from_secs(2);
 
 /// How long all of it may take.
-const CONNECTION_MAX: Duration = Duration::from_secs(15);
+const CONNECTION_MAX: Duration = Duration::from_secs(10);
 
 /// Pause when no connection can be taken, such as for want of file descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -52,7 +55,7 @@ type Answer = Response<Full<Bytes>>;
 pub fn start(socket: HttpSocket, plane: Arc<Plane>) -> io::Result<()> {
     let server = Server {
         plane,
-        room: Arc::new(Semaphore::new(CONNECTIONS)),
+        room: Room::new(CONNECTIONS),
     };
     match socket {
         HttpSocket::Tcp(listener) => {
@@ -61,7 +64,9 @@ pub fn start(socket: HttpSocket, plane: Arc<Plane>) -> io::Result<()> {
             tokio::spawn(async move {
                 loop {
                     let accepted = listener.accept().await;
-                    server.take(accepted.map(|(stream, _)| stream)).await;
+                    let peer =
+                        |(stream, address): (_, SocketAddr)| (stream, Peer::Address(address.ip()));
+                    server.take(accepted.map(peer)).await;
                 }
             });
         }
@@ -72,7 +77,9 @@ pub fn start(socket: HttpSocket, plane: Arc<Plane>) -> io::Result<()> {
                 let _file = file;
                 loop {
                     let accepted = listener.accept().await;
-                    server.take(accepted.map(|(stream, _)| stream)).await;
+                    server
+                        .take(accepted.map(|(stream, _)| with_peer(stream)))
+                        .await;
                 }
             });
         }
@@ -80,37 +87,54 @@ pub fn start(socket: HttpSocket, plane: Arc<Plane>) -> io::Result<()> {
     Ok(())
 }
 
+/// A stream, and whose it is.
+pub fn with_peer(stream: UnixStream) -> (UnixStream, Peer) {
+    let peer = match stream.peer_cred() {
+        Ok(credentials) => Peer::User(credentials.uid()),
+        Err(_) => Peer::Unknown,
+    };
+    (stream, peer)
+}
+
 struct Server {
     plane: Arc<Plane>,
-    room: Arc<Semaphore>,
+    room: Room,
 }
 
 impl Server {
     /// Gives a connection a task of its own, or turns it away.
-    async fn take<S>(&self, accepted: io::Result<S>)
+    async fn take<S>(&self, accepted: io::Result<(S, Peer)>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Ok(stream) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             return sleep(ACCEPT_PAUSE).await;
         };
-        match self.room.clone().try_acquire_owned() {
-            Ok(place) => {
+        match self.room.enter(peer) {
+            Some(place) => {
                 tokio::spawn(serve(stream, self.plane.clone(), place));
+                // It reads what is there before the next one may take its place.
+                yield_now().await;
             }
-            Err(_) => turn_away(stream, StatusCode::SERVICE_UNAVAILABLE).await,
+            None => turn_away(stream, StatusCode::SERVICE_UNAVAILABLE).await,
         }
     }
 }
 
 /// One connection, to its end.
-async fn serve<S>(stream: S, plane: Arc<Plane>, _place: OwnedSemaphorePermit)
+async fn serve<S>(stream: S, plane: Arc<Plane>, place: Place)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let place = &place;
     let service = service_fn(|request| {
         let plane = plane.clone();
-        async move { Ok::<_, Infallible>(answer(&request, &plane).await) }
+        async move {
+            place.set(Stage::Working);
+            let answer = answer(&request, &plane).await;
+            place.set(Stage::Taking);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -119,12 +143,18 @@ where
         .max_headers(HEADER_LINES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    let served = timeout(CONNECTION_MAX, &mut connection).await;
-    if let Ok(Err(error)) = served
-        && error.is_timeout()
-    {
+    let refused = tokio::select! {
+        served = timeout(CONNECTION_MAX, &mut connection) => match served {
+            Ok(Err(error)) if error.is_timeout() => Some(StatusCode::REQUEST_TIMEOUT),
+            _ => None,
+        },
+        () = place.taken_away() => {
+            (place.stage() == Stage::Asking).then_some(StatusCode::SERVICE_UNAVAILABLE)
+        }
+    };
+    if let Some(status) = refused {
         let stream = connection.into_parts().io.into_inner();
-        turn_away(stream, StatusCode::REQUEST_TIMEOUT).await;
+        turn_away(stream, status).await;
     }
 }
 

@@ -25,6 +25,7 @@ pub mod in_use;
 mod labels;
 pub mod overview;
 pub mod protocol;
+mod room;
 pub mod snapshot;
 mod sockets;
 pub mod sums;
@@ -111,6 +112,8 @@ pub struct Facts {
     pub labels: LabelNames,
     /// The ports, each read by all flow managers.
     pub ports: Vec<String>,
+    /// How many of them must be up for the run to be ready; `None`: they are no interfaces.
+    pub ports_up_least: Option<usize>,
     /// Flows that each table has room for.
     pub table_entries: u64,
     /// Slots of all rings of one pipeline.
@@ -255,6 +258,7 @@ impl Plane {
         Health::of(
             collector,
             pipelines,
+            &self.facts,
             self.is_draining.load(Ordering::Relaxed),
             &self.facts.in_use.standing(),
         )

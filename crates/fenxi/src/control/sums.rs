@@ -15,7 +15,9 @@ pub struct PortSums {
     pub offered: u64,
     /// Of these, packets that found the ring full, or were in it when it was given up with its interface.
     pub dropped: u64,
-    /// Of these, packets that are in the ring.
+    /// Of the dropped ones, those that were in the ring.
+    pub abandoned: u64,
+    /// Of the offered ones, packets that are in the ring.
     pub waiting: u64,
     /// Packets that should have come out of the ring and did not (above 0), or that nobody put in (below 0).
     pub missing: i64,
@@ -27,6 +29,8 @@ pub struct PortSums {
     pub too_long: u64,
     /// Of which only a part was captured.
     pub cut: u64,
+    /// The interface is down or gone.
+    pub is_away: bool,
 }
 
 impl PortSums {
@@ -43,24 +47,28 @@ impl PortSums {
             merged,
             offered,
             dropped,
+            abandoned,
             waiting,
             missing,
             sent,
             refused,
             too_long,
             cut,
+            is_away,
         } = other;
         self.received += received;
         self.bytes += bytes;
         self.merged += merged;
         self.offered += offered;
         self.dropped += dropped;
+        self.abandoned += abandoned;
         self.waiting += waiting;
         self.missing += missing;
         self.sent += sent;
         self.refused += refused;
         self.too_long += too_long;
         self.cut += cut;
+        self.is_away |= is_away;
     }
 
     /// Of several.

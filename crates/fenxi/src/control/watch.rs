@@ -14,6 +14,7 @@ pub struct Watch {
     /// The devices, analytics manager by analytics manager.
     devices: Vec<Device>,
     kernel_dropped: Loss,
+    abandoned: Loss,
     table_full: Loss,
     evicted: Loss,
     records_dropped: Loss,
@@ -41,6 +42,7 @@ impl Default for Watch {
             threads: Vec::new(),
             devices: Vec::new(),
             kernel_dropped: Loss::new("packets are lost, a receive ring is full; see io.blocks"),
+            abandoned: Loss::new("packets are lost that were in a ring whose interface went away"),
             table_full: Loss::new("flows find no room in the table; see flow.max_flows"),
             evicted: Loss::new(
                 "the flow table is full and flows make room for others, as in a flood; see fenxi ctl status",
@@ -105,9 +107,12 @@ impl Watch {
         use flowmgr::verdict::Verdict;
         let now = Instant::now();
         let flows = || collector.flows.iter().map(|watched| &watched.latest);
-        let ports = flows().flat_map(|flows| &flows.ports);
-        let dropped = ports.map(|port| port.dropped).sum();
-        self.kernel_dropped.look(now, dropped, String::new);
+        let ports = || flows().flat_map(|flows| &flows.ports);
+        let abandoned = ports().map(|port| port.abandoned).sum();
+        self.abandoned.look(now, abandoned, String::new);
+        let dropped: u64 = ports().map(|port| port.dropped).sum();
+        self.kernel_dropped
+            .look(now, dropped - abandoned, String::new);
         let full = flows().map(|flows| flows.counters.verdicts.of(Verdict::TableFull));
         self.table_full.look(now, full.sum(), String::new);
         let evictions = flows().flat_map(|flows| flows.counters.evictions.by_kind());

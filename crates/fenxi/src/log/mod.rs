@@ -8,6 +8,7 @@
 //! people should know. A message says all by itself: who reads the journal sees no fields. At info and above it names
 //! interfaces, devices and files, never an address or a port of the traffic or of ours.
 
+mod escape;
 mod levels;
 mod loss;
 mod output;
@@ -25,6 +26,7 @@ use crate::config::checked::Log;
 use crate::exit::Failure;
 use repeats::{Limit, Repeats};
 
+pub use escape::escape;
 pub use levels::LevelError;
 pub use loss::Loss;
 

@@ -13,6 +13,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::registry::LookupSpan;
 
+use super::escape::Stderr;
 use crate::config::checked::LogTo;
 use crate::exit::Failure;
 
@@ -45,7 +46,7 @@ where
     }
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(false)
-        .with_writer(io::stderr)
+        .with_writer(Stderr)
         // Where stderr is gone, there is nowhere to say so.
         .log_internal_errors(false);
     Ok(match leads_to_journal {

@@ -57,8 +57,8 @@ pub enum Event {
     },
     /// [`flowmgr::Manager::pass`].
     Pass { lane: u32, time_us: i64 },
-    /// [`flowmgr::Manager::settle`].
-    Settle { lane: u32, now_ns: u64 },
+    /// [`flowmgr::Manager::settle_some`].
+    Settle { lane: u32, now_ns: u64, most: u64 },
     /// [`flowmgr::Manager::configure`].
     Configure { lane: u32, settings: FlowSettings },
     /// [`flowmgr::Manager::drain`].
@@ -121,9 +121,10 @@ impl Event {
                 begin(out, 1, *lane);
                 put_i64(out, *time_us);
             }
-            Event::Settle { lane, now_ns } => {
+            Event::Settle { lane, now_ns, most } => {
                 begin(out, 2, *lane);
                 put_u64(out, *now_ns);
+                put_u64(out, *most);
             }
             Event::Configure { lane, settings } => {
                 begin(out, 3, *lane);
@@ -207,6 +208,7 @@ impl Event {
             2 => Event::Settle {
                 lane,
                 now_ns: cursor.u64()?,
+                most: cursor.u64()?,
             },
             3 => Event::Configure {
                 lane,

@@ -72,14 +72,22 @@ impl Walker {
         self.step(event, |manager| manager.pass(time_us));
     }
 
-    /// [`Manager::settle`].
-    pub fn settle(&mut self, written: u64, now_ns: u64, out: &mut dyn FnMut(Record)) {
+    /// [`Manager::settle_some`].
+    pub fn settle_some(&mut self, most: usize, now_ns: u64, out: &mut dyn FnMut(Record)) -> usize {
         // Nothing waits, so nothing happens: not worth an event each time.
         if self.manager.labels_awaited() == 0 && self.manager.is_settled() {
-            return;
+            return 0;
         }
-        let event = |lane| Event::Settle { lane, now_ns };
-        self.step(event, |manager| manager.settle(written, now_ns, out));
+        let event = |lane| Event::Settle {
+            lane,
+            now_ns,
+            most: most as u64,
+        };
+        let mut settled = 0;
+        self.step(event, |manager| {
+            settled = manager.settle_some(most, now_ns, out);
+        });
+        settled
     }
 
     /// [`Manager::configure`].

@@ -46,8 +46,9 @@ pub use header::Header;
 pub use replayer::{Replayed, Report, replay};
 pub use series::SeriesSeat;
 pub use tape::{Plan, Recorder};
+pub use writer::make;
 
 /// The header's file in the folder of a recording.
-const HEADER_FILE: &str = "run.json";
+pub const HEADER_FILE: &str = "run.json";
 /// The events' file.
 const EVENTS_FILE: &str = "events";

@@ -162,9 +162,10 @@ impl Replayer {
                 self.work.burst(manager, &frames, now_ns);
             }
             Event::Pass { lane, time_us } => self.managers.lane(lane)?.pass(time_us),
-            Event::Settle { lane, now_ns } => {
+            Event::Settle { lane, now_ns, most } => {
                 self.now_ns = now_ns;
-                self.managers.lane(lane)?.settle(u64::MAX, now_ns, out);
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                self.managers.lane(lane)?.settle_some(most, now_ns, out);
             }
             Event::Configure { lane, settings } => {
                 if !settings.is_possible(self.classes.len()) {

@@ -40,9 +40,10 @@ fn within(event: Event) -> Event {
             lane: lane % 2,
             time_us,
         },
-        Event::Settle { lane, now_ns } => Event::Settle {
+        Event::Settle { lane, now_ns, most } => Event::Settle {
             lane: lane % 2,
             now_ns,
+            most,
         },
         Event::Drain { lane } => Event::Drain { lane: lane % 2 },
         Event::Round {

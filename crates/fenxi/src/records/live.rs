@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 
 use super::lines::Lines;
 use super::output::Output;
-use super::sink::{Answer, RecordCounts, WRITE_WITHIN};
+use super::sink::{Answer, Drain, RecordCounts, WRITE_WITHIN};
 use crate::exit::Failure;
 
 /// Bytes of lines kept while they cannot be written.
@@ -24,6 +24,7 @@ pub struct Live {
     output: Output,
     lines: Lines,
     counts: Arc<RecordCounts>,
+    drain: Arc<Drain>,
     trouble: Option<Trouble>,
 }
 
@@ -37,16 +38,18 @@ struct Trouble {
 
 impl Live {
     /// Nothing was written yet.
-    pub fn new(output: Output, lines: Lines, counts: Arc<RecordCounts>) -> Live {
+    pub fn new(output: Output, lines: Lines, counts: Arc<RecordCounts>, drain: Arc<Drain>) -> Live {
         Live {
             output,
             lines,
             counts,
+            drain,
             trouble: None,
         }
     }
 
-    /// Writes until there will be no more records, and then what is left.
+    /// Writes until there will be no more records, and then what is left; or until the time for that is over, and then what
+    /// it holds.
     pub fn run(
         mut self,
         records: &Receiver<Record>,
@@ -59,7 +62,15 @@ impl Live {
                 Err(RecvTimeoutError::Disconnected) => return self.end(),
             }
             if let Ok(answer) = orders.try_recv() {
-                answer(self.reopen());
+                let reopened = self.reopen();
+                for answer in orders.try_iter() {
+                    answer(reopened.clone());
+                }
+                answer(reopened);
+            }
+            if self.drain.is_over() {
+                self.counts.fail(records.try_iter().count() as u64);
+                return self.end();
             }
             let is_due = match &self.trouble {
                 Some(trouble) => Instant::now() >= trouble.retry,

@@ -1,7 +1,8 @@
 //! The thread that writes records, behind a bounded queue.
 //!
 //! The packet path hands over records and never formats or writes one. In a replay as fast as possible a full queue
-//! waits; in a paced one and live the newest record is dropped and counted.
+//! waits; in a paced one and live the newest record is dropped and counted. At the end of a live run, when no packet is
+//! read any more, a full queue waits as well, until [`Drain`] says that the time for it is over.
 //!
 //! A replay ends where writing breaks off. A live run goes on: what cannot be written is kept, up to a bound, and tried
 //! again every second; what comes beyond the bound is dropped and counted. A reader that takes nothing holds up this
@@ -9,8 +10,8 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use flowmgr::record::Record;
 use super::lines::Lines;
 use super::live::Live;
 use super::output::Output;
-use crate::config::checked::Rotate;
+use crate::config::checked::Records;
 use crate::exit::Failure;
 
 /// A record is written at latest so long after it was taken from the queue, for those who follow the file, and because a
@@ -36,11 +37,64 @@ fn gives_way(record: &Record) -> bool {
     matches!(record, Record::Flow(flow) if flow.is_half_open)
 }
 
+fn is_half_full(queue: &Sender<Record>) -> bool {
+    queue
+        .capacity()
+        .is_some_and(|room| queue.len() * 2 >= room)
+}
+
+/// How long a thread that is told to give up has for the lines it holds, unless a reader holds it up.
+const GIVE_UP_WITHIN: Duration = Duration::from_millis(200);
+
+/// The time that the end of a live run gives its records, in total: to the flow managers, whose last records may have to
+/// wait for room in the queue, and to the thread that writes them.
+#[derive(Debug)]
+pub(super) struct Drain {
+    within: Duration,
+    /// Set by the first flow manager that has read its last packet.
+    until: OnceLock<Instant>,
+    /// Records that found no room in that time.
+    lost: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Drain {
+    pub(super) fn new(within: Duration) -> Drain {
+        Drain {
+            within,
+            until: OnceLock::new(),
+            lost: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// When the time is over; it begins with the first call.
+    fn until(&self) -> Instant {
+        *self.until.get_or_init(|| Instant::now() + self.within)
+    }
+
+    /// Whether the writing thread has to give up.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// What happens to a record that finds the queue full.
+#[derive(Clone, Copy)]
+enum WhenFull {
+    Wait,
+    Drop,
+    /// Waits, but not beyond this time; then it is dropped.
+    WaitUntil(Instant),
+}
+
 /// The packet path's end of the queue.
 pub struct RecordSender {
     /// `None`: nobody asked for records.
     queue: Option<Sender<Record>>,
-    waits: bool,
+    when_full: WhenFull,
+    /// Live only.
+    drain: Option<Arc<Drain>>,
     dropped: u64,
 }
 
@@ -49,7 +103,8 @@ impl RecordSender {
     pub fn nobody() -> RecordSender {
         RecordSender {
             queue: None,
-            waits: true,
+            when_full: WhenFull::Wait,
+            drain: None,
             dropped: 0,
         }
     }
@@ -58,7 +113,8 @@ impl RecordSender {
     pub fn another(&self) -> RecordSender {
         RecordSender {
             queue: self.queue.clone(),
-            waits: self.waits,
+            when_full: self.when_full,
+            drain: self.drain.clone(),
             dropped: 0,
         }
     }
@@ -75,12 +131,25 @@ impl RecordSender {
         };
         // The thread reads to the end even after an error, so a send can only
         // fail for want of room.
-        if self.waits {
-            let _ = queue.send(record);
-        } else if gives_way(&record) && queue.len() * 2 >= queue.capacity().unwrap_or(usize::MAX) {
+        let is_sent = match self.when_full {
+            WhenFull::Wait => queue.send(record).is_ok(),
+            WhenFull::Drop if gives_way(&record) && is_half_full(queue) => false,
+            WhenFull::Drop => queue.try_send(record).is_ok(),
+            WhenFull::WaitUntil(until) => queue.send_deadline(record, until).is_ok(),
+        };
+        if !is_sent {
             self.dropped += 1;
-        } else if let Err(TrySendError::Full(_)) = queue.try_send(record) {
-            self.dropped += 1;
+            if let (WhenFull::WaitUntil(_), Some(drain)) = (self.when_full, &self.drain) {
+                drain.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// No packet is read any more: from now on a record waits for room, until `records.drain_s` is over. That time begins
+    /// with the first sender that is told.
+    pub fn drain(&mut self) {
+        if let Some(drain) = &self.drain {
+            self.when_full = WhenFull::WaitUntil(drain.until());
         }
     }
 
@@ -127,6 +196,10 @@ impl RecordCounts {
 /// Takes what came of an order; Err: why all is as before.
 pub type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
 
+/// Orders to reopen the file that may wait: a reload, a signal and several `fenxi ctl reopen` at the same time. One look at
+/// the file answers all of them.
+const ORDERS: usize = 16;
+
 /// Where a live run's file can be opened anew, by whoever moved the old one away.
 #[derive(Clone)]
 pub struct Reopener(Sender<Answer>);
@@ -138,7 +211,9 @@ impl Reopener {
         if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) =
             self.0.try_send(answer)
         {
-            answer(Err("the thread that writes records is held up".to_owned()));
+            answer(Err(format!(
+                "{ORDERS} orders to reopen the file wait already: whoever reads the records is too slow"
+            )));
         }
     }
 }
@@ -157,6 +232,7 @@ struct LiveEnd {
     orders: Sender<Answer>,
     /// Never received from: it tells how much is left.
     backlog: Receiver<Record>,
+    drain: Arc<Drain>,
 }
 
 impl RecordSink {
@@ -193,7 +269,12 @@ impl RecordSink {
             counts,
             live: None,
         };
-        Ok((sink, sender_to(sender, waits)))
+        let when_full = if waits {
+            WhenFull::Wait
+        } else {
+            WhenFull::Drop
+        };
+        Ok((sink, sender_to(sender, when_full, None)))
     }
 
     /// For a live run: opens `output` (`-`: standard output) behind what is there and starts the thread.
@@ -202,18 +283,18 @@ impl RecordSink {
     /// The output cannot be opened.
     pub fn start_live(
         output: &Path,
-        rotate: Option<Rotate>,
+        config: &Records,
         classes: Arc<[String]>,
-        queue_length: usize,
     ) -> Result<(RecordSink, RecordSender), Failure> {
-        let output =
-            Output::append(output, rotate).map_err(|error| Failure::creating(output, &error))?;
+        let output = Output::append(output, config.rotate)
+            .map_err(|error| Failure::creating(output, &error))?;
         let name = output.name().to_owned();
         let counts = Arc::new(RecordCounts::default());
-        let (sender, receiver) = bounded(queue_length);
-        let (orders, ordered) = bounded(1);
+        let (sender, receiver) = bounded(config.queue);
+        let (orders, ordered) = bounded(ORDERS);
         let backlog = receiver.clone();
-        let live = Live::new(output, Lines::new(classes), counts.clone());
+        let drain = Arc::new(Drain::new(config.drain_within));
+        let live = Live::new(output, Lines::new(classes), counts.clone(), drain.clone());
         let thread = spawn(move || live.run(&receiver, &ordered))?;
         let sink = RecordSink {
             thread,
@@ -222,9 +303,10 @@ impl RecordSink {
                 name,
                 orders,
                 backlog,
+                drain: drain.clone(),
             }),
         };
-        Ok((sink, sender_to(sender, false)))
+        Ok((sink, sender_to(sender, WhenFull::Drop, Some(drain))))
     }
 
     /// What became of the records, for those who look in.
@@ -247,32 +329,64 @@ impl RecordSink {
         self.thread.join().map_err(died)?
     }
 
-    /// The same, but only so long: where nobody reads, what is left is lost and counted as failed.
+    /// The same for a live run, until `records.drain_s` is over. What is left then is lost and counted as failed.
     ///
     /// # Errors
-    /// As above, and how much was lost.
-    pub fn finish_within(self, limit: Duration) -> Result<(), Failure> {
-        let until = Instant::now() + limit;
+    /// As above, and how many records were lost since the end began.
+    pub fn finish_in_time(self) -> Result<(), Failure> {
+        let Some(live) = &self.live else {
+            return self.finish();
+        };
+        let failed_before = self.counts.failed();
+        let is_late = !self.ends_by(live.drain.until());
+        if is_late {
+            live.drain.is_over.store(true, Ordering::Relaxed);
+            if !self.ends_by(Instant::now() + GIVE_UP_WITHIN) {
+                let left = live.backlog.len() as u64 + self.counts.held.load(Ordering::Relaxed);
+                self.counts.fail(left);
+            }
+        }
+        let mut lost = live.drain.lost.load(Ordering::Relaxed);
+        if is_late {
+            lost += self.counts.failed() - failed_before;
+        }
+        let late = (lost > 0).then(|| {
+            Failure::io(format!(
+                "{}: {lost} records were not written within {} s of the end and are lost; see records.drain_s",
+                live.name,
+                live.drain.within.as_secs()
+            ))
+        });
+        let written = match self.thread.is_finished() {
+            true => self.finish(),
+            false => Ok(()),
+        };
+        let failures = [late, written.err()];
+        let failure = failures.into_iter().flatten().reduce(Failure::and);
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Waits for the end of the thread, but no longer than this; whether it came.
+    fn ends_by(&self, limit: Instant) -> bool {
         while !self.thread.is_finished() {
-            if let Some(live) = self.live.as_ref().filter(|_| Instant::now() >= until) {
-                let lost = live.backlog.len() as u64 + self.counts.held.load(Ordering::Relaxed);
-                self.counts.fail(lost);
-                return Err(Failure::io(format!(
-                    "{}: nobody took the last records within {} s; {lost} are lost",
-                    live.name,
-                    limit.as_secs()
-                )));
+            if Instant::now() >= limit {
+                return false;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.finish()
+        true
     }
 }
 
-fn sender_to(queue: Sender<Record>, waits: bool) -> RecordSender {
+fn sender_to(
+    queue: Sender<Record>,
+    when_full: WhenFull,
+    drain: Option<Arc<Drain>>,
+) -> RecordSender {
     RecordSender {
         queue: Some(queue),
-        waits,
+        when_full,
+        drain,
         dropped: 0,
     }
 }
@@ -344,7 +458,8 @@ mod tests {
         let (queue, records) = bounded(8);
         let mut sender = RecordSender {
             queue: Some(queue),
-            waits: false,
+            when_full: WhenFull::Drop,
+            drain: None,
             dropped: 0,
         };
         (0..100).for_each(|_| sender.send(record(true)));
@@ -352,7 +467,7 @@ mod tests {
         (0..5).for_each(|_| sender.send(record(false)));
         assert_eq!((records.len(), sender.dropped()), (8, 97));
         records.try_iter().for_each(drop);
-        sender.waits = true;
+        sender.when_full = WhenFull::Wait;
         (0..8).for_each(|_| sender.send(record(true)));
         assert_eq!((records.len(), sender.dropped()), (8, 97));
     }

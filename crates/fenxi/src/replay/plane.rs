@@ -106,6 +106,7 @@ fn facts(
         in_use: in_use.clone(),
         labels: LabelNames::new(&pipelines.classes),
         ports: vec!["capture".to_owned()],
+        ports_up_least: None,
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
         records,

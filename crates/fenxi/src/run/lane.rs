@@ -334,6 +334,9 @@ impl Lane {
             if let Some(news) = news.filter(|_| !is_known.swap(true, Ordering::Relaxed)) {
                 let _ = shared.news.send(News::Trouble(news));
             }
+            if let Some(news) = receiver.renamed_news().filter(|_| self.number == 0) {
+                let _ = shared.news.send(news);
+            }
         }
         let are_lost = self.senders.iter().any(|it| it.counts().unsplit > 0);
         if are_lost && !merged.is_known_unsplit.swap(true, Ordering::Relaxed) {

@@ -19,24 +19,26 @@
 mod clock;
 mod control;
 mod ending;
+mod fence;
 mod lane;
 mod notify;
+pub mod pair;
 pub mod ports;
 mod reload;
 mod series;
 mod settings;
 mod threads;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use accel::Bundle;
 use flowmgr::Effect;
 use tracing::info;
 
-use crate::cli::RunArgs;
-use crate::config::checked::IoMode;
+use crate::cli::{RunArgs, is_dash};
+use crate::config::checked::{Device, HttpPlace, IoMode, Provider};
 use crate::config::{Config, Loaded, Sources};
 use crate::control::beside::Beside;
 use crate::control::collector::Collector;
@@ -56,9 +58,6 @@ use notify::Notifier;
 use reload::Reloader;
 use settings::SettingsSender;
 use threads::Starting;
-
-/// How long it waits for records that are still to be written, where nobody takes them.
-const RECORDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// What to run.
 pub struct Plan<'a> {
@@ -95,9 +94,12 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         record_series: args.output.series,
     };
     let packets = PacketSide::build(config, &bundle, options)?;
+    let _pair = pair::hold(&config.io)?;
     let ports = ports::open(&config.io, packets.flow_managers.len())?;
-    let marks = open_marks(config, &packets.classes)?;
     let sockets = Sockets::bind(&config.control)?;
+    // No thread runs yet, and all that needs more rights is open.
+    raise_fence(plan)?;
+    let marks = open_marks(config, &packets.classes)?;
     let (sink, records) = open_records(plan, &packets.classes)?;
     let counts = sink.as_ref().map(RecordSink::counts).unwrap_or_default();
     let runtime = control::runtime()?;
@@ -161,7 +163,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     if let Some(recorder) = &recorder {
         recorder.finish();
     }
-    let recorded = sink.map_or(Ok(()), |sink| sink.finish_within(RECORDS_WITHIN));
+    let recorded = sink.map_or(Ok(()), |sink| sink.finish_in_time());
     let ending = Ending {
         series: ended.series,
         swaps: in_use.standing().swaps,
@@ -228,6 +230,46 @@ fn record(
     .map(Some)
 }
 
+/// Gives up the rights that are not needed any more.
+fn raise_fence(plan: &Plan<'_>) -> Result<(), Failure> {
+    let config = plan.config;
+    if !config.sandbox {
+        info!("sandbox: off, all rights are kept (process.sandbox = false)");
+        return Ok(());
+    }
+    let is_accelerator = |device: &Device| {
+        !matches!(
+            device.provider,
+            Provider::Simulated | Provider::Onnx(accel::onnx::Provider::Cpu)
+        )
+    };
+    let http = match &config.control.http {
+        Some(HttpPlace::Unix(path)) => Some(path.as_path()),
+        _ => None,
+    };
+    let sockets = http.into_iter().chain(config.control.socket.as_deref());
+    let read = plan.sources.file().into_iter();
+    let recording = plan.args.record.as_deref();
+    if let Some(dir) = recording {
+        recording::make(dir)?;
+    }
+    let recording = recording.map(|dir| dir.join(recording::HEADER_FILE));
+    fence::raise(&fence::Needs {
+        mode: config.io.mode,
+        has_accelerator: config.accel.devices.iter().any(is_accelerator),
+        written: records_path(plan)
+            .filter(|path| !is_dash(path))
+            .into_iter()
+            .chain(recording.as_deref())
+            .collect(),
+        sockets: sockets.collect(),
+        read: read
+            .chain([plan.bundle.as_path()])
+            .chain(config.accel.library.as_deref())
+            .collect(),
+    })
+}
+
 fn say_start(config: &Config, bundle: &Bundle) {
     let devices = config.accel.devices.iter();
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
@@ -254,13 +296,19 @@ fn open_marks(config: &Config, classes: &[String]) -> Result<Option<Arc<mark::Wr
     Ok(Some(Arc::new(writer)))
 }
 
+/// Where records go.
+fn records_path<'a>(plan: &'a Plan<'_>) -> Option<&'a Path> {
+    let configured = plan.config.records.path.as_deref();
+    plan.args.output.flows.as_deref().or(configured)
+}
+
 /// The record thread, where `--flows` or the configuration asks for records. It fails alone: the traffic goes on.
 fn open_records(
     plan: &Plan<'_>,
     classes: &Arc<[String]>,
 ) -> Result<(Option<RecordSink>, RecordSender), Failure> {
     let (records, output) = (&plan.config.records, &plan.args.output);
-    let Some(path) = output.flows.as_deref().or(records.path.as_deref()) else {
+    let Some(path) = records_path(plan) else {
         return match output.series {
             true => Err(Failure::usage(
                 "--series puts series into records, and there are none; add --flows FILE or set records.path",
@@ -268,8 +316,7 @@ fn open_records(
             false => Ok((None, RecordSender::nobody())),
         };
     };
-    let (sink, sender) =
-        RecordSink::start_live(path, records.rotate, classes.clone(), records.queue)?;
+    let (sink, sender) = RecordSink::start_live(path, records, classes.clone())?;
     Ok((Some(sink), sender))
 }
 
@@ -281,6 +328,14 @@ fn facts(plan: &Plan<'_>, in_use: &Arc<InUse>, classes: &Arc<[String]>) -> Facts
         in_use: in_use.clone(),
         labels: LabelNames::new(classes),
         ports: config.io.interfaces.clone(),
+        ports_up_least: Some(
+            match (config.control.ready_without_interfaces, config.io.mode) {
+                (true, _) => 0,
+                // What comes in on one leaves by the other.
+                (false, IoMode::Inline) => 2,
+                (false, _) => 1,
+            },
+        ),
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
         records: Arc::default(),

@@ -48,6 +48,8 @@ pub struct Receiver {
     check: Check,
     /// Merged packets when they were last asked for, and whether there had been more than before.
     merged: (u64, bool),
+    /// People know that it has another name now.
+    is_known_renamed: bool,
 }
 
 /// Whether all that goes into a ring comes out: what was in at one time must be out when the ring is found empty some time
@@ -120,7 +122,26 @@ impl Receiver {
                 InterfaceErrorKind::System(_) => State::Failed,
             },
         );
-        matches!(before, State::Up | State::Down).then(|| News::Trouble(error.to_string()))
+        let is_news = matches!(before, State::Up | State::Down);
+        is_news.then(|| {
+            match self.state {
+                State::Gone { .. } => self.renamed_news(),
+                _ => None,
+            }
+            .unwrap_or_else(|| News::Trouble(error.to_string()))
+        })
+    }
+
+    /// That the interface has another name, told once. It is not followed: the configuration names an interface, and the next
+    /// start will look for that name.
+    pub fn renamed_news(&mut self) -> Option<News> {
+        let name = self.ring.new_name().filter(|_| !self.is_known_renamed)?;
+        self.is_known_renamed = true;
+        let interface = self.ring.interface();
+        Some(News::Trouble(format!(
+            "{interface}: the interface is now called {name}; give it its name back, or put the new one into io.interfaces \
+             and restart"
+        )))
     }
 
     /// Whether frames can be asked for. One that is gone is opened anew now and then, which [`Receiver::news`] tells.
@@ -148,6 +169,7 @@ impl Receiver {
             return None;
         }
         self.state = State::Up;
+        self.is_known_renamed = false;
         let interface = self.ring.interface();
         Some(News::Back(format!("{interface}: the interface is back")))
     }
@@ -171,8 +193,10 @@ impl Receiver {
     pub fn look(&mut self, sums: &mut PortSums) {
         let counts = self.ring.counts();
         sums.merged = counts.merged;
+        sums.is_away = !matches!(self.state, State::Up);
         sums.offered = counts.seen - counts.outgoing;
         sums.dropped = counts.dropped + counts.abandoned;
+        sums.abandoned = counts.abandoned;
         sums.waiting = counts.waiting();
         let due = sums.offered - sums.dropped;
         sums.missing = self.check.look(due, sums.received, &mut self.is_empty);
@@ -212,6 +236,7 @@ pub fn open(io: &Io, lanes: usize) -> Result<Vec<LanePorts>, Failure> {
                 state,
                 check: Check::new(),
                 merged: (0, false),
+                is_known_renamed: false,
             });
             if io.mode == IoMode::Inline {
                 let sender = Transmit::open(&sending(interface));

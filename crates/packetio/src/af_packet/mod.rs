@@ -42,7 +42,7 @@ pub use transmit::{Transmit, TransmitConfig, TransmitCounts};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::netdevice::name_to_index;
+use rustix::net::netdevice::{index_to_name, name_to_index};
 
 use sys::Link;
 
@@ -112,6 +112,14 @@ impl Interface {
         self.link =
             sys::link(self.query.as_fd(), &self.name).map_err(|_| InterfaceErrorKind::Gone)?;
         Ok(self.link)
+    }
+
+    /// Its name, where somebody has given it another one since it was opened.
+    fn new_name(&self) -> Option<String> {
+        let is_ours = name_to_index(&self.query, &self.name).is_ok_and(|it| it == self.index);
+        // By another name of its own (`altname`) it may have been opened all along.
+        let name = index_to_name(&self.query, self.index).ok();
+        name.filter(|name| !is_ours && *name != self.name)
     }
 
     fn is_loopback(&self) -> bool {

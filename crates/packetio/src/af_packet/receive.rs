@@ -213,6 +213,12 @@ impl AfPacket {
         &self.interface.name
     }
 
+    /// The interface's name now, where somebody has given it another one. Frames come from it all the same until it goes
+    /// down; then it is gone as far as this port knows, which looks for its old name.
+    pub fn new_name(&self) -> Option<String> {
+        self.interface.new_name()
+    }
+
     /// Link type of the frames: a `LINKTYPE_` number.
     pub fn link_type(&self) -> u16 {
         self.interface.link_type

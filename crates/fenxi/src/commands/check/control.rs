@@ -277,6 +277,7 @@ mod tests {
         let control = Control {
             http: HttpPlace::parse("127.0.0.1:9469", |path| path.into()),
             socket: None,
+            ready_without_interfaces: false,
         };
         assert_eq!(service(&machine(&ours).1, &control), Some(77));
         assert_eq!(service(&machine(&theirs).1, &control), None);

@@ -147,6 +147,7 @@ mod tests {
             path: Some(path),
             rotate,
             queue: 1024,
+            drain_within: std::time::Duration::ZERO,
         };
         look(&machine(&[]).1, &records).remove(0)
     }

@@ -15,7 +15,7 @@ use crate::config::checked::{Control, HttpPlace, IoMode};
 use crate::control::Sockets;
 use crate::exit::Failure;
 use crate::pipeline::{FlowOptions, PacketSide};
-use crate::run::ports;
+use crate::run::{pair, ports};
 use crate::{mark, records};
 
 /// Looks at everything but the devices. `is_running`: a fenxi runs with this configuration; the sockets and the file that it
@@ -42,13 +42,16 @@ pub fn look(
         return Ok(());
     }
     let is_made = |path: &Path| is_made_by_unit(machine, path);
-    let Control { http, socket } = &config.control;
+    // Given back at once.
+    drop(pair::hold(&config.io)?);
+    let Control { http, socket, .. } = &config.control;
     Sockets::look(&Control {
         http: http.clone().filter(|place| match place {
             HttpPlace::Unix(path) => !is_made(path),
             HttpPlace::Tcp(_) => true,
         }),
         socket: socket.clone().filter(|path| !is_made(path)),
+        ..config.control.clone()
     })?;
     let path = config.records.path.as_deref();
     path.filter(|path| !is_made(path))

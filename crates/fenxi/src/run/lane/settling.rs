@@ -15,6 +15,9 @@ use crate::mark;
 use crate::pipeline::worker::REST;
 use crate::run::ports::Receiver;
 
+/// Events of flows settled between two looks up at the end of a run: some milliseconds' worth of records.
+const PORTION: usize = 1024;
+
 /// How long the end of a run waits for the last labels.
 const LABELS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -23,6 +26,7 @@ impl Lane {
     pub(super) fn finish(mut self, walked: Result<(), Failure>) -> LaneOutcome {
         self.await_labels();
         self.manager.drain();
+        self.records.drain();
         let settled = self.settle_all();
         look(&mut self.receivers, &self.senders, &mut self.sums.ports);
         let counters = self.manager.counters().clone();
@@ -47,11 +51,16 @@ impl Lane {
 
     /// Says what is ready to be said.
     pub(super) fn settle(&mut self) {
+        self.settle_some(usize::MAX);
+    }
+
+    /// The same for so many events of flows at most; how many there were.
+    fn settle_some(&mut self, most: usize) -> usize {
         let now_ns = self.shared.run.now_ns();
         let (records, marks, tap) = (&mut self.records, &self.marks, &self.end.tap);
         // Flows have their own time, people that of the wall clock.
         let ahead_us = self.clock.ahead_us();
-        self.manager.settle(u64::MAX, now_ns, &mut |mut record| {
+        let settled = self.manager.settle_some(most, now_ns, &mut |mut record| {
             record.shift(ahead_us);
             if let (Some(marks), Record::Label(label)) = (marks, &record) {
                 marks.set(mark::Tuple::from(&label.flow), label.decision.class);
@@ -69,6 +78,7 @@ impl Lane {
             snapshot.forwards = !senders.is_empty();
             snapshot.clock_steps += clock_steps;
         });
+        settled
     }
 
     /// Gives the labels that are on their way the time to come: flows that end without them are recorded without.
@@ -85,13 +95,17 @@ impl Lane {
         }
     }
 
-    /// Says what is left to be said.
+    /// Says what is left to be said. Records may wait for room now, so it looks up between two portions: at those who watch,
+    /// and for the service manager.
     fn settle_all(&mut self) -> Result<(), Failure> {
         loop {
-            self.settle();
+            let settled = self.settle_some(PORTION);
             self.shared.rounds[self.number].fetch_add(1, Ordering::Relaxed);
             if self.manager.is_settled() {
                 return Ok(());
+            }
+            if settled > 0 {
+                continue;
             }
             if self.shared.run.analytics_died.load(Ordering::Acquire) {
                 return Err(Failure::software(

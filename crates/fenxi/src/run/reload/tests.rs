@@ -144,9 +144,12 @@ fn other_keys_keep_their_values_until_a_restart() {
         "pipeline.cores=[0, 1, 2]",
         "accel.library=l",
         "records.queue=7000",
+        "records.drain_s=7",
         "control.http=",
         "control.http_exposed=true",
         "control.socket=",
+        "control.ready_without_interfaces=true",
+        "process.sandbox=false",
     ] {
         let next = load(&["io.mode=mark", set]);
         let differences = next.effective().differences(&now.effective());

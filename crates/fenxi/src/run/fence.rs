@@ -1,0 +1,267 @@
+//! What the process may still do once it runs: whoever takes it over by a frame that it misreads gains little.
+//!
+//! ```text
+//! capabilities   those that the mode needs to reopen an interface or to set marks; none can be regained
+//! programs       none can be started but this one, which tries new models; none has more rights (no_new_privs)
+//! files          read as before; written only beneath the folders of records and sockets (Landlock)
+//! TCP            no new listener, no connection (Landlock); those that are open stay
+//! ```
+//!
+//! All of this belongs to a thread and is inherited by those that it starts, so it has to be in place before the first of
+//! them. What needs more rights, such as ports below 1024 and folders of other users, is opened before.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, RulesetStatus, Scope,
+};
+use rustix::io::Errno;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set,
+    set_capabilities, set_no_new_privs,
+};
+use tracing::{info, warn};
+
+use crate::config::checked::IoMode;
+use crate::exit::Failure;
+
+/// What a run needs while it goes on.
+pub struct Needs<'a> {
+    /// The mode.
+    pub mode: IoMode,
+    /// Whether a device is neither `cpu` nor `simulated`: its runtime writes caches, opens devices and locks memory as it
+    /// likes.
+    pub has_accelerator: bool,
+    /// Files that are written, moved on, and reopened.
+    pub written: Vec<&'a Path>,
+    /// Sockets, whose files are removed at the end.
+    pub sockets: Vec<&'a Path>,
+    /// Files and folders that a reload reads.
+    pub read: Vec<&'a Path>,
+}
+
+/// Gives up all other rights, for this thread and those that it starts from now on; the log says what is in effect.
+///
+/// # Errors
+/// 70: the kernel does not let us give up rights. A kernel without Landlock is no error.
+pub fn raise(needs: &Needs<'_>) -> Result<(), Failure> {
+    let refused = |error: Errno| {
+        Failure::software(format!(
+            "rights cannot be given up: {error}; process.sandbox = false keeps them"
+        ))
+    };
+    set_no_new_privs(true).map_err(refused)?;
+    let kept = keep_only(needs.capabilities()).map_err(refused)?;
+    let kept = Names(kept);
+    match needs.has_accelerator {
+        true => info!(
+            "sandbox: capabilities {kept}, no new privileges; files and TCP are not restricted, because the runtime of an \
+             accelerator needs them"
+        ),
+        false => match fence_files(needs) {
+            Ok(folders) => {
+                info!(
+                    "sandbox: capabilities {kept}, no new privileges, no other programs, no new TCP; writes only to {folders}"
+                );
+            }
+            Err(why) => {
+                info!(
+                    "sandbox: capabilities {kept}, no new privileges; files and TCP are not restricted: {why}"
+                );
+            }
+        },
+    }
+    let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    if threads > 1 {
+        warn!(
+            "sandbox: not in effect for {} threads that were started before",
+            threads - 1
+        );
+    }
+    Ok(())
+}
+
+impl Needs<'_> {
+    fn capabilities(&self) -> CapabilitySet {
+        // To reopen an interface that comes back.
+        let mut needed = CapabilitySet::NET_RAW;
+        if self.mode == IoMode::Mark {
+            needed |= CapabilitySet::NET_ADMIN;
+        }
+        if self.has_accelerator {
+            needed |= CapabilitySet::IPC_LOCK;
+        }
+        let mut folders = self.written.iter().chain(&self.sockets);
+        let mut files = self.written.iter();
+        if !folders.all(|file| is_open(&folder(file), 3)) || !files.all(|file| is_open(file, 6)) {
+            needed |= CapabilitySet::DAC_OVERRIDE;
+        }
+        if !self.read.iter().all(|path| is_readable(path, FOLDERS)) {
+            needed |= CapabilitySet::DAC_READ_SEARCH;
+        }
+        needed
+    }
+}
+
+/// The capabilities that are left: those of `needed` that were there.
+fn keep_only(needed: CapabilitySet) -> Result<CapabilitySet, Errno> {
+    let kept = capabilities(None)?.permitted & needed;
+    for number in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        if kept.contains(capability) {
+            continue;
+        }
+        match remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            // The kernel has no more; or we may not, and then no_new_privs has to do.
+            Err(Errno::INVAL | Errno::PERM) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    Ok(kept)
+}
+
+/// Names as people know them.
+struct Names(CapabilitySet);
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.0.iter_names().map(|(name, _)| format!("CAP_{name}"));
+        let names: Vec<String> = names.collect();
+        match names.as_slice() {
+            [] => f.write_str("none"),
+            names => f.write_str(&names.join(", ")),
+        }
+    }
+}
+
+/// The one program that may be started: this one, in which a new model is tried before it is opened here, with the loaders
+/// that the kernel starts it by (x86-64, aarch64).
+const OWN_PROGRAM: [&str; 3] = [
+    "/proc/self/exe",
+    "/lib64/ld-linux-x86-64.so.2",
+    "/lib/ld-linux-aarch64.so.1",
+];
+
+/// Restricts writing, programs and TCP; where may still be written, or why nothing is restricted.
+fn fence_files(needs: &Needs<'_>) -> Result<String, String> {
+    let (fence, folders) = build(needs).map_err(|error| error.to_string())?;
+    let status = fence.restrict_self().map_err(|error| error.to_string())?;
+    match status.ruleset {
+        RulesetStatus::NotEnforced => Err("this kernel has no Landlock".to_owned()),
+        _ if folders.is_empty() => Ok("/dev/null".to_owned()),
+        _ => Ok(folders.into_iter().collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn build(needs: &Needs<'_>) -> Result<(landlock::RulesetCreated, BTreeSet<String>), RulesetError> {
+    let changes = AccessFs::from_write(landlock::ABI::V5) & !BitFlags::from(AccessFs::IoctlDev);
+    let mut fence = Ruleset::default()
+        .handle_access(changes | AccessFs::Execute)?
+        .handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?
+        .scope(Scope::Signal)?
+        .create()?;
+    let file = AccessFs::WriteFile | AccessFs::Truncate;
+    let files = file | AccessFs::MakeReg | AccessFs::RemoveFile;
+    let mut allowed = vec![(PathBuf::from("/dev/null"), file)];
+    let program = OWN_PROGRAM.iter().map(PathBuf::from);
+    allowed.extend(program.map(|path| (path, AccessFs::Execute.into())));
+    let mut folders = BTreeSet::new();
+    for path in &needs.written {
+        // A link may lead into another folder.
+        for path in [
+            path.to_path_buf(),
+            fs::canonicalize(path).unwrap_or_default(),
+        ] {
+            let is_special = fs::metadata(&path).is_ok_and(|found| is_special(&found));
+            let (place, access) = match is_special {
+                true => (path, file),
+                false if path.as_os_str().is_empty() => continue,
+                false => (folder(&path), files),
+            };
+            folders.insert(place.display().to_string());
+            allowed.push((place, access));
+        }
+    }
+    let sockets = needs.sockets.iter();
+    allowed.extend(sockets.map(|path| (folder(path), AccessFs::RemoveFile.into())));
+    for (place, access) in allowed {
+        // What is not there cannot be written to either.
+        if let Ok(place) = PathFd::new(&place) {
+            fence = fence.add_rule(PathBeneath::new(place, access))?;
+        }
+    }
+    Ok((fence, folders))
+}
+
+/// A pipe or a device: nothing is put beside it.
+fn is_special(found: &Metadata) -> bool {
+    let kind = found.file_type();
+    kind.is_fifo() || kind.is_char_device() || kind.is_block_device()
+}
+
+/// The folder that a file is in.
+fn folder(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Folders within folders of a bundle, at most.
+const FOLDERS: u32 = 3;
+
+/// Whether a path can be read by its owner and mode alone; of a folder, all that is in it, too, to so many folders within
+/// it.
+fn is_readable(path: &Path, folders: u32) -> bool {
+    let is_folder = fs::metadata(path).is_ok_and(|found| found.is_dir());
+    if !is_folder || folders == 0 {
+        return is_open(path, 4);
+    }
+    let inside = fs::read_dir(path).into_iter().flatten().flatten();
+    is_open(path, 5)
+        && inside
+            .into_iter()
+            .all(|entry| is_readable(&entry.path(), folders - 1))
+}
+
+/// Whether owner, group and mode of a path, and of the folders above it, let this user do what `bits` say (4 read, 2 write,
+/// 1 enter or start). What cannot be looked at is not there, and then rights do not matter.
+fn is_open(path: &Path, bits: u32) -> bool {
+    let Ok(path) = fs::canonicalize(path) else {
+        return true;
+    };
+    let (user, group) = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let lets = |path: &Path, bits: u32| {
+        fs::metadata(path).is_ok_and(|found| {
+            let shift = if found.uid() == user {
+                6
+            } else if found.gid() == group {
+                3
+            } else {
+                0
+            };
+            (found.mode() >> shift) & bits == bits
+        })
+    };
+    lets(&path, bits) && path.ancestors().skip(1).all(|above| lets(above, 1))
+}
+
+#[cfg(test)]
+mod tests;

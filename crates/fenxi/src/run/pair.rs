@@ -1,0 +1,167 @@
+//! Two interfaces belong to one run in mode inline: two runs between the same pair would send every frame twice.
+//!
+//! The pair is held by listening Unix sockets with abstract names. Such a name belongs to the network namespace, as the
+//! interfaces do, and goes with the process however that ends. Whoever finds it taken can ask the kernel for the process
+//! that listens.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::netdevice::{index_to_name, name_to_index};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+use tokio::net::UnixStream;
+use tokio::net::unix::UCred;
+use tokio::runtime::Builder;
+use tracing::warn;
+
+use crate::config::checked::{Io, IoMode};
+use crate::exit::Failure;
+
+/// Others that may have asked who listens; they are never answered.
+const BACKLOG: i32 = 4096;
+
+/// The pair is ours while this lives.
+pub struct Pair(#[expect(dead_code, reason = "held, not used")] Vec<OwnedFd>);
+
+/// Takes the pair of interfaces for this run; nothing in another mode.
+///
+/// # Errors
+/// 69: another run has it.
+pub fn hold(io: &Io) -> Result<Option<Pair>, Failure> {
+    let [one, other] = io.interfaces.as_slice() else {
+        return Ok(None);
+    };
+    if io.mode != IoMode::Inline {
+        return Ok(None);
+    }
+    let mut held = Vec::new();
+    for name in names(one, other) {
+        match take(&name) {
+            Ok(socket) => held.push(socket),
+            Err(Errno::ADDRINUSE) => {
+                let holder = holder(&name);
+                if let Some(stranger) = holder.filter(|it| !may_hold(it)) {
+                    // Anybody may take such a name, and must not keep us from running by it.
+                    let user = stranger.uid();
+                    warn!(
+                        "{one} and {other}: a process of user {user}, which is not fenxi's, claims the pair; that is ignored"
+                    );
+                    continue;
+                }
+                return Err(taken(one, other, holder));
+            }
+            // It protects from a mistake; where it cannot be had, the run goes on.
+            Err(error) => warn!("{one} and {other}: no lock for the pair: {error}"),
+        }
+    }
+    Ok(Some(Pair(held)))
+}
+
+/// The pair by its interfaces' names, because one that goes and comes back has another number; and by their numbers, because
+/// an interface may have several names. Both in one order.
+fn names(one: &str, other: &str) -> Vec<String> {
+    let by_name = pair("name", one.to_owned(), other.to_owned());
+    let number = |name: &str| {
+        let query = socket_with(
+            AddressFamily::INET,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .ok()?;
+        let index = name_to_index(&query, name).ok()?;
+        let name = index_to_name(&query, index).ok()?;
+        Some((index.to_string(), name))
+    };
+    match (number(one), number(other)) {
+        (Some((one, first)), Some((other, second))) => {
+            vec![pair("name", first, second), pair("number", one, other)]
+        }
+        // Whoever opens them says what is wrong.
+        _ => vec![by_name],
+    }
+}
+
+fn pair(by: &str, one: String, other: String) -> String {
+    let mut pair = [one, other];
+    pair.sort();
+    let [one, other] = pair;
+    format!("fenxi inline by {by}: {one} {other}")
+}
+
+fn take(name: &str) -> Result<OwnedFd, Errno> {
+    let socket = unix()?;
+    bind(
+        &socket,
+        &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+    )?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// The process that listens, if it can be had. By way of tokio, which knows that a process in another PID namespace has no
+/// number here (rustix 1.1 does not).
+fn holder(name: &str) -> Option<UCred> {
+    let socket = unix().ok()?;
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
+    connect(&socket, &address).ok()?;
+    let runtime = Builder::new_current_thread().enable_io().build().ok()?;
+    let _inside = runtime.enter();
+    let stream = UnixStream::from_std(socket.into()).ok()?;
+    stream.peer_cred().ok()
+}
+
+fn unix() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Root, or who we are.
+fn may_hold(holder: &UCred) -> bool {
+    holder.uid() == 0 || holder.uid() == rustix::process::geteuid().as_raw()
+}
+
+fn taken(one: &str, other: &str, holder: Option<UCred>) -> Failure {
+    let twice = "and two would send every frame twice";
+    Failure::unavailable(match holder.and_then(|holder| holder.pid()) {
+        Some(pid) => format!(
+            "{one} and {other}: process {pid} runs fenxi inline between them, {twice}; end it first: kill {pid}"
+        ),
+        // It is in another PID namespace.
+        None => format!(
+            "{one} and {other}: another process runs fenxi inline between them, {twice}; end it first"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_has_one_name_whatever_its_order() {
+        let names = names("no such b", "no such a");
+        assert_eq!(names, ["fenxi inline by name: no such a no such b"]);
+        assert_eq!(names, super::names("no such a", "no such b"));
+        assert_eq!(
+            super::names("lo", "lo"),
+            ["fenxi inline by name: lo lo", "fenxi inline by number: 1 1"]
+        );
+    }
+
+    #[test]
+    fn a_name_is_held_until_its_socket_goes() {
+        let name = format!("fenxi test {}", std::process::id());
+        let held = take(&name).unwrap();
+        assert_eq!(take(&name).err(), Some(Errno::ADDRINUSE));
+        let holder = holder(&name).unwrap();
+        assert_eq!(holder.pid(), Some(std::process::id() as i32));
+        assert!(may_hold(&holder));
+        let failure = taken("l", "r", Some(holder));
+        assert_eq!(failure.code(), 69);
+        drop(held);
+        take(&name).unwrap();
+    }
+}
