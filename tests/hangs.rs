@@ -9,7 +9,7 @@
 
 mod common;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
@@ -27,6 +27,9 @@ use common::onnx::{Endless, endless_bundle};
 /// Far longer than anything here takes; nothing is decided by it unless fenxi hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long a file is held up that a helper opens; longer than the helper has, and than the next reload takes.
+const HELD_UP: Duration = Duration::from_secs(15);
+
 /// A host with a wire from `a` to `b`, and a folder for files.
 struct World {
     dir: TempDir,
@@ -35,7 +38,11 @@ struct World {
 
 impl World {
     fn new(test: &str) -> Option<World> {
-        let lab = Lab::new(test, &["host"], &[])?;
+        World::with_tools(test, &[])
+    }
+
+    fn with_tools(test: &str, tools: &[&str]) -> Option<World> {
+        let lab = Lab::new(test, &["host"], tools)?;
         lab.wire_within("host", "a", "b");
         lab.run("host", "ip addr add 10.81.0.1/24 dev a");
         let neighbour = "ip neigh add 10.81.0.2 lladdr 02:00:00:00:00:02 dev a";
@@ -69,6 +76,15 @@ impl World {
         let config = self.config();
         let args = [&["--config", config.to_str().unwrap()], args].concat();
         Live::begin(fenxi_on(&self.lab, "host", &[]), &args)
+    }
+
+    /// By way of another program.
+    fn start_by(&self, launcher: &[&str]) -> Live {
+        let config = self.config();
+        let args = ["--config", config.to_str().unwrap()];
+        let live = Live::begin(fenxi_on(&self.lab, "host", launcher), &args);
+        live.wait_until_ready();
+        live
     }
 
     fn start(&self, args: &[&str]) -> Live {
@@ -321,9 +337,9 @@ fn a_configuration_that_is_no_file_is_refused_and_the_next_is_taken() {
     world.configure(simulated);
     let live = world.start(&[]);
     world.fifo("fenxi.toml");
-    let refused = live.ctl(&["reload"]).expect_code(78).stderr;
+    let refused = live.ctl(&["reload"]).expect_code(66).stderr;
     assert!(
-        refused.contains("fenxi.toml: cannot read the configuration: not a regular file"),
+        refused.contains("fenxi.toml: cannot read the configuration: it is a FIFO"),
         "{refused}"
     );
     world.configure(&format!("{simulated}[tag]\nmode = \"off\"\n"));
@@ -334,7 +350,7 @@ fn a_configuration_that_is_no_file_is_refused_and_the_next_is_taken() {
 
 #[test]
 fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
-    let Some(world) = World::new("abandoned") else {
+    let Some(world) = World::with_tools("abandoned", &["strace"]) else {
         return;
     };
     let with = |more: &str| {
@@ -343,10 +359,27 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
         )
     };
     world.configure(&with(""));
-    let live = world.start(&[]);
-    // Who opens it waits for somebody who writes to it.
-    let fifo = world.fifo("profile");
-    world.configure(&with(&format!("profile = \"{}\"\n", fifo.display())));
+    // strace holds up whoever opens this file.
+    let held = world.dir.path().join("profile.json");
+    fs::write(&held, "").unwrap();
+    let held_up = format!("inject=openat:delay_enter={}:when=1", HELD_UP.as_micros());
+    let held = held.to_str().unwrap();
+    let live = world.start_by(&[
+        "strace",
+        "-D",
+        "-f",
+        "--seccomp-bpf",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-P",
+        held,
+        "-e",
+        "trace=openat",
+        "-e",
+        &held_up,
+    ]);
+    world.configure(&with(&format!("profile = \"{held}\"\n")));
     let refused = live.ctl(&["reload"]).expect_code(78).stderr;
     assert!(
         refused.contains("not done within 2 s and given up"),
@@ -371,14 +404,13 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
     world.configure(&with("simulated_t0_us = 7\n"));
     live.ctl(&["reload"]).expect_code(0);
     assert_eq!(abandoned(&live), 1.0, "the first one is still there");
-    drop(File::options().write(true).open(&fifo).unwrap());
     live.wait_for("it ends after all", |live| abandoned(live) == 0.0);
     live.wait_for("all is well", |live| {
         live.samples_with("fenxi_state", "ready") == [1.0]
     });
 
     // A run that leaves one behind ends as others do.
-    world.configure(&with(&format!("profile = \"{}\"\n", fifo.display())));
+    world.configure(&with(&format!("profile = \"{held}\"\n")));
     live.ctl(&["reload"]).expect_code(78);
     terminate(live, 0);
 }

@@ -231,6 +231,7 @@ fn a_mark_outlives_restarts_and_silence_unless_it_is_to_be_overwritten() {
         let args = [
             &common::SIMULATED[..],
             &["--set", "flow.idle_timeout_s=1"],
+            &["--set", "flow.established_timeout_s=0"],
             more,
         ];
         start(&lab, "in", &mark_of(class), &args.concat())

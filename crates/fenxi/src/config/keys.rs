@@ -294,7 +294,7 @@ pub static KEYS: &[Key] = &[
         "how many old ones are kept, PATH.1 the newest of them"),
     key("records.queue", integer(1024, 1 << 22), "65536", "records",
         "records that may wait for the writer"),
-    key("records.drain_s", integer(0, 3600), "3", "seconds",
+    key("records.drain_s", integer(0, 3600), "2", "seconds",
         "how long the end of `fenxi run` goes on writing the records that are left; then the rest is lost, counted, and the exit code is 74"),
 
     key("control.http", Kind::Text, "\"127.0.0.1:9469\"", "ADDRESS:PORT or unix:PATH, empty = off",

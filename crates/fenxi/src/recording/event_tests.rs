@@ -138,8 +138,11 @@ pub fn event() -> impl Strategy<Value = Event> {
                 frames
             }),
         (any::<u32>(), any::<i64>()).prop_map(|(lane, time_us)| Event::Pass { lane, time_us }),
-        any::<(u32, u64, u64)>()
-            .prop_map(|(lane, now_ns, most)| Event::Settle { lane, now_ns, most }),
+        any::<(u32, u64, u64)>().prop_map(|(lane, now_ns, most)| Event::Settle {
+            lane,
+            now_ns,
+            most
+        }),
         (
             any::<u32>(),
             any::<u16>(),

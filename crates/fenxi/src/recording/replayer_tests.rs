@@ -9,15 +9,15 @@ use crate::recording::event::tests::{event, file};
 /// Of a run with two flow managers and one analytics manager.
 fn header() -> String {
     let settings = json!({
-        "idle_timeout_s": 30, "closed_timeout_s": 5, "active_timeout_s": 0, "end_on_fin_rst": true,
-        "dscp": [null, 46, null],
+        "idle_timeout_s": 30, "closed_timeout_s": 5, "half_open_timeout_s": 0, "established_timeout_s": 0,
+        "active_timeout_s": 0, "end_on_fin_rst": true, "dscp": [null, 46, null],
     });
     let header = json!({
         "format": 1, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [], "model": "m",
         "model_version": "1", "features": [], "classes": ["one", "other", "unknown"],
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
-            "k": 10, "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64, "buckets": 16,
+            "k": 10, "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64, "buckets": 16, "midstream": false,
             "settings": settings,
         },
     });

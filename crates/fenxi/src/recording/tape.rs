@@ -9,7 +9,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,9 @@ const WRITE_WITHIN: Duration = Duration::from_millis(100);
 /// The longest that steps wait for the disk.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest that the end of a run waits for it.
-const LAST_WRITES_WITHIN: Duration = Duration::from_secs(5);
+const LAST_WRITES_WITHIN: Duration = Duration::from_secs(1);
+/// The longest that it waits for a step that is under way: a device that does not come back holds the lock.
+const LAST_STEP_WITHIN: Duration = Duration::from_millis(250);
 /// This part of the file is kept for the last counters.
 const RESERVE: u64 = 8;
 
@@ -211,7 +213,10 @@ impl Recorder {
 
     /// The run has ended, and so have its threads: what is left is written.
     pub fn finish(&self) {
-        let mut tape = self.0.lock();
+        let began = Instant::now();
+        let Some(mut tape) = self.0.lock_within(LAST_STEP_WITHIN) else {
+            return warn!("the recording is not written to its end: a device does not come back");
+        };
         tape.close(&self.0, "the run has ended");
         let (events, bytes) = (tape.events, tape.bytes);
         drop(tape);
@@ -219,7 +224,6 @@ impl Recorder {
         let Some(writer) = writer.unwrap_or_else(PoisonError::into_inner).take() else {
             return;
         };
-        let began = Instant::now();
         while !writer.is_finished() && began.elapsed() < LAST_WRITES_WITHIN {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -234,6 +238,19 @@ impl Recorder {
 }
 
 impl Shared {
+    /// The lock, if whoever takes a step gives it back in time.
+    fn lock_within(&self, limit: Duration) -> Option<MutexGuard<'_, Tape>> {
+        let until = Instant::now() + limit;
+        loop {
+            match self.tape.try_lock() {
+                Ok(tape) => return Some(tape),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
     pub fn lock(&self) -> MutexGuard<'_, Tape> {
         self.tape.lock().unwrap_or_else(PoisonError::into_inner)
     }

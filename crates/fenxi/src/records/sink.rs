@@ -38,9 +38,7 @@ fn gives_way(record: &Record) -> bool {
 }
 
 fn is_half_full(queue: &Sender<Record>) -> bool {
-    queue
-        .capacity()
-        .is_some_and(|room| queue.len() * 2 >= room)
+    queue.capacity().is_some_and(|room| queue.len() * 2 >= room)
 }
 
 /// How long a thread that is told to give up has for the lines it holds, unless a reader holds it up.

@@ -36,9 +36,9 @@ const STATUS_EVERY: Duration = Duration::from_secs(10);
 /// How long the end of a run waits for the thread for reloads, before the flow managers are told.
 const RELOADS_WITHIN: Duration = Duration::from_millis(250);
 
-/// How long flow managers may take to end, beyond what the kernel takes to hand over the last frames. They give the last
-/// frames half a second and the last labels one.
-const LANES_WITHIN: Duration = Duration::from_secs(2);
+/// How long flow managers may take to end, beyond what the kernel takes to hand over the last frames, and beyond
+/// `records.drain_s`. They give the last frames half a second and the last labels one.
+const LANES_WITHIN: Duration = Duration::from_millis(1600);
 
 /// How long a run of a model may take once the run of the program ends.
 const LAST_RUN_MAX: Duration = Duration::from_millis(250);
@@ -55,6 +55,8 @@ pub struct Control {
     pub series: Starting,
     /// Dropped so that nobody waits for helpers any more.
     pub run_lasts: RunLasts,
+    /// How long flow managers wait at the end until their records find room.
+    pub records_within: Duration,
     /// Where the file of records can be opened anew; `None`: there is none.
     pub records: Option<Reopener>,
     /// What the log is told of interfaces.
@@ -130,6 +132,7 @@ async fn serve(
         opening,
         series,
         run_lasts,
+        records_within,
         records,
         mut news,
         mut signals,
@@ -219,7 +222,8 @@ async fn serve(
                 shared.run.analytics_died.store(true, Ordering::Release);
             }
             shared.stop.store(true, Ordering::Relaxed);
-            lanes_until = Some(Instant::now() + shared.block_timeout + LANES_WITHIN);
+            let within = shared.block_timeout + LANES_WITHIN + records_within;
+            lanes_until = Some(Instant::now() + within);
         }
     }
     side.leave_helpers().await;

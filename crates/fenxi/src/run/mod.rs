@@ -145,6 +145,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
             ),
         },
         run_lasts,
+        records_within: config.records.drain_within,
         records: sink.as_ref().and_then(RecordSink::reopener),
         news: lanes.news,
         signals,
