@@ -337,7 +337,7 @@ fn a_configuration_that_is_no_file_is_refused_and_the_next_is_taken() {
     world.configure(simulated);
     let live = world.start(&[]);
     world.fifo("fenxi.toml");
-    let refused = live.ctl(&["reload"]).expect_code(66).stderr;
+    let refused = live.ctl(&["reload"]).expect_code(78).stderr;
     assert!(
         refused.contains("fenxi.toml: cannot read the configuration: it is a FIFO"),
         "{refused}"
@@ -362,7 +362,7 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
     // strace holds up whoever opens this file.
     let held = world.dir.path().join("profile.json");
     fs::write(&held, "").unwrap();
-    let held_up = format!("inject=openat:delay_enter={}:when=1", HELD_UP.as_micros());
+    let held_up = format!("inject=?open,openat:delay_enter={}:when=1", HELD_UP.as_micros());
     let held = held.to_str().unwrap();
     let live = world.start_by(&[
         "strace",
@@ -375,7 +375,7 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
         "-P",
         held,
         "-e",
-        "trace=openat",
+        "trace=?open,openat",
         "-e",
         &held_up,
     ]);
