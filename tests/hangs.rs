@@ -362,7 +362,10 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
     // strace holds up whoever opens this file.
     let held = world.dir.path().join("profile.json");
     fs::write(&held, "").unwrap();
-    let held_up = format!("inject=?open,openat:delay_enter={}:when=1", HELD_UP.as_micros());
+    let held_up = format!(
+        "inject=?open,openat:delay_enter={}:when=1",
+        HELD_UP.as_micros()
+    );
     let held = held.to_str().unwrap();
     let live = world.start_by(&[
         "strace",

@@ -1,6 +1,11 @@
 //! Floods from forged addresses, in packet time: 100,000 packets per second beside ordinary connections. Ordinary ones
 //! get their series, of exactly the packets that they sent, whatever the size of the table.
 
+#![allow(
+    clippy::expect_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::IpAddr;
@@ -240,7 +245,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         flow_id_first: 0,
         flow_id_step: 1,
     };
-    let mut manager = Manager::new(config, producer).unwrap();
+    let mut manager = Manager::new(config, producer).expect("the settings are in range");
     let mut traffic = Traffic {
         flood,
         events: BinaryHeap::new(),
@@ -273,7 +278,8 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
                     break;
                 }
                 manager.burst(&mut data, &packets, 0, &mut fates);
-                (data.clear(), packets.clear());
+                data.clear();
+                packets.clear();
                 manager.settle(u64::MAX, 0, &mut |record| note(&record, &mut labels));
                 let waiting = manager.flows_alive() + manager.flows_unrecorded();
                 outcome.entries_most = outcome.entries_most.max(waiting);

@@ -4,7 +4,7 @@
 //! implementation might understand in another way (a tag of more than 32 bits, which it cuts off; a number of more than 64
 //! bits; a group) is refused as malformed.
 //!
-//! Source: https://protobuf.dev/programming-guides/encoding/
+//! Source: <https://protobuf.dev/programming-guides/encoding/>
 
 /// The bytes are no message.
 #[derive(Debug, PartialEq, Eq)]
