@@ -215,6 +215,11 @@ def generate(lab, host, device, pps, seconds, *more, flows_per_s=None, cpu=0):
                             "--seconds", seconds, "--json", *more], cpu)
 
 
+def generate_replay(lab, host, device, capture, pps, cpu=0):
+    """`fenxi generate` out of an interface: a capture as it is, evenly at so many packets per second."""
+    return lab.start(host, [FENXI, "generate", capture, "--replay", "--interface", device, "--pps", int(pps), "--json"], cpu)
+
+
 def generated(process):
     out, _ = process.communicate()
     if process.returncode != 0:
