@@ -28,7 +28,8 @@ pub const CLASSES_MAX: usize = 1 << CLASS_BITS;
 pub const MODELS_MAX: usize = 1 << MODEL_BITS;
 
 /// Generations of an entry's owners are counted modulo this. A label is mistaken only when it is on its way for so many
-/// owners exactly; a flow holds its entry for a second at least, so that would be half a year.
+/// owners exactly. A flood reuses an entry in each burst at most, and so for 16 s at least, by far longer than the deadline
+/// at which a series is given up.
 pub const GENERATIONS_MAX: u32 = 1 << GENERATION_BITS;
 
 // From the top: generation 24, model 9, state 2, source 1, class 12, confidence 16.

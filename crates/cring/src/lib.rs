@@ -35,8 +35,9 @@
 //!    abandoned. Memory goes with the second of the two.
 //! 5. A label that was asked for one generation of an entry is never seen on another one, however
 //!    [`decide`](LabelWord::decide) races with [`retire`](LabelWord::retire) and [`begin`](LabelWord::begin). Generations
-//!    are 32 bits: a reference kept while its entry is retired 2³² times would fit again; at a million flows a second on
-//!    that single entry this takes over an hour, and a series waits milliseconds.
+//!    have 24 bits ([`GENERATIONS_MAX`]): a reference kept while its entry has exactly 2²⁴ other owners would fit again. An
+//!    entry is free only after its burst was settled, so it has one owner a burst at most, and bursts take a microsecond at
+//!    least: that is 16 s, while a series waits milliseconds and is given up at its device's deadline.
 //! 6. Whoever reads a label also sees everything the deciding thread had done before it decided.
 //! 7. After [`ring()`] nothing here allocates, locks, or calls the system. What panics is a broken bound (reading or
 //!    releasing more than waits), which only a bug can reach.
