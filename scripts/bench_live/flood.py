@@ -92,12 +92,11 @@ def outcome(records):
 def flood(report, arguments):
     with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
         lab.host("left", "right")
-        lab.wire("left", "a", "right", "b")
-        lab.run("left", f"ip addr add {CLIENT}/24 dev a")
-        lab.run("right", f"ip addr add {SERVER}/24 dev b")
+        lab.wire("left", "l0", "right", "r0")
+        lab.run("left", f"ip addr add {CLIENT}/24 dev l0")
+        lab.run("right", f"ip addr add {SERVER}/24 dev r0")
         capture = f"{scratch}/flood.pcap"
-        warm_s, seconds = 2, max(10, arguments.seconds)
-        write_flood(capture, int((warm_s + seconds + 2) * SYNS_PER_S))
+        seconds = max(10, arguments.seconds)
 
         def listen():
             listener = socket.create_server((SERVER, PORT), backlog=1024)
@@ -106,10 +105,13 @@ def flood(report, arguments):
         listener = lab.inside("right", listen)
         for entries in TABLES:
             records = f"{scratch}/{entries}.jsonl"
-            sets = ['io.interfaces=["b"]', f"flow.max_flows={entries}", "records.queue=4194304"]
+            warm_s = 2 + 1.2 * entries / SYNS_PER_S  # until the table is full, and in memory
+            write_flood(capture, int((warm_s + seconds + 2) * SYNS_PER_S))
+            sets = ['io.interfaces=["r0"]', f"flow.max_flows={entries}", "records.queue=4194304",
+                    "records.rotate_mib=0", "records.drain_s=18"]
             sets = [word for setting in sets for word in ("--set", setting)]
             fenxi = Fenxi(lab, "right", *sets, "--flows", records, "--series", scratch=scratch)
-            load = generate_replay(lab, "left", "a", capture, SYNS_PER_S)
+            load = generate_replay(lab, "left", "l0", capture, SYNS_PER_S)
             time.sleep(warm_s)
             before = fenxi.rss_kib()
             made = connections(lab, seconds)
