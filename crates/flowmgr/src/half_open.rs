@@ -48,6 +48,15 @@ impl Manager {
         }
     }
 
+    /// A half-open flow was answered and is reported: the counts, which know of the answer, begin again. It has lasted for
+    /// the active timeout, longer than a flood can keep any number of flows, so it counts as established.
+    #[cold]
+    pub(crate) fn establish_answered(&mut self, hash: u64, index: u32) {
+        if let Some(place) = self.place_of(hash, index) {
+            self.establish(place, false);
+        }
+    }
+
     /// A connection whose end is told by FIN or RST may be silent for long before that.
     fn establish(&mut self, place: Place, is_tcp: bool) {
         let is_closing = self

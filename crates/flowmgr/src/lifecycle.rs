@@ -195,18 +195,18 @@ impl Manager {
         }
     }
 
-    /// Reports a flow that has gone on for the active timeout.
-    pub(crate) fn report_if_due(&mut self, index: u32, time_us: i64) {
+    /// Reports a flow that has gone on for the active timeout; true if there was a report, of packets in reverse among others.
+    pub(crate) fn report_if_due(&mut self, index: u32, time_us: i64) -> bool {
         let flow_us = self.clock.flow_us(time_us);
         let hot = self.entries.hot(index);
         if !self.active.may_be_due(hot.reported_tick, flow_us) {
-            return;
+            return false;
         }
         if !self
             .active
             .is_due(self.entries.cold(index).reported_us, flow_us)
         {
-            return;
+            return false;
         }
         let last_us = hot.last_us;
         let in_effect = self.in_effect(index);
@@ -217,13 +217,15 @@ impl Manager {
             last_us,
             series_seen: self.series.seen(index),
         };
-        if report.counts.packets[1] > 0 {
+        let is_answered = report.counts.packets[1] > 0;
+        if is_answered {
             self.series.note_both_ways(index);
         }
         let cold = self.entries.cold_mut(index);
         (cold.reported_us, cold.bytes_before, cold.packets_before) = (flow_us, 0, 0);
         self.entries.hot_mut(index).reported_tick = self.active.tick(flow_us);
         self.outbox.report(report);
+        is_answered
     }
 
     /// Packets and bytes since the last record for which the label counts, where

@@ -272,8 +272,8 @@ impl Manager {
         else {
             return fate;
         };
-        if self.active.is_on() {
-            self.report_if_due(index, packet.time_us);
+        if self.active.is_on() && self.report_if_due(index, packet.time_us) && is_half_open {
+            self.establish_answered(staged.hash, index);
         }
         let is_emitted = self.entries.hot(index).has(STATE_EMITTED);
         fate.verdict = match is_emitted {
@@ -290,8 +290,7 @@ impl Manager {
             self.entries.carry(index, direction, carry);
         }
         self.counters.flow_bytes += u64::from(headers.length);
-        // A report begins the counts again; what came in reverse before it is noted with the series.
-        if is_half_open && (is_answered || self.series.went_both_ways(index)) {
+        if is_half_open && is_answered {
             self.look_at_answer(staged.hash, index, direction, headers);
         }
         if !is_emitted {
