@@ -70,8 +70,11 @@ impl Manager {
     /// Whether a flow was silent for too long.
     pub(crate) fn is_over(&self, occupant: Occupant) -> bool {
         let (lifetimes, now) = (self.lifetimes, self.clock.second());
+        // Only between the two timeouts does it matter whether a half-open flow has K packets, for which its entry is read.
         lifetimes.is_over(occupant, now)
-            && (!occupant.is_half_open || lifetimes.is_over(self.as_timed(occupant), now))
+            && (!occupant.is_half_open
+                || lifetimes.is_idle(occupant, now)
+                || lifetimes.is_over(self.as_timed(occupant), now))
     }
 
     /// The same after a jump in time.
