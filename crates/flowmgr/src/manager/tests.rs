@@ -2,6 +2,7 @@
 
 mod clock;
 mod half_open;
+mod labels;
 mod midstream;
 mod settings;
 
@@ -292,38 +293,6 @@ fn on_arrival_packets_are_tagged_in_place_and_nothing_waits() {
     assert!(decided.is_err(), "post-mortem");
 }
 
-/// The first flow's series is on a device that hangs, all others on one that answers.
-#[test]
-fn a_label_that_is_there_does_not_wait_behind_one_that_is_not() {
-    let mut bench = Bench::new(Config {
-        effect: Effect::Arrival,
-        max_flows: 256,
-        buckets: 64,
-        ..config()
-    });
-    let flows = 14;
-    for port in 1..=flows {
-        bench.burst(&[tcp(0, port, 100 + port, TCP_ACK); 3]);
-    }
-    bench.settle();
-    assert_eq!(bench.ring.waiting(), usize::from(flows));
-    let labels = bench.manager.labels();
-    for at in 1..usize::from(flows) {
-        let flow = bench.ring.get(at).flow;
-        let word = labels.word(flow.index);
-        assert!(word.decide(flow.generation, CLASS_0).is_ok());
-    }
-    (0..flows).for_each(|_| bench.settle());
-    assert_eq!(bench.manager.labels_awaited(), 1);
-    assert_eq!(bench.labels(), usize::from(flows) - 1);
-    let flow = bench.ring.get(0).flow;
-    let word = labels.word(flow.index);
-    assert!(word.decide(flow.generation, CLASS_0).is_ok());
-    bench.settle();
-    assert_eq!(bench.manager.labels_awaited(), 0);
-    assert_eq!(bench.labels(), usize::from(flows));
-}
-
 #[test]
 fn live_a_pause_is_swept_in_bounded_portions() {
     let mut bench = Bench::new(Config {
@@ -516,33 +485,6 @@ fn active_timeouts_report_what_was_added() {
     assert_eq!(flows.iter().filter(|flow| flow.is_final()).count(), 1);
     assert_eq!(flows[0].last_us, 9 * SECOND_US);
     assert!(flows.iter().all(|flow| flow.decision.is_some()));
-}
-
-/// Live, a label may be there while an earlier one is still on its way.
-#[test]
-fn a_report_names_no_label_that_was_not_said() {
-    let mut bench = Bench::new(Config {
-        effect: Effect::Arrival,
-        active_timeout_s: 10,
-        ..config()
-    });
-    for port in 1..=8 {
-        bench.burst(&[tcp(0, port, 100, 0); 3]);
-    }
-    assert_eq!(bench.ring.waiting(), 8);
-    let last = bench.ring.get(7).flow;
-    let labels = bench.manager.labels();
-    let word = labels.word(last.index);
-    word.decide(last.generation, CLASS_0).unwrap();
-    bench.burst(&[tcp(11 * SECOND_US, 8, 100, 0)]);
-    // Seven are on their way, and the last is not looked at yet.
-    bench.settle();
-    assert_eq!((bench.labels(), bench.flows().len()), (1, 1));
-    let decision = bench.flows()[0].decision.unwrap();
-    assert_eq!(decision.time_to_label_us, 0);
-    bench.answer(CLASS_0);
-    (0..8).for_each(|_| bench.settle());
-    assert_eq!(bench.labels(), 8, "each once");
 }
 
 /// Flows as a plain map: what the manager should say.
