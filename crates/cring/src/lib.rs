@@ -64,11 +64,13 @@ mod loom_tests;
     reason = "slots are written and read in place by two threads; see the file's invariant"
 )]
 mod ring;
+mod mesh;
 mod slot;
 mod sync;
 
 pub use label::{
     CLASSES_MAX, GENERATIONS_MAX, Label, LabelWord, Labels, MODELS_MAX, PostMortem, Source,
 };
+pub use mesh::Mesh;
 pub use ring::{Consumer, Producer, ring};
 pub use slot::{FlowRef, K_MAX, Series, Slot};

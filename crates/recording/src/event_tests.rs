@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use accel::{Classification, DeviceError, Sizes};
 
 use super::*;
-use crate::recording::reader::{Next, ReadError, Reader};
-use crate::recording::settings::{DeviceFacts, SeriesConfig};
+use crate::reader::{Next, ReadError, Reader};
+use crate::settings::{DeviceFacts, SeriesConfig};
 
 fn frame() -> impl Strategy<Value = Frame> {
     let kept = prop::collection::vec(any::<u8>(), 0..80);

@@ -27,6 +27,7 @@ mod call;
 mod codec;
 mod counts;
 mod device;
+mod error;
 mod event;
 mod flow;
 mod frame;
@@ -41,6 +42,7 @@ mod settings;
 mod tape;
 mod writer;
 
+pub use error::RecordingError;
 pub use flow::Walker;
 pub use header::Header;
 pub use replayer::{Replayed, Report, replay};

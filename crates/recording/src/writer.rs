@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossbeam_channel::Receiver;
 use tracing::warn;
 
-use crate::exit::Failure;
+use crate::error::RecordingError;
 
 /// The thread that writes.
 pub struct Writer {
@@ -48,21 +48,21 @@ impl Writer {
 ///
 /// # Errors
 /// 73: it holds something, or cannot be made.
-pub fn make(dir: &Path) -> Result<(), Failure> {
+pub fn make(dir: &Path) -> Result<(), RecordingError> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let mut entries =
-                std::fs::read_dir(dir).map_err(|error| Failure::creating(dir, &error))?;
+                std::fs::read_dir(dir).map_err(|error| RecordingError::creating(dir, &error))?;
             match entries.next() {
                 None => Ok(()),
-                Some(_) => Err(Failure::cannot_create(format!(
+                Some(_) => Err(RecordingError::CannotCreate(format!(
                     "{}: a recording needs a new or empty folder, and this one holds files; name another",
                     dir.display()
                 ))),
             }
         }
-        Err(error) => Err(Failure::creating(dir, &error)),
+        Err(error) => Err(RecordingError::creating(dir, &error)),
     }
 }
 
@@ -70,10 +70,10 @@ pub fn make(dir: &Path) -> Result<(), Failure> {
 ///
 /// # Errors
 /// 73.
-pub fn create(path: &Path) -> Result<File, Failure> {
+pub fn create(path: &Path) -> Result<File, RecordingError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     options
         .open(path)
-        .map_err(|error| Failure::creating(path, &error))
+        .map_err(|error| RecordingError::creating(path, &error))
 }

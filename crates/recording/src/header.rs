@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use accel::Bundle;
+use config::Config;
 use serde::{Deserialize, Serialize};
 
 use super::HEADER_FILE;
 use super::event::VERSION;
 use super::settings::FlowConfig;
-use crate::exit::Failure;
-use crate::pipeline::layout::Layout;
-use crate::run;
+use crate::error::RecordingError;
+use config::layout::Layout;
 
 /// The number of managers that is taken for a slip, or worse.
 const LANES_MAX: usize = 4096;
@@ -49,14 +49,14 @@ pub struct Header {
 }
 
 impl Header {
-    /// Of a run that is about to begin.
+    /// Of a run that is about to begin. `configuration` is the effective one as TOML.
     pub fn new(
-        plan: &run::Plan<'_>,
+        config: &Config,
+        configuration: String,
         bundle: &Bundle,
         classes: &[String],
         flow: &flowmgr::Config,
     ) -> Header {
-        let config = plan.config;
         Header {
             format: VERSION,
             fenxi: env!("CARGO_PKG_VERSION").to_owned(),
@@ -71,7 +71,7 @@ impl Header {
             instances: config.pipeline.instances,
             ring_slots: config.ring.slots,
             flow: FlowConfig::of(flow),
-            configuration: plan.loaded.effective().to_toml(false),
+            configuration,
         }
     }
 
@@ -79,16 +79,16 @@ impl Header {
     ///
     /// # Errors
     /// 66: there is none. 65: it is damaged, or of another version.
-    pub fn read(dir: &Path) -> Result<Header, Failure> {
+    pub fn read(dir: &Path) -> Result<Header, RecordingError> {
         let path = dir.join(HEADER_FILE);
         let text = std::fs::read_to_string(&path).map_err(|error| {
-            Failure::no_input(format!(
+            RecordingError::NoInput(format!(
                 "{}: {error}; name the folder that `fenxi run --record` made",
                 path.display()
             ))
         })?;
         let damaged =
-            |why: &dyn std::fmt::Display| Failure::data(format!("{}: {why}", path.display()));
+            |why: &dyn std::fmt::Display| RecordingError::Damaged(format!("{}: {why}", path.display()));
         let value: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| damaged(&error))?;
         let format = value.get("format").and_then(serde_json::Value::as_u64);

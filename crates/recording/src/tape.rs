@@ -22,7 +22,7 @@ use super::seat::Seat;
 use super::settings::{DeviceFacts, SeriesConfig, SeriesStart};
 use super::writer::{Writer, create, make};
 use super::{EVENTS_FILE, HEADER_FILE, SeriesSeat};
-use crate::exit::Failure;
+use crate::error::RecordingError;
 
 /// Bytes that are worth a write by themselves.
 const CHUNK: usize = 64 * 1024;
@@ -102,7 +102,7 @@ impl Recorder {
     ///
     /// # Errors
     /// 73: the folder cannot be made, or holds something.
-    pub fn start(plan: &Plan<'_>) -> Result<Recorder, Failure> {
+    pub fn start(plan: &Plan<'_>) -> Result<Recorder, RecordingError> {
         let Plan {
             dir,
             max_bytes,
@@ -113,12 +113,12 @@ impl Recorder {
         let path = dir.join(HEADER_FILE);
         let mut file = create(&path)?;
         file.write_all(text.as_bytes())
-            .map_err(|error| Failure::creating(&path, &error))?;
+            .map_err(|error| RecordingError::creating(&path, &error))?;
         let path = dir.join(EVENTS_FILE);
         let mut file = create(&path)?;
         let head = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
         file.write_all(&head)
-            .map_err(|error| Failure::creating(&path, &error))?;
+            .map_err(|error| RecordingError::creating(&path, &error))?;
 
         let (to_writer, chunks) = bounded(CHUNKS);
         let has_failed = Arc::new(AtomicBool::new(false));
@@ -132,7 +132,7 @@ impl Recorder {
         let thread = std::thread::Builder::new()
             .name("recording".to_owned())
             .spawn(move || writer.run(&chunks))
-            .map_err(|error| Failure::unavailable(format!("no thread to record: {error}")))?;
+            .map_err(|error| RecordingError::NoThread(error.to_string()))?;
         warn!(
             "recording to {}, {} MiB at most: threads take turns while it lasts, which slows packets down; the files hold \
              addresses and ports",

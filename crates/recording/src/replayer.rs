@@ -16,7 +16,7 @@ use super::reader::{self, Next};
 use super::script::Script;
 use super::settings::{DeviceFacts, Offer, SeriesConfig, SeriesStart};
 use super::{EVENTS_FILE, HEADER_FILE};
-use crate::exit::Failure;
+use crate::error::RecordingError;
 
 /// What a replay came to.
 pub struct Replayed {
@@ -76,19 +76,19 @@ pub fn replay(
     dir: &Path,
     record_series: bool,
     out: &mut dyn FnMut(Record),
-) -> Result<(Header, Replayed), Failure> {
+) -> Result<(Header, Replayed), RecordingError> {
     let header = Header::read(dir)?;
     let path = dir.join(EVENTS_FILE);
     let broken = |error: reader::ReadError| {
         let text = format!("{}: {error}", path.display());
         match error {
-            reader::ReadError::Io(_) => Failure::no_input(text),
-            _ => Failure::data(text),
+            reader::ReadError::Io(_) => RecordingError::NoInput(text),
+            _ => RecordingError::Damaged(text),
         }
     };
     let mut events = reader::open(&path).map_err(broken)?;
     let managers = Managers::of(&header, record_series)
-        .map_err(|why| Failure::data(format!("{}: {why}", dir.join(HEADER_FILE).display())))?;
+        .map_err(|why| RecordingError::Damaged(format!("{}: {why}", dir.join(HEADER_FILE).display())))?;
     let mut replayer = Replayer {
         managers,
         classes: header.classes.clone(),
@@ -112,7 +112,7 @@ pub fn replay(
                 replayer.report.events = events.number;
                 replayer.take(event, out).map_err(|why| {
                     let (number, at) = (events.number, events.at);
-                    Failure::data(format!(
+                    RecordingError::Damaged(format!(
                         "{}: event {number}, at byte {at}: {why}",
                         path.display()
                     ))
@@ -283,7 +283,7 @@ impl Replayer {
             .get_or_insert(Difference { event, at_s, what });
     }
 
-    fn finish(mut self, k: usize) -> Result<Replayed, Failure> {
+    fn finish(mut self, k: usize) -> Result<Replayed, RecordingError> {
         let mut flows = flowmgr::Counters::new(self.classes.len());
         let lanes = &self.managers.flow;
         for manager in lanes {
@@ -299,7 +299,7 @@ impl Replayer {
                     config: SeriesConfig::unknown(k),
                     devices: vec![DeviceFacts::unknown(k)],
                 };
-                self.start(manager as u32, &start).map_err(Failure::data)?;
+                self.start(manager as u32, &start).map_err(RecordingError::Damaged)?;
             }
         }
         let managers = self.managers.series.iter().flatten();
@@ -315,7 +315,7 @@ impl Replayer {
         report.same = report.first_difference.is_none() && report.compared > 0;
         Ok(Replayed {
             flows,
-            series: sum.ok_or_else(|| Failure::data("there are no analytics managers"))?,
+            series: sum.ok_or_else(|| RecordingError::Damaged("there are no analytics managers".to_owned()))?,
             swaps: swaps.unwrap_or(0),
             packets_by_lane,
             bytes: self.work.bytes,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use analytics::Inlet;
+use cring::Mesh;
 
 use super::header::Header;
-use crate::pipeline::Rings;
-use crate::pipeline::layout::Layout;
+use config::layout::Layout;
 
 /// All managers, numbered through the pipelines.
 pub struct Managers {
@@ -31,7 +31,7 @@ impl Managers {
             inlets: Vec::new(),
         };
         for _ in 0..header.instances {
-            let rings = Rings::new(&layout, header.ring_slots);
+            let rings = Mesh::new(layout.ring_places(), header.ring_slots);
             let mut labels = Vec::new();
             for producers in rings.producers {
                 let config = header
