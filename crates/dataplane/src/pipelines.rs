@@ -9,7 +9,6 @@ mod bundle;
 mod devices;
 pub mod exchange;
 pub mod helpers;
-pub mod layout;
 pub mod swap;
 pub mod threads;
 mod trial;
@@ -29,6 +28,8 @@ use crate::exit::Failure;
 use crate::recording::Recorder;
 use layout::Layout;
 use threads::{Cores, Role, Thread};
+
+pub use config::layout;
 
 pub use bundle::{
     check_labels, class_marks, dscp_by_class, find_bundle, find_shipped, open_bundle,

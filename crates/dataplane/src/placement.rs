@@ -8,7 +8,6 @@ use std::fmt;
 
 use super::layout::Layout;
 use crate::config::Config;
-use crate::config::checked::DeviceThread;
 use crate::exit::Failure;
 
 /// CPUs that the kernel starts no program on (`isolcpus=`). They are not among those a process may use, and yet it may ask
@@ -62,15 +61,10 @@ pub fn threads_of(config: &Config) -> Vec<Thread> {
     let layout = &config.pipeline.layout;
     let flow = (0..layout.flow_managers).map(Role::Flow);
     let analytics = (0..layout.analytics_managers).map(Role::Analytics);
-    let sessions = layout.sessions();
-    let own = sessions.iter().enumerate().filter(|(_, session)| {
-        // Where too few devices are named, that was said already.
-        let device = config.accel.devices.get(session.device);
-        device.is_some_and(|device| device.thread == DeviceThread::Own)
-    });
+    let own = config.device_threads();
     let roles: Vec<Role> = flow
         .chain(analytics)
-        .chain(own.map(|(i, _)| Role::Session(i)))
+        .chain(own.into_iter().map(Role::Session))
         .collect();
     let instances = 0..config.pipeline.instances;
     instances

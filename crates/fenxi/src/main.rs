@@ -16,7 +16,7 @@ use exit::Failure;
 mod access;
 mod cli;
 mod commands;
-mod config;
+extern crate config;
 mod control;
 mod draws;
 mod exit;

@@ -1,61 +1,33 @@
-//! `log.level`: a level, or levels by target, as in `info,fenxi::mark=debug`.
+//! From the levels of the configuration to a filter of events.
 
+use config::levels::{Level, LevelError, Levels};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use super::repeats;
 
-/// Levels by name, from nothing to all.
-const LEVELS: [(&str, LevelFilter); 6] = [
-    ("off", LevelFilter::OFF),
-    ("error", LevelFilter::ERROR),
-    ("warn", LevelFilter::WARN),
-    ("info", LevelFilter::INFO),
-    ("debug", LevelFilter::DEBUG),
-    ("trace", LevelFilter::TRACE),
-];
-
-/// What is no level.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "\"{0}\": expected off, error, warn, info, debug or trace, or a target with one of them, as in info,fenxi::mark=debug"
-)]
-pub struct LevelError(String);
-
 /// Reads levels. A level by itself is that of fenxi, by default info; libraries say no more than warnings unless a target
 /// names them.
 pub fn parse(text: &str) -> Result<Targets, LevelError> {
-    let mut targets = Vec::new();
-    let mut of_fenxi = None;
-    for directive in text.split(',').map(str::trim) {
-        let wrong = || LevelError(directive.to_owned());
-        match directive.split_once('=') {
-            Some((target, name)) if is_target(target) => {
-                targets.push((target.to_owned(), level(name).ok_or_else(wrong)?));
-            }
-            None if of_fenxi.is_none() => of_fenxi = Some(level(directive).ok_or_else(wrong)?),
-            _ => return Err(wrong()),
-        }
-    }
-    let of_fenxi = of_fenxi.unwrap_or(LevelFilter::INFO);
+    let levels = Levels::parse(text)?;
+    let program = filter(levels.program);
+    let targets = levels.targets.into_iter();
     Ok(Targets::new()
-        .with_default(of_fenxi.min(LevelFilter::WARN))
-        .with_target("fenxi", of_fenxi)
-        .with_targets(targets)
+        .with_default(program.min(LevelFilter::WARN))
+        .with_target("fenxi", program)
+        .with_targets(targets.map(|(target, level)| (target, filter(level))))
         // It counts lines that were let through before.
         .with_target(repeats::TARGET, LevelFilter::TRACE))
 }
 
-fn level(name: &str) -> Option<LevelFilter> {
-    let found = LEVELS.iter().find(|(known, _)| *known == name);
-    found.map(|(_, level)| *level)
-}
-
-/// A path of Rust, as in `fenxi::mark`.
-fn is_target(text: &str) -> bool {
-    let is_name = |name: &str| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
-    text.split("::").all(is_name)
+fn filter(level: Level) -> LevelFilter {
+    match level {
+        Level::Off => LevelFilter::OFF,
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    }
 }
 
 #[cfg(test)]
@@ -87,25 +59,5 @@ mod tests {
         let off = parse("off").unwrap();
         assert!(!off.would_enable("fenxi::run", &Level::ERROR));
         assert!(!off.would_enable("tokio", &Level::ERROR));
-    }
-
-    #[test]
-    fn what_is_no_level_is_named() {
-        for (text, directive) in [
-            ("", ""),
-            ("inof", "inof"),
-            ("info,debug", "debug"),
-            ("info,", ""),
-            ("fenxi::mark=loud", "fenxi::mark=loud"),
-            ("fenxi::=debug", "fenxi::=debug"),
-            ("=debug", "=debug"),
-            ("info,[span]=debug", "[span]=debug"),
-        ] {
-            assert_eq!(
-                parse(text).unwrap_err(),
-                LevelError(directive.to_owned()),
-                "{text}"
-            );
-        }
     }
 }

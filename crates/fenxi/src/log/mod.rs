@@ -26,8 +26,8 @@ use crate::config::checked::Log;
 use crate::exit::Failure;
 use repeats::{Limit, Repeats};
 
+pub use config::levels::LevelError;
 pub use escape::escape;
-pub use levels::LevelError;
 pub use loss::Loss;
 
 /// What of the log can be reached while it is in use.
@@ -67,14 +67,6 @@ pub fn start(config: &Log) -> Result<(), Failure> {
 /// As [`start`].
 pub fn look(config: &Log) -> Result<(), Failure> {
     output::open::<Registry>(config.to).map(drop)
-}
-
-/// Whether `text` is something that `log.level` may be.
-///
-/// # Errors
-/// It is not, and why.
-pub fn check_level(text: &str) -> Result<(), LevelError> {
-    levels::parse(text).map(drop)
 }
 
 /// From now on logs at these levels; on an error as before. Without a running log it only checks.

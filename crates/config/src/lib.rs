@@ -3,8 +3,9 @@
 //! [`keys`] declares every key once; [`sources`] finds the files; [`layers`] reads the built-in defaults, the files, the
 //! environment and `--set` on top of each other and remembers where each value came from; [`check`]
 //! turns the outcome into [`Config`], whose types say what was checked, and looks at keys that
-//! contradict each other. Code outside this module never sees the raw form. Every problem found is
+//! contradict each other. Code outside this crate never sees the raw form. Every problem found is
 //! reported, one line each, not only the first.
+#![forbid(unsafe_code)]
 
 use std::path::Path;
 
@@ -16,6 +17,8 @@ pub mod effective;
 mod keys;
 mod kind;
 pub mod layers;
+pub mod layout;
+pub mod levels;
 pub mod sources;
 #[cfg(test)]
 mod tests;
@@ -23,9 +26,8 @@ mod tests;
 pub use checked::Config;
 pub use difference::{Difference, Differences};
 use effective::Effective;
-#[cfg(test)]
-pub use keys::KEYS_AND_DEVICES;
-pub use keys::nearest;
+pub use keys::{Change, KEYS_AND_DEVICES, Key, nearest};
+pub use kind::{Entry, Kind};
 pub use sources::Sources;
 
 /// Why there is no configuration.

@@ -34,7 +34,7 @@ fn marks_are_bits_as_rules_see_them() {
 
 #[test]
 fn the_built_in_marks_name_the_labels_of_the_shipped_model() {
-    let model = include_str!("../../../../../models/app-id-k10/model.toml");
+    let model = include_str!("../../../../models/app-id-k10/model.toml");
     let (config, _) = load("", &[], &[]).unwrap();
     for entry in &config.mark.class {
         assert!(
@@ -47,8 +47,8 @@ fn the_built_in_marks_name_the_labels_of_the_shipped_model() {
 
 #[test]
 fn the_page_and_the_shipped_rules_have_the_built_in_marks() {
-    let page = include_str!("../../../../../docs/mark.md");
-    let rules = include_str!("../../../../../examples/mark/nftables.nft");
+    let page = include_str!("../../../../docs/mark.md");
+    let rules = include_str!("../../../../examples/mark/nftables.nft");
     let (config, _) = load("", &[], &[]).unwrap();
     let row = |mark: u32, label: &str| format!("| `{mark:#06x}` | {label}");
     for entry in &config.mark.class {

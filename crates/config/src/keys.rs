@@ -75,7 +75,6 @@ pub const CLASS_CONFIDENCE: &str = "model.class_confidence";
 pub const DEVICE: &str = "device";
 
 /// All keys, for tests that hold others against them.
-#[cfg(test)]
 pub static KEYS_AND_DEVICES: [&[Key]; 2] = [KEYS, DEVICE_KEYS];
 
 /// Position in [`KEYS`] of the key called `path`.

@@ -264,7 +264,7 @@ mod tests {
         let at = |path: &str| Some(dir.path().join(path));
         assert_eq!(config.model.path, at("m"));
         assert_eq!(config.control.socket, at("../s"));
-        let http = at("h").map(crate::config::checked::HttpPlace::Unix);
+        let http = at("h").map(crate::checked::HttpPlace::Unix);
         assert_eq!(config.control.http, http);
         assert_eq!(config.accel.devices[0].profile, at("p"));
         assert_eq!(config.accel.library, Some("/l".into()));

@@ -78,7 +78,7 @@ fn shown(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::tests::load;
+    use crate::tests::load;
 
     #[test]
     fn keys_are_sorted_by_what_they_need() {

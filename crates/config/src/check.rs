@@ -15,8 +15,8 @@ use super::checked::{
 };
 use super::keys::{CLASS_CONFIDENCE, TAG_DSCP};
 use super::layers::{self, Origin, Settings};
-use crate::pipeline::layout::{Layout, PARTS_MAX};
-use crate::pipeline::threads::threads_of;
+use crate::layout::{Layout, PARTS_MAX};
+use crate::levels::Levels;
 
 mod devices;
 mod mark;
@@ -280,7 +280,7 @@ fn records(read: &Reader<'_>, problems: &mut Vec<String>) -> Records {
 fn log(read: &Reader<'_>, problems: &mut Vec<String>) -> Log {
     const LEVEL: &str = "log.level";
     let level = read.text(LEVEL).to_owned();
-    if let Err(error) = crate::log::check_level(&level) {
+    if let Err(error) = Levels::parse(&level) {
         problems.push(format!("{}: {error}", read.named(LEVEL)));
     }
     let to = match read.text("log.to") {
@@ -348,7 +348,7 @@ fn combinations(config: &Config, read: &Reader<'_>, problems: &mut Vec<String>) 
         names.len() != config.io.interfaces.len(),
         "an interface may stand only once",
     );
-    let threads = threads_of(config).len();
+    let threads = config.thread_count();
     let cores = config.pipeline.cores.len();
     rule(
         &["pipeline.cores", "pipeline.layout", "pipeline.instances"],

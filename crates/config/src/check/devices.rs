@@ -5,10 +5,10 @@ use std::time::Duration;
 use accel::{Faults, Profile, onnx};
 
 use super::{Reader, size_of_value};
-use crate::config::checked::{Device, DeviceThread, Provider};
-use crate::config::keys::{DEVICE, PROVIDERS, nearest};
-use crate::config::layers::DeviceSettings;
-use crate::pipeline::layout::Layout;
+use crate::checked::{Device, DeviceThread, Provider};
+use crate::keys::{DEVICE, PROVIDERS, nearest};
+use crate::layers::DeviceSettings;
+use crate::layout::Layout;
 
 /// One device for each of the layout's, as far as `accel.devices` names any.
 pub(super) fn devices(

@@ -1,9 +1,9 @@
 //! `[mark]`: bits of connection marks, and whether they stay within the mask.
 
 use super::{Reader, size_of_value};
-use crate::config::checked::{Mark, MarkMapping};
-use crate::config::keys::MARK_CLASS;
-use crate::config::layers::{self, EntrySetting};
+use crate::checked::{Mark, MarkMapping};
+use crate::keys::MARK_CLASS;
+use crate::layers::{self, EntrySetting};
 
 pub(super) fn mark(read: &Reader<'_>, problems: &mut Vec<String>) -> Mark {
     let built_in = layers::read(&[], &[], &[], &mut Vec::new());

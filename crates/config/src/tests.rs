@@ -12,7 +12,7 @@ mod devices;
 mod mark;
 mod wrong;
 
-const EXAMPLE: &str = include_str!("../../../../configs/1-1-1.toml");
+const EXAMPLE: &str = include_str!("../../../configs/1-1-1.toml");
 
 pub(super) fn load(
     file: &str,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use accel::{Faults, Profile, onnx};
 
 use super::layers::Origin;
-use crate::pipeline::layout::Layout;
+use crate::layout::Layout;
 
 /// A configuration that holds together.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +41,26 @@ pub struct Config {
     pub sandbox: bool,
     /// What a live run logs.
     pub log: Log,
+}
+
+impl Config {
+    /// The places in [`Layout::sessions`] of the devices that have a thread of their own.
+    pub fn device_threads(&self) -> Vec<usize> {
+        let sessions = self.pipeline.layout.sessions();
+        let own = sessions.iter().enumerate().filter(|(_, session)| {
+            // The check reports where too few devices are named.
+            let device = self.accel.devices.get(session.device);
+            device.is_some_and(|device| device.thread == DeviceThread::Own)
+        });
+        own.map(|(place, _)| place).collect()
+    }
+
+    /// How many threads the data path has, in all pipelines.
+    pub fn thread_count(&self) -> usize {
+        let layout = &self.pipeline.layout;
+        let managers = layout.flow_managers + layout.analytics_managers;
+        self.pipeline.instances * (managers + self.device_threads().len())
+    }
 }
 
 /// Packet input and output.
