@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use accel::{Bundle, BundleError};
 
-use super::{UNKNOWN, thresholds};
-use crate::config::Config;
-use crate::config::checked::IoMode;
-use crate::exit::Failure;
-use crate::mark::ClassMarks;
+use crate::devices::thresholds;
+use config::Config;
+use crate::Error;
+
+/// Name of the class of a flow whose likeliest class is not likely enough.
+pub const UNKNOWN: &str = "unknown";
 
 /// The shipped bundle.
 const SHIPPED: &str = "models/app-id-k10";
@@ -20,12 +21,12 @@ const INSTALLED: &str = "/usr/share/fenxi";
 ///
 /// # Errors
 /// The shipped bundle is at none of the places, all of which are named.
-pub fn find_bundle(config: &Config, option: Option<&Path>) -> Result<PathBuf, Failure> {
+pub fn find_bundle(config: &Config, option: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(dir) = option.or(config.model.path.as_deref()) {
         return Ok(dir.to_owned());
     }
     find_shipped(SHIPPED).map_err(|looked_at| {
-        Failure::no_input(format!(
+        Error::no_input(format!(
             "the shipped model is not installed; looked at {looked_at}; name a bundle with --model DIR or model.path"
         ))
     })
@@ -77,13 +78,13 @@ fn checkout(program: &Path) -> Option<PathBuf> {
 /// # Errors
 /// The bundle is damaged or contradicts itself, or has another K or other features
 /// than the flow manager collects.
-pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Failure> {
+pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Error> {
     let bundle = Bundle::open(dir).map_err(|error| match error {
-        BundleError::Missing { .. } => Failure::no_input(error.to_string()),
-        error => Failure::data(error.to_string()),
+        BundleError::Missing { .. } => Error::no_input(error.to_string()),
+        error => Error::data(error.to_string()),
     })?;
     if bundle.k() != config.flow.k {
-        return Err(Failure::data(format!(
+        return Err(Error::data(format!(
             "{}: the model wants k = {k} packets and flow.k is {}; set flow.k = {k} or take \
              another model",
             dir.display(),
@@ -98,32 +99,20 @@ pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Failure> {
 ///
 /// # Errors
 /// The model has no such label.
-pub fn check_labels(config: &Config, bundle: &Bundle) -> Result<(), Failure> {
+pub fn check_labels(config: &Config, bundle: &Bundle) -> Result<(), Error> {
     dscp_by_class(config, bundle)?;
-    thresholds(config, bundle)?;
-    if config.io.mode == IoMode::Mark {
-        class_marks(config, &classes(bundle))?;
-    }
-    Ok(())
-}
-
-/// Bits of connection marks by class.
-///
-/// # Errors
-/// The configuration names a label that the model does not have.
-pub fn class_marks(config: &Config, classes: &[String]) -> Result<ClassMarks, Failure> {
-    ClassMarks::new(&config.mark, classes).map_err(|error| Failure::config(error.to_string()))
+    thresholds(config, bundle).map(drop)
 }
 
 /// Class names in the order of the model's outputs, then [`UNKNOWN`].
-pub(super) fn classes(bundle: &Bundle) -> Arc<[String]> {
+pub fn classes(bundle: &Bundle) -> Arc<[String]> {
     let labels = bundle.labels().iter().map(|label| label.name.clone());
     labels.chain([UNKNOWN.to_owned()]).collect()
 }
 
 /// DSCP by class. Labels that only the built-in mapping names may be absent from
 /// the model; those that the user named may not.
-pub fn dscp_by_class(config: &Config, bundle: &Bundle) -> Result<Vec<Option<u8>>, Failure> {
+pub fn dscp_by_class(config: &Config, bundle: &Bundle) -> Result<Vec<Option<u8>>, Error> {
     let classes = classes(bundle);
     let mut by_class = vec![None; classes.len()];
     if !config.tag.enabled {
@@ -133,7 +122,7 @@ pub fn dscp_by_class(config: &Config, bundle: &Bundle) -> Result<Vec<Option<u8>>
         match classes.iter().position(|class| *class == mapping.label) {
             Some(class) => by_class[class] = Some(mapping.dscp),
             None if mapping.required => {
-                return Err(Failure::config(format!(
+                return Err(Error::config(format!(
                     "{}: tag.dscp: the model {} has no label \"{}\"; it has {}",
                     mapping.origin,
                     bundle.name(),

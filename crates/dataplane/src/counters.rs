@@ -1,82 +1,71 @@
-//! How a thread of the data path stands at one moment: what it has counted so far.
+//! Snapshots: what a thread of the data path has counted at one moment.
 
 use analytics::DeviceState;
+use packetio::{RxCounts, TxCounts};
 
-/// What a flow manager received from a port, and sent out of it. Since the start.
+/// What a flow worker received from a port, and sent out of it, since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PortSums {
-    /// Packets taken from it.
-    pub received: u64,
-    /// Their bytes on the wire.
-    pub bytes: u64,
-    /// Of the packets, those that are several merged into one, or longer than the interface's MTU.
-    pub merged: u64,
-    /// Packets that the kernel had for the flow manager's receive ring, whatever became of them.
-    pub offered: u64,
-    /// Of these, packets that found the ring full, or were in it when it was given up with its interface.
-    pub dropped: u64,
-    /// Of the dropped ones, those that were in the ring.
-    pub abandoned: u64,
-    /// Of the offered ones, packets that are in the ring.
-    pub waiting: u64,
-    /// Packets that should have come out of the ring and did not (above 0), or that nobody put in (below 0).
-    pub missing: i64,
-    /// Packets sent out of it.
-    pub sent: u64,
-    /// Packets to be sent out of it that it did not take: full, or down.
-    pub refused: u64,
-    /// Above its MTU.
-    pub too_long: u64,
-    /// Of which only a part was captured.
-    pub cut: u64,
-    /// The interface is down or gone.
-    pub is_away: bool,
+pub struct PortCounters {
+    /// Received.
+    pub rx: RxCounts,
+    /// Sent.
+    pub tx: TxCounts,
 }
 
-impl PortSums {
-    /// Packets to be sent out of it that were not.
-    pub fn unsent(&self) -> u64 {
-        self.refused + self.too_long + self.cut
-    }
-
-    /// Adds those of another flow manager, or port.
-    pub fn merge(&mut self, other: &PortSums) {
-        let PortSums {
-            received,
-            bytes,
-            merged,
-            offered,
-            dropped,
-            abandoned,
-            waiting,
-            missing,
-            sent,
-            refused,
-            too_long,
-            cut,
-            is_away,
-        } = other;
-        self.received += received;
-        self.bytes += bytes;
-        self.merged += merged;
-        self.offered += offered;
-        self.dropped += dropped;
-        self.abandoned += abandoned;
-        self.waiting += waiting;
-        self.missing += missing;
-        self.sent += sent;
-        self.refused += refused;
-        self.too_long += too_long;
-        self.cut += cut;
-        self.is_away |= is_away;
+impl PortCounters {
+    /// Adds those of another flow worker, or port.
+    pub fn merge(&mut self, other: &PortCounters) {
+        let PortCounters { rx, tx } = other;
+        merge_rx(&mut self.rx, rx);
+        merge_tx(&mut self.tx, tx);
     }
 
     /// Of several.
-    pub fn sum<'a>(ports: impl IntoIterator<Item = &'a PortSums>) -> PortSums {
-        let mut sum = PortSums::default();
+    pub fn sum<'a>(ports: impl IntoIterator<Item = &'a PortCounters>) -> PortCounters {
+        let mut sum = PortCounters::default();
         ports.into_iter().for_each(|port| sum.merge(port));
         sum
     }
+}
+
+fn merge_rx(sum: &mut RxCounts, more: &RxCounts) {
+    let RxCounts {
+        received,
+        bytes,
+        merged,
+        offered,
+        dropped,
+        abandoned,
+        waiting,
+        missing,
+        is_away,
+    } = more;
+    sum.received += received;
+    sum.bytes += bytes;
+    sum.merged += merged;
+    sum.offered += offered;
+    sum.dropped += dropped;
+    sum.abandoned += abandoned;
+    sum.waiting += waiting;
+    sum.missing += missing;
+    sum.is_away |= is_away;
+}
+
+fn merge_tx(sum: &mut TxCounts, more: &TxCounts) {
+    let TxCounts {
+        sent,
+        sent_bytes,
+        refused,
+        too_long,
+        cut,
+        unsplit,
+    } = more;
+    sum.sent += sent;
+    sum.sent_bytes += sent_bytes;
+    sum.refused += refused;
+    sum.too_long += too_long;
+    sum.cut += cut;
+    sum.unsplit += unsplit;
 }
 
 /// A flow manager's thread between two bursts.
@@ -84,8 +73,8 @@ impl PortSums {
 pub struct FlowSnapshot {
     /// What the manager counted.
     pub counters: flowmgr::Counters,
-    /// Its ports, in the order of [`super::Facts::ports`].
-    pub ports: Vec<PortSums>,
+    /// Its ports, in the order of the worker's ports.
+    pub ports: Vec<PortCounters>,
     /// Whether what it receives has to leave again.
     pub forwards: bool,
     /// Flows in the table.
@@ -105,14 +94,14 @@ impl FlowSnapshot {
     pub fn of(counters: &flowmgr::Counters, ports: usize) -> FlowSnapshot {
         FlowSnapshot {
             counters: counters.clone(),
-            ports: vec![PortSums::default(); ports],
+            ports: vec![PortCounters::default(); ports],
             ..FlowSnapshot::default()
         }
     }
 
     /// All ports together.
-    pub fn port_sums(&self) -> PortSums {
-        PortSums::sum(&self.ports)
+    pub fn port_counters(&self) -> PortCounters {
+        PortCounters::sum(&self.ports)
     }
 
     /// Adds what another thread of the pipeline has.
@@ -128,7 +117,7 @@ impl FlowSnapshot {
             clock_steps,
         } = other;
         self.counters.merge(counters);
-        self.ports.resize(ports.len(), PortSums::default());
+        self.ports.resize(ports.len(), PortCounters::default());
         for (sum, port) in self.ports.iter_mut().zip(ports) {
             sum.merge(port);
         }

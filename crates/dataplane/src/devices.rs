@@ -10,11 +10,11 @@ use accel::{
 };
 use analytics::Accelerator;
 
-use super::threads::{Cores, Role, Thread, pin, rename};
-use crate::config::Config;
-use crate::config::checked::{self, BatchPolicy, DeviceThread, Provider};
-use crate::exit::Failure;
-use crate::recording::Recorder;
+use crate::placement::{Cores, Role, Thread, pin, rename};
+use config::Config;
+use config::checked::{self, BatchPolicy, DeviceThread, Provider};
+use crate::Error;
+use recording::Recorder;
 
 /// How long a device without a profile is measured.
 const MEASURE: Duration = Duration::from_millis(200);
@@ -44,7 +44,7 @@ impl Opener<'_> {
         &self,
         instance: usize,
         analytics_manager: usize,
-    ) -> Result<Vec<Accelerator>, Failure> {
+    ) -> Result<Vec<Accelerator>, Error> {
         let places = self.config.pipeline.layout.sessions();
         let places = places.into_iter().enumerate();
         let own = places.filter(|(_, place)| place.analytics_manager == analytics_manager);
@@ -62,7 +62,7 @@ impl Opener<'_> {
         &self,
         device: &checked::Device,
         thread: &Thread,
-    ) -> Result<Accelerator, Failure> {
+    ) -> Result<Accelerator, Error> {
         let mut session = session(self.config, self.bundle, device)?;
         if let (true, Provider::Onnx(provider)) = (self.golden_test, device.provider) {
             check_outputs(self.bundle, provider, session.as_mut())?;
@@ -99,7 +99,7 @@ pub fn session(
     config: &Config,
     bundle: &Bundle,
     device: &checked::Device,
-) -> Result<Box<dyn Device>, Failure> {
+) -> Result<Box<dyn Device>, Error> {
     Ok(match device.provider {
         Provider::Simulated => {
             let simulated = SimulatedDevice::new(device.simulated, sizes(device), bundle.shape());
@@ -117,7 +117,7 @@ fn spec(
     bundle: &Bundle,
     device: &checked::Device,
     provider: onnx::Provider,
-) -> Result<onnx::DeviceSpec, Failure> {
+) -> Result<onnx::DeviceSpec, Error> {
     Ok(onnx::DeviceSpec {
         name: device.name.clone(),
         provider,
@@ -134,13 +134,13 @@ fn check_outputs(
     bundle: &Bundle,
     provider: onnx::Provider,
     session: &mut dyn Device,
-) -> Result<(), Failure> {
-    let report = check_golden(bundle, session).map_err(|error| Failure::data(error.to_string()))?;
+) -> Result<(), Error> {
+    let report = check_golden(bundle, session).map_err(|error| Error::data(error.to_string()))?;
     let is_exact = provider == onnx::Provider::Cpu && bundle.precision() == "fp32";
     if report.agrees() || (!is_exact && report.argmax_differences * 10 <= report.rows) {
         return Ok(());
     }
-    Err(Failure::data(format!(
+    Err(Error::data(format!(
         "{}: golden outputs differ on {}: by up to {:.2e}, {} of {} samples with another class",
         bundle.model_path().display(),
         session.requested(),
@@ -156,7 +156,7 @@ fn profile(
     bundle: &Bundle,
     device: &checked::Device,
     session: &mut dyn Device,
-) -> Result<Option<Profile>, Failure> {
+) -> Result<Option<Profile>, Error> {
     if let Some(profile) = profile_of_file(bundle, device)? {
         return Ok(Some(profile));
     }
@@ -168,19 +168,19 @@ fn profile(
     }
     let rows = &bundle.golden().inputs;
     let measured = measure(session, &device.batch_sizes, rows, MEASURE)
-        .map_err(|error| Failure::unavailable(error.to_string()))?;
+        .map_err(|error| Error::unavailable(error.to_string()))?;
     Ok(Some(measured.fit()))
 }
 
 /// The profile in the device's file, where it has one.
-fn profile_of_file(bundle: &Bundle, device: &checked::Device) -> Result<Option<Profile>, Failure> {
+fn profile_of_file(bundle: &Bundle, device: &checked::Device) -> Result<Option<Profile>, Error> {
     let Some(path) = &device.profile else {
         return Ok(None);
     };
     match ProfileFile::read(path, bundle, device.provider.name()) {
         Ok(file) => Ok(Some(file.profile())),
-        Err(error @ ProfileError::Read { .. }) => Err(Failure::no_input(error.to_string())),
-        Err(error) => Err(Failure::data(error.to_string())),
+        Err(error @ ProfileError::Read { .. }) => Err(Error::no_input(error.to_string())),
+        Err(error) => Err(Error::data(error.to_string())),
     }
 }
 
@@ -189,7 +189,7 @@ fn profile_of_file(bundle: &Bundle, device: &checked::Device) -> Result<Option<P
 ///
 /// # Errors
 /// A library, device or model that cannot be used.
-pub fn look_at_devices(config: &Config, bundle: &Bundle) -> Result<(), Failure> {
+pub fn look_at_devices(config: &Config, bundle: &Bundle) -> Result<(), Error> {
     let mut looked_at = BTreeSet::new();
     for device in &config.accel.devices {
         if !looked_at.insert(&device.name) {
@@ -213,14 +213,14 @@ fn on_its_thread(
     session: Box<dyn Device>,
     thread: &Thread,
     cores: &Cores,
-) -> Result<ThreadedDevice, Failure> {
+) -> Result<ThreadedDevice, Error> {
     let (core, name) = (cores.of_thread(thread), thread.to_string());
     let start = move |_: &str| {
         pin(core);
         rename(&name);
     };
     ThreadedDevice::new(session, start)
-        .map_err(|error| Failure::unavailable(format!("no thread {thread}: {error}")))
+        .map_err(|error| Error::unavailable(format!("no thread {thread}: {error}")))
 }
 
 /// The device `cpu` for a bundle, as `model check` uses it.
@@ -231,7 +231,7 @@ pub fn cpu_device(
     config: &Config,
     bundle: &Bundle,
     sizes: Sizes,
-) -> Result<onnx::OnnxDevice, Failure> {
+) -> Result<onnx::OnnxDevice, Error> {
     onnx_device(config, bundle, onnx::DeviceSpec::cpu(bundle, sizes))
 }
 
@@ -239,23 +239,23 @@ fn onnx_device(
     config: &Config,
     bundle: &Bundle,
     spec: onnx::DeviceSpec,
-) -> Result<onnx::OnnxDevice, Failure> {
+) -> Result<onnx::OnnxDevice, Error> {
     onnx::OnnxDevice::new(&library(config)?, bundle, spec).map_err(refused)
 }
 
-fn library(config: &Config) -> Result<onnx::Library, Failure> {
+fn library(config: &Config) -> Result<onnx::Library, Error> {
     let library = onnx::load(config.accel.library.as_deref());
-    library.map_err(|error| Failure::unavailable(error.to_string()))
+    library.map_err(|error| Error::unavailable(error.to_string()))
 }
 
-fn refused(error: onnx::SessionError) -> Failure {
+fn refused(error: onnx::SessionError) -> Error {
     let message = error.to_string();
     match error {
-        onnx::SessionError::Spec { .. } => Failure::config(message),
+        onnx::SessionError::Spec { .. } => Error::config(message),
         onnx::SessionError::NoProvider { .. }
         | onnx::SessionError::Plugin { .. }
-        | onnx::SessionError::Provider { .. } => Failure::unavailable(message),
-        _ => Failure::data(message),
+        | onnx::SessionError::Provider { .. } => Error::unavailable(message),
+        _ => Error::data(message),
     }
 }
 
@@ -274,7 +274,7 @@ fn sizes(device: &checked::Device) -> Sizes {
 ///
 /// # Errors
 /// The configuration names a label that the model does not have.
-pub fn thresholds(config: &Config, bundle: &Bundle) -> Result<Thresholds, Failure> {
+pub fn thresholds(config: &Config, bundle: &Bundle) -> Result<Thresholds, Error> {
     let mut thresholds = Thresholds::of(bundle);
     if let Some(least) = config.model.min_confidence {
         thresholds.all(least);
@@ -283,7 +283,7 @@ pub fn thresholds(config: &Config, bundle: &Bundle) -> Result<Thresholds, Failur
         let mut labels = bundle.labels().iter();
         let Some(class) = labels.position(|label| label.name == entry.label) else {
             let labels: Vec<&str> = bundle.labels().iter().map(|l| l.name.as_str()).collect();
-            return Err(Failure::config(format!(
+            return Err(Error::config(format!(
                 "{}: model.class_confidence: the model {} has no label \"{}\"; it has {}",
                 entry.origin,
                 bundle.name(),

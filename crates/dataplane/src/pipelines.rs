@@ -1,43 +1,23 @@
-//! What the program's pipelines are made of: bundle, devices, managers and the rings between them, put together from a
-//! checked configuration and refused by name where something does not fit.
-//!
-//! [`layout`] says who works with whom, [`threads`] who runs where, [`devices`] opens the sessions, and [`worker`] is the
-//! loop of an analytics thread. Threads are not started here; see [`crate::replay`].
-
-pub mod bell;
-mod bundle;
-mod devices;
-pub mod exchange;
-pub mod helpers;
-pub mod swap;
-pub mod threads;
-mod trial;
-pub mod worker;
+//! The pipelines of a run: flow managers, analytics managers and the rings between them, built from a checked configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use accel::Bundle;
 use analytics::{CacheConfig, Inlet, Policy};
-use cring::{Consumer, Producer, Slot};
+use cring::{Consumer, Mesh, Slot};
 use flowmgr::{Effect, hash::HashKind};
 
-use crate::config::Config;
-use crate::config::checked::{BatchPolicy, FlowHash};
-use crate::exit::Failure;
-use crate::recording::Recorder;
-use layout::Layout;
-use threads::{Cores, Role, Thread};
+use config::Config;
+use config::checked::{BatchPolicy, FlowHash};
+use crate::Error;
+use recording::Recorder;
+
+use crate::bundle::{classes, dscp_by_class};
+use crate::devices::Opener;
+use crate::placement::{Cores, Role, Thread};
 
 pub use config::layout;
-
-pub use bundle::{
-    check_labels, class_marks, dscp_by_class, find_bundle, find_shipped, open_bundle,
-};
-pub use devices::{Opener, cpu_device, look_at_devices, session, thresholds};
-
-/// Name of the class of a flow whose likeliest class is not likely enough.
-pub const UNKNOWN: &str = "unknown";
 
 /// Seed of the bucket hash in a replay, so that runs repeat.
 const REPLAY_SEED: u64 = 0x5eed;
@@ -73,7 +53,7 @@ impl Pipelines {
         bundle: &Bundle,
         cores: &Cores,
         options: FlowOptions,
-    ) -> Result<Pipelines, Failure> {
+    ) -> Result<Pipelines, Error> {
         let packets = PacketSide::build(config, bundle, options)?;
         Ok(Pipelines {
             analytics: packets.series.managers(config, bundle, cores, None)?,
@@ -108,10 +88,10 @@ impl PacketSide {
         config: &Config,
         bundle: &Bundle,
         options: FlowOptions,
-    ) -> Result<PacketSide, Failure> {
+    ) -> Result<PacketSide, Error> {
         let mut side = PacketSide {
             flow_managers: Vec::new(),
-            classes: bundle::classes(bundle),
+            classes: classes(bundle),
             dscp: dscp_by_class(config, bundle)?,
             series: SeriesSide(Vec::new()),
         };
@@ -127,8 +107,10 @@ impl PacketSide {
         options: FlowOptions,
         midstream: bool,
         instance: usize,
-    ) -> Result<(), Failure> {
-        let rings = Rings::new(&config.pipeline.layout, config.ring.slots);
+    ) -> Result<(), Error> {
+        let places = config.pipeline.layout.rings().into_iter();
+        let places = places.map(|ring| (ring.flow_manager, ring.analytics_manager));
+        let rings = Mesh::new(places, config.ring.slots);
         let mut labels = Vec::new();
         for (i, producers) in rings.producers.into_iter().enumerate() {
             let mut flow = flow_config(config, options, self.dscp.clone());
@@ -164,7 +146,7 @@ impl SeriesSide {
         bundle: &Bundle,
         cores: &Cores,
         recorder: Option<&Recorder>,
-    ) -> Result<Vec<(Thread, analytics::Manager)>, Failure> {
+    ) -> Result<Vec<(Thread, analytics::Manager)>, Error> {
         let opener = Opener {
             config,
             bundle,
@@ -181,7 +163,7 @@ impl SeriesSide {
                     recorder.starts(managers.len(), &analytics, &mut accelerators);
                 }
                 let mut manager = analytics::Manager::new(analytics, inlets, accelerators)
-                    .map_err(|error| Failure::config(error.to_string()))?;
+                    .map_err(|error| Error::config(error.to_string()))?;
                 if let Some(recorder) = recorder {
                     manager.set_cost_clock(recorder.cost_clock());
                 }
@@ -193,35 +175,10 @@ impl SeriesSide {
     }
 }
 
-/// The rings of one pipeline, their ends sorted to their owners.
-pub struct Rings {
-    /// By flow manager.
-    pub producers: Vec<Vec<Producer<Slot>>>,
-    /// By analytics manager; each with the flow manager at its other end.
-    pub consumers: Vec<Vec<(usize, Consumer<Slot>)>>,
-}
-
-impl Rings {
-    /// Of so many slots each.
-    pub fn new(layout: &Layout, slots: usize) -> Rings {
-        let mut producers: Vec<_> = (0..layout.flow_managers).map(|_| Vec::new()).collect();
-        let mut consumers: Vec<_> = (0..layout.analytics_managers).map(|_| Vec::new()).collect();
-        for place in layout.rings() {
-            let (producer, consumer) = cring::ring(slots);
-            producers[place.flow_manager].push(producer);
-            consumers[place.analytics_manager].push((place.flow_manager, consumer));
-        }
-        Rings {
-            producers,
-            consumers,
-        }
-    }
-}
-
-fn flow_failure(error: flowmgr::ConfigError) -> Failure {
+fn flow_failure(error: flowmgr::ConfigError) -> Error {
     match error {
-        flowmgr::ConfigError::Range { .. } => Failure::config(error.to_string()),
-        flowmgr::ConfigError::Memory { .. } => Failure::unavailable(error.to_string()),
+        flowmgr::ConfigError::Range { .. } => Error::config(error.to_string()),
+        flowmgr::ConfigError::Memory { .. } => Error::unavailable(error.to_string()),
     }
 }
 

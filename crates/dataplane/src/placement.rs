@@ -6,9 +6,9 @@
 use std::ffi::CString;
 use std::fmt;
 
-use super::layout::Layout;
-use crate::config::Config;
-use crate::exit::Failure;
+use config::layout::Layout;
+use config::Config;
+use crate::Error;
 
 /// CPUs that the kernel starts no program on (`isolcpus=`). They are not among those a process may use, and yet it may ask
 /// for them.
@@ -30,7 +30,7 @@ pub enum Role {
     Flow(usize),
     /// An analytics manager.
     Analytics(usize),
-    /// A device's session, by its place in [`crate::pipeline::layout::Layout::sessions`].
+    /// A device's session, by its place in [`config::layout::Layout::sessions`].
     Session(usize),
 }
 
@@ -159,7 +159,7 @@ impl Cores {
     ///
     /// # Errors
     /// 78, with the core and those that it may use.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self) -> Result<(), Error> {
         let usable = usable();
         let cores = self.placed.iter().filter_map(|(_, core)| *core);
         let isolated = std::fs::read_to_string(ISOLATED).unwrap_or_default();
@@ -167,7 +167,7 @@ impl Cores {
         let is_usable =
             |&core: &usize| usable.contains(&core) || isolated.contains(&core) && can_pin(core);
         match cores.into_iter().find(|core| !is_usable(core)) {
-            Some(core) => Err(Failure::config(format!(
+            Some(core) => Err(Error::config(format!(
                 "pipeline.cores: this process may not use CPU {core}; it may use {}",
                 ranges(&usable)
             ))),

@@ -1,28 +1,28 @@
-//! How a flow manager's thread gets other settings: a box comes in between two bursts, its contents are exchanged for those
-//! in use, and it goes back with the old ones, to be dropped by who sent it. The thread neither waits nor allocates.
+//! How a flow worker gets other settings while it runs: a box comes in between two bursts, its contents are swapped with
+//! those in use, and it goes back with the old ones, to be dropped by whoever sent it. The worker neither waits nor
+//! allocates.
 
 use std::convert::Infallible;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use flowmgr::Settings;
+use recording::Walker;
 
-use crate::recording::Walker;
-
-/// The thread's end.
+/// The worker's end.
 pub struct SettingsPort {
     incoming: Receiver<Box<Settings>>,
     back: Sender<Box<Settings>>,
 }
 
-/// The end of who changes settings.
+/// The end of whoever changes settings.
 pub struct SettingsSender {
     outgoing: Sender<Box<Settings>>,
     back: Receiver<Box<Settings>>,
 }
 
-/// The thread has come to its end.
+/// The worker has ended before it took the settings, or the run ends.
 #[derive(Debug)]
-pub struct LaneEnded;
+pub struct WorkerEnded;
 
 /// Both ends.
 pub fn settings() -> (SettingsSender, SettingsPort) {
@@ -37,14 +37,14 @@ pub fn settings() -> (SettingsSender, SettingsPort) {
 }
 
 impl SettingsPort {
-    /// Between two bursts: takes what has come. One load where nothing has.
+    /// Between two bursts: takes settings that have come. Costs one load where none have.
     pub fn take(&self, manager: &mut Walker) {
         if self.incoming.is_empty() {
             return;
         }
         if let Ok(mut settings) = self.incoming.try_recv() {
             manager.configure(&mut settings);
-            // There is room, for the other side waits for it.
+            // There is room, since the sender waits for it.
             let _ = self.back.try_send(settings);
         }
     }
@@ -54,20 +54,20 @@ impl SettingsSender {
     /// Sends settings on their way.
     ///
     /// # Errors
-    /// Nobody takes them any more.
-    pub fn send(&self, settings: Settings) -> Result<(), LaneEnded> {
+    /// The worker has ended.
+    pub fn send(&self, settings: Settings) -> Result<(), WorkerEnded> {
         let sent = self.outgoing.send(Box::new(settings));
-        sent.map_err(|_| LaneEnded)
+        sent.map_err(|_| WorkerEnded)
     }
 
-    /// Waits until they hold; drops the old ones.
+    /// Waits until the worker uses them, and drops the old ones.
     ///
     /// # Errors
-    /// The thread has ended before it took them, or the run ends.
-    pub fn taken(&self, run_ends: &Receiver<Infallible>) -> Result<(), LaneEnded> {
+    /// The worker has ended before it took them, or the run ends.
+    pub fn taken(&self, run_ended: &Receiver<Infallible>) -> Result<(), WorkerEnded> {
         select! {
-            recv(self.back) -> taken => taken.map(drop).map_err(|_| LaneEnded),
-            recv(run_ends) -> _ => Err(LaneEnded),
+            recv(self.back) -> taken => taken.map(drop).map_err(|_| WorkerEnded),
+            recv(run_ended) -> _ => Err(WorkerEnded),
         }
     }
 }

@@ -1,30 +1,29 @@
-//! What may change during a run: the model, and the configuration as far as it is live. Whoever changes it notes it here,
-//! for metrics and `fenxi ctl`; the data path never looks.
+//! What can change during a run and is not a counter: the model in use, reloads, and work that is under way or was given up.
+//! Whoever changes it notes it here, for metrics, health and `fenxi ctl`; the data path never looks.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use accel::Bundle;
+use config::Config;
 
-use crate::config::Config;
-
-/// A model, by name.
+/// Identity of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Model {
-    /// What it is called.
+pub struct ModelId {
+    /// Name of the bundle.
     pub name: String,
-    /// Which of its name.
+    /// Version of the bundle.
     pub version: String,
-    /// Of the file.
+    /// SHA-256 of the model's file, in hexadecimal.
     pub sha256: String,
-    /// The number that labels carry.
+    /// The generation that labels carry: how often the model has been swapped, wrapping.
     pub generation: u16,
 }
 
-impl Model {
-    /// The model of a bundle.
-    pub fn of(bundle: &Bundle, generation: u16) -> Model {
-        Model {
+impl ModelId {
+    /// The identity of a bundle's model.
+    pub fn of(bundle: &Bundle, generation: u16) -> ModelId {
+        ModelId {
             name: bundle.name().to_owned(),
             version: bundle.version().to_owned(),
             sha256: bundle.sha256().to_owned(),
@@ -33,88 +32,88 @@ impl Model {
     }
 }
 
-/// What came of reloads.
+/// Reloads of the configuration, by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reloads {
-    /// The new configuration was taken over.
+    /// The new configuration is in use.
     pub applied: u64,
-    /// It was not, and the old one goes on.
+    /// The new configuration was refused, and the old one stayed in use.
     pub refused: u64,
-    /// It was taken over, was not confirmed in time, and the old one was put back.
+    /// The new configuration was applied, was not confirmed in time, and was undone.
     pub reverted: u64,
 }
 
-/// What came of exchanges of the model.
+/// Swaps of the model, by result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swaps {
-    /// All analytics managers have changed over.
+    /// All analytics workers use the new model.
     pub done: u64,
-    /// The old model went on.
+    /// The old model stayed in use.
     pub refused: u64,
-    /// A reload brought a model, was not confirmed in time, and the one before was put back.
+    /// A reload brought a model, was not confirmed in time, and the model before it was put back.
     pub reverted: u64,
-    /// Why one was refused, the last time.
+    /// Why the last refused swap was refused.
     pub last_refusal: Option<String>,
 }
 
 /// Work under way.
 #[derive(Debug, Clone)]
-pub struct Opening {
-    /// In words, as in `opening model m on cpu`.
+pub struct Pending {
+    /// What is being done, as in `opening the model m 1.0 on cpu`.
     pub what: String,
     /// When it began.
     pub since: Instant,
 }
 
-/// A helper's thread that was late and that nobody waits for any more. It keeps its memory until it ends.
+/// A helper thread that missed its deadline and that nobody waits for any more. It keeps its memory until it ends.
 #[derive(Debug, Clone)]
 pub struct Abandoned {
-    /// Which one.
+    /// Number of the helper.
     pub id: u64,
-    /// What it was to do.
+    /// What it was started for.
     pub what: String,
     /// When it began.
     pub since: Instant,
 }
 
-/// How it all stands.
+/// The state of a run at one moment.
 #[derive(Debug, Clone)]
-pub struct Standing {
-    /// Of all devices, but for the moment of an exchange.
-    pub model: Model,
-    /// Prefixes that all caches of one pipeline remember; 0: there are none.
+pub struct RuntimeState {
+    /// The model of all devices; during a swap some may still have the old one.
+    pub model: ModelId,
+    /// Entries of all prefix caches of one pipeline together; 0 where there are none.
     pub cache_entries: u64,
-    /// What came of exchanges of the model.
+    /// Swaps of the model so far.
     pub swaps: Swaps,
-    /// What came of reloads.
+    /// Reloads of the configuration so far.
     pub reloads: Reloads,
-    /// When a configuration was last read without a fault, at the start or by a reload.
+    /// When a configuration was last read without a fault: at the start or by a reload.
     pub configured: SystemTime,
-    /// When a reload is undone that nobody has confirmed.
+    /// When the last reload will be undone unless it is confirmed.
     pub undone_at: Option<Instant>,
-    /// The first model, while it is being opened; without it nothing is labelled.
-    pub opening: Option<Opening>,
-    /// Helpers that were late and still run.
+    /// The first model while it is being opened; nothing is labelled before that.
+    pub opening: Option<Pending>,
+    /// Helpers that missed their deadline and still run.
     pub abandoned: Vec<Abandoned>,
 }
 
-impl Standing {
-    /// Time left until a reload is undone; `None`: none waits to be confirmed.
+impl RuntimeState {
+    /// Time left until the last reload is undone; `None` where none waits for confirmation.
     pub fn unconfirmed(&self) -> Option<Duration> {
         let until = self.undone_at?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 }
 
-/// Where it is noted.
+/// The one place where the state of a run is kept.
 #[derive(Debug)]
-pub struct InUse(Mutex<Standing>);
+pub struct SharedState(Mutex<RuntimeState>);
 
-impl InUse {
-    /// At the start of a run.
-    pub fn new(bundle: &Bundle, config: &Config) -> InUse {
-        InUse(Mutex::new(Standing {
-            model: Model::of(bundle, 0),
+impl SharedState {
+    /// The state at the start of a run.
+    pub fn new(bundle: &Bundle, config: &Config) -> SharedState {
+        SharedState(Mutex::new(RuntimeState {
+            model: ModelId::of(bundle, 0),
             cache_entries: cache_entries(config),
             swaps: Swaps::default(),
             reloads: Reloads::default(),
@@ -125,23 +124,23 @@ impl InUse {
         }))
     }
 
-    /// How it stands now.
-    pub fn standing(&self) -> Standing {
+    /// A copy of the state now.
+    pub fn get(&self) -> RuntimeState {
         self.lock().clone()
     }
 
-    /// Notes a change.
-    pub fn note(&self, change: impl FnOnce(&mut Standing)) {
+    /// Changes the state.
+    pub fn update(&self, change: impl FnOnce(&mut RuntimeState)) {
         change(&mut self.lock());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Standing> {
-        // It is whole between any two statements.
+    fn lock(&self) -> MutexGuard<'_, RuntimeState> {
+        // Every field is valid between any two statements, so a panic elsewhere leaves nothing half-written.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Prefixes that all caches of one pipeline remember, as a configuration has it.
+/// Entries of all prefix caches of one pipeline together, as a configuration asks for them.
 pub fn cache_entries(config: &Config) -> u64 {
     let caches = config.pipeline.layout.analytics_managers as u64;
     config.cache.as_ref().map_or(0, |cache| cache.entries) as u64 * caches

@@ -1,54 +1,56 @@
-//! How a flow manager wakes an analytics thread that sleeps because nothing comes.
+//! How a flow worker wakes an analytics worker that sleeps because no series comes.
 //!
-//! Without it the thread has to look by itself, every fraction of a millisecond, which costs some percent of a core where
-//! timers are slow (virtual machines). With it the flow manager looks, after each burst that emitted series, at a flag of
-//! each thread; only where one sleeps does it make a system call.
+//! Without it the analytics worker has to look by itself, every fraction of a millisecond, which costs some percent of a
+//! core where timers are slow (virtual machines). With it the flow worker looks, after each burst that emitted series, at
+//! a flag of each analytics worker; it makes a system call only where one sleeps.
 //!
-//! A thread that wants to sleep raises its flag, looks at its rings once more, and sleeps then. So of a series that comes
-//! meanwhile either the last look sees it or the flow manager sees the flag.
+//! A worker that wants to sleep raises its flag, looks at its rings once more, and then parks. So a series that comes
+//! meanwhile is seen by that last look, or the flow worker sees the flag.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// A seat for each thread that may sleep.
-pub struct Bell {
-    seats: Box<[Seat]>,
+/// Wakes a fixed number of threads, each of which holds a [`Waiter`].
+pub struct Waker {
+    waiters: Box<[Waiter]>,
     taken: AtomicUsize,
 }
 
-/// Of one thread.
+/// The state of one thread that may park.
 #[derive(Default)]
-pub struct Seat {
-    sleeps: AtomicBool,
+pub struct Waiter {
+    is_parked: AtomicBool,
     thread: OnceLock<Thread>,
 }
 
-impl Bell {
-    /// For so many threads; none where nobody would ring.
-    pub fn new(threads: usize) -> Bell {
-        Bell {
-            seats: (0..threads).map(|_| Seat::default()).collect(),
+impl Waker {
+    /// For so many threads; 0 where nobody will call [`Waker::wake`].
+    pub fn new(threads: usize) -> Waker {
+        Waker {
+            waiters: (0..threads).map(|_| Waiter::default()).collect(),
             taken: AtomicUsize::new(0),
         }
     }
 
-    /// The calling thread's seat; `None`: nobody would wake it.
-    pub fn seat(&self) -> Option<&Seat> {
-        let seat = self.seats.get(self.taken.fetch_add(1, Ordering::Relaxed))?;
-        seat.thread.get_or_init(std::thread::current);
-        Some(seat)
+    /// The waiter of the calling thread; `None` where nobody would wake it.
+    pub fn waiter(&self) -> Option<&Waiter> {
+        let waiter = self
+            .waiters
+            .get(self.taken.fetch_add(1, Ordering::Relaxed))?;
+        waiter.thread.get_or_init(std::thread::current);
+        Some(waiter)
     }
 
-    /// Wakes those who sleep. To be called once new series are published.
-    pub fn ring(&self) {
-        // Orders the publication before the look at the flags; see `Seat::lie_down`.
+    /// Wakes the threads that are parked. Call it once new series are published.
+    pub fn wake(&self) {
+        // Orders the publication before the look at the flags; see `Waiter::prepare`.
         fence(Ordering::SeqCst);
-        for seat in &self.seats {
-            if seat.sleeps.load(Ordering::Relaxed)
-                && seat.sleeps.swap(false, Ordering::Relaxed)
-                && let Some(thread) = seat.thread.get()
+        for waiter in &self.waiters {
+            if waiter.is_parked.load(Ordering::Relaxed)
+                && waiter.is_parked.swap(false, Ordering::Relaxed)
+                && let Some(thread) = waiter.thread.get()
             {
                 thread.unpark();
             }
@@ -56,20 +58,20 @@ impl Bell {
     }
 }
 
-impl Seat {
-    /// The thread is about to sleep; it has to look at its rings once more before.
-    pub fn lie_down(&self) {
-        self.sleeps.store(true, Ordering::Relaxed);
-        // Orders the flag before the last look; pairs with that in `Bell::ring`.
+impl Waiter {
+    /// The thread is about to park; it has to look at its rings once more before it does.
+    pub fn prepare(&self) {
+        self.is_parked.store(true, Ordering::Relaxed);
+        // Orders the flag before the last look; pairs with the fence in `Waker::wake`.
         fence(Ordering::SeqCst);
     }
 
-    /// Sleeps until somebody rings, at most for `most`. Where somebody has rung since [`Seat::lie_down`], maybe for another
-    /// thread, it only lies down again.
-    pub fn sleep(&self, most: Duration) {
-        match self.sleeps.load(Ordering::Relaxed) {
+    /// Parks until [`Waker::wake`], for `most` at the longest. Where a wake-up has come since [`Waiter::prepare`], maybe for
+    /// another thread, it only prepares again.
+    pub fn park(&self, most: Duration) {
+        match self.is_parked.load(Ordering::Relaxed) {
             true => std::thread::park_timeout(most),
-            false => self.lie_down(),
+            false => self.prepare(),
         }
     }
 }
@@ -84,24 +86,24 @@ mod tests {
     #[test]
     fn what_is_published_is_seen_without_waiting_for_the_time() {
         const ROUNDS: usize = 2000;
-        let bell = Arc::new(Bell::new(1));
+        let waker = Arc::new(Waker::new(1));
         let [published, seen] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let sleeper = {
-            let (bell, published, seen) = (bell.clone(), published.clone(), seen.clone());
+            let (waker, published, seen) = (waker.clone(), published.clone(), seen.clone());
             std::thread::spawn(move || {
-                let seat = bell.seat().unwrap();
-                assert!(bell.seat().is_none());
-                let mut is_down = false;
+                let waiter = waker.waiter().unwrap();
+                assert!(waker.waiter().is_none());
+                let mut is_prepared = false;
                 while seen.load(Ordering::Relaxed) < ROUNDS {
                     let now = published.load(Ordering::Acquire);
                     if now > seen.load(Ordering::Relaxed) {
                         seen.store(now, Ordering::Release);
-                        is_down = false;
-                    } else if is_down {
-                        seat.sleep(Duration::from_secs(60));
+                        is_prepared = false;
+                    } else if is_prepared {
+                        waiter.park(Duration::from_secs(60));
                     } else {
-                        seat.lie_down();
-                        is_down = true;
+                        waiter.prepare();
+                        is_prepared = true;
                     }
                 }
             })
@@ -109,7 +111,7 @@ mod tests {
         let began = Instant::now();
         for round in 1..=ROUNDS {
             published.store(round, Ordering::Release);
-            bell.ring();
+            waker.wake();
             while seen.load(Ordering::Acquire) < round {
                 assert!(
                     began.elapsed() < Duration::from_secs(50),

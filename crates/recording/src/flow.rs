@@ -72,8 +72,19 @@ impl Walker {
         self.step(event, |manager| manager.pass(time_us));
     }
 
-    /// [`Manager::settle_some`].
-    pub fn settle_some(&mut self, most: usize, now_ns: u64, out: &mut dyn FnMut(Record)) -> usize {
+    /// Hands over records that are ready, of at most `most` flows where `done` is `u64::MAX`; returns how many flows that were.
+    /// `done` is that of [`Manager::settle`], and only a replay has another: a recorded run keeps no packets.
+    pub fn settle(
+        &mut self,
+        done: u64,
+        most: usize,
+        now_ns: u64,
+        out: &mut dyn FnMut(Record),
+    ) -> usize {
+        if done != u64::MAX {
+            self.manager.settle(done, now_ns, out);
+            return 0;
+        }
         // Nothing waits, so nothing happens: not worth an event each time.
         if self.manager.labels_awaited() == 0 && self.manager.is_settled() {
             return 0;
@@ -88,6 +99,17 @@ impl Walker {
             settled = manager.settle_some(most, now_ns, out);
         });
         settled
+    }
+
+    /// The same where nobody wants the records: they are counted, not made.
+    pub fn discard_records(&mut self, done: u64, now_ns: u64) -> usize {
+        self.manager.settle_unsaid(done, now_ns);
+        0
+    }
+
+    /// Whether a burst of so many packets finds room, see [`Manager::has_room`].
+    pub fn has_room(&mut self, packets: usize) -> bool {
+        self.manager.has_room(packets)
     }
 
     /// [`Manager::configure`].

@@ -31,7 +31,9 @@ impl Managers {
             inlets: Vec::new(),
         };
         for _ in 0..header.instances {
-            let rings = Mesh::new(layout.ring_places(), header.ring_slots);
+            let rings = layout.rings().into_iter();
+            let places = rings.map(|ring| (ring.flow_manager, ring.analytics_manager));
+            let rings = Mesh::new(places, header.ring_slots);
             let mut labels = Vec::new();
             for producers in rings.producers {
                 let config = header

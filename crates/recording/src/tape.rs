@@ -45,6 +45,7 @@ pub struct Plan<'a> {
     pub dir: &'a Path,
     /// Of all files in it together.
     pub max_bytes: u64,
+    /// What the run begins with.
     pub header: &'a Header,
 }
 

@@ -73,7 +73,7 @@ fn us(clock: ClockId) -> i64 {
 
 /// What flow time and wall time are to each other. Reads no clock.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
+pub struct LiveClock {
     /// Flow time less boot time, µs: what the wall clock was ahead of it at the start.
     base_us: i64,
     /// Wall time less flow time, µs; 0 until the clock is set.
@@ -84,10 +84,10 @@ pub struct Clock {
     steps: u64,
 }
 
-impl Clock {
+impl LiveClock {
     /// From now on; flow time is wall time.
-    pub fn new(now: Reading) -> Clock {
-        Clock {
+    pub fn new(now: Reading) -> LiveClock {
+        LiveClock {
             base_us: now.wall_us - now.boot_us,
             ahead_us: 0,
             before_us: 0,
@@ -113,7 +113,7 @@ impl Clock {
     }
 
     /// Whether the wall clock as it was last seen may have stamped a packet that is here at `now_us` of flow time. If not,
-    /// it may have been set since: then [`Clock::look`] before [`Clock::flow_time_of`].
+    /// it may have been set since: then [`LiveClock::look`] before [`LiveClock::flow_time_of`].
     #[inline]
     pub fn fits(&self, stamp_us: i64, now_us: i64) -> bool {
         let age_us = now_us.wrapping_sub(stamp_us.wrapping_sub(self.ahead_us));

@@ -1,12 +1,14 @@
-//! Pacing a replay by its timestamps.
+//! Pacing a replay by its timestamps: a port in front of a port, which hands packets out when they are due.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Longest rest between two looks at labels and at the stop flag.
-const REST_MAX: Duration = Duration::from_millis(1);
+use packetio::{FrameBatch, Received, Rx, RxCounts, RxError};
 
-/// When packets of which time are due. Clones share one clock, so that lanes keep step.
+/// The longest wait in one call, so that the worker looks at labels and at the end of the run in between.
+const WAIT_MAX: Duration = Duration::from_millis(1);
+
+/// When packets of which time are due. Clones share one clock, so that several workers keep step.
 #[derive(Clone)]
 pub struct Pace {
     /// Packet time per wall time.
@@ -29,9 +31,9 @@ impl Pace {
         }
     }
 
-    /// How long until a packet of this time is due; `None`: it is. The first packet
-    /// asked for is due at once and starts the clock.
-    pub fn rest(&self, time_us: i64) -> Option<Duration> {
+    /// How long until a packet of this time is due, [`WAIT_MAX`] at most; `None` if it is due. The first packet asked about
+    /// is due at once and starts the clock.
+    pub fn wait(&self, time_us: i64) -> Option<Duration> {
         let start = self.start.get_or_init(|| Start {
             at: Instant::now(),
             time_us,
@@ -41,36 +43,130 @@ impl Pace {
         let wait = due
             .unwrap_or(Duration::MAX)
             .checked_sub(start.at.elapsed())?;
-        (!wait.is_zero()).then(|| wait.min(REST_MAX))
+        (!wait.is_zero()).then(|| wait.min(WAIT_MAX))
+    }
+}
+
+/// A port whose packets come when they are due. It copies what it takes from the port behind it.
+pub struct PacedRx<R> {
+    inner: R,
+    pace: Pace,
+    batch: FrameBatch,
+    /// Times of its frames, µs.
+    times_us: Vec<i64>,
+    /// Frames of the batch that were handed out.
+    taken: usize,
+    counts: RxCounts,
+}
+
+impl<R: Rx> PacedRx<R> {
+    /// In front of `inner`.
+    pub fn new(inner: R, pace: Pace) -> PacedRx<R> {
+        PacedRx {
+            inner,
+            pace,
+            batch: FrameBatch::new(),
+            times_us: Vec::new(),
+            taken: 0,
+            counts: RxCounts::default(),
+        }
+    }
+
+    /// How many frames of the batch are due, at most `max`; at least the next one.
+    fn due(&self, max: usize) -> usize {
+        let times = self.times_us[self.taken..].iter().take(max.max(1));
+        let is_due = |time_us: &&i64| self.pace.wait(**time_us).is_none();
+        times.take_while(is_due).count().max(1)
+    }
+}
+
+impl<R: Rx> Rx for PacedRx<R> {
+    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
+        if self.taken == self.batch.len() {
+            self.batch.clear();
+            self.times_us.clear();
+            self.taken = 0;
+            match self.inner.receive(max)? {
+                Received::Burst(burst) => {
+                    for (i, frame) in burst.frames().iter().enumerate() {
+                        self.batch.push(frame, burst.bytes(i));
+                        self.times_us.push(frame.time_us);
+                    }
+                }
+                Received::Nothing => return Ok(Received::Nothing),
+                Received::End => return Ok(Received::End),
+            }
+        }
+        if let Some(wait) = self.pace.wait(self.times_us[self.taken]) {
+            std::thread::sleep(wait);
+            return Ok(Received::Nothing);
+        }
+        let due = self.due(max);
+        let from = self.taken;
+        self.taken += due;
+        let burst = self.batch.part(from, due);
+        self.counts.received += burst.len() as u64;
+        let bytes = burst.frames().iter().map(|frame| u64::from(frame.wire));
+        self.counts.bytes += bytes.sum::<u64>();
+        Ok(Received::Burst(burst))
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn counts(&mut self) -> RxCounts {
+        self.counts
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use packetio::{Frame, MemoryTrace};
+
     use super::*;
 
     #[test]
     fn the_first_packet_and_earlier_ones_are_due_at_once() {
         let pace = Pace::new(1.0);
-        assert_eq!(pace.rest(5_000_000), None);
-        assert_eq!(pace.rest(4_000_000), None);
-        assert_eq!(pace.rest(5_000_000 + 3_600_000_000), Some(REST_MAX));
-        assert_eq!(pace.rest(i64::MAX), Some(REST_MAX));
+        assert_eq!(pace.wait(5_000_000), None);
+        assert_eq!(pace.wait(4_000_000), None);
+        assert_eq!(pace.wait(5_000_000 + 3_600_000_000), Some(WAIT_MAX));
+        assert_eq!(pace.wait(i64::MAX), Some(WAIT_MAX));
     }
 
     #[test]
     fn clones_keep_step() {
         let pace = Pace::new(1.0);
         let other = pace.clone();
-        assert_eq!(pace.rest(5_000_000), None);
-        assert_eq!(other.rest(3_600_000_000), Some(REST_MAX));
+        assert_eq!(pace.wait(5_000_000), None);
+        assert_eq!(other.wait(3_600_000_000), Some(WAIT_MAX));
     }
 
     #[test]
     fn a_high_factor_makes_an_hour_due_within_moments() {
         let pace = Pace::new(1e12);
-        assert_eq!(pace.rest(0), None);
+        assert_eq!(pace.wait(0), None);
         std::thread::sleep(Duration::from_millis(5));
-        assert_eq!(pace.rest(3_600_000_000), None);
+        assert_eq!(pace.wait(3_600_000_000), None);
+    }
+
+    #[test]
+    fn a_burst_is_cut_where_the_next_packet_is_not_due() {
+        let mut trace = MemoryTrace::new();
+        for (time_us, byte) in [(0, 1), (0, 2), (3_600_000_000, 3)] {
+            let frame = Frame {
+                time_us,
+                wire: 10,
+                ..Frame::default()
+            };
+            trace.push(&frame, &[byte]);
+        }
+        let mut paced = PacedRx::new(trace, Pace::new(1.0));
+        let burst = paced.receive(8).unwrap().burst().expect("two are due");
+        assert_eq!((burst.len(), burst.bytes(1)), (2, &[2][..]));
+        assert!(matches!(paced.receive(8).unwrap(), Received::Nothing));
+        let counts = paced.counts();
+        assert_eq!((counts.received, counts.bytes), (2, 20), "only what was handed out");
     }
 }

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cring::{FlowRef, Label, Labels};
-use flowmgr::{Fate, tag};
-use packetio::{CaptureFormat, CaptureWriter, Frame, WriteError};
+use flowmgr::{Fate, Packet, tag};
+use packetio::{Burst, CaptureFormat, CaptureWriter, Frame, WriteError};
 
-use crate::exit::Failure;
+use super::Egress;
+use crate::Error;
 
 /// Bytes of packets held at a time, at most, beyond one burst.
 const HELD_BYTES_MAX: usize = 64 << 20;
@@ -49,12 +50,12 @@ impl TaggedWriter {
         output: &Path,
         labels: Arc<dyn Labels>,
         dscp: Vec<Option<u8>>,
-    ) -> Result<TaggedWriter, Failure> {
+    ) -> Result<TaggedWriter, Error> {
         let format = match output.extension() {
             Some(extension) if extension == "pcapng" => CaptureFormat::Pcapng,
             _ => CaptureFormat::Pcap { nanosecond: true },
         };
-        let file = File::create(output).map_err(|error| Failure::creating(output, &error))?;
+        let file = File::create(output).map_err(|error| Error::cannot_create(format!("{}: cannot be created: {error}", output.display())))?;
         let writer = CaptureWriter::create(format, file).map_err(|error| failure(output, error))?;
         Ok(TaggedWriter {
             output: output.to_owned(),
@@ -68,21 +69,8 @@ impl TaggedWriter {
         })
     }
 
-    /// Packets written so far.
-    pub fn written(&self) -> u64 {
-        self.written
-    }
-
-    /// Whether so much is held that the packet path should wait.
-    pub fn is_full(&self) -> bool {
-        self.held_bytes > HELD_BYTES_MAX
-    }
-
-    /// Takes the next packet, and writes it if nothing stands in its way.
-    ///
-    /// # Errors
-    /// Writing broke off.
-    pub fn push(&mut self, frame: Frame, bytes: &[u8], fate: Fate) -> Result<(), Failure> {
+    /// Takes the next packet, and writes it unless something stands in its way.
+    fn push(&mut self, frame: Frame, bytes: &[u8], fate: Fate) -> Result<(), Error> {
         if self.held.is_empty() && fate.label_of.is_none() {
             return self.write(&frame, bytes);
         }
@@ -97,11 +85,38 @@ impl TaggedWriter {
         Ok(())
     }
 
+    fn label(&self, flow: FlowRef) -> Option<Label> {
+        self.labels.word(flow.index).label(flow.generation)
+    }
+
+    fn write(&mut self, frame: &Frame, bytes: &[u8]) -> Result<(), Error> {
+        let written = self.writer.write(frame, bytes);
+        written.map_err(|error| failure(&self.output, error))?;
+        self.written += 1;
+        Ok(())
+    }
+}
+
+impl Egress for TaggedWriter {
+    fn send(
+        &mut self,
+        _port: usize,
+        burst: &Burst<'_>,
+        packets: &[Packet],
+        fates: &[Fate],
+    ) -> Result<(), Error> {
+        for (i, (packet, fate)) in packets.iter().zip(fates).enumerate() {
+            let frame = Frame {
+                time_us: packet.time_us,
+                ..burst.frames()[i]
+            };
+            self.push(frame, burst.bytes(i), *fate)?;
+        }
+        Ok(())
+    }
+
     /// Writes held packets up to the first whose label is on its way.
-    ///
-    /// # Errors
-    /// Writing broke off.
-    pub fn advance(&mut self) -> Result<(), Failure> {
+    fn advance(&mut self) -> Result<(), Error> {
         while let Some(mut held) = self.held.pop_front() {
             let label = held.fate.label_of.and_then(|flow| self.label(flow));
             if label == Some(Label::Pending) {
@@ -121,40 +136,31 @@ impl TaggedWriter {
         Ok(())
     }
 
-    /// Writes what is buffered. Nothing may be held any more.
-    ///
-    /// # Errors
-    /// Writing broke off.
-    pub fn finish(mut self) -> Result<(), Failure> {
+    fn done(&self) -> u64 {
+        self.written
+    }
+
+    fn is_full(&self) -> bool {
+        self.held_bytes > HELD_BYTES_MAX
+    }
+
+    /// Writes what is buffered. Nothing is held any more, since every label has come.
+    fn finish(mut self: Box<Self>) -> Result<(), Error> {
         self.advance()?;
-        let output = self.output;
-        let file = self
-            .writer
-            .finish()
-            .map_err(|error| failure(&output, error))?;
+        let TaggedWriter { output, writer, .. } = *self;
+        let file = writer.finish().map_err(|error| failure(&output, error))?;
         file.sync_all().or_else(|error| match error.kind() {
             // A pipe or a device has nothing to sync.
             std::io::ErrorKind::InvalidInput => Ok(()),
             _ => Err(failure(&output, error.into())),
         })
     }
-
-    fn label(&self, flow: FlowRef) -> Option<Label> {
-        self.labels.word(flow.index).label(flow.generation)
-    }
-
-    fn write(&mut self, frame: &Frame, bytes: &[u8]) -> Result<(), Failure> {
-        let written = self.writer.write(frame, bytes);
-        written.map_err(|error| failure(&self.output, error))?;
-        self.written += 1;
-        Ok(())
-    }
 }
 
 /// A pipe whose reader has gone is a failure too: the packets were wanted.
-fn failure(output: &Path, error: WriteError) -> Failure {
+fn failure(output: &Path, error: WriteError) -> Error {
     let name = output.display();
-    Failure::io(match error {
+    Error::io(match error {
         WriteError::Io(error) => format!("{name}: writing broke off: {error}"),
         error => format!("{name}: {error}"),
     })

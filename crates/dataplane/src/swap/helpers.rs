@@ -2,7 +2,7 @@
 //!
 //! To open a model runs the code of others: a library, a driver, the model's own graph; to read a file may wait for a device
 //! or a server. Nothing can stop such a thread from outside. So whoever needs the outcome waits until the deadline at most,
-//! and not at all once the run ends. A thread that is late is abandoned: it goes on and keeps its memory, and [`InUse`] says
+//! and not at all once the run ends. A thread that is late is abandoned: it goes on and keeps its memory, and [`SharedState`] says
 //! so to health and metrics until it ends after all. The state of who waits never lies with the thread, so the next attempt
 //! starts a new one.
 
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use tracing::{info, warn};
 
-use super::exchange::{Opening, Refusal};
-use super::threads::Cores;
-use crate::control::in_use::{Abandoned, InUse};
-use crate::exit::{self, Failure};
+use super::{Opening, Refusal};
+use crate::placement::Cores;
+use crate::state::{Abandoned, SharedState};
+use crate::{Error, leave_threads_behind};
 
 /// How a model gets more time to be opened.
 pub const MORE_TIME: &str = "raise model.open_timeout_s if it needs longer";
@@ -27,12 +27,12 @@ pub const MORE_TIME: &str = "raise model.open_timeout_s if it needs longer";
 #[derive(Clone)]
 pub struct Helpers {
     cores: Cores,
-    in_use: Arc<InUse>,
-    run_ends: Receiver<Infallible>,
+    state: Arc<SharedState>,
+    run_ended: Receiver<Infallible>,
 }
 
 /// As long as this is there, helpers are waited for.
-pub struct RunLasts {
+pub struct RunGuard {
     _sender: Sender<Infallible>,
 }
 
@@ -41,20 +41,20 @@ pub struct Helper {
     id: u64,
     what: String,
     began: Instant,
-    in_use: Arc<InUse>,
+    state: Arc<SharedState>,
     has_ended: Arc<AtomicBool>,
 }
 
 impl Helpers {
     /// For a run that has these cores. Helpers are waited for as long as the second value is there.
-    pub fn new(cores: &Cores, in_use: Arc<InUse>) -> (Helpers, RunLasts) {
-        let (sender, run_ends) = bounded(0);
+    pub fn new(cores: &Cores, state: Arc<SharedState>) -> (Helpers, RunGuard) {
+        let (sender, run_ended) = bounded(0);
         let helpers = Helpers {
             cores: cores.clone(),
-            in_use,
-            run_ends,
+            state,
+            run_ended,
         };
-        (helpers, RunLasts { _sender: sender })
+        (helpers, RunGuard { _sender: sender })
     }
 
     /// The cores of the data path, which helpers keep off.
@@ -63,13 +63,13 @@ impl Helpers {
     }
 
     /// Where it is noted what is in use.
-    pub fn in_use(&self) -> &Arc<InUse> {
-        &self.in_use
+    pub fn state(&self) -> &Arc<SharedState> {
+        &self.state
     }
 
     /// Disconnected once the run ends.
-    pub fn run_ends(&self) -> &Receiver<Infallible> {
-        &self.run_ends
+    pub fn run_ended(&self) -> &Receiver<Infallible> {
+        &self.run_ended
     }
 
     /// Does `work`, called `what`, on a thread of its own, and waits for the outcome: for `limit` at most, of which `cure`
@@ -87,11 +87,11 @@ impl Helpers {
         let (done, outcome) = bounded(1);
         // An outcome that nobody waits for is dropped on the helper's thread.
         let helper = self.start(what, move || drop(done.send(work())))?;
-        let died = || Failure::software(format!("{what}: the thread for it died"));
+        let died = || Error::software(format!("{what}: the thread for it died"));
         select! {
             recv(outcome) -> outcome => outcome.map_err(|_| died().into()),
-            recv(self.run_ends) -> _ => {
-                exit::leave_threads_behind();
+            recv(self.run_ended) -> _ => {
+                leave_threads_behind();
                 Err(Refusal::RunEnded)
             }
             default(limit) => match outcome.try_recv() {
@@ -128,13 +128,13 @@ impl Helpers {
         &self,
         what: &str,
         work: impl FnOnce() + Send + 'static,
-    ) -> Result<Helper, Failure> {
+    ) -> Result<Helper, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let helper = || Helper {
             id: NUMBER.load(Ordering::Relaxed),
             what: what.to_owned(),
             began: Instant::now(),
-            in_use: self.in_use.clone(),
+            state: self.state.clone(),
             has_ended: Arc::default(),
         };
         NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -148,24 +148,24 @@ impl Helpers {
             .name("helper".to_owned())
             .spawn(move || {
                 // Also where the work panics.
-                let _ending = Ending(theirs);
+                let _ending = EndNote(theirs);
                 cores.keep_off();
                 work();
             })
-            .map_err(|error| Failure::unavailable(format!("{what}: no thread for it: {error}")))?;
+            .map_err(|error| Error::unavailable(format!("{what}: no thread for it: {error}")))?;
         Ok(ours)
     }
 }
 
 impl Helper {
     /// Nobody waits for it any more, after so long; how to have more time, `cure` says.
-    pub fn abandon(&self, limit: Duration, cure: &str) -> Failure {
+    pub fn abandon(&self, limit: Duration, cure: &str) -> Error {
         let Helper { id, what, .. } = self;
-        exit::leave_threads_behind();
-        self.in_use.note(|standing| {
+        leave_threads_behind();
+        self.state.update(|state| {
             // It may have ended at this very moment.
             if !self.has_ended.load(Ordering::Relaxed) {
-                standing.abandoned.push(Abandoned {
+                state.abandoned.push(Abandoned {
                     id: *id,
                     what: what.clone(),
                     since: self.began,
@@ -176,7 +176,7 @@ impl Helper {
             "{what}: given up after {} s; the thread goes on and keeps its memory until it or fenxi ends",
             limit.as_secs_f64()
         );
-        Failure::unavailable(format!(
+        Error::unavailable(format!(
             "{what}: not done within {} s and given up; {cure}",
             limit.as_secs_f64()
         ))
@@ -184,23 +184,23 @@ impl Helper {
 }
 
 /// Notes the end of a helper, on its thread.
-struct Ending(Helper);
+struct EndNote(Helper);
 
-impl Drop for Ending {
+impl Drop for EndNote {
     fn drop(&mut self) {
         let Helper {
             id,
             what,
             began,
-            in_use,
+            state,
             has_ended,
         } = &self.0;
         let mut was_abandoned = false;
-        in_use.note(|standing| {
+        state.update(|state| {
             has_ended.store(true, Ordering::Relaxed);
-            let before = standing.abandoned.len();
-            standing.abandoned.retain(|abandoned| abandoned.id != *id);
-            was_abandoned = standing.abandoned.len() < before;
+            let before = state.abandoned.len();
+            state.abandoned.retain(|abandoned| abandoned.id != *id);
+            was_abandoned = state.abandoned.len() < before;
         });
         if was_abandoned {
             let seconds = began.elapsed().as_secs_f64();
@@ -214,20 +214,20 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::config::Sources;
-    use crate::pipeline::{find_bundle, open_bundle};
+    use config::Sources;
+    use crate::bundle::{find_bundle, open_bundle};
 
     const LONG: Duration = Duration::from_secs(60);
 
-    fn helpers() -> (Helpers, RunLasts) {
+    fn helpers() -> (Helpers, RunGuard) {
         let config = Sources::named(None, &[]).load().unwrap().config;
         let bundle = open_bundle(&config, &find_bundle(&config, None).unwrap()).unwrap();
-        let in_use = Arc::new(InUse::new(&bundle, &config));
-        Helpers::new(&Cores::of(&config), in_use)
+        let state = Arc::new(SharedState::new(&bundle, &config));
+        Helpers::new(&Cores::of(&config), state)
     }
 
     fn abandoned(helpers: &Helpers) -> Vec<String> {
-        let abandoned = helpers.in_use.standing().abandoned.into_iter();
+        let abandoned = helpers.state.get().abandoned.into_iter();
         abandoned.map(|it| it.what).collect()
     }
 
@@ -244,7 +244,7 @@ mod tests {
             why.to_string(),
             "the late one: not done within 0.005 s and given up; wait longer"
         );
-        assert_eq!(why.code(), 69);
+        assert!(matches!(why, Error::Unavailable(_)));
         assert_eq!(abandoned(&helpers), ["the late one"]);
         assert!(matches!(helpers.run("another", LONG, "", || 7), Ok(7)));
         assert_eq!(abandoned(&helpers), ["the late one"]);
@@ -272,9 +272,6 @@ mod tests {
         let Err(Refusal::Because(why)) = died else {
             panic!("no failure");
         };
-        assert_eq!(
-            (why.to_string().as_str(), why.code()),
-            ("x: the thread for it died", 70)
-        );
+        assert_eq!(why, Error::Software("x: the thread for it died".to_owned()));
     }
 }

@@ -1,161 +1,91 @@
-//! The exchange of what the analytics threads work with: the model, the devices, batching and cache.
+//! Two-phase swap of what the analytics workers work with: the model, the devices, batching and cache.
 //!
-//! Whoever drives it works off the data path. A helper ([`Opening`]) opens the other bundle beside the running one, checks that
-//! its labels mean the same, opens and warms a session for each that is in use; then they are handed over. All analytics threads take what stands
-//! by before the first of them changes, so that either all change or none. Each changes over between two batches and hands
-//! back what it had, to be dropped here. Whatever fails before, the old model goes on.
+//! The driver works off the data path. A helper ([`Opening`]) opens the other bundle while the old one is in use, checks
+//! that its labels mean the same, and opens and warms a session for each that is in use. Then the driver *prepares* every
+//! analytics worker, and only when all have accepted does it *commit*, so either all swap or none. Each worker swaps between
+//! two batches and hands back what it had, to be dropped here. Whatever fails before the commit *aborts* the swap, and the
+//! old model stays in use.
 //!
 //! ```text
-//! here:             open ─ check ─ golden test ─ warm ─┐       ┌ change over              ┌─ drop, or keep
-//!                                                      ▼ offer │ (or stand down)  retired ┘
-//! analytics thread:                    round, round, stand_by ─┴─► round … round, take_retired
+//! driver:            open ─ check ─ golden test ─ warm ─┐         ┌ commit                   ┌─ drop, or keep
+//!                                                       ▼ prepare │ (or abort)       retired ┘
+//! analytics worker:                     round, round, accept ─────┴─► round … round, take_retired
 //! ```
 //!
 //! Source: active and standby snapshot, LiteFlow §3.4.
 
+pub mod helpers;
 mod opening;
+mod periodic;
+mod port;
+mod trial;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use accel::Bundle;
-use analytics::{Accelerator, Manager, NewModel, Refused, Retired, Settings, Standby};
+use analytics::{Accelerator, Manager, NewModel, Settings, Standby};
+use config::Config;
 use cring::MODELS_MAX;
-use crossbeam_channel::{Receiver, Sender, bounded, select};
+use recording::Recorder;
 use tracing::warn;
 
-use super::analytics_config;
-use super::helpers::Helpers;
-use super::threads::Thread;
-use crate::config::Config;
-use crate::control::in_use::{Model, Swaps};
-use crate::exit::Failure;
-use crate::recording::{Recorder, SeriesSeat};
+use crate::Error;
+use crate::pipelines::analytics_config;
+use crate::placement::Thread;
+use crate::state::{ModelId, Swaps};
+use helpers::Helpers;
 use opening::Known;
+use port::{Answer, Step, Target, target};
 
 pub use opening::Opening;
+pub use periodic::{PeriodicSwapper, Plan};
+pub use port::SwapPort;
 
 /// From one configuration to another.
 type Change = (analytics::Config, analytics::Config);
 
-/// How long an analytics thread may take for a step. It takes one between two rounds, and so within a batch of a device that
-/// works inside it; a change-over waits for the batches of the others, too. Those are given up after their deadline, by
+/// How long an analytics worker may take for a step. It takes one between two rounds, thus within a batch of a device that
+/// works inside it; a commit also waits for the batches of the other devices, which are given up after their deadline, by
 /// default 1 s.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// What an analytics thread is told.
-enum Step {
-    /// With what its settings were made of, for a recording.
-    Offer(Standby, Option<Arc<Change>>),
-    ChangeOver,
-    StandDown,
-}
-
-/// What it answers; to a change-over once all of its devices have changed.
-enum Answer {
-    Accepted,
-    Refused(Refused),
-    Retired(Retired),
-    /// With what stood by, to be dropped on the other side.
-    StoodDown {
-        _standby: Option<Standby>,
-    },
-}
-
-/// An analytics thread's end.
-pub struct ExchangePort {
-    steps: Receiver<Step>,
-    answers: Sender<Answer>,
-}
-
-impl ExchangePort {
-    /// Between two rounds: takes the next step, and hands back what is no longer in use. Costs two looks where there is
-    /// neither. `seat` is the thread's place at a recording, if there is one.
-    pub fn exchange(&self, manager: &mut Manager, seat: Option<&mut SeriesSeat>) {
-        if let Some(retired) = manager.take_retired() {
-            self.answer(Answer::Retired(retired));
-        }
-        let Ok(step) = self.steps.try_recv() else {
-            return;
-        };
-        match step {
-            Step::Offer(standby, change) => {
-                let taken = match seat {
-                    Some(seat) => seat.stand_by(manager, standby, change.as_deref()),
-                    None => manager.stand_by(standby),
-                };
-                self.answer(match taken {
-                    Ok(()) => Answer::Accepted,
-                    Err(refused) => Answer::Refused(refused),
-                });
-            }
-            Step::ChangeOver => match seat {
-                Some(seat) => seat.change_over(manager),
-                None => manager.change_over(),
-            },
-            Step::StandDown => {
-                let stood_down = match seat {
-                    Some(seat) => seat.stand_down(manager),
-                    None => manager.stand_down(),
-                };
-                self.answer(Answer::StoodDown {
-                    _standby: stood_down,
-                });
-            }
-        }
-    }
-
-    fn answer(&self, answer: Answer) {
-        // There is room for the answers to all steps of an exchange; if the other side has gone, all ends soon.
-        let _ = self.answers.try_send(answer);
-    }
-}
-
-/// The driver's end of one analytics thread.
-struct Target {
-    thread: Thread,
-    steps: Sender<Step>,
-    answers: Receiver<Answer>,
-    /// Answers that are still to come.
-    owed: usize,
-}
-
-/// Why nothing was exchanged.
+/// Why a swap did not take place.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The old goes on.
-    Because(Failure),
+    /// This; what was in use stays in use.
+    Because(Error),
     /// The run has ended.
     RunEnded,
 }
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Refusal {
+impl From<Error> for Refusal {
+    fn from(failure: Error) -> Refusal {
         Refusal::Because(failure)
     }
 }
 
-/// What is to come into use, ready and warm.
+/// What is to come into use, open and warm.
 pub struct Prepared {
-    /// Another model, or the same on other devices, for each analytics thread; empty: they keep theirs.
+    /// Another model, or the same on other devices, for each analytics worker; empty where they keep theirs.
     accelerators: Vec<Vec<Accelerator>>,
     bundle: Arc<Bundle>,
     settings: Vec<Option<Settings>>,
     /// What the settings were made of.
     change: Option<Arc<Change>>,
     cache_entries: u64,
-    /// The model, where there is one, was in use before and comes back.
+    /// The model, if there is one, was in use before and comes back.
     pub is_return: bool,
 }
 
-/// What was in use before, for each analytics thread.
-pub struct Before {
+/// The sessions that were in use before, for each analytics worker.
+pub struct Previous {
     accelerators: Vec<Vec<Accelerator>>,
     bundle: Arc<Bundle>,
 }
 
-impl Before {
+impl Previous {
     /// Whether all of its sessions can work again: one that had hung might give an old answer to a new batch.
     fn is_sound(&self) -> bool {
         let sessions = self.accelerators.iter().flatten();
@@ -163,8 +93,8 @@ impl Before {
     }
 }
 
-/// Exchanges, one at a time.
-pub struct Exchange {
+/// Drives swaps, one at a time.
+pub struct Swapper {
     helpers: Helpers,
     targets: Vec<Target>,
     bundle: Arc<Bundle>,
@@ -175,16 +105,16 @@ pub struct Exchange {
     recorder: Option<Recorder>,
 }
 
-impl Exchange {
-    /// For these analytics threads; each is given its end. `bundle` is the model in use.
+impl Swapper {
+    /// For these analytics workers; each is given its end. `bundle` is the model in use.
     pub fn new(
         helpers: &Helpers,
         bundle: &Bundle,
         analytics: &[(Thread, Manager)],
-    ) -> (Exchange, Vec<ExchangePort>) {
+    ) -> (Swapper, Vec<SwapPort>) {
         let ends = analytics.iter().map(|(thread, _)| target(thread));
         let (targets, ports) = ends.unzip();
-        let exchange = Exchange {
+        let swapper = Swapper {
             helpers: helpers.clone(),
             targets,
             bundle: Arc::new(bundle.clone()),
@@ -193,17 +123,17 @@ impl Exchange {
             answer_within: ANSWER_WITHIN,
             recorder: None,
         };
-        (exchange, ports)
+        (swapper, ports)
     }
 
     /// The same for a run that is recorded.
-    pub fn recorded_by(self, recorder: Option<Recorder>) -> Exchange {
-        Exchange { recorder, ..self }
+    pub fn recorded_by(self, recorder: Option<Recorder>) -> Swapper {
+        Swapper { recorder, ..self }
     }
 
-    /// What came of all exchanges so far.
+    /// The results of all swaps so far.
     pub fn swaps(&self) -> Swaps {
-        self.helpers.in_use().standing().swaps
+        self.helpers.state().get().swaps
     }
 
     /// An attempt to open what is to come into use, for the thread of a helper.
@@ -219,11 +149,11 @@ impl Exchange {
         }
     }
 
-    /// Brings it into use everywhere, or nowhere; gives what was in use, where it was exchanged.
+    /// Brings it into use on every worker or on none; gives the sessions that were replaced.
     ///
     /// # Errors
-    /// An analytics thread refuses, and all keep what they have; or the run has ended.
-    pub fn exchange(&mut self, prepared: Prepared) -> Result<Option<Before>, Refusal> {
+    /// An analytics worker refuses, and all keep what they have; or the run has ended.
+    pub fn swap(&mut self, prepared: Prepared) -> Result<Option<Previous>, Refusal> {
         let Prepared {
             accelerators,
             bundle,
@@ -245,68 +175,67 @@ impl Exchange {
         let standbys = models
             .zip(settings)
             .map(|(model, settings)| Standby { model, settings });
-        let offered = self.offer(standbys, change.as_ref());
-        if let Err(Refusal::Because(why)) = &offered
+        let prepared = self.prepare(standbys, change.as_ref());
+        if let Err(Refusal::Because(why)) = &prepared
             && has_model
         {
             self.opening().refuse(why);
         }
-        offered?;
-        let accelerators = self.change_over()?;
+        prepared?;
+        let accelerators = self.commit()?;
         self.generation = generation;
         let bundle = std::mem::replace(&mut self.bundle, bundle);
-        let model = Model::of(&self.bundle, generation);
-        self.helpers.in_use().note(|standing| {
-            standing.model = model;
-            standing.cache_entries = cache_entries;
-            let swaps = &mut standing.swaps;
+        let model = ModelId::of(&self.bundle, generation);
+        self.helpers.state().update(|state| {
+            state.model = model;
+            state.cache_entries = cache_entries;
+            let swaps = &mut state.swaps;
             match is_return {
                 true => swaps.reverted += u64::from(has_model),
                 false => swaps.done += u64::from(has_model),
             }
         });
-        let before = accelerators.map(|accelerators| Before {
+        let before = accelerators.map(|accelerators| Previous {
             accelerators,
             bundle,
         });
         Ok(before.filter(|_| has_model))
     }
 
-    /// The first step: all take what stands by, or none. Where one does not answer in time, which says that it is stuck in a
-    /// device, the exchange is called off: what was offered is taken back by a step behind the offer, so that the thread
-    /// finds both, in this order, whenever it goes on. Nobody changes over before all have accepted, so no two threads ever
-    /// work with different models for longer than it takes to say the second step.
-    fn offer(
+    /// The first phase: all workers accept, or none. A worker that does not answer in time is stuck in a device. Then the swap
+    /// is aborted by a step behind the offer, so that the worker finds both, in this order, whenever it goes on. Nobody
+    /// commits before all have accepted, so no two workers use different models for longer than it takes to send the commit.
+    fn prepare(
         &mut self,
         standbys: impl Iterator<Item = Standby>,
         change: Option<&Arc<Change>>,
     ) -> Result<(), Refusal> {
         let until = Instant::now() + self.answer_within;
         for target in &mut self.targets {
-            if !target.is_done_with_the_last(until, &self.helpers)? {
+            if !target.has_finished_the_last(until, &self.helpers)? {
                 let thread = &target.thread;
-                return Err(Failure::unavailable(format!(
-                    "{thread}: still busy with the last exchange, a device does not come back; restart fenxi"
+                return Err(Error::unavailable(format!(
+                    "{thread}: still busy with the last swap, a device does not come back; restart fenxi"
                 ))
                 .into());
             }
         }
         for (target, standby) in self.targets.iter_mut().zip(standbys) {
-            target.send(Step::Offer(standby, change.cloned()))?;
+            target.send(Step::Prepare(standby, change.cloned()))?;
         }
         let until = Instant::now() + self.answer_within;
         let mut refusal = None;
-        let mut to_stand_down = Vec::new();
+        let mut to_abort = Vec::new();
         for (i, target) in self.targets.iter_mut().enumerate() {
             match target.answer(until, &self.helpers)? {
                 Some(Answer::Refused(refused)) => {
                     let why = format!("{}: {}", target.thread, refused.error);
-                    refusal = Some(Failure::data(why));
+                    refusal = Some(Error::data(why));
                 }
-                Some(_) => to_stand_down.push(i),
+                Some(_) => to_abort.push(i),
                 None => {
-                    refusal = Some(target.is_late(self.answer_within, "nothing was exchanged"));
-                    to_stand_down.push(i);
+                    refusal = Some(target.is_late(self.answer_within, "nothing was swapped"));
+                    to_abort.push(i);
                 }
             }
         }
@@ -314,10 +243,10 @@ impl Exchange {
             return Ok(());
         };
         let until = Instant::now() + self.answer_within;
-        for i in to_stand_down {
+        for i in to_abort {
             let target = &mut self.targets[i];
-            target.send(Step::StandDown)?;
-            // One that is late owes both answers; they are dropped before the next exchange.
+            target.send(Step::Abort)?;
+            // One that is late owes both answers; they are dropped before the next swap.
             if target.owed == 1 {
                 drop(target.answer(until, &self.helpers)?);
             }
@@ -325,11 +254,11 @@ impl Exchange {
         Err(refusal.into())
     }
 
-    /// The second step: all change, and give what they had; `None` where one is late. That one changes before it works on
-    /// another batch, whenever it goes on, and so the exchange stands.
-    fn change_over(&mut self) -> Result<Option<Vec<Vec<Accelerator>>>, Refusal> {
+    /// The second phase: all workers swap and give what they had; `None` where one is late. That one swaps before it works on
+    /// another batch, whenever it goes on, so the swap stands.
+    fn commit(&mut self) -> Result<Option<Vec<Vec<Accelerator>>>, Refusal> {
         for target in &mut self.targets {
-            target.send(Step::ChangeOver)?;
+            target.send(Step::Commit)?;
         }
         let until = Instant::now() + self.answer_within;
         let mut before = Some(Vec::new());
@@ -343,7 +272,7 @@ impl Exchange {
                 }
                 Some(_) => {}
                 None => {
-                    let what = "it changes over before its next batch";
+                    let what = "it swaps before its next batch";
                     warn!("{}", target.is_late(self.answer_within, what));
                     before = None;
                 }
@@ -358,12 +287,12 @@ impl Prepared {
     ///
     /// # Errors
     /// Settings that are impossible in themselves.
-    pub fn with_settings(mut self, old: &Config, new: &Config) -> Result<Prepared, Failure> {
+    pub fn with_settings(mut self, old: &Config, new: &Config) -> Result<Prepared, Error> {
         let [old, new] = [old, new].map(|config| analytics_config(config, &self.bundle));
         if old != new {
             for settings in &mut self.settings {
                 let change = Settings::change(&old, &new);
-                *settings = Some(change.map_err(|error| Failure::config(error.to_string()))?);
+                *settings = Some(change.map_err(|error| Error::config(error.to_string()))?);
             }
             self.change = Some(Arc::new((old, new)));
         }
@@ -386,106 +315,41 @@ impl Prepared {
     }
 }
 
-impl Target {
-    /// Whether it owes no answer of an earlier exchange, or gives it in time. What is retired late is dropped here.
-    fn is_done_with_the_last(
-        &mut self,
-        until: Instant,
-        helpers: &Helpers,
-    ) -> Result<bool, Refusal> {
-        while self.owed > 0 {
-            if self.answer(until, helpers)?.is_none() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Sends a step on its way, to which there is one answer.
-    fn send(&mut self, step: Step) -> Result<(), Refusal> {
-        self.owed += 1;
-        // There is room for all steps of an exchange.
-        self.steps.try_send(step).map_err(|_| Refusal::RunEnded)
-    }
-
-    /// The answer, if it comes in time.
-    fn answer(&mut self, until: Instant, helpers: &Helpers) -> Result<Option<Answer>, Refusal> {
-        select! {
-            recv(self.answers) -> answer => match answer {
-                Ok(answer) => {
-                    self.owed -= 1;
-                    Ok(Some(answer))
-                }
-                Err(_) => Err(Refusal::RunEnded),
-            },
-            recv(helpers.run_ends()) -> _ => Err(Refusal::RunEnded),
-            default(until.saturating_duration_since(Instant::now())) => Ok(None),
-        }
-    }
-
-    fn is_late(&self, limit: Duration, what: &str) -> Failure {
-        Failure::unavailable(format!(
-            "{}: no answer within {} s, a device does not come back; {what}",
-            self.thread,
-            limit.as_secs_f64()
-        ))
-    }
-}
-
-/// An offer, its way back, and the change-over: as many steps, and answers, as can be under way.
-const STEPS: usize = 3;
-
-fn target(thread: &Thread) -> (Target, ExchangePort) {
-    let (steps, taken) = bounded(STEPS);
-    let (given, answers) = bounded(STEPS);
-    let target = Target {
-        thread: thread.clone(),
-        steps,
-        answers,
-        owed: 0,
-    };
-    let port = ExchangePort {
-        steps: taken,
-        answers: given,
-    };
-    (target, port)
-}
-
 fn labels(bundle: &Bundle) -> Vec<String> {
     let labels = bundle.labels().iter();
     labels.map(|label| label.name.clone()).collect()
 }
 
-/// A class is a number on its way to the flow, and must mean the same before and after.
+/// A label travels to the flow as a number, so the number must mean the same before and after the swap.
 fn check_meaning(
     dir: &Path,
     what: &str,
     found: &[String],
-    in_use: &[String],
-) -> Result<(), Failure> {
-    if found == in_use {
+    state: &[String],
+) -> Result<(), Error> {
+    if found == state {
         return Ok(());
     }
-    Err(Failure::data(format!(
-        "{}: the {what} are {}, but those of the model in use are {}; a model that is exchanged under way has the same, in \
-         the same order",
+    Err(Error::data(format!(
+        "{}: the {what} are {}, but those of the model in use are {}; a model that is swapped in has the same, in the \
+         same order",
         dir.display(),
         found.join(", "),
-        in_use.join(", ")
+        state.join(", ")
     )))
 }
 
-/// Which flows are asked about is the flow managers' business, settled at their start. A model that is asked about other
-/// flows than it was trained for is worse than none.
-fn check_midstream(dir: &Path, found: &Bundle, in_use: &Bundle) -> Result<(), Failure> {
-    if found.midstream() == in_use.midstream() {
+/// Which flows are asked about is fixed when the flow workers start. A model that is asked about other flows than it was
+/// trained for is worse than none.
+fn check_midstream(dir: &Path, found: &Bundle, state: &Bundle) -> Result<(), Error> {
+    if found.midstream() == state.midstream() {
         return Ok(());
     }
-    Err(Failure::data(format!(
+    Err(Error::data(format!(
         "{}: midstream is {}, but {} of the model in use; a model that is asked about other flows is brought in by a restart",
         dir.display(),
         found.midstream(),
-        in_use.midstream(),
+        state.midstream(),
     )))
 }
 

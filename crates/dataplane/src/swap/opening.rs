@@ -1,6 +1,6 @@
 //! The first half of an exchange: another bundle is opened, checked and warmed.
 //!
-//! All of it may take long, or for ever. So it has none of the state of [`Exchange`](super::Exchange), and works on the thread
+//! All of it may take long, or for ever. So it has none of the state of [`Swapper`](super::Swapper), and works on the thread
 //! of a helper.
 
 use std::path::Path;
@@ -10,15 +10,17 @@ use std::time::{Duration, Instant};
 
 use accel::Bundle;
 
-use super::{Before, Prepared, Refusal, check_meaning, check_midstream, labels};
-use crate::config::Config;
-use crate::config::checked::Provider;
-use crate::control::in_use::cache_entries;
-use crate::exit::Failure;
-use crate::pipeline::helpers::Helpers;
-use crate::pipeline::threads::{Role, Thread};
-use crate::pipeline::{Opener, open_bundle, trial};
-use crate::recording::Recorder;
+use super::{Previous, Prepared, Refusal, check_meaning, check_midstream, labels};
+use config::Config;
+use config::checked::Provider;
+use crate::state::cache_entries;
+use crate::Error;
+use super::helpers::Helpers;
+use crate::placement::{Role, Thread};
+use super::trial;
+use crate::bundle::open_bundle;
+use crate::devices::Opener;
+use recording::Recorder;
 
 /// Models that need no trial any more; more than anybody changes between.
 const KNOWN_MAX: usize = 16;
@@ -55,7 +57,7 @@ impl Opening {
     ///
     /// # Errors
     /// It is damaged, or its classes or features mean something else.
-    pub fn open(&self, config: &Config, dir: &Path) -> Result<Arc<Bundle>, Failure> {
+    pub fn open(&self, config: &Config, dir: &Path) -> Result<Arc<Bundle>, Error> {
         let bundle = self.read(config, dir)?;
         let fits = check_meaning(dir, "features", bundle.features(), self.bundle.features());
         let labels = [labels(&bundle), labels(&self.bundle)];
@@ -69,7 +71,7 @@ impl Opening {
     ///
     /// # Errors
     /// It is damaged.
-    pub fn read(&self, config: &Config, dir: &Path) -> Result<Bundle, Failure> {
+    pub fn read(&self, config: &Config, dir: &Path) -> Result<Bundle, Error> {
         open_bundle(config, dir).inspect_err(|why| self.refuse(why))
     }
 
@@ -103,7 +105,7 @@ impl Opening {
             .model
             .open_timeout
             .saturating_sub(self.began.elapsed());
-        trial::try_bundle(config, dir, share(left), self.helpers.run_ends())?;
+        trial::try_bundle(config, dir, share(left), self.helpers.run_ended())?;
         let mut known = known();
         if known.len() == KNOWN_MAX {
             known.remove(0);
@@ -112,7 +114,7 @@ impl Opening {
         Ok(())
     }
 
-    fn open_sessions(&self, config: &Config, bundle: Arc<Bundle>) -> Result<Prepared, Failure> {
+    fn open_sessions(&self, config: &Config, bundle: Arc<Bundle>) -> Result<Prepared, Error> {
         let opener = Opener {
             config,
             bundle: &bundle,
@@ -122,12 +124,12 @@ impl Opening {
         };
         let sessions = |thread: &Thread| {
             let Role::Analytics(manager) = thread.role else {
-                return Err(Failure::software("a model for a thread that has none"));
+                return Err(Error::software("a model for a thread that has none"));
             };
             opener.accelerators(thread.instance, manager)
         };
         let accelerators = self.threads.iter().map(sessions);
-        let accelerators = accelerators.collect::<Result<_, Failure>>()?;
+        let accelerators = accelerators.collect::<Result<_, Error>>()?;
         Ok(self.prepared(config, accelerators, bundle))
     }
 
@@ -137,7 +139,7 @@ impl Opening {
     }
 
     /// Sessions that were in use before, if all of them can work again.
-    pub fn again(&self, config: &Config, before: Before) -> Option<Prepared> {
+    pub fn again(&self, config: &Config, before: Previous) -> Option<Prepared> {
         before
             .is_sound()
             .then(|| self.prepared(config, before.accelerators, before.bundle))
@@ -160,13 +162,13 @@ impl Opening {
     }
 
     /// The old model goes on: counted where it comes to light, once for each attempt, which ends there.
-    pub fn refuse(&self, why: &Failure) {
+    pub fn refuse(&self, why: &Error) {
         if self.is_refused.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.helpers.in_use().note(|standing| {
-            standing.swaps.refused += 1;
-            standing.swaps.last_refusal = Some(why.to_string());
+        self.helpers.state().update(|state| {
+            state.swaps.refused += 1;
+            state.swaps.last_refusal = Some(why.to_string());
         });
     }
 }

@@ -1,5 +1,5 @@
-//! The exchange of the model again and again, as `fenxi replay --swap-model` and `fenxi bench swap` have it: a thread that
-//! drives [`super::exchange`]. A live run exchanges by order instead, see [`mod@crate::run`].
+//! Swaps of the model at fixed intervals, for `fenxi replay --swap-model` and `fenxi-lab bench swap`: a thread that drives a
+//! [`Swapper`]. A live run swaps on command instead.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use accel::Bundle;
 use analytics::Manager;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use super::exchange::{Exchange, ExchangePort, Refusal};
-use super::helpers::{Helpers, RunLasts};
-use super::threads::{Cores, Thread};
-use crate::config::Config;
-use crate::control::in_use::{InUse, Swaps};
-use crate::exit::Failure;
+use super::{Refusal, SwapPort, Swapper};
+use super::helpers::{Helpers, RunGuard};
+use crate::placement::{Cores, Thread};
+use config::Config;
+use crate::state::{SharedState, Swaps};
+use crate::Error;
 
 /// Which model comes in, and when.
 pub struct Plan {
     /// Folder of its bundle.
     pub bundle: PathBuf,
-    /// Between the end of one exchange and the beginning of the next.
+    /// From the end of one swap to the beginning of the next.
     pub every: Duration,
 }
 
 /// The thread.
-pub struct Swapper {
+pub struct PeriodicSwapper {
     thread: JoinHandle<Swaps>,
     /// Dropped to end it.
     goes_on: Sender<()>,
     /// Dropped so that it waits for nothing any more.
-    lasts: RunLasts,
+    lasts: RunGuard,
 }
 
-impl Swapper {
+impl PeriodicSwapper {
     /// Starts the thread, for these analytics threads; each is given its end.
     ///
     /// # Errors
@@ -44,21 +44,21 @@ impl Swapper {
         config: &Config,
         cores: &Cores,
         bundle: &Bundle,
-        in_use: Arc<InUse>,
+        state: Arc<SharedState>,
         analytics: &[(Thread, Manager)],
-    ) -> Result<(Swapper, Vec<ExchangePort>), Failure> {
-        let (helpers, lasts) = Helpers::new(cores, in_use);
-        let (exchange, ports) = Exchange::new(&helpers, bundle, analytics);
+    ) -> Result<(PeriodicSwapper, Vec<SwapPort>), Error> {
+        let (helpers, lasts) = Helpers::new(cores, state);
+        let (driver, ports) = Swapper::new(&helpers, bundle, analytics);
         let (goes_on, ended) = bounded(0);
         let (config, cores) = (Arc::new(config.clone()), cores.clone());
         let thread = std::thread::Builder::new()
             .name("swap".to_owned())
             .spawn(move || {
                 cores.keep_off();
-                run(&plan, &config, &helpers, exchange, &ended)
+                run(&plan, &config, &helpers, driver, &ended)
             })
-            .map_err(|error| Failure::unavailable(format!("no thread for models: {error}")))?;
-        let swapper = Swapper {
+            .map_err(|error| Error::unavailable(format!("no thread for models: {error}")))?;
+        let swapper = PeriodicSwapper {
             thread,
             goes_on,
             lasts,
@@ -70,9 +70,9 @@ impl Swapper {
     ///
     /// # Errors
     /// It died.
-    pub fn finish(self) -> Result<Swaps, Failure> {
+    pub fn finish(self) -> Result<Swaps, Error> {
         drop((self.goes_on, self.lasts));
-        let died = |_| Failure::software("the thread that exchanges models died");
+        let died = |_| Error::software("the thread that swaps models died");
         self.thread.join().map_err(died)
     }
 }
@@ -81,29 +81,29 @@ fn run(
     plan: &Plan,
     config: &Arc<Config>,
     helpers: &Helpers,
-    mut exchange: Exchange,
+    mut swapper: Swapper,
     ended: &Receiver<()>,
 ) -> Swaps {
     while ended.recv_timeout(plan.every) == Err(RecvTimeoutError::Timeout) {
-        if let Err(Refusal::RunEnded) = load(&mut exchange, config, helpers, &plan.bundle) {
+        if let Err(Refusal::RunEnded) = load(&mut swapper, config, helpers, &plan.bundle) {
             break;
         }
     }
-    exchange.swaps()
+    swapper.swaps()
 }
 
 /// Brings the model of another bundle into use.
 fn load(
-    exchange: &mut Exchange,
+    swapper: &mut Swapper,
     config: &Arc<Config>,
     helpers: &Helpers,
     dir: &Path,
 ) -> Result<(), Refusal> {
-    let opening = exchange.opening();
+    let opening = swapper.opening();
     let work = {
         let (opening, config, dir) = (opening.clone(), config.clone(), dir.to_owned());
         move || opening.prepare(&config, opening.open(&config, &dir)?)
     };
     let prepared = helpers.open_model(&opening, dir, config.model.open_timeout, work)?;
-    exchange.exchange(prepared).map(drop)
+    swapper.swap(prepared).map(drop)
 }

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tracing::warn;
 
-use super::exchange::Refusal;
-use crate::config::Config;
-use crate::exit::Failure;
+use super::Refusal;
+use config::Config;
+use crate::Error;
 
 /// Between two looks at the process.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -32,7 +32,7 @@ pub fn try_bundle(
     config: &Config,
     dir: &Path,
     limit: Duration,
-    run_ends: &Receiver<Infallible>,
+    run_ended: &Receiver<Infallible>,
 ) -> Result<(), Refusal> {
     let until = Instant::now() + limit;
     let name = dir.display();
@@ -43,7 +43,7 @@ pub fn try_bundle(
             return Ok(());
         }
     };
-    let ended = wait(&mut child, until, run_ends);
+    let ended = wait(&mut child, until, run_ended);
     // One that has ended is not changed by this.
     let _ = child.kill();
     let _ = child.wait();
@@ -51,12 +51,12 @@ pub fn try_bundle(
         // What it says in order, opening the model here says as well.
         Some(status) => match status.signal() {
             None => Ok(()),
-            Some(_) => Err(Failure::data(format!(
+            Some(_) => Err(Error::data(format!(
                 "{name}: the model crashed the process in which it was tried ({status}); it is not opened"
             ))
             .into()),
         },
-        None => Err(Failure::data(format!(
+        None => Err(Error::data(format!(
             "{name}: the model did not run to its end within {} s in the process in which it was tried; it is not opened. \
              Raise model.open_timeout_s if it needs longer",
             limit.as_secs_f64()
@@ -91,15 +91,15 @@ fn command(config: &Config, dir: &Path, limit: Duration) -> Command {
 fn wait(
     child: &mut Child,
     until: Instant,
-    run_ends: &Receiver<Infallible>,
+    run_ended: &Receiver<Infallible>,
 ) -> Result<Option<ExitStatus>, Refusal> {
     while Instant::now() < until {
         match child.try_wait() {
             Ok(None) => {}
             Ok(status) => return Ok(status),
-            Err(error) => return Err(Failure::software(format!("waiting: {error}")).into()),
+            Err(error) => return Err(Error::software(format!("waiting: {error}")).into()),
         }
-        if run_ends.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Disconnected) {
+        if run_ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Disconnected) {
             return Err(Refusal::RunEnded);
         }
     }

@@ -38,7 +38,7 @@ impl Machine {
 #[test]
 fn while_nobody_sets_the_clock_flow_time_is_wall_time() {
     let mut machine = Machine::new();
-    let mut clock = Clock::new(machine.reading());
+    let mut clock = LiveClock::new(machine.reading());
     for _ in 0..100 {
         machine.boot_us += SECOND_US;
         assert_eq!(clock.look(machine.reading()), None);
@@ -55,7 +55,7 @@ fn while_nobody_sets_the_clock_flow_time_is_wall_time() {
 fn each_packet_is_as_old_as_it_is_whenever_the_clock_was_set() {
     for step_us in [DAY_US, -DAY_US, 10 * SECOND_US, -10 * SECOND_US] {
         let mut machine = Machine::new();
-        let mut clock = Clock::new(machine.reading());
+        let mut clock = LiveClock::new(machine.reading());
         let before_us = machine.wall_us();
         machine.boot_us += 3000;
         machine.wall_less_boot_us += step_us;
@@ -87,7 +87,7 @@ fn each_packet_is_as_old_as_it_is_whenever_the_clock_was_set() {
 #[test]
 fn packets_that_waited_keep_their_age() {
     let mut machine = Machine::new();
-    let mut clock = Clock::new(machine.reading());
+    let mut clock = LiveClock::new(machine.reading());
     let stamp_us = machine.wall_us();
     machine.boot_us += 4 * SECOND_US;
     let now_us = clock.flow_time(machine.boot_us);
@@ -99,7 +99,7 @@ fn packets_that_waited_keep_their_age() {
 #[test]
 fn a_stamp_that_says_nothing_moves_no_clock() {
     let machine = Machine::new();
-    let clock = Clock::new(machine.reading());
+    let clock = LiveClock::new(machine.reading());
     let now_us = clock.flow_time(machine.boot_us);
     for stamp_us in [0, i64::MIN, i64::MAX, now_us + DAY_US, now_us - DAY_US] {
         let at_us = clock.flow_time_of(stamp_us, now_us);
@@ -114,7 +114,7 @@ fn a_stamp_that_says_nothing_moves_no_clock() {
 #[test]
 fn a_slow_slew_never_leaves_packets_or_records_behind() {
     let mut machine = Machine::new();
-    let mut clock = Clock::new(machine.reading());
+    let mut clock = LiveClock::new(machine.reading());
     for _ in 0..1000 {
         machine.boot_us += SECOND_US;
         machine.wall_less_boot_us += 500;
@@ -166,7 +166,7 @@ fn manager() -> Manager {
 #[test]
 fn idle_flows_end_after_the_clock_was_set_a_day_ahead_and_back() {
     let mut machine = Machine::new();
-    let mut clock = Clock::new(machine.reading());
+    let mut clock = LiveClock::new(machine.reading());
     let mut manager = manager();
     let (mut fates, mut ended) = (Vec::new(), 0);
     for second in 0..1200 {

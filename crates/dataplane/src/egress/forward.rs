@@ -1,0 +1,69 @@
+//! Inline: what comes in on one interface leaves by the other.
+
+use std::sync::Arc;
+
+use flowmgr::{Fate, Packet};
+use packetio::{Burst, Selection, Tx};
+
+use super::Egress;
+use crate::Error;
+use crate::counters::PortCounters;
+use crate::run::{Event, Run};
+
+/// Sends each burst out of the other one of two ports.
+pub struct Forward {
+    ports: [Box<dyn Tx>; 2],
+    run: Arc<Run>,
+    /// Several workers send out of one interface; the first one reports what is wrong with it.
+    reports: bool,
+}
+
+impl Forward {
+    /// Between two ports, in the order of the ports that packets are received from, for the worker of this number.
+    pub fn new(ports: [Box<dyn Tx>; 2], run: Arc<Run>, worker: usize) -> Forward {
+        Forward {
+            ports,
+            run,
+            reports: worker == 0,
+        }
+    }
+}
+
+impl Egress for Forward {
+    fn send(
+        &mut self,
+        port: usize,
+        burst: &Burst<'_>,
+        _packets: &[Packet],
+        _fates: &[Fate],
+    ) -> Result<(), Error> {
+        let other = &mut self.ports[(port + 1) % 2];
+        // A port that is down drops and counts, and works again by itself; its receiving side reports that it is down.
+        if let Err(error) = other.send(burst, Selection::All)
+            && !error.is_recoverable()
+            && self.reports
+        {
+            self.run.report(Event::Warning(format!("sending: {error}")));
+        }
+        Ok(())
+    }
+
+    fn forwards(&self) -> bool {
+        true
+    }
+
+    fn advance(&mut self) -> Result<(), Error> {
+        if self.reports {
+            for event in self.ports.iter_mut().filter_map(|port| port.link_event()) {
+                self.run.report(event.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, ports: &mut [PortCounters]) {
+        for (port, counters) in self.ports.iter().zip(ports) {
+            counters.tx = port.counts();
+        }
+    }
+}

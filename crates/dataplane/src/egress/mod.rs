@@ -1,0 +1,62 @@
+//! The seam where packets leave the data path.
+
+mod forward;
+mod tagged;
+
+use flowmgr::{Fate, Packet};
+use packetio::Burst;
+
+use crate::Error;
+use crate::counters::PortCounters;
+
+pub use forward::Forward;
+pub use tagged::TaggedWriter;
+
+/// What becomes of packets once a flow worker has processed them. A worker without one drops them: a tap.
+pub trait Egress: Send {
+    /// Takes a burst that was received from port `port`. `packets` and `fates` have one element for each of its frames.
+    ///
+    /// # Errors
+    /// It cannot go on; the worker gives it up and finishes without it.
+    fn send(
+        &mut self,
+        port: usize,
+        burst: &Burst<'_>,
+        packets: &[Packet],
+        fates: &[Fate],
+    ) -> Result<(), Error>;
+
+    /// Lets packets go that waited for a label.
+    ///
+    /// # Errors
+    /// As [`Egress::send`].
+    fn advance(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Packets, counted from the first, that need nothing of the flow table any more; `u64::MAX` where none ever does.
+    fn done(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Whether it holds so many packets that the worker should wait before it sends more.
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// Whether every packet is to leave again, so that one that does not is lost.
+    fn forwards(&self) -> bool {
+        false
+    }
+
+    /// Adds what was sent out of each port.
+    fn count(&self, _ports: &mut [PortCounters]) {}
+
+    /// No packet comes any more: lets go of everything.
+    ///
+    /// # Errors
+    /// As [`Egress::send`].
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        Ok(())
+    }
+}

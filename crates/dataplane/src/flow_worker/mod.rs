@@ -1,0 +1,428 @@
+//! A flow worker: one thread that takes packets from its ports through the flow manager to the egress, and what becomes of
+//! flows to the sinks. Replays and live runs use the same worker with other parts.
+//!
+//! ```text
+//! round: make room (replay) ─ a burst from each port ─ process ─ egress
+//!        settle: labels and ended flows ─ sinks
+//! idle:  let time pass ─ look at the links ─ sleep until there are packets
+//! ```
+//!
+//! Live it waits for nothing but packets, and for [`SLEEP_MAX`] at most, so that labels, time and those who ask for counters
+//! get their turn. In a replay by packet time nothing may be shed, so before each burst it waits for room: a ring slot for
+//! every series, and an entry for every flow, that the burst may bring.
+
+mod finish;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::Backoff;
+use flowmgr::{Effect, Fate, Packet};
+use packetio::{Burst, Received, Rx};
+use recording::Walker;
+
+use crate::Error;
+use crate::clock::{Clock, clock_set};
+use crate::counters::{FlowSnapshot, PortCounters};
+use crate::egress::Egress;
+use crate::run::{Event, PAUSE, Run};
+use crate::settings::SettingsPort;
+use crate::sink::Sink;
+use crate::snapshot::Publisher;
+
+pub use finish::FlowOutcome;
+
+/// Rounds without packets before the thread sleeps until there are some.
+const ROUNDS_BEFORE_SLEEP: u32 = 1;
+/// The longest sleep while labels are awaited that a sink wants at once: nothing else wakes the thread for them.
+const SLEEP_FOR_LABELS: Duration = Duration::from_micros(500);
+/// The longest sleep otherwise.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
+/// By so much the clock of an idle flow manager is behind flow time, µs: packets on their way through the kernel were stamped
+/// earlier, and must not find that time has passed them by.
+const LAG_US: i64 = 100_000;
+/// Between two looks at links and at the wall clock, µs.
+const LOOK_EVERY_US: i64 = 1_000_000;
+
+/// How others reach a flow worker between two bursts. Each is optional.
+#[derive(Default)]
+pub struct Hooks {
+    /// Brings other settings.
+    pub settings: Option<SettingsPort>,
+    /// Takes snapshots of the counters.
+    pub telemetry: Option<Publisher<FlowSnapshot>>,
+}
+
+/// Bounds on what a flow worker does at a time.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Packets in a burst; at most a quarter of a ring's slots, since the analytics side makes room once a ring is three
+    /// quarters full.
+    pub burst: usize,
+    /// Live: a received packet reaches the worker within this time.
+    pub handover: Duration,
+    /// Live: a worker whose ports are all gone for so long ends the run.
+    pub give_up_after: Duration,
+}
+
+/// The parts of a flow worker.
+pub struct Parts {
+    /// Which one it is, from 0.
+    pub number: usize,
+    /// The flow manager.
+    pub manager: Walker,
+    /// From when on a label counts, as the manager was told.
+    pub effect: Effect,
+    /// Where packets come from.
+    pub ports: Vec<Box<dyn Rx>>,
+    /// Where they go; `None` drops them.
+    pub egress: Option<Box<dyn Egress>>,
+    /// Who wants to know of labels and flows.
+    pub sinks: Vec<Box<dyn Sink>>,
+    /// Where time comes from.
+    pub clock: Clock,
+    /// How others reach it.
+    pub hooks: Hooks,
+    /// What it shares.
+    pub run: Arc<Run>,
+    /// What it does at a time.
+    pub limits: Limits,
+}
+
+/// The thread's work.
+pub struct FlowWorker {
+    ports: Vec<Box<dyn Rx>>,
+    processor: Processor,
+    hooks: Hooks,
+    limits: Limits,
+    /// The ports' counters when somebody last asked.
+    counters: Vec<PortCounters>,
+    /// When links and clock were last looked at, in flow time.
+    looked_us: i64,
+    /// Since when all ports are gone.
+    alone_since: Option<Instant>,
+}
+
+/// What works on packets once they are received. Apart from the ports, whose memory the packets lie in.
+struct Processor {
+    number: usize,
+    manager: Walker,
+    effect: Effect,
+    egress: Option<Box<dyn Egress>>,
+    sinks: Vec<Box<dyn Sink>>,
+    clock: Clock,
+    run: Arc<Run>,
+    /// Flow time at the beginning of the round, µs; 0 in a replay.
+    now_us: i64,
+    packets: Vec<Packet>,
+    fates: Vec<Fate>,
+}
+
+/// What a round found.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Round {
+    /// All ports have ended.
+    End,
+    /// No packets.
+    Idle,
+    /// Packets.
+    Busy,
+}
+
+impl FlowWorker {
+    /// Puts a worker together.
+    pub fn new(parts: Parts) -> FlowWorker {
+        let Limits { burst, .. } = parts.limits;
+        let now_us = parts.clock.now_us().unwrap_or_default();
+        FlowWorker {
+            counters: vec![PortCounters::default(); parts.ports.len()],
+            ports: parts.ports,
+            processor: Processor {
+                number: parts.number,
+                manager: parts.manager,
+                effect: parts.effect,
+                egress: parts.egress,
+                sinks: parts.sinks,
+                clock: parts.clock,
+                run: parts.run,
+                now_us,
+                packets: Vec::with_capacity(burst),
+                fates: Vec::with_capacity(burst),
+            },
+            hooks: parts.hooks,
+            limits: parts.limits,
+            looked_us: now_us,
+            alone_since: None,
+        }
+    }
+
+    /// Works until told to stop, or until the ports have ended or failed; then ends all flows and settles what is left.
+    pub fn run(mut self) -> FlowOutcome {
+        let worked = self.work();
+        if worked.is_err() {
+            // What other workers would do is of no use any more.
+            self.processor.run.stop();
+        }
+        self.finish(worked)
+    }
+
+    fn work(&mut self) -> Result<(), Error> {
+        let mut idle = 0;
+        while !self.processor.run.is_stopped() {
+            self.make_room()?;
+            match self.round()? {
+                Round::Busy => idle = 0,
+                Round::Idle => {
+                    idle += 1;
+                    self.idle(idle)?;
+                }
+                Round::End => break,
+            }
+            self.look_at_links();
+            self.settle()?;
+            if let Some(settings) = &self.hooks.settings {
+                settings.take(&mut self.processor.manager);
+            }
+        }
+        self.process_last()
+    }
+
+    /// By packet time, waits until a burst can lose nothing.
+    fn make_room(&mut self) -> Result<(), Error> {
+        if self.processor.effect == Effect::Arrival {
+            return Ok(());
+        }
+        let backoff = Backoff::new();
+        while !self.processor.has_room(self.limits.burst) {
+            self.processor.wait_for_labels(&backoff)?;
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// A burst from each port.
+    fn round(&mut self) -> Result<Round, Error> {
+        let FlowWorker {
+            ports, processor, ..
+        } = self;
+        processor.now_us = processor.clock.now_us().unwrap_or_default();
+        let (mut round, mut packets) = (Round::End, 0);
+        for (i, port) in ports.iter_mut().enumerate() {
+            let found = match port.receive(self.limits.burst)? {
+                Received::Burst(burst) => {
+                    packets += burst.len() as u64;
+                    processor.process(i, burst)?;
+                    Round::Busy
+                }
+                Received::Nothing => Round::Idle,
+                Received::End => Round::End,
+            };
+            round = round.max(found);
+        }
+        processor.run.count_round(processor.number, packets);
+        Ok(round)
+    }
+
+    /// After so many rounds without packets. Ports of a replay wait by themselves, and its time stands still meanwhile.
+    fn idle(&mut self, rounds: u32) -> Result<(), Error> {
+        let Clock::Live(_) = self.processor.clock else {
+            return Ok(());
+        };
+        let idle_us = self.processor.now_us - LAG_US;
+        self.processor.manager.pass(idle_us);
+        self.report_links();
+        self.check_ports()?;
+        if rounds > ROUNDS_BEFORE_SLEEP {
+            self.sleep();
+        }
+        Ok(())
+    }
+
+    /// Sleeps until there are packets, or something else may be due.
+    fn sleep(&self) {
+        let Processor { manager, sinks, .. } = &self.processor;
+        let is_urgent = sinks.iter().any(|sink| sink.is_urgent());
+        let most = match is_urgent && manager.labels_awaited() > 0 {
+            true => SLEEP_FOR_LABELS,
+            false => SLEEP_MAX,
+        };
+        packetio::wait(self.ports.iter().map(AsRef::as_ref), most);
+    }
+
+    /// Once a second: what people should know of links, and whether the wall clock was set where no packet says so.
+    fn look_at_links(&mut self) {
+        if self.processor.now_us - self.looked_us < LOOK_EVERY_US {
+            return;
+        }
+        self.looked_us = self.processor.now_us;
+        self.report_links();
+        self.processor.check_clock();
+    }
+
+    fn report_links(&mut self) {
+        for event in self.ports.iter_mut().filter_map(|port| port.link_event()) {
+            self.processor.run.report(event.into());
+        }
+    }
+
+    /// Gives up where no port is left and none has come back.
+    fn check_ports(&mut self) -> Result<(), Error> {
+        if !self.ports.iter().all(|port| port.is_lost()) {
+            self.alone_since = None;
+            return Ok(());
+        }
+        let since = *self.alone_since.get_or_insert_with(Instant::now);
+        let is_hopeless = self.ports.iter().all(|port| port.is_failed());
+        if is_hopeless || since.elapsed() >= self.limits.give_up_after {
+            let names: Vec<&str> = self.ports.iter().map(|port| port.name()).collect();
+            return Err(Error::unavailable(format!(
+                "{}: no interface is left, and none has come back; start again when there is one",
+                names.join(", ")
+            )));
+        }
+        Ok(())
+    }
+
+    /// Hands over what is ready, and the counters if somebody asks for them.
+    fn settle(&mut self) -> Result<(), Error> {
+        let settled = self.processor.settle(usize::MAX);
+        self.publish();
+        settled.map(drop)
+    }
+
+    fn publish(&mut self) {
+        let FlowWorker {
+            ports,
+            processor,
+            hooks,
+            counters,
+            ..
+        } = self;
+        if let Some(telemetry) = &hooks.telemetry {
+            telemetry.publish(|snapshot| {
+                count_ports(ports, processor, counters);
+                processor.describe(snapshot, counters);
+            });
+        }
+    }
+}
+
+/// Asks kernel and ports what became of packets: only when somebody wants to know, so that all figures are of one moment.
+fn count_ports(
+    ports: &mut [Box<dyn Rx>],
+    processor: &Processor,
+    counters: &mut [PortCounters],
+) {
+    for (port, counters) in ports.iter_mut().zip(&mut *counters) {
+        counters.rx = port.counts();
+    }
+    if let Some(egress) = &processor.egress {
+        egress.count(counters);
+    }
+}
+
+impl Processor {
+    /// One burst, from the port of this number.
+    fn process(&mut self, port: usize, mut burst: Burst<'_>) -> Result<(), Error> {
+        let (data, frames) = burst.parts();
+        let now_us = self.now_us;
+        if !self.clock.fits(frames, now_us) {
+            self.check_clock();
+        }
+        self.packets.clear();
+        self.packets.extend(frames.iter().map(|frame| Packet {
+            at: frame.at,
+            captured: frame.captured,
+            link: frame.link,
+            time_us: self.clock.flow_time_of(frame.time_us, now_us),
+            rss: frame.rss,
+        }));
+        let now_ns = self.run.now_ns();
+        let emitted = self.manager.counters().series_emitted;
+        self.manager
+            .burst(data, &self.packets, now_ns, &mut self.fates);
+        if let Some(egress) = &mut self.egress {
+            let sent = egress.send(port, &burst, &self.packets, &self.fates);
+            self.give_up_egress_on(&sent);
+            sent?;
+        }
+        // Once the burst is on its way: this may be a system call, and the thread that it wakes may get this CPU.
+        if self.manager.counters().series_emitted != emitted {
+            self.run.waker.wake();
+        }
+        Ok(())
+    }
+
+    /// An egress that failed is given up, so that everything else is settled all the same.
+    fn give_up_egress_on(&mut self, result: &Result<(), Error>) {
+        if result.is_err() {
+            self.egress = None;
+        }
+    }
+
+    /// Hands labels and ended flows that are ready to the sinks, at most `most` of the flows; returns how many.
+    fn settle(&mut self, most: usize) -> Result<usize, Error> {
+        let advanced = self.egress.as_mut().map_or(Ok(()), |it| it.advance());
+        self.give_up_egress_on(&advanced);
+        let done = self.egress.as_ref().map_or(u64::MAX, |it| it.done());
+        let now_ns = self.run.now_ns();
+        // Flows have their own time, people have that of the wall clock.
+        let ahead_us = self.clock.ahead_us();
+        let sinks = &mut self.sinks;
+        let settled = match sinks.is_empty() {
+            true => self.manager.discard_records(done, now_ns),
+            false => self.manager.settle(done, most, now_ns, &mut |mut record| {
+                record.shift(ahead_us);
+                sinks.iter_mut().for_each(|sink| sink.record(&record));
+            }),
+        };
+        advanced.map(|()| settled)
+    }
+
+    fn has_room(&mut self, packets: usize) -> bool {
+        let is_full = self.egress.as_ref().is_some_and(|it| it.is_full());
+        !is_full && self.manager.has_room(packets)
+    }
+
+    /// A moment for the analytics side, unless its labels will never come.
+    fn wait_for_labels(&self, backoff: &Backoff) -> Result<(), Error> {
+        if self.is_analytics_dead() {
+            return Err(Error::software(
+                "the analytics thread died; its series have no labels",
+            ));
+        }
+        if backoff.is_completed() {
+            std::thread::sleep(PAUSE);
+        } else {
+            backoff.snooze();
+        }
+        Ok(())
+    }
+
+    /// Reports a wall clock that was set; one worker does so for all.
+    fn check_clock(&mut self) {
+        if let Some(by_us) = self.clock.check()
+            && self.number == 0
+        {
+            self.run.report(Event::Warning(clock_set(by_us)));
+        }
+    }
+
+    /// The state of the worker between two bursts.
+    fn describe(&self, snapshot: &mut FlowSnapshot, ports: &[PortCounters]) {
+        let manager = &*self.manager;
+        snapshot.counters.copy_from(manager.counters());
+        snapshot.ports.clear();
+        snapshot.ports.extend_from_slice(ports);
+        snapshot.forwards = self.egress.as_ref().is_some_and(|it| it.forwards());
+        snapshot.alive = manager.flows_alive() as u64;
+        snapshot.half_open = manager.flows_half_open() as u64;
+        snapshot.unrecorded = manager.flows_unrecorded() as u64;
+        snapshot.records_dropped = self.records_dropped();
+        snapshot.clock_steps = manager.counters().clock_rebased + self.clock.steps();
+    }
+
+    fn records_dropped(&self) -> u64 {
+        self.sinks.iter().map(|sink| sink.dropped()).sum()
+    }
+}

@@ -1,0 +1,54 @@
+//! The data plane: everything between a port and a label, as threads.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`flow_worker`] | the thread of the packets' walk: read it first |
+//! | [`analytics_worker`] | the thread of the series' walk |
+//! | [`clock`], [`egress`], [`sink`] | the parts of a flow worker that differ between replays and live runs |
+//! | [`pipelines`], [`devices`], [`bundle`] | managers, rings, devices and the model, built from a configuration |
+//! | [`placement`] | which threads there are and on which core each runs |
+//! | [`swap`] | two-phase swap of the model, the devices, batching and cache |
+//! | [`settings`] | other settings for a running flow worker |
+//! | [`snapshot`], [`counters`] | how counters leave a thread |
+//! | [`run`], [`state`], [`waker`] | what the threads of a run share |
+//!
+//! The crate starts no thread of the data path itself, reads no file but models and profiles, and knows no command line,
+//! no terminal and no network.
+
+#![forbid(unsafe_code)]
+
+pub mod analytics_worker;
+pub mod bundle;
+pub mod clock;
+pub mod counters;
+pub mod devices;
+pub mod egress;
+mod error;
+pub mod flow_worker;
+pub mod pipelines;
+pub mod placement;
+pub mod run;
+pub mod settings;
+pub mod sink;
+pub mod snapshot;
+pub mod state;
+pub mod swap;
+pub mod waker;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use error::Error;
+
+/// A thread runs code of a library and cannot be stopped.
+static LEAVES_THREADS: AtomicBool = AtomicBool::new(false);
+
+/// Notes that some thread may still run code of a library when the program ends. That library's clean-up would take away
+/// what the thread works with, so the end of the program has to leave it out.
+pub fn leave_threads_behind() {
+    LEAVES_THREADS.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`leave_threads_behind`] was called.
+pub fn leaves_threads_behind() -> bool {
+    LEAVES_THREADS.load(Ordering::Relaxed)
+}

@@ -1,0 +1,26 @@
+//! The seam where records leave the data path.
+
+use flowmgr::record::Record;
+
+/// Something that wants to know of labels and flows: a file of records, connection marks, a view of recent flows.
+///
+/// Each flow worker has an instance of its own and calls it between two bursts. A sink neither blocks, except for room
+/// once [`Sink::drain`] was called, nor writes itself: it hands over to a thread and counts what it had to drop.
+pub trait Sink: Send {
+    /// A label was decided, or a flow ended or was reported. Times are wall time.
+    fn record(&mut self, record: &Record);
+
+    /// The worker reads no packet any more: from now on the sink may wait for room.
+    fn drain(&mut self) {}
+
+    /// Records that found no room and were dropped, where they count as lost.
+    fn dropped(&self) -> u64 {
+        0
+    }
+
+    /// Whether a label must reach this sink as soon as it is decided. The worker then looks for labels every half
+    /// millisecond as long as some are awaited; otherwise they may wait until the next packets come.
+    fn is_urgent(&self) -> bool {
+        false
+    }
+}

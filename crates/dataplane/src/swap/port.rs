@@ -1,0 +1,155 @@
+//! Both ends of the channel between whoever drives a swap and one analytics worker.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use analytics::{Manager, Refused, Retired, Standby};
+use crossbeam_channel::{Receiver, Sender, bounded, select};
+use recording::SeriesSeat;
+
+use super::helpers::Helpers;
+use super::{Change, Refusal};
+use crate::Error;
+use crate::placement::Thread;
+
+/// Prepare, abort and commit: the most steps, and answers, that can be under way.
+const STEPS: usize = 3;
+
+/// What an analytics worker is told.
+pub(super) enum Step {
+    /// With what its settings were made of, for a recording.
+    Prepare(Standby, Option<Arc<Change>>),
+    Commit,
+    Abort,
+}
+
+/// What it answers; to a commit once all of its devices use the new model.
+pub(super) enum Answer {
+    Accepted,
+    Refused(Refused),
+    Retired(Retired),
+    /// With what was prepared, to be dropped on the other side.
+    Aborted {
+        _standby: Option<Standby>,
+    },
+}
+
+/// The analytics worker's end.
+pub struct SwapPort {
+    steps: Receiver<Step>,
+    answers: Sender<Answer>,
+}
+
+impl SwapPort {
+    /// Between two rounds: takes the next step, and hands back what is no longer in use. Costs two loads where there is
+    /// neither. `recorder` is the worker's end of a recording, if there is one.
+    pub fn serve(&self, manager: &mut Manager, recorder: Option<&mut SeriesSeat>) {
+        if let Some(retired) = manager.take_retired() {
+            self.answer(Answer::Retired(retired));
+        }
+        let Ok(step) = self.steps.try_recv() else {
+            return;
+        };
+        match step {
+            Step::Prepare(standby, change) => {
+                let taken = match recorder {
+                    Some(recorder) => recorder.stand_by(manager, standby, change.as_deref()),
+                    None => manager.stand_by(standby),
+                };
+                self.answer(match taken {
+                    Ok(()) => Answer::Accepted,
+                    Err(refused) => Answer::Refused(refused),
+                });
+            }
+            Step::Commit => match recorder {
+                Some(recorder) => recorder.change_over(manager),
+                None => manager.change_over(),
+            },
+            Step::Abort => {
+                let standby = match recorder {
+                    Some(recorder) => recorder.stand_down(manager),
+                    None => manager.stand_down(),
+                };
+                self.answer(Answer::Aborted { _standby: standby });
+            }
+        }
+    }
+
+    fn answer(&self, answer: Answer) {
+        // There is room for the answers to all steps of a swap; where the other side has gone, the run is about to end.
+        let _ = self.answers.try_send(answer);
+    }
+}
+
+/// The driver's end of one analytics worker.
+pub(super) struct Target {
+    pub thread: Thread,
+    steps: Sender<Step>,
+    answers: Receiver<Answer>,
+    /// Answers that are still to come.
+    pub owed: usize,
+}
+
+impl Target {
+    /// Whether it owes no answer of an earlier swap, or gives it in time. What is retired late is dropped here.
+    pub fn has_finished_the_last(
+        &mut self,
+        until: Instant,
+        helpers: &Helpers,
+    ) -> Result<bool, Refusal> {
+        while self.owed > 0 {
+            if self.answer(until, helpers)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends a step on its way. Each step has one answer.
+    pub fn send(&mut self, step: Step) -> Result<(), Refusal> {
+        self.owed += 1;
+        // There is room for all steps of a swap.
+        self.steps.try_send(step).map_err(|_| Refusal::RunEnded)
+    }
+
+    /// The answer, if it comes in time.
+    pub fn answer(&mut self, until: Instant, helpers: &Helpers) -> Result<Option<Answer>, Refusal> {
+        select! {
+            recv(self.answers) -> answer => match answer {
+                Ok(answer) => {
+                    self.owed -= 1;
+                    Ok(Some(answer))
+                }
+                Err(_) => Err(Refusal::RunEnded),
+            },
+            recv(helpers.run_ended()) -> _ => Err(Refusal::RunEnded),
+            default(until.saturating_duration_since(Instant::now())) => Ok(None),
+        }
+    }
+
+    /// The error of a worker that has not answered within `limit`.
+    pub fn is_late(&self, limit: Duration, what: &str) -> Error {
+        Error::unavailable(format!(
+            "{}: no answer within {} s, a device does not come back; {what}",
+            self.thread,
+            limit.as_secs_f64()
+        ))
+    }
+}
+
+/// Both ends for the worker of this name.
+pub(super) fn target(thread: &Thread) -> (Target, SwapPort) {
+    let (steps, taken) = bounded(STEPS);
+    let (given, answers) = bounded(STEPS);
+    let target = Target {
+        thread: thread.clone(),
+        steps,
+        answers,
+        owed: 0,
+    };
+    let port = SwapPort {
+        steps: taken,
+        answers: given,
+    };
+    (target, port)
+}
