@@ -59,12 +59,12 @@
 mod label;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod mesh;
 #[allow(
     unsafe_code,
     reason = "slots are written and read in place by two threads; see the file's invariant"
 )]
 mod ring;
-mod mesh;
 mod slot;
 mod sync;
 

@@ -10,7 +10,7 @@ pub struct Mesh<T> {
     pub consumers: Vec<Vec<(usize, Consumer<T>)>>,
 }
 
-impl<T: Copy + Default +> Mesh<T> {
+impl<T: Copy + Default> Mesh<T> {
     /// A ring of `slots` slots for each place, which is a pair of owners: who writes, who reads. Owners are numbered from 0.
     #[must_use]
     pub fn new(places: impl IntoIterator<Item = (usize, usize)>, slots: usize) -> Self {

@@ -127,7 +127,11 @@ impl AnalyticsWorker {
         if round != Round::Idle || undecided {
             idle.is_prepared = false;
         }
-        let is_recorded = self.hooks.recorder.as_ref().is_some_and(SeriesSeat::is_open);
+        let is_recorded = self
+            .hooks
+            .recorder
+            .as_ref()
+            .is_some_and(SeriesSeat::is_open);
         match round {
             Round::Worked => idle.backoff = Backoff::new(),
             Round::Seen if !self.gathers && due.is_zero() => idle.backoff = Backoff::new(),

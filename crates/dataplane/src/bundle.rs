@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use accel::{Bundle, BundleError};
 
+use crate::Error;
 use crate::devices::thresholds;
 use config::Config;
-use crate::Error;
 
 /// Name of the class of a flow whose likeliest class is not likely enough.
 pub const UNKNOWN: &str = "unknown";

@@ -10,10 +10,10 @@ use accel::{
 };
 use analytics::Accelerator;
 
+use crate::Error;
 use crate::placement::{Cores, Role, Thread, pin, rename};
 use config::Config;
 use config::checked::{self, BatchPolicy, DeviceThread, Provider};
-use crate::Error;
 use recording::Recorder;
 
 /// How long a device without a profile is measured.
@@ -58,11 +58,7 @@ impl Opener<'_> {
         .collect()
     }
 
-    fn accelerator(
-        &self,
-        device: &checked::Device,
-        thread: &Thread,
-    ) -> Result<Accelerator, Error> {
+    fn accelerator(&self, device: &checked::Device, thread: &Thread) -> Result<Accelerator, Error> {
         let mut session = session(self.config, self.bundle, device)?;
         if let (true, Provider::Onnx(provider)) = (self.golden_test, device.provider) {
             check_outputs(self.bundle, provider, session.as_mut())?;

@@ -8,9 +8,9 @@ use analytics::{CacheConfig, Inlet, Policy};
 use cring::{Consumer, Mesh, Slot};
 use flowmgr::{Effect, hash::HashKind};
 
+use crate::Error;
 use config::Config;
 use config::checked::{BatchPolicy, FlowHash};
-use crate::Error;
 use recording::Recorder;
 
 use crate::bundle::{classes, dscp_by_class};

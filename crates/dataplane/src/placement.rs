@@ -5,10 +5,11 @@
 
 use std::ffi::CString;
 use std::fmt;
+use std::thread::JoinHandle;
 
-use config::layout::Layout;
-use config::Config;
 use crate::Error;
+use config::Config;
+use config::layout::Layout;
 
 /// CPUs that the kernel starts no program on (`isolcpus=`). They are not among those a process may use, and yet it may ask
 /// for them.
@@ -174,6 +175,24 @@ impl Cores {
             None => Ok(()),
         }
     }
+}
+
+/// Starts a thread of the data path under its name, pinned to its core.
+///
+/// # Errors
+/// The system has no thread.
+pub fn spawn<T: Send + 'static>(
+    thread: &Thread,
+    core: Option<usize>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Error> {
+    let started = std::thread::Builder::new()
+        .name(thread.to_string())
+        .spawn(move || {
+            pin(core);
+            work()
+        });
+    started.map_err(|error| Error::unavailable(format!("no thread {thread}: {error}")))
 }
 
 /// Pins the calling thread. A core that [`Cores::check`] found usable can still be taken away; then the thread runs where

@@ -1,5 +1,6 @@
 //! What the threads of a run share in addition to rings and label words.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -49,7 +50,7 @@ pub struct Run {
     /// An analytics worker has died, so some series will never get a label.
     pub analytics_died: AtomicBool,
     /// Raised by whoever wants the run to end: a signal, a port or an output that failed.
-    pub stop: AtomicBool,
+    pub stop: Arc<AtomicBool>,
     /// Wakes the analytics workers; used by flow workers that emitted series.
     pub waker: Waker,
     progress: Box<[CachePadded<Progress>]>,
@@ -66,7 +67,7 @@ impl Run {
             started: Instant::now(),
             inputs_open: AtomicUsize::new(flow_workers),
             analytics_died: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
+            stop: Arc::default(),
             waker: Waker::new(woken),
             progress: (0..flow_workers).map(|_| CachePadded::default()).collect(),
             events,

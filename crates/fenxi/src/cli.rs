@@ -9,20 +9,18 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Sources;
 use crate::exit::Failure;
+use config::Sources;
 
-mod bench;
 mod ctl;
-mod generate;
 mod model;
 mod run;
 
-pub use bench::{BenchArgs, BenchName};
 pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand};
-pub use generate::GenerateArgs;
 pub use model::{BundleArgs, CheckArgs, DevicesArgs, ModelCommand, ProfileArgs, TryArgs};
-pub use run::{FaultRates, OutputArgs, ReplayArgs, RunArgs, Speed};
+#[cfg(test)]
+pub use run::FaultRates;
+pub use run::{OutputArgs, ReplayArgs, RunArgs, Speed};
 
 /// The arguments of the program.
 #[derive(Debug, Parser)]
@@ -57,10 +55,6 @@ pub enum Command {
     Devices(DevicesArgs),
     /// Measure a device at several batch sizes and recommend how to batch
     Profile(ProfileArgs),
-    /// Make traffic from captures: a synthetic mix of their flows, or the captures at another rate
-    Generate(Box<GenerateArgs>),
-    /// Measure both walks on this machine
-    Bench(Box<BenchArgs>),
     /// Ask a running fenxi, or tell it what to do
     Ctl(CtlArgs),
 }
@@ -137,7 +131,6 @@ impl Cli {
         let checked = match &cli.command {
             Command::Run(run) => run.check(),
             Command::Replay(replay) => replay.check(),
-            Command::Generate(generate) => generate.check(),
             _ => Ok(()),
         };
         checked.map_err(|failure| failure.report())?;
@@ -145,7 +138,11 @@ impl Cli {
     }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// A number of seconds on a command line, 0 to 86400.
+///
+/// # Errors
+/// It is none.
+pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok();
     seconds
         .filter(|seconds| (0.0..=86_400.0).contains(seconds))

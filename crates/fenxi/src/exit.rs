@@ -7,11 +7,11 @@
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use packetio::{CaptureErrorKind, PortError};
+use config::ConfigErrors;
+use packetio::RxError;
+use recording::RecordingError;
 
-use crate::config::ConfigErrors;
 use crate::log::escape;
 use crate::mark::StartError;
 
@@ -139,10 +139,15 @@ impl Failure {
 
     /// Prints the lines on stderr, each with the program's name.
     pub fn print(&self) {
+        self.print_as("fenxi");
+    }
+
+    /// The same for a program of this name.
+    pub fn print_as(&self, program: &str) {
         let mut stderr = io::stderr().lock();
         for line in &self.lines {
             // If even stderr is gone, the exit code is all that is left.
-            let _ = writeln!(stderr, "fenxi: {line}");
+            let _ = writeln!(stderr, "{program}: {line}");
         }
     }
 }
@@ -166,31 +171,44 @@ impl From<StartError> for Failure {
     }
 }
 
-impl From<PortError> for Failure {
-    fn from(error: PortError) -> Failure {
-        let message = error.to_string();
+impl From<dataplane::Error> for Failure {
+    fn from(error: dataplane::Error) -> Failure {
+        use dataplane::Error;
         match error {
-            PortError::Capture(error) => match error.kind {
-                CaptureErrorKind::Io(_) => Failure::io(message),
-                _ => Failure::data(message),
-            },
-            PortError::Interface(_) => Failure::unavailable(message),
+            // Problems of a configuration are a line each.
+            Error::Config(lines) => Failure::config_lines(lines.lines()),
+            Error::Data(line) => Failure::data(line),
+            Error::NoInput(line) => Failure::no_input(line),
+            Error::Unavailable(line) => Failure::unavailable(line),
+            Error::CannotCreate(line) => Failure::cannot_create(line),
+            Error::Io(line) => Failure::io(line),
+            Error::NotAllowed(line) => Failure::not_allowed(line),
+            Error::Software(line) => Failure::software(line),
         }
     }
 }
 
-/// A thread runs code of a library and cannot be stopped.
-static LEAVES_THREADS: AtomicBool = AtomicBool::new(false);
+impl From<RxError> for Failure {
+    fn from(error: RxError) -> Failure {
+        dataplane::Error::from(error).into()
+    }
+}
 
-/// Some thread may still run code of a library when the program ends. The clean-up of that library would take from under the
-/// thread what it works with, so the end of the program leaves it out.
-pub fn leave_threads_behind() {
-    LEAVES_THREADS.store(true, Ordering::Relaxed);
+impl From<RecordingError> for Failure {
+    fn from(error: RecordingError) -> Failure {
+        let line = error.to_string();
+        match error {
+            RecordingError::NoInput(_) => Failure::no_input(line),
+            RecordingError::Damaged(_) => Failure::data(line),
+            RecordingError::CannotCreate(_) => Failure::cannot_create(line),
+            RecordingError::NoThread(_) => Failure::unavailable(line),
+        }
+    }
 }
 
 /// Ends the program with this code if a thread is left behind; else `main` goes on to its end.
 pub fn end(code: u8) -> ExitCode {
-    if LEAVES_THREADS.load(Ordering::Relaxed) {
+    if dataplane::leaves_threads_behind() {
         let _ = io::stdout().flush();
         signal_hook::low_level::exit(code.into());
     }

@@ -1,74 +1,8 @@
-//! fenxi: labels flows with a neural network while their packets pass.
-//!
-//! The crate that knows all others, and alone knows configuration files, command
-//! lines and output forms. [`pipeline`] puts the parts together, [`replay`] runs
-//! them on threads, [`control`] lets others look in, [`records`] and [`summary`] say
-//! what came of it.
+//! `fenxi`: see the library of the same name.
 #![forbid(unsafe_code)]
 
-use std::fs::File;
-use std::io::Write;
 use std::process::ExitCode;
 
-use cli::{Cli, Command, ConfigCommand, ModelCommand};
-use exit::Failure;
-
-mod access;
-mod cli;
-mod commands;
-extern crate config;
-mod control;
-mod draws;
-mod exit;
-mod generate;
-mod log;
-mod mark;
-mod pipeline;
-mod recording;
-mod records;
-mod replay;
-mod run;
-mod signals;
-mod summary;
-
 fn main() -> ExitCode {
-    let cli = match Cli::parse_args(std::env::args_os()) {
-        Ok(cli) => cli,
-        Err(code) => return code,
-    };
-    let code = match run(cli.command) {
-        Ok(()) => 0,
-        Err(failure) => {
-            failure.print();
-            failure.code()
-        }
-    };
-    close_stdout();
-    exit::end(code)
-}
-
-/// All is said. What libraries still print while the process ends (QNN's does) would stand behind a JSON object.
-fn close_stdout() {
-    let flushed = std::io::stdout().flush();
-    if let (Ok(()), Ok(null)) = (flushed, File::options().write(true).open("/dev/null")) {
-        // If it fails, a line too many is all.
-        let _ = rustix::stdio::dup2_stdout(null);
-    }
-}
-
-fn run(command: Command) -> Result<(), Failure> {
-    match command {
-        Command::Run(args) => commands::run::run(&args),
-        Command::Replay(args) => commands::replay::replay(&args),
-        Command::Check(args) => commands::check::check(&args),
-        Command::Config(ConfigCommand::Show(args)) => commands::config::show(&args),
-        Command::Model(ModelCommand::Info(args)) => commands::model::info(&args),
-        Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
-        Command::Model(ModelCommand::Try(args)) => commands::model::trial(&args),
-        Command::Devices(args) => commands::devices::devices(&args),
-        Command::Profile(args) => commands::profile::profile(&args),
-        Command::Generate(args) => commands::generate::generate(&args),
-        Command::Bench(args) => commands::bench::bench(&args),
-        Command::Ctl(args) => commands::ctl::ctl(&args),
-    }
+    fenxi::main()
 }

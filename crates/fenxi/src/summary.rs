@@ -9,8 +9,8 @@ use flowmgr::verdict::Verdict;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::pipeline::threads::Role;
-use crate::replay::{LiveSums, Outcome};
+use crate::outcome::{LiveSums, Outcome};
+use dataplane::placement::Role;
 use series::{Cache, Device, Phases, Series, Slo, Swaps};
 use times::Quantiles;
 
@@ -273,7 +273,7 @@ impl Summary {
 fn pipeline(outcome: &Outcome) -> Pipeline {
     let threads = outcome.cores.iter();
     // Both in the order of the pipelines, and of the flow managers in each.
-    let mut packets = outcome.packets_by_lane.iter().copied();
+    let mut packets = outcome.packets_by_worker.iter().copied();
     Pipeline {
         layout: outcome.layout.to_string(),
         instances: outcome.instances,

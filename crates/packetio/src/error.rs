@@ -187,8 +187,6 @@ pub enum TxErrorKind {
     Down,
     /// The link is gone. The port sends again if its receiving side finds the link again.
     Gone,
-    /// The frames are not of a kind that the port takes.
-    Unsuitable,
     /// The system refuses for another reason.
     Failed,
 }

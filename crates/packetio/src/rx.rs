@@ -146,10 +146,7 @@ pub fn wait<'a>(ports: impl IntoIterator<Item = &'a dyn Rx>, timeout: Duration) 
 }
 
 /// [`wait`] for the ports with these handles.
-pub(crate) fn wait_for<'a>(
-    handles: impl IntoIterator<Item = WaitHandle<'a>>,
-    timeout: Duration,
-) {
+pub(crate) fn wait_for<'a>(handles: impl IntoIterator<Item = WaitHandle<'a>>, timeout: Duration) {
     let mut fds = [const { None }; WATCHED];
     let mut count = 0;
     for handle in handles {

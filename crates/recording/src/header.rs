@@ -87,8 +87,9 @@ impl Header {
                 path.display()
             ))
         })?;
-        let damaged =
-            |why: &dyn std::fmt::Display| RecordingError::Damaged(format!("{}: {why}", path.display()));
+        let damaged = |why: &dyn std::fmt::Display| {
+            RecordingError::Damaged(format!("{}: {why}", path.display()))
+        };
         let value: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| damaged(&error))?;
         let format = value.get("format").and_then(serde_json::Value::as_u64);

@@ -87,8 +87,9 @@ pub fn replay(
         }
     };
     let mut events = reader::open(&path).map_err(broken)?;
-    let managers = Managers::of(&header, record_series)
-        .map_err(|why| RecordingError::Damaged(format!("{}: {why}", dir.join(HEADER_FILE).display())))?;
+    let managers = Managers::of(&header, record_series).map_err(|why| {
+        RecordingError::Damaged(format!("{}: {why}", dir.join(HEADER_FILE).display()))
+    })?;
     let mut replayer = Replayer {
         managers,
         classes: header.classes.clone(),
@@ -299,7 +300,8 @@ impl Replayer {
                     config: SeriesConfig::unknown(k),
                     devices: vec![DeviceFacts::unknown(k)],
                 };
-                self.start(manager as u32, &start).map_err(RecordingError::Damaged)?;
+                self.start(manager as u32, &start)
+                    .map_err(RecordingError::Damaged)?;
             }
         }
         let managers = self.managers.series.iter().flatten();
@@ -315,7 +317,9 @@ impl Replayer {
         report.same = report.first_difference.is_none() && report.compared > 0;
         Ok(Replayed {
             flows,
-            series: sum.ok_or_else(|| RecordingError::Damaged("there are no analytics managers".to_owned()))?,
+            series: sum.ok_or_else(|| {
+                RecordingError::Damaged("there are no analytics managers".to_owned())
+            })?,
             swaps: swaps.unwrap_or(0),
             packets_by_lane,
             bytes: self.work.bytes,

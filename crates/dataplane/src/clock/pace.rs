@@ -167,6 +167,10 @@ mod tests {
         assert_eq!((burst.len(), burst.bytes(1)), (2, &[2][..]));
         assert!(matches!(paced.receive(8).unwrap(), Received::Nothing));
         let counts = paced.counts();
-        assert_eq!((counts.received, counts.bytes), (2, 20), "only what was handed out");
+        assert_eq!(
+            (counts.received, counts.bytes),
+            (2, 20),
+            "only what was handed out"
+        );
     }
 }

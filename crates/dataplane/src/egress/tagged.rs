@@ -55,7 +55,9 @@ impl TaggedWriter {
             Some(extension) if extension == "pcapng" => CaptureFormat::Pcapng,
             _ => CaptureFormat::Pcap { nanosecond: true },
         };
-        let file = File::create(output).map_err(|error| Error::cannot_create(format!("{}: cannot be created: {error}", output.display())))?;
+        let file = File::create(output).map_err(|error| {
+            Error::cannot_create(format!("{}: cannot be created: {error}", output.display()))
+        })?;
         let writer = CaptureWriter::create(format, file).map_err(|error| failure(output, error))?;
         Ok(TaggedWriter {
             output: output.to_owned(),

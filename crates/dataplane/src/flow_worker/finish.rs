@@ -33,6 +33,8 @@ pub struct FlowOutcome {
     pub records_dropped: u64,
     /// How often the wall clock was set.
     pub clock_steps: u64,
+    /// Its packets were live.
+    pub is_live: bool,
     /// Why it ended early.
     pub failures: Vec<Error>,
 }
@@ -133,6 +135,7 @@ impl FlowWorker {
             ports: counters,
             records_dropped: processor.records_dropped(),
             clock_steps: processor.clock.steps(),
+            is_live: matches!(processor.clock, Clock::Live(_)),
             failures: results.filter_map(Result::err).collect(),
         }
     }

@@ -308,11 +308,7 @@ impl FlowWorker {
 }
 
 /// Asks kernel and ports what became of packets: only when somebody wants to know, so that all figures are of one moment.
-fn count_ports(
-    ports: &mut [Box<dyn Rx>],
-    processor: &Processor,
-    counters: &mut [PortCounters],
-) {
+fn count_ports(ports: &mut [Box<dyn Rx>], processor: &Processor, counters: &mut [PortCounters]) {
     for (port, counters) in ports.iter_mut().zip(&mut *counters) {
         counters.rx = port.counts();
     }

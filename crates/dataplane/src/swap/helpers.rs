@@ -124,11 +124,7 @@ impl Helpers {
     ///
     /// # Errors
     /// No thread.
-    pub fn start(
-        &self,
-        what: &str,
-        work: impl FnOnce() + Send + 'static,
-    ) -> Result<Helper, Error> {
+    pub fn start(&self, what: &str, work: impl FnOnce() + Send + 'static) -> Result<Helper, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let helper = || Helper {
             id: NUMBER.load(Ordering::Relaxed),
@@ -214,8 +210,8 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use config::Sources;
     use crate::bundle::{find_bundle, open_bundle};
+    use config::Sources;
 
     const LONG: Duration = Duration::from_secs(60);
 

@@ -321,12 +321,7 @@ fn labels(bundle: &Bundle) -> Vec<String> {
 }
 
 /// A label travels to the flow as a number, so the number must mean the same before and after the swap.
-fn check_meaning(
-    dir: &Path,
-    what: &str,
-    found: &[String],
-    state: &[String],
-) -> Result<(), Error> {
+fn check_meaning(dir: &Path, what: &str, found: &[String], state: &[String]) -> Result<(), Error> {
     if found == state {
         return Ok(());
     }

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use accel::Bundle;
 
-use super::{Previous, Prepared, Refusal, check_meaning, check_midstream, labels};
-use config::Config;
-use config::checked::Provider;
-use crate::state::cache_entries;
-use crate::Error;
 use super::helpers::Helpers;
-use crate::placement::{Role, Thread};
 use super::trial;
+use super::{Prepared, Previous, Refusal, check_meaning, check_midstream, labels};
+use crate::Error;
 use crate::bundle::open_bundle;
 use crate::devices::Opener;
+use crate::placement::{Role, Thread};
+use crate::state::cache_entries;
+use config::Config;
+use config::checked::Provider;
 use recording::Recorder;
 
 /// Models that need no trial any more; more than anybody changes between.

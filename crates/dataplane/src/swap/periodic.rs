@@ -10,12 +10,12 @@ use accel::Bundle;
 use analytics::Manager;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use super::{Refusal, SwapPort, Swapper};
 use super::helpers::{Helpers, RunGuard};
-use crate::placement::{Cores, Thread};
-use config::Config;
-use crate::state::{SharedState, Swaps};
+use super::{Refusal, SwapPort, Swapper};
 use crate::Error;
+use crate::placement::{Cores, Thread};
+use crate::state::{SharedState, Swaps};
+use config::Config;
 
 /// Which model comes in, and when.
 pub struct Plan {

@@ -1,12 +1,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::*;
-use config::Sources;
-use crate::state::SharedState;
 use super::helpers::RunGuard;
-use crate::placement::Cores;
+use super::*;
 use crate::bundle::open_bundle;
 use crate::pipelines::{FlowOptions, PacketSide};
+use crate::placement::Cores;
+use crate::state::SharedState;
+use config::Sources;
 
 /// Two pipelines' worth of analytics managers with simulated devices.
 struct Rig {
@@ -93,9 +93,7 @@ impl Rig {
     /// The same model once more.
     fn swap_model(&mut self) -> Result<Option<Previous>, Refusal> {
         self.running(|swapper, config| {
-            let prepared = swapper
-                .opening()
-                .prepare(config, swapper.bundle.clone())?;
+            let prepared = swapper.opening().prepare(config, swapper.bundle.clone())?;
             swapper.swap(prepared)
         })
     }
@@ -146,10 +144,7 @@ fn settings_come_with_a_model_or_without_and_what_was_before_can_come_back() {
     });
     assert!(before.is_none());
     let state = rig.state.get();
-    assert_eq!(
-        (state.model.generation, state.cache_entries),
-        (0, 2 * 128)
-    );
+    assert_eq!((state.model.generation, state.cache_entries), (0, 2 * 128));
     assert!(!rig.swapper.opening().keep(&other).is_something());
     assert_eq!(rig.results(), [0, 0, 0], "settings are no model");
 

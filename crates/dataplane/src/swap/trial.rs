@@ -15,8 +15,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tracing::warn;
 
 use super::Refusal;
-use config::Config;
 use crate::Error;
+use config::Config;
 
 /// Between two looks at the process.
 const LOOK_EVERY: Duration = Duration::from_millis(2);

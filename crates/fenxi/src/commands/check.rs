@@ -22,11 +22,12 @@ use std::path::Path;
 use accel::Bundle;
 
 use crate::cli::CheckConfigArgs;
-use crate::config::Config;
 use crate::exit::{Failure, print};
 use crate::log;
-use crate::pipeline::threads::Cores;
-use crate::pipeline::{check_labels, find_bundle, look_at_devices, open_bundle};
+use config::Config;
+use dataplane::bundle::{check_labels, find_bundle, open_bundle};
+use dataplane::devices::look_at_devices;
+use dataplane::placement::Cores;
 use finding::{Finding, Level, Report};
 use machine::Machine;
 

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand};
-use crate::config::{Difference, Sources};
 use crate::control::overview::{Overview, grouped, scaled};
 use crate::control::protocol::{
     Body, Code, DeviceRow, Figure, FlowRow, Reloaded, Reply, Request, Status, ThreadRow,
 };
 use crate::exit::{Failure, print};
+use config::{Difference, Sources};
 
 /// How long to wait for the reply: longer than the other side thinks about a model.
 const REPLY_WITHIN: Duration = Duration::from_secs(150);

@@ -15,9 +15,9 @@ use accel::onnx;
 use serde::Serialize;
 
 use crate::cli::{ConfigArgs, DevicesArgs};
-use crate::config::{Config, Sources};
 use crate::exit::{Failure, print};
-use crate::pipeline::{find_bundle, open_bundle};
+use config::{Config, Sources};
+use dataplane::bundle::{find_bundle, open_bundle};
 use trial::{Outcome, here, in_a_process};
 
 /// Tries the devices and prints what came of it.

@@ -1,11 +1,9 @@
 //! One file per command of the program.
 
-pub mod bench;
 pub mod check;
 pub mod config;
 pub mod ctl;
 pub mod devices;
-pub mod generate;
 pub mod model;
 pub mod profile;
 pub mod recorded;

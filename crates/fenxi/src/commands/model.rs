@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use self::compare::{Comparison, Model};
 use self::series::Samples;
 use crate::cli::{BundleArgs, CheckArgs, TryArgs};
-use crate::config::Config;
 use crate::exit::{Failure, print};
-use crate::pipeline::cpu_device;
+use config::Config;
+use dataplane::devices::cpu_device;
 
 /// Prints the bundle's manifest.
 ///

@@ -8,13 +8,14 @@ use accel::Bundle;
 use accel::profile::{Measured, Point, ProfileFile, Recommendation, measure};
 use serde::Serialize;
 
-use super::bench::machine::Machine;
 use super::devices::{config_for, load, to_json};
 use crate::cli::ProfileArgs;
-use crate::config::Config;
-use crate::config::checked::{Device, Provider};
 use crate::exit::{Failure, print, remark};
-use crate::pipeline::{find_bundle, open_bundle, session};
+use crate::machine::Machine;
+use config::Config;
+use config::checked::{Device, Provider};
+use dataplane::bundle::{find_bundle, open_bundle};
+use dataplane::devices::session;
 
 /// The least that `analytics.timeout_ms` may be.
 const TIMEOUT_MS_MIN: f64 = 0.1;

@@ -4,17 +4,19 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
+use dataplane::sink::Sink;
+
 use serde::Serialize;
 
 use crate::cli::{OutputArgs, is_dash};
-use crate::control::in_use::Swaps;
 use crate::exit::{Failure, print, remark};
-use crate::pipeline::layout::Layout;
-use crate::pipeline::threads::Cores;
-use crate::recording::{self, Header, Replayed, Report};
-use crate::records::{RecordSender, RecordSink};
-use crate::replay::{Outcome, Table};
+use crate::outcome::{Outcome, Table};
+use crate::records::RecordSink;
 use crate::summary::Summary;
+use config::layout::Layout;
+use dataplane::placement::Cores;
+use dataplane::state::Swaps;
+use recording::{self, Header, Replayed, Report};
 
 /// Records in the queue to the thread that writes them; the replay waits where it is full.
 const QUEUE: usize = 1024;
@@ -36,12 +38,14 @@ pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let (sink, mut records) = match output.flows.as_deref() {
         Some(path) => {
             let (sink, records) = RecordSink::start(path, classes.into(), QUEUE, true, None)?;
-            (Some(sink), records)
+            (Some(sink), Some(records))
         }
-        None => (None, RecordSender::nobody()),
+        None => (None, None),
     };
     let began = Instant::now();
-    let replayed = recording::replay(dir, output.series, &mut |record| records.send(record));
+    let replayed = recording::replay(dir, output.series, &mut |record| {
+        records.iter_mut().for_each(|it| it.record(&record));
+    });
     let wall = began.elapsed();
     drop(records);
     let written = sink.map_or(Ok(()), RecordSink::finish);
@@ -134,7 +138,7 @@ fn outcome(
             pages: replayed.pages,
         },
         bytes: replayed.bytes,
-        packets_by_lane: replayed.packets_by_lane.clone(),
+        packets_by_worker: replayed.packets_by_lane.clone(),
         clock_steps: 0,
         records_dropped: 0,
         live: None,

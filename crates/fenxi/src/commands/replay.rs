@@ -1,11 +1,12 @@
 //! `fenxi replay`: captures through the whole path.
 
 use crate::cli::{ReplayArgs, is_dash};
-use crate::config::Config;
 use crate::exit::{Failure, print, remark};
-use crate::pipeline::find_bundle;
-use crate::replay::{self, Outcome, Plan};
+use crate::outcome::Outcome;
+use crate::replay::{self, Plan};
 use crate::summary::Summary;
+use config::Config;
+use dataplane::bundle::find_bundle;
 
 /// Replays, then prints the summary: as JSON on standard output where asked, else
 /// for people on standard error.

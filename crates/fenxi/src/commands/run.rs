@@ -5,12 +5,12 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use tracing::info;
 
 use crate::cli::RunArgs;
-use crate::config::Sources;
 use crate::exit::{Failure, print, remark};
 use crate::log;
-use crate::pipeline::find_bundle;
 use crate::run::{self, Plan};
 use crate::summary::Summary;
+use config::Sources;
+use dataplane::bundle::find_bundle;
 
 /// Runs until told to end, then prints the summary: as JSON on standard output where asked, else for people on standard
 /// error.

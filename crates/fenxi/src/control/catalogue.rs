@@ -110,7 +110,7 @@ pub static CATALOGUE: &[Metric] = &[
     metric(G, "fenxi_model_info", "", &["model", "version", "sha256", "generation"],
         "1; the labels say which model is in use. The generation is that of records, and grows with each exchange.",
         |view| {
-            let model = &view.standing.model;
+            let model = &view.run_state.model;
             vec![count(&[&model.name, &model.version, &model.sha256, &model.generation.to_string()], 1)]
         }),
     metric(G, "fenxi_state", "", &["state"],
@@ -122,51 +122,51 @@ pub static CATALOGUE: &[Metric] = &[
     metric(C, "fenxi_config_reloads_total", "reloads", &["result"],
         "Reloads of the configuration: applied; refused, and the old one goes on; reverted, having been applied but not confirmed.",
         |view| {
-            let reloads = &view.standing.reloads;
+            let reloads = &view.run_state.reloads;
             [("applied", reloads.applied), ("refused", reloads.refused), ("reverted", reloads.reverted)]
                 .map(|(result, reloads)| count(&[result], reloads)).into()
         }),
     metric(G, "fenxi_config_last_success_timestamp_seconds", "seconds", &[],
         "When a configuration was last taken over, at the start or by a reload, since the epoch.",
-        |view| vec![number(&[], seconds_since_epoch(view.standing.configured))]),
+        |view| vec![number(&[], seconds_since_epoch(view.run_state.configured))]),
     metric(G, "fenxi_config_unconfirmed_seconds", "seconds", &[],
         "Time left until a reload is undone that was not confirmed; 0: none waits to be.",
-        |view| vec![number(&[], view.standing.unconfirmed().map_or(0.0, |left| left.as_secs_f64()))]),
+        |view| vec![number(&[], view.run_state.unconfirmed().map_or(0.0, |left| left.as_secs_f64()))]),
     metric(G, "fenxi_helpers_abandoned", "threads", &[],
         "Threads that were to open a model or read files, were late and were given up, and still run: they keep memory, and perhaps a core.",
-        |view| vec![count(&[], view.standing.abandoned.len() as u64)]),
+        |view| vec![count(&[], view.run_state.abandoned.len() as u64)]),
     metric(G, "fenxi_balance", "packets, series, flows or marks", &["pipeline", "of"],
         "What is missing (above 0) or too much (below 0) where what came in is held against what became of it. Always 0.",
         balances),
 
     metric(C, "fenxi_port_offered_packets_total", "packets", &["port", "queue"],
         "Packets that the kernel had for a flow manager's receive ring, whatever became of them.",
-        |view| queues(view, |port, labels| vec![count(labels, port.offered)])),
+        |view| queues(view, |port, labels| vec![count(labels, port.rx.offered)])),
     metric(G, "fenxi_port_up", "", &["port", "queue"],
         "1 while the port's interface is there and up, else 0.",
-        |view| queues(view, |port, labels| vec![count(labels, u64::from(!port.is_away))])),
+        |view| queues(view, |port, labels| vec![count(labels, u64::from(!port.rx.is_away))])),
     metric(C, "fenxi_port_packets_total", "packets", &["port", "queue"],
         "Packets taken from a port.",
-        |view| queues(view, |port, labels| vec![count(labels, port.received)])),
+        |view| queues(view, |port, labels| vec![count(labels, port.rx.received)])),
     metric(C, "fenxi_port_bytes_total", "bytes", &["port", "queue"],
         "Bytes that these packets had on the wire.",
-        |view| queues(view, |port, labels| vec![count(labels, port.bytes)])),
+        |view| queues(view, |port, labels| vec![count(labels, port.rx.bytes)])),
     metric(C, "fenxi_port_merged_packets_total", "packets", &["port", "queue"],
         "Of the packets taken from a port, those that are several merged by GRO, LRO or TSO, or longer than its MTU: labels go wrong.",
-        |view| queues(view, |port, labels| vec![count(labels, port.merged)])),
+        |view| queues(view, |port, labels| vec![count(labels, port.rx.merged)])),
     metric(G, "fenxi_port_waiting_packets", "packets", &["port", "queue"],
         "Packets in a receive ring.",
-        |view| queues(view, |port, labels| vec![count(labels, port.waiting)])),
+        |view| queues(view, |port, labels| vec![count(labels, port.rx.waiting)])),
     metric(C, "fenxi_port_dropped_packets_total", "packets", &["port", "queue", "reason"],
         "Packets lost before fenxi could read them: those of the receive ring by queue, those before it with the queue all.",
         drops),
     metric(C, "fenxi_port_sent_total", "packets", &["port", "queue"],
         "Packets sent out of a port, mode inline.",
-        |view| queues(view, |port, labels| vec![count(labels, port.sent)])),
+        |view| queues(view, |port, labels| vec![count(labels, port.tx.sent)])),
     metric(C, "fenxi_port_unsent_total", "packets", &["port", "queue", "reason"],
         "Packets to be sent out of a port that were not: refused, it was full or down; too_long for its MTU, or merged and not to be split again; cut when captured.",
         |view| queues(view, |port, &[name, queue]|
-            [("refused", port.refused), ("too_long", port.too_long), ("cut", port.cut)]
+            [("refused", port.tx.refused), ("too_long", port.tx.too_long + port.tx.unsplit), ("cut", port.tx.cut)]
                 .map(|(reason, packets)| count(&[name, queue, reason], packets)).into())),
     metric(C, "fenxi_packets_total", "packets", &["pipeline", "verdict"],
         "Packets by what became of them; each has exactly one verdict.",
@@ -278,7 +278,7 @@ pub static CATALOGUE: &[Metric] = &[
         |view| sums(view, |sums| sums.analytics.cache.entries)),
     metric(G, "fenxi_cache_capacity_entries", "prefixes", &["pipeline"],
         "Prefixes that the pipeline's caches have room for; 0: they are off.",
-        |view| sums(view, |_| view.standing.cache_entries)),
+        |view| sums(view, |_| view.run_state.cache_entries)),
     metric(C, "fenxi_cache_lookups_total", "series", &["pipeline", "result"],
         "Series looked up in the prefix cache.",
         |view| pipelines(view, |sums, pipeline| {
@@ -352,7 +352,7 @@ pub static CATALOGUE: &[Metric] = &[
     metric(C, "fenxi_model_swaps_total", "exchanges", &["result"],
         "Exchanges of the model, by all analytics managers: done; refused, and the old one goes on; reverted, with a reload that was not confirmed.",
         |view| {
-            let swaps = &view.standing.swaps;
+            let swaps = &view.run_state.swaps;
             [("done", swaps.done), ("refused", swaps.refused), ("reverted", swaps.reverted)]
                 .map(|(result, swaps)| count(&[result], swaps)).into()
         }),

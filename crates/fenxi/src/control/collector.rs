@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::beside::{Beside, NicDrops};
-use super::snapshot::{Looked, Publisher, Subscriber, snapshots};
-pub use super::sums::{AnalyticsSnapshot, FlowSnapshot};
+use super::host::{HostStats, NicDrops};
 use crate::mark;
-use crate::pipeline::threads::Thread;
+use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
+use dataplane::placement::Thread;
+use dataplane::snapshot::{Looked, Publisher, Subscriber, snapshots};
 
 /// How long a round waits for answers. A thread answers between two bursts or rounds, thus within a device's batch, or
 /// the 20 ms for which it rests at most.
@@ -185,7 +185,7 @@ pub struct Collector {
     pub packets_per_s: f64,
     /// When the rate was last worked out, and how many packets there were.
     rated: (Instant, u64),
-    beside: Arc<Beside>,
+    host: Arc<HostStats>,
     collected: Option<Instant>,
 }
 
@@ -194,16 +194,16 @@ impl Collector {
     pub fn new(
         flows: Vec<Watched<FlowSnapshot>>,
         analytics: Vec<Watched<AnalyticsSnapshot>>,
-        beside: Arc<Beside>,
+        host: Arc<HostStats>,
     ) -> Collector {
         Collector {
             flows,
             analytics,
-            dropped: beside.dropped(),
+            dropped: host.dropped(),
             marks: mark::Counts::none(),
             packets_per_s: 0.0,
             rated: (Instant::now(), 0),
-            beside,
+            host,
             collected: None,
         }
     }
@@ -223,8 +223,8 @@ impl Collector {
         self.flows.iter_mut().for_each(Watched::commit);
         self.flows.iter_mut().for_each(Watched::count_stalls);
         self.analytics.iter_mut().for_each(Watched::count_stalls);
-        self.dropped = self.beside.dropped();
-        if let Some(marks) = &self.beside.marks {
+        self.dropped = self.host.dropped();
+        if let Some(marks) = &self.host.marks {
             self.marks = marks.counts();
         }
         self.rate();
@@ -233,14 +233,14 @@ impl Collector {
 
     /// The most marks that can be under way: one of them in the hands of each flow manager.
     pub fn marks_under_way(&self) -> usize {
-        let marks = self.beside.marks.as_ref();
+        let marks = self.host.marks.as_ref();
         marks.map_or(0, |marks| marks.room() + self.flows.len())
     }
 
     /// Packets taken from all ports.
     pub fn received(&self) -> u64 {
         let flows = self.flows.iter();
-        flows.map(|it| it.latest.port_sums().received).sum()
+        flows.map(|it| it.latest.port_counters().rx.received).sum()
     }
 
     fn rate(&mut self) {
@@ -292,7 +292,7 @@ async fn ask<T>(watched: &mut [Watched<T>]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::pipeline::threads::Role;
+    use dataplane::placement::Role;
 
     use super::*;
 

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use dataplane::sink::Sink;
 use flowmgr::Counts;
 use flowmgr::record::{Decision, EndReason, FlowName, FlowRecord, Record};
 
@@ -27,7 +28,7 @@ pub struct FlowTap {
 }
 
 /// The control thread's end.
-pub struct FlowSample {
+pub struct FlowView {
     records: Receiver<Record>,
     classes: Arc<[String]>,
     flows: HashMap<u64, Known>,
@@ -45,9 +46,9 @@ struct Known {
 }
 
 /// Both ends.
-pub fn flow_sample(classes: Arc<[String]>) -> (FlowTap, FlowSample) {
+pub fn flow_view(classes: Arc<[String]>) -> (FlowTap, FlowView) {
     let (sender, records) = bounded(QUEUE);
-    let sample = FlowSample {
+    let sample = FlowView {
         records,
         classes,
         flows: HashMap::with_capacity(REMEMBERED),
@@ -56,9 +57,9 @@ pub fn flow_sample(classes: Arc<[String]>) -> (FlowTap, FlowSample) {
     (FlowTap { records: sender }, sample)
 }
 
-impl FlowTap {
-    /// Offers a record; never waits.
-    pub fn offer(&self, record: &Record) {
+impl Sink for FlowTap {
+    /// Never waits: where the control thread is behind, the record is left out.
+    fn record(&mut self, record: &Record) {
         if self.records.is_full() {
             return;
         }
@@ -79,7 +80,7 @@ impl FlowTap {
     }
 }
 
-impl FlowSample {
+impl FlowView {
     /// Takes in what was offered, at most what the queue holds.
     pub fn take_in(&mut self) {
         for _ in 0..QUEUE {
@@ -227,20 +228,20 @@ mod tests {
         }
     }
 
-    fn sample() -> (FlowTap, FlowSample) {
-        flow_sample(["A".to_owned(), "B".to_owned()].into())
+    fn sample() -> (FlowTap, FlowView) {
+        flow_view(["A".to_owned(), "B".to_owned()].into())
     }
 
     #[test]
     fn the_largest_come_first_and_labels_are_told_apart() {
-        let (tap, mut sample) = sample();
-        tap.offer(&Record::Label(LabelRecord {
+        let (mut tap, mut sample) = sample();
+        tap.record(&Record::Label(LabelRecord {
             flow: name(9),
             time_us: 0,
             decision: decision(0),
         }));
         for (flow_id, class, bytes) in [(1, 0, 10), (2, 1, 30), (3, 0, 20)] {
-            tap.offer(&ended(flow_id, class, bytes));
+            tap.record(&ended(flow_id, class, bytes));
         }
         assert_eq!(ids(sample.largest(None, 10)), [2, 3, 1, 9]);
         assert_eq!(ids(sample.largest(Some("A"), 2)), [3, 1]);
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(rows[3].bytes, None, "no record has said so yet");
         assert_eq!(sample.largest(Some("C"), 2).code, Code::NotFound as u16);
         // The flow that was alive has ended.
-        tap.offer(&ended(9, 0, 40));
+        tap.record(&ended(9, 0, 40));
         let Some(Body::Flows(rows)) = sample.largest(None, 1).body else {
             panic!("no flows");
         };
@@ -261,9 +262,9 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_however_many_there_are() {
-        let (tap, mut sample) = sample();
+        let (mut tap, mut sample) = sample();
         for flow_id in 0..(3 * REMEMBERED as u64) {
-            tap.offer(&ended(flow_id, 0, 1));
+            tap.record(&ended(flow_id, 0, 1));
             if flow_id % QUEUE as u64 == 0 {
                 sample.take_in();
             }
@@ -272,7 +273,7 @@ mod tests {
         assert!(sample.flows.len() <= REMEMBERED);
         assert_eq!(sample.flows.len(), sample.order.len());
         for flow_id in 0..2 * QUEUE as u64 {
-            tap.offer(&ended(flow_id, 0, 1));
+            tap.record(&ended(flow_id, 0, 1));
         }
         assert_eq!(
             sample.records.len(),

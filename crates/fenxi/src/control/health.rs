@@ -4,10 +4,11 @@
 
 use std::fmt::Write as _;
 
-use super::collector::{AnalyticsSnapshot, Collector, Life, STALLED_AFTER, Watched};
-use super::in_use::{Opening, Standing};
+use super::collector::{Collector, Life, STALLED_AFTER, Watched};
 use super::view::{PipelineSums, marks_balance};
 use super::{Facts, State};
+use dataplane::counters::AnalyticsSnapshot;
+use dataplane::state::{Pending, RuntimeState};
 
 /// One thing that must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,9 +40,9 @@ impl Health {
         pipelines: &[PipelineSums],
         facts: &Facts,
         is_draining: bool,
-        standing: &Standing,
+        run_state: &RuntimeState,
     ) -> Health {
-        let opening = standing.opening.as_ref();
+        let opening = run_state.opening.as_ref();
         let threads = threads(collector);
         let devices = match opening {
             Some(_) => none_is_open(),
@@ -51,7 +52,7 @@ impl Health {
         let is_whole = pipelines.iter().all(|sums| sums.balance.is_closed())
             && marks_balance(collector) == 0
             && devices_down(collector).is_empty()
-            && standing.abandoned.is_empty()
+            && run_state.abandoned.is_empty()
             && away.is_empty();
         let state = if is_draining || collector.has_ended() {
             State::Draining
@@ -70,7 +71,7 @@ impl Health {
             name: "running",
             holds: is_running,
             reason: match opening.filter(|_| state == State::Starting) {
-                Some(Opening { what, since }) => {
+                Some(Pending { what, since }) => {
                     let seconds = since.elapsed().as_secs_f64();
                     format!("{}: {what} for {seconds:.1} s", state.name())
                 }
@@ -79,7 +80,7 @@ impl Health {
         };
         let mut ready = vec![running, threads.clone(), devices];
         ready.extend(interfaces);
-        ready.extend(helpers(standing));
+        ready.extend(helpers(run_state));
         Health {
             state,
             live: vec![threads],
@@ -98,8 +99,8 @@ fn none_is_open() -> Check {
 
 /// Helpers that were given up and still run. Traffic is labelled all the same, so the check holds; they keep memory, and
 /// perhaps a core, so they are named.
-fn helpers(standing: &Standing) -> Option<Check> {
-    let abandoned = standing.abandoned.iter().map(|it| {
+fn helpers(run_state: &RuntimeState) -> Option<Check> {
+    let abandoned = run_state.abandoned.iter().map(|it| {
         let seconds = it.since.elapsed().as_secs_f64();
         format!("{}: given up, and still runs after {seconds:.0} s", it.what)
     });
@@ -143,7 +144,7 @@ fn wrong_with<T>(watched: &[Watched<T>]) -> Vec<String> {
 fn interfaces_away<'a>(collector: &Collector, facts: &'a Facts) -> Vec<&'a str> {
     let is_away = |port: usize| {
         let mut flows = collector.flows.iter();
-        flows.any(|flows| flows.latest.ports.get(port).is_some_and(|it| it.is_away))
+        flows.any(|flows| flows.latest.ports.get(port).is_some_and(|it| it.rx.is_away))
     };
     let ports = facts.ports.iter().enumerate();
     let away = ports.filter(|(port, _)| facts.ports_up_least.is_some() && is_away(*port));

@@ -12,7 +12,6 @@
 //! [`snapshot::Publisher`], starts the [`Plane`] inside its tokio runtime and answers the [`Call`]s. Requests that come in
 //! cannot touch the data path: a thread of it gives a snapshot at most every 20 ms, however many ask.
 
-pub mod beside;
 mod catalogue;
 pub mod collector;
 mod cpu;
@@ -20,15 +19,13 @@ mod ctl;
 mod exposition;
 pub mod flows;
 mod health;
+mod host;
 mod http;
-pub mod in_use;
 mod labels;
 pub mod overview;
 pub mod protocol;
 mod room;
-pub mod snapshot;
 mod sockets;
-pub mod sums;
 mod view;
 mod watch;
 
@@ -44,15 +41,17 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::exit::Failure;
 use crate::records::RecordCounts;
 use catalogue::CATALOGUE;
-use collector::{AnalyticsSnapshot, Collector, STALLED_AFTER, Watched};
+use collector::{Collector, STALLED_AFTER, Watched};
+use dataplane::counters::AnalyticsSnapshot;
+use dataplane::state::SharedState;
 use exposition::Value;
 use health::Health;
-use in_use::InUse;
 use overview::Overview;
 use protocol::{Body, CheckRow, Code, DeviceRow, Figure, Reply, Request, Status, ThreadRow};
 use view::View;
 use watch::Watch;
 
+pub use host::{HostStats, NicDrops};
 pub use labels::LabelNames;
 pub use sockets::Sockets;
 
@@ -107,7 +106,7 @@ pub struct Facts {
     /// Of the program.
     pub version: &'static str,
     /// Where it is noted what does.
-    pub in_use: Arc<InUse>,
+    pub state: Arc<SharedState>,
     /// How metrics name its classes.
     pub labels: LabelNames,
     /// The ports, each read by all flow managers.
@@ -260,7 +259,7 @@ impl Plane {
             pipelines,
             &self.facts,
             self.is_draining.load(Ordering::Relaxed),
-            &self.facts.in_use.standing(),
+            &self.facts.state.get(),
         )
     }
 
@@ -268,7 +267,7 @@ impl Plane {
         let pipelines = view::pipelines(collector);
         View {
             facts: &self.facts,
-            standing: self.facts.in_use.standing(),
+            run_state: self.facts.state.get(),
             state: self.health_of(collector, &pipelines).state,
             collector,
             pipelines,
@@ -291,7 +290,7 @@ impl Plane {
             version: self.facts.version.to_owned(),
             pid: std::process::id(),
             uptime_s: view.uptime.as_secs_f64(),
-            unconfirmed_s: view.standing.unconfirmed().map(|left| left.as_secs_f64()),
+            unconfirmed_s: view.run_state.unconfirmed().map(|left| left.as_secs_f64()),
             checks: checks.collect(),
             overview: Overview::of(&view),
             figures: figures(&view),
@@ -306,7 +305,7 @@ impl Plane {
             time.map(|time| time.seconds)
         };
         let flows = collector.flows.iter().map(|flow| ThreadRow {
-            packets: Some(flow.latest.port_sums().received),
+            packets: Some(flow.latest.port_counters().rx.received),
             ..ThreadRow::of(flow)
         });
         let analytics = collector.analytics.iter().map(|analytics| ThreadRow {

@@ -84,7 +84,7 @@ impl Overview {
         let full = flowmgr::verdict::Verdict::TableFull;
         Overview {
             packets: collector.received(),
-            bytes: sum(&|it| it.flows.port_sums().bytes),
+            bytes: sum(&|it| it.flows.port_counters().rx.bytes),
             packets_per_s: collector.packets_per_s,
             flows: sum(&|it| it.flows.alive),
             half_open: sum(&|it| it.flows.half_open),
@@ -95,8 +95,8 @@ impl Overview {
             marks_written: collector.marks.written,
             marks_kept: collector.marks.kept,
             marks_not_found: collector.marks.not_found,
-            dropped: nics + sum(&|it| it.flows.port_sums().dropped),
-            unsent: sum(&|it| it.flows.port_sums().unsent()),
+            dropped: nics + sum(&|it| it.flows.port_counters().rx.dropped),
+            unsent: sum(&|it| it.flows.port_counters().tx.unsent()),
             table_full: sum(&|it| it.flows.counters.verdicts.of(full)),
             evicted: sum(&|it| {
                 let kinds = it.flows.counters.evictions.by_kind();
@@ -109,7 +109,7 @@ impl Overview {
             marks_lost: collector.marks.failed() + collector.marks.dropped,
             label_p50_ms: ms(0.5),
             label_p99_ms: ms(0.99),
-            model: view.standing.model.name.clone(),
+            model: view.run_state.model.name.clone(),
         }
     }
 

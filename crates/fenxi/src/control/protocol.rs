@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::collector::{AnalyticsSnapshot, Life, STALLED_AFTER, Watched};
+use super::collector::{Life, STALLED_AFTER, Watched};
 use super::overview::Overview;
-use crate::config::Difference;
+use config::Difference;
+use dataplane::counters::AnalyticsSnapshot;
 
 /// Flows in a reply, at most.
 pub const FLOWS_MAX: usize = 1024;

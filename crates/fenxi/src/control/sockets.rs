@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::access::may_make;
-use crate::config::checked::{Control, HttpPlace};
 use crate::exit::Failure;
+use config::checked::{Control, HttpPlace};
 
 /// Mode of the control socket: root's and ours. Who is let in, the peer's credentials say in any case.
 const CTL_MODE: u32 = 0o600;

@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use analytics::Counters;
 
-use super::collector::{AnalyticsSnapshot, Collector, FlowSnapshot, Life, Watched};
+use super::collector::{Collector, Life, Watched};
 use super::cpu::ThreadTime;
-use super::in_use::Standing;
 use super::{Facts, State};
+use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
+use dataplane::state::RuntimeState;
 
 /// Everything at one moment, for those who write it down.
 pub struct View<'a> {
     /// What does not change.
     pub facts: &'a Facts,
     /// The model and the configuration.
-    pub standing: Standing,
+    pub run_state: RuntimeState,
     /// What it all comes to.
     pub state: State,
     /// The single threads.
@@ -46,7 +47,7 @@ pub struct PipelineSums {
 /// What is missing from each sum (above 0) or too much in it (below 0); all 0 where nothing was lost or counted twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Balance {
-    /// Packets that went into receive rings, less those that came out: see [`super::sums::PortSums::missing`].
+    /// Packets that went into receive rings, less those that came out: see [`dataplane::counters::PortCounters::missing`].
     pub ports: i64,
     /// Packets received, less those that have a verdict.
     pub packets: i64,
@@ -132,12 +133,12 @@ fn balance(flows: &FlowSnapshot, analytics: &Counters, in_rings: u64) -> Balance
     let waiting = in_rings + analytics.undecided();
     let accounted = decided + waiting + counters.series_shed;
     let recorded = flows_recorded(counters);
-    let ports = flows.port_sums();
-    let to_send = if flows.forwards { ports.received } else { 0 };
+    let ports = flows.port_counters();
+    let to_send = if flows.forwards { ports.rx.received } else { 0 };
     Balance {
-        ports: ports.missing,
-        sent: to_send as i64 - (ports.sent + ports.unsent()) as i64,
-        packets: ports.received as i64 - counters.verdicts.total() as i64,
+        ports: ports.rx.missing,
+        sent: to_send as i64 - (ports.tx.sent + ports.tx.unsent()) as i64,
+        packets: ports.rx.received as i64 - counters.verdicts.total() as i64,
         series: counters.series_emitted as i64 - accounted as i64,
         flows: counters.flows_begun.total() as i64
             - (recorded + flows.alive + flows.unrecorded) as i64,

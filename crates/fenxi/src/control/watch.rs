@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use tracing::{debug, error, info, warn};
 
-use super::collector::{AnalyticsSnapshot, Collector, Life, STALLED_AFTER, Watched};
+use super::collector::{Collector, Life, STALLED_AFTER, Watched};
 use crate::log::Loss;
+use dataplane::counters::AnalyticsSnapshot;
 
 /// The look before.
 pub struct Watch {
@@ -108,9 +109,9 @@ impl Watch {
         let now = Instant::now();
         let flows = || collector.flows.iter().map(|watched| &watched.latest);
         let ports = || flows().flat_map(|flows| &flows.ports);
-        let abandoned = ports().map(|port| port.abandoned).sum();
+        let abandoned = ports().map(|port| port.rx.abandoned).sum();
         self.abandoned.look(now, abandoned, String::new);
-        let dropped: u64 = ports().map(|port| port.dropped).sum();
+        let dropped: u64 = ports().map(|port| port.rx.dropped).sum();
         self.kernel_dropped
             .look(now, dropped - abandoned, String::new);
         let full = flows().map(|flows| flows.counters.verdicts.of(Verdict::TableFull));

@@ -22,8 +22,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
 
-use crate::config::checked::Log;
 use crate::exit::Failure;
+use config::checked::Log;
 use repeats::{Limit, Repeats};
 
 pub use config::levels::LevelError;

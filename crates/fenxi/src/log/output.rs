@@ -14,8 +14,8 @@ use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::registry::LookupSpan;
 
 use super::escape::Stderr;
-use crate::config::checked::LogTo;
 use crate::exit::Failure;
+use config::checked::LogTo;
 
 /// As other programs have them; by default those of the library are one lower.
 const PRIORITIES: PriorityMappings = PriorityMappings {

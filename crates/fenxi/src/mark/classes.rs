@@ -1,6 +1,6 @@
 //! Which bits each class of the model at hand gets.
 
-use crate::config::checked;
+use config::checked;
 
 /// A label of the configuration that the model does not have.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,8 +87,8 @@ impl ClassMarks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::checked::MarkMapping;
-    use crate::config::layers::Origin;
+    use config::checked::MarkMapping;
+    use config::layers::Origin;
 
     fn config(label: &str, required: bool) -> checked::Mark {
         let mapping = MarkMapping {

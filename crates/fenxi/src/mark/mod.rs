@@ -10,6 +10,7 @@
 mod classes;
 mod counts;
 mod message;
+mod sink;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -17,5 +18,5 @@ mod writer;
 
 pub use classes::ClassMarks;
 pub use counts::Counts;
-pub use message::Tuple;
+pub use sink::MarkSink;
 pub use writer::{StartError, Writer, probe};

@@ -15,9 +15,10 @@ use rustix::thread::CapabilitySet;
 
 use super::socket::{BATCH, Outcome, Socket};
 use super::writer::StartError;
-use super::{ClassMarks, Counts, Tuple, Writer};
-use crate::config::checked::{Mark, MarkMapping};
-use crate::config::layers::Origin;
+use super::message::Tuple;
+use super::{ClassMarks, Counts, Writer};
+use config::checked::{Mark, MarkMapping};
+use config::layers::Origin;
 use lab::{FOREIGN, Lab};
 
 const TCP: u8 = 6;

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::lines::Lines;
 use crate::access::may_make;
 use crate::cli::is_dash;
-use crate::config::checked::Rotate;
+use config::checked::Rotate;
 
 #[cfg(test)]
 mod tests;

@@ -16,13 +16,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use dataplane::run::Run;
+use dataplane::sink::Sink;
 use flowmgr::record::Record;
 
 use super::lines::Lines;
 use super::live::Live;
 use super::output::Output;
-use crate::config::checked::Records;
 use crate::exit::Failure;
+use config::checked::Records;
 
 /// A record is written at latest so long after it was taken from the queue, for those who follow the file, and because a
 /// program that is killed loses what it still had.
@@ -88,8 +90,7 @@ enum WhenFull {
 
 /// The packet path's end of the queue.
 pub struct RecordSender {
-    /// `None`: nobody asked for records.
-    queue: Option<Sender<Record>>,
+    queue: Sender<Record>,
     when_full: WhenFull,
     /// Live only.
     drain: Option<Arc<Drain>>,
@@ -97,16 +98,6 @@ pub struct RecordSender {
 }
 
 impl RecordSender {
-    /// A sender whose records nobody wants.
-    pub fn nobody() -> RecordSender {
-        RecordSender {
-            queue: None,
-            when_full: WhenFull::Wait,
-            drain: None,
-            dropped: 0,
-        }
-    }
-
     /// A sender to the same queue, for another thread.
     pub fn another(&self) -> RecordSender {
         RecordSender {
@@ -117,16 +108,8 @@ impl RecordSender {
         }
     }
 
-    /// Whether anybody asked for records.
-    pub fn is_wanted(&self) -> bool {
-        self.queue.is_some()
-    }
-
-    /// Hands a record over.
-    pub fn send(&mut self, record: Record) {
-        let Some(queue) = &self.queue else {
-            return;
-        };
+    fn send(&mut self, record: Record) {
+        let queue = &self.queue;
         // The thread reads to the end even after an error, so a send can only
         // fail for want of room.
         let is_sent = match self.when_full {
@@ -142,17 +125,22 @@ impl RecordSender {
             }
         }
     }
+}
 
-    /// No packet is read any more: from now on a record waits for room, until `records.drain_s` is over. That time begins
-    /// with the first sender that is told.
-    pub fn drain(&mut self) {
+impl Sink for RecordSender {
+    fn record(&mut self, record: &Record) {
+        self.send(record.clone());
+    }
+
+    /// From now on a record waits for room, until `records.drain_s` is over. That time begins with the first worker that
+    /// drains.
+    fn drain(&mut self) {
         if let Some(drain) = &self.drain {
             self.when_full = WhenFull::WaitUntil(drain.until());
         }
     }
 
-    /// Records that found no room.
-    pub fn dropped(&self) -> u64 {
+    fn dropped(&self) -> u64 {
         self.dropped
     }
 }
@@ -235,7 +223,7 @@ struct LiveEnd {
 
 impl RecordSink {
     /// For a replay: creates `output` (`-`: standard output) and starts the thread. `waits` says what a full queue does;
-    /// `stop` is raised when writing breaks off, if the rest of the replay is of no use then.
+    /// `run` is stopped when writing breaks off, if the rest of the replay is of no use then.
     ///
     /// # Errors
     /// The output cannot be created.
@@ -244,7 +232,7 @@ impl RecordSink {
         classes: Arc<[String]>,
         queue_length: usize,
         waits: bool,
-        stop: Option<Arc<AtomicBool>>,
+        run: Option<Arc<Run>>,
     ) -> Result<(RecordSink, RecordSender), Failure> {
         let mut output =
             Output::create(output).map_err(|error| Failure::creating(output, &error))?;
@@ -255,8 +243,8 @@ impl RecordSink {
             let mut lines = Lines::new(classes);
             let written = write_all(&receiver, &mut output, &mut lines, &shared);
             written.map_err(|error| {
-                if let Some(stop) = &stop {
-                    stop.store(true, Ordering::Relaxed);
+                if let Some(run) = &run {
+                    run.stop();
                 }
                 receiver.iter().for_each(drop);
                 Failure::writing(output.name(), &error)
@@ -382,7 +370,7 @@ fn sender_to(
     drain: Option<Arc<Drain>>,
 ) -> RecordSender {
     RecordSender {
-        queue: Some(queue),
+        queue,
         when_full,
         drain,
         dropped: 0,
@@ -455,7 +443,7 @@ mod tests {
     fn records_of_half_open_flows_leave_half_of_the_queue_where_nobody_waits() {
         let (queue, records) = bounded(8);
         let mut sender = RecordSender {
-            queue: Some(queue),
+            queue,
             when_full: WhenFull::Drop,
             drain: None,
             dropped: 0,

@@ -1,142 +1,43 @@
-//! A replay: its threads, and what they leave behind.
+//! A replay: chooses the parts of its workers and starts them.
 //!
 //! ```text
 //! control (tokio): signals, progress; with --control the control plane
-//! reader:          captures ─ RSS hash ─ parcels, where there are several flow managers
-//! flow manager:    captures or parcels ─ walk ─ writer ─ settle ──┐
-//!                                         │ ring   ▲ label words  ├─ records thread
-//! analytics:                              └─ rounds┘              │
+//! reader:          captures ─ RSS hash ─ batches, where there are several flow workers
+//! flow worker:     captures or batches ─ process ─ writer ─ settle ──┐
+//!                                            │ ring   ▲ label words  ├─ records thread
+//! analytics worker:                          └─ rounds┘              │
 //! ```
 
-mod control;
-mod input;
-mod labelling;
-mod lane;
 mod outputs;
-pub mod pace;
-mod plane;
 mod source;
-mod tagged;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use accel::Bundle;
+use config::Config;
+use dataplane::bundle::open_bundle;
+use dataplane::clock::{Clock, Pace};
+use dataplane::egress::{Egress, TaggedWriter};
+use dataplane::flow_worker::Limits;
+use dataplane::pipelines::{FlowOptions, Pipelines};
+use dataplane::placement::Cores;
+use dataplane::run::Run;
+use dataplane::state::{SharedState, Swaps};
+use dataplane::swap::{self, PeriodicSwapper, SwapPort};
 use flowmgr::Effect;
 
-use crate::cli::{FaultRates, ReplayArgs, Speed};
-use crate::config::Config;
-use crate::control::in_use::{InUse, Swaps};
+use crate::cli::{ReplayArgs, Speed};
+use crate::control::collector::Collector;
+use crate::control::{Facts, HostStats, LabelNames, Plane, Sockets};
 use crate::exit::Failure;
-use crate::pipeline::layout::Layout;
-use crate::pipeline::threads::{Cores, Thread, pin};
-use crate::pipeline::{self, FlowOptions, Pipelines};
-use crate::records::{RecordSender, RecordSink};
-use control::LaneThread;
-use input::Input;
-use labelling::Labelling;
-use lane::{Lane, LaneOutcome, Shared};
-use pace::Pace;
-use plane::Ends;
-pub use plane::LaneEnd;
+use crate::outcome::{Outcome, Table};
+use crate::signals::Signals;
+use crate::sinks::Sinks;
+use crate::supervise::{self, Progress, Serving, Supervisor};
+use crate::workers::{AnalyticsStart, AnalyticsThreads, FlowStart, WorkerIo};
 use source::Source;
-use tagged::TaggedWriter;
-
-/// What a replay did.
-pub struct Outcome {
-    /// Of the packet's walk, over all flow managers.
-    pub flows: flowmgr::Counters,
-    /// Of the series' walk, over all analytics managers.
-    pub series: analytics::Counters,
-    /// The parts of each pipeline.
-    pub layout: Layout,
-    /// Pipelines side by side.
-    pub instances: usize,
-    /// Who ran where.
-    pub cores: Cores,
-    /// Exchanges of the model.
-    pub swaps: Swaps,
-    /// Names of the classes.
-    pub classes: Arc<[String]>,
-    /// The flow table's memory.
-    pub table: Table,
-    /// Bytes that the packets had on the wire.
-    pub bytes: u64,
-    /// Packets that each flow manager took, in their order.
-    pub packets_by_lane: Vec<u64>,
-    /// Records that found no room in their queue.
-    pub records_dropped: u64,
-    /// Steps of the clock that stamps packets: of a capture those back, as each flow manager saw them; live each once.
-    pub clock_steps: u64,
-    /// What else there is to say where the traffic was live.
-    pub live: Option<LiveSums>,
-    /// From the first byte read to the last flow settled.
-    pub wall: Duration,
-    /// A signal ended it.
-    pub interrupted: bool,
-    /// Why it ended before its time.
-    pub failure: Option<Failure>,
-}
-
-/// What live traffic adds to the sums.
-#[derive(Debug, Clone, Copy, serde::Serialize)]
-pub struct LiveSums {
-    /// As the configuration names it.
-    pub mode: &'static str,
-    /// Packets that the kernel had for the receive rings: received, dropped there or unread.
-    pub offered: u64,
-    /// Packets taken from the rings.
-    pub received: u64,
-    /// Of these, packets that are several merged into one.
-    pub merged: u64,
-    /// Packets that found a ring full, or were in it when its interface went away.
-    pub kernel_dropped: u64,
-    /// Packets that were in a ring at the end.
-    pub unread: u64,
-    /// Packets that the interfaces had dropped before, of all that the machine was to have.
-    pub nic_dropped: u64,
-    /// Packets sent on.
-    pub sent: u64,
-    /// Packets to be sent on that were not.
-    pub unsent: u64,
-    /// Marks that were to be written: all that are in the next five, unless the run ended before.
-    pub marks_asked: u64,
-    /// Marks written to connections.
-    pub marks_written: u64,
-    /// Marks not written because the connection had one already.
-    pub marks_kept: u64,
-    /// Marks for which there was no connection.
-    pub marks_not_found: u64,
-    /// Marks that the kernel refused.
-    pub marks_failed: u64,
-    /// Marks that found no room in their queue.
-    pub marks_dropped: u64,
-}
-
-/// The flow tables' memory, of all flow managers together.
-pub struct Table {
-    /// Flows they have room for.
-    pub max_flows: usize,
-    /// Bytes they may take.
-    pub bytes: usize,
-    /// What they lie on; where they differ, the least.
-    pub pages: flowmgr::Pages,
-}
-
-impl Table {
-    /// Of these managers.
-    pub fn of(config: &Config, managers: &[(Thread, flowmgr::Manager)]) -> Table {
-        let flow = &config.flow;
-        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, flow.k);
-        let pages = managers.iter().map(|(_, manager)| manager.pages());
-        Table {
-            max_flows: flow.max_flows * managers.len(),
-            bytes: bytes * managers.len(),
-            pages: pages.min().unwrap_or(flowmgr::Pages::Plain),
-        }
-    }
-}
 
 /// What to replay, and how.
 pub struct Plan<'a> {
@@ -151,101 +52,104 @@ pub struct Plan<'a> {
 /// Runs a replay to its end.
 ///
 /// # Errors
-/// Whatever is wrong before the first packet. What goes wrong later stands in
-/// [`Outcome::failure`], with the sums up to there.
+/// Whatever is wrong before the first packet. What goes wrong later stands in [`Outcome::failure`], with the sums up to
+/// there.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
-    let Plan {
-        config,
-        args,
-        bundle,
-    } = plan;
+    let Plan { config, args, .. } = plan;
     outputs::check(args)?;
     check_write(config, args)?;
     let cores = Cores::of(config);
     cores.check()?;
-    let read = Arc::new(AtomicU64::new(0));
-    let stop = Arc::new(AtomicBool::new(false));
-    let source = open_source(args, read.clone(), stop.clone())?;
-    let bundle = pipeline::open_bundle(config, bundle)?;
+    let workers = config.pipeline.instances * config.pipeline.layout.flow_managers;
+    let (run, events) = Run::new(workers, 0);
+    let run = Arc::new(run);
+    let source = Source::open(args, run.clone())?;
+    let bundle = open_bundle(config, &plan.bundle)?;
     let options = FlowOptions {
         effect: effect(args),
         record_series: args.output.series,
     };
     let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
-    let tagged = open_tagged(args, &pipelines)?;
-    let (sink, records) = open_records(plan, &pipelines, &stop)?;
-    let in_use = Arc::new(InUse::new(&bundle, config));
-    let counts = sink.as_ref().map(RecordSink::counts).unwrap_or_default();
-    let (prepared, ends) = plane::prepare(plan, &in_use, &cores, &pipelines, counts)?;
-    let Ends { lanes, analytics } = ends;
+    let classes = pipelines.classes.clone();
+    let mut egress = open_tagged(args, &pipelines)?;
+    let mut sinks = open_sinks(plan, &run, &classes)?;
+    let state = Arc::new(SharedState::new(&bundle, config));
+    let sockets = args.control.then(|| Sockets::bind(&config.control));
+    let sockets = sockets.transpose()?;
+    let view = sockets.is_some().then(|| sinks.view(&classes));
 
     let table = Table::of(config, &pipelines.flow_managers);
-    let shared = Arc::new(Shared::new(pipelines.flow_managers.len(), stop.clone()));
-    let (inputs, reader) = input::inputs(source, pipelines.flow_managers.len(), stop)?;
-    let managers = pipelines.analytics;
-    let labelling = Labelling::start(plan, &cores, &bundle, &in_use, managers, analytics, &shared)?;
-    let start = LaneStart {
-        pace: pace(args),
-        records,
-        shared: shared.clone(),
-        // The analytics side makes room once a ring is three quarters full.
-        burst: config.io.burst.min(config.ring.slots / 4),
+    let facts = facts(plan, &state, &classes, &sinks);
+    let runtime = supervise::runtime()?;
+    let signals = runtime.block_on(async { Signals::new() })?;
+    let progress = Progress::new(source.read(), source.size());
+    let (inputs, reader) = source.spread(workers, pace(args))?;
+    let (swapper, ports) = start_swapper(plan, &cores, &bundle, &state, &pipelines)?;
+    let start = AnalyticsStart {
+        cores: &cores,
+        run: &run,
+        gathers: args.speed == Speed::Max,
+        recorder: None,
+        is_watched: sockets.is_some(),
     };
-    let parts = pipelines.flow_managers.into_iter().zip(inputs).zip(lanes);
-    let lanes = start.threads(&cores, parts, tagged);
-    let progress = control::Progress {
-        read,
-        size: source::size_of(&args.files, args.loops),
-        shared: shared.clone(),
+    let AnalyticsThreads { threads, watched } = start.start(pipelines.analytics, ports)?;
+    let start = FlowStart {
+        cores: &cores,
+        run: run.clone(),
+        effect: options.effect,
+        limits: limits(config),
+        recorder: None,
+        is_watched: sockets.is_some(),
     };
-    let ended = control::run(progress, lanes, prepared)?;
-    let (series, swaps) = labelling.finish()?;
-    let read = join_reader(reader);
-    let recorded = sink.map_or(Ok(()), RecordSink::finish);
-    let mut outcome = Outcome {
-        flows: flowmgr::Counters::default(),
-        series,
-        layout: config.pipeline.layout,
-        instances: config.pipeline.instances,
-        cores,
-        swaps,
-        classes: pipelines.classes,
-        table,
-        bytes: 0,
-        packets_by_lane: Vec::new(),
-        records_dropped: 0,
-        clock_steps: 0,
-        live: None,
-        wall: ended.at.duration_since(shared.run.started),
-        interrupted: ended.interrupted,
-        failure: None,
-    };
-    let failures = ended.lanes.into_values().flat_map(|lane| outcome.add(lane));
-    let failures: Vec<Failure> = failures.collect();
-    let failures = failures.into_iter().chain(read.err()).chain(recorded.err());
-    outcome.failure = failures.reduce(Failure::and);
+    let io = inputs.into_iter().map(|port| WorkerIo {
+        ports: vec![port],
+        // There is one worker where packets are written.
+        egress: egress.take(),
+        clock: Clock::Packets,
+        sinks: sinks.of_worker(),
+    });
+    let flow = start.start(pipelines.flow_managers, io.collect::<Vec<_>>())?;
+    let host = Arc::new(HostStats::new(&[], None));
+    let collector = Collector::new(flow.watched, watched, host);
+    let ended = runtime.block_on(async {
+        let serving = match (sockets, view) {
+            (Some(sockets), Some(view)) => {
+                let (plane, calls) = Plane::start(sockets, facts, collector)?;
+                Some(Serving { plane, calls, view })
+            }
+            _ => None,
+        };
+        let supervisor = Supervisor {
+            run: run.clone(),
+            outcomes: flow.outcomes,
+            workers,
+            events,
+            signals,
+            serving,
+            live: None,
+            progress: Some(progress),
+            holds: args.hold,
+        };
+        supervisor.serve().await
+    })?;
+    let mut outcome = Outcome::nothing(config, cores, classes, table);
+    outcome.wall = ended.at.duration_since(run.started);
+    outcome.interrupted = ended.is_interrupted;
+    outcome.series = join_analytics(threads)?;
+    outcome.swaps = swapper.map_or_else(|| Ok(Swaps::default()), PeriodicSwapper::finish)?;
+    outcome.add_workers(ended.workers);
+    let failures = [reader.map_or(Ok(()), source::Reader::join), sinks.finish()];
+    outcome.add_failures(failures.into_iter().filter_map(Result::err));
     Ok(outcome)
 }
 
-impl Outcome {
-    /// Adds a flow manager's sums; what is left is why it failed.
-    fn add(&mut self, lane: LaneOutcome) -> Vec<Failure> {
-        self.flows.merge(&lane.counters);
-        self.packets_by_lane.push(lane.received);
-        self.bytes += lane.bytes;
-        self.records_dropped += lane.records_dropped;
-        self.clock_steps += lane.counters.clock_rebased;
-        lane.failures
-    }
-}
-
-/// Packets of several flow managers would leave in an order that nobody could repeat.
+/// Packets of several flow workers would leave in an order that nobody could repeat.
 fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
     let pipeline = &config.pipeline;
-    let lanes = pipeline.instances * pipeline.layout.flow_managers;
-    if args.write.is_some() && lanes > 1 {
+    let workers = pipeline.instances * pipeline.layout.flow_managers;
+    if args.write.is_some() && workers > 1 {
         return Err(Failure::usage(format!(
-            "--write keeps the order of the packets, which {lanes} flow managers do not; take a pipeline.layout of one, \
+            "--write keeps the order of the packets, which {workers} flow managers do not; take a pipeline.layout of one, \
              such as 1:{}:{}, and pipeline.instances = 1",
             pipeline.layout.analytics_managers, pipeline.layout.devices
         )));
@@ -253,51 +157,12 @@ fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a flow manager's thread works with alone: the manager, its input, and the end by which it is watched.
-type LaneParts = (((Thread, flowmgr::Manager), Input), Option<LaneEnd>);
-
-/// What all flow managers' threads begin with.
-struct LaneStart {
-    pace: Option<Pace>,
-    records: RecordSender,
-    shared: Arc<Shared>,
-    burst: usize,
-}
-
-impl LaneStart {
-    /// The threads; the writer goes to the first, which is the only one where there is a writer.
-    fn threads(
-        self,
-        cores: &Cores,
-        parts: impl Iterator<Item = LaneParts>,
-        mut tagged: Option<TaggedWriter>,
-    ) -> Vec<LaneThread> {
-        let lanes = parts.map(|(((thread, manager), input), end)| {
-            let lane = Lane::new(
-                manager,
-                self.pace.clone(),
-                tagged.take(),
-                self.records.another(),
-                self.shared.clone(),
-                self.burst,
-                end,
-            );
-            let core = cores.of_thread(&thread);
-            LaneThread {
-                name: thread.to_string(),
-                run: Box::new(move || {
-                    pin(core);
-                    lane.run(input)
-                }),
-            }
-        });
-        lanes.collect()
+fn limits(config: &Config) -> Limits {
+    Limits {
+        burst: config.io.burst.min(config.ring.slots / 4),
+        handover: Duration::ZERO,
+        give_up_after: Duration::MAX,
     }
-}
-
-fn join_reader(reader: Option<input::Reader>) -> Result<(), Failure> {
-    let died = |_| Failure::software("the thread that reads the captures died");
-    reader.map_or(Ok(()), |reader| reader.join().map_err(died)?)
 }
 
 fn pace(args: &ReplayArgs) -> Option<Pace> {
@@ -307,16 +172,7 @@ fn pace(args: &ReplayArgs) -> Option<Pace> {
     }
 }
 
-/// The writer, where `--write` asks for packets.
-fn open_tagged(args: &ReplayArgs, pipelines: &Pipelines) -> Result<Option<TaggedWriter>, Failure> {
-    let (Some(output), Some((_, manager))) = (&args.write, pipelines.flow_managers.first()) else {
-        return Ok(None);
-    };
-    let writer = TaggedWriter::create(output, manager.labels(), pipelines.dscp.clone())?;
-    Ok(Some(writer))
-}
-
-/// By packet time where the replay goes as fast as it can, else as labels arrive.
+/// By packet time where the replay runs as fast as it can, otherwise as labels arrive.
 fn effect(args: &ReplayArgs) -> Effect {
     match args.speed {
         Speed::Max => Effect::PacketTime {
@@ -326,31 +182,82 @@ fn effect(args: &ReplayArgs) -> Effect {
     }
 }
 
-fn open_source(
+/// The writer, where `--write` asks for packets.
+fn open_tagged(
     args: &ReplayArgs,
-    read: Arc<AtomicU64>,
-    stop: Arc<AtomicBool>,
-) -> Result<Source, Failure> {
-    let faults: Option<FaultRates> = args.faults;
-    Source::open(args.files.clone(), args.loops, faults, read, stop)
+    pipelines: &Pipelines,
+) -> Result<Option<Box<dyn Egress>>, Failure> {
+    let (Some(output), Some((_, manager))) = (&args.write, pipelines.flow_managers.first()) else {
+        return Ok(None);
+    };
+    let writer = TaggedWriter::create(output, manager.labels(), pipelines.dscp.clone())?;
+    Ok(Some(Box::new(writer)))
 }
 
-/// The record thread, where `--flows` asks for records.
-fn open_records(
+fn open_sinks(plan: &Plan<'_>, run: &Arc<Run>, classes: &Arc<[String]>) -> Result<Sinks, Failure> {
+    let args = plan.args;
+    // The packets are wanted even when the records are not any more.
+    let stopped = args.write.is_none().then(|| run.clone());
+    let path = args.output.flows.as_deref();
+    Sinks::replay(
+        plan.config,
+        path,
+        args.speed == Speed::Max,
+        stopped,
+        classes,
+    )
+}
+
+/// The thread that swaps the model, where `--swap-model` asks for it, and the analytics workers' ends.
+fn start_swapper(
     plan: &Plan<'_>,
+    cores: &Cores,
+    bundle: &Bundle,
+    state: &Arc<SharedState>,
     pipelines: &Pipelines,
-    stop: &Arc<AtomicBool>,
-) -> Result<(Option<RecordSink>, RecordSender), Failure> {
-    let Some(output) = plan.args.output.flows.as_deref() else {
-        return Ok((None, RecordSender::nobody()));
+) -> Result<(Option<PeriodicSwapper>, Vec<SwapPort>), Failure> {
+    let Some(other) = &plan.args.swap_model else {
+        return Ok((None, Vec::new()));
     };
-    let (sink, sender) = RecordSink::start(
-        output,
-        pipelines.classes.clone(),
-        plan.config.records.queue,
-        plan.args.speed == Speed::Max,
-        // The packets are wanted even when the records are not any more.
-        plan.args.write.is_none().then(|| stop.clone()),
-    )?;
-    Ok((Some(sink), sender))
+    let swap = swap::Plan {
+        bundle: other.clone(),
+        every: Duration::from_millis(u64::from(plan.args.swap_every)),
+    };
+    let analytics = &pipelines.analytics;
+    let started =
+        PeriodicSwapper::start(swap, plan.config, cores, bundle, state.clone(), analytics);
+    let (swapper, ports) = started?;
+    Ok((Some(swapper), ports))
+}
+
+fn facts(
+    plan: &Plan<'_>,
+    state: &Arc<SharedState>,
+    classes: &Arc<[String]>,
+    sinks: &Sinks,
+) -> Facts {
+    let config = plan.config;
+    let rings = config.pipeline.layout.rings().len();
+    Facts {
+        version: env!("CARGO_PKG_VERSION"),
+        state: state.clone(),
+        labels: LabelNames::new(classes),
+        ports: vec!["capture".to_owned()],
+        ports_up_least: None,
+        table_entries: config.flow.max_flows as u64,
+        ring_slots: (rings * config.ring.slots) as u64,
+        records: sinks.record_counts(),
+        started: Instant::now(),
+    }
+}
+
+fn join_analytics(
+    threads: Vec<std::thread::JoinHandle<analytics::Counters>>,
+) -> Result<analytics::Counters, Failure> {
+    let mut sum = analytics::Counters::none();
+    for thread in threads {
+        let died = |_| Failure::software("an analytics thread died");
+        sum.merge(&thread.join().map_err(died)?);
+    }
+    Ok(sum)
 }

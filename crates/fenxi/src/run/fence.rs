@@ -27,8 +27,8 @@ use rustix::thread::{
 };
 use tracing::{info, warn};
 
-use crate::config::checked::IoMode;
 use crate::exit::Failure;
+use config::checked::IoMode;
 
 /// What a run needs while it goes on.
 pub struct Needs<'a> {

@@ -1,63 +1,69 @@
-//! A live run: its threads, and what they leave behind.
+//! A live run: chooses the parts of its workers and starts them.
 //!
 //! ```text
 //! control (tokio): signals, service manager, control plane
-//! flow manager:    rings ─ walk ─ out again (inline) ─ settle ──┬─ records thread
-//!                            │ ring   ▲ label words             └─ marks thread (mark)
-//! analytics:                 └─ rounds┘
+//! flow worker:     rings ─ process ─ out again (inline) ─ settle ──┬─ records thread
+//!                            │ ring   ▲ label words                └─ marks thread (mark)
+//! analytics worker:          └─ rounds┘
 //! ```
 //!
-//! The packets' side and the control thread start first: where fenxi forwards, it does so before a device is open and warm,
-//! and signals, health and `fenxi ctl` are served. Until a helper has opened the first model series are shed. What is wrong
-//! with a device still ends the run, before it is said to be ready.
+//! The flow workers and the control thread start first: where fenxi forwards, it does so before a device is open and warm,
+//! and signals, health and `fenxi ctl` are served. Until a helper has opened the first model, series are shed. A device that
+//! cannot be used still ends the run, before it is said to be ready.
 //!
 //! The end has a bound for each step, 5 s together: see `docs/operations.md`.
 //!
 //! `fenxi check` goes through the same steps without starting anything (`commands/check/start.rs`): a new step of the start
 //! belongs there, too.
 
-mod clock;
-mod control;
-mod ending;
 mod fence;
-mod lane;
-mod notify;
+pub mod notify;
 pub mod pair;
 pub mod ports;
-mod reload;
-mod series;
-mod settings;
-mod threads;
+pub mod reload;
+pub mod series;
+mod sums;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use accel::Bundle;
+use config::checked::{Device, HttpPlace, IoMode, Provider};
+use config::{Config, Loaded, Sources};
+use dataplane::bundle::{check_labels, dscp_by_class, open_bundle};
+use dataplane::clock::Clock;
+use dataplane::egress::{Egress, Forward};
+use dataplane::flow_worker::Limits;
+use dataplane::pipelines::{FlowOptions, PacketSide, flow_config};
+use dataplane::placement::Cores;
+use dataplane::run::Run;
+use dataplane::settings::SettingsSender;
+use dataplane::state::SharedState;
+use dataplane::swap::Swapper;
+use dataplane::swap::helpers::Helpers;
 use flowmgr::Effect;
+use packetio::{Opened, Tx};
+use recording::Recorder;
 use tracing::info;
 
 use crate::cli::{RunArgs, is_dash};
-use crate::config::checked::{Device, HttpPlace, IoMode, Provider};
-use crate::config::{Config, Loaded, Sources};
-use crate::control::beside::Beside;
 use crate::control::collector::Collector;
-use crate::control::in_use::InUse;
-use crate::control::{Facts, LabelNames, Sockets};
+use crate::control::{Facts, HostStats, LabelNames, Plane, Sockets};
 use crate::exit::Failure;
-use crate::mark;
-use crate::pipeline::exchange::Exchange;
-use crate::pipeline::helpers::Helpers;
-use crate::pipeline::threads::Cores;
-use crate::pipeline::{self, FlowOptions, PacketSide};
-use crate::recording::{self, Recorder};
-use crate::records::{RecordSender, RecordSink};
-use crate::replay::{Outcome, Table};
-use ending::Ending;
+use crate::outcome::{Outcome, Table};
+use crate::signals::{Signals, hangups};
+use crate::sinks::Sinks;
+use crate::supervise::{self, Live, MarkTrouble, Serving, Supervisor, Watchdog};
+use crate::workers::{FlowStart, WorkerIo};
 use notify::Notifier;
 use reload::Reloader;
-use settings::SettingsSender;
-use threads::Starting;
+
+/// The kernel looks at blocks that are not full once per timeout, at older ones in ticks of up to 10 ms.
+const BLOCK_SLACK: Duration = Duration::from_millis(10);
+
+/// How long flow workers may take for their first round; those that are later forward later, no more.
+const MOVING_WITHIN: Duration = Duration::from_secs(1);
 
 /// What to run.
 pub struct Plan<'a> {
@@ -78,20 +84,15 @@ pub struct Plan<'a> {
 /// # Errors
 /// Whatever keeps it from starting. What goes wrong later stands in [`Outcome::failure`], with the sums up to there.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
-    let Plan {
-        config,
-        args,
-        bundle,
-        ..
-    } = plan;
+    let config = plan.config;
     let cores = Cores::of(config);
     cores.check()?;
-    let bundle = pipeline::open_bundle(config, bundle)?;
-    pipeline::check_labels(config, &bundle)?;
-    say_start(config, &bundle);
+    let bundle = open_bundle(config, &plan.bundle)?;
+    check_labels(config, &bundle)?;
+    log_start(config, &bundle);
     let options = FlowOptions {
         effect: Effect::Arrival,
-        record_series: args.output.series,
+        record_series: plan.args.output.series,
     };
     let packets = PacketSide::build(config, &bundle, options)?;
     let _pair = pair::hold(&config.io)?;
@@ -99,109 +100,165 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let sockets = Sockets::bind(&config.control)?;
     // No thread runs yet, and all that needs more rights is open.
     raise_fence(plan)?;
-    let marks = open_marks(config, &packets.classes)?;
-    let (sink, records) = open_records(plan, &packets.classes)?;
-    let counts = sink.as_ref().map(RecordSink::counts).unwrap_or_default();
-    let runtime = control::runtime()?;
-    let (signals, hangups) = runtime.block_on(async { control::signals() })?;
+    let classes = packets.classes.clone();
+    let mut sinks = Sinks::live(
+        config,
+        records_path(plan),
+        plan.args.output.series,
+        &classes,
+    )?;
+    let view = sinks.view(&classes);
+    let runtime = supervise::runtime()?;
+    let (signals, hangups) =
+        runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
 
     let table = Table::of(config, &packets.flow_managers);
-    let (classes, series) = (packets.classes.clone(), packets.series);
-    let in_use = Arc::new(InUse::new(&bundle, config));
-    let facts = Facts {
-        records: counts.clone(),
-        ..facts(plan, &in_use, &classes)
-    };
+    let state = Arc::new(SharedState::new(&bundle, config));
+    let facts = facts(plan, &state, &classes, &sinks);
     let recorder = record(plan, &bundle, &classes, options)?;
-    let starting = Starting {
-        config,
+    let workers = packets.flow_managers.len();
+    let (run, events) = Run::new(
+        workers,
+        config.pipeline.layout.analytics_managers * config.pipeline.instances,
+    );
+    let run = Arc::new(run);
+    let start = FlowStart {
         cores: &cores,
-        classes: classes.clone(),
+        run: run.clone(),
+        effect: options.effect,
+        limits: limits(config),
         recorder: recorder.as_ref(),
+        is_watched: true,
     };
-    let mut lanes = starting.lanes(packets.flow_managers, ports, marks.clone(), records)?;
-    lanes.wait_until_moving();
-    let (helpers, run_lasts) = Helpers::new(&cores, in_use.clone());
-    let beside = Arc::new(Beside::new(&config.io.interfaces, marks.clone()));
-    let control = control::Control {
-        sockets,
-        facts,
-        collector: Collector::new(lanes.watched, Vec::new(), beside.clone()),
-        sample: lanes.sample,
-        opening: series::Opening::start(&helpers, config, &bundle, series, recorder.as_ref())?,
-        series: series::Starting {
-            helpers: helpers.clone(),
-            bundle,
-            run: lanes.shared.run.clone(),
-            recorder: recorder.clone(),
+    let io = worker_io(ports, config, &run, &sinks);
+    let threads = start.start(packets.flow_managers, io)?;
+    wait_until_moving(&run);
+    let (helpers, run_guard) = Helpers::new(&cores, state.clone());
+    let host = Arc::new(HostStats::new(&config.io.interfaces, sinks.marks.clone()));
+    let opening =
+        series::Opening::start(&helpers, config, &bundle, packets.series, recorder.as_ref())?;
+    let live = Live {
+        what: what(config),
+        notifier: Notifier::from_environment(),
+        hangups,
+        opening: Some(opening),
+        starting: Some(series::Starting {
             reloader: reloader(
                 plan,
                 &helpers,
                 &classes,
-                std::mem::take(&mut lanes.settings),
-                marks.clone(),
-                sink.as_ref(),
+                threads.settings,
+                &sinks,
                 recorder.clone(),
             ),
-        },
-        run_lasts,
-        records_within: config.records.drain_within,
-        records: sink.as_ref().and_then(RecordSink::reopener),
-        news: lanes.news,
-        signals,
-        hangups,
-        shared: lanes.shared.clone(),
-        marks: marks.clone(),
-        what: format!(
-            "{} on {}",
-            config.io.mode.name(),
-            config.io.interfaces.join(", ")
-        ),
+            helpers,
+            bundle,
+            run: run.clone(),
+            recorder: recorder.clone(),
+        }),
+        run_guard: Some(run_guard),
+        records: sinks.reopener(),
+        marks: sinks.marks.clone().map(MarkTrouble::new),
+        last_within: limits(config).handover + config.records.drain_within,
+        series: None,
+        watchdog: Watchdog::new(&run),
+        is_to_reload: false,
+        status_at: Instant::now(),
+        workers_until: None,
     };
-    let ended = control::run(&runtime, control, lanes.outcomes)?;
-    let wall = lanes.shared.run.started.elapsed();
-
+    let collector = Collector::new(threads.watched, Vec::new(), host.clone());
+    let ended = runtime.block_on(async {
+        let (plane, calls) = Plane::start(sockets, facts, collector)?;
+        let supervisor = Supervisor {
+            run: run.clone(),
+            outcomes: threads.outcomes,
+            workers,
+            events,
+            signals,
+            serving: Some(Serving { plane, calls, view }),
+            live: Some(live),
+            progress: None,
+            holds: false,
+        };
+        supervisor.serve().await
+    })?;
+    let mut outcome = Outcome::nothing(config, cores, classes, table);
+    outcome.wall = run.started.elapsed();
+    outcome.swaps = state.get().swaps;
     if let Some(recorder) = &recorder {
         recorder.finish();
     }
-    let recorded = sink.map_or(Ok(()), |sink| sink.finish_in_time());
-    let ending = Ending {
-        series: ended.series,
-        swaps: in_use.standing().swaps,
-        cores,
-        classes,
-        table,
-        records_failed: counts.failed(),
-        marks,
-        marks_until: ended.at + ending::MARKS_WITHIN,
-        beside,
-        wall,
-        failure: recorded.err(),
-    };
-    Ok(ending.outcome(config, ended.lanes))
+    sums::add(&mut outcome, config, ended, sinks, &host);
+    Ok(outcome)
 }
 
-/// Puts the thread for reloads together, once there is an exchange of models.
+/// The run in some words.
+fn what(config: &Config) -> String {
+    let interfaces = config.io.interfaces.join(", ");
+    format!("{} on {interfaces}", config.io.mode.name())
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        burst: config.io.burst.min(config.ring.slots / 4),
+        handover: BLOCK_SLACK + 2 * Duration::from_millis(config.io.block_timeout_ms.into()),
+        give_up_after: config.io.give_up_after,
+    }
+}
+
+/// The parts of each flow worker.
+fn worker_io(
+    ports: Vec<Vec<Opened>>,
+    config: &Config,
+    run: &Arc<Run>,
+    sinks: &Sinks,
+) -> Vec<WorkerIo> {
+    let parts = ports.into_iter().enumerate().map(|(number, ports)| {
+        let (rx, tx): (Vec<_>, Vec<_>) = ports.into_iter().map(|port| (port.rx, port.tx)).unzip();
+        let tx: Vec<Box<dyn Tx>> = tx.into_iter().flatten().collect();
+        // Only mode inline sends, and it has exactly two interfaces.
+        let egress = <[Box<dyn Tx>; 2]>::try_from(tx).ok();
+        let egress = egress.filter(|_| config.io.mode == IoMode::Inline);
+        let forward = |ports| Box::new(Forward::new(ports, run.clone(), number)) as Box<dyn Egress>;
+        WorkerIo {
+            ports: rx,
+            egress: egress.map(forward),
+            clock: Clock::live(),
+            sinks: sinks.of_worker(),
+        }
+    });
+    parts.collect()
+}
+
+/// Waits until each flow worker has had a turn, before a library is loaded: while glibc does that, it holds a lock which a
+/// thread's start takes, too, for its first `__cxa_thread_atexit_impl`. Nothing would be forwarded meanwhile.
+fn wait_until_moving(run: &Run) {
+    let began = Instant::now();
+    while run.rounds().any(|rounds| rounds == 0) && began.elapsed() < MOVING_WITHIN {
+        std::thread::sleep(dataplane::run::PAUSE);
+    }
+}
+
+/// Builds the thread for reloads once there is a swapper.
 fn reloader(
     plan: &Plan<'_>,
     helpers: &Helpers,
     classes: &Arc<[String]>,
-    lanes: Vec<SettingsSender>,
-    marks: Option<Arc<mark::Writer>>,
-    sink: Option<&RecordSink>,
+    workers: Vec<SettingsSender>,
+    sinks: &Sinks,
     recorder: Option<Recorder>,
-) -> Box<dyn FnOnce(Exchange) -> Reloader> {
+) -> Box<dyn FnOnce(Swapper) -> Reloader> {
     let (sources, running) = (plan.sources.clone(), plan.loaded.clone());
     let (helpers, classes) = (helpers.clone(), classes.clone());
-    let records = sink.and_then(RecordSink::reopener);
-    Box::new(move |exchange| Reloader {
+    let (marks, records) = (sinks.marks.clone(), sinks.reopener());
+    Box::new(move |swapper| Reloader {
         sources,
         running,
-        in_use: helpers.in_use().clone(),
+        state: helpers.state().clone(),
         helpers,
         classes,
-        exchange,
-        lanes,
+        swapper,
+        workers,
         marks,
         records,
         notifier: Notifier::from_environment(),
@@ -221,14 +278,15 @@ fn record(
     let Some(dir) = &args.record else {
         return Ok(None);
     };
-    let flow = pipeline::flow_config(config, options, pipeline::dscp_by_class(config, bundle)?);
-    let header = recording::Header::new(plan, bundle, classes, &flow);
-    Recorder::start(&recording::Plan {
+    let flow = flow_config(config, options, dscp_by_class(config, bundle)?);
+    let configuration = plan.loaded.effective().to_toml(false);
+    let header = recording::Header::new(config, configuration, bundle, classes, &flow);
+    let recorder = Recorder::start(&recording::Plan {
         dir,
         max_bytes: u64::from(args.record_max_mib) << 20,
         header: &header,
-    })
-    .map(Some)
+    })?;
+    Ok(Some(recorder))
 }
 
 /// Gives up the rights that are not needed any more.
@@ -271,7 +329,7 @@ fn raise_fence(plan: &Plan<'_>) -> Result<(), Failure> {
     })
 }
 
-fn say_start(config: &Config, bundle: &Bundle) {
+fn log_start(config: &Config, bundle: &Bundle) {
     let devices = config.accel.devices.iter();
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
     info!(
@@ -287,46 +345,23 @@ fn say_start(config: &Config, bundle: &Bundle) {
     );
 }
 
-/// The writer of marks, in mode mark.
-fn open_marks(config: &Config, classes: &[String]) -> Result<Option<Arc<mark::Writer>>, Failure> {
-    if config.io.mode != IoMode::Mark {
-        return Ok(None);
-    }
-    let marks = pipeline::class_marks(config, classes)?;
-    let writer = mark::Writer::start(marks, config.mark.queue)?;
-    Ok(Some(Arc::new(writer)))
-}
-
 /// Where records go.
 fn records_path<'a>(plan: &'a Plan<'_>) -> Option<&'a Path> {
     let configured = plan.config.records.path.as_deref();
     plan.args.output.flows.as_deref().or(configured)
 }
 
-/// The record thread, where `--flows` or the configuration asks for records. It fails alone: the traffic goes on.
-fn open_records(
+fn facts(
     plan: &Plan<'_>,
+    state: &Arc<SharedState>,
     classes: &Arc<[String]>,
-) -> Result<(Option<RecordSink>, RecordSender), Failure> {
-    let (records, output) = (&plan.config.records, &plan.args.output);
-    let Some(path) = records_path(plan) else {
-        return match output.series {
-            true => Err(Failure::usage(
-                "--series puts series into records, and there are none; add --flows FILE or set records.path",
-            )),
-            false => Ok((None, RecordSender::nobody())),
-        };
-    };
-    let (sink, sender) = RecordSink::start_live(path, records, classes.clone())?;
-    Ok((Some(sink), sender))
-}
-
-fn facts(plan: &Plan<'_>, in_use: &Arc<InUse>, classes: &Arc<[String]>) -> Facts {
+    sinks: &Sinks,
+) -> Facts {
     let config = plan.config;
     let rings = config.pipeline.layout.rings().len();
     Facts {
         version: env!("CARGO_PKG_VERSION"),
-        in_use: in_use.clone(),
+        state: state.clone(),
         labels: LabelNames::new(classes),
         ports: config.io.interfaces.clone(),
         ports_up_least: Some(
@@ -339,7 +374,7 @@ fn facts(plan: &Plan<'_>, in_use: &Arc<InUse>, classes: &Arc<[String]>) -> Facts
         ),
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
-        records: Arc::default(),
+        records: sinks.record_counts(),
         started: Instant::now(),
     }
 }

@@ -16,8 +16,8 @@ use tokio::net::unix::UCred;
 use tokio::runtime::Builder;
 use tracing::warn;
 
-use crate::config::checked::{Io, IoMode};
 use crate::exit::Failure;
+use config::checked::{Io, IoMode};
 
 /// Others that may have asked who listens; they are never answered.
 const BACKLOG: i32 = 4096;

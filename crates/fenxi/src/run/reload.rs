@@ -1,6 +1,6 @@
 //! Changes under way: another configuration, and another model. Read this beside `docs/control.md`.
 //!
-//! A thread of its own takes one order after the other. For a reload it reads all layers again and checks the outcome twice:
+//! A thread of its own takes one kind after the other. For a reload it reads all layers again and checks the outcome twice:
 //! by itself, as the next start would have it, and mixed with the keys that only a start can change, as this run will. Then
 //! it makes all that is needed, and only when nothing can fail any more brings it into use:
 //!
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Whatever reads files or opens models may take for ever, so it is done by helpers that have deadlines; the thread itself
-//! waits for nothing without one, keeps its state, and is there for the next order. Once the run ends it waits for nothing.
+//! waits for nothing without one, keeps its state, and is there for the next kind. Once the run ends it waits for nothing.
 //!
 //! What [`Change`] holds is what live keys reach; a test holds the catalogue against it. A reload that is to be confirmed
 //! leaves behind how to undo it, with the old model's sessions, which stay warm until then.
@@ -26,22 +26,23 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+use config::{Config, ConfigErrors, Differences, Loaded, Sources};
 use crossbeam_channel::{Receiver, Sender, bounded, never, select};
+use dataplane::Error;
+use dataplane::bundle::find_bundle;
+use dataplane::placement::Cores;
+use dataplane::settings::{SettingsSender, WorkerEnded};
+use dataplane::state::SharedState;
+use dataplane::swap::helpers::Helpers;
+use dataplane::swap::{Previous, Refusal, Swapper};
+use recording::Recorder;
 use tracing::{info, warn};
 
 use super::notify::Notifier;
-use super::settings::{LaneEnded, SettingsSender};
-use crate::config::{Config, Differences, Loaded, Sources};
-use crate::control::in_use::InUse;
 use crate::control::protocol::{Body, Code, Reply};
 use crate::exit::Failure;
 use crate::log;
 use crate::mark;
-use crate::pipeline::exchange::{Before, Exchange, Refusal};
-use crate::pipeline::find_bundle;
-use crate::pipeline::helpers::Helpers;
-use crate::pipeline::threads::Cores;
-use crate::recording::Recorder;
 use crate::records::Reopener;
 use change::{Base, Change, Sessions};
 
@@ -51,7 +52,7 @@ const READ_WITHIN: Duration = Duration::from_secs(10);
 
 /// What is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub enum CommandKind {
     /// Read the configuration again.
     Reload {
         /// Undo it unless it is confirmed within this time.
@@ -63,9 +64,9 @@ pub enum Order {
     LoadModel(PathBuf),
 }
 
-/// An order, and who waits for the answer.
-pub struct Errand {
-    pub order: Order,
+/// An kind, and who waits for the answer.
+pub struct Command {
+    pub kind: CommandKind,
     pub answer: Box<dyn FnOnce(Reply) + Send>,
 }
 
@@ -77,10 +78,10 @@ pub struct Reloader {
     pub helpers: Helpers,
     /// Of the model.
     pub classes: Arc<[String]>,
-    pub exchange: Exchange,
-    pub lanes: Vec<SettingsSender>,
+    pub swapper: Swapper,
+    pub workers: Vec<SettingsSender>,
     pub marks: Option<Arc<mark::Writer>>,
-    pub in_use: Arc<InUse>,
+    pub state: Arc<SharedState>,
     /// Where the file of records is opened anew, with every reload; `None`: there is none.
     pub records: Option<Reopener>,
     pub notifier: Notifier,
@@ -94,7 +95,7 @@ pub struct Reloader {
 pub struct Undo {
     running: Loaded,
     /// The sessions that the reload replaced.
-    before: Option<Before>,
+    before: Option<Previous>,
     /// When.
     at: Instant,
 }
@@ -108,7 +109,7 @@ struct Outcome {
 /// The thread.
 pub struct Running {
     thread: JoinHandle<()>,
-    errands: Sender<Errand>,
+    commands: Sender<Command>,
 }
 
 impl Running {
@@ -117,7 +118,7 @@ impl Running {
     /// # Errors
     /// No thread.
     pub fn start(reloader: Reloader) -> Result<Running, Failure> {
-        let (errands, run) = bounded(1);
+        let (commands, run) = bounded(1);
         let thread = std::thread::Builder::new()
             .name("reload".to_owned())
             .spawn(move || {
@@ -125,12 +126,12 @@ impl Running {
                 reloader.run(&run);
             })
             .map_err(|error| Failure::unavailable(format!("no thread for reloads: {error}")))?;
-        Ok(Running { thread, errands })
+        Ok(Running { thread, commands })
     }
 
     /// Where orders go; while one is under way, one more.
-    pub fn errands(&self) -> &Sender<Errand> {
-        &self.errands
+    pub fn commands(&self) -> &Sender<Command> {
+        &self.commands
     }
 
     /// Whether the thread has ended. It does soon after the run is over for helpers.
@@ -139,8 +140,16 @@ impl Running {
     }
 }
 
+/// Why a configuration cannot be read.
+fn unreadable(errors: ConfigErrors) -> Error {
+    match errors {
+        ConfigErrors::Unreadable(message) => Error::NoInput(message),
+        ConfigErrors::Invalid(lines) => Error::Config(lines.join("\n")),
+    }
+}
+
 impl Reloader {
-    fn run(mut self, errands: &Receiver<Errand>) {
+    fn run(mut self, commands: &Receiver<Command>) {
         let helpers = self.helpers.clone();
         loop {
             let undo_is_due = match &self.undo {
@@ -148,41 +157,41 @@ impl Reloader {
                 None => never(),
             };
             select! {
-                recv(errands) -> errand => match errand {
-                    Ok(Errand { order, answer }) => {
-                        let reply = self.reply(&order);
-                        self.record(&order, &reply);
+                recv(commands) -> command => match command {
+                    Ok(Command { kind, answer }) => {
+                        let reply = self.reply(&kind);
+                        self.record(&kind, &reply);
                         answer(reply);
                     }
                     Err(_) => return,
                 },
                 recv(undo_is_due) -> _ => self.revert(),
-                recv(helpers.run_ends()) -> _ => return,
+                recv(helpers.run_ended()) -> _ => return,
             }
         }
     }
 
     /// For whoever replays the recording.
-    fn record(&self, order: &Order, reply: &Reply) {
+    fn record(&self, kind: &CommandKind, reply: &Reply) {
         if let Some(recorder) = &self.recorder {
             let outcome = match (&reply.error, &reply.body) {
                 (Some(why), _) => format!("refused: {why}"),
                 (None, Some(Body::Reloaded(reloaded))) => reloaded.line(),
                 (None, _) => "done".to_owned(),
             };
-            recorder.note(format!("{order:?}: {outcome}"));
+            recorder.note(format!("{kind:?}: {outcome}"));
         }
     }
 
-    fn reply(&mut self, order: &Order) -> Reply {
-        match order {
-            Order::Confirm => self.confirm(),
+    fn reply(&mut self, kind: &CommandKind) -> Reply {
+        match kind {
+            CommandKind::Confirm => self.confirm(),
             _ if self.undo.is_some() => Reply::refused(
                 Code::Conflict,
                 "the last reload waits to be confirmed: say `fenxi ctl confirm`, or let its time run out",
             ),
-            Order::Reload { confirm_within } => self.reload(*confirm_within),
-            Order::LoadModel(dir) => self.load_model(dir),
+            CommandKind::Reload { confirm_within } => self.reload(*confirm_within),
+            CommandKind::LoadModel(dir) => self.load_model(dir),
         }
     }
 
@@ -193,12 +202,12 @@ impl Reloader {
         let outcome = self.take_over(confirm_within);
         self.notifier.say("READY=1");
         let is_applied = outcome.is_ok();
-        self.in_use.note(|standing| match is_applied {
+        self.state.update(|state| match is_applied {
             true => {
-                standing.reloads.applied += 1;
-                standing.configured = SystemTime::now();
+                state.reloads.applied += 1;
+                state.configured = SystemTime::now();
             }
-            false => standing.reloads.refused += 1,
+            false => state.reloads.refused += 1,
         });
         match outcome {
             Ok(outcome) => {
@@ -226,14 +235,14 @@ impl Reloader {
             .run("reading the configuration", READ_WITHIN, cure, move || {
                 sources.load()
             })?;
-        let read = read.map_err(Failure::from)?.live();
+        let read = read.map_err(unreadable)?.live();
         let differences = read.effective().differences(&self.running.effective());
         if !differences.restart.is_empty() {
             self.check_alone(&read)?;
         }
         let next = read
             .taken_over_by(&self.running)
-            .map_err(Failure::from)?
+            .map_err(unreadable)?
             .live();
         let change = self.prepare(&next.config, Sessions::AsConfigured)?;
         let has_model = change.prepared.has_model();
@@ -285,7 +294,7 @@ impl Reloader {
         work: impl FnOnce(&Base) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let base = Base {
-            opening: self.exchange.opening(),
+            opening: self.swapper.opening(),
             now: self.running.config.clone(),
             classes: self.classes.clone(),
         };
@@ -295,7 +304,7 @@ impl Reloader {
     }
 
     /// Brings it into use; gives the sessions that were replaced.
-    fn apply(&mut self, change: Change) -> Result<Option<Before>, Refusal> {
+    fn apply(&mut self, change: Change) -> Result<Option<Previous>, Refusal> {
         let Change {
             prepared,
             flow,
@@ -305,15 +314,15 @@ impl Reloader {
         let mut before = None;
         // The only step that can be refused comes first.
         if prepared.is_something() {
-            before = self.exchange.exchange(prepared)?;
+            before = self.swapper.swap(prepared)?;
         }
         if let Some(flow) = flow {
-            let ended = |LaneEnded| Refusal::RunEnded;
-            for lane in &self.lanes {
-                lane.send(flow.clone()).map_err(ended)?;
+            let ended = |WorkerEnded| Refusal::RunEnded;
+            for worker in &self.workers {
+                worker.send(flow.clone()).map_err(ended)?;
             }
-            for lane in &self.lanes {
-                lane.taken(self.helpers.run_ends()).map_err(ended)?;
+            for worker in &self.workers {
+                worker.taken(self.helpers.run_ended()).map_err(ended)?;
             }
         }
         if let (Some(writer), Some(marks)) = (&self.marks, marks) {
@@ -350,7 +359,7 @@ impl Reloader {
         match change.and_then(|change| self.apply(change)) {
             Ok(_) => {
                 self.running = running;
-                self.in_use.note(|standing| standing.reloads.reverted += 1);
+                self.state.update(|state| state.reloads.reverted += 1);
                 warn!("the reload was not confirmed in time and is undone");
             }
             Err(refusal) => {
@@ -384,7 +393,7 @@ impl Reloader {
 
     fn note_undo(&self) {
         let undone_at = self.undo.as_ref().map(|undo| undo.at);
-        self.in_use.note(|standing| standing.undone_at = undone_at);
+        self.state.update(|state| state.undone_at = undone_at);
     }
 
     /// For whoever moved the file of records away, whatever becomes of the configuration.

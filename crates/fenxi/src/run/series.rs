@@ -3,27 +3,29 @@
 //! To open a model may take long, or for ever, so a helper does it, while the control thread serves and the flow managers
 //! forward. What finds no room in a ring until then is shed.
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use accel::Bundle;
 use analytics::{Counters, Manager};
+use config::Config;
+use dataplane::counters::AnalyticsSnapshot;
+use dataplane::pipelines::SeriesSide;
+use dataplane::placement::Thread;
+use dataplane::run::Run;
+use dataplane::state;
+use dataplane::swap::Swapper;
+use dataplane::swap::helpers::{Helper, Helpers, MORE_TIME};
+use recording::Recorder;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout_at};
 
 use super::reload::{self, Reloader};
-use super::threads::Labelling;
-use crate::config::Config;
 use crate::control::Plane;
-use crate::control::collector::{AnalyticsSnapshot, Watched};
-use crate::control::in_use;
-use crate::exit::{self, Failure};
-use crate::pipeline::SeriesSide;
-use crate::pipeline::exchange::Exchange;
-use crate::pipeline::helpers::{Helper, Helpers, MORE_TIME};
-use crate::pipeline::threads::Thread;
-use crate::pipeline::worker::Run;
-use crate::recording::Recorder;
+use crate::control::collector::Watched;
+use crate::exit::Failure;
+use crate::workers::{AnalyticsStart, AnalyticsThreads};
 
 /// How long the end of a run waits for analytics threads, once the flow managers have ended and waited for labels. Longer
 /// than a batch takes; a thread whose device does not come back is left behind.
@@ -37,7 +39,7 @@ pub type Managers = Vec<(Thread, Manager)>;
 
 /// The first model, while it is being opened.
 pub struct Opening {
-    opened: oneshot::Receiver<Result<Managers, Failure>>,
+    opened: oneshot::Receiver<Result<Managers, dataplane::Error>>,
     helper: Helper,
     limit: Duration,
     until: Instant,
@@ -63,9 +65,9 @@ impl Opening {
             devices.join(", ")
         );
         let since = Instant::now();
-        helpers.in_use().note(|standing| {
+        helpers.state().update(|state| {
             let what = what.clone();
-            standing.opening = Some(in_use::Opening { what, since });
+            state.opening = Some(state::Pending { what, since });
         });
         let (done, opened) = oneshot::channel();
         let (limit, cores) = (config.model.open_timeout, helpers.cores().clone());
@@ -89,9 +91,9 @@ impl Opening {
     /// It cannot be opened, or takes too long.
     pub async fn opened(&mut self) -> Result<Managers, Failure> {
         match timeout_at(self.until.into(), &mut self.opened).await {
-            Ok(Ok(opened)) => opened,
+            Ok(Ok(opened)) => Ok(opened?),
             Ok(Err(_)) => Err(Failure::software("the thread that opened the model died")),
-            Err(_) => Err(self.helper.abandon(self.limit, MORE_TIME)),
+            Err(_) => Err(self.helper.abandon(self.limit, MORE_TIME).into()),
         }
     }
 }
@@ -101,11 +103,11 @@ pub struct Starting {
     pub helpers: Helpers,
     /// The model.
     pub bundle: Bundle,
-    pub run: std::sync::Arc<Run>,
+    pub run: Arc<Run>,
     /// Where rounds, and what devices answer, are recorded.
     pub recorder: Option<Recorder>,
     /// Puts the thread for reloads together.
-    pub reloader: Box<dyn FnOnce(Exchange) -> Reloader>,
+    pub reloader: Box<dyn FnOnce(Swapper) -> Reloader>,
 }
 
 /// The side at work.
@@ -134,18 +136,17 @@ impl Starting {
         self,
         managers: Managers,
     ) -> Result<(Series, Vec<Watched<AnalyticsSnapshot>>), Failure> {
-        let Labelling {
-            threads,
-            watched,
-            exchange,
-        } = Labelling::start(
-            &self.helpers,
-            &self.bundle,
-            managers,
-            &self.run,
-            self.recorder.as_ref(),
-        )?;
-        let reloads = reload::Running::start((self.reloader)(exchange))?;
+        let (swapper, ports) = Swapper::new(&self.helpers, &self.bundle, &managers);
+        let swapper = swapper.recorded_by(self.recorder.clone());
+        let start = AnalyticsStart {
+            cores: self.helpers.cores(),
+            run: &self.run,
+            gathers: false,
+            recorder: self.recorder.as_ref(),
+            is_watched: true,
+        };
+        let AnalyticsThreads { threads, watched } = start.start(managers, ports)?;
+        let reloads = reload::Running::start((self.reloader)(swapper))?;
         Ok((Series { threads, reloads }, watched))
     }
 }
@@ -165,7 +166,7 @@ impl Series {
         for (thread, last) in self.threads.into_iter().zip(plane.last_counters().await) {
             let name = thread.thread().name().unwrap_or_default().to_owned();
             if !thread.is_finished() {
-                exit::leave_threads_behind();
+                dataplane::leave_threads_behind();
                 failures.push(Failure::unavailable(format!(
                     "{name}: its device does not come back, and the last series have no labels"
                 )));

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::times::Quantiles;
-use crate::replay::Outcome;
+use crate::outcome::Outcome;
 
 /// Fates: emitted = cached + inferred + shed + failed.
 #[derive(Serialize)]

@@ -5,7 +5,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::finding::Finding;
 use super::machine::Machine;
-use crate::config::checked::IoMode;
+use config::checked::IoMode;
 
 const CHECK: &str = "capabilities";
 

@@ -12,7 +12,7 @@ use rustix::net::{
 
 use super::finding::Finding;
 use super::machine::Machine;
-use crate::config::checked::{Control, HttpPlace};
+use config::checked::{Control, HttpPlace};
 
 const CHECK: &str = "control";
 

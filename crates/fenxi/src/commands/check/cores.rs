@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::Finding;
 use super::machine::{Machine, field};
-use crate::config::Config;
-use crate::pipeline::threads::{Cores, numbers};
+use config::Config;
+use dataplane::placement::{Cores, numbers};
 
 const CHECK: &str = "cores";
 

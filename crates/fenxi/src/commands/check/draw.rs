@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use accel::Bundle;
 use flowmgr::table_bytes;
 
-use crate::config::Config;
-use crate::config::checked::{self, BatchPolicy, DeviceThread};
-use crate::pipeline::layout::SessionPlace;
-use crate::pipeline::threads::{Cores, Role, Thread};
+use config::Config;
+use config::checked::{self, BatchPolicy, DeviceThread};
+use config::layout::SessionPlace;
+use dataplane::placement::{Cores, Role, Thread};
 
 /// Who hands what to whom, and who runs where.
 pub fn page(config: &Config, bundle: &Bundle) -> String {

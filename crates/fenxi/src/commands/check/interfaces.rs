@@ -5,8 +5,8 @@ use packetio::af_packet;
 
 use super::finding::Finding;
 use super::machine::Machine;
-use crate::config::checked::{Io, IoMode};
-use crate::config::{Config, nearest};
+use config::checked::{Io, IoMode};
+use config::{Config, nearest};
 
 const CHECK: &str = "interface";
 

@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use super::machine::Machine;
-use crate::pipeline::threads::Cores;
+use dataplane::placement::Cores;
 
 const CHECK: &str = "interrupts";
 
@@ -74,7 +74,7 @@ fn active(machine: &Machine, name: &str) -> Vec<u32> {
 mod tests {
     use super::super::machine::tests::machine;
     use super::*;
-    use crate::config::Config;
+    use config::Config;
 
     const INTERRUPTS: &str = "           CPU0       CPU1\n 37:          0          0 PCI-MSIX-0000:00:03.0   0-edge      virtio2-config\n \
                               38:          0       3057 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0\n \

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::pipeline::threads::numbers;
+use dataplane::placement::numbers;
 
 /// The files of a machine. All paths are relative to its root.
 pub struct Machine {

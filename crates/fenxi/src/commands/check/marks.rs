@@ -7,10 +7,10 @@ use accel::Bundle;
 use super::capabilities::set_capabilities;
 use super::finding::Finding;
 use super::machine::Machine;
-use crate::config::Config;
-use crate::config::checked::IoMode;
 use crate::mark;
-use crate::pipeline::UNKNOWN;
+use config::Config;
+use config::checked::IoMode;
+use dataplane::bundle::UNKNOWN;
 
 const CHECK: &str = "marks";
 

@@ -4,7 +4,7 @@ use flowmgr::table_bytes;
 
 use super::finding::Finding;
 use super::machine::Machine;
-use crate::config::Config;
+use config::Config;
 
 const CHECK: &str = "memory";
 const MIB: u64 = 1 << 20;

@@ -11,8 +11,8 @@ use accel::onnx;
 use super::finding::Finding;
 use crate::cli::CheckConfigArgs;
 use crate::commands::devices::trial::{Golden, Outcome, in_a_process};
-use crate::config::Config;
-use crate::config::checked::{Device, Provider};
+use config::Config;
+use config::checked::{Device, Provider};
 
 const CHECK: &str = "model";
 

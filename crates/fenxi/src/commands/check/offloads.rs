@@ -3,7 +3,7 @@
 use packetio::af_packet::{AfPacketError, MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
 
 use super::finding::Finding;
-use crate::config::checked::IoMode;
+use config::checked::IoMode;
 
 const CHECK: &str = "offloads";
 

@@ -9,8 +9,8 @@ use packetio::af_packet::{AfPacketError, Queues};
 
 use super::finding::Finding;
 use super::machine::Machine;
-use crate::config::Config;
-use crate::config::checked::IoMode;
+use config::Config;
+use config::checked::IoMode;
 
 const CHECK: &str = "queues";
 

@@ -7,7 +7,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 use super::finding::Finding;
 use super::machine::Machine;
 use crate::cli::is_dash;
-use crate::config::checked::{Records, Rotate};
+use config::checked::{Records, Rotate};
 
 const CHECK: &str = "records";
 

@@ -10,13 +10,13 @@ use accel::Bundle;
 use flowmgr::Effect;
 
 use super::machine::Machine;
-use crate::config::Config;
-use crate::config::checked::{Control, HttpPlace, IoMode};
 use crate::control::Sockets;
 use crate::exit::Failure;
-use crate::pipeline::{FlowOptions, PacketSide};
 use crate::run::{pair, ports};
 use crate::{mark, records};
+use config::Config;
+use config::checked::{Control, HttpPlace, IoMode};
+use dataplane::pipelines::{FlowOptions, PacketSide};
 
 /// Looks at everything but the devices. `is_running`: a fenxi runs with this configuration; the sockets and the file that it
 /// holds are free once it is started again.

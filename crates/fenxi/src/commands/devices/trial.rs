@@ -10,10 +10,10 @@ use std::time::Duration;
 use accel::{Bundle, check_golden, profile};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
-use crate::config::checked::Provider;
 use crate::exit::Failure;
-use crate::pipeline::session;
+use config::Config;
+use config::checked::Provider;
+use dataplane::devices::session;
 
 /// The batch that is tried: large enough for an accelerator to show itself, and taken by all.
 const ROWS: usize = 64;

@@ -11,7 +11,7 @@ use accel::Bundle;
 use flate2::read::MultiGzDecoder;
 use flowmgr::hash::HashKind;
 use flowmgr::{BURST_MAX, Config, Effect, Manager, Packet};
-use packetio::{CaptureReader, Port};
+use packetio::{CaptureReader, Received, Rx};
 use serde::Deserialize;
 
 use crate::exit::Failure;
@@ -123,7 +123,7 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
         .map_err(|error| Failure::unavailable(error.to_string()))?;
     let mut fates = Vec::with_capacity(BURST_MAX);
     let mut samples = Samples::default();
-    while let Some(mut burst) = capture.receive(BURST_MAX)? {
+    while let Received::Burst(mut burst) = capture.receive(BURST_MAX)? {
         let (data, frames) = burst.parts();
         let packets: Vec<Packet> = frames
             .iter()

@@ -7,10 +7,11 @@ use flowmgr::ExpiryLag;
 use flowmgr::record::EndReason;
 use hdrhistogram::Histogram;
 
-use crate::control::collector::{AnalyticsSnapshot, FlowSnapshot, Watched};
+use crate::control::collector::Watched;
 use crate::control::exposition::{Buckets, Sample, Value};
-use crate::control::sums::PortSums;
 use crate::control::view::{Balance, PipelineSums, View, marks_balance};
+use dataplane::counters::PortCounters;
+use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
 
 /// A sample of a metric, its labels in the order of the catalogue.
 pub fn sample(labels: &[&str], value: Value) -> Sample {
@@ -78,7 +79,10 @@ pub fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Ve
 }
 
 /// Samples of each port and flow manager. A flow manager's queue has its number, counted over all pipelines.
-pub fn queues(view: &View<'_>, read: impl Fn(&PortSums, &[&str; 2]) -> Vec<Sample>) -> Vec<Sample> {
+pub fn queues(
+    view: &View<'_>,
+    read: impl Fn(&PortCounters, &[&str; 2]) -> Vec<Sample>,
+) -> Vec<Sample> {
     let flows = view.collector.flows.iter().enumerate();
     let samples = flows.flat_map(|(number, watched)| {
         let queue = number.to_string();
@@ -96,7 +100,7 @@ const ALL: &str = "all";
 /// does not come to a ring.
 pub fn drops(view: &View<'_>) -> Vec<Sample> {
     let mut samples = queues(view, |port, &[name, queue]| {
-        vec![count(&[name, queue, "ring_full"], port.dropped)]
+        vec![count(&[name, queue, "ring_full"], port.rx.dropped)]
     });
     for (i, name) in view.facts.ports.iter().enumerate() {
         let dropped = view.collector.dropped.get(i).copied().unwrap_or_default();

@@ -21,7 +21,7 @@ fn example(name: &str) -> std::path::PathBuf {
 
 /// A writer with the built-in configuration, as for the shipped model.
 fn shipped_writer(lab: &Lab) -> (Writer, Vec<String>) {
-    let config = crate::config::Config::load(None, &[]).unwrap();
+    let config = config::Config::load(None, &[]).unwrap();
     let classes: Vec<_> = config
         .mark
         .class

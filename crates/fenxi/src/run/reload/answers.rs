@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use config::Difference;
+use dataplane::swap::Refusal;
+
 use super::{Outcome, Reloader};
-use crate::config::Difference;
 use crate::control::protocol::{Code, Reloaded, Reply};
-use crate::pipeline::exchange::Refusal;
 
 impl Reloader {
     /// What came of it.
     pub(super) fn reloaded(&self, outcome: Outcome, confirm_within: Option<Duration>) -> Reloaded {
-        let model = self.in_use.standing().model;
+        let model = self.state.get().model;
         Reloaded {
             applied: outcome.differences.live,
             needs_restart: outcome.differences.restart,

@@ -4,13 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use accel::Bundle;
+use config::Config;
+use config::checked::{BatchPolicy, IoMode};
+use dataplane::Error;
+use dataplane::bundle::{dscp_by_class, find_bundle};
+use dataplane::devices::thresholds;
+use dataplane::pipelines::flow_settings;
+use dataplane::swap::{Opening, Prepared, Previous, Refusal};
 
-use crate::config::Config;
-use crate::config::checked::{BatchPolicy, IoMode};
-use crate::exit::Failure;
 use crate::mark::ClassMarks;
-use crate::pipeline::exchange::{Before, Opening, Prepared, Refusal};
-use crate::pipeline::{dscp_by_class, find_bundle, flow_settings, thresholds};
 
 /// What is to be brought into use; nothing where nothing changes.
 pub struct Change {
@@ -29,7 +31,7 @@ pub enum Sessions {
     /// As the configuration says: those in use, unless it wants others.
     AsConfigured,
     /// These, which were in use before.
-    Again(Before),
+    Again(Previous),
     /// Those in use.
     AsTheyAre,
 }
@@ -74,7 +76,7 @@ impl Change {
         Ok(Change::around(opening.prepare(now, bundle)?, base, now)?)
     }
 
-    fn around(prepared: Prepared, base: &Base, next: &Config) -> Result<Change, Failure> {
+    fn around(prepared: Prepared, base: &Base, next: &Config) -> Result<Change, Error> {
         let now = &base.now;
         let bundle = prepared.bundle().clone();
         Ok(Change {
@@ -90,7 +92,7 @@ impl Change {
 ///
 /// # Errors
 /// The first of them.
-pub fn check_labels(config: &Config, bundle: &Bundle, classes: &[String]) -> Result<(), Failure> {
+pub fn check_labels(config: &Config, bundle: &Bundle, classes: &[String]) -> Result<(), Error> {
     flow(config, bundle)?;
     marks(config, classes)?;
     thresholds(config, bundle).map(drop)
@@ -100,26 +102,26 @@ pub fn check_labels(config: &Config, bundle: &Bundle, classes: &[String]) -> Res
 fn changed<T: PartialEq>(
     now: &Config,
     next: &Config,
-    of: impl Fn(&Config) -> Result<T, Failure>,
-) -> Result<Option<T>, Failure> {
+    of: impl Fn(&Config) -> Result<T, Error>,
+) -> Result<Option<T>, Error> {
     let (now, next) = (of(now)?, of(next)?);
     Ok((now != next).then_some(next))
 }
 
 /// What flow managers make of it.
-pub fn flow(config: &Config, bundle: &Bundle) -> Result<flowmgr::Settings, Failure> {
+pub fn flow(config: &Config, bundle: &Bundle) -> Result<flowmgr::Settings, Error> {
     Ok(flow_settings(config, dscp_by_class(config, bundle)?))
 }
 
 /// What the writer of marks makes of it.
-pub fn marks(config: &Config, classes: &[String]) -> Result<Option<ClassMarks>, Failure> {
+pub fn marks(config: &Config, classes: &[String]) -> Result<Option<ClassMarks>, Error> {
     if config.io.mode != IoMode::Mark {
         return Ok(None);
     }
     let marks = ClassMarks::new(&config.mark, classes);
     marks
         .map(Some)
-        .map_err(|error| Failure::config(error.to_string()))
+        .map_err(|error| Error::Config(error.to_string()))
 }
 
 /// The sessions that `next` asks for. Those in use stay where it asks for nothing else: to open a session can take long,
@@ -139,7 +141,7 @@ pub fn wants_sessions(
     next: &Config,
     before: &Bundle,
     bundle: &Bundle,
-) -> Result<bool, Failure> {
+) -> Result<bool, Error> {
     let plans = |config: &Config| matches!(config.analytics.policy, BatchPolicy::Slo { .. });
     Ok(before != bundle
         || now.accel.devices != next.accel.devices

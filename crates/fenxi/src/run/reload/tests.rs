@@ -5,9 +5,10 @@ use std::path::Path;
 use accel::Bundle;
 
 use super::change;
-use crate::config::{KEYS_AND_DEVICES, Loaded, Sources};
-use crate::exit::Failure;
-use crate::pipeline::{analytics_config, find_bundle, open_bundle};
+use config::{KEYS_AND_DEVICES, Loaded, Sources};
+use dataplane::Error;
+use dataplane::bundle::{find_bundle, open_bundle};
+use dataplane::pipelines::analytics_config;
 
 fn load(sets: &[&str]) -> Loaded {
     let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
@@ -20,7 +21,7 @@ fn bundle(loaded: &Loaded) -> Bundle {
 }
 
 /// Whether anything of the run learns of the difference.
-fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Failure> {
+fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Error> {
     let [before, after] = [now, next].map(bundle);
     let labels = before.labels().iter().map(|label| label.name.clone());
     let classes: Vec<String> = labels.collect();

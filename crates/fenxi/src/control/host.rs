@@ -1,0 +1,140 @@
+//! What the host knows and the threads of the data path do not: what network cards and the kernel dropped, and what became
+//! of marks. Read on the control thread, each time that snapshots are taken.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::mark;
+
+/// All of it.
+pub struct HostStats {
+    /// In the order of [`super::Facts::ports`]; none where no interface is read.
+    nics: Mutex<Vec<Nic>>,
+    /// In mode mark.
+    pub marks: Option<Arc<mark::Writer>>,
+}
+
+impl HostStats {
+    /// From now on: what was dropped before does not count.
+    pub fn new(interfaces: &[String], marks: Option<Arc<mark::Writer>>) -> HostStats {
+        HostStats {
+            nics: Mutex::new(interfaces.iter().map(|name| Nic::new(name)).collect()),
+            marks,
+        }
+    }
+
+    /// What each interface has dropped by now.
+    pub fn dropped(&self) -> Vec<NicDrops> {
+        let mut nics = self.nics();
+        nics.iter_mut().for_each(Nic::look);
+        nics.iter().map(|nic| nic.dropped).collect()
+    }
+
+    fn nics(&self) -> MutexGuard<'_, Vec<Nic>> {
+        // Only sums that are whole between any two statements.
+        self.nics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Packets that an interface had for this machine and lost before a receive ring was asked for room. Packets of the whole
+/// interface, also those that nobody here wants.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NicDrops {
+    /// The card had no room, and the host was too slow to make it some (`rx_missed_errors`).
+    pub nic_missed: u64,
+    /// No buffer for a packet (`rx_fifo_errors` or `rx_over_errors`: drivers use the one, the other or both for the same, so
+    /// the larger of them).
+    pub no_buffer: u64,
+    /// The kernel threw it away before anybody could read it (`rx_dropped`).
+    pub kernel: u64,
+}
+
+impl NicDrops {
+    /// All reasons together.
+    pub fn total(&self) -> u64 {
+        self.nic_missed + self.no_buffer + self.kernel
+    }
+}
+
+/// One interface. What it had counted before does not matter, and one that goes and comes back begins at 0 again.
+struct Nic {
+    folder: PathBuf,
+    last: NicDrops,
+    dropped: NicDrops,
+}
+
+impl Nic {
+    fn new(name: &str) -> Nic {
+        let mut nic = Nic {
+            folder: PathBuf::from("/sys/class/net")
+                .join(name)
+                .join("statistics"),
+            last: NicDrops::default(),
+            dropped: NicDrops::default(),
+        };
+        nic.look();
+        nic.dropped = NicDrops::default();
+        nic
+    }
+
+    fn look(&mut self) {
+        let read = |file: &str| -> Option<u64> {
+            let text = std::fs::read_to_string(self.folder.join(file)).ok()?;
+            text.trim().parse().ok()
+        };
+        let counters = [
+            "rx_missed_errors",
+            "rx_fifo_errors",
+            "rx_over_errors",
+            "rx_dropped",
+        ];
+        // While it is gone there is nothing to read.
+        if let [Some(nic_missed), Some(fifo), Some(over), Some(kernel)] = counters.map(read) {
+            self.note(NicDrops {
+                nic_missed,
+                no_buffer: fifo.max(over),
+                kernel,
+            });
+        }
+    }
+
+    fn note(&mut self, now: NicDrops) {
+        let grown = |now: u64, last: u64| if now >= last { now - last } else { now };
+        let (last, sum) = (self.last, &mut self.dropped);
+        sum.nic_missed += grown(now.nic_missed, last.nic_missed);
+        sum.no_buffer += grown(now.no_buffer, last.no_buffer);
+        sum.kernel += grown(now.kernel, last.kernel);
+        self.last = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_new_counts_also_where_the_interface_began_anew() {
+        let mut nic = Nic {
+            folder: PathBuf::new(),
+            last: NicDrops {
+                kernel: 100,
+                ..NicDrops::default()
+            },
+            dropped: NicDrops::default(),
+        };
+        for (kernel, expected) in [(100, 0), (103, 3), (2, 5), (2, 5), (4, 7)] {
+            nic.note(NicDrops {
+                kernel,
+                ..NicDrops::default()
+            });
+            assert_eq!(nic.dropped.kernel, expected);
+        }
+        assert_eq!(nic.dropped.total(), 7);
+    }
+
+    #[test]
+    fn the_loopback_interface_can_be_read() {
+        let host = HostStats::new(&["lo".to_owned(), "no-such-interface".to_owned()], None);
+        assert_eq!(host.dropped(), [NicDrops::default(); 2]);
+    }
+}

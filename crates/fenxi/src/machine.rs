@@ -1,0 +1,114 @@
+//! The machine that figures were taken on, as the kernel describes it; and threads on its cores.
+
+use std::fs;
+
+use flowmgr::Pages;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+
+/// What stands beside every figure.
+#[derive(Debug, Serialize)]
+pub struct Machine {
+    /// CPU model.
+    pub cpu: String,
+    /// Cores that the program may use.
+    pub cores: usize,
+    /// Caches of the first core, as in `L2 1024K`.
+    pub caches: Vec<String>,
+    /// Memory, MiB.
+    pub memory_mib: u64,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Pages under the tables.
+    pub pages: &'static str,
+}
+
+impl Machine {
+    /// This machine; the tables lie on these pages.
+    pub fn here(pages: Pages) -> Machine {
+        let memory = field("/proc/meminfo", "MemTotal");
+        let memory_kib: Option<u64> = memory.split(' ').next().and_then(|kib| kib.parse().ok());
+        Machine {
+            cpu: field("/proc/cpuinfo", "model name"),
+            cores: cores(),
+            caches: (0..8).map_while(cache).collect(),
+            memory_mib: memory_kib.unwrap_or_default() / 1024,
+            kernel: read("/proc/sys/kernel/osrelease"),
+            pages: match pages {
+                Pages::Plain => "plain",
+                Pages::Transparent => "transparent huge",
+                Pages::Huge => "huge",
+            },
+        }
+    }
+
+    /// In one line.
+    pub fn line(&self) -> String {
+        format!(
+            "{}, {} cores, {}, {} MiB, Linux {}, {} pages",
+            self.cpu,
+            self.cores,
+            self.caches.join(", "),
+            self.memory_mib,
+            self.kernel,
+            self.pages
+        )
+    }
+}
+
+/// Cores that the program may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Keeps the calling thread on the `worker`-th of the cores that the program may use. A system that refuses leaves the
+/// thread where it likes, which costs speed only.
+pub fn pin(worker: usize) {
+    let Ok(allowed) = sched_getaffinity(None) else {
+        return;
+    };
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+    if let Some(core) = cores.nth(worker) {
+        let mut only = CpuSet::new();
+        only.set(core);
+        let _ = sched_setaffinity(None, &only);
+    }
+}
+
+/// What a thread returned; goes on with its panic if it had one.
+pub fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    match thread.join() {
+        Ok(value) => value,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn cache(index: usize) -> Option<String> {
+    let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
+    let part = |name| fs::read_to_string(format!("{path}/{name}")).ok();
+    let kind = match part("type")?.trim() {
+        "Data" => "d",
+        "Instruction" => "i",
+        _ => "",
+    };
+    Some(format!(
+        "L{}{kind} {}",
+        part("level")?.trim(),
+        part("size")?.trim()
+    ))
+}
+
+/// The value of the first line `name : value` of a file; empty where there is none.
+fn field(path: &str, name: &str) -> String {
+    let text = read(path);
+    let value = text.lines().find_map(|line| {
+        let (found, value) = line.split_once(':')?;
+        (found.trim() == name).then(|| value.trim().to_owned())
+    });
+    value.unwrap_or_default()
+}
+
+fn read(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.trim().to_owned()
+}

@@ -1,0 +1,32 @@
+//! Labels on their way from a flow worker to the writer.
+
+use std::sync::Arc;
+
+use dataplane::sink::Sink;
+use flowmgr::record::Record;
+
+use super::message::Tuple;
+use super::writer::Writer;
+
+/// A flow worker's end of the writer.
+pub struct MarkSink(Arc<Writer>);
+
+impl MarkSink {
+    /// All workers share one writer.
+    pub fn new(writer: Arc<Writer>) -> MarkSink {
+        MarkSink(writer)
+    }
+}
+
+impl Sink for MarkSink {
+    fn record(&mut self, record: &Record) {
+        if let Record::Label(label) = record {
+            self.0.set(Tuple::from(&label.flow), label.decision.class);
+        }
+    }
+
+    /// The kernel acts on a mark from the connection's next packet on.
+    fn is_urgent(&self) -> bool {
+        true
+    }
+}

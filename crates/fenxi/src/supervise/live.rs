@@ -1,0 +1,317 @@
+//! What the control thread of a live run does in addition: the first model, reloads, the service manager, marks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use accel::onnx;
+use crossbeam_channel::{Sender, TrySendError};
+use dataplane::run::Run;
+use dataplane::swap::helpers::RunGuard;
+use tokio::signal::unix::Signal;
+use tokio::sync::oneshot;
+use tracing::info;
+
+use crate::control::Plane;
+use crate::control::protocol::{Body, Code, Reply, Request};
+use crate::exit::Failure;
+use crate::log::{self, Loss};
+use crate::mark;
+use crate::records::Reopener;
+use crate::run::notify::Notifier;
+use crate::run::reload::{Command, CommandKind};
+use crate::run::series::{Left, Managers, Opening, Series, Starting, wait_until};
+
+/// Between two words to the service manager on how it goes.
+const STATUS_EVERY: Duration = Duration::from_secs(10);
+
+/// How long the end of a run waits for the thread for reloads, before the flow workers are told.
+const RELOADS_WITHIN: Duration = Duration::from_millis(250);
+
+/// How long flow workers may take to end, beyond what the kernel takes to hand over the last frames, and beyond
+/// `records.drain_s`. They give the last frames half a second and the last labels one.
+const WORKERS_WITHIN: Duration = Duration::from_millis(1600);
+
+/// How long a run of a model may take once the run of the program ends.
+const LAST_RUN_MAX: Duration = Duration::from_millis(250);
+
+/// What only a live run waits for.
+pub enum LiveEvent {
+    /// The first model is open, or cannot be opened.
+    Opened(Result<Managers, Failure>),
+    /// SIGHUP.
+    Hangup,
+}
+
+/// The parts of a live run.
+pub struct Live {
+    /// The run in some words, for the service manager.
+    pub what: String,
+    /// The way to the service manager.
+    pub notifier: Notifier,
+    /// SIGHUP.
+    pub hangups: Signal,
+    /// The first model, while it is being opened.
+    pub opening: Option<Opening>,
+    /// What follows once it is open.
+    pub starting: Option<Starting>,
+    /// Dropped so that nobody waits for helpers any more.
+    pub run_guard: Option<RunGuard>,
+    /// Where the file of records can be reopened; `None`: there is none.
+    pub records: Option<Reopener>,
+    /// Mode mark: what does not reach the kernel.
+    pub marks: Option<MarkTrouble>,
+    /// How long flow workers may wait at the end: for the kernel's last frames, and until their records find room.
+    pub last_within: Duration,
+    /// The analytics workers, once they run.
+    pub series: Option<Series>,
+    /// Progress of the flow workers, for the watchdog.
+    pub watchdog: Watchdog,
+    /// A reload was asked for by a signal and has yet to be handed over.
+    pub is_to_reload: bool,
+    /// When the service manager was last told how it goes.
+    pub status_at: Instant,
+    /// When flow workers must have ended.
+    pub workers_until: Option<Instant>,
+}
+
+impl Live {
+    /// Waits for the first model and for SIGHUP.
+    pub async fn next(&mut self) -> LiveEvent {
+        let Live {
+            opening, hangups, ..
+        } = self;
+        let opened = async {
+            match opening {
+                Some(opening) => opening.opened().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            opened = opened => LiveEvent::Opened(opened),
+            _ = hangups.recv() => LiveEvent::Hangup,
+        }
+    }
+
+    /// Starts the analytics workers.
+    pub async fn start(
+        &mut self,
+        opened: Result<Managers, Failure>,
+        plane: &Plane,
+    ) -> Result<(), Failure> {
+        self.opening = None;
+        let managers = opened?;
+        let Some(starting) = self.starting.take() else {
+            return Err(Failure::software("the series' side was started twice"));
+        };
+        let state = starting.helpers.state().clone();
+        let (series, watched) = starting.start(managers)?;
+        self.series = Some(series);
+        plane.add_analytics(watched).await;
+        state.update(|state| state.opening = None);
+        let what = &self.what;
+        self.notifier.say(&format!("READY=1\nSTATUS={what}"));
+        info!("ready: {what}");
+        Ok(())
+    }
+
+    /// Asks for a reload because of a signal, so nobody waits for the answer. Where another command is under way, it is tried
+    /// again with the next tick.
+    pub fn reload(&mut self) {
+        let Some(commands) = self.commands() else {
+            self.is_to_reload = true;
+            return;
+        };
+        let kind = CommandKind::Reload {
+            confirm_within: None,
+        };
+        let answer = Box::new(|_| {});
+        self.is_to_reload = commands.try_send(Command { kind, answer }).is_err();
+    }
+
+    /// Every 100 ms; true where flow workers have not ended in time.
+    pub async fn tick(&mut self, run: &Run, plane: &Plane, is_interrupted: bool) -> bool {
+        // A service manager that waits to hear that we are ready wants to hear nothing else.
+        if self.opening.is_none() {
+            self.watchdog.look(&self.notifier, run);
+        }
+        if self.is_to_reload {
+            self.reload();
+        }
+        self.marks.iter_mut().for_each(MarkTrouble::look);
+        log::tick();
+        onnx::stop_late_runs(self.workers_until.map(|_| LAST_RUN_MAX));
+        if self.series.is_some() && !is_interrupted && self.status_at.elapsed() >= STATUS_EVERY {
+            self.status_at = Instant::now();
+            let (what, overview) = (&self.what, plane.overview().await);
+            self.notifier.say(&format!("STATUS={what}: {overview}"));
+        }
+        self.workers_until
+            .is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Answers what concerns a live run only.
+    pub fn answer(&self, request: Request, answer: oneshot::Sender<Reply>) {
+        let kind = match request {
+            Request::Log { level } => return say(answer, set_level(&level)),
+            Request::Reopen {} => return self.reopen(answer),
+            Request::ModelLoad { dir } => CommandKind::LoadModel(dir),
+            Request::Confirm {} => CommandKind::Confirm,
+            Request::Reload { confirm_within_s } => CommandKind::Reload {
+                confirm_within: confirm_within_s.map(|s| Duration::from_secs(s.into())),
+            },
+            _ => {
+                let why = "a live run cannot do that yet";
+                return say(answer, Reply::refused(Code::NotHere, why));
+            }
+        };
+        self.pass_on(kind, answer);
+    }
+
+    /// The run is to end: gives up, while packets still pass, all that may hang.
+    pub async fn end(&mut self, plane: &Plane, run: &Run) {
+        let what = &self.what;
+        self.notifier
+            .say(&format!("STOPPING=1\nSTATUS={what}: comes to its end"));
+        self.leave_helpers().await;
+        if self.series.is_none() || plane.has_stalled_analytics().await {
+            // There will be no labels to wait for.
+            run.analytics_died.store(true, Ordering::Release);
+        }
+        self.workers_until = Some(Instant::now() + self.last_within + WORKERS_WITHIN);
+    }
+
+    /// Waits for the analytics workers, once the flow workers have ended.
+    pub async fn finish(mut self, plane: &Plane) -> Left {
+        self.leave_helpers().await;
+        match self.series {
+            Some(series) => series.end(plane).await,
+            None => Left::nothing(),
+        }
+    }
+
+    /// Waits for no helper any more, and a moment for the thread for reloads, which notices that.
+    async fn leave_helpers(&mut self) {
+        if self.opening.take().is_some() {
+            dataplane::leave_threads_behind();
+        }
+        self.run_guard = None;
+        let series = self.series.as_ref();
+        wait_until(RELOADS_WITHIN, || {
+            series.is_none_or(|series| series.reloads.has_ended())
+        })
+        .await;
+    }
+
+    /// Where reloads and models are commanded; `None` until the first model is open.
+    fn commands(&self) -> Option<&Sender<Command>> {
+        self.series.as_ref().map(|series| series.reloads.commands())
+    }
+
+    /// What takes its time is done, and answered, by the thread for reloads.
+    fn pass_on(&self, kind: CommandKind, answer: oneshot::Sender<Reply>) {
+        let Some(commands) = self.commands() else {
+            let why = "starting: the first model is being opened; ask again";
+            return say(answer, Reply::refused(Code::Busy, why));
+        };
+        let answer = Box::new(move |reply| say(answer, reply));
+        if let Err(TrySendError::Full(command) | TrySendError::Disconnected(command)) =
+            commands.try_send(Command { kind, answer })
+        {
+            let why = "another reload or model is under way; ask again";
+            (command.answer)(Reply::refused(Code::Busy, why));
+        }
+    }
+
+    fn reopen(&self, answer: oneshot::Sender<Reply>) {
+        let Some(records) = &self.records else {
+            let why = "this run writes no records";
+            return say(answer, Reply::refused(Code::NotHere, why));
+        };
+        records.reopen(Box::new(move |opened| {
+            let reply = match opened {
+                Ok(()) => Reply::ok(Body::Done("the file was opened anew".to_owned())),
+                Err(why) => Reply::refused(Code::NotHere, why),
+            };
+            say(answer, reply);
+        }));
+    }
+}
+
+/// Whoever asked may have gone.
+fn say(answer: oneshot::Sender<Reply>, reply: Reply) {
+    let _ = answer.send(reply);
+}
+
+fn set_level(level: &str) -> Reply {
+    match log::set_level(level) {
+        Ok(()) => {
+            info!("logs at {level} from now on");
+            Reply::ok(Body::Done(format!("logs at {level} from now on")))
+        }
+        Err(error) => Reply::refused(Code::Malformed, error.to_string()),
+    }
+}
+
+/// Marks that do not reach the kernel.
+pub struct MarkTrouble {
+    marks: Arc<mark::Writer>,
+    looked: Instant,
+    failed: Loss,
+    dropped: Loss,
+}
+
+impl MarkTrouble {
+    /// Of this writer.
+    pub fn new(marks: Arc<mark::Writer>) -> MarkTrouble {
+        MarkTrouble {
+            marks,
+            looked: Instant::now(),
+            failed: Loss::new("marks are refused by the kernel"),
+            dropped: Loss::new("marks are dropped, their queue is full; see mark.queue"),
+        }
+    }
+
+    /// Once a second: it copies a histogram.
+    fn look(&mut self) {
+        if self.looked.elapsed() < Duration::from_secs(1) {
+            return;
+        }
+        self.looked = Instant::now();
+        let counts = self.marks.counts();
+        let failed = counts.failed_by_cause().map(|(_, marks)| marks).sum();
+        let why = || std::io::Error::from_raw_os_error(counts.last_errno).to_string();
+        self.failed.look(self.looked, failed, why);
+        self.dropped.look(self.looked, counts.dropped, String::new);
+    }
+}
+
+/// Tells the service manager that the data path moves: only when each flow worker has finished a round since the last time.
+pub struct Watchdog {
+    /// Rounds of the flow workers then.
+    rounds: Vec<u64>,
+    said_at: Instant,
+}
+
+impl Watchdog {
+    /// For the flow workers of a run.
+    pub fn new(run: &Run) -> Watchdog {
+        Watchdog {
+            rounds: run.rounds().map(|_| 0).collect(),
+            said_at: Instant::now(),
+        }
+    }
+
+    fn look(&mut self, notifier: &Notifier, run: &Run) {
+        let Some(limit) = notifier.watchdog else {
+            return;
+        };
+        let now: Vec<u64> = run.rounds().collect();
+        let mut pairs = now.iter().zip(&self.rounds);
+        let all_move = pairs.all(|(now, before)| now != before);
+        if all_move && self.said_at.elapsed() >= limit / 4 {
+            notifier.say("WATCHDOG=1");
+            (self.rounds, self.said_at) = (now, Instant::now());
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The control thread of a run, replay or live: signals, the control plane, events of the data path, and the end; on tokio,
+//! off the data path.
+//!
+//! What only one kind of run has is a part that the other leaves out: [`Live`] has the first model on its way, reloads and
+//! the service manager; [`Progress`] is the bar of a replay.
+
+pub mod live;
+mod progress;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use dataplane::flow_worker::FlowOutcome;
+use dataplane::run::{Event, Run};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::control::flows::FlowView;
+use crate::control::protocol::{Body, Code, Reply, Request};
+use crate::control::{Call, Plane};
+use crate::exit::Failure;
+use crate::run::series::Left;
+use crate::signals::Signals;
+
+pub use live::{Live, LiveEvent, MarkTrouble, Watchdog};
+pub use progress::Progress;
+
+/// Between two looks at what the data path does.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The control plane, where the run has one.
+pub struct Serving {
+    /// What serves.
+    pub plane: Arc<Plane>,
+    /// What it asks of the run.
+    pub calls: mpsc::Receiver<Call>,
+    /// The flows seen last, for `fenxi ctl flows`.
+    pub view: FlowView,
+}
+
+/// The control thread's parts.
+pub struct Supervisor {
+    /// What the threads share.
+    pub run: Arc<Run>,
+    /// What flow workers leave behind.
+    pub outcomes: mpsc::Receiver<FlowOutcome>,
+    /// How many they are.
+    pub workers: usize,
+    /// What the data path reports.
+    pub events: Receiver<Event>,
+    /// SIGINT and SIGTERM.
+    pub signals: Signals,
+    /// The control plane.
+    pub serving: Option<Serving>,
+    /// Live only.
+    pub live: Option<Live>,
+    /// Replay only.
+    pub progress: Option<Progress>,
+    /// Goes on serving when all is done, until asked to end.
+    pub holds: bool,
+}
+
+/// What the threads left behind.
+pub struct Ended {
+    /// The flow workers.
+    pub workers: Vec<FlowOutcome>,
+    /// Live: the analytics workers.
+    pub series: Left,
+    /// Somebody asked the run to end.
+    pub is_interrupted: bool,
+    /// When the last flow worker had ended, or, live, when the last label was given.
+    pub at: Instant,
+}
+
+/// The runtime of the control thread.
+///
+/// # Errors
+/// The system refuses.
+pub fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::unavailable(format!("no control thread: {error}")))
+}
+
+impl Supervisor {
+    /// Serves until all flow workers have ended, and the analytics workers after them. The first SIGINT or SIGTERM, or
+    /// `fenxi ctl drain`, asks them to. Called inside the runtime.
+    ///
+    /// # Errors
+    /// The first model cannot be opened, or a flow worker died.
+    pub async fn serve(mut self) -> Result<Ended, Failure> {
+        let mut tick = tokio::time::interval(TICK);
+        let (mut workers, mut failure) = (Vec::new(), None);
+        let (mut is_interrupted, mut all_ended_at) = (false, None);
+        loop {
+            let is_asked_to_end = tokio::select! {
+                outcome = self.outcomes.recv(), if all_ended_at.is_none() => {
+                    match outcome {
+                        Some(outcome) => workers.push(outcome),
+                        None => {
+                            all_ended_at = Some(Instant::now());
+                            self.progress.iter().for_each(Progress::finish);
+                            if !self.holds || is_interrupted {
+                                break;
+                            }
+                        }
+                    }
+                    false
+                }
+                event = next_of(&mut self.live) => match self.take(event).await {
+                    Ok(()) => false,
+                    Err(why) => {
+                        failure = Some(why);
+                        true
+                    }
+                },
+                () = self.signals.next() => {
+                    info!("a signal asks the run to end");
+                    true
+                }
+                Some(call) = next_call(&mut self.serving) => self.answer(call),
+                _ = tick.tick() => {
+                    if self.tick(is_interrupted).await {
+                        break;
+                    }
+                    false
+                }
+            };
+            if is_asked_to_end && all_ended_at.is_some() {
+                break;
+            }
+            if is_asked_to_end && !is_interrupted {
+                is_interrupted = true;
+                self.end().await;
+            }
+        }
+        self.finish(workers, failure, is_interrupted, all_ended_at)
+            .await
+    }
+
+    /// Asks the workers to end.
+    async fn end(&mut self) {
+        if let Some(Serving { plane, .. }) = &self.serving {
+            plane.drain();
+        }
+        if let (Some(live), Some(Serving { plane, .. })) = (&mut self.live, &self.serving) {
+            live.end(plane, &self.run).await;
+        }
+        self.run.stop();
+    }
+
+    /// Every 100 ms; true where flow workers have not ended in the time that they have for it.
+    async fn tick(&mut self, is_interrupted: bool) -> bool {
+        self.log_events();
+        if let Some(serving) = &mut self.serving {
+            serving.view.take_in();
+        }
+        if let Some(progress) = &self.progress {
+            progress.show(&self.run);
+        }
+        match (&mut self.live, &self.serving) {
+            (Some(live), Some(serving)) => {
+                live.tick(&self.run, &serving.plane, is_interrupted).await
+            }
+            _ => {
+                accel::onnx::stop_late_runs(None);
+                false
+            }
+        }
+    }
+
+    /// Flow workers do not write the log themselves.
+    fn log_events(&self) {
+        for event in self.events.try_iter() {
+            match event {
+                Event::Warning(line) => warn!("{line}"),
+                Event::Info(line) => info!("{line}"),
+            }
+        }
+    }
+
+    async fn take(&mut self, event: LiveEvent) -> Result<(), Failure> {
+        let (Some(live), Some(serving)) = (&mut self.live, &self.serving) else {
+            return Ok(());
+        };
+        match event {
+            LiveEvent::Opened(managers) => return live.start(managers, &serving.plane).await,
+            LiveEvent::Hangup => live.reload(),
+        }
+        Ok(())
+    }
+
+    /// Answers a call; true where it asks the run to end.
+    fn answer(&mut self, Call { request, answer }: Call) -> bool {
+        let Some(serving) = &mut self.serving else {
+            return false;
+        };
+        let drains = request == Request::Drain {};
+        let reply = match (request, &mut self.live) {
+            (Request::Flows { label, top }, _) => serving.view.largest(label.as_deref(), top),
+            (Request::Drain {}, Some(_)) => {
+                info!("fenxi ctl asks the run to end");
+                Reply::ok(Body::Done("the run comes to its end".to_owned()))
+            }
+            (Request::Drain {}, None) => {
+                Reply::ok(Body::Done("the replay comes to its end".to_owned()))
+            }
+            (request, Some(live)) => {
+                live.answer(request, answer);
+                return false;
+            }
+            (_, None) => Reply::refused(Code::NotHere, "a replay cannot do that"),
+        };
+        // Whoever asked may have gone.
+        let _ = answer.send(reply);
+        drains
+    }
+
+    async fn finish(
+        mut self,
+        workers: Vec<FlowOutcome>,
+        failure: Option<Failure>,
+        is_interrupted: bool,
+        all_ended_at: Option<Instant>,
+    ) -> Result<Ended, Failure> {
+        self.log_events();
+        let lost = self.run.events_lost();
+        if lost > 0 {
+            warn!("{lost} events of the data path were not logged: there were too many at once");
+        }
+        let series = match (self.live.take(), &self.serving) {
+            (Some(live), Some(serving)) => live.finish(&serving.plane).await,
+            _ => Left::nothing(),
+        };
+        let at = match self.progress {
+            Some(_) => all_ended_at.unwrap_or_else(Instant::now),
+            None => Instant::now(),
+        };
+        if let Some(serving) = &self.serving {
+            serving.plane.finish().await;
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        if workers.len() < self.workers {
+            // One that died has let go of its end of the channel; one that still has it is stuck.
+            if !self.outcomes.is_closed() {
+                dataplane::leave_threads_behind();
+                return Err(Failure::software("a flow-manager thread did not end"));
+            }
+            return Err(Failure::software("a flow-manager thread died"));
+        }
+        Ok(Ended {
+            workers,
+            series,
+            is_interrupted,
+            at,
+        })
+    }
+}
+
+/// What only a live run waits for.
+async fn next_of(live: &mut Option<Live>) -> LiveEvent {
+    match live {
+        Some(live) => live.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_call(serving: &mut Option<Serving>) -> Option<Call> {
+    match serving {
+        Some(serving) => serving.calls.recv().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,47 @@
+//! The progress bar of a replay.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dataplane::run::Run;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar on a terminal, nothing elsewhere.
+pub struct Progress {
+    bar: ProgressBar,
+    /// Bytes of the captures read.
+    read: Arc<AtomicU64>,
+}
+
+impl Progress {
+    /// Of a replay that reads so many bytes, where that is known, and counts them in `read`.
+    pub fn new(read: Arc<AtomicU64>, size: Option<u64>) -> Progress {
+        let target = if std::io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let form = match size {
+            Some(_) => "{bar:30} {bytes}/{total_bytes}  {msg}  {binary_bytes_per_sec}  {eta} left",
+            None => "{spinner} {bytes}  {msg}  {binary_bytes_per_sec}",
+        };
+        let bar = ProgressBar::with_draw_target(size, target);
+        let bar = match ProgressStyle::with_template(form) {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        };
+        Progress { bar, read }
+    }
+
+    /// Brings it up to date.
+    pub fn show(&self, run: &Run) {
+        self.bar.set_position(self.read.load(Ordering::Relaxed));
+        self.bar.set_message(format!("{} packets", run.packets()));
+    }
+
+    /// Takes it off the screen.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,147 @@
+//! Traffic that means ill, each beside ordinary traffic of as many flows.
+//!
+//! *One flow*: every packet waits for the entry that the one before it wrote. *SYN flood*: the table is full and every
+//! packet begins a flow, for which a half-open one is evicted. *Collisions*: with the paper's hash anybody can choose 5-tuples that fall into one
+//! bucket; with the keyed hash the same tuples spread; who knows the key can choose tuples for one bucket again.
+
+use flowmgr::hash::HashKind;
+use flowmgr::hash_by;
+use flowmgr::verdict::Verdict;
+
+use super::frames::{Frames, Tuple};
+use super::machine::Machine;
+use super::report::{Figure, MPPS, Report};
+use super::rig::{BURST, GAP_NS, Rig, Table};
+use super::rounds::interleave;
+use crate::cli::BenchArgs;
+use crate::rng::Rng;
+use fenxi::exit::Failure;
+
+/// Flows that collide.
+const COLLIDING: u32 = 1 << 12;
+/// Packets of a pass.
+const PACKETS: usize = 1 << 16;
+/// Flows in a bucket.
+const SLOTS: usize = 8;
+
+/// A kind of traffic, ready to walk.
+struct Traffic {
+    name: &'static str,
+    rig: Rig,
+    frames: Frames,
+}
+
+impl Traffic {
+    /// `flows` flows that have their labels, and packets of them, all alike.
+    fn known(
+        name: &'static str,
+        table: Table,
+        flows: u32,
+        tuple_of: impl Fn(u32) -> Tuple,
+    ) -> Result<Traffic, Failure> {
+        let mut rig = Rig::new(table)?;
+        rig.preload(flows as usize, |i| tuple_of(i as u32));
+        let mut draws = Rng::new(1);
+        let frames = Frames::new(PACKETS, |_| tuple_of(draws.below(flows)));
+        Ok(Traffic { name, rig, frames })
+    }
+}
+
+pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
+    let entries = args.entries_or(1 << 19);
+    let flows = args.flows.first().copied().unwrap_or(COLLIDING);
+    let mut all = traffic(Table::of(entries), flows)?;
+    let rates = interleave(args.seconds, all.len(), |point| {
+        let Traffic { rig, frames, .. } = &mut all[point];
+        rig.pass(frames, BURST, GAP_NS)
+    });
+    let mut figures: Vec<Figure> = all
+        .iter()
+        .zip(&rates)
+        .map(|(traffic, rates)| Figure::millions(traffic.name, MPPS, rates))
+        .collect();
+
+    let turned_away =
+        |name, what: usize| Figure::one(name, "share", all[what].rig.share_of(Verdict::TableFull));
+    let evicted = all[SYN_FLOOD].rig.manager.counters().evictions.half_open;
+    let chain = |traffic: &Traffic| traffic.rig.manager.flows_alive().div_ceil(SLOTS) as f64;
+    let ratio = |what: usize, to: usize| rates[what].median() / rates[to].median();
+    let best_ratio = |what: usize, to: usize| rates[what].best() / rates[to].best();
+    let against = |name, what, to| Figure {
+        best: best_ratio(what, to),
+        ..Figure::one(name, "ratio", ratio(what, to))
+    };
+    figures.extend([
+        turned_away("SYN flood, packets turned away", SYN_FLOOD),
+        Figure::one("SYN flood, flows evicted", "flows", evicted as f64),
+        turned_away("fenxi hash, packets turned away", FENXI),
+        turned_away("known key, packets turned away", KNOWN_KEY),
+        Figure::one("fenxi hash, chain", "buckets", chain(&all[FENXI])),
+        Figure::one("known key, chain", "buckets", chain(&all[KNOWN_KEY])),
+        against("SYN flood, of ordinary", SYN_FLOOD, ORDINARY).at_least(0.25),
+        against("fenxi hash, of ordinary", FENXI, ORDINARY),
+        against("keyed hash, of ordinary", KEYED, ORDINARY),
+        against("known key, of ordinary", KNOWN_KEY, ORDINARY).at_least(0.25),
+    ]);
+    Ok(Report {
+        bench: "flood",
+        title: "Traffic that means ill, one core",
+        x: "",
+        machine: Machine::here(all[ORDINARY].rig.pages()),
+        figures,
+        skipped: Vec::new(),
+    })
+}
+
+const ORDINARY: usize = 0;
+const SYN_FLOOD: usize = 3;
+const FENXI: usize = 4;
+const KEYED: usize = 5;
+const KNOWN_KEY: usize = 6;
+
+fn traffic(table: Table, flows: u32) -> Result<[Traffic; 7], Failure> {
+    let entries = table.entries as u32;
+    let mut syn_flood = Traffic::known("SYN flood, table full", table, entries, Tuple::of)?;
+    // Twice as many as the table holds: when a tuple comes again its flow has been evicted.
+    syn_flood.frames = Frames::new(2 * table.entries, |i| Tuple::tcp(i as u32));
+    let fenxi = Table {
+        hash: HashKind::Fenxi,
+        ..table
+    };
+    let chosen = of_one_bucket(table, flows);
+    Ok([
+        Traffic::known("ordinary", table, flows, Tuple::of)?,
+        Traffic::known("one flow", table, 1, Tuple::of)?,
+        Traffic::known("ordinary, table full", table, entries, Tuple::of)?,
+        syn_flood,
+        Traffic::known("collisions, fenxi hash", fenxi, flows, colliding)?,
+        Traffic::known("collisions, keyed hash", table, flows, colliding)?,
+        Traffic::known("collisions, known key", table, flows, |i| {
+            chosen[i as usize]
+        })?,
+    ])
+}
+
+/// Tuples with one fenxi hash, which depends on `source ^ destination` and on the ports only.
+fn colliding(flow: u32) -> Tuple {
+    let tuple = Tuple::of(flow);
+    Tuple {
+        destination: tuple.source ^ 0x5555_5555,
+        source_port: 40_000,
+        ..tuple
+    }
+}
+
+/// Tuples that fall into one bucket of `table`, found with its key by trying.
+fn of_one_bucket(table: Table, flows: u32) -> Vec<Tuple> {
+    let hash = hash_by(table.hash);
+    let mask = table.buckets as u64 - 1;
+    let tried = (0u64..).map(|number| Tuple {
+        source_port: 1024 + (number >> 24) as u16,
+        ..Tuple::of(number as u32)
+    });
+    tried
+        .filter(|tuple| hash(&tuple.key()) & mask == 0)
+        .take(flows as usize)
+        .collect()
+}

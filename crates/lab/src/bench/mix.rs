@@ -1,0 +1,133 @@
+//! The walk on a real mix: frames and flows drawn from a capture, at the rates of 100 Gb/s of real traffic.
+//!
+//! The table is first brought to the state in which it would be after minutes of such traffic: flows that send, and
+//! flows that were silent for less than the idle timeout. Then the process goes on, with new flows, ends and series: a
+//! receive ring is filled, frames at their real lengths, and walked; only the walk is timed.
+//!
+//! A smaller table gets a smaller share of the traffic: rates are those of a table of 2^22 entries.
+
+use std::path::Path;
+use std::time::Instant;
+
+use flowmgr::{BURST_MAX, Packet};
+
+use super::report::{Figure, MPPS};
+use super::rig::{BURST, K, Rig, Table};
+use super::rounds::interleave;
+use super::senders::{Past, Senders};
+use super::templates::{Drawn, Templates};
+use fenxi::exit::Failure;
+
+const PACKETS_PER_S: f64 = 13.4e6;
+const FLOWS_PER_S: f64 = 56.6e3;
+/// Of the table that these rates are for.
+const ENTRIES: f64 = (1 << 22) as f64;
+const IDLE_TIMEOUT_S: u16 = 30;
+/// Packets of a piece, about.
+const PIECE: usize = 1 << 20;
+/// Frames in memory at a time: what a NIC's receive ring holds, which the NIC writes into the last-level cache; and so
+/// many that no header is in a cache when its packet is walked.
+const RINGS: [usize; 2] = [1 << 12, 1 << 17];
+/// Time 0 of the process in packet time: later than any past.
+const START_S: f64 = 1000.0;
+
+/// The rate at which one core walks the mix, and what it has to spare.
+pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, Failure> {
+    let mut templates = Templates::read(capture)?;
+    templates.lengthen(PACKETS_PER_S / FLOWS_PER_S);
+    let share = entries as f64 / ENTRIES;
+    let mut rig = Rig::new(Table {
+        idle_timeout_s: IDLE_TIMEOUT_S,
+        ..Table::of(entries)
+    })?;
+    let mut past = Vec::new();
+    let silence_s = f64::from(IDLE_TIMEOUT_S) + 2.0;
+    let mut senders = Senders::new(&templates, FLOWS_PER_S * share, silence_s, &mut past);
+    let mut ring = Ring::default();
+    relive(&mut rig, &templates, &past, &mut ring);
+    drop(past);
+
+    let packets = PIECE.min(2 * entries) as f64;
+    let begun = rig.manager.counters().flows_begun.total();
+    let mut walked = 0;
+    let rates = interleave(seconds, RINGS.len(), |point| {
+        let drawn = senders.window(&templates, packets / (PACKETS_PER_S * share));
+        walked += drawn.len();
+        let mut elapsed_s = 0.0;
+        for received in drawn.chunks(RINGS[point]) {
+            ring.fill(&templates, received);
+            let start = Instant::now();
+            ring.walk(&mut rig, BURST);
+            elapsed_s += start.elapsed().as_secs_f64();
+        }
+        drawn.len() as f64 / elapsed_s
+    });
+    let begun = (rig.manager.counters().flows_begun.total() - begun) as f64;
+    let spare = |rate: f64| 1.0 - PACKETS_PER_S / rate;
+    let spared = Figure {
+        best: spare(rates[0].best()),
+        ..Figure::one(
+            "mix, core to spare at 13.4 Mpps",
+            "share",
+            spare(rates[0].median()),
+        )
+    };
+    let flows = rig.manager.flows_alive() as f64;
+    let new_flows = begun / walked as f64 * PACKETS_PER_S / 1e3;
+    Ok(vec![
+        Figure::millions("mix", MPPS, &rates[0]),
+        Figure::millions("mix, headers out of cache", MPPS, &rates[1]),
+        spared.at_least(0.3),
+        Figure::one("mix, flows in the table", "M", flows / 1e6),
+        Figure::one("mix, new flows at 13.4 Mpps", "k/s", new_flows),
+    ])
+}
+
+/// Lets the table meet the flows of the past: of each the packets up to the K-th, all at the time of its last.
+fn relive(rig: &mut Rig, templates: &Templates, past: &[Past], ring: &mut Ring) {
+    let mut received = Vec::new();
+    for flows in past.chunks(BURST) {
+        received.clear();
+        for flow in flows {
+            let packets = flow.sent.min(K as u32 + 1);
+            received.extend((0..packets).map(|number| {
+                let packet = Drawn {
+                    template: flow.template,
+                    copy: flow.copy,
+                    number,
+                    is_last: flow.has_ended && number + 1 == packets,
+                };
+                (flow.last_s, packet)
+            }));
+        }
+        ring.fill(templates, &received);
+        ring.walk(rig, BURST_MAX);
+    }
+}
+
+/// Frames in memory, and their descriptors.
+#[derive(Default)]
+struct Ring {
+    data: Vec<u8>,
+    packets: Vec<Packet>,
+}
+
+impl Ring {
+    fn fill(&mut self, templates: &Templates, received: &[(f64, Drawn)]) {
+        let mut at = 0;
+        self.packets.clear();
+        for (at_s, packet) in received {
+            let time_us = ((START_S + at_s) * 1e6) as i64;
+            let descriptor = templates.write(*packet, time_us, &mut self.data, at);
+            // Frames begin on cache lines, as in receive buffers.
+            at = (at + descriptor.captured as usize).next_multiple_of(64);
+            self.packets.push(descriptor);
+        }
+    }
+
+    fn walk(&mut self, rig: &mut Rig, burst: usize) {
+        for packets in self.packets.chunks(burst) {
+            rig.burst(&mut self.data, packets);
+        }
+    }
+}

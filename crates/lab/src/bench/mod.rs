@@ -1,0 +1,76 @@
+//! `fenxi bench`: the experiments on both walks, repeatable by anyone.
+//!
+//! All in memory, without ports: [`frames`] are prepared, a [`rig`] walks them through a flow manager and answers its
+//! series; those on the series' walk are in [`series`]. [`rounds`] repeats and interleaves. One file per experiment; a
+//! [`report`] is printed, written and drawn.
+
+mod flood;
+mod frames;
+mod lookup;
+pub mod machine;
+mod mix;
+mod plot;
+mod report;
+mod rig;
+mod rounds;
+mod scale;
+mod senders;
+mod series;
+mod sweep;
+mod table;
+mod templates;
+mod walk;
+
+use std::fs;
+use std::path::Path;
+
+use crate::cli::{BenchArgs, BenchName};
+use fenxi::exit::{Failure, print, remark};
+use report::Report;
+
+/// Runs an experiment; prints what it found and, with `--out`, writes and draws it.
+///
+/// # Errors
+/// The tables find no memory, the capture is missing or damaged, or a file cannot be written.
+pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
+    if let Some(dir) = &args.out {
+        fs::create_dir_all(dir).map_err(|error| Failure::creating(dir, &error))?;
+    }
+    let report = match args.name {
+        BenchName::Table => table::run(args),
+        BenchName::Scale => scale::run(args),
+        BenchName::Walk => walk::run(args),
+        BenchName::Lookup => lookup::run(args),
+        BenchName::Flood => flood::run(args),
+        BenchName::Sweep => sweep::run(args),
+        BenchName::Analytics => series::analytics(args),
+        BenchName::Latency => series::latency(args),
+        BenchName::Padding => series::padding(args),
+        BenchName::Devices => series::devices(args),
+        BenchName::Swap => series::swap(args),
+        BenchName::Idle => series::idle(args),
+    }?;
+    for skipped in &report.skipped {
+        remark(&format!("SKIPPED {skipped}\n"))?;
+    }
+    if let Some(dir) = &args.out {
+        write(dir, &format!("{}.csv", report.bench), &report.to_csv())?;
+        write(dir, &format!("{}.svg", report.bench), &plot::svg(&report))?;
+    }
+    print(&page(&report, args.json)?)
+}
+
+fn page(report: &Report, json: bool) -> Result<String, Failure> {
+    if !json {
+        return Ok(report.to_text());
+    }
+    let object = report
+        .to_json()
+        .map_err(|error| Failure::software(error.to_string()))?;
+    Ok(object + "\n")
+}
+
+fn write(dir: &Path, name: &str, text: &str) -> Result<(), Failure> {
+    let path = dir.join(name);
+    fs::write(&path, text).map_err(|error| Failure::creating(&path, &error))
+}

@@ -1,0 +1,211 @@
+//! A flow manager in memory: frames in, and the bench itself answers the series.
+//!
+//! What is timed is all that a live flow-manager thread does but for its port: the descriptors of a burst are written
+//! as a port would, the burst is walked, series are answered, labels announced and records handed over.
+
+use std::hint::black_box;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cring::{Consumer, Label, Labels, Slot, Source};
+use flowmgr::hash::HashKind;
+use flowmgr::verdict::{Verdict, Verdicts};
+use flowmgr::{Config, Effect, Fate, Manager, Packet, Pages};
+
+use super::frames::{FRAME, Frames, Tuple};
+use fenxi::exit::Failure;
+
+/// Packets per burst where an experiment does not vary it.
+pub const BURST: usize = 128;
+/// Packets in a series.
+pub const K: usize = 10;
+/// Link type of Ethernet.
+pub const ETHERNET: u16 = 1;
+/// The class that every series gets, and its DSCP.
+const LABEL: Label = Label::Class {
+    class: 0,
+    confidence: 60_000,
+    source: Source::Model,
+    model: 0,
+};
+const DSCP: u8 = 10;
+/// Packet time between packets: 15 Mpps, 100 Gb/s of real traffic.
+pub const GAP_NS: u64 = 67;
+
+/// The table under a rig.
+#[derive(Clone, Copy)]
+pub struct Table {
+    pub entries: usize,
+    pub buckets: usize,
+    pub hash: HashKind,
+    pub idle_timeout_s: u16,
+}
+
+impl Table {
+    /// A quarter as many buckets as entries, a hash with a fixed key, and flows that stay.
+    pub fn of(entries: usize) -> Table {
+        Table {
+            entries,
+            buckets: (entries / 4).next_power_of_two(),
+            hash: HashKind::Keyed { seed: 7 },
+            idle_timeout_s: 30_000,
+        }
+    }
+}
+
+/// A flow manager and the far end of its ring.
+pub struct Rig {
+    pub manager: Manager,
+    ring: Consumer<Slot>,
+    labels: Arc<dyn Labels>,
+    packets: Vec<Packet>,
+    fates: Vec<Fate>,
+    /// Packet time, and the clock of the burst.
+    now_ns: u64,
+    /// What the preload got.
+    preloaded: Verdicts,
+}
+
+impl Rig {
+    pub fn new(table: Table) -> Result<Rig, Failure> {
+        let (producer, ring) = cring::ring(1 << 12);
+        let config = Config {
+            k: K,
+            idle_timeout_s: table.idle_timeout_s,
+            closed_timeout_s: 5,
+            half_open_timeout_s: 0,
+            established_timeout_s: 0,
+            active_timeout_s: 0,
+            end_on_fin_rst: true,
+            hash: table.hash,
+            max_flows: table.entries,
+            buckets: table.buckets,
+            effect: Effect::Arrival,
+            dscp: vec![Some(DSCP), None],
+            midstream: true,
+            record_series: false,
+            flow_id_first: 0,
+            flow_id_step: 1,
+        };
+        let manager =
+            Manager::new(config, producer).map_err(|error| Failure::usage(error.to_string()))?;
+        Ok(Rig {
+            labels: manager.labels(),
+            manager,
+            ring,
+            packets: Vec::with_capacity(flowmgr::BURST_MAX),
+            fates: Vec::with_capacity(flowmgr::BURST_MAX),
+            now_ns: 0,
+            preloaded: Verdicts::default(),
+        })
+    }
+
+    pub fn pages(&self) -> Pages {
+        self.manager.pages()
+    }
+
+    /// Share of the packets since the last preload that got this verdict.
+    pub fn share_of(&self, verdict: Verdict) -> f64 {
+        let (now, then) = (&self.manager.counters().verdicts, &self.preloaded);
+        let packets = now.total() - then.total();
+        (now.of(verdict) - then.of(verdict)) as f64 / packets as f64
+    }
+
+    /// Lets flows 0 to below `count` begin and get their labels.
+    pub fn preload(&mut self, count: usize, tuple_of: impl Fn(usize) -> Tuple) {
+        for first in (0..count).step_by(BURST) {
+            let flows = BURST.min(count - first);
+            let mut frames = Frames::new(flows, |i| tuple_of(first + i));
+            for _ in 0..K {
+                self.walk(&mut frames, BURST, 0);
+            }
+        }
+        self.preloaded = self.manager.counters().verdicts;
+    }
+
+    /// One pass over the frames; packets per second. `gap_ns` is the packet time between packets.
+    pub fn pass(&mut self, frames: &mut Frames, burst: usize, gap_ns: u64) -> f64 {
+        frames.untag();
+        let start = Instant::now();
+        self.walk(frames, burst, gap_ns);
+        frames.len() as f64 / start.elapsed().as_secs_f64()
+    }
+
+    /// One poll that finds the `i`-th frame alone, so much packet time after the packet before.
+    pub fn poll(&mut self, frames: &mut Frames, i: usize, gap_ns: u64) -> Duration {
+        let start = Instant::now();
+        self.walk_some(frames, i..i + 1, gap_ns);
+        start.elapsed()
+    }
+
+    fn walk(&mut self, frames: &mut Frames, burst: usize, gap_ns: u64) {
+        let count = frames.len();
+        for first in (0..count).step_by(burst) {
+            self.walk_some(frames, first..count.min(first + burst), gap_ns);
+        }
+    }
+
+    fn walk_some(&mut self, frames: &mut Frames, range: Range<usize>, gap_ns: u64) {
+        let mut packets = std::mem::take(&mut self.packets);
+        describe(&mut packets, range, |packet| {
+            self.now_ns += gap_ns;
+            packet.time_us = (self.now_ns / 1000) as i64;
+        });
+        self.burst(&mut frames.data, &packets);
+        self.packets = packets;
+    }
+
+    /// Walks one burst, answers its series and takes its records.
+    pub fn burst(&mut self, data: &mut [u8], packets: &[Packet]) {
+        self.manager
+            .burst(data, packets, self.now_ns, &mut self.fates);
+        let waiting = self.ring.waiting();
+        for flow in (0..waiting).map(|i| self.ring.get(i).flow) {
+            // A flow that ended in the same burst is post-mortem: an ordinary fate.
+            let _ = self.labels.word(flow.index).decide(flow.generation, LABEL);
+        }
+        self.ring.release(waiting);
+        self.manager.settle(u64::MAX, self.now_ns, &mut |record| {
+            black_box(record);
+        });
+    }
+}
+
+/// The descriptors of frames, as a port writes them.
+#[inline(always)]
+fn describe(packets: &mut Vec<Packet>, range: Range<usize>, mut stamp: impl FnMut(&mut Packet)) {
+    packets.clear();
+    for i in range {
+        let mut packet = Packet {
+            at: i * FRAME,
+            captured: FRAME as u32,
+            link: ETHERNET,
+            time_us: 0,
+            rss: None,
+        };
+        stamp(&mut packet);
+        packets.push(packet);
+    }
+}
+
+/// The reference: receives and forwards the same frames, and does nothing else. It writes the same descriptors, reads
+/// each frame's ethertype and counts it; packets per second.
+pub fn no_op(frames: &mut Frames, burst: usize) -> f64 {
+    let mut packets = Vec::with_capacity(burst);
+    let (mut counts, mut now_ns) = ([0u64; 256], 0);
+    let count = frames.len();
+    let start = Instant::now();
+    for first in (0..count).step_by(burst) {
+        describe(&mut packets, first..count.min(first + burst), |packet| {
+            now_ns += GAP_NS;
+            packet.time_us = (now_ns / 1000) as i64;
+        });
+        for packet in black_box(&packets) {
+            counts[usize::from(frames.data[packet.at + 12])] += 1;
+        }
+    }
+    let elapsed_s = start.elapsed().as_secs_f64();
+    black_box(counts);
+    count as f64 / elapsed_s
+}

@@ -1,0 +1,80 @@
+//! The whole walk in memory on one core: parse, hash, table, count, series, label, tag.
+//!
+//! *Uniform* and *Zipf*: packets of labelled flows in a half-full table. *New flows*: every packet begins a flow, and
+//! the flows before it end by idle timeout and are settled. *Mix*: see [`super::mix`]. No-op: see [`super::rig::no_op`].
+
+use flowmgr::Pages;
+
+use super::frames::{Frames, Tuple, Zipf};
+use super::machine::Machine;
+use super::mix::mix;
+use super::report::{Figure, MPPS, Report};
+use super::rig::{BURST, GAP_NS, Rig, Table, no_op};
+use super::rounds::interleave;
+use crate::cli::BenchArgs;
+use crate::rng::Rng;
+use fenxi::exit::Failure;
+
+/// Packet time of one pass of new flows. Longer than an idle timeout of one second and the sweep take, so that the same
+/// frames are new flows again in the next pass.
+const NEW_PASS_NS: u64 = 4_000_000_000;
+
+pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
+    let entries = args.entries_or(1 << 22);
+    let seconds = args.seconds / 2.0;
+    let (mut figures, pages) = prepared(entries, seconds)?;
+    let mut skipped = Vec::new();
+    match &args.capture {
+        Some(capture) => figures.extend(mix(capture, entries, seconds)?),
+        None => skipped.push("mix: needs --capture FILE".to_owned()),
+    }
+    Ok(Report {
+        bench: "walk",
+        title: "The whole walk in memory, one core",
+        x: "",
+        machine: Machine::here(pages),
+        figures,
+        skipped,
+    })
+}
+
+/// All but the mix.
+fn prepared(entries: usize, seconds: f64) -> Result<(Vec<Figure>, Pages), Failure> {
+    let flows = entries as u32 / 2;
+    let mut loaded = Rig::new(Table::of(entries))?;
+    loaded.preload(flows as usize, |i| Tuple::of(i as u32));
+    let mut draws = Rng::new(1);
+    let mut uniform = Frames::new(entries, |_| Tuple::of(draws.below(flows)));
+    let zipf = Zipf::new(flows);
+    let mut skewed = Frames::new(entries, |_| Tuple::of(zipf.draw(&mut draws)));
+    let mut turnover = Rig::new(Table {
+        idle_timeout_s: 1,
+        ..Table::of(entries)
+    })?;
+    let mut fresh = Frames::new(entries, |i| Tuple::of(i as u32));
+    let new_gap_ns = NEW_PASS_NS / entries as u64;
+
+    let mut passes = 0;
+    let rates = interleave(seconds, 4, |point| match point {
+        0 => loaded.pass(&mut uniform, BURST, GAP_NS),
+        1 => loaded.pass(&mut skewed, BURST, GAP_NS),
+        2 => no_op(&mut uniform, BURST),
+        _ => {
+            passes += 1;
+            turnover.pass(&mut fresh, BURST, new_gap_ns)
+        }
+    });
+    let begun = turnover.manager.counters().flows_begun.total();
+    if begun != passes * entries as u64 {
+        let passed = passes * entries as u64;
+        let error = format!("{begun} flows begun by {passed} packets, each of a new flow");
+        return Err(Failure::software(error));
+    }
+    let figures = vec![
+        Figure::millions("uniform", MPPS, &rates[0]).at_least(20.0),
+        Figure::millions("Zipf(1.0)", MPPS, &rates[1]).at_least(30.0),
+        Figure::millions("no-op", MPPS, &rates[2]),
+        Figure::millions("new flows", MPPS, &rates[3]).at_least(8.0),
+    ];
+    Ok((figures, loaded.pages()))
+}

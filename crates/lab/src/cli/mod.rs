@@ -1,0 +1,73 @@
+//! The command line. Wrong usage exits 64, not with clap's own 2.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use fenxi::exit::Failure;
+
+mod bench;
+mod generate;
+
+pub use bench::{BenchArgs, BenchName};
+pub use fenxi::{is_dash, seconds};
+pub use generate::GenerateArgs;
+
+/// The arguments of the program.
+#[derive(Debug, Parser)]
+#[command(
+    name = "fenxi-lab",
+    version,
+    about = "Experiments on fenxi's parts, and the traffic generator",
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make traffic from captures: a synthetic mix of their flows, or the captures at another rate
+    Generate(Box<GenerateArgs>),
+    /// Run an experiment on this machine
+    Bench(Box<BenchArgs>),
+}
+
+impl Cli {
+    /// The arguments in `args`, the program's name first. Err: the exit code, once help, version or
+    /// the error is printed.
+    pub fn parse_args(args: impl IntoIterator<Item = OsString>) -> Result<Cli, ExitCode> {
+        let cli = Cli::try_parse_from(args).map_err(|error| {
+            // Help and version go to stdout, complaints to stderr.
+            match error.print() {
+                _ if error.use_stderr() => ExitCode::from(64),
+                Ok(()) => ExitCode::SUCCESS,
+                Err(cause) => report(&Failure::writing("stdout", &cause)),
+            }
+        })?;
+        if let Command::Generate(generate) = &cli.command {
+            generate.check().map_err(|failure| report(&failure))?;
+        }
+        Ok(cli)
+    }
+}
+
+/// Prints why the program ends early, and gives the exit code.
+pub fn report(failure: &Failure) -> ExitCode {
+    failure.print_as("fenxi-lab");
+    ExitCode::from(failure.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clap_finds_no_fault_in_the_declaration() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,92 @@
+//! `fenxi generate`: traffic made from captures.
+
+use packetio::af_packet::TransmitCounts;
+use serde_json::{Value, json};
+
+use crate::cli::GenerateArgs;
+use fenxi::exit::{Failure, print, remark};
+use crate::generate::{self, Outcome};
+
+/// Generates, then prints the summary: as JSON on standard output where asked, else for people on standard error.
+///
+/// # Errors
+/// What was wrong before the first packet, or what ended the traffic before its time; the summary of what was done is
+/// printed all the same.
+pub fn generate(args: &GenerateArgs) -> Result<(), Failure> {
+    let outcome = generate::run(args)?;
+    let is_quiet = outcome.failure.as_ref().is_some_and(Failure::is_quiet);
+    let printed = match args.json {
+        true => print(&format!("{}\n", to_json(&outcome))),
+        false if is_quiet => Ok(()),
+        false => remark(&to_text(&outcome)),
+    };
+    let failures = [outcome.failure, printed.err()];
+    failures
+        .into_iter()
+        .flatten()
+        .reduce(Failure::and)
+        .map_or(Ok(()), Err)
+}
+
+fn packets_per_s(outcome: &Outcome) -> f64 {
+    outcome.packets as f64 / outcome.wall.as_secs_f64().max(1e-9)
+}
+
+/// The fields are documented in `docs/generate.md`.
+fn to_json(outcome: &Outcome) -> Value {
+    let interface = outcome.interface.map(|counts: TransmitCounts| {
+        json!({
+            "sent": counts.sent,
+            "sent_bytes": counts.sent_bytes,
+            "dropped": counts.dropped,
+            "too_long": counts.too_long,
+            "cut": counts.cut,
+        })
+    });
+    let flows = outcome.flows.as_ref().map(|flows| {
+        json!({
+            "begun": flows.begun,
+            "originals": flows.originals,
+            "original_packets": flows.original_packets,
+        })
+    });
+    json!({
+        "flows": flows,
+        "packets": outcome.packets,
+        "bytes": outcome.bytes,
+        "packet_time_s": outcome.packet_time_s,
+        "wall_s": outcome.wall.as_secs_f64(),
+        "packets_per_s": packets_per_s(outcome),
+        "interface": interface,
+        "interrupted": outcome.interrupted,
+    })
+}
+
+fn to_text(outcome: &Outcome) -> String {
+    let mut page = String::new();
+    if let Some(flows) = &outcome.flows {
+        page += &format!(
+            "flows    {} begun, copies of {} with {} packets\n",
+            flows.begun, flows.originals, flows.original_packets
+        );
+    }
+    page += &format!(
+        "packets  {}, {} bytes, over {:.3} s of packet time\n\
+         speed    {:.3} s, {:.3} Mpps\n",
+        outcome.packets,
+        outcome.bytes,
+        outcome.packet_time_s,
+        outcome.wall.as_secs_f64(),
+        packets_per_s(outcome) / 1e6,
+    );
+    if let Some(counts) = outcome.interface {
+        page += &format!(
+            "sent     {}; dropped by the interface {}, too long {}, cut when captured {}\n",
+            counts.sent, counts.dropped, counts.too_long, counts.cut
+        );
+    }
+    if outcome.interrupted {
+        page += "fenxi: interrupted; the above is what was done so far\n";
+    }
+    page
+}

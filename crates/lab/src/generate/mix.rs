@@ -1,0 +1,180 @@
+//! A synthetic mix (FENXI, §6): flows begin as a Poisson process, and each copies a flow of the catalogue, drawn with
+//! equal chances: number, lengths, directions, flags and distances of its packets.
+//!
+//! In memory are the catalogue and, of each flow that goes on, a few words in a heap ordered by the time of its next
+//! packet: by Little's law, flows per second times their mean duration.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use packetio::{Burst, Frame, Port, PortError};
+
+use super::Flows;
+use super::catalogue::Catalogue;
+use super::ends::Ends;
+use super::frame::ETHERNET;
+use crate::rng::Rng;
+
+/// When no further flow begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Until {
+    /// So many have begun.
+    Flows(u64),
+    /// So many seconds after the begin.
+    Seconds(f64),
+}
+
+/// A copy that goes on. Ordered by the time of its next packet, then by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Running {
+    next_ns: u64,
+    copy: u64,
+    begin_us: u64,
+    flow: u32,
+    /// Index of its next packet.
+    packet: u32,
+}
+
+/// The mix, as a port.
+#[derive(Debug)]
+pub struct Mix {
+    catalogue: Catalogue,
+    seed: u64,
+    draws: Rng,
+    flows_per_s: f64,
+    until: Until,
+    /// When the next flow begins; none where no further one does.
+    arrival_s: Option<f64>,
+    begun: u64,
+    running: BinaryHeap<Reverse<Running>>,
+    data: Vec<u8>,
+    frames: Vec<Frame>,
+}
+
+impl Mix {
+    /// A mix from its first flow on.
+    pub fn new(catalogue: Catalogue, flows_per_s: f64, until: Until, seed: u64) -> Mix {
+        let mut mix = Mix {
+            catalogue,
+            seed,
+            draws: Rng::new(seed),
+            flows_per_s,
+            until,
+            arrival_s: Some(0.0),
+            begun: 0,
+            running: BinaryHeap::new(),
+            data: Vec::new(),
+            frames: Vec::new(),
+        };
+        mix.draw_arrival();
+        mix
+    }
+
+    /// What was begun, of what.
+    pub fn flows(&self) -> Flows {
+        Flows {
+            begun: self.begun,
+            originals: self.catalogue.flows.len() as u64,
+            original_packets: self.catalogue.packets(),
+        }
+    }
+
+    /// Share of the flows that have begun.
+    pub fn share(&self) -> f64 {
+        match (self.arrival_s, self.until) {
+            (Some(_), Until::Flows(flows)) => self.begun as f64 / flows as f64,
+            (Some(arrival_s), Until::Seconds(seconds)) => arrival_s / seconds,
+            (None, _) => 1.0,
+        }
+    }
+
+    /// Rng when the next flow begins.
+    fn draw_arrival(&mut self) {
+        let gap_s = self.draws.gap(self.flows_per_s);
+        self.arrival_s = self
+            .arrival_s
+            .map(|arrival_s| arrival_s + gap_s)
+            .filter(|&arrival_s| match self.until {
+                Until::Flows(flows) => self.begun < flows,
+                Until::Seconds(seconds) => arrival_s < seconds,
+            });
+    }
+
+    /// Begins the flows that are to begin before the next packet of those that go on.
+    fn begin_due(&mut self) {
+        while let Some(arrival_s) = self.arrival_s {
+            // Whole microseconds: see `catalogue::Packet::after_ns`.
+            let begin_us = (arrival_s * 1e6) as u64;
+            let first_ns = self.running.peek().map(|Reverse(first)| first.next_ns);
+            if first_ns.is_some_and(|first_ns| first_ns < begin_us.saturating_mul(1000)) {
+                return;
+            }
+            let flow = self.draws.below(self.catalogue.flows.len() as u32);
+            let first = &self.catalogue.flows[flow as usize].packets[0];
+            self.running.push(Reverse(Running {
+                next_ns: begin_us.saturating_mul(1000).saturating_add(first.after_ns),
+                copy: self.begun,
+                begin_us,
+                flow,
+                packet: 0,
+            }));
+            self.begun += 1;
+            self.draw_arrival();
+        }
+    }
+
+    /// Writes the frame of a copy's packet behind those that are there.
+    fn write(&mut self, running: Running) {
+        let flow = &self.catalogue.flows[running.flow as usize];
+        let packet = &flow.packets[running.packet as usize];
+        let at = self.frames.last().map_or(0, |last| last.range().end);
+        let range = at..at + packet.model.length;
+        if self.data.len() < range.end {
+            self.data.resize(range.end, 0);
+        }
+        let ends = Ends::of(
+            self.seed,
+            running.copy,
+            packet.model.is_v6,
+            flow.server_port,
+        );
+        let bytes = self.catalogue.bytes(packet);
+        packet.model.write(bytes, &ends, &mut self.data[range]);
+        let length = packet.model.length as u32;
+        let after_us = i64::try_from(running.next_ns / 1000).unwrap_or(i64::MAX);
+        self.frames.push(Frame {
+            at,
+            captured: length,
+            wire: length,
+            time_us: self.catalogue.start_us.saturating_add(after_us),
+            time_sub_ns: (running.next_ns % 1000) as u16,
+            link: ETHERNET,
+            ..Frame::default()
+        });
+    }
+}
+
+impl Port for Mix {
+    fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+        self.frames.clear();
+        while self.frames.len() < max.max(1) {
+            self.begin_due();
+            let Some(Reverse(running)) = self.running.pop() else {
+                break;
+            };
+            self.write(running);
+            let packets = &self.catalogue.flows[running.flow as usize].packets;
+            if let Some(next) = packets.get(running.packet as usize + 1) {
+                self.running.push(Reverse(Running {
+                    next_ns: running
+                        .begin_us
+                        .saturating_mul(1000)
+                        .saturating_add(next.after_ns),
+                    packet: running.packet + 1,
+                    ..running
+                }));
+            }
+        }
+        Ok((!self.frames.is_empty()).then(|| Burst::new(&mut self.data, &self.frames)))
+    }
+}

@@ -1,0 +1,268 @@
+//! Traffic made from captures: a synthetic mix of copies of their flows, or the captures themselves at another rate.
+//!
+//! ```text
+//! captures ─ catalogue ─ mix ──┐
+//! captures ────────────────────┴─ retime (--pps) ─ file, memory or interface
+//! ```
+//!
+//! One thread does it all, so the same seed and captures give the same bytes.
+
+mod catalogue;
+mod control;
+mod ends;
+mod frame;
+mod mix;
+mod sink;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use packetio::af_packet::TransmitCounts;
+use packetio::{Burst, CaptureReader, Frame, OpenError, Port};
+
+use crate::cli::GenerateArgs;
+use fenxi::exit::Failure;
+use dataplane::bundle::find_shipped;
+use catalogue::Catalogue;
+use control::Shared;
+use mix::Mix;
+use sink::Sink;
+
+pub use catalogue::Payload;
+pub use ends::COPIES_MAX;
+pub use mix::Until;
+
+/// Capture that is copied from where none is named.
+const DEMO: &str = "demo/office.pcap";
+/// Frames made at a time.
+const BURST: usize = 256;
+
+/// What was generated.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+    /// From the first packet to the last, by their times, s.
+    pub packet_time_s: f64,
+    /// How long it took.
+    pub wall: Duration,
+    /// Of a mix: what there was to copy, and how many flows were begun.
+    pub flows: Option<Flows>,
+    /// Of an interface: what became of the packets.
+    pub interface: Option<TransmitCounts>,
+    /// A signal ended it.
+    pub interrupted: bool,
+    /// Why it ended before its time.
+    pub failure: Option<Failure>,
+}
+
+/// Flows of a mix.
+#[derive(Debug)]
+pub struct Flows {
+    /// Copies begun.
+    pub begun: u64,
+    /// Flows that were there to copy.
+    pub originals: u64,
+    /// Their packets.
+    pub original_packets: u64,
+}
+
+/// Generates to the end, or until a signal.
+///
+/// # Errors
+/// Whatever is wrong before the first packet. What goes wrong later stands in [`Outcome::failure`].
+pub fn run(args: &GenerateArgs) -> Result<Outcome, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let traffic = Traffic::open(args, &stop)?;
+    let sink = match (&args.to, &args.interface) {
+        (Some(path), _) => Sink::file(path)?,
+        (None, Some(interface)) => Sink::interface(interface)?,
+        (None, None) => return Err(Failure::usage("--to or --interface is needed")),
+    };
+    let retime = Retime::to(args.pps);
+    let (outcome, interrupted) =
+        control::run(stop, move |shared| generate(traffic, retime, sink, shared))?;
+    Ok(Outcome {
+        interrupted,
+        ..outcome
+    })
+}
+
+fn generate(mut traffic: Traffic, mut retime: Retime, mut sink: Sink, shared: &Shared) -> Outcome {
+    let start = Instant::now();
+    let mut outcome = Outcome::default();
+    let pumped = pump(&mut traffic, &mut retime, &mut sink, shared, &mut outcome);
+    let finished = sink.finish();
+    outcome.wall = start.elapsed();
+    outcome.packet_time_s = retime.span_us() as f64 / 1e6;
+    outcome.flows = traffic.flows();
+    match finished {
+        Ok(counts) => outcome.interface = counts,
+        Err(failure) => outcome.failure = Some(failure),
+    }
+    // What broke off first says why.
+    outcome.failure = pumped.err().or(outcome.failure);
+    outcome
+}
+
+/// Moves all frames from traffic to sink.
+fn pump(
+    traffic: &mut Traffic,
+    retime: &mut Retime,
+    sink: &mut Sink,
+    shared: &Shared,
+    outcome: &mut Outcome,
+) -> Result<(), Failure> {
+    let mut frames = Vec::with_capacity(BURST);
+    loop {
+        let share = traffic.share();
+        let Some(mut burst) = traffic.receive(shared)? else {
+            if shared.is_stopped() || !traffic.advance() {
+                return Ok(());
+            }
+            continue;
+        };
+        let (data, received) = burst.parts();
+        frames.clear();
+        frames.extend(received.iter().map(|frame| retime.frame(frame)));
+        let taken = &frames[..sink.take(data, &frames, shared)?];
+        outcome.packets += taken.len() as u64;
+        outcome.bytes += taken.iter().map(|frame| u64::from(frame.wire)).sum::<u64>();
+        shared.tell(outcome.packets, share);
+    }
+}
+
+/// Where frames come from.
+enum Traffic {
+    Mix(Box<Mix>),
+    /// Captures yet to be replayed, the next one last, and how many there were.
+    Captures(Vec<CaptureReader>, usize),
+}
+
+impl Traffic {
+    fn open(args: &GenerateArgs, stop: &Arc<AtomicBool>) -> Result<Traffic, Failure> {
+        let captures = match args.captures.is_empty() {
+            true => vec![demo()?],
+            false => args.captures.clone(),
+        };
+        if args.replay {
+            let readers = captures.iter().rev().map(|path| {
+                let reader = open(path)?.stopped_by(stop.clone());
+                reader.map_err(|error| {
+                    Failure::unavailable(format!("no thread for the input: {error}"))
+                })
+            });
+            let readers = readers.collect::<Result<Vec<_>, Failure>>()?;
+            return Ok(Traffic::Captures(readers, captures.len()));
+        }
+        let catalogue = Catalogue::read(&captures, args.payload)?;
+        let mix = Mix::new(catalogue, args.flows_per_s, args.until(), args.seed);
+        Ok(Traffic::Mix(Box::new(mix)))
+    }
+
+    /// The next frames; none at the end of the mix or of a capture, or when it is to end.
+    fn receive(&mut self, shared: &Shared) -> Result<Option<Burst<'_>>, Failure> {
+        if shared.is_stopped() {
+            return Ok(None);
+        }
+        let port: &mut dyn Port = match self {
+            Traffic::Mix(mix) => &mut **mix,
+            Traffic::Captures(readers, _) => match readers.last_mut() {
+                Some(reader) => reader,
+                None => return Ok(None),
+            },
+        };
+        match port.receive(BURST) {
+            // What was cut off by the stop is not the capture's fault.
+            Err(_) if shared.is_stopped() => Ok(None),
+            received => Ok(received?),
+        }
+    }
+
+    /// Goes on to the next capture; false where there is none.
+    fn advance(&mut self) -> bool {
+        match self {
+            Traffic::Mix(_) => false,
+            Traffic::Captures(readers, _) => {
+                readers.pop();
+                !readers.is_empty()
+            }
+        }
+    }
+
+    /// Share of all that is done, as far as that is known.
+    fn share(&self) -> f64 {
+        match self {
+            Traffic::Mix(mix) => mix.share(),
+            Traffic::Captures(readers, captures) => {
+                let left = readers.iter().map(|reader| match reader.size() {
+                    Some(size) => 1.0 - reader.position() as f64 / size.max(1) as f64,
+                    None => 1.0,
+                });
+                1.0 - left.sum::<f64>() / *captures as f64
+            }
+        }
+    }
+
+    fn flows(&self) -> Option<Flows> {
+        match self {
+            Traffic::Mix(mix) => Some(mix.flows()),
+            Traffic::Captures(..) => None,
+        }
+    }
+}
+
+fn demo() -> Result<PathBuf, Failure> {
+    find_shipped(DEMO).map_err(|looked_at| {
+        Failure::no_input(format!(
+            "the shipped capture is not here; looked at {looked_at}; name a capture"
+        ))
+    })
+}
+
+fn open(path: &Path) -> Result<CaptureReader, Failure> {
+    CaptureReader::open(path).map_err(|error: OpenError| Failure::no_input(error.to_string()))
+}
+
+/// Gives packets other times: so many per second, from the time of the first one on.
+struct Retime {
+    /// None: times stay.
+    pps: Option<u32>,
+    start_us: Option<i64>,
+    last_us: i64,
+    packets: u64,
+}
+
+impl Retime {
+    fn to(pps: Option<u32>) -> Retime {
+        Retime {
+            pps,
+            start_us: None,
+            last_us: 0,
+            packets: 0,
+        }
+    }
+
+    fn frame(&mut self, frame: &Frame) -> Frame {
+        let start_us = *self.start_us.get_or_insert(frame.time_us);
+        let mut frame = *frame;
+        if let Some(pps) = self.pps {
+            let after_ns = u128::from(self.packets) * 1_000_000_000 / u128::from(pps);
+            frame.time_us = start_us.saturating_add((after_ns / 1000) as i64);
+            frame.time_sub_ns = (after_ns % 1000) as u16;
+        }
+        self.packets += 1;
+        self.last_us = self.last_us.max(frame.time_us);
+        frame
+    }
+
+    /// From the first packet to the latest.
+    fn span_us(&self) -> i64 {
+        let start_us = self.start_us.unwrap_or(self.last_us);
+        self.last_us.saturating_sub(start_us)
+    }
+}

@@ -1,0 +1,410 @@
+//! A port over the receive ring of an interface.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_error;
+
+use super::block::{Raw, Reading, Seen, Walk};
+use super::fanout::{Group, keep};
+use super::open::{group, ignores_outgoing, set_up, start};
+use super::ring::Ring;
+use crate::burst::{Burst, Frame};
+use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
+use crate::interface::{ETHERNET, Interface, system};
+use crate::rx::WaitHandle;
+use crate::settings::PortSettings;
+use crate::sys;
+
+/// Receive calls in vain after which a port that never sleeps looks whether its interface is up.
+const LOOK_EVERY: u32 = 1024;
+
+/// What a port has received and what was lost. Since it was opened; a reopened port counts on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Frames handed out.
+    pub received: u64,
+    /// Their bytes on the wire.
+    pub received_bytes: u64,
+    /// Frames that the kernel has seen for this ring: those handed out, passed over, dropped,
+    /// abandoned, and those still in the ring.
+    pub seen: u64,
+    /// Of these, frames that found the ring full.
+    pub dropped: u64,
+    /// Of these, frames passed over because this machine sends them, where the kernel does not
+    /// pass over them by itself.
+    pub outgoing: u64,
+    /// Of these, frames that were in a ring when it was given up for another.
+    pub abandoned: u64,
+    /// Frames whose VLAN tag was put back.
+    pub tags_restored: u64,
+    /// Frames with a checksum that the sender left to its network card.
+    pub partial_checksums: u64,
+    /// Super-packets: several packets merged into one, or one not yet split.
+    pub merged: u64,
+    /// Blocks given up because what the kernel says of them cannot be.
+    pub damaged_blocks: u64,
+}
+
+impl Counts {
+    /// Frames that were in the ring when the kernel was asked.
+    pub fn waiting(&self) -> u64 {
+        let gone = self.received + self.outgoing + self.dropped + self.abandoned;
+        self.seen.saturating_sub(gone)
+    }
+}
+
+/// One receive ring of an interface.
+#[derive(Debug)]
+pub struct RingReader {
+    config: PortSettings,
+    group: Arc<Group>,
+    /// Number of this ring in its group.
+    number: u32,
+    // Declared, and so dropped, before the socket whose ring it is.
+    ring: Ring,
+    socket: OwnedFd,
+    interface: Interface,
+    state: State,
+    reading: Reading,
+    walk: Walk,
+    /// Those of the last burst; kept for its memory.
+    frames: Vec<Frame>,
+    counts: Counts,
+    seen: Seen,
+    /// Receive calls in vain since the interface was last looked at.
+    idle: u32,
+}
+
+/// What is known of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Up,
+    /// Told to the caller.
+    Down,
+    Gone,
+}
+
+/// How the frames of an interface are read.
+fn reading(config: &PortSettings, interface: &Interface) -> Reading {
+    let is_ethernet = interface.link_type == ETHERNET;
+    Reading {
+        has_offload: config.completes_checksums,
+        skips_outgoing: ignores_outgoing(config, interface),
+        is_ethernet,
+        frame_max: Reading::frame_max(interface.link.mtu, is_ethernet),
+    }
+}
+
+impl RingReader {
+    /// Opens the one ring of an interface.
+    ///
+    /// # Errors
+    /// There is no such interface, a capability is missing, a setting is out of bounds, …
+    pub fn open(config: &PortSettings) -> Result<Self, OpenError> {
+        config.check()?;
+        let interface = Interface::open(&config.interface)?;
+        let group = Arc::new(group(config, &interface, 1));
+        let port = Self::open_ring(config, interface, group, 0)?;
+        port.accept()?;
+        Ok(port)
+    }
+
+    /// Opens several rings over which the frames of an interface are spread, both directions of a
+    /// flow alike; the n-th rings of two interfaces with as many rings see the same flows.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_rings(config: &PortSettings, rings: u16) -> Result<Vec<Self>, OpenError> {
+        config.check()?;
+        let rings = u32::from(rings.max(1));
+        let group = Arc::new(group(config, &Interface::open(&config.interface)?, rings));
+        let open = |number| {
+            let interface = Interface::open(&config.interface)?;
+            Self::open_ring(config, interface, group.clone(), number)
+        };
+        let ports = (0..rings).map(open).collect::<Result<Vec<_>, _>>()?;
+        ports.iter().try_for_each(Self::accept)?;
+        Ok(ports)
+    }
+
+    /// Checks whether an interface could be opened, up to the memory of one ring. Nothing is bound to the interface, and
+    /// nothing stays.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn look(config: &PortSettings) -> Result<(), OpenError> {
+        config.check()?;
+        let interface = Interface::open(&config.interface)?;
+        let reading = reading(config, &interface);
+        set_up(config, &interface, &reading).map(drop)
+    }
+
+    /// One ring, which takes no frames yet: while rings are missing it would receive theirs.
+    fn open_ring(
+        config: &PortSettings,
+        interface: Interface,
+        group: Arc<Group>,
+        number: u32,
+    ) -> Result<Self, OpenError> {
+        let reading = reading(config, &interface);
+        let (socket, ring) = set_up(config, &interface, &reading)?;
+        start(config, &interface, &group, number, socket.as_fd())?;
+        let state = if interface.link.is_up {
+            State::Up
+        } else {
+            State::Down
+        };
+        Ok(Self {
+            config: config.clone(),
+            group,
+            number,
+            ring,
+            socket,
+            interface,
+            state,
+            reading,
+            walk: Walk::default(),
+            frames: Vec::new(),
+            counts: Counts::default(),
+            seen: Seen::default(),
+            idle: 0,
+        })
+    }
+
+    /// Opens the port anew, on the interface that has its name now. `false`: another ring of the
+    /// same interface has to be reopened before this one. Frames still in the ring are lost.
+    ///
+    /// # Errors
+    /// As [`Self::open`]. The port then stays as it was.
+    pub fn reopen(&mut self) -> Result<bool, OpenError> {
+        let interface = Interface::open(&self.config.interface)?;
+        if !self.group.is_turn(self.number) {
+            return Ok(false);
+        }
+        let mut counts = self.counts();
+        counts.abandoned += counts.waiting();
+        let opened = Self::open_ring(&self.config, interface, self.group.clone(), self.number)?;
+        opened.accept()?;
+        let frames = std::mem::take(&mut self.frames);
+        let seen = self.seen;
+        *self = Self {
+            counts,
+            seen,
+            frames,
+            ..opened
+        };
+        Ok(true)
+    }
+
+    /// Lets frames in.
+    fn accept(&self) -> Result<(), OpenError> {
+        let refused = system(self.interface(), "no filter can be set");
+        sys::set_filter(self.socket.as_fd(), &keep(self.config.snap_length)).map_err(refused)
+    }
+
+    /// Whether the interface was up and there when it was last looked at.
+    pub fn is_up(&self) -> bool {
+        self.state == State::Up
+    }
+
+    /// Name of the interface.
+    pub fn interface(&self) -> &str {
+        &self.interface.name
+    }
+
+    /// The interface's name now, where somebody has given it another one. Frames come from it all the same until it goes
+    /// down; then it is gone as far as this port knows, which looks for its old name.
+    pub fn new_name(&self) -> Option<String> {
+        self.interface.new_name()
+    }
+
+    /// Link type of the frames: a `LINKTYPE_` number.
+    pub fn link_type(&self) -> u16 {
+        self.interface.link_type
+    }
+
+    /// What was received and lost. Asks the kernel, and takes up a changed MTU.
+    pub fn counts(&mut self) -> Counts {
+        // `tpacket_stats_v3`: frames, of these dropped, times the ring was full; reading it sets
+        // them to 0, so this is the only place that does.
+        if let Ok([seen, dropped, _]) = sys::option(self.socket.as_fd(), libc::PACKET_STATISTICS) {
+            self.counts.seen += u64::from(seen);
+            self.counts.dropped += u64::from(dropped);
+        }
+        if let Ok(link) = self.interface.refresh() {
+            self.reading.frame_max = Reading::frame_max(link.mtu, self.reading.is_ethernet);
+        }
+        Counts {
+            outgoing: self.seen.outgoing,
+            tags_restored: self.seen.tags_restored,
+            partial_checksums: self.seen.partial_checksums,
+            merged: self.seen.merged,
+            damaged_blocks: self.seen.damaged_blocks,
+            ..self.counts
+        }
+    }
+
+    /// The next 0 to `max` frames (a `max` of 0 counts as 1), valid until the next call. Waits as
+    /// long as [`PortSettings::wait`] says for the first.
+    ///
+    /// # Errors
+    /// The interface went down, which is said once: the reader goes on by itself when it is up. Or
+    /// it is gone, which is said on every call until the reader is reopened.
+    pub(crate) fn receive(&mut self, max: usize) -> Result<Burst<'_>, InterfaceError> {
+        self.fetch(max).map_err(|kind| self.interface.error(kind))?;
+        Ok(self.burst())
+    }
+
+    /// Takes the next 0 to `max` frames from the ring, for [`Self::burst`].
+    pub(super) fn fetch(&mut self, max: usize) -> Result<(), InterfaceErrorKind> {
+        self.frames.clear();
+        let max = max.max(1);
+        if !self.fill(max) {
+            self.wait()?;
+            self.fill(max);
+        }
+        Ok(())
+    }
+
+    /// Whether the last [`Self::fetch`] brought frames.
+    pub(super) fn has_frames(&self) -> bool {
+        !self.frames.is_empty()
+    }
+
+    /// The frames of the last [`Self::fetch`].
+    pub(super) fn burst(&mut self) -> Burst<'_> {
+        let burst = Burst::new(self.ring.held(), &self.frames);
+        if self.reading.has_offload {
+            burst.with_offload()
+        } else {
+            burst
+        }
+    }
+
+    /// The error that its interface has.
+    pub(super) fn error(&self, kind: InterfaceErrorKind) -> InterfaceError {
+        self.interface.error(kind)
+    }
+
+    /// What announces frames: nothing while the interface is down, for its socket would be
+    /// readable for ever.
+    pub(super) fn wait_handle(&self) -> WaitHandle<'_> {
+        if self.is_up() {
+            WaitHandle::Fd(self.socket.as_fd())
+        } else {
+            WaitHandle::Away
+        }
+    }
+
+    /// Fills `frames` from the block that is held, or else the next one.
+    #[inline]
+    fn fill(&mut self, max: usize) -> bool {
+        if self.walk.is_over() {
+            self.ring.release();
+            let Some(contents) = self.ring.hold() else {
+                return false;
+            };
+            self.walk = Walk::new(contents.first, contents.packets);
+        }
+        let block = self.ring.held();
+        while self.frames.len() < max {
+            let Some(raw) = self.walk.next(block, &self.reading, &mut self.seen) else {
+                break;
+            };
+            self.counts.received += 1;
+            self.counts.received_bytes += u64::from(raw.wire);
+            self.frames.push(frame(&raw, self.interface.link_type));
+        }
+        true
+    }
+
+    /// Waits for a block, or until something happens to the interface.
+    fn wait(&mut self) -> Result<(), InterfaceErrorKind> {
+        if self.config.wait.is_zero() {
+            self.idle += 1;
+            if self.idle < LOOK_EVERY && self.state == State::Up {
+                return Ok(());
+            }
+        }
+        self.idle = 0;
+        let wait = Timespec::try_from(self.config.wait).unwrap_or_default();
+        let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+        let ready = match poll(&mut polled, Some(&wait)) {
+            Ok(ready) => ready,
+            Err(rustix::io::Errno::INTR) => 0,
+            Err(error) => return Err(io::Error::from(error).into()),
+        };
+        let is_failed = ready > 0 && polled[0].revents().contains(PollFlags::ERR);
+        match self.state {
+            State::Up if is_failed => self.look_up(),
+            State::Up => Ok(()),
+            State::Down => {
+                let _ = socket_error(&self.socket); // known: the interface is down
+                let link = self
+                    .interface
+                    .refresh()
+                    .inspect_err(|_| self.state = State::Gone)?;
+                if link.is_up {
+                    self.state = State::Up;
+                }
+                Ok(())
+            }
+            State::Gone => Err(InterfaceErrorKind::Gone),
+        }
+    }
+
+    /// The socket has failed: what is the matter with the interface?
+    fn look_up(&mut self) -> Result<(), InterfaceErrorKind> {
+        match socket_error(&self.socket).map_err(io::Error::from)? {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::NETDOWN) => {
+                self.state = match self.interface.refresh() {
+                    Ok(_) => State::Down,
+                    Err(_) => State::Gone,
+                };
+                Err(match self.state {
+                    State::Gone => InterfaceErrorKind::Gone,
+                    _ => InterfaceErrorKind::Down,
+                })
+            }
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+}
+
+#[inline]
+fn frame(raw: &Raw, link: u16) -> Frame {
+    let seconds_us = i64::from(raw.seconds) * 1_000_000;
+    Frame {
+        at: raw.at,
+        captured: raw.captured,
+        wire: raw.wire,
+        time_us: seconds_us + i64::from(raw.nanoseconds / 1000),
+        time_sub_ns: (raw.nanoseconds % 1000) as u16,
+        link,
+        interface: 0,
+        rss: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_keep_their_nanoseconds() {
+        let raw = Raw {
+            at: 86,
+            captured: 60,
+            wire: 64,
+            seconds: u32::MAX,
+            nanoseconds: 999_999_999,
+        };
+        let frame = frame(&raw, ETHERNET);
+        assert_eq!(frame.time_us, i64::from(u32::MAX) * 1_000_000 + 999_999);
+        assert_eq!((frame.time_sub_ns, frame.range()), (999, 86..146));
+    }
+}
