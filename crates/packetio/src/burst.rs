@@ -23,15 +23,11 @@ pub struct Frame {
     pub link: u16,
     /// Number of the interface within the source. Saturates.
     pub interface: u16,
-    /// Whether it is several packets merged into one, which [`Transmit`](crate::Transmit) can send
-    /// on: what is needed to split it again (`virtio_net_hdr`, 10 bytes) lies in front of its
-    /// bytes in the burst, and so only there.
-    pub is_merged: bool,
     /// The hash computed by the network card, where there is one.
     pub rss: Option<u32>,
 }
 
-// `is_merged` lies in what alignment leaves free.
+// Descriptors of a burst are walked several times, so their size counts.
 const _: () = assert!(size_of::<Frame>() == 40);
 
 impl Frame {
@@ -47,13 +43,28 @@ impl Frame {
 pub struct Burst<'a> {
     data: &'a mut [u8],
     frames: &'a [Frame],
+    /// In front of each frame lies what says how to split it, if it is several packets merged
+    /// into one (`virtio_net_hdr`). Only the backend that puts it there and sends by it knows it.
+    has_offload: bool,
 }
 
 impl<'a> Burst<'a> {
     /// A burst of `frames`, each of which lies inside `data`.
     pub fn new(data: &'a mut [u8], frames: &'a [Frame]) -> Self {
         debug_assert!(frames.iter().all(|frame| frame.range().end <= data.len()));
-        Self { data, frames }
+        Self {
+            data,
+            frames,
+            has_offload: false,
+        }
+    }
+
+    /// The same, where a `virtio_net_hdr` lies in front of each frame.
+    pub(crate) fn with_offload(self) -> Self {
+        Self {
+            has_offload: true,
+            ..self
+        }
     }
 
     /// Number of frames.
@@ -77,8 +88,11 @@ impl<'a> Burst<'a> {
         &self.data[self.frames[i].range()]
     }
 
-    /// The `N` bytes in front of frame `i`, if its burst has them.
-    pub(crate) fn before<const N: usize>(&self, i: usize) -> Option<&[u8; N]> {
+    /// The `virtio_net_hdr` (`N` bytes) in front of frame `i`, if the burst has any.
+    pub(crate) fn offload<const N: usize>(&self, i: usize) -> Option<&[u8; N]> {
+        if !self.has_offload {
+            return None;
+        }
         self.data[..self.frames[i].at].last_chunk()
     }
 
@@ -95,7 +109,12 @@ impl<'a> Burst<'a> {
         (self.data, self.frames)
     }
 
-    /// The same with the burst's own lifetime, for a port that passes the memory on.
+    /// Whether a `virtio_net_hdr` lies in front of each frame.
+    pub(crate) fn has_offload(&self) -> bool {
+        self.has_offload
+    }
+
+    /// As [`Self::parts`] with the burst's own lifetime, for a port that passes the memory on.
     pub(crate) fn into_parts(self) -> (&'a mut [u8], &'a [Frame]) {
         (self.data, self.frames)
     }

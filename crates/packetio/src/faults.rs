@@ -5,7 +5,8 @@
 //! the random numbers in turn, first for loss, then for truncation, then for corruption.
 
 use crate::burst::{Burst, Frame};
-use crate::port::{Port, PortError};
+use crate::error::RxError;
+use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
 
 /// How often each fault strikes: shares of the frames, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,6 +39,7 @@ pub struct Faults<P> {
     rates: FaultRates,
     random: SplitMix64,
     counts: FaultCounts,
+    handed_on: RxCounts,
     /// Frames that are drawn to be lost and have not come yet.
     owed: usize,
     /// Whether the frame after those is drawn to stay.
@@ -46,7 +48,7 @@ pub struct Faults<P> {
     frames: Vec<Frame>,
 }
 
-impl<P: Port> Faults<P> {
+impl<P: Rx> Faults<P> {
     /// Wraps `inner`.
     pub fn new(inner: P, rates: FaultRates, seed: u64) -> Self {
         Self {
@@ -54,6 +56,7 @@ impl<P: Port> Faults<P> {
             rates,
             random: SplitMix64(seed),
             counts: FaultCounts::default(),
+            handed_on: RxCounts::default(),
             owed: 0,
             is_drawn: false,
             frames: Vec::new(),
@@ -61,7 +64,7 @@ impl<P: Port> Faults<P> {
     }
 
     /// What was done so far.
-    pub fn counts(&self) -> FaultCounts {
+    pub fn faults(&self) -> FaultCounts {
         self.counts
     }
 
@@ -70,11 +73,15 @@ impl<P: Port> Faults<P> {
         &self.inner
     }
 
+    /// The port inside.
+    pub fn inner_mut(&mut self) -> &mut P {
+        &mut self.inner
+    }
+
     /// Receives and forgets the frames lost in front of the next one that is not. A burst cannot
     /// be given back, so they have to go before the burst that is handed on is asked for. What a
     /// live port does not have yet stays owed.
-    /// `false`: the port inside has ended.
-    fn lose(&mut self, max: usize) -> Result<bool, PortError> {
+    fn lose(&mut self, max: usize) -> Result<Progress, RxError> {
         while !self.is_drawn || self.owed > 0 {
             if self.owed == 0 {
                 let drawn = (0..max).take_while(|_| self.random.strikes(self.rates.loss));
@@ -82,37 +89,50 @@ impl<P: Port> Faults<P> {
                 self.is_drawn = self.owed < max;
                 continue;
             }
-            let Some(burst) = self.inner.receive(self.owed)? else {
-                return Ok(false);
+            let burst = match self.inner.receive(self.owed)? {
+                Received::Burst(burst) => burst,
+                Received::Nothing => return Ok(Progress::Waits),
+                Received::End => return Ok(Progress::Ended),
             };
-            if burst.is_empty() {
-                break;
-            }
             self.owed -= burst.len();
             self.counts.received += burst.len() as u64;
             self.counts.lost += burst.len() as u64;
         }
-        Ok(true)
+        Ok(Progress::Lost)
     }
 }
 
-impl<P: Port> Port for Faults<P> {
-    fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+/// How far the loss in front of a burst has come.
+enum Progress {
+    /// All frames drawn to be lost are gone.
+    Lost,
+    /// Some have not come yet.
+    Waits,
+    /// The port inside has ended.
+    Ended,
+}
+
+impl<P: Rx> Rx for Faults<P> {
+    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
         if self.rates == FaultRates::default() {
-            let burst = self.inner.receive(max)?;
-            self.counts.received += burst.as_ref().map_or(0, Burst::len) as u64;
-            return Ok(burst);
+            let received = self.inner.receive(max)?;
+            if let Received::Burst(burst) = &received {
+                self.counts.received += burst.len() as u64;
+                self.handed_on.count(burst.frames());
+            }
+            return Ok(received);
         }
-        if !self.lose(max.max(1))? {
-            return Ok(None);
+        match self.lose(max.max(1))? {
+            Progress::Lost => {}
+            Progress::Waits => return Ok(Received::Nothing),
+            Progress::Ended => return Ok(Received::End),
         }
-        if self.owed > 0 {
-            return Ok(Some(Burst::new(&mut [], &[])));
-        }
-        let Some(burst) = self.inner.receive(max)? else {
-            return Ok(None);
+        let burst = match self.inner.receive(max)? {
+            Received::Burst(burst) => burst,
+            other => return Ok(other),
         };
-        self.is_drawn &= burst.is_empty();
+        self.is_drawn = false;
+        let has_offload = burst.has_offload();
         let (data, frames) = burst.into_parts();
         let Self {
             rates,
@@ -141,7 +161,45 @@ impl<P: Port> Port for Faults<P> {
             }
             self.frames.push(frame);
         }
-        Ok(Some(Burst::new(data, &self.frames)))
+        self.handed_on.count(&self.frames);
+        let burst = Burst::new(data, &self.frames);
+        Ok(Received::Burst(match has_offload {
+            true => burst.with_offload(),
+            false => burst,
+        }))
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// Those of the port inside, but frames, bytes as handed on: without the lost ones.
+    fn counts(&mut self) -> RxCounts {
+        RxCounts {
+            received: self.handed_on.received,
+            bytes: self.handed_on.bytes,
+            ..self.inner.counts()
+        }
+    }
+
+    fn is_live(&self) -> bool {
+        self.inner.is_live()
+    }
+
+    fn link_event(&mut self) -> Option<LinkEvent> {
+        self.inner.link_event()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.inner.is_lost()
+    }
+
+    fn is_failed(&self) -> bool {
+        self.inner.is_failed()
+    }
+
+    fn wait_handle(&self) -> WaitHandle<'_> {
+        self.inner.wait_handle()
     }
 }
 
@@ -203,26 +261,34 @@ mod tests {
     fn run(rates: FaultRates, seed: u64, max: usize) -> (Vec<(i64, Vec<u8>)>, FaultCounts) {
         let mut faults = Faults::new(trace(), rates, seed);
         let mut out = Vec::new();
-        while let Some(burst) = faults.receive(max).unwrap() {
+        while let Received::Burst(burst) = faults.receive(max).unwrap() {
             assert!(!burst.is_empty() && burst.len() <= max);
             for (i, frame) in burst.frames().iter().enumerate() {
                 assert_eq!(frame.wire, 100);
                 out.push((frame.time_us, burst.bytes(i).to_vec()));
             }
         }
-        (out, faults.counts())
+        (out, faults.faults())
     }
 
     /// A port that has nothing every other time, as live ones may.
     struct Hesitant(MemoryTrace, bool);
 
-    impl Port for Hesitant {
-        fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+    impl Rx for Hesitant {
+        fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
             self.1 = !self.1;
             if self.1 {
-                return Ok(Some(Burst::new(&mut [], &[])));
+                return Ok(Received::Nothing);
             }
             self.0.receive(max)
+        }
+
+        fn name(&self) -> &str {
+            "hesitant"
+        }
+
+        fn counts(&mut self) -> RxCounts {
+            self.0.counts()
         }
     }
 
@@ -231,13 +297,20 @@ mod tests {
         let rates = rates(0.5, 0.25, 0.125);
         let mut faults = Faults::new(Hesitant(trace(), false), rates, 7);
         let (mut out, mut empty) = (Vec::new(), 0);
-        while let Some(burst) = faults.receive(32).unwrap() {
-            empty += usize::from(burst.is_empty());
+        loop {
+            let burst = match faults.receive(32).unwrap() {
+                Received::Burst(burst) => burst,
+                Received::Nothing => {
+                    empty += 1;
+                    continue;
+                }
+                Received::End => break,
+            };
             for (i, frame) in burst.frames().iter().enumerate() {
                 out.push((frame.time_us, burst.bytes(i).to_vec()));
             }
         }
-        assert_eq!((out, faults.counts()), run(rates, 7, 32));
+        assert_eq!((out, faults.faults()), run(rates, 7, 32));
         assert!(empty > 0);
     }
 

@@ -1,37 +1,64 @@
 //! Frames in and frames out. This crate moves bytes; it knows no protocol.
 //!
-//! The layers, from the bottom up:
-//!
 //! | module | holds |
 //! |---|---|
 //! | [`burst`] | [`Frame`], what is known of one frame, and [`Burst`], some frames and the memory they lie in |
-//! | [`port`] | [`Port`], where bursts come from, and [`PortError`] |
-//! | [`capture`] | [`CaptureReader`], a port over a capture file: pcap, pcapng, gzip |
-//! | [`af_packet`] | [`AfPacket`], a port over an interface, and [`Transmit`], which sends |
-//! | [`memory`] | [`MemoryTrace`], a port over frames held in memory |
-//! | [`faults`] | [`Faults`], a port around a port that loses, cuts and corrupts frames |
+//! | [`rx`] | [`Rx`], where bursts come from, and [`wait`], which sleeps until some come |
+//! | [`tx`] | [`Tx`], where bursts go |
+//! | [`open`](mod@open) | [`open`](fn@open): interfaces by [`Backend`] and [`PortSettings`] |
+//! | [`interface`] | what the system says of an interface, whichever backend reads it |
+//! | [`capture`] | [`CaptureReader`] over a capture file (pcap, pcapng, gzip), [`Sequence`] over several |
+//! | [`batch`] | [`FrameBatch`], frames that own their bytes, and a channel of them between threads |
+//! | [`memory`] | [`MemoryTrace`], frames held in memory |
+//! | [`stream`] | [`StreamRx`], frames out of a Unix socket or a pipe |
+//! | [`faults`] | [`Faults`], around a port, loses, cuts and corrupts frames |
 //! | [`writer`] | [`CaptureWriter`], frames into a capture file |
+//! | [`error`] | errors, which name kinds of trouble and no backend |
 //!
 //! A port owns the memory of its frames. A burst borrows it, so a frame is read, and may be
-//! changed, where it was received; nothing on the receiving side copies packets.
+//! changed, where it was received; nothing on the receiving side of an interface copies packets.
 
-#![deny(unsafe_code)] // but for af_packet::{ring, sys}
+#![deny(unsafe_code)] // but for sys and af_packet::ring
 
+#[doc(hidden)] // the old interface, until nothing outside this crate uses it
 pub mod af_packet;
+pub mod batch;
 pub mod burst;
 pub mod capture;
+pub mod error;
 pub mod faults;
+pub mod interface;
 pub mod memory;
+pub mod open;
+#[doc(hidden)] // the old interface, until nothing outside this crate uses it
 pub mod port;
+pub mod rx;
+mod settings;
+pub mod stream;
+mod sys;
+pub mod tx;
 pub mod writer;
 
-pub use af_packet::{AfPacket, InterfaceError, Transmit};
+pub use batch::FrameBatch;
 pub use burst::{Burst, Frame};
-pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, OpenError};
+pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, Sequence, SequenceSettings};
+pub use error::{OpenError, RxError, RxErrorKind, TxError, TxErrorKind};
 pub use faults::{FaultCounts, FaultRates, Faults};
 pub use memory::MemoryTrace;
-pub use port::{Port, PortError};
+pub use open::{Backend, Opened, open, open_tx, probe};
+pub use rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle, wait};
+pub use settings::{Direction, PortSettings};
+pub use stream::StreamRx;
+pub use tx::{Selection, Tx, TxCounts};
 pub use writer::{CaptureFormat, CaptureWriter, WriteError};
+
+// Old names, until nothing outside this crate uses them.
+#[doc(hidden)]
+pub use af_packet::{AfPacket, Transmit};
+#[doc(hidden)]
+pub use error::InterfaceError;
+#[doc(hidden)]
+pub use port::{Port, PortError};
 
 /// The most bytes one captured frame may have. Files that claim more are taken for damaged, as
 /// libpcap and Wireshark do (their `MAXIMUM_SNAPLEN` and `WTAP_MAX_PACKET_SIZE_STANDARD`).

@@ -5,7 +5,8 @@
 //! a receiver writes into a frame stays, and is seen again in the next round.
 
 use crate::burst::{Burst, Frame};
-use crate::port::{Port, PortError};
+use crate::error::RxError;
+use crate::rx::{Received, Rx, RxCounts};
 
 /// A sequence of frames, replayed once or several times.
 #[derive(Clone, Debug)]
@@ -16,6 +17,7 @@ pub struct MemoryTrace {
     next: usize,
     rounds_left: u64,
     period_us: i64,
+    counts: RxCounts,
 }
 
 impl Default for MemoryTrace {
@@ -33,19 +35,28 @@ impl MemoryTrace {
             next: 0,
             rounds_left: 1,
             period_us: 0,
+            counts: RxCounts::default(),
         }
     }
 
     /// All frames of a port, to its end.
-    pub fn load(port: &mut dyn Port) -> Result<Self, PortError> {
+    ///
+    /// # Errors
+    /// The port fails.
+    pub fn load(port: &mut dyn Rx) -> Result<Self, RxError> {
         const BURST: usize = 256;
         let mut trace = Self::new();
-        while let Some(burst) = port.receive(BURST)? {
-            for (i, frame) in burst.frames().iter().enumerate() {
-                trace.push(frame, burst.bytes(i));
+        loop {
+            match port.receive(BURST)? {
+                Received::Burst(burst) => {
+                    for (i, frame) in burst.frames().iter().enumerate() {
+                        trace.push(frame, burst.bytes(i));
+                    }
+                }
+                Received::Nothing => {}
+                Received::End => return Ok(trace),
             }
         }
-        Ok(trace)
     }
 
     /// Adds a frame at the end. Its bytes are `bytes`, whatever `frame` says of place and
@@ -54,7 +65,6 @@ impl MemoryTrace {
         self.frames.push(Frame {
             at: self.data.len(),
             captured: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-            is_merged: false, // what lies in front of it is not taken along
             ..*frame
         });
         self.data.extend_from_slice(bytes);
@@ -96,18 +106,27 @@ impl MemoryTrace {
     }
 }
 
-impl Port for MemoryTrace {
-    fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+impl Rx for MemoryTrace {
+    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
         if self.next == self.frames.len() && self.rounds_left > 1 {
             self.start_next_round();
         }
         if self.next == self.frames.len() || self.rounds_left == 0 {
-            return Ok(None);
+            return Ok(Received::End);
         }
         let from = self.next;
         self.next = self.frames.len().min(from.saturating_add(max.max(1)));
         let frames = &self.frames[from..self.next];
-        Ok(Some(Burst::new(&mut self.data, frames)))
+        self.counts.count(frames);
+        Ok(Received::Burst(Burst::new(&mut self.data, frames)))
+    }
+
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn counts(&mut self) -> RxCounts {
+        self.counts
     }
 }
 
@@ -130,9 +149,9 @@ mod tests {
     }
 
     /// The frames handed out: bytes and times, and the burst sizes.
-    fn drain(port: &mut dyn Port, max: usize) -> (Vec<(Vec<u8>, i64)>, Vec<usize>) {
+    fn drain(port: &mut dyn Rx, max: usize) -> (Vec<(Vec<u8>, i64)>, Vec<usize>) {
         let (mut frames, mut sizes) = (Vec::new(), Vec::new());
-        while let Some(burst) = port.receive(max).unwrap() {
+        while let Received::Burst(burst) = port.receive(max).unwrap() {
             sizes.push(burst.len());
             for (i, frame) in burst.frames().iter().enumerate() {
                 frames.push((burst.bytes(i).to_vec(), frame.time_us));
@@ -181,9 +200,9 @@ mod tests {
     #[test]
     fn what_a_receiver_writes_stays() {
         let mut trace = trace(2).repeat(2, 0);
-        let mut burst = trace.receive(8).unwrap().unwrap();
+        let mut burst = trace.receive(8).unwrap().burst().unwrap();
         burst.bytes_mut(1)[0] = 77;
-        let again = trace.receive(8).unwrap().unwrap();
+        let again = trace.receive(8).unwrap().burst().unwrap();
         assert_eq!(again.bytes(1), [77]);
     }
 }

@@ -1,10 +1,13 @@
-//! Where bursts come from.
+//! The old interface of ports, kept until nothing outside this crate uses it: see [`crate::rx`].
 
-use crate::af_packet::InterfaceError;
 use crate::burst::Burst;
-use crate::capture::CaptureError;
+use crate::capture::{CaptureError, CaptureReader};
+use crate::error::{InterfaceError, RxError};
+use crate::faults::Faults;
+use crate::memory::MemoryTrace;
+use crate::rx::{Received, Rx};
 
-/// A source of frames: a capture file, memory, an interface, or something wrapped around one.
+/// A source of frames.
 pub trait Port: Send {
     /// The next 1 to `max` frames (a `max` of 0 counts as 1), valid until the next call.
     ///
@@ -33,4 +36,37 @@ pub enum PortError {
     /// Something happened to an interface.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
+}
+
+fn old(received: Result<Received<'_>, RxError>) -> Result<Option<Burst<'_>>, PortError> {
+    match received {
+        Ok(Received::Burst(burst)) => Ok(Some(burst)),
+        Ok(Received::Nothing) => Ok(Some(Burst::new(&mut [], &[]))),
+        Ok(Received::End) => Ok(None),
+        Err(error) => Err(match error.into_source().downcast() {
+            Ok(error) => PortError::Capture(*error),
+            Err(other) => PortError::Interface(InterfaceError {
+                interface: "a port".to_owned(),
+                kind: std::io::Error::other(other).into(),
+            }),
+        }),
+    }
+}
+
+impl Port for CaptureReader {
+    fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+        old(Rx::receive(self, max))
+    }
+}
+
+impl Port for MemoryTrace {
+    fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+        old(Rx::receive(self, max))
+    }
+}
+
+impl<R: Rx> Port for Faults<R> {
+    fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+        old(Rx::receive(self, max))
+    }
 }

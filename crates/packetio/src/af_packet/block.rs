@@ -14,7 +14,7 @@ pub(super) const OFFLOAD: usize = 10;
 /// Its fields: flags, kind of segmentation, bytes of headers, where the sum starts and, from there,
 /// goes.
 const FLAGS: usize = 0;
-const KIND: usize = 1;
+pub(super) const KIND: usize = 1;
 const HEADERS: usize = 2;
 const SUM_START: usize = 6;
 const SUM_FIELD: usize = 8;
@@ -70,8 +70,6 @@ pub(super) struct Raw {
     pub wire: u32,
     pub seconds: u32,
     pub nanoseconds: u32,
-    /// Whether a `virtio_net_hdr` that says how to split it lies in front.
-    pub is_merged: bool,
 }
 
 /// How far a block has been read.
@@ -148,7 +146,6 @@ impl Header {
             wire: u32_at(16),
             seconds: u32_at(4),
             nanoseconds: u32_at(8),
-            is_merged: false,
         };
         let end = raw.at.checked_add(raw.captured as usize)?;
         (raw.at >= room && end <= block.len()).then_some(Self {
@@ -177,7 +174,6 @@ impl Header {
                 self.complete_checksum(block, &offload);
             }
         }
-        raw.is_merged = split.is_some();
         if self.status & VLAN_VALID != 0 && how.is_ethernet {
             let known = self.status & VLAN_TPID_VALID != 0;
             let protocol = if known {
@@ -196,8 +192,9 @@ impl Header {
                 raw.at -= vlan::TAG;
                 raw.captured += vlan::TAG as u32;
                 raw.wire = raw.wire.saturating_add(vlan::TAG as u32);
-                raw.is_merged =
-                    split.is_some_and(|offload| self.move_offload(block, raw.at, offload));
+                if let Some(offload) = offload {
+                    self.move_offload(block, raw.at, offload);
+                }
             }
         }
         raw
@@ -209,14 +206,16 @@ impl Header {
     }
 
     /// Puts it in front of the frame, which begins at `at` now that it has a tag more: its headers
-    /// are longer, and its sum starts later. `false`, if there is no room.
-    fn move_offload(&self, block: &mut [u8], at: usize, mut offload: [u8; OFFLOAD]) -> bool {
+    /// are longer, and its sum starts later.
+    fn move_offload(&self, block: &mut [u8], at: usize, mut offload: [u8; OFFLOAD]) {
         for field in [HEADERS, SUM_START] {
             let later = half(&offload, field).saturating_add(vlan::TAG as u16);
             offload[field..field + 2].copy_from_slice(&later.to_ne_bytes());
         }
-        let place = block[self.room..at].last_chunk_mut();
-        place.map(|place| *place = offload).is_some()
+        // The kernel leaves room for it. If it did not, sending would at worst be refused.
+        if let Some(place) = block[self.room..at].last_chunk_mut() {
+            *place = offload;
+        }
     }
 
     fn complete_checksum(&self, block: &mut [u8], offload: &[u8; OFFLOAD]) {
@@ -309,10 +308,7 @@ mod tests {
         let mut block = block(&[60], VLAN_VALID);
         block[76..86].copy_from_slice(&[1, 4, 74, 0, 100, 5, 54, 0, 16, 0]);
         let (frames, seen) = frames(&mut block, 1, &how);
-        assert_eq!(
-            (seen.merged, frames[0].is_merged, frames[0].at),
-            (1, true, 82)
-        );
+        assert_eq!((seen.merged, frames[0].at), (1, 82));
         assert_eq!(block[72..82], [1, 4, 78, 0, 100, 5, 58, 0, 16, 0]);
     }
 
@@ -329,7 +325,7 @@ mod tests {
         let before = block.clone();
         let (frames, seen) = frames(&mut block, 1, &how);
         assert_eq!((seen.partial_checksums, seen.merged), (1, 1));
-        assert!(!frames[0].is_merged);
+        assert_eq!(block[frames[0].at - OFFLOAD + KIND], 0, "nothing to split");
         let sum = frames[0].at + 40;
         assert_ne!(block[sum..sum + 2], before[sum..sum + 2]);
     }

@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-use super::sys::{self, Program};
+use crate::sys::{self, Program};
 
 /// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`; the group has it instead of its sockets.
 const IGNORE_OUTGOING: u32 = 0x4000;

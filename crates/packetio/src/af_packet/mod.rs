@@ -20,121 +20,39 @@
 
 mod block;
 mod checksum;
-mod config;
-mod error;
 mod fanout;
-mod offloads;
 mod open;
-mod queues;
 mod receive;
+mod receiver;
 mod ring;
-mod sys;
+mod sender;
 mod transmit;
 mod vlan;
 
-pub use config::{Direction, PortConfig};
-pub use error::{AfPacketError, InterfaceError, InterfaceErrorKind};
-pub use offloads::{MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
-pub use queues::{Queues, ReceiveHash};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
 pub use receive::{AfPacket, Counts, rest};
+pub(crate) use receiver::open_rings;
+pub(crate) use sender::Sender;
 pub use transmit::{Transmit, TransmitConfig, TransmitCounts};
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+// Old names, until nothing outside this crate uses them.
+pub use crate::error::{InterfaceError, InterfaceErrorKind, OpenError as AfPacketError};
+pub use crate::interface::names as interfaces;
+pub use crate::interface::{
+    MERGE_INCOMING, Offload, Offloads, Queues, ReceiveHash, SPLIT_OUTGOING,
+};
+pub use crate::settings::{Direction, PortSettings as PortConfig};
 
-use rustix::net::netdevice::{index_to_name, name_to_index};
-
-use sys::Link;
-
-/// `LINKTYPE_ETHERNET` and `LINKTYPE_RAW`.
-const ETHERNET: u16 = 1;
-const RAW: u16 = 101;
-
-/// Bare IP, as of modems; libc does not have it.
-const ARPHRD_RAWIP: u16 = 519;
-
-/// The names of all interfaces that the process sees.
-pub fn interfaces() -> Vec<String> {
-    sys::interfaces()
-}
-
-/// An interface that is there, and a socket on which it can be asked again.
-#[derive(Debug)]
-struct Interface {
-    name: String,
-    index: u32,
-    query: OwnedFd,
-    /// As it was when last asked.
-    link: Link,
-    /// `LINKTYPE_` number of its frames.
-    link_type: u16,
-}
+use crate::error::OpenError;
+use crate::interface::{Interface, system};
+use crate::sys;
 
 impl Interface {
-    fn open(name: &str) -> Result<Self, AfPacketError> {
-        let failed = |source: io::Error| match source.raw_os_error() {
-            Some(libc::ENODEV | libc::ENXIO) => AfPacketError::NoSuchInterface {
-                interface: name.to_owned(),
-                known: sys::interfaces(),
-            },
-            _ => system(name, "cannot be asked")(source),
-        };
-        let query = sys::query_socket().map_err(failed)?;
-        let link = sys::link(query.as_fd(), name).map_err(failed)?;
-        let index = name_to_index(&query, name).map_err(|error| failed(error.into()))?;
-        let link_type = match link.hardware {
-            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => ETHERNET,
-            libc::ARPHRD_NONE | ARPHRD_RAWIP => RAW,
-            libc::ARPHRD_TUNNEL | libc::ARPHRD_TUNNEL6 | libc::ARPHRD_SIT => RAW,
-            hardware => {
-                let interface = name.to_owned();
-                return Err(AfPacketError::UnsupportedLink {
-                    interface,
-                    hardware,
-                });
-            }
-        };
-        Ok(Self {
-            name: name.to_owned(),
-            index,
-            query,
-            link,
-            link_type,
-        })
-    }
-
-    /// Asks again. An interface of another index is another one, so this one is gone.
-    fn refresh(&mut self) -> Result<Link, InterfaceErrorKind> {
-        match name_to_index(&self.query, &self.name) {
-            Ok(index) if index == self.index => {}
-            _ => return Err(InterfaceErrorKind::Gone),
-        }
-        self.link =
-            sys::link(self.query.as_fd(), &self.name).map_err(|_| InterfaceErrorKind::Gone)?;
-        Ok(self.link)
-    }
-
-    /// Its name, where somebody has given it another one since it was opened.
-    fn new_name(&self) -> Option<String> {
-        let is_ours = name_to_index(&self.query, &self.name).is_ok_and(|it| it == self.index);
-        // By another name of its own (`altname`) it may have been opened all along.
-        let name = index_to_name(&self.query, self.index).ok();
-        name.filter(|name| !is_ours && *name != self.name)
-    }
-
-    fn is_loopback(&self) -> bool {
-        self.link.hardware == libc::ARPHRD_LOOPBACK
-    }
-
-    fn error(&self, kind: InterfaceErrorKind) -> InterfaceError {
-        let interface = self.name.clone();
-        InterfaceError { interface, kind }
-    }
-
     /// A packet socket for it.
-    fn socket(&self) -> Result<OwnedFd, AfPacketError> {
+    fn socket(&self) -> Result<OwnedFd, OpenError> {
         sys::packet_socket().map_err(|error| match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => AfPacketError::MissingCapability {
+            Some(libc::EPERM | libc::EACCES) => OpenError::MissingCapability {
                 interface: self.name.clone(),
                 capability: "CAP_NET_RAW",
             },
@@ -142,16 +60,8 @@ impl Interface {
         })
     }
 
-    fn bind(&self, socket: BorrowedFd<'_>, protocol: u16) -> Result<(), AfPacketError> {
+    fn bind(&self, socket: BorrowedFd<'_>, protocol: u16) -> Result<(), OpenError> {
         sys::bind(socket, self.index as i32, protocol)
             .map_err(system(&self.name, "cannot be bound to"))
-    }
-}
-
-fn system(interface: &str, step: &'static str) -> impl Fn(io::Error) -> AfPacketError {
-    move |source| AfPacketError::System {
-        interface: interface.to_owned(),
-        step,
-        source,
     }
 }

@@ -6,29 +6,33 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use super::block::Reading;
 use super::fanout::{Group, keep};
 use super::ring::Ring;
-use super::{AfPacketError, Direction, ETHERNET, Interface, PortConfig, sys, system, vlan};
+use super::vlan;
+use crate::error::OpenError;
+use crate::interface::{ETHERNET, Interface, system};
+use crate::settings::{Direction, PortSettings};
+use crate::sys;
 
 /// The third version of the ring (`TPACKET_V3`).
 const VERSION: u32 = 2;
 /// Bytes of the slots in which the kernel counts a block; the third version does not use them.
 const SLOT: u32 = 2048;
 /// Whether frames that this machine sends are left out.
-pub(super) fn ignores_outgoing(config: &PortConfig, interface: &Interface) -> bool {
+pub(super) fn ignores_outgoing(config: &PortSettings, interface: &Interface) -> bool {
     config.direction == Direction::Incoming || interface.is_loopback()
 }
 
 /// The group of `rings` rings on an interface.
-pub(super) fn group(config: &PortConfig, interface: &Interface, rings: u32) -> Group {
+pub(super) fn group(config: &PortSettings, interface: &Interface, rings: u32) -> Group {
     let is_ethernet = interface.link_type == ETHERNET;
     Group::new(rings, ignores_outgoing(config, interface), is_ethernet)
 }
 
 /// A socket with its ring, which receives nothing yet.
 pub(super) fn set_up(
-    config: &PortConfig,
+    config: &PortSettings,
     interface: &Interface,
     reading: &Reading,
-) -> Result<(OwnedFd, Ring), AfPacketError> {
+) -> Result<(OwnedFd, Ring), OpenError> {
     let name = &interface.name;
     let owned = interface.socket()?;
     let socket = owned.as_fd();
@@ -65,7 +69,7 @@ pub(super) fn set_up(
         0,
     ];
     let no_memory = |source: io::Error| match source.raw_os_error() {
-        Some(libc::ENOMEM) => AfPacketError::NoMemory {
+        Some(libc::ENOMEM) => OpenError::NoMemory {
             interface: name.clone(),
             blocks,
             block_bytes: config.block_bytes,
@@ -80,12 +84,12 @@ pub(super) fn set_up(
 
 /// Ties the socket to the interface and to the other rings. No frame passes its filter yet.
 pub(super) fn start(
-    config: &PortConfig,
+    config: &PortSettings,
     interface: &Interface,
     group: &Group,
     number: u32,
     socket: BorrowedFd<'_>,
-) -> Result<(), AfPacketError> {
+) -> Result<(), OpenError> {
     let name = &interface.name;
     sys::set_filter(socket, &keep(0)).map_err(system(name, "no filter can be set"))?;
     interface.bind(socket, sys::ALL_PROTOCOLS)?;

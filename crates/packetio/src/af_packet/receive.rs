@@ -12,9 +12,13 @@ use super::block::{Raw, Reading, Seen, Walk};
 use super::fanout::{Group, keep};
 use super::open::{group, ignores_outgoing, set_up, start};
 use super::ring::Ring;
-use super::{AfPacketError, ETHERNET, Interface, InterfaceErrorKind, PortConfig, sys, system};
 use crate::burst::{Burst, Frame};
+use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
+use crate::interface::{ETHERNET, Interface, system};
 use crate::port::{Port, PortError};
+use crate::rx::WaitHandle;
+use crate::settings::PortSettings;
+use crate::sys;
 
 /// Receive calls in vain after which a port that never sleeps looks whether its interface is up.
 const LOOK_EVERY: u32 = 1024;
@@ -57,7 +61,7 @@ impl Counts {
 /// One receive ring of an interface.
 #[derive(Debug)]
 pub struct AfPacket {
-    config: PortConfig,
+    config: PortSettings,
     group: Arc<Group>,
     /// Number of this ring in its group.
     number: u32,
@@ -86,7 +90,7 @@ enum State {
 }
 
 /// How the frames of an interface are read.
-fn reading(config: &PortConfig, interface: &Interface) -> Reading {
+fn reading(config: &PortSettings, interface: &Interface) -> Reading {
     let is_ethernet = interface.link_type == ETHERNET;
     Reading {
         has_offload: config.completes_checksums,
@@ -101,7 +105,7 @@ impl AfPacket {
     ///
     /// # Errors
     /// There is no such interface, a capability is missing, a setting is out of bounds, …
-    pub fn open(config: &PortConfig) -> Result<Self, AfPacketError> {
+    pub fn open(config: &PortSettings) -> Result<Self, OpenError> {
         config.check()?;
         let interface = Interface::open(&config.interface)?;
         let group = Arc::new(group(config, &interface, 1));
@@ -115,7 +119,7 @@ impl AfPacket {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_rings(config: &PortConfig, rings: u16) -> Result<Vec<Self>, AfPacketError> {
+    pub fn open_rings(config: &PortSettings, rings: u16) -> Result<Vec<Self>, OpenError> {
         config.check()?;
         let rings = u32::from(rings.max(1));
         let group = Arc::new(group(config, &Interface::open(&config.interface)?, rings));
@@ -133,7 +137,7 @@ impl AfPacket {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn look(config: &PortConfig) -> Result<(), AfPacketError> {
+    pub fn look(config: &PortSettings) -> Result<(), OpenError> {
         config.check()?;
         let interface = Interface::open(&config.interface)?;
         let reading = reading(config, &interface);
@@ -142,11 +146,11 @@ impl AfPacket {
 
     /// One ring, which takes no frames yet: while rings are missing it would receive theirs.
     fn open_ring(
-        config: &PortConfig,
+        config: &PortSettings,
         interface: Interface,
         group: Arc<Group>,
         number: u32,
-    ) -> Result<Self, AfPacketError> {
+    ) -> Result<Self, OpenError> {
         let reading = reading(config, &interface);
         let (socket, ring) = set_up(config, &interface, &reading)?;
         start(config, &interface, &group, number, socket.as_fd())?;
@@ -177,7 +181,7 @@ impl AfPacket {
     ///
     /// # Errors
     /// As [`Self::open`]. The port then stays as it was.
-    pub fn reopen(&mut self) -> Result<bool, AfPacketError> {
+    pub fn reopen(&mut self) -> Result<bool, OpenError> {
         let interface = Interface::open(&self.config.interface)?;
         if !self.group.is_turn(self.number) {
             return Ok(false);
@@ -198,7 +202,7 @@ impl AfPacket {
     }
 
     /// Lets frames in.
-    fn accept(&self) -> Result<(), AfPacketError> {
+    fn accept(&self) -> Result<(), OpenError> {
         let refused = system(self.interface(), "no filter can be set");
         sys::set_filter(self.socket.as_fd(), &keep(self.config.snap_length)).map_err(refused)
     }
@@ -242,6 +246,47 @@ impl AfPacket {
             merged: self.seen.merged,
             damaged_blocks: self.seen.damaged_blocks,
             ..self.counts
+        }
+    }
+
+    /// Takes the next 0 to `max` frames from the ring, for [`Self::burst`].
+    pub(super) fn fetch(&mut self, max: usize) -> Result<(), InterfaceErrorKind> {
+        self.frames.clear();
+        let max = max.max(1);
+        if !self.fill(max) {
+            self.wait()?;
+            self.fill(max);
+        }
+        Ok(())
+    }
+
+    /// Whether the last [`Self::fetch`] brought frames.
+    pub(super) fn has_frames(&self) -> bool {
+        !self.frames.is_empty()
+    }
+
+    /// The frames of the last [`Self::fetch`].
+    pub(super) fn burst(&mut self) -> Burst<'_> {
+        let burst = Burst::new(self.ring.held(), &self.frames);
+        if self.reading.has_offload {
+            burst.with_offload()
+        } else {
+            burst
+        }
+    }
+
+    /// The error that its interface has.
+    pub(super) fn error(&self, kind: InterfaceErrorKind) -> InterfaceError {
+        self.interface.error(kind)
+    }
+
+    /// What announces frames: nothing while the interface is down, for its socket would be
+    /// readable for ever.
+    pub(super) fn wait_handle(&self) -> WaitHandle<'_> {
+        if self.is_up() {
+            WaitHandle::Fd(self.socket.as_fd())
+        } else {
+            WaitHandle::Away
         }
     }
 
@@ -321,37 +366,17 @@ impl AfPacket {
     }
 }
 
-/// Ports that [`rest`] watches; it may oversleep the frames of others.
-const WATCHED: usize = 16;
-
-/// Sleeps until one of the ports has frames, or something happened to its interface, at most for `most`: the rest of a
-/// thread that asked all of them in vain, whose [`PortConfig::wait`] is zero.
+/// Old name, until nothing outside this crate uses it: see [`crate::wait`].
 pub fn rest<'a>(ports: impl IntoIterator<Item = &'a AfPacket>, most: Duration) {
-    // One that is down must not keep the thread awake.
-    let mut ports = ports.into_iter().filter(|port| port.is_up());
-    let Some(first) = ports.next() else {
-        return std::thread::sleep(most);
-    };
-    let mut watched = 1;
-    let mut polled: [PollFd<'_>; WATCHED] = std::array::from_fn(|i| {
-        let port = if i > 0 { ports.next() } else { None };
-        watched += usize::from(port.is_some());
-        PollFd::new(&port.unwrap_or(first).socket, PollFlags::IN)
-    });
-    let most = Timespec::try_from(most).unwrap_or_default();
-    // Where it fails nothing was slept, and the next call of `receive` finds out why.
-    let _ = poll(&mut polled[..watched], Some(&most));
+    let handles = ports.into_iter().map(AfPacket::wait_handle);
+    crate::rx::wait_for(handles, most);
 }
 
 impl Port for AfPacket {
     fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
-        self.frames.clear();
-        let max = max.max(1);
-        if !self.fill(max) {
-            self.wait().map_err(|kind| self.interface.error(kind))?;
-            self.fill(max);
-        }
-        Ok(Some(Burst::new(self.ring.held(), &self.frames)))
+        let fetched = self.fetch(max);
+        fetched.map_err(|kind| self.interface.error(kind))?;
+        Ok(Some(self.burst()))
     }
 }
 
@@ -366,7 +391,6 @@ fn frame(raw: &Raw, link: u16) -> Frame {
         time_sub_ns: (raw.nanoseconds % 1000) as u16,
         link,
         interface: 0,
-        is_merged: raw.is_merged,
         rss: None,
     }
 }
@@ -383,7 +407,6 @@ mod tests {
             wire: 64,
             seconds: u32::MAX,
             nanoseconds: 999_999_999,
-            is_merged: false,
         };
         let frame = frame(&raw, ETHERNET);
         assert_eq!(frame.time_us, i64::from(u32::MAX) * 1_000_000 + 999_999);

@@ -14,9 +14,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
-use super::block::OFFLOAD;
-use super::{AfPacketError, Interface, InterfaceError, InterfaceErrorKind, sys, system};
+use super::block::{KIND, OFFLOAD};
 use crate::burst::Burst;
+use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
+use crate::interface::{Interface, system};
+use crate::sys;
+use crate::tx::Selection;
 
 /// Frames in a system call.
 const BATCH: usize = 64;
@@ -81,7 +84,7 @@ impl Transmit {
     ///
     /// # Errors
     /// There is no such interface, a capability is missing, …
-    pub fn open(config: &TransmitConfig) -> Result<Self, AfPacketError> {
+    pub fn open(config: &TransmitConfig) -> Result<Self, OpenError> {
         let interface = Interface::open(&config.interface)?;
         let socket = interface.socket()?;
         if config.bypasses_qdisc {
@@ -111,7 +114,7 @@ impl Transmit {
     ///
     /// # Errors
     /// As [`Self::open`]. It then stays as it was.
-    pub fn reopen(&mut self) -> Result<(), AfPacketError> {
+    pub fn reopen(&mut self) -> Result<(), OpenError> {
         let counts = self.counts;
         let opened = Self::open(&self.config)?;
         *self = Self { counts, ..opened };
@@ -134,16 +137,31 @@ impl Transmit {
     /// The interface went down or is gone, said once; all frames have been counted, and sending
     /// may go on: while it fails, frames are dropped.
     pub fn send(&mut self, burst: &Burst<'_>) -> Result<(), InterfaceError> {
+        self.send_selected(burst, Selection::All)
+    }
+
+    /// Sends the selected frames of a burst, in order.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub(super) fn send_selected(
+        &mut self,
+        burst: &Burst<'_>,
+        which: Selection<'_>,
+    ) -> Result<(), InterfaceError> {
         let sent_before = self.counts.sent;
         let mut failure = None;
         let mut batch: [Outgoing<'_>; BATCH] = [(&PLAIN, &[]); BATCH];
         let mut count = 0;
         for (i, frame) in burst.frames().iter().enumerate() {
+            if !which.has(i) {
+                continue;
+            }
             if frame.captured < frame.wire {
                 self.counts.cut += 1;
                 continue;
             }
-            let split = burst.before(i).filter(|_| frame.is_merged);
+            let split = burst.offload(i).filter(|offload| offload[KIND] != 0);
             batch[count] = (split.unwrap_or(&PLAIN), burst.bytes(i));
             count += 1;
             if count == BATCH {

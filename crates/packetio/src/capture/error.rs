@@ -6,49 +6,6 @@ use std::io;
 
 use crate::CAPTURED_MAX;
 
-/// A capture file could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// There is no such file.
-    #[error("{file}: no such file")]
-    NotFound {
-        /// The path as given.
-        file: String,
-    },
-    /// The path is a folder.
-    #[error("{file}: is a directory; name a capture file in it")]
-    Directory {
-        /// The path as given.
-        file: String,
-    },
-    /// The file may not be read.
-    #[error("{file}: permission denied; the file is not readable by this user")]
-    Permission {
-        /// The path as given.
-        file: String,
-    },
-    /// The system gave another reason.
-    #[error("{file}: cannot be opened: {source}")]
-    Io {
-        /// The path as given.
-        file: String,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-impl OpenError {
-    /// What the system said when `file` was opened.
-    pub(super) fn new(file: String, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::NotFound => Self::NotFound { file },
-            io::ErrorKind::PermissionDenied => Self::Permission { file },
-            io::ErrorKind::IsADirectory => Self::Directory { file },
-            _ => Self::Io { file, source },
-        }
-    }
-}
-
 /// Reading a capture ended before its end. All packets before the place were handed out.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {kind} (byte {at}, after {})", Packets(*.packets))]

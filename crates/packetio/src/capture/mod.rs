@@ -11,6 +11,7 @@ mod error;
 mod gunzip;
 mod pcap;
 mod pcapng;
+mod sequence;
 mod step;
 mod stoppable;
 #[cfg(test)]
@@ -23,10 +24,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-pub use error::{CaptureError, CaptureErrorKind, Flaw, OpenError, Part};
+pub use error::{CaptureError, CaptureErrorKind, Flaw, Part};
+pub use sequence::{Sequence, SequenceSettings};
 
 use crate::burst::{Burst, Frame};
-use crate::port::{Port, PortError};
+use crate::error::{OpenError, RxError, RxErrorKind};
+use crate::rx::{Received, Rx, RxCounts};
 use pcap::Pcap;
 use pcapng::Pcapng;
 use step::{Parsed, Stop};
@@ -46,7 +49,9 @@ pub struct CaptureReader {
     /// Those of the last burst; kept for its memory.
     frames: Vec<Frame>,
     /// Packets handed out.
-    packets: u64,
+    counts: RxCounts,
+    /// Added to every time, µs.
+    shift_us: i64,
 }
 
 #[derive(Debug)]
@@ -85,7 +90,8 @@ impl CaptureReader {
             window: Window::new(reader),
             parser: None,
             frames: Vec::new(),
-            packets: 0,
+            counts: RxCounts::default(),
+            shift_us: 0,
         }
     }
 
@@ -101,6 +107,12 @@ impl CaptureReader {
         Ok(self)
     }
 
+    /// The same capture with all times later by `us` microseconds; times saturate.
+    pub fn shifted_by(mut self, us: i64) -> Self {
+        self.shift_us = us;
+        self
+    }
+
     /// Bytes of the file read so far, still packed if it is gzip. Runs ahead of the packets by up
     /// to a window.
     pub fn position(&self) -> u64 {
@@ -114,7 +126,7 @@ impl CaptureReader {
 
     /// Packets handed out so far.
     pub fn packets(&self) -> u64 {
-        self.packets
+        self.counts.received
     }
 
     /// Fills `frames` from the window. Returns how many bytes the frames and what lies between
@@ -152,25 +164,48 @@ impl CaptureReader {
     }
 }
 
-impl Port for CaptureReader {
-    fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+impl Rx for CaptureReader {
+    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
         match self.advance(max.max(1)) {
             Ok(Some(used)) => {
-                self.packets += self.frames.len() as u64;
+                self.counts.count(&self.frames);
+                if self.shift_us != 0 {
+                    for frame in &mut self.frames {
+                        frame.time_us = frame.time_us.saturating_add(self.shift_us);
+                    }
+                }
                 let data = self.window.take(used);
-                Ok(Some(Burst::new(data, &self.frames)))
+                Ok(Received::Burst(Burst::new(data, &self.frames)))
             }
-            Ok(None) => Ok(None),
+            Ok(None) => Ok(Received::End),
             Err(kind) => {
                 let taken = self.parser.as_ref().map_or(0, Parser::taken);
-                Err(PortError::Capture(CaptureError {
+                Err(RxError::from(CaptureError {
                     file: self.file.clone(),
                     kind,
                     at: self.window.offset() - taken,
-                    packets: self.packets,
+                    packets: self.counts.received,
                 }))
             }
         }
+    }
+
+    fn name(&self) -> &str {
+        &self.file
+    }
+
+    fn counts(&mut self) -> RxCounts {
+        self.counts
+    }
+}
+
+impl From<CaptureError> for RxError {
+    fn from(error: CaptureError) -> Self {
+        let kind = match error.kind {
+            CaptureErrorKind::Io(_) => RxErrorKind::Io,
+            _ => RxErrorKind::Damaged,
+        };
+        Self::new(kind, error)
     }
 }
 

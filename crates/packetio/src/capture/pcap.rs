@@ -76,7 +76,6 @@ impl Pcap {
                 time_sub_ns,
                 link: self.link,
                 interface: 0,
-                is_merged: false,
                 rss: None,
             });
             used += record;

@@ -236,7 +236,6 @@ impl Pcapng {
             time_sub_ns,
             link: interface.link,
             interface: interface.number,
-            is_merged: false,
             rss: None,
         })
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::capture::OpenError;
+use crate::error::OpenError;
 
 #[test]
 fn no_bytes_and_too_few() {

@@ -13,13 +13,13 @@ use libc::{c_int, c_ulong};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// `ETH_P_ALL` as an address wants it, in network order.
-pub(super) const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
+pub(crate) const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
 /// No protocol: a socket that sends and receives nothing.
-pub(super) const NO_PROTOCOL: u16 = 0;
+pub(crate) const NO_PROTOCOL: u16 = 0;
 
 /// What an interface says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub(crate) struct Link {
     /// `ARPHRD_` number.
     pub hardware: u16,
     /// Bytes of a frame behind its link header.
@@ -28,7 +28,7 @@ pub(super) struct Link {
 }
 
 /// A raw packet socket that receives nothing before it is bound.
-pub(super) fn packet_socket() -> io::Result<OwnedFd> {
+pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socket_with(
         AddressFamily::PACKET,
@@ -39,13 +39,13 @@ pub(super) fn packet_socket() -> io::Result<OwnedFd> {
 }
 
 /// A socket to ask about interfaces with; needs no capability.
-pub(super) fn query_socket() -> io::Result<OwnedFd> {
+pub(crate) fn query_socket() -> io::Result<OwnedFd> {
     let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
     Ok(socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Ties a packet socket to an interface and starts to receive `protocol`.
-pub(super) fn bind(socket: BorrowedFd<'_>, index: i32, protocol: u16) -> io::Result<()> {
+pub(crate) fn bind(socket: BorrowedFd<'_>, index: i32, protocol: u16) -> io::Result<()> {
     // SAFETY: a `sockaddr_ll` is integers and arrays of them, for which zero is a value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
@@ -57,12 +57,12 @@ pub(super) fn bind(socket: BorrowedFd<'_>, index: i32, protocol: u16) -> io::Res
 }
 
 /// Sets an option of the packet level.
-pub(super) fn set_option(socket: BorrowedFd<'_>, option: c_int, words: &[u32]) -> io::Result<()> {
+pub(crate) fn set_option(socket: BorrowedFd<'_>, option: c_int, words: &[u32]) -> io::Result<()> {
     set(socket, libc::SOL_PACKET, option, words)
 }
 
 /// The most bytes that a socket keeps for frames being sent; the system may allow less.
-pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+pub(crate) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &[bytes])
 }
 
@@ -73,7 +73,7 @@ fn set(socket: BorrowedFd<'_>, level: c_int, option: c_int, words: &[u32]) -> io
 }
 
 /// The words of an option of the packet level; those that the kernel does not write are 0.
-pub(super) fn option<const N: usize>(
+pub(crate) fn option<const N: usize>(
     socket: BorrowedFd<'_>,
     option: c_int,
 ) -> io::Result<[u32; N]> {
@@ -87,15 +87,15 @@ pub(super) fn option<const N: usize>(
 }
 
 /// A program of the classic BPF.
-pub(super) type Program = Vec<libc::sock_filter>;
+pub(crate) type Program = Vec<libc::sock_filter>;
 
 /// Sets the program that says how many bytes of each frame are kept.
-pub(super) fn set_filter(socket: BorrowedFd<'_>, program: &Program) -> io::Result<()> {
+pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &Program) -> io::Result<()> {
     set_program(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
 }
 
 /// Sets the program that deals out frames to the sockets of a fanout group.
-pub(super) fn set_fanout_program(socket: BorrowedFd<'_>, program: &Program) -> io::Result<()> {
+pub(crate) fn set_fanout_program(socket: BorrowedFd<'_>, program: &Program) -> io::Result<()> {
     set_program(socket, libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, program)
 }
 
@@ -122,7 +122,7 @@ fn set_program(
 }
 
 /// Asks an interface; `NotFound` or `ENODEV` where there is none.
-pub(super) fn link(socket: BorrowedFd<'_>, name: &str) -> io::Result<Link> {
+pub(crate) fn link(socket: BorrowedFd<'_>, name: &str) -> io::Result<Link> {
     let hardware = ask(socket, libc::SIOCGIFHWADDR, name)?;
     let flags = ask(socket, libc::SIOCGIFFLAGS, name)?;
     let mtu = ask(socket, libc::SIOCGIFMTU, name)?;
@@ -150,7 +150,7 @@ const FEATURE_NAMES: u32 = 4;
 const STRING_BYTES: usize = 32;
 
 /// `struct ethtool_ringparam`: the command; the most that receive, mini, jumbo and send rings can hold; what they hold.
-pub(super) fn ring_sizes(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9]> {
+pub(crate) fn ring_sizes(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9]> {
     let mut words = [0; 9];
     words[0] = RING_SIZES;
     // SAFETY: the structure of this command has nine words.
@@ -159,7 +159,7 @@ pub(super) fn ring_sizes(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32;
 }
 
 /// `struct ethtool_channels`: the command; the most receive, send, other and combined queues; how many there are.
-pub(super) fn channels(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9]> {
+pub(crate) fn channels(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9]> {
     let mut words = [0; 9];
     words[0] = CHANNELS;
     // SAFETY: as above.
@@ -168,7 +168,7 @@ pub(super) fn channels(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9
 }
 
 /// `struct ethtool_rxfh` with the table and the key behind its six words.
-pub(super) fn receive_hash(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<u32>> {
+pub(crate) fn receive_hash(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<u32>> {
     // With sizes of 0 the kernel tells the sizes; with others than those it refuses.
     let mut head = [0; 6];
     head[0] = RECEIVE_HASH;
@@ -183,7 +183,7 @@ pub(super) fn receive_hash(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec
 }
 
 /// The names of the features, in the order of their bits in [`features`].
-pub(super) fn feature_names(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
+pub(crate) fn feature_names(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
     let count = feature_count(socket, name)?;
     let mut words = vec![0; 3 + count * STRING_BYTES / 4];
     words[..3].copy_from_slice(&[STRINGS, FEATURE_NAMES, count as u32]);
@@ -201,7 +201,7 @@ pub(super) fn feature_names(socket: BorrowedFd<'_>, name: &str) -> io::Result<Ve
 }
 
 /// The features in blocks of 32: which can be had, are asked for, are on, and never change.
-pub(super) fn features(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<[u32; 4]>> {
+pub(crate) fn features(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<[u32; 4]>> {
     let blocks = feature_count(socket, name)?.div_ceil(32);
     let mut words = vec![0; 2 + blocks * 4];
     words[..2].copy_from_slice(&[FEATURES, blocks as u32]);
@@ -256,7 +256,7 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
 }
 
 /// The names of all interfaces; none if the system does not tell.
-pub(super) fn interfaces() -> Vec<String> {
+pub(crate) fn interfaces() -> Vec<String> {
     let mut names = Vec::new();
     // SAFETY: the list, unless null, ends with an entry of index 0, before which every name is a
     // C string; it is freed once and not used after.

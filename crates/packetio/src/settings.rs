@@ -1,9 +1,9 @@
-//! How a port is to be opened.
+//! How a port over an interface is opened, whatever the backend.
 
 use std::time::Duration;
 
-use super::AfPacketError;
 use crate::CAPTURED_MAX;
+use crate::error::OpenError;
 
 /// Which frames of an interface a port receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Direction {
 
 /// How a port is to be opened.
 #[derive(Clone, Debug)]
-pub struct PortConfig {
+pub struct PortSettings {
     /// Name of the interface.
     pub interface: String,
     /// Which frames are received.
@@ -41,9 +41,12 @@ pub struct PortConfig {
     /// to send the frames on. The kernel then drops packets merged by LRO, or of a kind that it
     /// cannot describe.
     pub completes_checksums: bool,
+    /// Whether the port sends, too. If it also completes checksums, it sends packets that the
+    /// kernel merged on, for the kernel or the card to split again.
+    pub sends: bool,
 }
 
-impl PortConfig {
+impl PortSettings {
     /// Rings of 16 MiB, whole frames of both directions, not promiscuous, waits of 1 ms.
     pub fn new(interface: &str) -> Self {
         Self {
@@ -56,13 +59,14 @@ impl PortConfig {
             block_timeout_ms: 1,
             wait: Duration::from_millis(1),
             completes_checksums: false,
+            sends: false,
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), AfPacketError> {
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
         let refused = |setting: String| {
             let interface = self.interface.clone();
-            Err(AfPacketError::BadSetting { interface, setting })
+            Err(OpenError::BadSetting { interface, setting })
         };
         let page = rustix::param::page_size() as u32;
         if self.block_bytes == 0 || !self.block_bytes.is_multiple_of(page) {

@@ -4,7 +4,9 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use super::{AfPacketError, Interface, sys, system};
+use super::{Interface, system};
+use crate::error::OpenError;
+use crate::sys;
 
 /// Bit of the hash function in `ethtool_rxfh` (`ETH_RSS_HASH_TOP`).
 const TOEPLITZ: u8 = 1;
@@ -40,7 +42,7 @@ impl Queues {
     ///
     /// # Errors
     /// There is no such interface, or it cannot be asked.
-    pub fn of(interface: &str) -> Result<Self, AfPacketError> {
+    pub fn of(interface: &str) -> Result<Self, OpenError> {
         let asked = Interface::open(interface)?;
         let socket = asked.query.as_fd();
         let ask = || -> io::Result<Self> {

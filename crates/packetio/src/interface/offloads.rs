@@ -5,7 +5,9 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use super::{AfPacketError, Interface, sys, system};
+use super::{Interface, system};
+use crate::error::OpenError;
+use crate::sys;
 
 /// What `ethtool -K` calls it, and the kernel's features that it stands for.
 const NAMES: [(&str, &[&str]); 10] = [
@@ -55,7 +57,7 @@ impl Offloads {
     ///
     /// # Errors
     /// There is no such interface, or it cannot be asked.
-    pub fn of(interface: &str) -> Result<Self, AfPacketError> {
+    pub fn of(interface: &str) -> Result<Self, OpenError> {
         let asked = Interface::open(interface)?;
         let socket = asked.query.as_fd();
         let ask = || -> io::Result<Self> {

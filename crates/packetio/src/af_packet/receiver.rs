@@ -1,0 +1,334 @@
+//! A ring as a port: notices when its interface goes away, looks for it until it is back, and
+//! checks that all that goes into the ring comes out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::AfPacket;
+use crate::error::{InterfaceErrorKind, OpenError, RxError};
+use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
+use crate::settings::PortSettings;
+
+/// Between two attempts to open an interface that is gone.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
+
+/// Between two looks at whether packets come merged and whether the interface was renamed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A frame that the kernel has put into a ring has come out after this time, once the ring was
+/// found empty: longer than any block timeout, which a block that is not full may take.
+const OUT_AFTER: Duration = Duration::from_secs(2);
+
+/// What the rings of one interface share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// People know that packets come merged.
+    is_merging_known: AtomicBool,
+    /// People know that merged packets are lost in sending.
+    pub is_loss_known: AtomicBool,
+}
+
+/// One receive ring of an interface, whatever happens to the interface.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    ring: AfPacket,
+    /// Whether the ring was found empty since the flag was last lowered.
+    is_empty: bool,
+    state: State,
+    check: Check,
+    /// Merged packets at the last look, and whether there had been more than at the one before.
+    merged: (u64, bool),
+    /// When it last looked for merged packets and another name.
+    looked: Instant,
+    /// People know that the interface has another name now.
+    is_rename_known: bool,
+    /// The last change that nobody has asked for yet.
+    event: Option<LinkEvent>,
+    /// Whether it is the ring that reports for its interface.
+    reports: bool,
+    shared: Arc<Shared>,
+    /// How often the interface was opened again. The sending side follows it.
+    reopened: Arc<AtomicU32>,
+}
+
+/// Opens the rings of an interface, over which the kernel spreads its frames, both directions of a
+/// flow to the same one.
+///
+/// # Errors
+/// There is no such interface, a capability is missing, a setting is out of bounds, …
+pub(crate) fn open_rings(settings: &PortSettings, rings: u16) -> Result<Vec<Receiver>, OpenError> {
+    let shared = Arc::new(Shared::default());
+    let rings = AfPacket::open_rings(settings, rings)?.into_iter();
+    let receivers = rings
+        .enumerate()
+        .map(|(i, ring)| Receiver::new(ring, i == 0, shared.clone()));
+    Ok(receivers.collect())
+}
+
+impl Receiver {
+    fn new(ring: AfPacket, reports: bool, shared: Arc<Shared>) -> Self {
+        Self {
+            is_empty: false,
+            state: if ring.is_up() { State::Up } else { State::Down },
+            check: Check::new(),
+            merged: (0, false),
+            looked: Instant::now(),
+            is_rename_known: false,
+            event: None,
+            reports,
+            shared,
+            reopened: Arc::default(),
+            ring,
+        }
+    }
+
+    /// What all rings of its interface share.
+    pub fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
+    /// How often its interface was opened again.
+    pub fn reopened(&self) -> Arc<AtomicU32> {
+        self.reopened.clone()
+    }
+
+    /// Takes note of an error, and of what to tell people.
+    fn note(&mut self, kind: InterfaceErrorKind) {
+        let state = match kind {
+            InterfaceErrorKind::Down => State::Down,
+            InterfaceErrorKind::Gone => State::Gone {
+                retry: Instant::now() + RETRY_EVERY,
+            },
+            InterfaceErrorKind::System(_) => State::Failed,
+        };
+        let before = std::mem::replace(&mut self.state, state);
+        if !matches!(before, State::Up | State::Down) {
+            return; // known
+        }
+        let renamed = match self.state {
+            State::Gone { .. } => self.rename_event(),
+            _ => None,
+        };
+        let down = || LinkEvent::Down(self.ring.error(kind).to_string());
+        self.event = Some(renamed.unwrap_or_else(down));
+    }
+
+    /// Whether frames can be asked for. An interface that is gone is opened again now and then,
+    /// which [`Self::note_return`] reports.
+    fn is_there(&mut self) -> bool {
+        match &mut self.state {
+            State::Up | State::Down => true,
+            State::Failed => false,
+            State::Gone { retry } if Instant::now() < *retry => false,
+            State::Gone { retry } => {
+                *retry = Instant::now() + RETRY_EVERY;
+                // `false`: it is another ring's turn first.
+                let is_open = matches!(self.ring.reopen(), Ok(true));
+                if is_open {
+                    self.state = State::Down;
+                    self.reopened.fetch_add(1, Ordering::Relaxed);
+                }
+                is_open
+            }
+        }
+    }
+
+    /// Notes that the interface is back, if it is.
+    fn note_return(&mut self) {
+        let was_away = matches!(self.state, State::Down | State::Gone { .. });
+        if !was_away || !self.ring.is_up() {
+            return;
+        }
+        self.state = State::Up;
+        self.is_rename_known = false;
+        let interface = self.ring.interface();
+        self.event = Some(LinkEvent::Up(format!("{interface}: the interface is back")));
+    }
+
+    /// That the interface has another name, said once. It is not followed: the settings name an
+    /// interface, and the next start looks for that name.
+    fn rename_event(&mut self) -> Option<LinkEvent> {
+        let name = self.ring.new_name().filter(|_| !self.is_rename_known)?;
+        self.is_rename_known = true;
+        let interface = self.ring.interface();
+        Some(LinkEvent::Warning(format!(
+            "{interface}: the interface is now called {name}; give it its name back, or put the new one into \
+             io.interfaces and restart"
+        )))
+    }
+
+    /// That packets come merged, said by one ring of the interface.
+    fn merging_event(&mut self) -> Option<LinkEvent> {
+        let now = self.ring.counts().merged;
+        let (before, were_more) = std::mem::replace(&mut self.merged, (now, false));
+        self.merged.1 = now > before;
+        // Until the MTU is asked for again, packets longer than it was look merged, too.
+        let is_merging = were_more && now > before;
+        if !is_merging || self.shared.is_merging_known.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let interface = self.ring.interface();
+        Some(LinkEvent::Warning(format!(
+            "{interface}: packets come merged by GRO, LRO or TSO, so that lengths, and with them labels, are not \
+             those of the wire; turn it off: ethtool -K {interface} gro off lro off tso off gso off"
+        )))
+    }
+}
+
+impl Rx for Receiver {
+    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
+        if !self.is_there() {
+            return Ok(Received::Nothing);
+        }
+        match self.ring.fetch(max) {
+            Ok(()) if self.ring.has_frames() => return Ok(Received::Burst(self.ring.burst())),
+            Ok(()) => self.is_empty = true,
+            Err(kind) => self.note(kind),
+        }
+        self.note_return();
+        Ok(Received::Nothing)
+    }
+
+    fn name(&self) -> &str {
+        self.ring.interface()
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn link_event(&mut self) -> Option<LinkEvent> {
+        let change = self.event.take().filter(|_| self.reports);
+        if change.is_some() || self.looked.elapsed() < LOOK_EVERY {
+            return change;
+        }
+        self.looked = Instant::now();
+        let merging = self.merging_event();
+        if merging.is_some() || !self.reports {
+            return merging;
+        }
+        self.rename_event()
+    }
+
+    fn counts(&mut self) -> RxCounts {
+        let counts = self.ring.counts();
+        let offered = counts.seen - counts.outgoing;
+        let dropped = counts.dropped + counts.abandoned;
+        let due = offered - dropped;
+        let missing = self.check.look(due, counts.received, &mut self.is_empty);
+        RxCounts {
+            received: counts.received,
+            bytes: counts.received_bytes,
+            merged: counts.merged,
+            offered,
+            dropped,
+            abandoned: counts.abandoned,
+            waiting: counts.waiting(),
+            missing,
+            is_away: !matches!(self.state, State::Up),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        matches!(self.state, State::Gone { .. } | State::Failed)
+    }
+
+    fn is_failed(&self) -> bool {
+        matches!(self.state, State::Failed)
+    }
+
+    fn wait_handle(&self) -> WaitHandle<'_> {
+        self.ring.wait_handle()
+    }
+}
+
+/// How an interface is.
+#[derive(Debug)]
+enum State {
+    Up,
+    Down,
+    /// Gone; when to try again.
+    Gone {
+        retry: Instant,
+    },
+    /// It fails for good.
+    Failed,
+}
+
+/// Whether all that goes into a ring comes out: what was in at one time must be out when the ring
+/// is found empty some time later.
+#[derive(Clone, Copy, Debug)]
+struct Check {
+    /// Frames that had gone in at this time.
+    due: u64,
+    since: Instant,
+    /// The time has passed, and the ring has yet to be found empty.
+    is_over: bool,
+    /// What was missing the last time.
+    missing: u64,
+}
+
+impl Check {
+    fn new() -> Check {
+        Check {
+            due: 0,
+            since: Instant::now(),
+            is_over: false,
+            missing: 0,
+        }
+    }
+
+    /// So many have gone in and come out by now; how many are missing.
+    fn look(&mut self, due: u64, done: u64, is_empty: &mut bool) -> i64 {
+        if self.is_over && *is_empty {
+            let missing = self.due.saturating_sub(done);
+            *self = Check {
+                due,
+                missing,
+                ..Check::new()
+            };
+        } else if !self.is_over && self.since.elapsed() >= OUT_AFTER {
+            (self.is_over, *is_empty) = (true, false);
+        }
+        match done.checked_sub(due) {
+            None | Some(0) => self.missing as i64,
+            Some(excess) => -(excess as i64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_come_out_of_a_ring_is_missing_once_it_was_found_empty() {
+        let mut check = Check::new();
+        let later = |check: &mut Check| {
+            check.since = Instant::now().checked_sub(2 * OUT_AFTER).unwrap();
+        };
+        let mut is_empty = true;
+        assert_eq!(
+            check.look(10, 7, &mut is_empty),
+            0,
+            "they may be on their way"
+        );
+        later(&mut check);
+        assert_eq!(check.look(10, 7, &mut is_empty), 0);
+        assert!(!is_empty, "it was so before the time had passed");
+        assert_eq!(check.look(12, 9, &mut is_empty), 0, "not empty yet");
+        is_empty = true;
+        assert_eq!(check.look(12, 10, &mut is_empty), 0, "the ten are out");
+        later(&mut check);
+        assert_eq!(check.look(12, 10, &mut is_empty), 0);
+        is_empty = true;
+        assert_eq!(check.look(20, 11, &mut is_empty), 1, "of twelve eleven");
+        assert_eq!(
+            check.look(20, 12, &mut is_empty),
+            1,
+            "until it was looked again"
+        );
+        assert_eq!(check.look(20, 23, &mut is_empty), -3);
+    }
+}

@@ -1,0 +1,141 @@
+//! An interface as a destination: follows its receiving side to an interface that came back, and
+//! says what people should know of sending.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::receiver::{Receiver, Shared};
+use super::{Transmit, TransmitConfig};
+use crate::burst::Burst;
+use crate::error::{OpenError, TxError};
+use crate::rx::{LinkEvent, Rx};
+use crate::tx::{Selection, Tx, TxCounts};
+
+/// An interface to send on.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    transmit: Transmit,
+    /// The receiving side that it follows, if it has one.
+    partner: Option<Partner>,
+    /// The last failure that nobody has asked for yet.
+    event: Option<LinkEvent>,
+}
+
+/// What it knows of its receiving side.
+#[derive(Debug)]
+struct Partner {
+    reopened: Arc<AtomicU32>,
+    /// How often it was when this side was last opened.
+    known: u32,
+    /// Whether this is the port that reports for its interface.
+    reports: bool,
+    shared: Arc<Shared>,
+}
+
+impl Sender {
+    /// An interface to send on alone. Merged packets are refused as too long.
+    ///
+    /// # Errors
+    /// There is no such interface, a capability is missing, …
+    pub fn open(interface: &str) -> Result<Self, OpenError> {
+        Self::new(interface, false, None)
+    }
+
+    /// The sending side of a ring's interface.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn of(receiver: &Receiver, number: usize, sends_merged: bool) -> Result<Self, OpenError> {
+        let partner = Partner {
+            reopened: receiver.reopened(),
+            known: 0,
+            reports: number == 0,
+            shared: receiver.shared(),
+        };
+        Self::new(receiver.name(), sends_merged, Some(partner))
+    }
+
+    /// Checks whether [`Self::of`] could open an interface; it is closed at once.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn probe(interface: &str, sends_merged: bool) -> Result<(), OpenError> {
+        Self::new(interface, sends_merged, None).map(drop)
+    }
+
+    fn new(
+        interface: &str,
+        sends_merged: bool,
+        partner: Option<Partner>,
+    ) -> Result<Self, OpenError> {
+        let config = TransmitConfig {
+            interface: interface.to_owned(),
+            bypasses_qdisc: false,
+            sends_merged,
+        };
+        Ok(Self {
+            transmit: Transmit::open(&config)?,
+            partner,
+            event: None,
+        })
+    }
+
+    /// Opens the interface again if the receiving side has done so.
+    fn follow(&mut self) {
+        let Some(partner) = &mut self.partner else {
+            return;
+        };
+        let reopened = partner.reopened.load(Ordering::Relaxed);
+        if reopened != partner.known {
+            partner.known = reopened;
+            // If it fails, sending fails, which is counted and reported.
+            let _ = self.transmit.reopen();
+        }
+    }
+
+    /// That merged packets are lost, said by one port of the interface.
+    fn loss_event(&self) -> Option<LinkEvent> {
+        let partner = self.partner.as_ref()?;
+        let is_news = self.transmit.counts().unsplit > 0
+            && !partner.shared.is_loss_known.swap(true, Ordering::Relaxed);
+        is_news.then(|| {
+            let line = "merged packets that cannot be split again, as those of tunnels, are not sent on; keep both \
+                        interfaces from merging: ethtool -K INTERFACE gro off lro off";
+            LinkEvent::Warning(line.to_owned())
+        })
+    }
+}
+
+impl Tx for Sender {
+    fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError> {
+        self.follow();
+        let sent = self.transmit.send_selected(burst, which);
+        sent.map_err(TxError::from).inspect_err(|error| {
+            // Its receiving side reports an interface that is down or gone.
+            let reports = self.partner.as_ref().is_none_or(|it| it.reports);
+            if reports && !error.is_recoverable() {
+                self.event = Some(LinkEvent::Warning(format!("sending: {error}")));
+            }
+        })
+    }
+
+    fn name(&self) -> &str {
+        self.transmit.interface()
+    }
+
+    fn counts(&self) -> TxCounts {
+        let counts = self.transmit.counts();
+        TxCounts {
+            sent: counts.sent,
+            sent_bytes: counts.sent_bytes,
+            refused: counts.dropped,
+            too_long: counts.too_long,
+            cut: counts.cut,
+            unsplit: counts.unsplit,
+        }
+    }
+
+    fn link_event(&mut self) -> Option<LinkEvent> {
+        self.event.take().or_else(|| self.loss_event())
+    }
+}

@@ -1,0 +1,356 @@
+//! Frames that own their bytes, and a channel of them: one thread reads a port, several receive.
+//!
+//! ```text
+//! port ─ reader ─ which receiver? ─┬─ batches ─► BatchRx 0
+//!           ▲                      └─ batches ─► BatchRx 1
+//!           └─────── emptied batches ──────────────┘
+//! ```
+//!
+//! A batch holds what one read had for one receiver: its frames, with a copy of their bytes.
+//! Batches go round, so that after the first ones nothing is allocated; a reader that finds no
+//! empty one waits, and so does not run away from its receivers. No receiver waits for another
+//! one, so all batches come back.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use crate::burst::{Burst, Frame};
+use crate::error::{RxError, TxError};
+use crate::rx::{Received, Rx, RxCounts};
+use crate::tx::{Selection, Tx, TxCounts};
+
+/// Batches that a channel has, full and empty.
+const BATCHES: usize = 32;
+
+/// Frames that a reader takes at a time, at most.
+const READ: usize = 512;
+
+/// How long a receiver waits for a batch before it looks after other work.
+const SILENCE: Duration = Duration::from_millis(1);
+
+/// Frames with their bytes.
+#[derive(Clone, Debug, Default)]
+pub struct FrameBatch {
+    data: Vec<u8>,
+    frames: Vec<Frame>,
+    counts: TxCounts,
+}
+
+impl FrameBatch {
+    /// An empty batch, without memory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a frame. Its bytes are `bytes`, whatever `frame` says of place and captured length.
+    pub fn push(&mut self, frame: &Frame, bytes: &[u8]) {
+        self.frames.push(Frame {
+            at: self.data.len(),
+            captured: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            ..*frame
+        });
+        self.data.extend_from_slice(bytes);
+    }
+
+    /// Takes all frames out; keeps the memory.
+    pub fn clear(&mut self) {
+        self.data.clear();
+        self.frames.clear();
+    }
+
+    /// Number of frames.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether there is no frame.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Bytes of all frames.
+    pub fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    /// All frames, as a burst.
+    pub fn burst(&mut self) -> Burst<'_> {
+        Burst::new(&mut self.data, &self.frames)
+    }
+
+    /// The frames from `from` on, at most `max` of them. Panics, like a slice, if `from` is beyond
+    /// the end.
+    pub fn part(&mut self, from: usize, max: usize) -> Burst<'_> {
+        let to = self.frames.len().min(from.saturating_add(max));
+        Burst::new(&mut self.data, &self.frames[from..to])
+    }
+}
+
+/// Sending into a batch adds the frames to it, cut or not.
+impl Tx for FrameBatch {
+    fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError> {
+        for (i, frame) in burst.frames().iter().enumerate() {
+            if which.has(i) {
+                self.push(frame, burst.bytes(i));
+                self.counts.sent += 1;
+                self.counts.sent_bytes += u64::from(frame.captured);
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn counts(&self) -> TxCounts {
+        self.counts
+    }
+}
+
+/// The receiving end of a channel of batches. Ends when its sender is gone and all its frames
+/// were handed out.
+#[derive(Debug)]
+pub struct BatchRx {
+    full: Receiver<FrameBatch>,
+    empty: SyncSender<FrameBatch>,
+    batch: FrameBatch,
+    /// Frames of the batch that were handed out.
+    taken: usize,
+    counts: RxCounts,
+}
+
+impl Rx for BatchRx {
+    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
+        if self.taken == self.batch.len() {
+            let next = match self.full.recv_timeout(SILENCE) {
+                Ok(next) => next,
+                Err(RecvTimeoutError::Timeout) => return Ok(Received::Nothing),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Received::End),
+            };
+            let mut emptied = std::mem::replace(&mut self.batch, next);
+            emptied.clear();
+            // There is room for all batches; a reader that has ended needs none.
+            let _ = self.empty.try_send(emptied);
+            self.taken = 0;
+        }
+        let burst = self.batch.part(self.taken, max.max(1));
+        self.taken += burst.len();
+        self.counts.count(burst.frames());
+        Ok(Received::Burst(burst))
+    }
+
+    fn name(&self) -> &str {
+        "batches"
+    }
+
+    fn counts(&mut self) -> RxCounts {
+        self.counts
+    }
+}
+
+/// The sending end of a channel of batches.
+#[derive(Debug)]
+pub struct BatchSender {
+    full: SyncSender<FrameBatch>,
+    empty: Receiver<FrameBatch>,
+    /// What has been pushed since the last send.
+    filling: Option<FrameBatch>,
+}
+
+/// The receiving end was dropped before its input ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nobody receives the frames any more")]
+pub struct ReceiverGone;
+
+impl BatchSender {
+    /// Adds a frame to the batch that is being filled. Waits for an empty batch if there is none.
+    ///
+    /// # Errors
+    /// The receiving end is gone.
+    pub fn push(&mut self, frame: &Frame, bytes: &[u8]) -> Result<(), ReceiverGone> {
+        let batch = match &mut self.filling {
+            Some(batch) => batch,
+            filling => filling.insert(self.empty.recv().map_err(|_| ReceiverGone)?),
+        };
+        batch.push(frame, bytes);
+        Ok(())
+    }
+
+    /// Hands over what was pushed.
+    ///
+    /// # Errors
+    /// The receiving end is gone.
+    pub fn send(&mut self) -> Result<(), ReceiverGone> {
+        match self.filling.take() {
+            Some(batch) => self.full.send(batch).map_err(|_| ReceiverGone),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A channel of batches.
+pub fn channel() -> (BatchSender, BatchRx) {
+    let (full, batches) = sync_channel(BATCHES);
+    let (emptied, empty) = sync_channel(BATCHES);
+    for _ in 1..BATCHES {
+        let _ = emptied.try_send(FrameBatch::new());
+    }
+    let sender = BatchSender {
+        full,
+        empty,
+        filling: None,
+    };
+    let receiver = BatchRx {
+        full: batches,
+        empty: emptied,
+        batch: FrameBatch::new(),
+        taken: 0,
+        counts: RxCounts::default(),
+    };
+    (sender, receiver)
+}
+
+/// Reads a port to its end, and hands each frame to the receiver that `steer` chooses for it: an
+/// index of `senders`, and the hash that the frame then carries as [`Frame::rss`]. Ends early once
+/// `stop` is raised, and raises it if a receiver is gone before its input has ended.
+///
+/// # Errors
+/// The port fails; what came before was handed over.
+pub fn spread(
+    rx: &mut dyn Rx,
+    mut senders: Vec<BatchSender>,
+    mut steer: impl FnMut(&Frame, &[u8]) -> (usize, Option<u32>),
+    stop: &AtomicBool,
+) -> Result<(), RxError> {
+    while !stop.load(Ordering::Relaxed) {
+        match rx.receive(READ)? {
+            Received::Burst(burst) => {
+                if spread_burst(&burst, &mut senders, &mut steer).is_err() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+            Received::Nothing => {}
+            Received::End => break,
+        }
+    }
+    Ok(())
+}
+
+fn spread_burst(
+    burst: &Burst<'_>,
+    senders: &mut [BatchSender],
+    steer: &mut impl FnMut(&Frame, &[u8]) -> (usize, Option<u32>),
+) -> Result<(), ReceiverGone> {
+    for (i, frame) in burst.frames().iter().enumerate() {
+        let bytes = burst.bytes(i);
+        let (receiver, rss) = steer(frame, bytes);
+        senders[receiver].push(&Frame { rss, ..*frame }, bytes)?;
+    }
+    // At once, for the next read may have to wait.
+    senders.iter_mut().try_for_each(BatchSender::send)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryTrace;
+
+    fn frame(time_us: i64) -> Frame {
+        Frame {
+            time_us,
+            captured: 2,
+            ..Frame::default()
+        }
+    }
+
+    /// The frames that are there: times and bytes, and the sizes of the bursts.
+    fn taken(batches: &mut BatchRx, max: usize) -> (Vec<(i64, Vec<u8>)>, Vec<usize>) {
+        let (mut frames, mut sizes) = (Vec::new(), Vec::new());
+        while let Received::Burst(burst) = batches.receive(max).unwrap() {
+            sizes.push(burst.len());
+            for (i, frame) in burst.frames().iter().enumerate() {
+                frames.push((frame.time_us, burst.bytes(i).to_vec()));
+            }
+        }
+        (frames, sizes)
+    }
+
+    #[test]
+    fn batches_carry_frames_in_order_and_go_round() {
+        let (mut ours, mut theirs) = channel();
+        for round in 0..3 * BATCHES as i64 {
+            for i in 0..3 {
+                assert!(
+                    ours.push(&frame(round * 3 + i), &[round as u8, i as u8])
+                        .is_ok()
+                );
+            }
+            assert!(ours.send().is_ok());
+            let (frames, sizes) = taken(&mut theirs, 2);
+            assert_eq!(sizes, [2, 1]);
+            let expected = (0..3).map(|i| (round * 3 + i, vec![round as u8, i as u8]));
+            assert!(frames.into_iter().eq(expected), "round {round}");
+        }
+        assert!(matches!(theirs.receive(1), Ok(Received::Nothing)));
+        drop(ours);
+        assert!(matches!(theirs.receive(1), Ok(Received::End)));
+        assert_eq!(theirs.counts().received, 9 * BATCHES as u64);
+    }
+
+    #[test]
+    fn a_reader_learns_that_its_receiver_has_gone() {
+        let (mut ours, theirs) = channel();
+        assert!(ours.push(&frame(0), &[0, 0]).is_ok());
+        drop(theirs);
+        assert!(ours.send().is_err());
+        // What is still on its way back is used up first.
+        let pushed = (0..BATCHES).map(|_| {
+            ours.filling = None;
+            ours.push(&frame(1), &[1, 1])
+        });
+        assert!(pushed.collect::<Result<Vec<_>, _>>().is_err());
+    }
+
+    #[test]
+    fn each_frame_reaches_the_receiver_chosen_for_it() {
+        let mut trace = MemoryTrace::new();
+        for i in 0..100 {
+            trace.push(&frame(i), &[i as u8, 0]);
+        }
+        let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| channel()).unzip();
+        let stop = AtomicBool::new(false);
+        let steer = |_: &Frame, bytes: &[u8]| (usize::from(bytes[0]) % 3, Some(7));
+        spread(&mut trace, senders, steer, &stop).unwrap();
+        for (i, receiver) in receivers.iter_mut().enumerate() {
+            let mut times = Vec::new();
+            while let Received::Burst(burst) = receiver.receive(8).unwrap() {
+                assert!(burst.frames().iter().all(|frame| frame.rss == Some(7)));
+                times.extend(burst.frames().iter().map(|frame| frame.time_us));
+            }
+            assert!(
+                times
+                    .into_iter()
+                    .eq((0..100).filter(|time| time % 3 == i as i64))
+            );
+        }
+        assert!(!stop.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_batch_takes_what_is_selected() {
+        let (mut from, mut to) = (FrameBatch::new(), FrameBatch::new());
+        for i in 0..4 {
+            from.push(&frame(i), &[i as u8; 3]);
+        }
+        let marks = [true, false, true];
+        to.send(&from.burst(), Selection::Marked(&marks)).unwrap();
+        let burst = to.burst();
+        let times: Vec<i64> = burst.frames().iter().map(|frame| frame.time_us).collect();
+        assert_eq!((times, burst.bytes(1)), (vec![0, 2], &[2; 3][..]));
+        assert_eq!((to.counts().sent, to.counts().sent_bytes), (2, 6));
+        to.clear();
+        assert!(to.is_empty());
+    }
+}

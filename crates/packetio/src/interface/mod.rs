@@ -1,0 +1,111 @@
+//! Network interfaces as the system sees them, whichever backend reads them: whether one is there
+//! and up, its offloads and its receive queues.
+
+mod offloads;
+mod queues;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::netdevice::{index_to_name, name_to_index};
+
+pub use offloads::{MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
+pub use queues::{Queues, ReceiveHash};
+
+use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
+use crate::sys::{self, Link};
+
+/// `LINKTYPE_ETHERNET` and `LINKTYPE_RAW`.
+pub(crate) const ETHERNET: u16 = 1;
+pub(crate) const RAW: u16 = 101;
+
+/// Bare IP, as modems have it; libc lacks the constant.
+const ARPHRD_RAWIP: u16 = 519;
+
+/// The names of all interfaces that the process sees; empty if the system does not list them.
+pub fn names() -> Vec<String> {
+    sys::interfaces()
+}
+
+/// An existing interface, and a socket on which it can be queried again.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    pub name: String,
+    pub index: u32,
+    pub query: OwnedFd,
+    /// As of the last query.
+    pub link: Link,
+    /// `LINKTYPE_` number of its frames.
+    pub link_type: u16,
+}
+
+impl Interface {
+    pub fn open(name: &str) -> Result<Self, OpenError> {
+        let failed = |source: io::Error| match source.raw_os_error() {
+            Some(libc::ENODEV | libc::ENXIO) => OpenError::NoSuchInterface {
+                interface: name.to_owned(),
+                known: sys::interfaces(),
+            },
+            _ => system(name, "cannot be asked")(source),
+        };
+        let query = sys::query_socket().map_err(failed)?;
+        let link = sys::link(query.as_fd(), name).map_err(failed)?;
+        let index = name_to_index(&query, name).map_err(|error| failed(error.into()))?;
+        let link_type = match link.hardware {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => ETHERNET,
+            libc::ARPHRD_NONE | ARPHRD_RAWIP => RAW,
+            libc::ARPHRD_TUNNEL | libc::ARPHRD_TUNNEL6 | libc::ARPHRD_SIT => RAW,
+            hardware => {
+                let interface = name.to_owned();
+                return Err(OpenError::UnsupportedLink {
+                    interface,
+                    hardware,
+                });
+            }
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            index,
+            query,
+            link,
+            link_type,
+        })
+    }
+
+    /// Queries it again. If the name now belongs to another index, this interface is gone.
+    pub fn refresh(&mut self) -> Result<Link, InterfaceErrorKind> {
+        match name_to_index(&self.query, &self.name) {
+            Ok(index) if index == self.index => {}
+            _ => return Err(InterfaceErrorKind::Gone),
+        }
+        self.link =
+            sys::link(self.query.as_fd(), &self.name).map_err(|_| InterfaceErrorKind::Gone)?;
+        Ok(self.link)
+    }
+
+    /// Its current name, if it was renamed since it was opened.
+    pub fn new_name(&self) -> Option<String> {
+        let is_ours = name_to_index(&self.query, &self.name).is_ok_and(|it| it == self.index);
+        // An alternative name (`altname`), by which it may have been opened, is no rename.
+        let name = index_to_name(&self.query, self.index).ok();
+        name.filter(|name| !is_ours && *name != self.name)
+    }
+
+    pub fn is_loopback(&self) -> bool {
+        self.link.hardware == libc::ARPHRD_LOOPBACK
+    }
+
+    pub fn error(&self, kind: InterfaceErrorKind) -> InterfaceError {
+        let interface = self.name.clone();
+        InterfaceError { interface, kind }
+    }
+}
+
+/// Names the interface and the step in an error of the system.
+pub(crate) fn system(interface: &str, step: &'static str) -> impl Fn(io::Error) -> OpenError {
+    move |source| OpenError::System {
+        interface: interface.to_owned(),
+        step,
+        source,
+    }
+}

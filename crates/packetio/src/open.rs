@@ -1,0 +1,104 @@
+//! Opens ports by the name of a backend, so that nothing outside this crate names one.
+
+use crate::af_packet::{self, AfPacket, Sender};
+use crate::error::OpenError;
+use crate::rx::Rx;
+use crate::settings::PortSettings;
+use crate::tx::Tx;
+
+/// How an interface is read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// Linux packet sockets with receive rings shared with the kernel (`AF_PACKET`, TPACKET_V3).
+    #[default]
+    AfPacket,
+}
+
+impl Backend {
+    /// All of them, the default first.
+    pub const ALL: [Backend; 1] = [Backend::AfPacket];
+
+    /// As `io.backend` calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::AfPacket => "af_packet",
+        }
+    }
+
+    /// By its name; `None` if there is none of this name.
+    pub fn from_name(name: &str) -> Option<Backend> {
+        Backend::ALL.into_iter().find(|it| it.name() == name)
+    }
+}
+
+/// One port of an interface.
+pub struct Opened {
+    /// Its receiving side.
+    pub rx: Box<dyn Rx>,
+    /// Its sending side, if [`PortSettings::sends`] asks for one.
+    pub tx: Option<Box<dyn Tx>>,
+}
+
+/// Opens `rings` ports (0 counts as 1) on one interface. Its frames are spread over them, both
+/// directions of a flow to the same port; the n-th ports of two interfaces opened with as many
+/// rings see the same flows.
+///
+/// # Errors
+/// There is no such interface, a capability is missing, a setting is out of bounds, …
+pub fn open(
+    backend: Backend,
+    settings: &PortSettings,
+    rings: u16,
+) -> Result<Vec<Opened>, OpenError> {
+    let Backend::AfPacket = backend;
+    let receivers = af_packet::open_rings(settings, rings)?;
+    let opened = receivers.into_iter().enumerate().map(|(i, receiver)| {
+        let tx: Option<Box<dyn Tx>> = match settings.sends {
+            true => Some(Box::new(Sender::of(
+                &receiver,
+                i,
+                settings.completes_checksums,
+            )?)),
+            false => None,
+        };
+        let rx = Box::new(receiver);
+        Ok(Opened { rx, tx })
+    });
+    opened.collect()
+}
+
+/// Opens an interface to send on alone. Packets merged into one are refused as too long.
+///
+/// # Errors
+/// There is no such interface, a capability is missing, …
+pub fn open_tx(backend: Backend, interface: &str) -> Result<Box<dyn Tx>, OpenError> {
+    let Backend::AfPacket = backend;
+    Ok(Box::new(Sender::open(interface)?))
+}
+
+/// Checks whether an interface could be opened, up to the memory of one ring. Nothing is bound to
+/// the interface for receiving, and nothing stays open.
+///
+/// # Errors
+/// As [`open`].
+pub fn probe(backend: Backend, settings: &PortSettings) -> Result<(), OpenError> {
+    let Backend::AfPacket = backend;
+    AfPacket::look(settings)?;
+    match settings.sends {
+        true => Sender::probe(&settings.interface, settings.completes_checksums),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_backends_are_read_back() {
+        for backend in Backend::ALL {
+            assert_eq!(Backend::from_name(backend.name()), Some(backend));
+        }
+        assert_eq!(Backend::from_name("AF_PACKET"), None);
+    }
+}

@@ -1,0 +1,206 @@
+//! The receiving side of a port: where bursts come from.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::burst::{Burst, Frame};
+use crate::error::RxError;
+
+/// A source of frames: an interface, a capture, memory, a channel of batches, or a wrapper around
+/// one of these.
+///
+/// A port belongs to one thread at a time. In the steady state its calls neither allocate nor
+/// lock, and [`receive`](Self::receive) sleeps for a bounded time at most.
+pub trait Rx: Send {
+    /// The next 1 to `max` frames (a `max` of 0 counts as 1), valid until the next call.
+    ///
+    /// A port whose link goes down or away does not fail: it has nothing, says so by
+    /// [`link_event`](Self::link_event), and goes on by itself when the link is back.
+    ///
+    /// # Errors
+    /// A capture is damaged, or the system cannot read on. All frames before it have been handed
+    /// out; asked again, the port fails again.
+    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError>;
+
+    /// The port's name for people: the interface, the file.
+    fn name(&self) -> &str;
+
+    /// What was received and lost since the port was opened. Live ports ask the kernel, which is
+    /// a system call, so call it only when somebody wants to know.
+    fn counts(&mut self) -> RxCounts;
+
+    /// Whether frames carry the time of a live clock. Otherwise their times come from a recording.
+    fn is_live(&self) -> bool {
+        false
+    }
+
+    /// What people should know of the link: each change once, on one of the ports that share an
+    /// interface. Ask after a `receive` without frames and at least once a second. Asks the
+    /// system once a second at most.
+    fn link_event(&mut self) -> Option<LinkEvent> {
+        None
+    }
+
+    /// Whether the link is gone, so that it may never come back.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
+    /// Whether the link has failed for good. A port that has failed is lost, too.
+    fn is_failed(&self) -> bool {
+        false
+    }
+
+    /// What a thread can sleep on until the port has frames; see [`wait`].
+    fn wait_handle(&self) -> WaitHandle<'_> {
+        WaitHandle::InReceive
+    }
+}
+
+/// What a port has.
+#[derive(Debug)]
+pub enum Received<'a> {
+    /// Frames, at least one.
+    Burst(Burst<'a>),
+    /// Nothing now; ask again.
+    Nothing,
+    /// Nothing any more. Live ports do not end.
+    End,
+}
+
+impl<'a> Received<'a> {
+    /// The frames, if there are any.
+    pub fn burst(self) -> Option<Burst<'a>> {
+        match self {
+            Received::Burst(burst) => Some(burst),
+            Received::Nothing | Received::End => None,
+        }
+    }
+}
+
+/// A change of a port's link, with a line for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// No frames come any more, and why.
+    Down(String),
+    /// Frames come again.
+    Up(String),
+    /// Frames come, but something about the link has to be mended; the line says how.
+    Warning(String),
+}
+
+/// What a port has received and lost, since it was opened. What a backend cannot know is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxCounts {
+    /// Frames handed out.
+    pub received: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Of the frames, those that are several packets merged into one, or longer than the
+    /// interface's MTU.
+    pub merged: u64,
+    /// Live: frames that the kernel had for this port, whatever became of them.
+    pub offered: u64,
+    /// Of these, frames that found the receive ring full, and the abandoned ones.
+    pub dropped: u64,
+    /// Of the dropped ones, those in a ring that was given up with its interface.
+    pub abandoned: u64,
+    /// Of the offered ones, frames that are still in the ring.
+    pub waiting: u64,
+    /// Frames that should have come out of the ring and did not (above 0), or that came out
+    /// although nobody put them in (below 0).
+    pub missing: i64,
+    /// The link is down or gone.
+    pub is_away: bool,
+}
+
+impl RxCounts {
+    /// Counts frames handed out.
+    #[inline]
+    pub(crate) fn count(&mut self, frames: &[Frame]) {
+        self.received += frames.len() as u64;
+        self.bytes += frames.iter().map(|it| u64::from(it.wire)).sum::<u64>();
+    }
+}
+
+/// How a thread waits for a port's frames.
+#[derive(Clone, Copy, Debug)]
+pub enum WaitHandle<'a> {
+    /// The descriptor is readable when there are frames or the link has changed.
+    Fd(BorrowedFd<'a>),
+    /// [`Rx::receive`] itself waits.
+    InReceive,
+    /// The link is away: nothing announces frames, so the port is asked again later.
+    Away,
+}
+
+/// Ports that [`wait`] watches; the frames of any beyond may wait for the whole timeout.
+const WATCHED: usize = 16;
+
+/// Sleeps until one of the ports has frames or its link changes, for at most `timeout`: what a
+/// thread does that has asked all of them in vain. Returns at once if a port waits by itself.
+pub fn wait<'a>(ports: impl IntoIterator<Item = &'a dyn Rx>, timeout: Duration) {
+    wait_for(ports.into_iter().map(Rx::wait_handle), timeout);
+}
+
+/// [`wait`] for the ports with these handles.
+pub(crate) fn wait_for<'a>(handles: impl IntoIterator<Item = WaitHandle<'a>>, timeout: Duration) {
+    let mut fds = [const { None }; WATCHED];
+    let mut count = 0;
+    for handle in handles {
+        match handle {
+            WaitHandle::InReceive => return,
+            // Its descriptor may be readable for ever, which would keep the thread awake.
+            WaitHandle::Away => {}
+            WaitHandle::Fd(fd) if count < WATCHED => {
+                fds[count] = Some(fd);
+                count += 1;
+            }
+            WaitHandle::Fd(_) => {}
+        }
+    }
+    let Some(first) = fds[0] else {
+        return std::thread::sleep(timeout);
+    };
+    let mut polled: [PollFd<'_>; WATCHED] =
+        std::array::from_fn(|i| PollFd::from_borrowed_fd(fds[i].unwrap_or(first), PollFlags::IN));
+    let timeout = Timespec::try_from(timeout).unwrap_or_default();
+    // If it fails, nothing was slept, and the next `receive` finds out why.
+    let _ = poll(&mut polled[..count], Some(&timeout));
+}
+
+impl<R: Rx + ?Sized> Rx for Box<R> {
+    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
+        (**self).receive(max)
+    }
+
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn counts(&mut self) -> RxCounts {
+        (**self).counts()
+    }
+
+    fn is_live(&self) -> bool {
+        (**self).is_live()
+    }
+
+    fn link_event(&mut self) -> Option<LinkEvent> {
+        (**self).link_event()
+    }
+
+    fn is_lost(&self) -> bool {
+        (**self).is_lost()
+    }
+
+    fn is_failed(&self) -> bool {
+        (**self).is_failed()
+    }
+
+    fn wait_handle(&self) -> WaitHandle<'_> {
+        (**self).wait_handle()
+    }
+}
