@@ -1,6 +1,6 @@
 //! Opens ports by the name of a backend, so that nothing outside this crate names one.
 
-use crate::af_packet::{self, AfPacket, Sender};
+use crate::af_packet::{self, RingReader, Sender};
 use crate::error::OpenError;
 use crate::rx::Rx;
 use crate::settings::PortSettings;
@@ -83,7 +83,7 @@ pub fn open_tx(backend: Backend, interface: &str) -> Result<Box<dyn Tx>, OpenErr
 /// As [`open`].
 pub fn probe(backend: Backend, settings: &PortSettings) -> Result<(), OpenError> {
     let Backend::AfPacket = backend;
-    AfPacket::look(settings)?;
+    RingReader::look(settings)?;
     match settings.sends {
         true => Sender::probe(&settings.interface, settings.completes_checksums),
         false => Ok(()),

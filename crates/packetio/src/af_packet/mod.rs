@@ -1,4 +1,4 @@
-//! Real interfaces through Linux packet sockets: [`AfPacket`] receives from a ring of blocks that
+//! Real interfaces through Linux packet sockets: [`RingReader`] receives from a ring of blocks that
 //! the kernel fills (TPACKET_V3), [`Transmit`] sends. `CAP_NET_RAW` suffices for both.
 //!
 //! Frames are handed out where the kernel wrote them, and may be changed there. A block goes
@@ -21,28 +21,23 @@
 mod block;
 mod checksum;
 mod fanout;
+mod old;
 mod open;
-mod receive;
+mod reader;
 mod receiver;
 mod ring;
 mod sender;
+#[cfg(test)]
+mod tests;
 mod transmit;
 mod vlan;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-pub use receive::{AfPacket, Counts, rest};
+pub use old::*;
+pub(crate) use reader::RingReader;
 pub(crate) use receiver::open_rings;
 pub(crate) use sender::Sender;
-pub use transmit::{Transmit, TransmitConfig, TransmitCounts};
-
-// Old names, until nothing outside this crate uses them.
-pub use crate::error::{InterfaceError, InterfaceErrorKind, OpenError as AfPacketError};
-pub use crate::interface::names as interfaces;
-pub use crate::interface::{
-    MERGE_INCOMING, Offload, Offloads, Queues, ReceiveHash, SPLIT_OUTGOING,
-};
-pub use crate::settings::{Direction, PortSettings as PortConfig};
 
 use crate::error::OpenError;
 use crate::interface::{Interface, system};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::AfPacket;
+use super::reader::RingReader;
 use crate::error::{InterfaceErrorKind, OpenError, RxError};
 use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
 use crate::settings::PortSettings;
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
 /// One receive ring of an interface, whatever happens to the interface.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    ring: AfPacket,
+    ring: RingReader,
     /// Whether the ring was found empty since the flag was last lowered.
     is_empty: bool,
     state: State,
@@ -59,7 +59,7 @@ pub(crate) struct Receiver {
 /// There is no such interface, a capability is missing, a setting is out of bounds, …
 pub(crate) fn open_rings(settings: &PortSettings, rings: u16) -> Result<Vec<Receiver>, OpenError> {
     let shared = Arc::new(Shared::default());
-    let rings = AfPacket::open_rings(settings, rings)?.into_iter();
+    let rings = RingReader::open_rings(settings, rings)?.into_iter();
     let receivers = rings
         .enumerate()
         .map(|(i, ring)| Receiver::new(ring, i == 0, shared.clone()));
@@ -67,7 +67,7 @@ pub(crate) fn open_rings(settings: &PortSettings, rings: u16) -> Result<Vec<Rece
 }
 
 impl Receiver {
-    fn new(ring: AfPacket, reports: bool, shared: Arc<Shared>) -> Self {
+    fn new(ring: RingReader, reports: bool, shared: Arc<Shared>) -> Self {
         Self {
             is_empty: false,
             state: if ring.is_up() { State::Up } else { State::Down },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::receiver::{Receiver, Shared};
-use super::{Transmit, TransmitConfig};
+use super::transmit::{Transmit, TransmitConfig};
 use crate::burst::Burst;
 use crate::error::{OpenError, TxError};
 use crate::rx::{LinkEvent, Rx};
@@ -109,7 +109,7 @@ impl Sender {
 impl Tx for Sender {
     fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError> {
         self.follow();
-        let sent = self.transmit.send_selected(burst, which);
+        let sent = self.transmit.send(burst, which);
         sent.map_err(TxError::from).inspect_err(|error| {
             // Its receiving side reports an interface that is down or gone.
             let reports = self.partner.as_ref().is_none_or(|it| it.reports);
@@ -124,15 +124,7 @@ impl Tx for Sender {
     }
 
     fn counts(&self) -> TxCounts {
-        let counts = self.transmit.counts();
-        TxCounts {
-            sent: counts.sent,
-            sent_bytes: counts.sent_bytes,
-            refused: counts.dropped,
-            too_long: counts.too_long,
-            cut: counts.cut,
-            unsplit: counts.unsplit,
-        }
+        self.transmit.counts()
     }
 
     fn link_event(&mut self) -> Option<LinkEvent> {

@@ -19,7 +19,7 @@ use crate::burst::Burst;
 use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
 use crate::interface::{Interface, system};
 use crate::sys;
-use crate::tx::Selection;
+use crate::tx::{Selection, TxCounts};
 
 /// Frames in a system call.
 const BATCH: usize = 64;
@@ -44,37 +44,13 @@ pub struct TransmitConfig {
     pub sends_merged: bool,
 }
 
-/// What became of the frames: each is in exactly one of `sent`, `dropped`, `too_long`, `cut`, `unsplit`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TransmitCounts {
-    /// Frames that the interface took.
-    pub sent: u64,
-    /// Their bytes.
-    pub sent_bytes: u64,
-    /// Frames that it did not take: full, or down.
-    pub dropped: u64,
-    /// Frames above its MTU.
-    pub too_long: u64,
-    /// Frames of which only a part was captured.
-    pub cut: u64,
-    /// Super-packets that the kernel does not split again: it does not describe those of tunnels whole.
-    pub unsplit: u64,
-}
-
-impl TransmitCounts {
-    /// Frames that were not sent.
-    pub fn unsent(&self) -> u64 {
-        self.dropped + self.too_long + self.cut + self.unsplit
-    }
-}
-
 /// An interface to send on.
 #[derive(Debug)]
 pub struct Transmit {
     config: TransmitConfig,
     interface: Interface,
     socket: OwnedFd,
-    counts: TransmitCounts,
+    counts: TxCounts,
     /// Whether the interface failed at the last frame, so that it was told.
     is_failed: bool,
 }
@@ -105,7 +81,7 @@ impl Transmit {
             config: config.clone(),
             interface,
             socket,
-            counts: TransmitCounts::default(),
+            counts: TxCounts::default(),
             is_failed: false,
         })
     }
@@ -127,24 +103,16 @@ impl Transmit {
     }
 
     /// What became of the frames so far.
-    pub fn counts(&self) -> TransmitCounts {
+    pub fn counts(&self) -> TxCounts {
         self.counts
-    }
-
-    /// Sends the frames of a burst, in order.
-    ///
-    /// # Errors
-    /// The interface went down or is gone, said once; all frames have been counted, and sending
-    /// may go on: while it fails, frames are dropped.
-    pub fn send(&mut self, burst: &Burst<'_>) -> Result<(), InterfaceError> {
-        self.send_selected(burst, Selection::All)
     }
 
     /// Sends the selected frames of a burst, in order.
     ///
     /// # Errors
-    /// As [`Self::send`].
-    pub(super) fn send_selected(
+    /// The interface went down or is gone, said once; all frames have been counted, and sending
+    /// may go on: while it fails, frames are refused.
+    pub fn send(
         &mut self,
         burst: &Burst<'_>,
         which: Selection<'_>,
@@ -229,22 +197,22 @@ impl Transmit {
                 }
                 // This frame found the driver's queue full; the next may not.
                 Err(Errno::NOBUFS) => {
-                    self.counts.dropped += 1;
+                    self.counts.refused += 1;
                     done += 1;
                 }
                 // The socket holds as many frames as it may: waiting is all that would help.
                 Ok(_) | Err(Errno::AGAIN) => {
-                    self.counts.dropped += (frames.len() - done) as u64;
+                    self.counts.refused += (frames.len() - done) as u64;
                     break;
                 }
                 Err(Errno::INTR) => {}
                 Err(error @ (Errno::NETDOWN | Errno::NXIO | Errno::NODEV)) => {
-                    self.counts.dropped += (frames.len() - done) as u64;
+                    self.counts.refused += (frames.len() - done) as u64;
                     failure = Err(error);
                     break;
                 }
                 Err(error) => {
-                    self.counts.dropped += 1;
+                    self.counts.refused += 1;
                     done += 1;
                     failure = Err(error);
                 }

@@ -1,20 +1,21 @@
 //! What becomes of a port when its interface changes.
 
-use packetio::af_packet::{AfPacketError, InterfaceErrorKind, PortConfig};
-use packetio::{AfPacket, InterfaceError, Port, PortError, Transmit};
-
-use crate::frames::{all, send, trace};
-use crate::netns::Netns;
-use crate::{assert_spread, config, flows, numbered, one_of_several, rings_of_flows, sender};
+use super::super::reader::RingReader;
+use super::super::transmit::Transmit;
+use super::frames::{all, send, trace};
+use super::netns::Netns;
+use super::{assert_spread, config, flows, numbered, one_of_several, rings_of_flows, sender};
+use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
+use crate::rx::Rx;
+use crate::settings::PortSettings;
+use crate::tx::Selection;
 
 /// The next error of a port, within a bounded number of calls.
-fn next_error(port: &mut AfPacket) -> InterfaceErrorKind {
+fn next_error(port: &mut RingReader) -> InterfaceErrorKind {
     for _ in 0..1000 {
         match port.receive(8) {
-            Ok(Some(_)) => {}
-            Ok(None) => panic!("a live port does not end"),
-            Err(PortError::Interface(error)) => return error.kind,
-            Err(error) => panic!("{error}"),
+            Ok(_) => {}
+            Err(error) => return error.kind,
         }
     }
     panic!("no error");
@@ -23,8 +24,8 @@ fn next_error(port: &mut AfPacket) -> InterfaceErrorKind {
 /// Sends one burst of 100 frames.
 fn try_send(transmit: &mut Transmit) -> Result<(), InterfaceError> {
     let mut frames = trace(numbered(100));
-    let burst = frames.receive(100).unwrap().unwrap();
-    transmit.send(&burst)
+    let burst = frames.receive(100).unwrap().burst().unwrap();
+    transmit.send(&burst, Selection::All)
 }
 
 #[test]
@@ -33,7 +34,7 @@ fn a_port_goes_on_when_its_interface_is_up_again() {
         return;
     };
     netns.inside(|| {
-        let mut ports = AfPacket::open_rings(&one_of_several(), 3).unwrap();
+        let mut ports = RingReader::open_rings(&one_of_several(), 3).unwrap();
         let mut transmit = sender("b0", true);
         send(&mut sender("a0", true), flows(false));
         let before = rings_of_flows(&mut ports);
@@ -51,14 +52,14 @@ fn a_port_goes_on_when_its_interface_is_up_again() {
         );
         assert!(error.kind.is_recoverable());
         assert!(try_send(&mut transmit).is_ok());
-        assert_eq!(transmit.counts().dropped, 200);
+        assert_eq!(transmit.counts().refused, 200);
 
         netns.run("ip link set b0 up");
         send(&mut sender("a0", true), flows(false));
         assert_eq!(rings_of_flows(&mut ports), before); // the rings are in their order again
         assert!(try_send(&mut transmit).is_ok());
         assert_eq!(
-            (transmit.counts().sent, transmit.counts().dropped),
+            (transmit.counts().sent, transmit.counts().refused),
             (100, 200)
         );
     });
@@ -71,7 +72,7 @@ fn an_interface_that_is_down_can_be_opened() {
     };
     netns.run("ip link set b0 down");
     netns.inside(|| {
-        let mut port = AfPacket::open(&config()).unwrap();
+        let mut port = RingReader::open(&config()).unwrap();
         assert_eq!(all(&mut port).len(), 0);
         netns.run("ip link set b0 up");
         send(&mut sender("a0", true), numbered(3));
@@ -87,7 +88,7 @@ fn a_deleted_interface_can_be_reopened() {
         return;
     };
     netns.inside(|| {
-        let mut ports = AfPacket::open_rings(&one_of_several(), 2).unwrap();
+        let mut ports = RingReader::open_rings(&one_of_several(), 2).unwrap();
         let mut transmit = sender("b0", true);
         send(&mut sender("a0", true), flows(false));
         let before = rings_of_flows(&mut ports);
@@ -101,7 +102,7 @@ fn a_deleted_interface_can_be_reopened() {
             assert!(matches!(next_error(port), InterfaceErrorKind::Gone)); // said again
             let error = port.reopen().unwrap_err();
             assert!(
-                matches!(error, AfPacketError::NoSuchInterface { .. }),
+                matches!(error, OpenError::NoSuchInterface { .. }),
                 "{error}"
             );
         }
@@ -120,7 +121,7 @@ fn a_deleted_interface_can_be_reopened() {
         transmit.reopen().unwrap();
         assert!(try_send(&mut transmit).is_ok());
         assert_eq!(
-            (transmit.counts().sent, transmit.counts().dropped),
+            (transmit.counts().sent, transmit.counts().refused),
             (100, 100)
         );
     });
@@ -137,7 +138,7 @@ fn the_mtu_may_change() {
         frame
     };
     netns.inside(|| {
-        let mut port = AfPacket::open(&config()).unwrap();
+        let mut port = RingReader::open(&config()).unwrap();
         let mut transmit = sender("a0", true);
         send(
             &mut transmit,
@@ -161,7 +162,7 @@ fn a_cut_frame_is_not_sent() {
         return;
     };
     netns.inside(|| {
-        let mut near = AfPacket::open(&PortConfig {
+        let mut near = RingReader::open(&PortSettings {
             snap_length: 100,
             ..config()
         })
@@ -170,9 +171,9 @@ fn a_cut_frame_is_not_sent() {
         let mut transmit = sender("b0", true);
         let mut frames = 0;
         while frames < 50 {
-            let burst = near.receive(64).unwrap().unwrap();
+            let burst = near.receive(64).unwrap();
             frames += burst.len();
-            transmit.send(&burst).unwrap();
+            transmit.send(&burst, Selection::All).unwrap();
         }
         let counts = transmit.counts();
         let whole = numbered(50)

@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 
-use packetio::AfPacket;
-use packetio::af_packet::{MERGE_INCOMING, Offloads, PortConfig, SPLIT_OUTGOING};
-
-use crate::config;
-use crate::frames::drain;
-use crate::netns::{Netns, has_ethtool, skip};
+use super::super::reader::RingReader;
+use super::config;
+use super::frames::drain;
+use super::netns::{Netns, has_ethtool, skip};
+use crate::interface::{MERGE_INCOMING, Offloads, SPLIT_OUTGOING};
+use crate::settings::PortSettings;
 
 /// Two namespaces: `a0`, 10.9.0.1, in the first, `b0`, 10.9.0.2, in the second.
 fn two(test: &str) -> Option<(Netns, Netns)> {
@@ -41,11 +41,11 @@ fn checksums_left_to_the_card_are_completed() {
         return;
     };
     for completes_checksums in [false, true] {
-        let config = PortConfig {
+        let config = PortSettings {
             completes_checksums,
             ..config()
         };
-        let mut port = far.inside(|| AfPacket::open(&config).unwrap());
+        let mut port = far.inside(|| RingReader::open(&config).unwrap());
         near.inside(|| {
             let socket = UdpSocket::bind("10.9.0.1:5000").unwrap();
             for length in 0..200 {
@@ -76,7 +76,7 @@ fn checksums_left_to_the_card_are_completed() {
 }
 
 /// Sends 4 MB over TCP, and says how many super-packets a port on `b0` has seen.
-fn merged(near: &Netns, far: &Netns, port: &mut AfPacket) -> u64 {
+fn merged(near: &Netns, far: &Netns, port: &mut RingReader) -> u64 {
     const BYTES: usize = 4_000_000;
     let before = port.counts().merged;
     let listener = far.inside(|| TcpListener::bind("10.9.0.2:0").unwrap());
@@ -110,11 +110,11 @@ fn super_packets_are_counted_and_the_remedy_works() {
     for completes_checksums in [false, true] {
         near.run("ethtool -K a0 tso on gso on");
         far.run("ethtool -K b0 tso on gso on");
-        let config = PortConfig {
+        let config = PortSettings {
             completes_checksums,
             ..config()
         };
-        let mut port = far.inside(|| AfPacket::open(&config).unwrap());
+        let mut port = far.inside(|| RingReader::open(&config).unwrap());
         assert!(merged(&near, &far, &mut port) > 0);
         for (netns, interface) in [(&near, "a0"), (&far, "b0")] {
             let offloads = netns.inside(|| Offloads::of(interface).unwrap());

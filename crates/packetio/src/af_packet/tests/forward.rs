@@ -4,21 +4,22 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use packetio::af_packet::{Counts, PortConfig, TransmitConfig, TransmitCounts};
-use packetio::{AfPacket, Port, Transmit};
-
-use crate::config;
-use crate::netns::{Netns, has_ethtool, skip};
+use super::super::reader::{Counts, RingReader};
+use super::super::transmit::{Transmit, TransmitConfig};
+use super::config;
+use super::netns::{Netns, has_ethtool, skip};
+use crate::settings::PortSettings;
+use crate::tx::{Selection, TxCounts};
 
 /// Sends on what a port receives, until `stop`.
 fn forward(
-    port: &mut AfPacket,
+    port: &mut RingReader,
     transmit: &mut Transmit,
     stop: &AtomicBool,
-) -> (Counts, TransmitCounts) {
+) -> (Counts, TxCounts) {
     while !stop.load(Ordering::Relaxed) {
-        let burst = port.receive(64).unwrap().unwrap();
-        transmit.send(&burst).unwrap();
+        let burst = port.receive(64).unwrap();
+        transmit.send(&burst, Selection::All).unwrap();
     }
     (port.counts(), transmit.counts())
 }
@@ -48,10 +49,10 @@ fn through(
     middle: &Netns,
     far: &Netns,
     sends_merged: bool,
-) -> [(Counts, TransmitCounts); 2] {
+) -> [(Counts, TxCounts); 2] {
     let open = |name: &str| {
         let (interface, bypasses_qdisc) = (name.to_owned(), true);
-        let config = PortConfig {
+        let config = PortSettings {
             interface: interface.clone(),
             completes_checksums: true,
             ..config()
@@ -62,7 +63,7 @@ fn through(
             sends_merged,
         };
         (
-            AfPacket::open(&config).unwrap(),
+            RingReader::open(&config).unwrap(),
             Transmit::open(&transmit).unwrap(),
         )
     };

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_error;
@@ -15,7 +14,6 @@ use super::ring::Ring;
 use crate::burst::{Burst, Frame};
 use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
 use crate::interface::{ETHERNET, Interface, system};
-use crate::port::{Port, PortError};
 use crate::rx::WaitHandle;
 use crate::settings::PortSettings;
 use crate::sys;
@@ -60,7 +58,7 @@ impl Counts {
 
 /// One receive ring of an interface.
 #[derive(Debug)]
-pub struct AfPacket {
+pub struct RingReader {
     config: PortSettings,
     group: Arc<Group>,
     /// Number of this ring in its group.
@@ -100,7 +98,7 @@ fn reading(config: &PortSettings, interface: &Interface) -> Reading {
     }
 }
 
-impl AfPacket {
+impl RingReader {
     /// Opens the one ring of an interface.
     ///
     /// # Errors
@@ -249,6 +247,17 @@ impl AfPacket {
         }
     }
 
+    /// The next 0 to `max` frames (a `max` of 0 counts as 1), valid until the next call. Waits as
+    /// long as [`PortSettings::wait`] says for the first.
+    ///
+    /// # Errors
+    /// The interface went down, which is said once: the reader goes on by itself when it is up. Or
+    /// it is gone, which is said on every call until the reader is reopened.
+    pub(crate) fn receive(&mut self, max: usize) -> Result<Burst<'_>, InterfaceError> {
+        self.fetch(max).map_err(|kind| self.interface.error(kind))?;
+        Ok(self.burst())
+    }
+
     /// Takes the next 0 to `max` frames from the ring, for [`Self::burst`].
     pub(super) fn fetch(&mut self, max: usize) -> Result<(), InterfaceErrorKind> {
         self.frames.clear();
@@ -363,20 +372,6 @@ impl AfPacket {
             }
             Err(error) => Err(io::Error::from(error).into()),
         }
-    }
-}
-
-/// Old name, until nothing outside this crate uses it: see [`crate::wait`].
-pub fn rest<'a>(ports: impl IntoIterator<Item = &'a AfPacket>, most: Duration) {
-    let handles = ports.into_iter().map(AfPacket::wait_handle);
-    crate::rx::wait_for(handles, most);
-}
-
-impl Port for AfPacket {
-    fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
-        let fetched = self.fetch(max);
-        fetched.map_err(|kind| self.interface.error(kind))?;
-        Ok(Some(self.burst()))
     }
 }
 

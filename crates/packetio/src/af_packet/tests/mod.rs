@@ -1,10 +1,5 @@
 //! Ports over real interfaces: veth pairs in network namespaces, which the tests make and remove.
 //! Without root or `ip` they are skipped by name.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "helpers of tests, which fail by panicking"
-)]
 
 mod forward;
 mod frames;
@@ -15,26 +10,28 @@ mod states;
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use packetio::af_packet::{AfPacketError, Direction, PortConfig, TransmitConfig};
-use packetio::{AfPacket, Port, Transmit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
+use super::reader::RingReader;
+use super::transmit::{Transmit, TransmitConfig};
+use crate::error::OpenError;
+use crate::settings::{Direction, PortSettings};
 use frames::{End, KINDS, Kind, all, drain, frame, mark, send};
 use netns::Netns;
 
 /// A port on the far end of the pair.
-fn config() -> PortConfig {
-    PortConfig {
+fn config() -> PortSettings {
+    PortSettings {
         direction: Direction::Incoming,
         is_promiscuous: true,
-        ..PortConfig::new("b0")
+        ..PortSettings::new("b0")
     }
 }
 
 /// One of several rings: small, and patient, for a block counts as used once its time is up, however little is in it, and a
 /// busy machine takes its time to send.
-fn one_of_several() -> PortConfig {
-    PortConfig {
+fn one_of_several() -> PortSettings {
+    PortSettings {
         blocks: 32,
         block_timeout_ms: 20,
         ..config()
@@ -69,7 +66,7 @@ fn what_is_sent_is_received() {
     let sent = numbered(5000);
     netns.inside(|| {
         for bypasses_qdisc in [false, true] {
-            let mut port = AfPacket::open(&config()).unwrap();
+            let mut port = RingReader::open(&config()).unwrap();
             let mut transmit = sender("a0", bypasses_qdisc);
             let before_s = seconds();
             send(&mut transmit, &sent);
@@ -112,11 +109,11 @@ fn a_snap_length_cuts_what_is_kept() {
         return;
     };
     netns.inside(|| {
-        let config = PortConfig {
+        let config = PortSettings {
             snap_length: 96,
             ..config()
         };
-        let mut port = AfPacket::open(&config).unwrap();
+        let mut port = RingReader::open(&config).unwrap();
         send(&mut sender("a0", true), numbered(100));
         let mut count = 0;
         drain(&mut port, |frame, bytes| {
@@ -144,11 +141,11 @@ fn vlan_tags_are_there() {
         .collect();
     netns.inside(|| {
         for completes_checksums in [false, true] {
-            let config = PortConfig {
+            let config = PortSettings {
                 completes_checksums,
                 ..config()
             };
-            let mut port = AfPacket::open(&config).unwrap();
+            let mut port = RingReader::open(&config).unwrap();
             send(&mut sender("a0", true), &sent);
             let received = all(&mut port);
             assert!(received == sent, "{} frames received", received.len());
@@ -158,7 +155,7 @@ fn vlan_tags_are_there() {
 }
 
 /// The ring in which each flow was seen, by the marks of its frames.
-fn rings_of_flows(rings: &mut [AfPacket]) -> HashMap<u32, usize> {
+fn rings_of_flows(rings: &mut [RingReader]) -> HashMap<u32, usize> {
     let mut seen = HashMap::new();
     for (i, ring) in rings.iter_mut().enumerate() {
         drain(ring, |_, bytes| {
@@ -218,15 +215,15 @@ fn both_directions_of_a_flow_meet_in_one_ring() {
     };
     netns.inside(|| {
         for rings in [2, 3] {
-            let config = PortConfig {
+            let config = PortSettings {
                 direction: Direction::Both,
                 ..one_of_several()
             };
-            let mut ports = AfPacket::open_rings(&config, rings).unwrap();
+            let mut ports = RingReader::open_rings(&config, rings).unwrap();
             send(&mut sender("a0", false), flows(false));
             send(&mut sender("b0", false), flows(true));
             assert_spread(&rings_of_flows(&mut ports), usize::from(rings));
-            let counts: Vec<_> = ports.iter_mut().map(AfPacket::counts).collect();
+            let counts: Vec<_> = ports.iter_mut().map(RingReader::counts).collect();
             assert_eq!(
                 counts.iter().map(|counts| counts.received).sum::<u64>(),
                 2 * 1800
@@ -247,8 +244,8 @@ fn rings_of_two_interfaces_see_the_same_flows() {
     netns.inside(|| {
         let open = |name: &str| {
             let interface = name.to_owned();
-            AfPacket::open_rings(
-                &PortConfig {
+            RingReader::open_rings(
+                &PortSettings {
                     interface,
                     ..one_of_several()
                 },
@@ -278,13 +275,13 @@ fn own_frames_are_seen_once_or_not_at_all() {
             ("lo", Direction::Incoming, 1),
         ] {
             for rings in [1, 2] {
-                let config = PortConfig {
+                let config = PortSettings {
                     direction,
                     blocks: 32,
                     block_timeout_ms: 20,
-                    ..PortConfig::new(interface)
+                    ..PortSettings::new(interface)
                 };
-                let mut ports = AfPacket::open_rings(&config, rings).unwrap();
+                let mut ports = RingReader::open_rings(&config, rings).unwrap();
                 send(&mut sender(interface, false), numbered(100));
                 let count: usize = ports.iter_mut().map(|port| all(port).len()).sum();
                 assert_eq!(count, 100 * times, "{interface} {direction:?} {rings}");
@@ -299,12 +296,12 @@ fn what_finds_the_ring_full_is_counted_once() {
         return;
     };
     netns.inside(|| {
-        let config = PortConfig {
+        let config = PortSettings {
             block_bytes: 4096,
             blocks: 4,
             ..config()
         };
-        let mut port = AfPacket::open(&config).unwrap();
+        let mut port = RingReader::open(&config).unwrap();
         send(&mut sender("a0", true), numbered(3000));
         let early = port.counts();
         assert!(early.dropped > 2900, "{early:?}");
@@ -330,12 +327,12 @@ fn a_port_that_never_sleeps_receives() {
     };
     netns.inside(|| {
         let wait = std::time::Duration::ZERO;
-        let mut port = AfPacket::open(&PortConfig { wait, ..config() }).unwrap();
-        assert!(port.receive(8).unwrap().unwrap().is_empty());
+        let mut port = RingReader::open(&PortSettings { wait, ..config() }).unwrap();
+        assert!(port.receive(8).unwrap().is_empty());
         send(&mut sender("a0", true), numbered(500));
         let mut count = 0;
         while count < 500 {
-            count += port.receive(8).unwrap().unwrap().len();
+            count += port.receive(8).unwrap().len();
         }
         assert_eq!(count, 500);
     });
@@ -353,11 +350,11 @@ fn cap_net_raw_alone_suffices_and_is_named() {
     };
     netns.inside(|| {
         set_capabilities(None, only(CapabilitySet::NET_RAW)).unwrap();
-        let config = PortConfig {
+        let config = PortSettings {
             completes_checksums: true,
             ..config()
         };
-        let mut ports = AfPacket::open_rings(&config, 2).unwrap();
+        let mut ports = RingReader::open_rings(&config, 2).unwrap();
         send(&mut sender("a0", true), numbered(20));
         assert_eq!(
             ports.iter_mut().map(|port| all(port).len()).sum::<usize>(),
@@ -366,8 +363,8 @@ fn cap_net_raw_alone_suffices_and_is_named() {
     });
     netns.inside(|| {
         set_capabilities(None, only(CapabilitySet::empty())).unwrap();
-        let error = AfPacket::open(&config()).unwrap_err();
-        assert!(matches!(&error, AfPacketError::MissingCapability { .. }));
+        let error = RingReader::open(&config()).unwrap_err();
+        assert!(matches!(&error, OpenError::MissingCapability { .. }));
         assert_eq!(
             error.to_string(),
             "b0: permission denied; packet sockets need CAP_NET_RAW"
@@ -382,8 +379,8 @@ fn what_cannot_be_opened_is_named() {
     };
     netns.inside(|| {
         for name in ["b1", "", "an-interface-name-beyond-all-bounds"] {
-            let error = AfPacket::open(&PortConfig::new(name)).unwrap_err();
-            let AfPacketError::NoSuchInterface {
+            let error = RingReader::open(&PortSettings::new(name)).unwrap_err();
+            let OpenError::NoSuchInterface {
                 interface,
                 mut known,
             } = error
@@ -397,25 +394,25 @@ fn what_cannot_be_opened_is_named() {
             );
         }
         for bad in [
-            PortConfig {
+            PortSettings {
                 block_bytes: 5000,
                 ..config()
             },
-            PortConfig {
+            PortSettings {
                 blocks: 1,
                 ..config()
             },
-            PortConfig {
+            PortSettings {
                 block_timeout_ms: 0,
                 ..config()
             },
-            PortConfig {
+            PortSettings {
                 snap_length: 0,
                 ..config()
             },
         ] {
-            let error = AfPacket::open(&bad).unwrap_err();
-            assert!(matches!(error, AfPacketError::BadSetting { .. }), "{error}");
+            let error = RingReader::open(&bad).unwrap_err();
+            assert!(matches!(error, OpenError::BadSetting { .. }), "{error}");
         }
     });
 }

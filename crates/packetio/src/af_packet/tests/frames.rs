@@ -1,6 +1,11 @@
 //! Frames to send, and what was received of them.
 
-use packetio::{AfPacket, Burst, Frame, MemoryTrace, Port, Transmit};
+use super::super::reader::RingReader;
+use super::super::transmit::Transmit;
+use crate::burst::{Burst, Frame};
+use crate::memory::MemoryTrace;
+use crate::rx::{Received, Rx};
+use crate::tx::Selection;
 
 /// IP protocol number.
 const UDP: u8 = 17;
@@ -117,13 +122,13 @@ pub fn trace<B: AsRef<[u8]>>(frames: impl IntoIterator<Item = B>) -> MemoryTrace
 /// Sends all frames.
 pub fn send<B: AsRef<[u8]>>(transmit: &mut Transmit, frames: impl IntoIterator<Item = B>) {
     let mut trace = trace(frames);
-    while let Some(burst) = trace.receive(100).expect("memory does not fail") {
-        transmit.send(&burst).expect("the interface is up");
+    while let Received::Burst(burst) = trace.receive(100).expect("memory does not fail") {
+        transmit.send(&burst, Selection::All).expect("the interface is up");
     }
 }
 
 /// Receives until nothing has come for 50 calls, each of which waits for the port's time.
-pub fn drain(port: &mut AfPacket, mut each: impl FnMut(&Frame, &[u8])) {
+pub fn drain(port: &mut RingReader, mut each: impl FnMut(&Frame, &[u8])) {
     let mut idle = 0;
     while idle < 50 {
         let burst = receive(port);
@@ -135,14 +140,12 @@ pub fn drain(port: &mut AfPacket, mut each: impl FnMut(&Frame, &[u8])) {
 }
 
 /// The bytes of all frames.
-pub fn all(port: &mut AfPacket) -> Vec<Vec<u8>> {
+pub fn all(port: &mut RingReader) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     drain(port, |_, bytes| frames.push(bytes.to_vec()));
     frames
 }
 
-fn receive(port: &mut AfPacket) -> Burst<'_> {
-    port.receive(33)
-        .expect("the interface is up")
-        .expect("a live port does not end")
+fn receive(port: &mut RingReader) -> Burst<'_> {
+    port.receive(33).expect("the interface is up")
 }
