@@ -12,8 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use packetio::af_packet::{Transmit, TransmitConfig};
-use packetio::{Burst, CaptureReader, Frame, Port};
+use packetio::{Backend, Burst, CaptureReader, Frame, Received, Rx, Selection, open_tx};
 
 /// Frames sent together.
 const BATCH: usize = 64;
@@ -24,7 +23,7 @@ const ADDRESSES: [usize; 2] = [26, 30];
 fn load(path: &str) -> (Vec<u8>, Vec<Frame>) {
     let mut reader = CaptureReader::open(path.as_ref()).expect("the capture opens");
     let (mut data, mut frames) = (Vec::new(), Vec::new());
-    while let Some(burst) = reader.receive(BATCH).expect("the capture is whole") {
+    while let Received::Burst(burst) = reader.receive(BATCH).expect("the capture is whole") {
         for (i, frame) in burst.frames().iter().enumerate() {
             let at = data.len();
             data.extend_from_slice(burst.bytes(i));
@@ -59,12 +58,7 @@ fn main() {
     let most = Duration::from_secs_f64(seconds.parse().expect("SECONDS is a number"));
     let rounds: u64 = rounds.parse().expect("ROUNDS is a number");
     let (mut data, frames) = load(capture);
-    let mut out = Transmit::open(&TransmitConfig {
-        interface: interface.clone(),
-        bypasses_qdisc: false,
-        sends_merged: false,
-    })
-    .expect("the interface sends");
+    let mut out = open_tx(Backend::AfPacket, interface).expect("the interface sends");
     let (began, mut sent, mut round) = (Instant::now(), 0_u64, 0);
     while began.elapsed() < most {
         for batch in frames.chunks(BATCH) {
@@ -73,7 +67,7 @@ fn main() {
                 std::thread::sleep(due.saturating_sub(began.elapsed()));
             }
             sent += batch.len() as u64;
-            out.send(&Burst::new(&mut data, batch))
+            out.send(&Burst::new(&mut data, batch), Selection::All)
                 .expect("the interface is up");
             if began.elapsed() >= most {
                 break;

@@ -10,8 +10,7 @@
 
 use std::time::Duration;
 
-use packetio::af_packet::{Direction, PortConfig, Transmit, TransmitConfig, rest};
-use packetio::{AfPacket, Port};
+use packetio::{Backend, Direction, Opened, PortSettings, Received, Rx, Selection, Tx, open, wait};
 
 /// As `io.burst`.
 const BURST: usize = 128;
@@ -19,21 +18,22 @@ const BURST: usize = 128;
 const ROUNDS_BEFORE_REST: u32 = 1;
 const REST: Duration = Duration::from_millis(5);
 
-fn open(interface: &str) -> (AfPacket, Transmit) {
-    let receiving = PortConfig {
+type Port = (Box<dyn Rx>, Box<dyn Tx>);
+
+fn open_port(interface: &str) -> Port {
+    let settings = PortSettings {
         direction: Direction::Incoming,
         is_promiscuous: true,
         wait: Duration::ZERO,
         completes_checksums: true,
-        ..PortConfig::new(interface)
+        sends: true,
+        ..PortSettings::new(interface)
     };
-    let sending = TransmitConfig {
-        interface: interface.to_owned(),
-        bypasses_qdisc: false,
-        sends_merged: true,
+    let mut opened = open(Backend::AfPacket, &settings, 1).expect("the interface is there");
+    let Some(Opened { rx, tx: Some(tx) }) = opened.pop() else {
+        unreachable!("one port was asked for, and that it sends");
     };
-    let port = AfPacket::open(&receiving).expect("the interface receives");
-    (port, Transmit::open(&sending).expect("the interface sends"))
+    (rx, tx)
 }
 
 fn main() {
@@ -42,19 +42,20 @@ fn main() {
         eprintln!("usage: forward ONE OTHER");
         std::process::exit(64);
     };
-    let ((mut one, mut to_one), (mut other, mut to_other)) = (open(one), open(other));
+    let ((mut one, mut to_one), (mut other, mut to_other)) = (open_port(one), open_port(other));
     let mut idle = 0;
     loop {
         let mut received = 0;
         for (from, to) in [(&mut one, &mut to_other), (&mut other, &mut to_one)] {
-            let burst = from.receive(BURST).expect("the interface is there");
-            let burst = burst.expect("interfaces do not end");
-            received += burst.len();
-            to.send(&burst).expect("the interface is there");
+            if let Received::Burst(burst) = from.receive(BURST).expect("the interface is there") {
+                received += burst.len();
+                to.send(&burst, Selection::All)
+                    .expect("the interface is there");
+            }
         }
         idle = if received == 0 { idle + 1 } else { 0 };
         if idle > ROUNDS_BEFORE_REST {
-            rest([&one, &other], REST);
+            wait([&*one, &*other], REST);
         }
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::burst::{Burst, Frame};
 use crate::error::{RxError, TxError};
-use crate::rx::{Received, Rx, RxCounts};
+use crate::rx::{Received, Rx, RxCounts, wait};
 use crate::tx::{Selection, Tx, TxCounts};
 
 /// Batches that a channel has, full and empty.
@@ -28,6 +28,9 @@ const READ: usize = 512;
 
 /// How long a receiver waits for a batch before it looks after other work.
 const SILENCE: Duration = Duration::from_millis(1);
+
+/// How long a reader sleeps without looking whether it is to stop.
+const STOP_WITHIN: Duration = Duration::from_millis(20);
 
 /// Frames with their bytes.
 #[derive(Clone, Debug, Default)]
@@ -231,7 +234,7 @@ pub fn spread(
                     stop.store(true, Ordering::Relaxed);
                 }
             }
-            Received::Nothing => {}
+            Received::Nothing => wait([&*rx], STOP_WITHIN),
             Received::End => break,
         }
     }

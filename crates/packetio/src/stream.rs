@@ -31,7 +31,6 @@ pub struct StreamRx<S> {
     /// The bytes that were read and not handed out are `buffer[start..end]`.
     start: usize,
     end: usize,
-    /// The other end has closed the stream.
     is_closed: bool,
     /// Those of the last burst; kept for its memory.
     frames: Vec<Frame>,
@@ -67,8 +66,7 @@ impl<S: Read + AsFd + Send> StreamRx<S> {
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => {
-                let message = format!("{}: cannot be read: {error}", self.name);
-                return Err(RxError::new(RxErrorKind::Io, message));
+                return Err(self.error(RxErrorKind::Io, &format!("cannot be read: {error}")));
             }
         }
         Ok(())
@@ -77,9 +75,8 @@ impl<S: Read + AsFd + Send> StreamRx<S> {
     /// Describes up to `max` frames that were read in full.
     fn parse(&mut self, max: usize) -> Result<(), RxError> {
         self.frames.clear();
-        let time = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let time = now.unwrap_or_default();
         while self.frames.len() < max
             && let Some(&length) = self.buffer[self.start..self.end].first_chunk::<LENGTH>()
         {
@@ -88,11 +85,8 @@ impl<S: Read + AsFd + Send> StreamRx<S> {
                 if !self.frames.is_empty() {
                     break; // they go first
                 }
-                let message = format!(
-                    "{}: a frame of {captured} bytes; at most {CAPTURED_MAX} are read",
-                    self.name
-                );
-                return Err(RxError::new(RxErrorKind::Damaged, message));
+                let what = format!("a frame of {captured} bytes; at most {CAPTURED_MAX} are read");
+                return Err(self.error(RxErrorKind::Damaged, &what));
             }
             let at = self.start + LENGTH;
             if at + captured as usize > self.end {
@@ -111,6 +105,10 @@ impl<S: Read + AsFd + Send> StreamRx<S> {
         }
         Ok(())
     }
+
+    fn error(&self, kind: RxErrorKind, what: &str) -> RxError {
+        RxError::new(kind, format!("{}: {what}", self.name))
+    }
 }
 
 impl<S: Read + AsFd + Send> Rx for StreamRx<S> {
@@ -128,11 +126,8 @@ impl<S: Read + AsFd + Send> Rx for StreamRx<S> {
             (false, _) => Ok(Received::Nothing),
             (true, 0) => Ok(Received::End),
             (true, left) => {
-                let message = format!(
-                    "{}: truncated: the stream ends {left} bytes into a frame",
-                    self.name
-                );
-                Err(RxError::new(RxErrorKind::Damaged, message))
+                let what = format!("truncated: the stream ends {left} bytes into a frame");
+                Err(self.error(RxErrorKind::Damaged, &what))
             }
         }
     }

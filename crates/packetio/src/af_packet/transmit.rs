@@ -112,11 +112,7 @@ impl Transmit {
     /// # Errors
     /// The interface went down or is gone, said once; all frames have been counted, and sending
     /// may go on: while it fails, frames are refused.
-    pub fn send(
-        &mut self,
-        burst: &Burst<'_>,
-        which: Selection<'_>,
-    ) -> Result<(), InterfaceError> {
+    pub fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), InterfaceError> {
         let sent_before = self.counts.sent;
         let mut failure = None;
         let mut batch: [Outgoing<'_>; BATCH] = [(&PLAIN, &[]); BATCH];

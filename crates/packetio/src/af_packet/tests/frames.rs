@@ -123,14 +123,17 @@ pub fn trace<B: AsRef<[u8]>>(frames: impl IntoIterator<Item = B>) -> MemoryTrace
 pub fn send<B: AsRef<[u8]>>(transmit: &mut Transmit, frames: impl IntoIterator<Item = B>) {
     let mut trace = trace(frames);
     while let Received::Burst(burst) = trace.receive(100).expect("memory does not fail") {
-        transmit.send(&burst, Selection::All).expect("the interface is up");
+        transmit
+            .send(&burst, Selection::All)
+            .expect("the interface is up");
     }
 }
 
-/// Receives until nothing has come for 50 calls, each of which waits for the port's time.
+/// Receives until nothing has come for 100 calls, each of which waits for the port's time: on a
+/// busy machine even the answer to an ARP request takes a while.
 pub fn drain(port: &mut RingReader, mut each: impl FnMut(&Frame, &[u8])) {
     let mut idle = 0;
-    while idle < 50 {
+    while idle < 100 {
         let burst = receive(port);
         idle = if burst.is_empty() { idle + 1 } else { 0 };
         for (i, frame) in burst.frames().iter().enumerate() {

@@ -5,6 +5,7 @@ mod forward;
 mod frames;
 mod netns;
 mod offloads;
+mod ports;
 mod states;
 
 use std::collections::HashMap;

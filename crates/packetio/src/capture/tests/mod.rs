@@ -6,6 +6,7 @@ mod gzip;
 mod pcap;
 mod pcapng;
 mod properties;
+mod sequence;
 
 use std::io::{self, Cursor, Read};
 
