@@ -1,4 +1,4 @@
-//! A port over the receive ring of an interface.
+//! Reads the frames of a receive ring of an interface.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,25 +18,25 @@ use crate::rx::WaitHandle;
 use crate::settings::PortSettings;
 use crate::sys;
 
-/// Receive calls in vain after which a port that never sleeps looks whether its interface is up.
+/// Number of empty receive calls after which a reader that never sleeps checks its interface.
 const LOOK_EVERY: u32 = 1024;
 
-/// What a port has received and what was lost. Since it was opened; a reopened port counts on.
+/// What a ring has received and lost since it was opened. A reopened ring counts on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames handed out.
     pub received: u64,
     /// Their bytes on the wire.
     pub received_bytes: u64,
-    /// Frames that the kernel has seen for this ring: those handed out, passed over, dropped,
+    /// Frames that the kernel has seen for this ring: those handed out, skipped, dropped,
     /// abandoned, and those still in the ring.
     pub seen: u64,
     /// Of these, frames that found the ring full.
     pub dropped: u64,
-    /// Of these, frames passed over because this machine sends them, where the kernel does not
-    /// pass over them by itself.
+    /// Of these, frames skipped because this machine sends them, if the kernel does not skip them
+    /// by itself.
     pub outgoing: u64,
-    /// Of these, frames that were in a ring when it was given up for another.
+    /// Of these, frames that were in a ring when another one replaced it.
     pub abandoned: u64,
     /// Frames whose VLAN tag was put back.
     pub tags_restored: u64,
@@ -44,7 +44,7 @@ pub struct Counts {
     pub partial_checksums: u64,
     /// Super-packets: several packets merged into one, or one not yet split.
     pub merged: u64,
-    /// Blocks given up because what the kernel says of them cannot be.
+    /// Blocks abandoned because their headers contradict themselves.
     pub damaged_blocks: u64,
 }
 
@@ -74,7 +74,7 @@ pub struct RingReader {
     frames: Vec<Frame>,
     counts: Counts,
     seen: Seen,
-    /// Receive calls in vain since the interface was last looked at.
+    /// Empty receive calls since the interface was last checked.
     idle: u32,
 }
 
@@ -82,7 +82,7 @@ pub struct RingReader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Up,
-    /// Told to the caller.
+    /// Reported to the caller.
     Down,
     Gone,
 }
@@ -174,11 +174,11 @@ impl RingReader {
         })
     }
 
-    /// Opens the port anew, on the interface that has its name now. `false`: another ring of the
+    /// Opens the ring again, on the interface that has its name now. `false`: another ring of the
     /// same interface has to be reopened before this one. Frames still in the ring are lost.
     ///
     /// # Errors
-    /// As [`Self::open`]. The port then stays as it was.
+    /// As [`Self::open`]. The reader then stays as it was.
     pub fn reopen(&mut self) -> Result<bool, OpenError> {
         let interface = Interface::open(&self.config.interface)?;
         if !self.group.is_turn(self.number) {
@@ -215,8 +215,8 @@ impl RingReader {
         &self.interface.name
     }
 
-    /// The interface's name now, where somebody has given it another one. Frames come from it all the same until it goes
-    /// down; then it is gone as far as this port knows, which looks for its old name.
+    /// The interface's current name, if it was renamed. Frames keep coming until it goes down; then
+    /// it counts as gone, because the reader looks for the old name.
     pub fn new_name(&self) -> Option<String> {
         self.interface.new_name()
     }
@@ -299,7 +299,7 @@ impl RingReader {
         }
     }
 
-    /// Fills `frames` from the block that is held, or else the next one.
+    /// Fills `frames` from the block that is held or, if none is, from the next one.
     #[inline]
     fn fill(&mut self, max: usize) -> bool {
         if self.walk.is_over() {
