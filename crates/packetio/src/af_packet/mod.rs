@@ -29,7 +29,6 @@
 mod block;
 mod checksum;
 mod fanout;
-mod old;
 mod open;
 mod reader;
 mod receiver;
@@ -42,7 +41,6 @@ mod vlan;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-pub use old::*;
 pub(crate) use reader::RingReader;
 pub(crate) use receiver::open_rings;
 pub(crate) use sender::Sender;

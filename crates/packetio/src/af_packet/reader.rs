@@ -99,24 +99,11 @@ fn reading(config: &PortSettings, interface: &Interface) -> Reading {
 }
 
 impl RingReader {
-    /// Opens the one ring of an interface.
-    ///
-    /// # Errors
-    /// There is no such interface, a capability is missing, a setting is out of bounds, …
-    pub fn open(config: &PortSettings) -> Result<Self, OpenError> {
-        config.check()?;
-        let interface = Interface::open(&config.interface)?;
-        let group = Arc::new(group(config, &interface, 1));
-        let port = Self::open_ring(config, interface, group, 0)?;
-        port.accept()?;
-        Ok(port)
-    }
-
-    /// Opens several rings over which the frames of an interface are spread, both directions of a
+    /// Opens the rings of an interface, over which the frames of an interface are spread, both directions of a
     /// flow alike; the n-th rings of two interfaces with as many rings see the same flows.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// There is no such interface, a capability is missing, a setting is out of bounds, …
     pub fn open_rings(config: &PortSettings, rings: u16) -> Result<Vec<Self>, OpenError> {
         config.check()?;
         let rings = u32::from(rings.max(1));
@@ -134,7 +121,7 @@ impl RingReader {
     /// nothing stays.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// As [`Self::open_rings`].
     pub fn look(config: &PortSettings) -> Result<(), OpenError> {
         config.check()?;
         let interface = Interface::open(&config.interface)?;
@@ -178,7 +165,7 @@ impl RingReader {
     /// same interface has to be reopened before this one. Frames still in the ring are lost.
     ///
     /// # Errors
-    /// As [`Self::open`]. The reader then stays as it was.
+    /// As [`Self::open_rings`]. The reader then stays as it was.
     pub fn reopen(&mut self) -> Result<bool, OpenError> {
         let interface = Interface::open(&self.config.interface)?;
         if !self.group.is_turn(self.number) {
@@ -221,11 +208,6 @@ impl RingReader {
         self.interface.new_name()
     }
 
-    /// Link type of the frames: a `LINKTYPE_` number.
-    pub fn link_type(&self) -> u16 {
-        self.interface.link_type
-    }
-
     /// What was received and lost. Asks the kernel, and takes up a changed MTU.
     pub fn counts(&mut self) -> Counts {
         // `tpacket_stats_v3`: frames, of these dropped, times the ring was full; reading it sets
@@ -247,18 +229,12 @@ impl RingReader {
         }
     }
 
-    /// The next 0 to `max` frames (a `max` of 0 counts as 1), valid until the next call. Waits as
-    /// long as [`PortSettings::wait`] says for the first.
+    /// Takes the next 0 to `max` frames (a `max` of 0 counts as 1) from the ring, for
+    /// [`Self::burst`]. Waits as long as [`PortSettings::wait`] says for the first.
     ///
     /// # Errors
     /// The interface went down, which is said once: the reader goes on by itself when it is up. Or
     /// it is gone, which is said on every call until the reader is reopened.
-    pub(crate) fn receive(&mut self, max: usize) -> Result<Burst<'_>, InterfaceError> {
-        self.fetch(max).map_err(|kind| self.interface.error(kind))?;
-        Ok(self.burst())
-    }
-
-    /// Takes the next 0 to `max` frames from the ring, for [`Self::burst`].
     pub(super) fn fetch(&mut self, max: usize) -> Result<(), InterfaceErrorKind> {
         self.frames.clear();
         let max = max.max(1);
