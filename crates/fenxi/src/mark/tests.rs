@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
+use super::message::Tuple;
 use super::socket::{BATCH, Outcome, Socket};
 use super::writer::StartError;
-use super::message::Tuple;
 use super::{ClassMarks, Counts, Writer};
 use config::checked::{Mark, MarkMapping};
 use config::layers::Origin;
