@@ -1,14 +1,20 @@
-//! The checked form: what the rest of the program uses. The types say what was checked;
-//! [`super::check`] builds them.
+//! The checked form: what the rest of the program uses. The types say what was checked.
+//!
+//! The `Default` of a part is blank, not the built-in defaults: it is what values are stored into while a configuration is
+//! read. A [`Config`] has none, and comes from [`Config::load`] only.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use accel::{Faults, Profile, onnx};
+mod device;
+mod words;
 
-use super::layers::Origin;
+use crate::layers::Origin;
 use crate::layout::Layout;
+
+pub use device::{Accel, Device, DeviceThread, Provider};
+pub use words::{Backend, FlowHash, IoMode, LogTo};
 
 /// A configuration that holds together.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +29,9 @@ pub struct Config {
     pub mark: Mark,
     /// The ring from flow manager to analytics manager.
     pub ring: Ring,
+    /// What is asked of flows. Exactly one task today ([`TASKS_MAX`]), whose batching, cache, devices and model also stand
+    /// in `analytics`, `cache`, `accel` and `model`.
+    pub tasks: Vec<Task>,
     /// Batching.
     pub analytics: Analytics,
     /// The prefix cache; `None`: off.
@@ -64,8 +73,10 @@ impl Config {
 }
 
 /// Packet input and output.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Io {
+    /// What the frames come from and leave by.
+    pub backend: Backend,
     /// Frames per burst.
     pub burst: usize,
     /// What is done with live traffic.
@@ -86,30 +97,8 @@ pub struct Io {
     pub give_up_after: Duration,
 }
 
-/// What is done with live traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IoMode {
-    /// It is a copy; nothing is sent.
-    Tap,
-    /// The kernel forwards it and is told the labels.
-    Mark,
-    /// What comes in on one interface leaves by the other.
-    Inline,
-}
-
-impl IoMode {
-    /// As the user writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            IoMode::Tap => "tap",
-            IoMode::Mark => "mark",
-            IoMode::Inline => "inline",
-        }
-    }
-}
-
 /// The flow manager.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Flow {
     /// Packets in a series.
     pub k: usize,
@@ -141,17 +130,8 @@ pub struct Flow {
     pub buckets: usize,
 }
 
-/// How a flow's bucket is found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FlowHash {
-    /// By a keyed hash over the ordered tuple.
-    Keyed,
-    /// By the paper's `rss ^ src ^ dst`.
-    Fenxi,
-}
-
 /// Marking of labelled packets.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tag {
     /// Whether packets are marked at all.
     pub enabled: bool,
@@ -174,7 +154,7 @@ pub struct DscpMapping {
 }
 
 /// Marks of connections, where the kernel forwards.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Mark {
     /// The bits that are written.
     pub mask: u32,
@@ -199,15 +179,33 @@ pub struct MarkMapping {
     pub origin: Origin,
 }
 
-/// The ring from flow manager to analytics manager.
+/// How many tasks can run side by side.
+pub const TASKS_MAX: usize = 1;
+
+/// What is asked of flows: one model, and how its series are batched, cached and inferred.
 #[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// Unique among the tasks; `default` where the configuration names none.
+    pub name: String,
+    /// Folder of the model bundle; `None`: the bundle that ships with the program.
+    pub model: Option<PathBuf>,
+    /// One per device of the layout, in its order.
+    pub devices: Vec<Device>,
+    /// When a batch fires.
+    pub batching: Analytics,
+    /// The prefix cache; `None`: off.
+    pub cache: Option<Cache>,
+}
+
+/// The ring from flow manager to analytics manager.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ring {
     /// Slots, a power of two. A replay takes bursts of a quarter of it at most.
     pub slots: usize,
 }
 
 /// Batching.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Analytics {
     /// When a batch fires.
     pub policy: BatchPolicy,
@@ -222,9 +220,10 @@ pub struct Analytics {
 }
 
 /// When a batch fires.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum BatchPolicy {
     /// At the timeout, leaving the newest series over where padding would exceed Φ (Alg. 2).
+    #[default]
     CarryOver,
     /// At the timeout, padded (Alg. 1).
     Timeout,
@@ -240,7 +239,7 @@ pub enum BatchPolicy {
 }
 
 /// The prefix cache (Alg. 3).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cache {
     /// δ: lengths that make the key, 1 to k.
     pub prefix: usize,
@@ -251,7 +250,7 @@ pub struct Cache {
 }
 
 /// Threads.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pipeline {
     /// Flow managers : analytics managers : devices.
     pub layout: Layout,
@@ -261,78 +260,8 @@ pub struct Pipeline {
     pub cores: Vec<usize>,
 }
 
-/// Devices that run the model.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Accel {
-    /// One per device of the layout, in its order.
-    pub devices: Vec<Device>,
-    /// The ONNX Runtime library; `None`: search.
-    pub library: Option<PathBuf>,
-}
-
-/// A device as it is asked for.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Device {
-    /// As `accel.devices` names it.
-    pub name: String,
-    /// What runs the model.
-    pub provider: Provider,
-    /// Library of a plug-in provider.
-    pub plugin: Option<PathBuf>,
-    /// Handed to the provider as they are.
-    pub options: Vec<(String, String)>,
-    /// The set of batch sizes, ascending, none twice.
-    pub batch_sizes: Vec<usize>,
-    /// Whether it takes only these; else any up to the largest of them.
-    pub fixed_sizes: bool,
-    /// Where it works.
-    pub thread: DeviceThread,
-    /// A batch has failed that is not back by then.
-    pub deadline: Option<Duration>,
-    /// File of a measured profile.
-    pub profile: Option<PathBuf>,
-    /// Latency of [`Provider::Simulated`].
-    pub simulated: Profile,
-    /// Faults to inject.
-    pub faults: Option<Faults>,
-}
-
-/// What runs the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Provider {
-    /// ONNX Runtime with this execution provider.
-    Onnx(onnx::Provider),
-    /// A latency profile without a model.
-    Simulated,
-}
-
-impl Provider {
-    /// The provider called `name` by the user.
-    pub fn parse(name: &str) -> Option<Provider> {
-        let onnx = onnx::Provider::parse(name).map(Provider::Onnx);
-        onnx.or_else(|| (name == "simulated").then_some(Provider::Simulated))
-    }
-
-    /// The name as the user writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Provider::Onnx(provider) => provider.name(),
-            Provider::Simulated => "simulated",
-        }
-    }
-}
-
-/// Where a device works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeviceThread {
-    /// On a thread of its own.
-    Own,
-    /// Inside its analytics thread.
-    Shared,
-}
-
 /// The model bundle.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Model {
     /// Its folder; `None`: the bundle that ships with the program.
     pub path: Option<PathBuf>,
@@ -356,7 +285,7 @@ pub struct ClassConfidence {
 }
 
 /// Flow and label records.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Records {
     /// Where a live run writes them; `None`: nowhere.
     pub path: Option<PathBuf>,
@@ -369,7 +298,7 @@ pub struct Records {
 }
 
 /// When a file of records makes room for a new one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rotate {
     /// Before it grows beyond this.
     pub bytes: u64,
@@ -378,7 +307,7 @@ pub struct Rotate {
 }
 
 /// What a live run logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Log {
     /// A level, or levels by target; checked.
     pub level: String,
@@ -386,19 +315,8 @@ pub struct Log {
     pub to: LogTo,
 }
 
-/// Where the log goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogTo {
-    /// To the journal where stderr leads there, else to stderr.
-    Auto,
-    /// To the journal.
-    Journald,
-    /// To stderr.
-    Stderr,
-}
-
 /// How others look in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Control {
     /// Where metrics and health are served; `None`: nowhere.
     pub http: Option<HttpPlace>,

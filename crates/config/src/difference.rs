@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
-use super::effective::{Effective, EffectiveKey};
-use super::keys::Change;
+use crate::effective::{Effective, EffectiveKey};
+use crate::keys::Change;
 
 /// A key with another value than before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,8 +2,8 @@
 
 use toml::Value;
 
-use super::dscp;
-use super::keys::nearest;
+use crate::dscp;
+use crate::nearest::nearest;
 
 /// Type and range of a key's value. Bounds are inclusive.
 #[derive(Debug, Clone, Copy)]

@@ -92,6 +92,17 @@ impl Layout {
     }
 }
 
+impl Default for Layout {
+    /// 1:1:1.
+    fn default() -> Layout {
+        Layout {
+            flow_managers: 1,
+            analytics_managers: 1,
+            devices: 1,
+        }
+    }
+}
+
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Layout {

@@ -12,6 +12,7 @@ use std::path::Path;
 mod check;
 pub mod checked;
 mod difference;
+mod draft;
 mod dscp;
 pub mod effective;
 mod keys;
@@ -19,15 +20,19 @@ mod kind;
 pub mod layers;
 pub mod layout;
 pub mod levels;
+mod nearest;
 pub mod sources;
+mod store;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use checked::Config;
 pub use difference::{Difference, Differences};
 use effective::Effective;
-pub use keys::{Change, KEYS_AND_DEVICES, Key, nearest};
+pub use keys::{Change, KEYS_AND_DEVICES, Key};
 pub use kind::{Entry, Kind};
+pub use nearest::nearest;
 pub use sources::Sources;
 
 /// Why there is no configuration.
@@ -107,10 +112,9 @@ impl Config {
         settings: layers::Settings,
         mut problems: Vec<String>,
     ) -> Result<Loaded, ConfigErrors> {
-        let config = check::check(&settings, &mut problems);
-        match problems.is_empty() {
-            true => Ok(Loaded { config, settings }),
-            false => Err(ConfigErrors::Invalid(problems)),
+        match (check::check(&settings, &mut problems), problems.is_empty()) {
+            (Some(config), true) => Ok(Loaded { config, settings }),
+            _ => Err(ConfigErrors::Invalid(problems)),
         }
     }
 }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use accel::{ReadError, read_regular};
 
-use super::layers::FileLayer;
-use super::{Config, ConfigErrors, Loaded};
+use crate::keys::KeyId;
+use crate::layers::FileLayer;
+use crate::{Config, ConfigErrors, Loaded};
 
 /// Read where `--config` and [`VARIABLE`] name no other, by the commands that are about the service.
 pub const DEFAULT_FILE: &str = "/etc/fenxi/fenxi.toml";
@@ -82,8 +83,8 @@ impl Sources {
         let files = self.files().unwrap_or_default();
         let mut problems = Vec::new();
         let variables = variables(&mut problems);
-        let settings = super::layers::read(&files, &variables, &self.sets, &mut problems);
-        settings.setting("control.socket").path()
+        let settings = crate::layers::read(&files, &variables, &self.sets, &mut problems);
+        settings.setting(KeyId::ControlSocket).path()
     }
 
     /// The configuration file, and those in the folder beside it.
