@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use policy::{Action, Dscp, Rule};
+
 mod device;
 mod words;
 
@@ -62,6 +64,15 @@ impl Config {
             device.is_some_and(|device| device.thread == DeviceThread::Own)
         });
         own.map(|(place, _)| place).collect()
+    }
+
+    /// What labels ask for: DSCP where packets are marked, bits of the connection mark where the kernel forwards.
+    pub fn rules(&self) -> Vec<Rule> {
+        let mut rules = self.tag.rules();
+        if self.io.mode == IoMode::Mark {
+            rules.extend(self.mark.rules());
+        }
+        rules
     }
 
     /// How many threads the data path has, in all pipelines.
@@ -144,8 +155,8 @@ pub struct Tag {
 pub struct DscpMapping {
     /// Label of the model.
     pub label: String,
-    /// Code point, 0 to 63.
-    pub dscp: u8,
+    /// Code point of the packets.
+    pub dscp: Dscp,
     /// Whether a model without this label is an error: the user asked for it, and not merely by
     /// repeating a default.
     pub required: bool,
@@ -177,6 +188,42 @@ pub struct MarkMapping {
     pub required: bool,
     /// Where the entry was set.
     pub origin: Origin,
+}
+
+impl Tag {
+    /// The rules for packets; none where packets are not marked at all.
+    pub fn rules(&self) -> Vec<Rule> {
+        let rows = self.dscp.iter().filter(|_| self.enabled);
+        let rule = |row: &DscpMapping| Rule {
+            label: row.label.clone(),
+            action: Action {
+                dscp: Some(row.dscp),
+                mark: None,
+            },
+            required: row.required,
+            origin: format!("{}: tag.dscp", row.origin),
+        };
+        rows.map(rule).collect()
+    }
+}
+
+impl Mark {
+    /// The rules for connections.
+    pub fn rules(&self) -> Vec<Rule> {
+        let rule = |row: &MarkMapping| Rule {
+            label: row.label.clone(),
+            action: Action {
+                dscp: None,
+                mark: Some(policy::Mark {
+                    bits: row.mark,
+                    mask: self.mask,
+                }),
+            },
+            required: row.required,
+            origin: format!("{}: mark.class", row.origin),
+        };
+        self.class.iter().map(rule).collect()
+    }
 }
 
 /// How many tasks can run side by side.

@@ -13,7 +13,6 @@ mod check;
 pub mod checked;
 mod difference;
 mod draft;
-mod dscp;
 pub mod effective;
 mod keys;
 mod kind;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use policy::Dscp;
 use toml::Value;
 
 use crate::layers::{EntrySetting, Setting};
@@ -30,6 +31,13 @@ macro_rules! integers {
     )+ };
 }
 integers!(i64, u64, u32, u8, usize);
+
+impl FromValue for Dscp {
+    /// By its number, which is what a name was turned into when it was checked.
+    fn from_value(value: &Value) -> Option<Dscp> {
+        Dscp::new(u8::from_value(value)?)
+    }
+}
 
 impl FromValue for f64 {
     fn from_value(value: &Value) -> Option<f64> {

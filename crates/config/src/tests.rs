@@ -200,7 +200,7 @@ fn a_dscp_table_replaces_the_map_and_an_entry_adds_to_it() {
             .tag
             .dscp
             .iter()
-            .map(|entry| (entry.label.clone(), entry.dscp, entry.required))
+            .map(|entry| (entry.label.clone(), entry.dscp.code_point(), entry.required))
             .collect()
     };
     let entry = |label: &str, dscp, required| (label.to_owned(), dscp, required);
