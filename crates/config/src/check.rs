@@ -117,7 +117,7 @@ fn combinations(
     rule(
         &[KeyId::AnalyticsBatchSizes],
         !sizes.is_sorted_by(|a, b| a < b),
-        "batch sizes must ascend, and none may stand twice",
+        "batch sizes must ascend, each of them named once",
     );
     rule(
         &[KeyId::AnalyticsMaxWaitMs, KeyId::AnalyticsTimeoutMs],
@@ -132,7 +132,7 @@ fn combinations(
     rule(
         &[KeyId::IoMode, KeyId::IoInterfaces],
         config.io.mode == IoMode::Inline && config.io.interfaces.len() != 2,
-        "impossible combination: inline goes between exactly two interfaces",
+        "impossible combination: inline needs exactly two interfaces",
     );
     let mut names = config.io.interfaces.clone();
     names.sort_unstable();
@@ -140,14 +140,14 @@ fn combinations(
     rule(
         &[KeyId::IoInterfaces],
         names.len() != config.io.interfaces.len(),
-        "an interface may stand only once",
+        "each interface must be named only once",
     );
     let exposed =
         matches!(config.control.http, Some(HttpPlace::Tcp(address)) if !address.ip().is_loopback());
     rule(
         &[KeyId::ControlHttp],
         exposed && !http_exposed,
-        "other machines could reach this address; take 127.0.0.1, or set control.http_exposed = true",
+        "other machines could reach this address; use 127.0.0.1, or set control.http_exposed = true",
     );
     let threads = config.thread_count();
     let cores = config.pipeline.cores.len();
@@ -158,7 +158,7 @@ fn combinations(
             KeyId::PipelineInstances,
         ],
         cores > 0 && cores < threads,
-        &format!("too few cores: {threads} threads want one each; name as many, or none"),
+        &format!("too few cores: {threads} threads want one each; name that many, or none"),
     );
 }
 

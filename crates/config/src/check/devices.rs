@@ -84,7 +84,7 @@ fn check_together(table: &Table, draft: &DeviceDraft, problems: &mut Vec<String>
         && !sizes.is_sorted_by(|a, b| a < b)
     {
         problems.push(format!(
-            "{}: device.{name}.batch_sizes = {}: batch sizes must ascend, and none may stand twice",
+            "{}: device.{name}.batch_sizes = {}: batch sizes must ascend, each of them named once",
             setting.origin, setting.value
         ));
     }

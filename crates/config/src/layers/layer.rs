@@ -128,10 +128,7 @@ impl<'a> Layer<'a> {
             None => {
                 let known: Vec<_> = KEYS.iter().map(Key::variable).collect();
                 let near = suggest(name, known.iter().map(String::as_str));
-                self.problem(
-                    0..0,
-                    &format!("no key goes with this environment variable{near}"),
-                );
+                self.problem(0..0, &format!("no key has this environment variable{near}"));
             }
         }
     }

@@ -148,7 +148,9 @@ impl Layer<'_> {
                 }
                 Some(text) if !names.insert(text.to_owned()) => self.problem(
                     name.span(),
-                    &format!("task.name: there is a task {text} already; give each another name"),
+                    &format!(
+                        "task.name: there is already a task {text}; each needs a name of its own"
+                    ),
                 ),
                 Some(text) => self.read_table(Section::Task, text, value.span(), table),
             }

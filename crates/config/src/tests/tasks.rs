@@ -125,7 +125,7 @@ fn each_wrong_task_gets_one_clear_line() {
         ),
         (
             "[[task]]\nname = \"a\"\n[[task]]\nname = \"a\"",
-            "c.toml:4: task.name: there is a task a already",
+            "c.toml:4: task.name: there is already a task a; each needs a name of its own",
         ),
         (
             "\n[[task]]\nmodel = \"m\"",
