@@ -31,7 +31,7 @@ pub struct Config {
     pub mark: Mark,
     /// The ring from flow manager to analytics manager.
     pub ring: Ring,
-    /// What is asked of flows. Exactly one task today ([`TASKS_MAX`]), whose batching, cache, devices and model also stand
+    /// What is asked of flows. Exactly one task today ([`RUNNABLE_TASKS`]), whose batching, cache, devices and model also stand
     /// in `analytics`, `cache`, `accel` and `model`.
     pub tasks: Vec<Task>,
     /// Batching.
@@ -227,7 +227,7 @@ impl Mark {
 }
 
 /// How many tasks can run side by side.
-pub const TASKS_MAX: usize = 1;
+pub const RUNNABLE_TASKS: usize = 1;
 
 /// What is asked of flows: one model, and how its series are batched, cached and inferred.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,9 +1,9 @@
 //! The layers: built-in defaults, then the files in their order, then `FENXI_*` variables, then `--set`; later ones
 //! win.
 //!
-//! All go through [`Layer`], so a value is checked in the same way wherever it comes from, and
+//! All go through one `Layer`, so a value is checked in the same way wherever it comes from, and
 //! each keeps its [`Origin`]. Nothing here stops at the first problem: a wrong value is noted, the
-//! layer below keeps its place, and reading goes on. The tables of devices and tasks are read in [`tables`].
+//! layer below keeps its place, and reading goes on. The tables of devices and tasks are read in `layers/tables.rs`.
 
 use std::path::PathBuf;
 

@@ -1,10 +1,12 @@
 //! Configuration: what the user wrote becomes, in one step that can fail, what the program uses.
 //!
-//! [`keys`] declares every key once; [`sources`] finds the files; [`layers`] reads the built-in defaults, the files, the
-//! environment and `--set` on top of each other and remembers where each value came from; [`check`]
-//! turns the outcome into [`Config`], whose types say what was checked, and looks at keys that
-//! contradict each other. Code outside this crate never sees the raw form. Every problem found is
-//! reported, one line each, not only the first.
+//! `keys` declares every key once, with the place where its value lands; [`sources`] finds the files; [`layers`] reads the
+//! built-in defaults, the files, the environment and `--set` on top of each other and remembers where each value came from;
+//! `check` turns the outcome into [`Config`], whose types say what was checked, and refuses keys that contradict each other.
+//! Every problem found is reported, one line each, not only the first.
+//!
+//! This crate starts no thread and knows neither pipelines nor the log. Of the others it knows the ranges and types of their
+//! settings.
 #![forbid(unsafe_code)]
 
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The tasks: what the sections say, and what a `[[task]]` says instead.
 
-use crate::checked::{Analytics, BatchPolicy, Cache, Device, TASKS_MAX, Task};
+use crate::checked::{Analytics, BatchPolicy, Cache, Device, RUNNABLE_TASKS, Task};
 use crate::draft::{Draft, PolicyName, TaskDraft};
 use crate::keys::{KeyId, TaskKey};
 use crate::layers::{Setting, Table};
@@ -25,7 +25,7 @@ pub(super) fn tasks(
     let tasks: Vec<Task> = tables
         .map(|table| Source { read, table }.task(draft, devices, problems))
         .collect();
-    if let Some(second) = read.settings.tasks.get(TASKS_MAX) {
+    if let Some(second) = read.settings.tasks.get(RUNNABLE_TASKS) {
         problems.push(format!(
             "{}: task.{}: several tasks are not supported yet; keep one [[task]]",
             second.origin, second.name

@@ -115,6 +115,37 @@ fn the_example_files_task_has_the_defaults() {
     assert_eq!(shown.tasks, built_in.tasks);
 }
 
+/// A reload changes what a task asks for, but not which tasks there are.
+#[test]
+fn a_reload_takes_over_the_keys_of_a_task_but_no_other_tasks() {
+    let loaded = |text: &str| {
+        let file = FileLayer {
+            name: "c.toml".to_owned(),
+            text: text.to_owned(),
+        };
+        Config::from_layers(&[file], &[], &[], Vec::new()).unwrap()
+    };
+    let running = loaded("[[task]]\nname = \"a\"\ncache_prefix = 4");
+    let next = loaded("[[task]]\nname = \"a\"\ncache_prefix = 5\nmodel = \"m\"");
+    let differences = next.effective().differences(&running.effective());
+    let live: Vec<_> = differences
+        .live
+        .iter()
+        .map(|row| row.key.as_str())
+        .collect();
+    assert_eq!(live, ["task.a.model", "task.a.cache_prefix"]);
+    assert!(differences.restart.is_empty(), "{differences:?}");
+    assert_eq!(next.taken_over_by(&running).unwrap().config, next.config);
+
+    let other = loaded("[[task]]\nname = \"b\"\ncache_prefix = 6");
+    let differences = other.effective().differences(&running.effective());
+    let restart = differences.restart.iter().map(|row| row.key.as_str());
+    assert!(restart.clone().any(|key| key == "task.b.name"));
+    assert!(restart.clone().any(|key| key == "task.a.name"));
+    let taken = other.taken_over_by(&running).unwrap();
+    assert_eq!(taken.config, running.config);
+}
+
 #[test]
 fn each_wrong_task_gets_one_clear_line() {
     let two = "[[task]]\nname = \"a\"\n[[task]]\nname = \"b\"\ncache_prefix = 4";
