@@ -46,9 +46,9 @@ pub struct Config {
     pub model: Model,
     /// Flow and label records.
     pub records: Records,
-    /// How others look in.
+    /// Metrics, health and the control socket.
     pub control: Control,
-    /// Whether a live run gives up the rights that it does not need any more.
+    /// Whether a live run drops the rights that it no longer needs after its start.
     pub sandbox: bool,
     /// What a live run logs.
     pub log: Log,
@@ -86,7 +86,7 @@ impl Config {
 /// Packet input and output.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Io {
-    /// What the frames come from and leave by.
+    /// How frames are received and sent.
     pub backend: Backend,
     /// Frames per burst.
     pub burst: usize,
@@ -96,15 +96,15 @@ pub struct Io {
     pub interfaces: Vec<String>,
     /// Whether frames for other machines are received.
     pub promiscuous: bool,
-    /// The most bytes kept of a frame, where none is sent.
+    /// The most bytes captured of a frame, in modes that send none.
     pub snap_length: u32,
     /// Bytes of a block of a receive ring.
     pub block_bytes: u32,
     /// Blocks of a receive ring.
     pub blocks: u32,
-    /// A block is handed over so long after its first frame, though not full.
+    /// A block that is not full is handed over this long after its first frame.
     pub block_timeout_ms: u32,
-    /// A run whose interfaces are all gone for so long has nothing to wait for.
+    /// How long a run waits while all its interfaces are gone.
     pub give_up_after: Duration,
 }
 
@@ -127,7 +127,7 @@ pub struct Flow {
     pub established_timeout: Option<Duration>,
     /// The same where the traffic is live.
     pub established_timeout_live: Option<Duration>,
-    /// How long a flow that ended by FIN or RST takes in stragglers.
+    /// How long late packets still count for a flow that ended by FIN or RST.
     pub closed_timeout: Duration,
     /// Whether FIN and RST end a flow.
     pub end_on_fin_rst: bool,
@@ -135,9 +135,9 @@ pub struct Flow {
     pub hash: FlowHash,
     /// Key of the bucket hash; `None`: the program chooses, fixed in replay and random live.
     pub hash_seed: Option<u64>,
-    /// Flows held at a time.
+    /// Flows held by each flow manager.
     pub max_flows: usize,
-    /// Buckets of the table, a power of two, worked out where the user left it open.
+    /// Buckets of the table, a power of two; computed from `max_flows` where the user left it open.
     pub buckets: usize,
 }
 
@@ -157,8 +157,8 @@ pub struct DscpMapping {
     pub label: String,
     /// Code point of the packets.
     pub dscp: Dscp,
-    /// Whether a model without this label is an error: the user asked for it, and not merely by
-    /// repeating a default.
+    /// Whether a model without this label is an error: the user named it, with another value than the
+    /// built-in one.
     pub required: bool,
     /// Where the entry was set.
     pub origin: Origin,
@@ -167,13 +167,13 @@ pub struct DscpMapping {
 /// Marks of connections, where the kernel forwards.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Mark {
-    /// The bits that are written.
+    /// The bits that the program may write.
     pub mask: u32,
-    /// Whether those give way that are set.
+    /// Whether bits that are set already are replaced.
     pub overwrite: bool,
     /// Label to bits, by label.
     pub class: Vec<MarkMapping>,
-    /// Updates that may wait for the writer.
+    /// How many updates may wait for the writer.
     pub queue: usize,
 }
 
@@ -262,7 +262,7 @@ pub struct Analytics {
     pub phi: f64,
     /// The set of batch sizes, ascending, none twice.
     pub batch_sizes: Vec<usize>,
-    /// No series is carried over for longer; at least `timeout`.
+    /// The longest that a series is carried over; at least `timeout`.
     pub max_wait: Duration,
 }
 
@@ -276,7 +276,7 @@ pub enum BatchPolicy {
     Timeout,
     /// Whenever the device is free.
     None,
-    /// As late as 99 of 100 labels can come in time (Batchy).
+    /// As late as possible while 99 of 100 labels still come in time (Batchy).
     Slo {
         /// Time from a series' emission to its label.
         latency_goal: Duration,
@@ -314,9 +314,9 @@ pub struct Model {
     pub path: Option<PathBuf>,
     /// Least confidence of a label; `None`: as the bundle says.
     pub min_confidence: Option<f32>,
-    /// The same for single labels.
+    /// Least confidence of single labels, which overrides `min_confidence`.
     pub class_confidence: Vec<ClassConfidence>,
-    /// How long it may take to open, warm and test it.
+    /// How long the model may take to open, warm up and pass its test.
     pub open_timeout: Duration,
 }
 
@@ -338,18 +338,18 @@ pub struct Records {
     pub path: Option<PathBuf>,
     /// When a live run begins a new file; `None`: never.
     pub rotate: Option<Rotate>,
-    /// Records that may wait for the writer.
+    /// How many records may wait for the writer.
     pub queue: usize,
-    /// How long the end of a live run goes on writing what is left.
+    /// How long a live run may take at its end to write the records that are left.
     pub drain_within: Duration,
 }
 
-/// When a file of records makes room for a new one.
+/// When a new file of records begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rotate {
-    /// Before it grows beyond this.
+    /// The most bytes of a file.
     pub bytes: u64,
-    /// Old files kept, at least one.
+    /// How many old files are kept, at least one.
     pub files: usize,
 }
 
@@ -362,12 +362,12 @@ pub struct Log {
     pub to: LogTo,
 }
 
-/// How others look in.
+/// Metrics, health and the control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Control {
-    /// Where metrics and health are served; `None`: nowhere.
+    /// Address of metrics and health; `None`: off.
     pub http: Option<HttpPlace>,
-    /// Socket of `fenxi ctl`; `None`: there is none.
+    /// Socket of `fenxi ctl`; `None`: off.
     pub socket: Option<PathBuf>,
     /// Whether `/readyz` is 200 while no interface is up.
     pub ready_without_interfaces: bool,

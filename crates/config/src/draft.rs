@@ -18,9 +18,9 @@ use crate::words::words;
 
 /// `flow.active_timeout_s` of live traffic, where the user says nothing.
 pub const ACTIVE_TIMEOUT_LIVE: Duration = Duration::from_secs(120);
-/// SYNs are sent again after 1, 2, 4 and 8 s by common systems; these are still one flow.
+/// `flow.half_open_timeout_s` of live traffic. Common systems repeat a SYN after 1, 2, 4 and 8 s; these are still one flow.
 pub const HALF_OPEN_TIMEOUT_LIVE: Duration = Duration::from_secs(10);
-/// Push services and WebSockets send something every 30 minutes or more often.
+/// `flow.established_timeout_s` of live traffic. Push services and WebSockets send something at least every 30 minutes.
 pub const ESTABLISHED_TIMEOUT_LIVE: Duration = Duration::from_secs(2100);
 
 /// How long a batch may take unless the device's table says otherwise.
@@ -143,7 +143,7 @@ pub struct DeviceDraft {
     pub batch_sizes: Option<Vec<usize>>,
     /// Whether the device takes these only.
     pub fixed_sizes: Option<bool>,
-    /// Where the device works.
+    /// The thread that runs its batches.
     pub thread: Option<DeviceThread>,
     /// How long a batch may take; `None`: for ever.
     pub deadline: Option<Duration>,
@@ -191,7 +191,7 @@ pub struct TaskDraft {
 }
 
 /// -1 stands for "off in a replay, and so long live"; 0 for "off"; all others for themselves in both.
-pub fn by_kind_of_run(
+pub fn timeouts(
     setting: &Setting,
     by_default_live: Duration,
     replay: &mut Option<Duration>,

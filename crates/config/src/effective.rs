@@ -16,7 +16,7 @@ pub struct Effective {
     pub config: Vec<EffectiveKey>,
 }
 
-/// One key as it is in effect.
+/// A key with the value in effect.
 #[derive(Debug, Clone, Serialize)]
 pub struct EffectiveKey {
     /// Section and name, as in `flow.k`; entries of maps and keys of devices have three parts.
@@ -26,7 +26,7 @@ pub struct EffectiveKey {
     /// Where it was set.
     #[serde(serialize_with = "as_text")]
     pub origin: Origin,
-    /// What one of the value is; may be empty.
+    /// Unit of the value; may be empty.
     pub unit: &'static str,
     /// What the key is for.
     pub why: &'static str,
@@ -66,14 +66,14 @@ impl Effective {
         Effective { config }
     }
 
-    /// TOML that sets what is in effect; `with_origins`, with each origin as a comment behind its value.
+    /// TOML that sets what is in effect; if `with_origins`, with a comment after each value that says where it was set.
     pub fn to_toml(&self, with_origins: bool) -> String {
         let lines = self
             .config
             .iter()
             .map(|row| format!("{} = {}", row.place.1, row.value));
         let lines: Vec<_> = lines.collect();
-        // Origins line up behind all but the longest values.
+        // Comments are aligned, except those after the longest values.
         let width = lines
             .iter()
             .map(|line| line.chars().count())
@@ -135,7 +135,7 @@ fn of_table(section: Section, table: &Table, config: &mut Vec<EffectiveKey>) {
     }
 }
 
-/// A label as a TOML key: bare where that is allowed, else quoted.
+/// A label as a TOML key: bare where that is allowed, otherwise quoted.
 fn toml_key(label: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !label.is_empty() && label.chars().all(is_bare) {

@@ -1,4 +1,4 @@
-//! The types a key can have: what each accepts, and the words for what it wants.
+//! The types a key can have: what each accepts, and how messages describe it.
 
 use policy::Dscp;
 use toml::Value;
@@ -25,7 +25,7 @@ pub enum Kind {
         /// Whether 0 is accepted too.
         or_zero: bool,
     },
-    /// A number; whole numbers are taken as well.
+    /// A number; whole numbers are accepted too.
     Float {
         /// Least value.
         min: f64,
@@ -71,7 +71,7 @@ pub enum Entry {
     Text,
 }
 
-/// 0 is what connections without a label have.
+/// 0 is excluded: it is the mark of connections without a label.
 const MARK: Kind = Kind::Integer {
     min: 1,
     max: 0xffff_ffff,

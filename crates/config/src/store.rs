@@ -12,7 +12,7 @@ use toml::Value;
 
 use crate::layers::{EntrySetting, Setting};
 
-/// Whether a value was stored; else why it cannot be, for the user.
+/// Whether a value was stored; if not, why, for the user.
 pub type Stored = Result<(), String>;
 
 /// Types that a value of TOML converts to.

@@ -84,7 +84,7 @@ impl Source<'_> {
         }
     }
 
-    /// What the table says of a key, unless a later layer says something else in the section: `--set model.path=...` holds
+    /// What the table says of a key, unless a later layer overrides it in the section: `--set model.path=...` holds
     /// for a task whose table stands in a file.
     fn own(&self, id: TaskKey) -> Option<&Setting> {
         let own = self.table?.of_task(id)?;
@@ -179,7 +179,7 @@ impl Source<'_> {
     }
 }
 
-/// The key of a section that holds for tasks which say nothing else.
+/// The key of a section that holds where a task leaves its own key out.
 fn section_key(id: TaskKey) -> Option<KeyId> {
     match id {
         TaskKey::Name => None,

@@ -16,7 +16,7 @@ pub struct Accel {
     pub library: Option<PathBuf>,
 }
 
-/// A device as it is asked for.
+/// A device as it is configured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
     /// As `accel.devices` names it.
@@ -25,17 +25,17 @@ pub struct Device {
     pub provider: Provider,
     /// Library of a plug-in provider.
     pub plugin: Option<PathBuf>,
-    /// Handed to the provider as they are.
+    /// Options of the provider, by name, passed on unchanged.
     pub options: Vec<(String, String)>,
     /// The set of batch sizes, ascending, none twice.
     pub batch_sizes: Vec<usize>,
-    /// Whether it takes only these; else any up to the largest of them.
+    /// Whether the device takes only these sizes; otherwise it takes any up to the largest.
     pub fixed_sizes: bool,
-    /// Where it works.
+    /// The thread that runs its batches.
     pub thread: DeviceThread,
-    /// A batch has failed that is not back by then.
+    /// How long a batch may take before it counts as failed; `None`: for ever.
     pub deadline: Option<Duration>,
-    /// File of a measured profile.
+    /// File of a measured profile; `None`: measured at the start where the policy needs one.
     pub profile: Option<PathBuf>,
     /// Latency of [`Provider::Simulated`].
     pub simulated: Profile,
@@ -69,12 +69,12 @@ impl Provider {
 }
 
 words! {
-    /// Where a device works.
+    /// The thread that runs a device's batches.
     pub enum DeviceThread {
         /// On a thread of its own.
         #[default]
         Own = "own",
-        /// Inside its analytics thread.
+        /// The thread of its analytics manager.
         Shared = "shared",
     }
 }

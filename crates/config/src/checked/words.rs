@@ -38,7 +38,7 @@ words! {
 words! {
     /// Where the log goes.
     pub enum LogTo {
-        /// To the journal where stderr leads there, else to stderr.
+        /// To the journal if stderr leads there, otherwise to stderr.
         #[default]
         Auto = "auto",
         /// To the journal.

@@ -74,9 +74,12 @@ keys! {
         FlowIdleTimeoutS: live "flow.idle_timeout_s", integer(0, TIMEOUT_S_MAX), "30", "seconds, 0 = off",
             "a flow ends after this long without a packet"
             => |d, s| s.put_seconds_or_off(&mut d.flow.idle_timeout);
-        FlowActiveTimeoutS: live "flow.active_timeout_s", integer(-1, 86_400), "-1", "seconds, 0 = off, -1 = 120 live and off in a replay",
+        FlowActiveTimeoutS: live "flow.active_timeout_s", integer(-1, 86_400),
+            "-1", "seconds, 0 = off, -1 = 120 live and off in a replay",
             "how often a flow that goes on is recorded"
-            => |d, s| draft::by_kind_of_run(s, draft::ACTIVE_TIMEOUT_LIVE, &mut d.flow.active_timeout, &mut d.flow.active_timeout_live);
+            => |d, s| draft::timeouts(
+                s, draft::ACTIVE_TIMEOUT_LIVE, &mut d.flow.active_timeout, &mut d.flow.active_timeout_live
+            );
         FlowClosedTimeoutS: live "flow.closed_timeout_s", integer(1, 300), "5", "seconds",
             "how long late packets still count for a flow that ended by FIN or RST, before its record is written"
             => |d, s| s.put_seconds(&mut d.flow.closed_timeout);
@@ -84,12 +87,16 @@ keys! {
             "seconds, 0 = as idle_timeout_s, -1 = 10 live and as idle_timeout_s in a replay",
             "a flow that nobody has answered, with fewer than k packets, ends after this long without a packet; at most \
              idle_timeout_s"
-            => |d, s| draft::by_kind_of_run(s, draft::HALF_OPEN_TIMEOUT_LIVE, &mut d.flow.half_open_timeout, &mut d.flow.half_open_timeout_live);
+            => |d, s| draft::timeouts(
+                s, draft::HALF_OPEN_TIMEOUT_LIVE, &mut d.flow.half_open_timeout, &mut d.flow.half_open_timeout_live
+            );
         FlowEstablishedTimeoutS: live "flow.established_timeout_s", integer(-1, TIMEOUT_S_MAX), "-1",
             "seconds, 0 = as idle_timeout_s, -1 = 2100 live and as idle_timeout_s in a replay",
             "an established TCP connection without FIN ends after this long without a packet, so that it keeps its label \
              between keep-alives; where the table is full, flows that are silent for longer than idle_timeout_s are evicted"
-            => |d, s| draft::by_kind_of_run(s, draft::ESTABLISHED_TIMEOUT_LIVE, &mut d.flow.established_timeout, &mut d.flow.established_timeout_live);
+            => |d, s| draft::timeouts(
+                s, draft::ESTABLISHED_TIMEOUT_LIVE, &mut d.flow.established_timeout, &mut d.flow.established_timeout_live
+            );
         FlowEndOnFinRst: live "flow.end_on_fin_rst", Kind::Bool, "true", "",
             "whether FIN from both sides, or RST, ends a TCP flow; false leaves the end to the timeouts"
             => |d, s| s.put(&mut d.flow.end_on_fin_rst);
@@ -103,7 +110,8 @@ keys! {
             "flows held by each flow manager; where the table is full, half-open and idle flows are evicted, and if there are \
              none, packets of new flows pass as table_full"
             => |d, s| s.put(&mut d.flow.max_flows);
-        FlowBuckets: restart "flow.buckets", Kind::PowerOfTwo { min: 8, max: 1 << 24, or_zero: true }, "0", "buckets of 8 flows",
+        FlowBuckets: restart "flow.buckets", Kind::PowerOfTwo { min: 8, max: 1 << 24, or_zero: true },
+            "0", "buckets of 8 flows",
             "size of the hash table; 0: a quarter of max_flows, rounded up to a power of two"
             => |d, s| s.put(&mut d.flow.buckets);
 
@@ -176,7 +184,8 @@ keys! {
         PipelineInstances: restart "pipeline.instances", integer(1, 64), "1", "pipelines",
             "pipelines side by side, each with the whole layout; flows are distributed by RSS hash"
             => |d, s| s.put(&mut d.pipeline.instances);
-        PipelineCores: restart "pipeline.cores", Kind::IntegerList { least: 0, min: 0, max: 4095, most: 4096 }, "[]", "CPU numbers",
+        PipelineCores: restart "pipeline.cores", Kind::IntegerList { least: 0, min: 0, max: 4095, most: 4096 },
+            "[]", "CPU numbers",
             "where threads are pinned: flow managers, then analytics managers, then device threads, pipeline by pipeline; \
              empty: automatic"
             => |d, s| s.put(&mut d.pipeline.cores);
@@ -247,7 +256,8 @@ keys! {
              TCP, and writing outside the folders of records and sockets"
             => |d, s| s.put(&mut d.sandbox);
 
-        LogLevel: live "log.level", Kind::Text, "\"info\"", "off, error, warn, info, debug or trace; by target: info,fenxi::mark=debug",
+        LogLevel: live "log.level", Kind::Text,
+            "\"info\"", "off, error, warn, info, debug or trace; by target: info,fenxi::mark=debug",
             "what `fenxi run` logs; `fenxi ctl log` changes it at run time, and FENXI_LOG is short for FENXI_LOG_LEVEL"
             => |d, s| draft::log_level(s, &mut d.log.level);
         LogTo: restart "log.to", Kind::OneOf(LogTo::NAMES), "\"auto\"", "",

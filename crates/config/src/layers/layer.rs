@@ -1,4 +1,4 @@
-//! One source being laid over the settings so far.
+//! How one source changes the settings of the layers below it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl<'a> Layer<'a> {
     pub(super) fn read_file(&mut self, text: &str) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let start = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
-        // One slip often makes the parser stumble again further on, so only the first is sure to be real.
+        // One mistake often makes the parser report more further on, so only the first is certainly real.
         if let Some(first) = errors.iter().min_by_key(|error| start(error)) {
             let (line, column) = line_and_column(text, start(first));
             let file = self.source.file_name();
@@ -107,7 +107,10 @@ impl<'a> Layer<'a> {
             (None, DeValue::Table(_)) => {
                 let known = sections().into_iter().chain(Section::NAMES);
                 let near = nearest(name, known);
-                let near = near.map_or(String::new(), |near| format!("; did you mean [{near}]?"));
+                let near = near.map_or(String::new(), |near| match Section::parse(near) {
+                    Some(Section::Task) => "; did you mean [[task]]?".to_owned(),
+                    _ => format!("; did you mean [{near}]?"),
+                });
                 self.problem(at, &format!("unknown section [{name}]{near}"));
             }
             _ if is_section => self.problem(
@@ -164,7 +167,7 @@ impl<'a> Layer<'a> {
     fn read_key(&mut self, position: usize, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
         let key = &KEYS[position];
         if let (Kind::Map(entry), DeValue::Table(table)) = (key.kind, value.get_ref()) {
-            // The table as a whole replaces what the layers below had.
+            // A table replaces the whole map of the layers below.
             self.accept(position, at, Value::Table(toml::Table::new()));
             for (name, value) in in_order(table) {
                 self.read_entry(position, entry, name.get_ref(), name.span(), value);
@@ -235,8 +238,8 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// The map that a path such as `tag.dscp.TLS` leads into, and the entry's name. Quotes around it are TOML's for odd ones;
-/// here they are not needed, only allowed.
+/// The map that a path such as `tag.dscp.TLS` leads into, and the name of the entry. Quotes around the name, which TOML needs
+/// for some, are allowed.
 fn map_entry(path: &str) -> Option<(usize, Entry, &str)> {
     KEYS.iter().enumerate().find_map(|(position, key)| {
         let Kind::Map(entry) = key.kind else {
