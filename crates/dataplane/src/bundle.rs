@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use accel::{Bundle, BundleError};
+use policy::{Action, Dscp, Rule};
 
 use crate::Error;
 use crate::devices::thresholds;
@@ -100,7 +101,7 @@ pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Error> {
 /// # Errors
 /// The model has no such label.
 pub fn check_labels(config: &Config, bundle: &Bundle) -> Result<(), Error> {
-    dscp_by_class(config, bundle)?;
+    actions(&config.rules(), bundle)?;
     thresholds(config, bundle).map(drop)
 }
 
@@ -110,30 +111,21 @@ pub fn classes(bundle: &Bundle) -> Arc<[String]> {
     labels.chain([UNKNOWN.to_owned()]).collect()
 }
 
-/// DSCP by class. Labels that only the built-in mapping names may be absent from
-/// the model; those that the user named may not.
+/// DSCP by class, the last for [`UNKNOWN`]. Labels that only the built-in mapping names may be absent from the model; those
+/// that the user named may not.
+///
+/// # Errors
+/// The configuration names a label that the model does not have.
 pub fn dscp_by_class(config: &Config, bundle: &Bundle) -> Result<Vec<Option<u8>>, Error> {
-    let classes = classes(bundle);
-    let mut by_class = vec![None; classes.len()];
-    if !config.tag.enabled {
-        return Ok(by_class);
-    }
-    for mapping in &config.tag.dscp {
-        match classes.iter().position(|class| *class == mapping.label) {
-            Some(class) => by_class[class] = Some(mapping.dscp),
-            None if mapping.required => {
-                return Err(Error::config(format!(
-                    "{}: tag.dscp: the model {} has no label \"{}\"; it has {}",
-                    mapping.origin,
-                    bundle.name(),
-                    mapping.label,
-                    classes.join(", ")
-                )));
-            }
-            None => {}
-        }
-    }
-    Ok(by_class)
+    let actions = actions(&config.tag.rules(), bundle)?;
+    let code_point = |action: Action| action.dscp.map(Dscp::code_point);
+    Ok(actions.into_iter().map(code_point).collect())
+}
+
+/// What the labels of the model ask for, by class.
+fn actions(rules: &[Rule], bundle: &Bundle) -> Result<Vec<Action>, Error> {
+    policy::actions(rules, &classes(bundle))
+        .map_err(|error| Error::config(error.of_model(bundle.name()).to_string()))
 }
 
 #[cfg(test)]

@@ -496,7 +496,7 @@ fn the_missing_capability_is_named() {
         let mut socket = Socket::open().unwrap();
         without_net_admin();
         let mut outcomes = Vec::new();
-        let mark = super::classes::Mark {
+        let mark = policy::Mark {
             bits: mark(0),
             mask: MASK,
         };
