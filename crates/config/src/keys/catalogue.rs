@@ -169,7 +169,8 @@ keys! {
             => |d, s| s.put(&mut d.batching.slo_delta);
 
         CachePrefix: live "cache.prefix", CACHE_PREFIX, "0", "packets, 0 = off",
-            "flows share a label without inference where this many of their first lengths are equal; k is exact, less is approximate"
+            "flows share a label without inference where this many of their first lengths are equal; k is exact, less \
+             is approximate"
             => |d, s| s.put(&mut d.cache.prefix);
         CacheEntries: live "cache.entries", CACHE_ENTRIES, "65536", "prefixes, 0 = off",
             "how many prefixes are remembered; the least recently used one is evicted"
