@@ -83,8 +83,6 @@ pub struct FlowSnapshot {
     pub half_open: u64,
     /// Flows that left it and wait for their record.
     pub unrecorded: u64,
-    /// Records that found no room in their queue.
-    pub records_dropped: u64,
     /// Steps of the clock that stamps packets: back in a capture, either way live.
     pub clock_steps: u64,
 }
@@ -113,7 +111,6 @@ impl FlowSnapshot {
             alive,
             half_open,
             unrecorded,
-            records_dropped,
             clock_steps,
         } = other;
         self.counters.merge(counters);
@@ -125,7 +122,6 @@ impl FlowSnapshot {
         self.alive += alive;
         self.half_open += half_open;
         self.unrecorded += unrecorded;
-        self.records_dropped += records_dropped;
         self.clock_steps += clock_steps;
     }
 }

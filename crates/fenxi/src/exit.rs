@@ -13,7 +13,6 @@ use packetio::RxError;
 use recording::RecordingError;
 
 use crate::log::escape;
-use crate::mark::StartError;
 
 /// The end of the program before its work was done: what to tell the user, and the exit code.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -157,16 +156,6 @@ impl From<ConfigErrors> for Failure {
         match errors {
             ConfigErrors::Unreadable(message) => Failure::no_input(message),
             ConfigErrors::Invalid(lines) => Failure::config_lines(lines.iter().map(String::as_str)),
-        }
-    }
-}
-
-impl From<StartError> for Failure {
-    fn from(error: StartError) -> Failure {
-        let message = error.to_string();
-        match error {
-            StartError::Capability => Failure::not_allowed(message),
-            StartError::Kernel(_) | StartError::Thread(_) => Failure::unavailable(message),
         }
     }
 }

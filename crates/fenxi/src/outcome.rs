@@ -12,6 +12,7 @@ use dataplane::state::Swaps;
 use flowmgr::Pages;
 
 use crate::exit::Failure;
+use crate::sinks::{self, Report};
 
 /// What a replay or a live run did.
 pub struct Outcome {
@@ -35,8 +36,8 @@ pub struct Outcome {
     pub bytes: u64,
     /// Packets that each flow worker received, in the workers' order.
     pub packets_by_worker: Vec<u64>,
-    /// Records that found no room in their queue, or could not be written.
-    pub records_dropped: u64,
+    /// What the sinks have counted.
+    pub sinks: Vec<Report>,
     /// Steps of the clock that stamps packets: of a capture those back, as each flow worker saw them; live each once.
     pub clock_steps: u64,
     /// Sums that only live traffic has.
@@ -70,18 +71,6 @@ pub struct LiveSums {
     pub sent: u64,
     /// Packets to be sent on that were not.
     pub unsent: u64,
-    /// Marks that were to be written: all that are in the next five, unless the run ended before.
-    pub marks_asked: u64,
-    /// Marks written to connections.
-    pub marks_written: u64,
-    /// Marks not written because the connection had one already.
-    pub marks_kept: u64,
-    /// Marks for which there was no connection.
-    pub marks_not_found: u64,
-    /// Marks that the kernel refused.
-    pub marks_failed: u64,
-    /// Marks that found no room in their queue.
-    pub marks_dropped: u64,
 }
 
 /// The memory of all flow tables together.
@@ -122,7 +111,7 @@ impl Outcome {
             table,
             bytes: 0,
             packets_by_worker: Vec::new(),
-            records_dropped: 0,
+            sinks: sinks::empty_reports(),
             clock_steps: 0,
             live: None,
             wall: Duration::ZERO,
@@ -140,7 +129,6 @@ impl Outcome {
             self.flows.merge(&worker.counters);
             self.packets_by_worker.push(own.rx.received);
             self.bytes += own.rx.bytes;
-            self.records_dropped += worker.records_dropped;
             // Steps of the wall clock are the same for all workers; those in captures are each worker's own.
             self.clock_steps = match worker.is_live {
                 true => self
@@ -152,6 +140,14 @@ impl Outcome {
             self.add_failures(worker.failures.into_iter().map(Failure::from));
         }
         ports
+    }
+
+    /// A sum of the summary that a sink has counted.
+    pub fn sink_sum(&self, name: &str) -> u64 {
+        let sums = self.sinks.iter().flat_map(|report| &report.summary);
+        sums.filter(|(own, _)| *own == name)
+            .map(|(_, sum)| sum)
+            .sum()
     }
 
     /// Adds reasons why the run ended early.

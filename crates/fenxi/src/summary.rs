@@ -6,10 +6,11 @@ use std::fmt::Write as _;
 use analytics::Trigger;
 use flowmgr::record::EndReason;
 use flowmgr::verdict::Verdict;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::outcome::{LiveSums, Outcome};
+use crate::sinks::Report;
 use dataplane::placement::Role;
 use series::{Cache, Device, Phases, Series, Slo, Swaps};
 use times::Quantiles;
@@ -36,14 +37,53 @@ pub struct Summary {
     swaps: Swaps,
     table: Table,
     #[serde(skip_serializing_if = "Option::is_none")]
-    live: Option<LiveSums>,
-    records_dropped: u64,
+    live: Option<Live>,
+    #[serde(flatten, serialize_with = "as_fields")]
+    sinks: Vec<SinkSum>,
     clock_steps: u64,
     interrupted: bool,
     wall_s: f64,
     packets_per_s: f64,
     bits_per_s: f64,
     time_to_label_ms: Quantiles,
+}
+
+/// A sum of a sink.
+type SinkSum = (&'static str, u64);
+
+/// Sums that only live traffic has.
+#[derive(Serialize)]
+struct Live {
+    #[serde(flatten)]
+    sums: LiveSums,
+    #[serde(flatten, serialize_with = "as_fields")]
+    sinks: Vec<SinkSum>,
+    /// What the sinks say in words, for people.
+    #[serde(skip)]
+    text: String,
+}
+
+impl Live {
+    fn of(sums: LiveSums, sinks: &[Report]) -> Live {
+        let texts = sinks.iter().filter_map(|report| report.live_text.as_ref());
+        Live {
+            sums,
+            sinks: sums_of(sinks, |report| &report.live_summary),
+            text: texts.map(|text| format!("; {text}")).collect(),
+        }
+    }
+}
+
+fn sums_of(sinks: &[Report], sums: impl Fn(&Report) -> &Vec<SinkSum>) -> Vec<SinkSum> {
+    sinks
+        .iter()
+        .flat_map(|report| sums(report).clone())
+        .collect()
+}
+
+/// Each sum is a field of the object around them.
+fn as_fields<S: Serializer>(sums: &[SinkSum], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(sums.iter().copied())
 }
 
 /// Who did the work.
@@ -131,8 +171,8 @@ impl Summary {
                 mib: outcome.table.bytes.div_ceil(1 << 20),
                 pages: outcome.table.pages.name(),
             },
-            live: outcome.live,
-            records_dropped: outcome.records_dropped,
+            live: outcome.live.map(|sums| Live::of(sums, &outcome.sinks)),
+            sinks: sums_of(&outcome.sinks, |report| &report.summary),
             clock_steps: outcome.clock_steps,
             interrupted: outcome.interrupted,
             wall_s,
@@ -171,20 +211,15 @@ impl Summary {
         if let Some(live) = &self.live {
             writeln!(
                 page,
-                "live      {}: {} received, {} dropped at the ring, {} before it, {} left in it, {} sent on, {} not sent; marks: {} written, {} \
-                 kept, {} without a connection, {} refused, {} dropped",
-                live.mode,
-                live.received,
-                live.kernel_dropped,
-                live.nic_dropped,
-                live.unread,
-                live.sent,
-                live.unsent,
-                live.marks_written,
-                live.marks_kept,
-                live.marks_not_found,
-                live.marks_failed,
-                live.marks_dropped
+                "live      {}: {} received, {} dropped at the ring, {} before it, {} left in it, {} sent on, {} not sent{}",
+                live.sums.mode,
+                live.sums.received,
+                live.sums.kernel_dropped,
+                live.sums.nic_dropped,
+                live.sums.unread,
+                live.sums.sent,
+                live.sums.unsent,
+                live.text
             )?;
         }
         writeln!(page, "verdicts  {}", listed(&self.verdicts))?;

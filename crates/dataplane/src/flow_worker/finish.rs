@@ -29,8 +29,6 @@ pub struct FlowOutcome {
     pub counters: flowmgr::Counters,
     /// What its ports counted.
     pub ports: Vec<PortCounters>,
-    /// Records that a sink had no room for.
-    pub records_dropped: u64,
     /// How often the wall clock was set.
     pub clock_steps: u64,
     /// Its packets were live.
@@ -133,7 +131,6 @@ impl FlowWorker {
             number: processor.number,
             counters: processor.manager.counters().clone(),
             ports: counters,
-            records_dropped: processor.records_dropped(),
             clock_steps: processor.clock.steps(),
             is_live: matches!(processor.clock, Clock::Live(_)),
             failures: results.filter_map(Result::err).collect(),

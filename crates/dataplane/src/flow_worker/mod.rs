@@ -414,11 +414,6 @@ impl Processor {
         snapshot.alive = manager.flows_alive() as u64;
         snapshot.half_open = manager.flows_half_open() as u64;
         snapshot.unrecorded = manager.flows_unrecorded() as u64;
-        snapshot.records_dropped = self.records_dropped();
         snapshot.clock_steps = manager.counters().clock_rebased + self.clock.steps();
-    }
-
-    fn records_dropped(&self) -> u64 {
-        self.sinks.iter().map(|sink| sink.dropped()).sum()
     }
 }

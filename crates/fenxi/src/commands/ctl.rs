@@ -12,6 +12,7 @@ use crate::control::protocol::{
     Body, Code, DeviceRow, Figure, FlowRow, Reloaded, Reply, Request, Status, ThreadRow,
 };
 use crate::exit::{Failure, print};
+use crate::sinks;
 use config::{Difference, Sources};
 
 /// How long to wait for the reply: longer than the other side thinks about a model.
@@ -256,24 +257,18 @@ fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
             n(overview.series_withheld)
         )?;
     }
-    if overview.marks_written + overview.marks_kept + overview.marks_not_found > 0 {
-        writeln!(
-            page,
-            "marks     {} written, {} kept as they were, {} without a connection",
-            n(overview.marks_written),
-            n(overview.marks_kept),
-            n(overview.marks_not_found)
-        )?;
+    for line in sinks::status_lines(&overview.sinks) {
+        writeln!(page, "{line}")?;
     }
+    let lost = sinks::lost(&overview.sinks).map(|(noun, count)| format!(", {} {noun}", n(count)));
     writeln!(
         page,
-        "lost      {} packets before they were read, {} not sent on, {} series, {} records, {} marks; {} packets found the \
-         table full, {} flows were evicted from it",
+        "lost      {} packets before they were read, {} not sent on, {} series{}; {} packets found the table full, {} flows \
+         were evicted from it",
         n(overview.dropped),
         n(overview.unsent),
         n(overview.series_lost),
-        n(overview.records_dropped),
-        n(overview.marks_lost),
+        lost.collect::<String>(),
         n(overview.table_full),
         n(overview.evicted)
     )?;

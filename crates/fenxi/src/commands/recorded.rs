@@ -11,7 +11,8 @@ use serde::Serialize;
 use crate::cli::{OutputArgs, is_dash};
 use crate::exit::{Failure, print, remark};
 use crate::outcome::{Outcome, Table};
-use crate::records::RecordSink;
+use crate::sinks::records::RecordSink;
+use crate::sinks::{self, ReplayStart};
 use crate::summary::Summary;
 use config::layout::Layout;
 use dataplane::placement::Cores;
@@ -37,7 +38,11 @@ pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let classes = Header::read(dir)?.classes;
     let (sink, mut records) = match output.flows.as_deref() {
         Some(path) => {
-            let (sink, records) = RecordSink::start(path, classes.into(), QUEUE, true, None)?;
+            let start = ReplayStart {
+                waits: true,
+                stopped: None,
+            };
+            let (sink, records) = RecordSink::start(path, QUEUE, classes.into(), &start)?;
             (Some(sink), Some(records))
         }
         None => (None, None),
@@ -140,7 +145,7 @@ fn outcome(
         bytes: replayed.bytes,
         packets_by_worker: replayed.packets_by_lane.clone(),
         clock_steps: 0,
-        records_dropped: 0,
+        sinks: sinks::empty_reports(),
         live: None,
         wall,
         interrupted: false,

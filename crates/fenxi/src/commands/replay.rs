@@ -53,7 +53,8 @@ fn remarks(args: &ReplayArgs, outcome: &Outcome, summary: &Summary) -> String {
     if !args.output.json && outcome.interrupted {
         page += "fenxi: interrupted; the above is what was done so far\n";
     }
-    if outcome.records_dropped > 0 {
+    let records_dropped = outcome.sink_sum("records_dropped");
+    if records_dropped > 0 {
         let output = args
             .output
             .flows
@@ -61,9 +62,8 @@ fn remarks(args: &ReplayArgs, outcome: &Outcome, summary: &Summary) -> String {
             .filter(|output| !is_dash(output));
         let output = output.map_or("stdout".to_owned(), |output| output.display().to_string());
         page += &format!(
-            "fenxi: {output}: {} records found no room in their queue and are missing; \
-             raise records.queue\n",
-            outcome.records_dropped
+            "fenxi: {output}: {records_dropped} records found no room in their queue and are missing; \
+             raise records.queue\n"
         );
     }
     page

@@ -37,7 +37,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         outcome.wall.as_secs_f64(),
         outcome.flows.verdicts.total(),
         outcome.flows.flows_begun.total(),
-        outcome.records_dropped
+        outcome.sink_sum("records_dropped")
     );
     log::finish();
     let summary = Summary::of(&outcome);

@@ -4,58 +4,29 @@
 //! status`. Names, units and labels follow the conventions of Prometheus: base units, `_total` for what only grows, sums
 //! over labels that mean something, and never an address or a port as a label.
 //!
-//! Counters are those of the threads, as [`super::collector`] has gathered them; nothing is counted here.
+//! Counters are those of the threads, as [`super::collector`] has gathered them; nothing is counted here. Sinks declare
+//! their own metrics, which follow those of the table.
 
 use analytics::Trigger;
 use flowmgr::record::EndReason;
 use flowmgr::verdict::Verdict;
 
 use super::State;
-use super::exposition::{Sample, Value};
+use super::metric::{
+    Family, Kind, Metric, Sample, TIMES, US, Value, buckets, count, number, sample,
+};
 use super::view::View;
 use read::{
-    balances, buckets, count, devices, drops, ends, failures, labels, lags, number, pipelines,
-    queues, sample, seconds_since_epoch, stalls, sums, workers,
+    balances, devices, drops, ends, failures, labels, lags, pipelines, queues, seconds_since_epoch,
+    stalls, sums, workers,
 };
 
 mod read;
 
-/// What becomes of a metric's values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// They only grow.
-    Counter,
-    /// They go up and down.
-    Gauge,
-    /// They are counted by size.
-    Histogram,
-}
-
-impl Kind {
-    /// The name in the text format.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        }
-    }
-}
-
-/// One metric.
-pub struct Metric {
-    /// As Prometheus knows it.
-    pub name: &'static str,
-    /// What becomes of its values.
-    pub kind: Kind,
-    /// What one of the value is; empty where it counts nothing.
-    pub unit: &'static str,
-    /// Names of its labels.
-    pub labels: &'static [&'static str],
-    /// What it says, in one line.
-    pub help: &'static str,
-    /// Reads it.
-    pub samples: fn(&View<'_>) -> Vec<Sample>,
+/// A metric of the data path, and how it is read.
+struct Row {
+    metric: Metric,
+    samples: fn(&View<'_>) -> Vec<Sample>,
 }
 
 const fn metric(
@@ -65,32 +36,32 @@ const fn metric(
     labels: &'static [&'static str],
     help: &'static str,
     samples: fn(&View<'_>) -> Vec<Sample>,
-) -> Metric {
-    Metric {
-        name,
-        kind,
-        unit,
-        labels,
-        help,
+) -> Row {
+    Row {
+        metric: Metric::new(kind, name, unit, labels, help),
         samples,
     }
+}
+
+/// All metrics with their samples, in the order of the page.
+pub fn families(view: &View<'_>) -> Vec<Family> {
+    let own = CATALOGUE.iter().map(|row| Family {
+        metric: row.metric,
+        samples: (row.samples)(view),
+    });
+    let sinks = view.collector.sinks.iter();
+    own.chain(sinks.flat_map(|report| report.metrics.iter().cloned()))
+        .collect()
 }
 
 const C: Kind = Kind::Counter;
 const G: Kind = Kind::Gauge;
 const H: Kind = Kind::Histogram;
 
-/// Upper bounds for times, in seconds; 10 ms, what a label may take, is one.
-const TIMES: [f64; 14] = [
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
-];
-
 /// Upper bounds for batches, in series.
 const SIZES: [f64; 11] = [
     1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
 ];
-
-const US: f64 = 1e-6;
 
 /// Which state of the source, where whoever builds says so.
 const REVISION: &str = match option_env!("BUILD_REVISION") {
@@ -101,9 +72,9 @@ const REVISION: &str = match option_env!("BUILD_REVISION") {
 /// What the program can do in this build: ports, ways to mark, and where models run.
 const FEATURES: &str = "af_packet,capture,ctnetlink,onnxruntime,simulated";
 
-/// Every metric, in the order of the page.
+/// The metrics of the data path, in the order of the page.
 #[rustfmt::skip] // A table: a metric in three lines reads better than in ten.
-pub static CATALOGUE: &[Metric] = &[
+static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_build_info", "", &["version", "revision", "features"],
         "1; the labels say what runs: revision is BUILD_REVISION of the build's environment, else unknown.",
         |view| vec![count(&[view.facts.version, REVISION, FEATURES], 1)]),
@@ -228,14 +199,6 @@ pub static CATALOGUE: &[Metric] = &[
     metric(G, "fenxi_flows_unrecorded", "flows", &["pipeline"],
         "Flows that have ended and wait for their record.",
         |view| sums(view, |sums| sums.flows.unrecorded)),
-    metric(C, "fenxi_records_total", "records", &["sink"],
-        "Records written.",
-        |view| vec![count(&["json"], view.facts.records.written())]),
-    metric(C, "fenxi_records_dropped_total", "records", &["sink", "reason"],
-        "Records not written: queue_full, the writer or its reader is too slow; write_failed, as where the disk is full.",
-        |view| vec![
-            count(&["json", "queue_full"], view.pipelines.iter().map(|sums| sums.flows.records_dropped).sum()),
-            count(&["json", "write_failed"], view.facts.records.failed())]),
 
     metric(C, "fenxi_series_emitted_total", "series", &["pipeline"],
         "Flows that reached their K-th packet and were asked about.",
@@ -356,23 +319,6 @@ pub static CATALOGUE: &[Metric] = &[
             [("done", swaps.done), ("refused", swaps.refused), ("reverted", swaps.reverted)]
                 .map(|(result, swaps)| count(&[result], swaps)).into()
         }),
-
-    metric(C, "fenxi_marks_total", "marks", &["outcome"],
-        "Marks of connections, mode mark: written; kept, the connection had a mark already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
-        |view| {
-            let marks = &view.collector.marks;
-            [("written", marks.written), ("kept", marks.kept), ("not_found", marks.not_found), ("failed", marks.failed()), ("dropped", marks.dropped)]
-                .map(|(outcome, marks)| count(&[outcome], marks)).into()
-        }),
-    metric(C, "fenxi_marks_failed_total", "marks", &["cause"],
-        "Marks that the kernel refused, by why.",
-        |view| view.collector.marks.failed_by_cause().map(|(cause, marks)| count(&[cause], marks)).collect()),
-    metric(G, "fenxi_marks_waiting", "marks", &[],
-        "Marks on their way to the kernel.",
-        |view| vec![number(&[], view.collector.marks.waiting() as f64)]),
-    metric(H, "fenxi_mark_latency_seconds", "seconds", &[],
-        "Time from a label to the kernel's word that the connection has its mark. Bounds are exact to 1 %, and never flatter.",
-        |view| vec![sample(&[], buckets(&TIMES, US, &view.collector.marks.latency_us))]),
 
     metric(C, "fenxi_thread_cpu_seconds_total", "seconds", &["thread"],
         "Time on a CPU of the threads that there are; those of one name together.",

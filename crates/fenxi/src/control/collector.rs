@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::host::{HostStats, NicDrops};
-use crate::mark;
+use crate::sinks::{Report, Sinks};
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
 use dataplane::placement::Thread;
 use dataplane::snapshot::{Looked, Publisher, Subscriber, snapshots};
@@ -179,31 +179,34 @@ pub struct Collector {
     pub analytics: Vec<Watched<AnalyticsSnapshot>>,
     /// What each interface had dropped then.
     pub dropped: Vec<NicDrops>,
-    /// What had become of marks then.
-    pub marks: mark::Counts,
+    /// What the sinks had counted then.
+    pub sinks: Vec<Report>,
     /// Packets per second, over the last second or somewhat more.
     pub packets_per_s: f64,
     /// When the rate was last worked out, and how many packets there were.
     rated: (Instant, u64),
     host: Arc<HostStats>,
+    reported: Arc<Sinks>,
     collected: Option<Instant>,
 }
 
 impl Collector {
-    /// For these threads, and what is beside them.
+    /// For these threads, the interfaces and the sinks.
     pub fn new(
         flows: Vec<Watched<FlowSnapshot>>,
         analytics: Vec<Watched<AnalyticsSnapshot>>,
         host: Arc<HostStats>,
+        sinks: Arc<Sinks>,
     ) -> Collector {
         Collector {
             flows,
             analytics,
             dropped: host.dropped(),
-            marks: mark::Counts::none(),
+            sinks: sinks.reports(),
             packets_per_s: 0.0,
             rated: (Instant::now(), 0),
             host,
+            reported: sinks,
             collected: None,
         }
     }
@@ -224,17 +227,9 @@ impl Collector {
         self.flows.iter_mut().for_each(Watched::count_stalls);
         self.analytics.iter_mut().for_each(Watched::count_stalls);
         self.dropped = self.host.dropped();
-        if let Some(marks) = &self.host.marks {
-            self.marks = marks.counts();
-        }
+        self.sinks = self.reported.reports();
         self.rate();
         self.collected = Some(Instant::now());
-    }
-
-    /// The most marks that can be under way: one of them in the hands of each flow manager.
-    pub fn marks_under_way(&self) -> usize {
-        let marks = self.host.marks.as_ref();
-        marks.map_or(0, |marks| marks.room() + self.flows.len())
     }
 
     /// Packets taken from all ports.

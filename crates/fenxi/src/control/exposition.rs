@@ -1,79 +1,21 @@
-//! Samples, and their form in Prometheus' text format, version 0.0.4.
+//! Prometheus' text format, version 0.0.4.
 //!
 //! Source: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use std::fmt::Write as _;
 
-use hdrhistogram::Histogram;
-
-use super::catalogue::Metric;
+use super::metric::{Buckets, Family, Value};
 
 /// What the text is, for the header of an answer.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// One value of a metric, with the values of its labels in the order of the catalogue.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
-    /// As many as the metric has labels.
-    pub labels: Vec<String>,
-    /// The value.
-    pub value: Value,
-}
-
-/// The value of a sample.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// A count.
-    Count(u64),
-    /// Any number.
-    Number(f64),
-    /// A distribution.
-    Buckets(Buckets),
-}
-
-/// A distribution over fixed bounds.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Buckets {
-    /// Upper bound of each bucket, and how many are at most so large, those of smaller buckets among them.
-    pub cumulative: Vec<(f64, u64)>,
-    /// Sum of all values.
-    pub sum: f64,
-    /// How many values there are.
-    pub count: u64,
-}
-
-impl Buckets {
-    /// None yet.
-    pub fn new(bounds: &[f64]) -> Buckets {
-        Buckets {
-            cumulative: bounds.iter().map(|bound| (*bound, 0)).collect(),
-            sum: 0.0,
-            count: 0,
-        }
-    }
-
-    /// Adds a histogram whose values are so many of the metric's unit each. A value counts as the greatest that the
-    /// histogram does not tell from it, so that no bucket flatters; the sum errs as the histogram does, by 1 % at most.
-    pub fn add(&mut self, values: &Histogram<u64>, unit: f64) {
-        for step in values.iter_recorded() {
-            let (value, count) = (step.value_iterated_to(), step.count_at_value());
-            let greatest = value as f64 * unit;
-            for (bound, sum) in &mut self.cumulative {
-                *sum += if greatest <= *bound { count } else { 0 };
-            }
-            self.sum += values.median_equivalent(value) as f64 * unit * count as f64;
-            self.count += count;
-        }
-    }
-}
-
 /// Appends a metric: what it is, then its samples.
-pub fn write(page: &mut String, metric: &Metric, samples: &[Sample]) {
+pub fn write(page: &mut String, family: &Family) {
     // Writing to a string cannot fail.
-    let _ = write_metric(page, metric, samples);
+    let _ = write_family(page, family);
 }
 
-fn write_metric(page: &mut String, metric: &Metric, samples: &[Sample]) -> std::fmt::Result {
+fn write_family(page: &mut String, Family { metric, samples }: &Family) -> std::fmt::Result {
     let name = metric.name;
     writeln!(page, "# HELP {name} {}", escaped_help(metric.help))?;
     writeln!(page, "# TYPE {name} {}", metric.kind.name())?;
@@ -150,28 +92,20 @@ fn escaped_help(help: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::catalogue::Kind;
+    use hdrhistogram::Histogram;
+
+    use super::super::metric::{Kind, Metric, Sample, sample};
     use super::*;
 
     fn page(kind: Kind, labels: &'static [&'static str], samples: &[Sample]) -> String {
-        let metric = Metric {
-            name: "m",
-            kind,
-            unit: "things",
-            labels,
-            help: "What \"it\" is\\\nand why.",
-            samples: |_| Vec::new(),
+        let help = "What \"it\" is\\\nand why.";
+        let family = Family {
+            metric: Metric::new(kind, "m", "things", labels, help),
+            samples: samples.to_vec(),
         };
         let mut page = String::new();
-        write(&mut page, &metric, samples);
+        write(&mut page, &family);
         page
-    }
-
-    fn sample(labels: &[&str], value: Value) -> Sample {
-        Sample {
-            labels: labels.iter().map(|label| (*label).to_owned()).collect(),
-            value,
-        }
     }
 
     #[test]

@@ -5,8 +5,9 @@
 use std::fmt::Write as _;
 
 use super::collector::{Collector, Life, STALLED_AFTER, Watched};
-use super::view::{PipelineSums, marks_balance};
+use super::view::PipelineSums;
 use super::{Facts, State};
+use crate::sinks::Report;
 use dataplane::counters::AnalyticsSnapshot;
 use dataplane::state::{Pending, RuntimeState};
 
@@ -50,7 +51,7 @@ impl Health {
         };
         let away = interfaces_away(collector, facts);
         let is_whole = pipelines.iter().all(|sums| sums.balance.is_closed())
-            && marks_balance(collector) == 0
+            && collector.sinks.iter().all(Report::is_balanced)
             && devices_down(collector).is_empty()
             && run_state.abandoned.is_empty()
             && away.is_empty();

@@ -1,25 +1,20 @@
-//! What the host knows and the threads of the data path do not: what network cards and the kernel dropped, and what became
-//! of marks. Read on the control thread, each time that snapshots are taken.
+//! What the host knows and the threads of the data path do not: what network cards and the kernel dropped. Read on the control
+//! thread, each time that snapshots are taken.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use crate::mark;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// All of it.
 pub struct HostStats {
     /// In the order of [`super::Facts::ports`]; none where no interface is read.
     nics: Mutex<Vec<Nic>>,
-    /// In mode mark.
-    pub marks: Option<Arc<mark::Writer>>,
 }
 
 impl HostStats {
     /// From now on: what was dropped before does not count.
-    pub fn new(interfaces: &[String], marks: Option<Arc<mark::Writer>>) -> HostStats {
+    pub fn new(interfaces: &[String]) -> HostStats {
         HostStats {
             nics: Mutex::new(interfaces.iter().map(|name| Nic::new(name)).collect()),
-            marks,
         }
     }
 
@@ -134,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_loopback_interface_can_be_read() {
-        let host = HostStats::new(&["lo".to_owned(), "no-such-interface".to_owned()], None);
+        let host = HostStats::new(&["lo".to_owned(), "no-such-interface".to_owned()]);
         assert_eq!(host.dropped(), [NicDrops::default(); 2]);
     }
 }

@@ -17,11 +17,11 @@ pub mod collector;
 mod cpu;
 mod ctl;
 mod exposition;
-pub mod flows;
 mod health;
 mod host;
 mod http;
 mod labels;
+pub mod metric;
 pub mod overview;
 pub mod protocol;
 mod room;
@@ -39,13 +39,11 @@ use tokio::sync::{Mutex, MutexGuard, RwLock, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::exit::Failure;
-use crate::records::RecordCounts;
-use catalogue::CATALOGUE;
 use collector::{Collector, STALLED_AFTER, Watched};
 use dataplane::counters::AnalyticsSnapshot;
 use dataplane::state::SharedState;
-use exposition::Value;
 use health::Health;
+use metric::Value;
 use overview::Overview;
 use protocol::{Body, CheckRow, Code, DeviceRow, Figure, Reply, Request, Status, ThreadRow};
 use view::View;
@@ -117,8 +115,6 @@ pub struct Facts {
     pub table_entries: u64,
     /// Slots of all rings of one pipeline.
     pub ring_slots: u64,
-    /// What became of the records.
-    pub records: Arc<RecordCounts>,
     /// The clock of the run.
     pub started: Instant,
 }
@@ -206,8 +202,8 @@ impl Plane {
         let collector = self.collected().await;
         let view = self.view(&collector);
         let mut page = String::new();
-        for metric in CATALOGUE {
-            exposition::write(&mut page, metric, &(metric.samples)(&view));
+        for family in catalogue::families(&view) {
+            exposition::write(&mut page, &family);
         }
         page
     }
@@ -330,8 +326,9 @@ impl Plane {
 /// The metrics that are single numbers and not 0.
 fn figures(view: &View<'_>) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for metric in CATALOGUE {
-        for sample in (metric.samples)(view) {
+    for family in catalogue::families(view) {
+        let metric = family.metric;
+        for sample in family.samples {
             let value = match sample.value {
                 Value::Count(count) if count > 0 => serde_json::Number::from(count),
                 Value::Number(number) if number != 0.0 => {

@@ -5,7 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::collector::Collector;
 use super::view::View;
+use crate::sinks::{self, Sums};
 
 /// A run in few figures, since its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,12 +31,6 @@ pub struct Overview {
     pub labels: BTreeMap<String, u64>,
     /// Flows that were not asked about, because they began mid-stream.
     pub series_withheld: u64,
-    /// Marks written to connections.
-    pub marks_written: u64,
-    /// Marks not written because the connection had one already.
-    pub marks_kept: u64,
-    /// Marks for which there was no connection.
-    pub marks_not_found: u64,
     /// Packets lost before they could be read.
     pub dropped: u64,
     /// Packets to be sent on that were not.
@@ -46,10 +42,9 @@ pub struct Overview {
     pub evicted: u64,
     /// Series given up.
     pub series_lost: u64,
-    /// Records given up.
-    pub records_dropped: u64,
-    /// Marks given up: the kernel refused them, or the queue was full.
-    pub marks_lost: u64,
+    /// What the sinks did and gave up: records, marks.
+    #[serde(flatten)]
+    pub sinks: Sums,
     /// Time from the K-th packet to the label: the median, ms.
     pub label_p50_ms: f64,
     /// 99 of 100 labels are not later, ms.
@@ -92,9 +87,6 @@ impl Overview {
             flows_begun: sum(&|it| it.flows.counters.flows_begun.total()),
             labels: labels(view),
             series_withheld: sum(&|it| it.flows.counters.series_withheld),
-            marks_written: collector.marks.written,
-            marks_kept: collector.marks.kept,
-            marks_not_found: collector.marks.not_found,
             dropped: nics + sum(&|it| it.flows.port_counters().rx.dropped),
             unsent: sum(&|it| it.flows.port_counters().tx.unsent()),
             table_full: sum(&|it| it.flows.counters.verdicts.of(full)),
@@ -105,8 +97,7 @@ impl Overview {
             series_lost: sum(&|it| {
                 it.flows.counters.series_shed + it.analytics.shed() + it.analytics.failed()
             }),
-            records_dropped: sum(&|it| it.flows.records_dropped),
-            marks_lost: collector.marks.failed() + collector.marks.dropped,
+            sinks: status(collector),
             label_p50_ms: ms(0.5),
             label_p99_ms: ms(0.99),
             model: view.run_state.model.name.clone(),
@@ -115,8 +106,14 @@ impl Overview {
 
     /// All that should have been done for packets and flows, and was not.
     pub fn lost(&self) -> u64 {
-        self.dropped + self.unsent + self.series_lost + self.records_dropped + self.marks_lost
+        let of_sinks = sinks::lost(&self.sinks).map(|(_, count)| count);
+        self.dropped + self.unsent + self.series_lost + of_sinks.sum::<u64>()
     }
+}
+
+fn status(collector: &Collector) -> Sums {
+    let sums = collector.sinks.iter().flat_map(|report| &report.status);
+    sums.map(|(name, sum)| ((*name).to_owned(), *sum)).collect()
 }
 
 fn labels(view: &View<'_>) -> BTreeMap<String, u64> {

@@ -145,13 +145,6 @@ fn balance(flows: &FlowSnapshot, analytics: &Counters, in_rings: u64) -> Balance
     }
 }
 
-/// Marks asked for, less those that met their fate or can be under way.
-pub fn marks_balance(collector: &Collector) -> i64 {
-    let waiting = collector.marks.waiting();
-    let most = collector.marks_under_way() as i64;
-    waiting - waiting.clamp(0, most)
-}
-
 /// Flows whose last record was made.
 fn flows_recorded(counters: &flowmgr::Counters) -> u64 {
     use flowmgr::record::EndReason;

@@ -18,7 +18,8 @@ pub struct Watch {
     abandoned: Loss,
     table_full: Loss,
     evicted: Loss,
-    records_dropped: Loss,
+    /// What the sinks lose, in the order of their reports.
+    sinks: Vec<Loss>,
 }
 
 /// Whether a thread answers.
@@ -48,9 +49,7 @@ impl Default for Watch {
             evicted: Loss::new(
                 "the flow table is full and flows make room for others, as in a flood; see fenxi ctl status",
             ),
-            records_dropped: Loss::new(
-                "records are dropped, their queue is full; see records.queue",
-            ),
+            sinks: Vec::new(),
         }
     }
 }
@@ -119,8 +118,13 @@ impl Watch {
         let evictions = flows().flat_map(|flows| flows.counters.evictions.by_kind());
         let evicted = evictions.map(|(_, flows)| flows).sum();
         self.evicted.look(now, evicted, String::new);
-        let dropped = flows().map(|flows| flows.records_dropped).sum();
-        self.records_dropped.look(now, dropped, String::new);
+        let lost = collector.sinks.iter().flat_map(|report| &report.losses);
+        for (i, lost) in lost.enumerate() {
+            if i == self.sinks.len() {
+                self.sinks.push(Loss::new(lost.what));
+            }
+            self.sinks[i].look(now, lost.count, || lost.why.clone());
+        }
     }
 }
 

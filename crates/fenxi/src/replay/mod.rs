@@ -34,7 +34,7 @@ use crate::control::{Facts, HostStats, LabelNames, Plane, Sockets};
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::signals::Signals;
-use crate::sinks::Sinks;
+use crate::sinks::{self, Sinks};
 use crate::supervise::{self, Progress, Serving, Supervisor};
 use crate::workers::{AnalyticsStart, AnalyticsThreads, FlowStart, WorkerIo};
 use source::Source;
@@ -72,14 +72,13 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
     let classes = pipelines.classes.clone();
     let mut egress = open_tagged(args, &pipelines)?;
-    let mut sinks = open_sinks(plan, &run, &classes)?;
+    let sinks = open_sinks(plan, &run, &classes)?;
     let state = Arc::new(SharedState::new(&bundle, config));
     let sockets = args.control.then(|| Sockets::bind(&config.control));
     let sockets = sockets.transpose()?;
-    let view = sockets.is_some().then(|| sinks.view(&classes));
 
     let table = Table::of(config, &pipelines.flow_managers);
-    let facts = facts(plan, &state, &classes, &sinks);
+    let facts = facts(plan, &state, &classes);
     let runtime = supervise::runtime()?;
     let signals = runtime.block_on(async { Signals::new() })?;
     let progress = Progress::new(source.read(), source.size());
@@ -106,18 +105,18 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         // There is one worker where packets are written.
         egress: egress.take(),
         clock: Clock::Packets,
-        sinks: sinks.of_worker(),
+        sinks: sinks.worker_halves(),
     });
     let flow = start.start(pipelines.flow_managers, io.collect::<Vec<_>>())?;
-    let host = Arc::new(HostStats::new(&[], None));
-    let collector = Collector::new(flow.watched, watched, host);
+    let host = Arc::new(HostStats::new(&[]));
+    let collector = Collector::new(flow.watched, watched, host, sinks.clone());
     let ended = runtime.block_on(async {
-        let serving = match (sockets, view) {
-            (Some(sockets), Some(view)) => {
+        let serving = match sockets {
+            Some(sockets) => {
                 let (plane, calls) = Plane::start(sockets, facts, collector)?;
-                Some(Serving { plane, calls, view })
+                Some(Serving { plane, calls })
             }
-            _ => None,
+            None => None,
         };
         let supervisor = Supervisor {
             run: run.clone(),
@@ -126,6 +125,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
             events,
             signals,
             serving,
+            sinks: sinks.clone(),
             live: None,
             progress: Some(progress),
             holds: args.hold,
@@ -138,7 +138,9 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     outcome.series = join_analytics(threads)?;
     outcome.swaps = swapper.map_or_else(|| Ok(Swaps::default()), PeriodicSwapper::finish)?;
     outcome.add_workers(ended.workers);
-    let failures = [reader.map_or(Ok(()), source::Reader::join), sinks.finish()];
+    let read = reader.map_or(Ok(()), source::Reader::join);
+    let failures = [read, sinks.finish(ended.at)];
+    outcome.sinks = sinks.reports();
     outcome.add_failures(failures.into_iter().filter_map(Result::err));
     Ok(outcome)
 }
@@ -194,18 +196,24 @@ fn open_tagged(
     Ok(Some(Box::new(writer)))
 }
 
-fn open_sinks(plan: &Plan<'_>, run: &Arc<Run>, classes: &Arc<[String]>) -> Result<Sinks, Failure> {
+fn open_sinks(
+    plan: &Plan<'_>,
+    run: &Arc<Run>,
+    classes: &Arc<[String]>,
+) -> Result<Arc<Sinks>, Failure> {
     let args = plan.args;
-    // The packets are wanted even when the records are not any more.
-    let stopped = args.write.is_none().then(|| run.clone());
-    let path = args.output.flows.as_deref();
-    Sinks::replay(
-        plan.config,
-        path,
-        args.speed == Speed::Max,
-        stopped,
+    Sinks::start(&sinks::Start {
+        config: plan.config,
         classes,
-    )
+        records: args.output.flows.as_deref(),
+        record_series: args.output.series,
+        is_served: args.control,
+        replay: Some(sinks::ReplayStart {
+            waits: args.speed == Speed::Max,
+            // The packets are wanted even when the records are not any more.
+            stopped: args.write.is_none().then(|| run.clone()),
+        }),
+    })
 }
 
 /// The thread that swaps the model, where `--swap-model` asks for it, and the analytics workers' ends.
@@ -230,12 +238,7 @@ fn start_swapper(
     Ok((Some(swapper), ports))
 }
 
-fn facts(
-    plan: &Plan<'_>,
-    state: &Arc<SharedState>,
-    classes: &Arc<[String]>,
-    sinks: &Sinks,
-) -> Facts {
+fn facts(plan: &Plan<'_>, state: &Arc<SharedState>, classes: &Arc<[String]>) -> Facts {
     let config = plan.config;
     let rings = config.pipeline.layout.rings().len();
     Facts {
@@ -246,7 +249,6 @@ fn facts(
         ports_up_least: None,
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
-        records: sinks.record_counts(),
         started: Instant::now(),
     }
 }

@@ -53,8 +53,8 @@ use crate::control::{Facts, HostStats, LabelNames, Plane, Sockets};
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::signals::{Signals, hangups};
-use crate::sinks::Sinks;
-use crate::supervise::{self, Live, MarkTrouble, Serving, Supervisor, Watchdog};
+use crate::sinks::{self, Sinks};
+use crate::supervise::{self, Live, Serving, Supervisor, Watchdog};
 use crate::workers::{FlowStart, WorkerIo};
 use notify::Notifier;
 use reload::Reloader;
@@ -101,20 +101,21 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     // No thread runs yet, and all that needs more rights is open.
     raise_fence(plan)?;
     let classes = packets.classes.clone();
-    let mut sinks = Sinks::live(
+    let sinks = Sinks::start(&sinks::Start {
         config,
-        records_path(plan),
-        plan.args.output.series,
-        &classes,
-    )?;
-    let view = sinks.view(&classes);
+        classes: &classes,
+        records: records_path(plan),
+        record_series: plan.args.output.series,
+        is_served: true,
+        replay: None,
+    })?;
     let runtime = supervise::runtime()?;
     let (signals, hangups) =
         runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
 
     let table = Table::of(config, &packets.flow_managers);
     let state = Arc::new(SharedState::new(&bundle, config));
-    let facts = facts(plan, &state, &classes, &sinks);
+    let facts = facts(plan, &state, &classes);
     let recorder = record(plan, &bundle, &classes, options)?;
     let workers = packets.flow_managers.len();
     let (run, events) = Run::new(
@@ -134,7 +135,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let threads = start.start(packets.flow_managers, io)?;
     wait_until_moving(&run);
     let (helpers, run_guard) = Helpers::new(&cores, state.clone());
-    let host = Arc::new(HostStats::new(&config.io.interfaces, sinks.marks.clone()));
+    let host = Arc::new(HostStats::new(&config.io.interfaces));
     let opening =
         series::Opening::start(&helpers, config, &bundle, packets.series, recorder.as_ref())?;
     let live = Live {
@@ -157,8 +158,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
             recorder: recorder.clone(),
         }),
         run_guard: Some(run_guard),
-        records: sinks.reopener(),
-        marks: sinks.marks.clone().map(MarkTrouble::new),
+        sinks: sinks.clone(),
         last_within: limits(config).handover + config.records.drain_within,
         series: None,
         watchdog: Watchdog::new(&run),
@@ -166,7 +166,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         status_at: Instant::now(),
         workers_until: None,
     };
-    let collector = Collector::new(threads.watched, Vec::new(), host.clone());
+    let collector = Collector::new(threads.watched, Vec::new(), host.clone(), sinks.clone());
     let ended = runtime.block_on(async {
         let (plane, calls) = Plane::start(sockets, facts, collector)?;
         let supervisor = Supervisor {
@@ -175,7 +175,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
             workers,
             events,
             signals,
-            serving: Some(Serving { plane, calls, view }),
+            serving: Some(Serving { plane, calls }),
+            sinks: sinks.clone(),
             live: Some(live),
             progress: None,
             holds: false,
@@ -188,7 +189,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     if let Some(recorder) = &recorder {
         recorder.finish();
     }
-    sums::add(&mut outcome, config, ended, sinks, &host);
+    sums::add(&mut outcome, config, ended, &sinks, &host);
     Ok(outcome)
 }
 
@@ -224,7 +225,7 @@ fn worker_io(
             ports: rx,
             egress: egress.map(forward),
             clock: Clock::live(),
-            sinks: sinks.of_worker(),
+            sinks: sinks.worker_halves(),
         }
     });
     parts.collect()
@@ -245,12 +246,11 @@ fn reloader(
     helpers: &Helpers,
     classes: &Arc<[String]>,
     workers: Vec<SettingsSender>,
-    sinks: &Sinks,
+    sinks: &Arc<Sinks>,
     recorder: Option<Recorder>,
 ) -> Box<dyn FnOnce(Swapper) -> Reloader> {
     let (sources, running) = (plan.sources.clone(), plan.loaded.clone());
-    let (helpers, classes) = (helpers.clone(), classes.clone());
-    let (marks, records) = (sinks.marks.clone(), sinks.reopener());
+    let (helpers, classes, sinks) = (helpers.clone(), classes.clone(), sinks.clone());
     Box::new(move |swapper| Reloader {
         sources,
         running,
@@ -259,8 +259,7 @@ fn reloader(
         classes,
         swapper,
         workers,
-        marks,
-        records,
+        sinks,
         notifier: Notifier::from_environment(),
         undo: None,
         recorder,
@@ -351,12 +350,7 @@ fn records_path<'a>(plan: &'a Plan<'_>) -> Option<&'a Path> {
     plan.args.output.flows.as_deref().or(configured)
 }
 
-fn facts(
-    plan: &Plan<'_>,
-    state: &Arc<SharedState>,
-    classes: &Arc<[String]>,
-    sinks: &Sinks,
-) -> Facts {
+fn facts(plan: &Plan<'_>, state: &Arc<SharedState>, classes: &Arc<[String]>) -> Facts {
     let config = plan.config;
     let rings = config.pipeline.layout.rings().len();
     Facts {
@@ -374,7 +368,6 @@ fn facts(
         ),
         table_entries: config.flow.max_flows as u64,
         ring_slots: (rings * config.ring.slots) as u64,
-        records: sinks.record_counts(),
         started: Instant::now(),
     }
 }

@@ -7,7 +7,7 @@
 //! ```text
 //! read ─ check ─ mix ─ check ─ open what is new ─┬─ analytics threads: offered to all, then changed over
 //!                                                ├─ flow managers:     settings between two bursts
-//!                                                └─ marks:             a word for each class
+//!                                                └─ sinks:             what each has prepared
 //! ```
 //!
 //! Whatever reads files or opens models may take for ever, so it is done by helpers that have deadlines; the thread itself
@@ -42,8 +42,7 @@ use super::notify::Notifier;
 use crate::control::protocol::{Body, Code, Reply};
 use crate::exit::Failure;
 use crate::log;
-use crate::mark;
-use crate::records::Reopener;
+use crate::sinks::Sinks;
 use change::{Base, Change, Sessions};
 
 /// How long the files of a configuration may take to be read: they are small, so only a file server that does not answer
@@ -80,10 +79,9 @@ pub struct Reloader {
     pub classes: Arc<[String]>,
     pub swapper: Swapper,
     pub workers: Vec<SettingsSender>,
-    pub marks: Option<Arc<mark::Writer>>,
+    /// They change with the configuration, and open their files anew with every reload.
+    pub sinks: Arc<Sinks>,
     pub state: Arc<SharedState>,
-    /// Where the file of records is opened anew, with every reload; `None`: there is none.
-    pub records: Option<Reopener>,
     pub notifier: Notifier,
     /// The last reload, until it is confirmed.
     pub undo: Option<Undo>,
@@ -296,7 +294,7 @@ impl Reloader {
         let base = Base {
             opening: self.swapper.opening(),
             now: self.running.config.clone(),
-            classes: self.classes.clone(),
+            sinks: self.sinks.clone(),
         };
         let opening = base.opening.clone();
         self.helpers
@@ -308,7 +306,7 @@ impl Reloader {
         let Change {
             prepared,
             flow,
-            marks,
+            sinks,
             log_level,
         } = change;
         let mut before = None;
@@ -325,9 +323,7 @@ impl Reloader {
                 worker.taken(self.helpers.run_ended()).map_err(ended)?;
             }
         }
-        if let (Some(writer), Some(marks)) = (&self.marks, marks) {
-            writer.change(&marks);
-        }
+        sinks.into_iter().for_each(|commit| commit());
         if let Some(level) = log_level
             && let Err(error) = log::set_level(&level)
         {
@@ -398,8 +394,8 @@ impl Reloader {
 
     /// For whoever moved the file of records away, whatever becomes of the configuration.
     fn reopen_records(&self) {
-        if let Some(records) = &self.records {
-            records.reopen(Box::new(|opened| {
+        if self.sinks.has_files() {
+            self.sinks.reopen(Box::new(|opened| {
                 if let Err(why) = opened {
                     warn!("the records go on into the old file: {why}");
                 }

@@ -1,123 +1,142 @@
-//! The sinks of a run: the one place where they are listed.
+//! The sinks of a run. [`KINDS`] is the one place where they are listed: everything outside this folder iterates.
+//!
+//! A sink has two halves. Each flow worker has one of [`dataplane::sink::Sink`], which it calls between two bursts; the
+//! control thread has a [`SinkControl`], which knows the thread that writes, the metrics, and the end.
+
+mod control;
+pub mod flows;
+pub mod mark;
+pub mod records;
+mod reopen;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use config::Config;
-use config::checked::IoMode;
-use dataplane::run::Run;
+use dataplane::Error;
 use dataplane::sink::Sink;
 
-use crate::control::flows::{FlowTap, FlowView, flow_view};
+use crate::control::protocol::{Reply, Request};
 use crate::exit::Failure;
-use crate::mark::{self, ClassMarks, MarkSink};
-use crate::records::{RecordCounts, RecordSender, RecordSink, Reopener};
 
-/// The sinks, as the control thread has them.
-#[derive(Default)]
-pub struct Sinks {
-    /// Mode mark: what writes connection marks.
-    pub marks: Option<Arc<mark::Writer>>,
-    records: Option<(RecordSink, RecordSender)>,
-    tap: Option<FlowTap>,
+pub use control::{Commit, Lost, ReplayStart, Report, SinkControl, SinkKind, Start, Sums};
+pub use reopen::Answer;
+
+/// Every kind of sink, in the order in which a flow worker calls them and in which they are reported.
+pub static KINDS: &[&dyn SinkKind] = &[&records::Records, &mark::Marks, &flows::Flows];
+
+/// Whether a live run could start its sinks, found without starting them.
+///
+/// # Errors
+/// The first that could not be started.
+pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
+    KINDS
+        .iter()
+        .try_for_each(|kind| kind.probe(config, is_exempt))
 }
 
+/// Checks the keys of all sinks against the labels of a model.
+///
+/// # Errors
+/// The first label that the model does not have.
+pub fn check_labels(config: &Config, classes: &[String]) -> Result<(), Error> {
+    KINDS
+        .iter()
+        .try_for_each(|kind| kind.check_labels(config, classes))
+}
+
+/// Reports of a run that has none of the sinks.
+pub fn empty_reports() -> Vec<Report> {
+    KINDS.iter().map(|kind| kind.empty_report()).collect()
+}
+
+/// What the sinks say in `fenxi ctl status`, a line each.
+pub fn status_lines(sums: &Sums) -> impl Iterator<Item = String> {
+    KINDS.iter().filter_map(|kind| kind.status_line(sums))
+}
+
+/// What the sinks gave up, each sum with its noun: records, marks.
+pub fn lost(sums: &Sums) -> impl Iterator<Item = (&'static str, u64)> {
+    let losses = KINDS.iter().filter_map(|kind| kind.losses());
+    losses.map(|(name, noun)| (noun, sums.get(name).copied().unwrap_or_default()))
+}
+
+/// The sinks of this run, for everybody off the data path.
+pub struct Sinks(Vec<(&'static dyn SinkKind, Option<Box<dyn SinkControl>>)>);
+
 impl Sinks {
-    /// Those of a live run: marks, the view of recent flows, and records where `path` is given.
+    /// Starts those that the run wants.
     ///
     /// # Errors
-    /// The kernel takes no marks, the file cannot be opened, or `record_series` without records.
-    pub fn live(
-        config: &Config,
-        path: Option<&Path>,
-        record_series: bool,
-        classes: &Arc<[String]>,
-    ) -> Result<Sinks, Failure> {
-        let mut sinks = Sinks::default();
-        if config.io.mode == IoMode::Mark {
-            let marks = ClassMarks::new(&config.mark, classes)
-                .map_err(|error| Failure::config(error.to_string()))?;
-            let writer = mark::Writer::start(marks, config.mark.queue)?;
-            sinks.marks = Some(Arc::new(writer));
-        }
-        sinks.records = match path {
-            Some(path) => Some(RecordSink::start_live(
-                path,
-                &config.records,
-                classes.clone(),
-            )?),
-            None if record_series => {
-                return Err(Failure::usage(
-                    "--series puts series into records, and there are none; add --flows FILE or set records.path",
-                ));
-            }
-            None => None,
-        };
-        Ok(sinks)
+    /// One of them cannot be started.
+    pub fn start(start: &Start<'_>) -> Result<Arc<Sinks>, Failure> {
+        Sinks::start_of(KINDS, start)
     }
 
-    /// Those of a replay: records where `path` is given. `waits`: a full queue holds up the replay. `run` is stopped when
-    /// writing breaks off, if the rest is of no use then.
+    fn start_of(kinds: &[&'static dyn SinkKind], start: &Start<'_>) -> Result<Arc<Sinks>, Failure> {
+        let sinks = kinds.iter().map(|&kind| Ok((kind, kind.start(start)?)));
+        let sinks: Result<Vec<_>, Failure> = sinks.collect();
+        Ok(Arc::new(Sinks(sinks?)))
+    }
+
+    fn running(&self) -> impl DoubleEndedIterator<Item = &dyn SinkControl> {
+        self.0.iter().filter_map(|(_, control)| control.as_deref())
+    }
+
+    /// The halves of another flow worker.
+    pub fn worker_halves(&self) -> Vec<Box<dyn Sink>> {
+        self.running()
+            .filter_map(|sink| sink.worker_half())
+            .collect()
+    }
+
+    /// What each kind of sink has counted, those too that this run does not have.
+    pub fn reports(&self) -> Vec<Report> {
+        let reports = self.0.iter().map(|(kind, control)| match control {
+            Some(control) => control.report(),
+            None => kind.empty_report(),
+        });
+        reports.collect()
+    }
+
+    /// Called on the control thread every 100 ms.
+    pub fn tick(&self) {
+        self.running().for_each(|sink| sink.tick());
+    }
+
+    /// The answer to a request that concerns a sink.
+    pub fn answer(&self, request: &Request) -> Option<Reply> {
+        self.running().find_map(|sink| sink.answer(request))
+    }
+
+    /// What another configuration makes of the sinks, prepared and without effect yet.
     ///
     /// # Errors
-    /// The file cannot be created.
-    pub fn replay(
-        config: &Config,
-        path: Option<&Path>,
-        waits: bool,
-        run: Option<Arc<Run>>,
-        classes: &Arc<[String]>,
-    ) -> Result<Sinks, Failure> {
-        let start =
-            |path| RecordSink::start(path, classes.clone(), config.records.queue, waits, run);
-        Ok(Sinks {
-            records: path.map(start).transpose()?,
-            ..Sinks::default()
-        })
+    /// The configuration does not fit.
+    pub fn prepare(&self, now: &Config, next: &Config) -> Result<Vec<Commit>, Error> {
+        let commits = self.running().map(|sink| sink.prepare(now, next));
+        commits.filter_map(Result::transpose).collect()
     }
 
-    /// The view of recent flows, which is a sink from then on.
-    pub fn view(&mut self, classes: &Arc<[String]>) -> FlowView {
-        let (tap, view) = flow_view(classes.clone());
-        self.tap = Some(tap);
-        view
+    /// Whether a sink writes a file that can be opened again.
+    pub fn has_files(&self) -> bool {
+        self.running().any(|sink| sink.reopener().is_some())
     }
 
-    /// The sinks of one flow worker.
-    pub fn of_worker(&self) -> Vec<Box<dyn Sink>> {
-        let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
-        if let Some(marks) = &self.marks {
-            sinks.push(Box::new(MarkSink::new(marks.clone())));
-        }
-        if let Some(tap) = &self.tap {
-            sinks.push(Box::new(tap.clone()));
-        }
-        if let Some((_, sender)) = &self.records {
-            sinks.push(Box::new(sender.another()));
-        }
-        sinks
+    /// Opens all files of sinks again, for whoever moved the old ones away.
+    pub fn reopen(&self, answer: Answer) {
+        let reopeners = self.running().filter_map(|sink| sink.reopener());
+        reopen::reopen_all(&reopeners.collect::<Vec<_>>(), answer);
     }
 
-    /// What became of records.
-    pub fn record_counts(&self) -> Arc<RecordCounts> {
-        let sink = self.records.as_ref().map(|(sink, _)| sink);
-        sink.map(RecordSink::counts).unwrap_or_default()
-    }
-
-    /// Where the file of records can be reopened; `None` where there is none.
-    pub fn reopener(&self) -> Option<Reopener> {
-        self.records.as_ref().and_then(|(sink, _)| sink.reopener())
-    }
-
-    /// The workers have ended: waits until all records are written, live for `records.drain_s` at most.
+    /// The flow workers have ended: waits until everything is written, but not without a deadline live. `ended` is when the
+    /// last label was given.
     ///
     /// # Errors
-    /// Writing broke off, or records were lost.
-    pub fn finish(self) -> Result<(), Failure> {
-        let Some((sink, sender)) = self.records else {
-            return Ok(());
-        };
-        drop(sender);
-        sink.finish_in_time()
+    /// Writing broke off, or something was lost since the end began.
+    pub fn finish(&self, ended: Instant) -> Result<(), Failure> {
+        let failures = self.running().filter_map(|sink| sink.finish(ended).err());
+        failures.reduce(Failure::and).map_or(Ok(()), Err)
     }
 }

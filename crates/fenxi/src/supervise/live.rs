@@ -1,4 +1,4 @@
-//! What the control thread of a live run does in addition: the first model, reloads, the service manager, marks.
+//! What the control thread of a live run does in addition: the first model, reloads, the service manager.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,12 +15,11 @@ use tracing::info;
 use crate::control::Plane;
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::exit::Failure;
-use crate::log::{self, Loss};
-use crate::mark;
-use crate::records::Reopener;
+use crate::log;
 use crate::run::notify::Notifier;
 use crate::run::reload::{Command, CommandKind};
 use crate::run::series::{Left, Managers, Opening, Series, Starting, wait_until};
+use crate::sinks::Sinks;
 
 /// Between two words to the service manager on how it goes.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
@@ -57,10 +56,8 @@ pub struct Live {
     pub starting: Option<Starting>,
     /// Dropped so that nobody waits for helpers any more.
     pub run_guard: Option<RunGuard>,
-    /// Where the file of records can be reopened; `None`: there is none.
-    pub records: Option<Reopener>,
-    /// Mode mark: what does not reach the kernel.
-    pub marks: Option<MarkTrouble>,
+    /// Whose files can be reopened.
+    pub sinks: Arc<Sinks>,
     /// How long flow workers may wait at the end: for the kernel's last frames, and until their records find room.
     pub last_within: Duration,
     /// The analytics workers, once they run.
@@ -138,7 +135,6 @@ impl Live {
         if self.is_to_reload {
             self.reload();
         }
-        self.marks.iter_mut().for_each(MarkTrouble::look);
         log::tick();
         onnx::stop_late_runs(self.workers_until.map(|_| LAST_RUN_MAX));
         if self.series.is_some() && !is_interrupted && self.status_at.elapsed() >= STATUS_EVERY {
@@ -224,11 +220,7 @@ impl Live {
     }
 
     fn reopen(&self, answer: oneshot::Sender<Reply>) {
-        let Some(records) = &self.records else {
-            let why = "this run writes no records";
-            return say(answer, Reply::refused(Code::NotHere, why));
-        };
-        records.reopen(Box::new(move |opened| {
+        self.sinks.reopen(Box::new(move |opened| {
             let reply = match opened {
                 Ok(()) => Reply::ok(Body::Done("the file was opened anew".to_owned())),
                 Err(why) => Reply::refused(Code::NotHere, why),
@@ -250,39 +242,6 @@ fn set_level(level: &str) -> Reply {
             Reply::ok(Body::Done(format!("logs at {level} from now on")))
         }
         Err(error) => Reply::refused(Code::Malformed, error.to_string()),
-    }
-}
-
-/// Marks that do not reach the kernel.
-pub struct MarkTrouble {
-    marks: Arc<mark::Writer>,
-    looked: Instant,
-    failed: Loss,
-    dropped: Loss,
-}
-
-impl MarkTrouble {
-    /// Of this writer.
-    pub fn new(marks: Arc<mark::Writer>) -> MarkTrouble {
-        MarkTrouble {
-            marks,
-            looked: Instant::now(),
-            failed: Loss::new("marks are refused by the kernel"),
-            dropped: Loss::new("marks are dropped, their queue is full; see mark.queue"),
-        }
-    }
-
-    /// Once a second: it copies a histogram.
-    fn look(&mut self) {
-        if self.looked.elapsed() < Duration::from_secs(1) {
-            return;
-        }
-        self.looked = Instant::now();
-        let counts = self.marks.counts();
-        let failed = counts.failed_by_cause().map(|(_, marks)| marks).sum();
-        let why = || std::io::Error::from_raw_os_error(counts.last_errno).to_string();
-        self.failed.look(self.looked, failed, why);
-        self.dropped.look(self.looked, counts.dropped, String::new);
     }
 }
 

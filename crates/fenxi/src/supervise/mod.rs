@@ -17,14 +17,14 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::control::flows::FlowView;
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::{Call, Plane};
 use crate::exit::Failure;
 use crate::run::series::Left;
 use crate::signals::Signals;
+use crate::sinks::Sinks;
 
-pub use live::{Live, LiveEvent, MarkTrouble, Watchdog};
+pub use live::{Live, LiveEvent, Watchdog};
 pub use progress::Progress;
 
 /// Between two looks at what the data path does.
@@ -36,8 +36,6 @@ pub struct Serving {
     pub plane: Arc<Plane>,
     /// What it asks of the run.
     pub calls: mpsc::Receiver<Call>,
-    /// The flows seen last, for `fenxi ctl flows`.
-    pub view: FlowView,
 }
 
 /// The control thread's parts.
@@ -54,6 +52,8 @@ pub struct Supervisor {
     pub signals: Signals,
     /// The control plane.
     pub serving: Option<Serving>,
+    /// Who wants to know of labels and flows.
+    pub sinks: Arc<Sinks>,
     /// Live only.
     pub live: Option<Live>,
     /// Replay only.
@@ -155,9 +155,7 @@ impl Supervisor {
     /// Every 100 ms; true where flow workers have not ended in the time that they have for it.
     async fn tick(&mut self, is_interrupted: bool) -> bool {
         self.log_events();
-        if let Some(serving) = &mut self.serving {
-            serving.view.take_in();
-        }
+        self.sinks.tick();
         if let Some(progress) = &self.progress {
             progress.show(&self.run);
         }
@@ -195,12 +193,13 @@ impl Supervisor {
 
     /// Answers a call; true where it asks the run to end.
     fn answer(&mut self, Call { request, answer }: Call) -> bool {
-        let Some(serving) = &mut self.serving else {
+        if let Some(reply) = self.sinks.answer(&request) {
+            // Whoever asked may have gone.
+            let _ = answer.send(reply);
             return false;
-        };
+        }
         let drains = request == Request::Drain {};
         let reply = match (request, &mut self.live) {
-            (Request::Flows { label, top }, _) => serving.view.largest(label.as_deref(), top),
             (Request::Drain {}, Some(_)) => {
                 info!("fenxi ctl asks the run to end");
                 Reply::ok(Body::Done("the run comes to its end".to_owned()))

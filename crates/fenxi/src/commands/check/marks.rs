@@ -7,7 +7,7 @@ use accel::Bundle;
 use super::capabilities::set_capabilities;
 use super::finding::Finding;
 use super::machine::Machine;
-use crate::mark;
+use crate::sinks::mark;
 use config::Config;
 use config::checked::IoMode;
 use dataplane::bundle::UNKNOWN;

@@ -13,9 +13,9 @@ use super::machine::Machine;
 use crate::control::Sockets;
 use crate::exit::Failure;
 use crate::run::{pair, ports};
-use crate::{mark, records};
+use crate::sinks;
 use config::Config;
-use config::checked::{Control, HttpPlace, IoMode};
+use config::checked::{Control, HttpPlace};
 use dataplane::pipelines::{FlowOptions, PacketSide};
 
 /// Looks at everything but the devices. `is_running`: a fenxi runs with this configuration; the sockets and the file that it
@@ -35,15 +35,16 @@ pub fn look(
     };
     PacketSide::build(config, bundle, options)?;
     ports::look(&config.io)?;
-    if config.io.mode == IoMode::Mark {
-        mark::probe()?;
-    }
-    if is_running {
-        return Ok(());
-    }
     let is_made = |path: &Path| is_made_by_unit(machine, path);
-    // Given back at once.
-    drop(pair::hold(&config.io)?);
+    if !is_running {
+        // Given back at once.
+        drop(pair::hold(&config.io)?);
+        look_at_sockets(config, is_made)?;
+    }
+    sinks::probe(config, &|path| is_running || is_made(path))
+}
+
+fn look_at_sockets(config: &Config, is_made: impl Fn(&Path) -> bool) -> Result<(), Failure> {
     let Control { http, socket, .. } = &config.control;
     Sockets::look(&Control {
         http: http.clone().filter(|place| match place {
@@ -52,10 +53,7 @@ pub fn look(
         }),
         socket: socket.clone().filter(|path| !is_made(path)),
         ..config.control.clone()
-    })?;
-    let path = config.records.path.as_deref();
-    path.filter(|path| !is_made(path))
-        .map_or(Ok(()), records::look)
+    })
 }
 
 /// Whether the file's folder is not there yet, and the service's unit will make it: `/run/fenxi`, `/run/fenxi-INSTANCE` or

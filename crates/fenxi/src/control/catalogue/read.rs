@@ -5,43 +5,17 @@ use std::time::SystemTime;
 use analytics::{DeviceCounters, DeviceState, FailureKind};
 use flowmgr::ExpiryLag;
 use flowmgr::record::EndReason;
-use hdrhistogram::Histogram;
 
 use crate::control::collector::Watched;
-use crate::control::exposition::{Buckets, Sample, Value};
-use crate::control::view::{Balance, PipelineSums, View, marks_balance};
+use crate::control::metric::{Buckets, Sample, Value, count, number};
+use crate::control::view::{Balance, PipelineSums, View};
 use dataplane::counters::PortCounters;
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
-
-/// A sample of a metric, its labels in the order of the catalogue.
-pub fn sample(labels: &[&str], value: Value) -> Sample {
-    Sample {
-        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
-        value,
-    }
-}
-
-/// One that is a count.
-pub fn count(labels: &[&str], value: u64) -> Sample {
-    sample(labels, Value::Count(value))
-}
-
-/// One that is any number.
-pub fn number(labels: &[&str], value: f64) -> Sample {
-    sample(labels, Value::Number(value))
-}
 
 /// A time, for whoever compares it with the clock.
 pub fn seconds_since_epoch(time: SystemTime) -> f64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0.0, |since| since.as_secs_f64())
-}
-
-/// A histogram whose values are so many of the unit each.
-pub fn buckets(bounds: &[f64], unit: f64, values: &Histogram<u64>) -> Value {
-    let mut buckets = Buckets::new(bounds);
-    buckets.add(values, unit);
-    Value::Buckets(buckets)
 }
 
 /// Ends of flows; an active timeout is none.
@@ -134,8 +108,9 @@ pub fn balances(view: &View<'_>) -> Vec<Sample> {
         .map(|(of, missing)| number(&[pipeline, of], missing as f64))
         .into()
     });
-    let marks = marks_balance(view.collector);
-    samples.push(number(&[ALL, "marks"], marks as f64));
+    let sinks = view.collector.sinks.iter();
+    let of_sinks = sinks.filter_map(|report| report.balance);
+    samples.extend(of_sinks.map(|(of, missing)| number(&[ALL, of], missing as f64)));
     samples
 }
 

@@ -3,8 +3,17 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::sinks;
 
 const PAGE: &str = include_str!("../../../../../docs/metrics.md");
+
+/// Those of the data path and those of every kind of sink.
+fn all() -> Vec<Metric> {
+    let of_sinks = sinks::empty_reports().into_iter();
+    let of_sinks = of_sinks.flat_map(|report| report.metrics);
+    let own = CATALOGUE.iter().map(|row| row.metric);
+    own.chain(of_sinks.map(|family| family.metric)).collect()
+}
 
 /// The rows of the page: what `docs/metrics.md` must say of each metric.
 fn rows() -> Vec<String> {
@@ -23,7 +32,7 @@ fn rows() -> Vec<String> {
             metric.help
         )
     };
-    CATALOGUE.iter().map(row).collect()
+    all().iter().map(row).collect()
 }
 
 #[test]
@@ -42,9 +51,10 @@ fn the_page_has_a_row_for_each_metric_and_no_other() {
 
 #[test]
 fn names_follow_the_conventions() {
-    let names: BTreeSet<&str> = CATALOGUE.iter().map(|metric| metric.name).collect();
-    assert_eq!(names.len(), CATALOGUE.len());
-    for metric in CATALOGUE {
+    let all = all();
+    let names: BTreeSet<&str> = all.iter().map(|metric| metric.name).collect();
+    assert_eq!(names.len(), all.len());
+    for metric in all {
         let name = metric.name;
         let is_plain = |c: char| c.is_ascii_lowercase() || c == '_';
         assert!(

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use accel::Bundle;
 use config::Config;
-use config::checked::{BatchPolicy, IoMode};
+use config::checked::BatchPolicy;
 use dataplane::Error;
 use dataplane::bundle::{dscp_by_class, find_bundle};
 use dataplane::devices::thresholds;
 use dataplane::pipelines::flow_settings;
 use dataplane::swap::{Opening, Prepared, Previous, Refusal};
 
-use crate::mark::ClassMarks;
+use crate::sinks::{self, Commit, Sinks};
 
 /// What is to be brought into use; nothing where nothing changes.
 pub struct Change {
@@ -20,8 +20,8 @@ pub struct Change {
     pub prepared: Prepared,
     /// For the flow managers.
     pub flow: Option<flowmgr::Settings>,
-    /// For the writer of marks.
-    pub marks: Option<ClassMarks>,
+    /// For the sinks.
+    pub sinks: Vec<Commit>,
     /// For the log.
     pub log_level: Option<String>,
 }
@@ -41,8 +41,7 @@ pub struct Base {
     pub opening: Opening,
     /// What the run works by.
     pub now: Config,
-    /// Of the model.
-    pub classes: Arc<[String]>,
+    pub sinks: Arc<Sinks>,
 }
 
 impl Change {
@@ -82,7 +81,7 @@ impl Change {
         Ok(Change {
             prepared: prepared.with_settings(now, next)?,
             flow: changed(now, next, |config| flow(config, &bundle))?,
-            marks: changed(now, next, |config| marks(config, &base.classes))?.flatten(),
+            sinks: base.sinks.prepare(now, next)?,
             log_level: changed(now, next, |config| Ok(config.log.level.clone()))?,
         })
     }
@@ -94,7 +93,7 @@ impl Change {
 /// The first of them.
 pub fn check_labels(config: &Config, bundle: &Bundle, classes: &[String]) -> Result<(), Error> {
     flow(config, bundle)?;
-    marks(config, classes)?;
+    sinks::check_labels(config, classes)?;
     thresholds(config, bundle).map(drop)
 }
 
@@ -111,17 +110,6 @@ fn changed<T: PartialEq>(
 /// What flow managers make of it.
 pub fn flow(config: &Config, bundle: &Bundle) -> Result<flowmgr::Settings, Error> {
     Ok(flow_settings(config, dscp_by_class(config, bundle)?))
-}
-
-/// What the writer of marks makes of it.
-pub fn marks(config: &Config, classes: &[String]) -> Result<Option<ClassMarks>, Error> {
-    if config.io.mode != IoMode::Mark {
-        return Ok(None);
-    }
-    let marks = ClassMarks::new(&config.mark, classes);
-    marks
-        .map(Some)
-        .map_err(|error| Error::Config(error.to_string()))
 }
 
 /// The sessions that `next` asks for. Those in use stay where it asks for nothing else: to open a session can take long,

@@ -5,6 +5,7 @@ use std::path::Path;
 use accel::Bundle;
 
 use super::change;
+use crate::sinks::mark::class_marks;
 use config::{KEYS_AND_DEVICES, Loaded, Sources};
 use dataplane::Error;
 use dataplane::bundle::{find_bundle, open_bundle};
@@ -29,7 +30,7 @@ fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Error> {
     Ok(change::wants_sessions(now, next, &before, &after)?
         || analytics_config(now, &before) != analytics_config(next, &after)
         || change::flow(now, &before)? != change::flow(next, &before)?
-        || change::marks(now, &classes)? != change::marks(next, &classes)?
+        || class_marks(now, &classes)? != class_marks(next, &classes)?
         || now.log.level != next.log.level
         || now.model.open_timeout != next.model.open_timeout)
 }

@@ -1,7 +1,7 @@
 //! Marks on real connections through a router, read back with `conntrack` and seen by nftables and
 //! tc. Needs root and the programs; skipped by name without.
 
-#[path = "../../../../tests/common/lab.rs"]
+#[path = "../../../../../tests/common/lab.rs"]
 #[allow(dead_code, reason = "each test uses its own part")]
 mod lab;
 mod rules;

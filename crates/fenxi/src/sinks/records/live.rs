@@ -10,8 +10,9 @@ use tracing::{debug, info, warn};
 
 use super::lines::Lines;
 use super::output::Output;
-use super::sink::{Answer, Drain, RecordCounts, WRITE_WITHIN};
+use super::sink::{Drain, RecordCounts, WRITE_WITHIN};
 use crate::exit::Failure;
+use crate::sinks::Answer;
 
 /// Bytes of lines kept while they cannot be written.
 const KEPT_MAX: usize = 1024 * 1024;
@@ -53,7 +54,7 @@ impl Live {
     pub fn run(
         mut self,
         records: &Receiver<Record>,
-        orders: &Receiver<Answer>,
+        commands: &Receiver<Answer>,
     ) -> Result<(), Failure> {
         loop {
             match records.recv_timeout(WRITE_WITHIN) {
@@ -61,9 +62,9 @@ impl Live {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.end(),
             }
-            if let Ok(answer) = orders.try_recv() {
+            if let Ok(answer) = commands.try_recv() {
                 let reopened = self.reopen();
-                for answer in orders.try_iter() {
+                for answer in commands.try_iter() {
                     answer(reopened.clone());
                 }
                 answer(reopened);

@@ -5,9 +5,10 @@
 //! connection's next packet on. What is written stays when fenxi dies, and the kernel goes on.
 //!
 //! [`message`] knows bytes, [`socket`] exchanges a batch of them, [`writer`] has the queue and the
-//! thread, [`classes`] the numbers. `docs/mark.md` explains all of it to users.
+//! thread, [`classes`] the numbers, [`control`] what the control thread has of it. `docs/mark.md` explains all of it to users.
 
 mod classes;
+mod control;
 mod counts;
 mod message;
 mod sink;
@@ -17,6 +18,11 @@ mod tests;
 mod writer;
 
 pub use classes::ClassMarks;
-pub use counts::Counts;
-pub use sink::MarkSink;
-pub use writer::{StartError, Writer, probe};
+pub use control::Marks;
+#[cfg(test)]
+pub use control::class_marks;
+pub use writer::{StartError, probe};
+
+use counts::Counts;
+use sink::MarkSink;
+use writer::Writer;

@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
-use dataplane::run::Run;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_utils::CachePadded;
 use dataplane::sink::Sink;
 use flowmgr::record::Record;
 
@@ -24,6 +24,8 @@ use super::lines::Lines;
 use super::live::Live;
 use super::output::Output;
 use crate::exit::Failure;
+use crate::sinks::ReplayStart;
+use crate::sinks::reopen::Reopener;
 use config::checked::Records;
 
 /// A record is written at latest so long after it was taken from the queue, for those who follow the file, and because a
@@ -94,7 +96,7 @@ pub struct RecordSender {
     when_full: WhenFull,
     /// Live only.
     drain: Option<Arc<Drain>>,
-    dropped: u64,
+    counts: Arc<RecordCounts>,
 }
 
 impl RecordSender {
@@ -104,7 +106,7 @@ impl RecordSender {
             queue: self.queue.clone(),
             when_full: self.when_full,
             drain: self.drain.clone(),
-            dropped: 0,
+            counts: self.counts.clone(),
         }
     }
 
@@ -119,7 +121,7 @@ impl RecordSender {
             WhenFull::WaitUntil(until) => queue.send_deadline(record, until).is_ok(),
         };
         if !is_sent {
-            self.dropped += 1;
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
             if let (WhenFull::WaitUntil(_), Some(drain)) = (self.when_full, &self.drain) {
                 drain.lost.fetch_add(1, Ordering::Relaxed);
             }
@@ -139,21 +141,24 @@ impl Sink for RecordSender {
             self.when_full = WhenFull::WaitUntil(drain.until());
         }
     }
-
-    fn dropped(&self) -> u64 {
-        self.dropped
-    }
 }
 
-/// What became of the records that the thread took from the queue: written, failed or held.
+/// What became of the records: dropped by a flow worker; or taken by the thread and written, failed or held.
 #[derive(Debug, Default)]
 pub struct RecordCounts {
+    /// Apart from what the thread writes, so that flow workers that drop do not slow it down further.
+    dropped: CachePadded<AtomicU64>,
     written: AtomicU64,
     failed: AtomicU64,
     held: AtomicU64,
 }
 
 impl RecordCounts {
+    /// Records that found no room in the queue.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
     /// Records whose line is where it belongs.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
@@ -179,31 +184,6 @@ impl RecordCounts {
     }
 }
 
-/// Takes what came of an order; Err: why all is as before.
-pub type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
-
-/// Orders to reopen the file that may wait: a reload, a signal and several `fenxi ctl reopen` at the same time. One look at
-/// the file answers all of them.
-const ORDERS: usize = 16;
-
-/// Where a live run's file can be opened anew, by whoever moved the old one away.
-#[derive(Clone)]
-pub struct Reopener(Sender<Answer>);
-
-impl Reopener {
-    /// Asks for it: what was taken so far is written to the old file, all else to the one that has its name from now on,
-    /// which is created where it is not there. `answer` is called once it is done.
-    pub fn reopen(&self, answer: Answer) {
-        if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) =
-            self.0.try_send(answer)
-        {
-            answer(Err(format!(
-                "{ORDERS} orders to reopen the file wait already: whoever reads the records is too slow"
-            )));
-        }
-    }
-}
-
 /// The writing thread.
 pub struct RecordSink {
     thread: JoinHandle<Result<(), Failure>>,
@@ -215,29 +195,29 @@ pub struct RecordSink {
 /// What only a live run's sink has.
 struct LiveEnd {
     name: String,
-    orders: Sender<Answer>,
+    reopener: Reopener,
     /// Never received from: it tells how much is left.
     backlog: Receiver<Record>,
     drain: Arc<Drain>,
 }
 
 impl RecordSink {
-    /// For a replay: creates `output` (`-`: standard output) and starts the thread. `waits` says what a full queue does;
-    /// `run` is stopped when writing breaks off, if the rest of the replay is of no use then.
+    /// For a replay: creates `output` (`-`: standard output) and starts the thread. `replay` says what a full queue does, and
+    /// what is stopped when writing breaks off.
     ///
     /// # Errors
     /// The output cannot be created.
     pub fn start(
         output: &Path,
-        classes: Arc<[String]>,
         queue_length: usize,
-        waits: bool,
-        run: Option<Arc<Run>>,
+        classes: Arc<[String]>,
+        replay: &ReplayStart,
     ) -> Result<(RecordSink, RecordSender), Failure> {
         let mut output =
             Output::create(output).map_err(|error| Failure::creating(output, &error))?;
         let counts = Arc::new(RecordCounts::default());
         let (sender, receiver) = bounded(queue_length);
+        let run = replay.stopped.clone();
         let shared = counts.clone();
         let thread = spawn(move || {
             let mut lines = Lines::new(classes);
@@ -250,17 +230,22 @@ impl RecordSink {
                 Failure::writing(output.name(), &error)
             })
         })?;
+        let when_full = match replay.waits {
+            true => WhenFull::Wait,
+            false => WhenFull::Drop,
+        };
+        let sender = RecordSender {
+            queue: sender,
+            when_full,
+            drain: None,
+            counts: counts.clone(),
+        };
         let sink = RecordSink {
             thread,
             counts,
             live: None,
         };
-        let when_full = if waits {
-            WhenFull::Wait
-        } else {
-            WhenFull::Drop
-        };
-        Ok((sink, sender_to(sender, when_full, None)))
+        Ok((sink, sender))
     }
 
     /// For a live run: opens `output` (`-`: standard output) behind what is there and starts the thread.
@@ -277,22 +262,28 @@ impl RecordSink {
         let name = output.name().to_owned();
         let counts = Arc::new(RecordCounts::default());
         let (sender, receiver) = bounded(config.queue);
-        let (orders, ordered) = bounded(ORDERS);
+        let (reopener, commands) = Reopener::new();
         let backlog = receiver.clone();
         let drain = Arc::new(Drain::new(config.drain_within));
         let live = Live::new(output, Lines::new(classes), counts.clone(), drain.clone());
-        let thread = spawn(move || live.run(&receiver, &ordered))?;
+        let thread = spawn(move || live.run(&receiver, &commands))?;
+        let sender = RecordSender {
+            queue: sender,
+            when_full: WhenFull::Drop,
+            drain: Some(drain.clone()),
+            counts: counts.clone(),
+        };
         let sink = RecordSink {
             thread,
             counts,
             live: Some(LiveEnd {
                 name,
-                orders,
+                reopener,
                 backlog,
-                drain: drain.clone(),
+                drain,
             }),
         };
-        Ok((sink, sender_to(sender, WhenFull::Drop, Some(drain))))
+        Ok((sink, sender))
     }
 
     /// What became of the records, for those who look in.
@@ -303,7 +294,7 @@ impl RecordSink {
     /// Where the file can be opened anew, if the run is live.
     pub fn reopener(&self) -> Option<Reopener> {
         let live = self.live.as_ref();
-        live.map(|live| Reopener(live.orders.clone()))
+        live.map(|live| live.reopener.clone())
     }
 
     /// Waits until everything is written. All senders must be gone.
@@ -361,19 +352,6 @@ impl RecordSink {
             std::thread::sleep(Duration::from_millis(1));
         }
         true
-    }
-}
-
-fn sender_to(
-    queue: Sender<Record>,
-    when_full: WhenFull,
-    drain: Option<Arc<Drain>>,
-) -> RecordSender {
-    RecordSender {
-        queue,
-        when_full,
-        drain,
-        dropped: 0,
     }
 }
 
@@ -446,15 +424,15 @@ mod tests {
             queue,
             when_full: WhenFull::Drop,
             drain: None,
-            dropped: 0,
+            counts: Arc::default(),
         };
         (0..100).for_each(|_| sender.send(record(true)));
-        assert_eq!((records.len(), sender.dropped()), (4, 96));
+        assert_eq!((records.len(), sender.counts.dropped()), (4, 96));
         (0..5).for_each(|_| sender.send(record(false)));
-        assert_eq!((records.len(), sender.dropped()), (8, 97));
+        assert_eq!((records.len(), sender.counts.dropped()), (8, 97));
         records.try_iter().for_each(drop);
         sender.when_full = WhenFull::Wait;
         (0..8).for_each(|_| sender.send(record(true)));
-        assert_eq!((records.len(), sender.dropped()), (8, 97));
+        assert_eq!((records.len(), sender.counts.dropped()), (8, 97));
     }
 }

@@ -1,12 +1,12 @@
 //! Records as JSON Lines: the form that `docs/records.schema.json` describes.
 
+mod control;
 mod lines;
 mod live;
 mod output;
 mod sink;
 
 use std::net::IpAddr;
-use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,17 +16,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sha1::{Digest, Sha1};
 
-use crate::exit::Failure;
-
-pub use sink::{RecordCounts, RecordSender, RecordSink, Reopener};
-
-/// Checks whether a live run could write its records to a file. No file is made, and none is changed.
-///
-/// # Errors
-/// As [`RecordSink::start_live`].
-pub fn look(path: &Path) -> Result<(), Failure> {
-    output::look(path).map_err(|error| Failure::creating(path, &error))
-}
+pub use control::Records;
+pub use sink::RecordSink;
 
 /// Version of the records' form; it changes when a field changes its meaning or
 /// goes away.

@@ -6,14 +6,16 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dataplane::sink::Sink;
 use flowmgr::Counts;
 use flowmgr::record::{Decision, EndReason, FlowName, FlowRecord, Record};
 
-use super::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply};
+use super::{SinkControl, SinkKind, Start};
+use crate::control::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply, Request};
+use crate::exit::Failure;
 
 /// Records that may wait for the control thread.
 const QUEUE: usize = 1024;
@@ -21,14 +23,52 @@ const QUEUE: usize = 1024;
 /// Flows that are remembered.
 const REMEMBERED: usize = 4096;
 
+/// The view of recent flows, where a run has a control plane.
+pub struct Flows;
+
+impl SinkKind for Flows {
+    fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
+        Ok(start.is_served.then(|| {
+            let (tap, view) = flow_view(start.classes.clone());
+            let view = Mutex::new(view);
+            Box::new(FlowControl { tap, view }) as Box<dyn SinkControl>
+        }))
+    }
+}
+
+struct FlowControl {
+    tap: FlowTap,
+    /// Used by the control thread only, so nobody ever waits.
+    view: Mutex<FlowView>,
+}
+
+impl SinkControl for FlowControl {
+    fn worker_half(&self) -> Option<Box<dyn Sink>> {
+        Some(Box::new(self.tap.clone()))
+    }
+
+    fn tick(&self) {
+        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        view.take_in();
+    }
+
+    fn answer(&self, request: &Request) -> Option<Reply> {
+        let Request::Flows { label, top } = request else {
+            return None;
+        };
+        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(view.largest(label.as_deref(), *top))
+    }
+}
+
 /// The data path's end.
 #[derive(Clone)]
-pub struct FlowTap {
+struct FlowTap {
     records: Sender<Record>,
 }
 
 /// The control thread's end.
-pub struct FlowView {
+struct FlowView {
     records: Receiver<Record>,
     classes: Arc<[String]>,
     flows: HashMap<u64, Known>,
@@ -46,7 +86,7 @@ struct Known {
 }
 
 /// Both ends.
-pub fn flow_view(classes: Arc<[String]>) -> (FlowTap, FlowView) {
+fn flow_view(classes: Arc<[String]>) -> (FlowTap, FlowView) {
     let (sender, records) = bounded(QUEUE);
     let sample = FlowView {
         records,
@@ -82,7 +122,7 @@ impl Sink for FlowTap {
 
 impl FlowView {
     /// Takes in what was offered, at most what the queue holds.
-    pub fn take_in(&mut self) {
+    fn take_in(&mut self) {
         for _ in 0..QUEUE {
             match self.records.try_recv() {
                 Ok(record) => self.remember(&record),
@@ -92,7 +132,7 @@ impl FlowView {
     }
 
     /// The largest of them, at most `top`, with this label where one is named.
-    pub fn largest(&mut self, label: Option<&str>, top: usize) -> Reply {
+    fn largest(&mut self, label: Option<&str>, top: usize) -> Reply {
         self.take_in();
         if let Some(label) = label
             && !self.classes.iter().any(|class| class == label)

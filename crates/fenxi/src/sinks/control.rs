@@ -1,0 +1,169 @@
+//! What the control thread has of a sink: how it is started, what it has counted, and how it ends. The other half,
+//! [`Sink`], stands on the data path.
+//!
+//! A kind of sink is a [`SinkKind`], which knows the configuration and starts a [`SinkControl`] where a run wants one.
+//! Everything but the start and the workers' halves has a default, so a sink says only what it has.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use config::Config;
+use dataplane::Error;
+use dataplane::run::Run;
+use dataplane::sink::Sink;
+
+use super::reopen::Reopener;
+use crate::control::metric::Family;
+use crate::control::protocol::{Reply, Request};
+use crate::exit::Failure;
+
+/// What sinks are started with.
+pub struct Start<'a> {
+    /// The checked configuration.
+    pub config: &'a Config,
+    /// Names of the classes.
+    pub classes: &'a Arc<[String]>,
+    /// Where records go (`--flows`, or live `records.path`).
+    pub records: Option<&'a Path>,
+    /// Flow records carry the series.
+    pub record_series: bool,
+    /// Whether the run has a control plane.
+    pub is_served: bool,
+    /// What only a replay has; `None`: the run is live.
+    pub replay: Option<ReplayStart>,
+}
+
+/// What a replay starts its sinks with.
+pub struct ReplayStart {
+    /// A full queue holds up the replay.
+    pub waits: bool,
+    /// Stopped where an output fails, if the rest of the replay is of no use then.
+    pub stopped: Option<Arc<Run>>,
+}
+
+/// A kind of sink, whether a run has one or not.
+pub trait SinkKind: Sync {
+    /// Starts the sink where this run wants one.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure>;
+
+    /// Whether a live run could start the sink, found without starting it and without leaving anything behind. Files that
+    /// are `is_exempt` are not examined: a run writes them now, or the service's unit makes their folder.
+    ///
+    /// # Errors
+    /// As [`SinkKind::start`].
+    fn probe(&self, _config: &Config, _is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Checks the sink's keys against the labels of a model.
+    ///
+    /// # Errors
+    /// A key names a label that the model does not have.
+    fn check_labels(&self, _config: &Config, _classes: &[String]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The report of a run without this sink: metrics and sums are there all the same, with 0.
+    fn empty_report(&self) -> Report {
+        Report::default()
+    }
+
+    /// The sink's line in `fenxi ctl status`, from the sums of [`Report::status`], where there is something to say.
+    fn status_line(&self, _sums: &Sums) -> Option<String> {
+        None
+    }
+
+    /// The name in [`Report::status`] of what the sink gave up, and the noun that follows the number on the line of losses.
+    fn losses(&self) -> Option<(&'static str, &'static str)> {
+        None
+    }
+}
+
+/// Sums by name, as `fenxi ctl status --json` has them.
+pub type Sums = BTreeMap<String, u64>;
+
+/// A sink of this run. It is shared by the control thread, the thread for reloads and the end of the run.
+pub trait SinkControl: Send + Sync {
+    /// The half of another flow worker; `None` once [`SinkControl::finish`] was called.
+    fn worker_half(&self) -> Option<Box<dyn Sink>>;
+
+    /// What the sink has counted, all of one moment. Asked with each scrape, and once a second.
+    fn report(&self) -> Report {
+        Report::default()
+    }
+
+    /// Called on the control thread every 100 ms.
+    fn tick(&self) {}
+
+    /// Answers a request of `fenxi ctl` that concerns this sink.
+    fn answer(&self, _request: &Request) -> Option<Reply> {
+        None
+    }
+
+    /// What another configuration makes of the sink, prepared and without effect yet; `None`: it changes nothing here.
+    ///
+    /// # Errors
+    /// The configuration does not fit.
+    fn prepare(&self, _now: &Config, _next: &Config) -> Result<Option<Commit>, Error> {
+        Ok(None)
+    }
+
+    /// By which the sink's file is opened again, where it has one.
+    fn reopener(&self) -> Option<Reopener> {
+        None
+    }
+
+    /// The flow workers have ended and their halves are gone: waits until all is written, but not without a deadline live.
+    /// `ended` is when the last label was given.
+    ///
+    /// # Errors
+    /// Writing broke off, or something was lost since the end began.
+    fn finish(&self, _ended: Instant) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Brings into use what [`SinkControl::prepare`] has made. It cannot fail.
+pub type Commit = Box<dyn FnOnce() + Send>;
+
+/// What a sink has counted, at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Its metrics with their samples.
+    pub metrics: Vec<Family>,
+    /// What it was asked for less what it accounts for, by name: above 0 is missing, below 0 is too much.
+    pub balance: Option<(&'static str, i64)>,
+    /// What people should know of as soon as it begins.
+    pub losses: Vec<Lost>,
+    /// Sums for `fenxi ctl status`.
+    pub status: Vec<(&'static str, u64)>,
+    /// Sums for the summary.
+    pub summary: Vec<(&'static str, u64)>,
+    /// Sums for the part `live` of the summary.
+    pub live_summary: Vec<(&'static str, u64)>,
+    /// The same in words.
+    pub live_text: Option<String>,
+}
+
+impl Report {
+    /// Whether nothing is missing and nothing too much.
+    pub fn is_balanced(&self) -> bool {
+        self.balance.is_none_or(|(_, missing)| missing == 0)
+    }
+}
+
+/// Something that gets lost.
+#[derive(Debug, Clone)]
+pub struct Lost {
+    /// Reads "records are dropped".
+    pub what: &'static str,
+    /// How many were lost by now.
+    pub count: u64,
+    /// The reason, where it is known; or empty.
+    pub why: String,
+}

@@ -1,0 +1,137 @@
+//! The file of records as the control thread has it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use config::Config;
+use dataplane::sink::Sink;
+
+use super::output;
+use super::sink::{RecordCounts, RecordSender, RecordSink};
+use crate::control::metric::{Family, Kind, Metric, count};
+use crate::exit::Failure;
+use crate::sinks::reopen::Reopener;
+use crate::sinks::{Lost, Report, SinkControl, SinkKind, Start};
+
+/// The file of records, where a run has a path for it.
+pub struct Records;
+
+impl SinkKind for Records {
+    fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
+        let Some(path) = start.records else {
+            if start.record_series && start.replay.is_none() {
+                return Err(Failure::usage(
+                    "--series puts series into records, and there are none; add --flows FILE or set records.path",
+                ));
+            }
+            return Ok(None);
+        };
+        let (config, classes) = (&start.config.records, start.classes.clone());
+        let (sink, sender) = match &start.replay {
+            Some(replay) => RecordSink::start(path, config.queue, classes, replay)?,
+            None => RecordSink::start_live(path, config, classes)?,
+        };
+        Ok(Some(Box::new(RecordControl {
+            counts: sink.counts(),
+            reopener: sink.reopener(),
+            parts: Mutex::new(Some((sink, sender))),
+        })))
+    }
+
+    fn probe(&self, config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
+        match config.records.path.as_deref() {
+            Some(path) if !is_exempt(path) => {
+                output::look(path).map_err(|error| Failure::creating(path, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn empty_report(&self) -> Report {
+        report(&RecordCounts::default())
+    }
+
+    fn losses(&self) -> Option<(&'static str, &'static str)> {
+        Some(("records_dropped", "records"))
+    }
+}
+
+struct RecordControl {
+    counts: Arc<RecordCounts>,
+    /// Live only.
+    reopener: Option<Reopener>,
+    /// `None` once the end has begun.
+    parts: Mutex<Option<(RecordSink, RecordSender)>>,
+}
+
+impl RecordControl {
+    fn parts(&self) -> std::sync::MutexGuard<'_, Option<(RecordSink, RecordSender)>> {
+        // Taken out as a whole, so a panic elsewhere spoils nothing.
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SinkControl for RecordControl {
+    fn worker_half(&self) -> Option<Box<dyn Sink>> {
+        let parts = self.parts();
+        let (_, sender) = parts.as_ref()?;
+        Some(Box::new(sender.another()))
+    }
+
+    fn report(&self) -> Report {
+        report(&self.counts)
+    }
+
+    fn reopener(&self) -> Option<Reopener> {
+        self.reopener.clone()
+    }
+
+    /// Waits until all records are written, live for `records.drain_s` at most.
+    fn finish(&self, _: Instant) -> Result<(), Failure> {
+        let Some((sink, sender)) = self.parts().take() else {
+            return Ok(());
+        };
+        drop(sender);
+        sink.finish_in_time()
+    }
+}
+
+fn report(counts: &RecordCounts) -> Report {
+    let (written, dropped, failed) = (counts.written(), counts.dropped(), counts.failed());
+    Report {
+        metrics: vec![
+            Family {
+                metric: Metric::new(
+                    Kind::Counter,
+                    "fenxi_records_total",
+                    "records",
+                    &["sink"],
+                    "Records written.",
+                ),
+                samples: vec![count(&["json"], written)],
+            },
+            Family {
+                metric: Metric::new(
+                    Kind::Counter,
+                    "fenxi_records_dropped_total",
+                    "records",
+                    &["sink", "reason"],
+                    "Records not written: queue_full, the writer or its reader is too slow; write_failed, as where the disk is full.",
+                ),
+                samples: vec![
+                    count(&["json", "queue_full"], dropped),
+                    count(&["json", "write_failed"], failed),
+                ],
+            },
+        ],
+        losses: vec![Lost {
+            what: "records are dropped, their queue is full; see records.queue",
+            count: dropped,
+            why: String::new(),
+        }],
+        status: vec![("records_dropped", dropped)],
+        summary: vec![("records_dropped", dropped + failed)],
+        ..Report::default()
+    }
+}
