@@ -56,7 +56,11 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
         ("b: the interface is down", "WARN", "fenxi::run::control: "),
         ("b: the interface is back", "INFO", "fenxi::run::control: "),
         ("model /nowhere: refused", "WARN", "fenxi::run::reload: "),
-        ("flows: opened anew", "INFO", "fenxi::sinks::records::live: "),
+        (
+            "flows: opened anew",
+            "INFO",
+            "fenxi::sinks::records::live: ",
+        ),
         ("a signal asks", "INFO", "fenxi::run::control: "),
         ("ended after", "INFO", "fenxi::commands::run: "),
     ] {

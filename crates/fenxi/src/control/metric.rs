@@ -67,6 +67,22 @@ pub struct Family {
     pub samples: Vec<Sample>,
 }
 
+impl Family {
+    /// A counter.
+    pub fn counter(
+        name: &'static str,
+        unit: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        samples: impl IntoIterator<Item = Sample>,
+    ) -> Family {
+        Family {
+            metric: Metric::new(Kind::Counter, name, unit, labels, help),
+            samples: samples.into_iter().collect(),
+        }
+    }
+}
+
 /// Upper bounds for times, in seconds; 10 ms, what a label may take, is one.
 pub const TIMES: [f64; 14] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,

@@ -5,9 +5,13 @@
 
 mod control;
 pub mod flows;
+#[cfg(test)]
+mod label_socket;
 pub mod mark;
 pub mod records;
 mod reopen;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -179,30 +179,20 @@ fn metrics(counts: &Counts) -> Vec<Family> {
     ];
     let causes = counts.failed_by_cause();
     vec![
-        Family {
-            metric: Metric::new(
-                Kind::Counter,
-                "fenxi_marks_total",
-                "marks",
-                &["outcome"],
-                "Marks of connections, mode mark: written; kept, the connection had a mark already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
-            ),
-            samples: outcomes
-                .map(|(outcome, marks)| count(&[outcome], marks))
-                .into(),
-        },
-        Family {
-            metric: Metric::new(
-                Kind::Counter,
-                "fenxi_marks_failed_total",
-                "marks",
-                &["cause"],
-                "Marks that the kernel refused, by why.",
-            ),
-            samples: causes
-                .map(|(cause, marks)| count(&[cause], marks))
-                .collect(),
-        },
+        Family::counter(
+            "fenxi_marks_total",
+            "marks",
+            &["outcome"],
+            "Marks of connections, mode mark: written; kept, the connection had a mark already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
+            outcomes.map(|(outcome, marks)| count(&[outcome], marks)),
+        ),
+        Family::counter(
+            "fenxi_marks_failed_total",
+            "marks",
+            &["cause"],
+            "Marks that the kernel refused, by why.",
+            causes.map(|(cause, marks)| count(&[cause], marks)),
+        ),
         Family {
             metric: Metric::new(
                 Kind::Gauge,

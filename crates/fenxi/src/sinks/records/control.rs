@@ -9,7 +9,7 @@ use dataplane::sink::Sink;
 
 use super::output;
 use super::sink::{RecordCounts, RecordSender, RecordSink};
-use crate::control::metric::{Family, Kind, Metric, count};
+use crate::control::metric::{Family, count};
 use crate::exit::Failure;
 use crate::sinks::reopen::Reopener;
 use crate::sinks::{Lost, Report, SinkControl, SinkKind, Start};
@@ -101,29 +101,23 @@ fn report(counts: &RecordCounts) -> Report {
     let (written, dropped, failed) = (counts.written(), counts.dropped(), counts.failed());
     Report {
         metrics: vec![
-            Family {
-                metric: Metric::new(
-                    Kind::Counter,
-                    "fenxi_records_total",
-                    "records",
-                    &["sink"],
-                    "Records written.",
-                ),
-                samples: vec![count(&["json"], written)],
-            },
-            Family {
-                metric: Metric::new(
-                    Kind::Counter,
-                    "fenxi_records_dropped_total",
-                    "records",
-                    &["sink", "reason"],
-                    "Records not written: queue_full, the writer or its reader is too slow; write_failed, as where the disk is full.",
-                ),
-                samples: vec![
+            Family::counter(
+                "fenxi_records_total",
+                "records",
+                &["sink"],
+                "Records written.",
+                [count(&["json"], written)],
+            ),
+            Family::counter(
+                "fenxi_records_dropped_total",
+                "records",
+                &["sink", "reason"],
+                "Records not written: queue_full, the writer or its reader is too slow; write_failed, as where the disk is full.",
+                [
                     count(&["json", "queue_full"], dropped),
                     count(&["json", "write_failed"], failed),
                 ],
-            },
+            ),
         ],
         losses: vec![Lost {
             what: "records are dropped, their queue is full; see records.queue",

@@ -1,0 +1,76 @@
+//! Labels to a Unix datagram socket, a line each: all that another sink takes. The tests list it behind those of the program.
+
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use dataplane::{run::PAUSE, sink::Sink};
+use flowmgr::record::{LabelRecord, Record};
+
+use super::{Report, SinkControl, SinkKind, Start};
+use crate::control::metric::{Family, count};
+use crate::exit::Failure;
+
+/// The socket's path. A real one would be a key of the configuration.
+pub struct LabelSocket(pub std::path::PathBuf);
+
+impl SinkKind for LabelSocket {
+    fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
+        let socket = UnixDatagram::unbound().map_err(|it| Failure::io(it.to_string()))?;
+        let (queue, labels): (_, Receiver<LabelRecord>) = bounded(1024);
+        let (path, classes) = (self.0.clone(), start.classes.clone());
+        let worker = Worker(queue, Arc::default());
+        let (end, counts) = (Mutex::new(Some(worker.clone())), worker.1.clone());
+        let thread = spawn(move || {
+            for label in labels {
+                let class = &classes[usize::from(label.decision.class)];
+                let line = format!("{} {class}", label.flow.flow_id);
+                let sent = socket.send_to(line.as_bytes(), &path);
+                counts[usize::from(sent.is_err())].fetch_add(1, Relaxed);
+            }
+        });
+        Ok(Some(Box::new(Control(end, thread, worker.1))))
+    }
+}
+
+/// The queue, and labels by outcome: sent, failed, dropped.
+#[derive(Clone)]
+struct Worker(Sender<LabelRecord>, Arc<[AtomicU64; 3]>);
+
+impl Sink for Worker {
+    fn record(&mut self, record: &Record) {
+        if let Record::Label(label) = record
+            && self.0.try_send(label.clone()).is_err()
+        {
+            self.1[2].fetch_add(1, Relaxed);
+        }
+    }
+}
+
+struct Control(Mutex<Option<Worker>>, JoinHandle<()>, Arc<[AtomicU64; 3]>);
+
+impl SinkControl for Control {
+    fn worker_half(&self) -> Option<Box<dyn Sink>> {
+        Some(Box::new(self.0.lock().unwrap().clone()?))
+    }
+
+    fn report(&self) -> Report {
+        let (name, help) = ("fenxi_label_socket_total", "Labels by what became of them.");
+        let outcomes = ["sent", "failed", "dropped"].into_iter().zip(&*self.2);
+        let samples = outcomes.map(|(outcome, labels)| count(&[outcome], labels.load(Relaxed)));
+        let labels = Family::counter(name, "labels", &["outcome"], help, samples);
+        Report::of_metrics(vec![labels])
+    }
+
+    /// A thread whose reader takes nothing is left behind.
+    fn finish(&self, ended: Instant) -> Result<(), Failure> {
+        self.0.lock().unwrap().take();
+        while !self.1.is_finished() && ended.elapsed() < Duration::from_secs(1) {
+            sleep(PAUSE);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! A flow worker over frames in memory, with a sink that the program does not have.
+
+use std::collections::BTreeSet;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use config::Sources;
+use dataplane::analytics_worker::{self, AnalyticsWorker};
+use dataplane::bundle::{find_bundle, open_bundle};
+use dataplane::clock::Clock;
+use dataplane::flow_worker::{FlowOutcome, FlowWorker, Hooks, Limits, Parts};
+use dataplane::pipelines::{FlowOptions, Pipelines};
+use dataplane::placement::Cores;
+use dataplane::run::Run;
+use flowmgr::Effect;
+use packetio::MemoryTrace;
+use recording::Walker;
+
+use super::label_socket::LabelSocket;
+use super::*;
+use crate::control::metric::Value;
+
+#[path = "../../../../tests/common/packets.rs"]
+#[allow(dead_code, reason = "each test uses its own part")]
+mod packets;
+
+const FLOWS: u16 = 20;
+const EFFECT: Effect = Effect::PacketTime { delay_us: 1000 };
+
+fn trace() -> MemoryTrace {
+    let flows = (0..FLOWS).flat_map(|flow| packets::conversation(false, 2000 + flow, 12));
+    let mut trace = MemoryTrace::new();
+    for (frame, bytes) in packets::timed(packets::ETHERNET, flows) {
+        trace.push(&frame, &bytes);
+    }
+    trace
+}
+
+/// Replays the trace through one flow worker and one analytics worker with a simulated device.
+fn replay(config: &Config, mut pipelines: Pipelines, sinks: &Sinks) -> FlowOutcome {
+    let run = Arc::new(Run::new(1, 0).0);
+    let (_, manager) = pipelines.flow_managers.remove(0);
+    let (_, analytics) = pipelines.analytics.remove(0);
+    let analytics = AnalyticsWorker {
+        manager: analytics,
+        gathers: true,
+        run: run.clone(),
+        hooks: analytics_worker::Hooks::default(),
+    };
+    let worker = FlowWorker::new(Parts {
+        number: 0,
+        manager: Walker::new(manager, 0, None),
+        effect: EFFECT,
+        ports: vec![Box::new(trace())],
+        egress: None,
+        sinks: sinks.worker_halves(),
+        clock: Clock::Packets,
+        hooks: Hooks::default(),
+        run,
+        limits: Limits {
+            burst: config.io.burst,
+            handover: Duration::ZERO,
+            give_up_after: Duration::MAX,
+        },
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| analytics.run());
+        worker.run()
+    })
+}
+
+#[test]
+fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let (socket, file) = (dir.path().join("labels"), dir.path().join("flows.jsonl"));
+    let reader = UnixDatagram::bind(&socket).unwrap();
+    let sets = ["accel.devices=[\"simulated\"]".to_owned()];
+    let config = Sources::named(None, &sets).load().unwrap().config;
+    let bundle = open_bundle(&config, &find_bundle(&config, None).unwrap()).unwrap();
+    let options = FlowOptions {
+        effect: EFFECT,
+        record_series: false,
+    };
+    let cores = Cores::of(&config);
+    let pipelines = Pipelines::for_replay(&config, &bundle, &cores, options).unwrap();
+    let fifth: &'static dyn SinkKind = Box::leak(Box::new(LabelSocket(socket)));
+    let kinds = [KINDS, &[fifth]].concat();
+    let sinks = Sinks::start_of(
+        &kinds,
+        &Start {
+            config: &config,
+            classes: &pipelines.classes.clone(),
+            records: Some(&file),
+            record_series: false,
+            is_served: false,
+            replay: Some(ReplayStart {
+                waits: true,
+                stopped: None,
+            }),
+        },
+    )
+    .unwrap();
+    let labels = std::thread::spawn(move || {
+        let mut labels = BTreeSet::new();
+        while labels.len() < usize::from(FLOWS) {
+            let mut line = [0; 100];
+            let length = reader.recv(&mut line).unwrap();
+            labels.insert(String::from_utf8(line[..length].to_vec()).unwrap());
+        }
+        labels
+    });
+
+    let outcome = replay(&config, pipelines, &sinks);
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    sinks.finish(Instant::now()).unwrap();
+
+    let recorded: BTreeSet<String> = std::fs::read_to_string(&file)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|record| record["type"] == "label")
+        .map(|record| {
+            format!(
+                "{} {}",
+                record["flow_id"],
+                record["label"].as_str().unwrap()
+            )
+        })
+        .collect();
+    assert_eq!(labels.join().unwrap(), recorded);
+    let reports = sinks.reports();
+    let metrics = reports.iter().flat_map(|report| &report.metrics);
+    let own = metrics.filter(|it| it.metric.name == "fenxi_label_socket_total");
+    let samples: Vec<_> = own.flat_map(|family| &family.samples).collect();
+    assert_eq!(samples.len(), 3);
+    assert_eq!(samples[0].value, Value::Count(FLOWS.into()));
+}
