@@ -11,15 +11,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 
 use crate::device::Shape;
-use crate::file::{ReadError, read_regular};
-use crate::golden::Golden;
-use crate::manifest::{LabelInfo, Manifest};
+use crate::file::read_regular;
 
+mod error;
+mod golden;
+mod manifest;
 mod outside;
 mod wire;
+
+pub use error::BundleError;
+pub use golden::Golden;
+use manifest::Manifest;
+pub use manifest::{FEATURES, LABELS_MAX, LabelInfo, UNITS};
 
 const MANIFEST: &str = "model.toml";
 
@@ -29,75 +34,6 @@ const MODEL_BYTES_MAX: u64 = 1 << 30;
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// The most bytes read of either golden file.
 const GOLDEN_BYTES_MAX: u64 = 64 << 20;
-
-/// Why a bundle is refused: each names the file, and what to change.
-#[derive(Debug, Error)]
-pub enum BundleError {
-    /// The folder or one of its files is not there.
-    #[error("{}: no such {what}; a model bundle is a folder with model.toml, the model, golden/inputs.csv and golden/outputs.csv", path.display())]
-    Missing {
-        /// What was looked for.
-        path: PathBuf,
-        /// "folder" or "file".
-        what: &'static str,
-    },
-    /// It is there and cannot be read, is not a regular file, or is too large.
-    #[error("{}: cannot be read: {cause}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        cause: ReadError,
-    },
-    /// `model.toml` is not TOML, or has an unknown key, or lacks one, or one has the wrong type.
-    #[error("{}:{line}: {message}", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Where, counted from 1.
-        line: usize,
-        /// What is wrong, with the key.
-        message: String,
-    },
-    /// A key's value is out of range or disagrees with another.
-    #[error("{}: {key} {problem}", path.display())]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The key, dotted.
-        key: String,
-        /// What was found and what was expected.
-        problem: String,
-    },
-    /// The model is not the one that the manifest describes.
-    #[error("{}: its SHA-256 is {found}, but model.toml says {expected}; the file was changed or damaged: restore it, or correct the key sha256 if the change is yours", path.display())]
-    Hash {
-        /// The model.
-        path: PathBuf,
-        /// As in the manifest.
-        expected: String,
-        /// As computed.
-        found: String,
-    },
-    /// The model is no ONNX, or a part of it lies outside of the file.
-    #[error("{}: {problem}", path.display())]
-    Model {
-        /// The model.
-        path: PathBuf,
-        /// What was found, and what to do.
-        problem: String,
-    },
-    /// A golden file disagrees with the manifest or with the other golden file.
-    #[error("{}:{line}: {problem}", path.display())]
-    Golden {
-        /// The file.
-        path: PathBuf,
-        /// Where, counted from 1.
-        line: usize,
-        /// What was found and what was expected.
-        problem: String,
-    },
-}
 
 /// A bundle that passed its checks.
 #[derive(Clone, Debug, PartialEq)]
@@ -178,17 +114,23 @@ impl Bundle {
         &self.manifest.sha256
     }
 
-    /// Packets per series, 1 to 32.
+    /// Elements per series, 1 to 32.
     pub fn k(&self) -> usize {
         self.manifest.k
     }
 
-    /// Features per packet.
+    /// Features per element, 1 to 4.
     pub fn channels(&self) -> usize {
         self.manifest.features.len()
     }
 
-    /// The features by name, in the order of the channels.
+    /// Which packets of a flow are the elements of its series, one of [`UNITS`]: "packet" for all of them, "data" for those
+    /// with layer-4 payload.
+    pub fn unit(&self) -> &str {
+        &self.manifest.unit
+    }
+
+    /// The features by name, in the order of the channels; all are of [`FEATURES`], and none occurs twice.
     pub fn features(&self) -> &[String] {
         &self.manifest.features
     }

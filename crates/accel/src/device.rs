@@ -12,9 +12,9 @@ use thiserror::Error;
 /// The numbers that fix the layout of a model's input and output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Features per packet.
+    /// Features per element.
     pub channels: usize,
-    /// Packets per series.
+    /// Elements per series.
     pub k: usize,
     /// Output columns, one per label.
     pub classes: usize,

@@ -1,11 +1,10 @@
-//! Golden samples: inputs that come with a bundle, and the outputs that they must give on every device.
+//! Compares a device's outputs with the golden outputs of its bundle.
 
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bundle::{Bundle, BundleError};
-use crate::device::{Device, DeviceError, Shape, is_probability};
+use crate::bundle::Bundle;
+use crate::device::{Device, DeviceError};
 
 /// The largest difference between a probability and its golden value that counts as agreement, for a bundle of this
 /// precision. Runtimes and processors differ by some 1e-6 at fp32; a wrong weight, a wrong feature order or a wrong
@@ -21,84 +20,6 @@ pub fn golden_tolerance(precision: &str) -> f32 {
 
 /// How long a batch of golden samples may take.
 const BATCH_S_MAX: u64 = 60;
-
-/// Samples in the form of `golden/inputs.csv` and `golden/outputs.csv`; as many rows in both.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Golden {
-    /// Rows of channels × K values.
-    pub inputs: Vec<Vec<f32>>,
-    /// Rows of one probability per class.
-    pub outputs: Vec<Vec<f32>>,
-}
-
-impl Golden {
-    /// From the two files' paths and texts: numbers with commas between, a sample per line, no header.
-    pub(crate) fn parse(
-        inputs: (&Path, &str),
-        outputs: (&Path, &str),
-        shape: Shape,
-    ) -> Result<Self, BundleError> {
-        let golden = Self {
-            inputs: rows(inputs, shape.row_len(), "channels × K", f32::is_finite)?,
-            outputs: rows(outputs, shape.classes, "one per label", is_probability)?,
-        };
-        let (given, expected) = (golden.outputs.len(), golden.inputs.len());
-        if given != expected {
-            let problem = format!("{given} rows, but {} has {expected}", inputs.0.display());
-            return Err(BundleError::Golden {
-                path: outputs.0.to_owned(),
-                line: given.max(1),
-                problem,
-            });
-        }
-        Ok(golden)
-    }
-}
-
-fn rows(
-    (path, text): (&Path, &str),
-    width: usize,
-    meaning: &str,
-    holds: fn(f32) -> bool,
-) -> Result<Vec<Vec<f32>>, BundleError> {
-    let refuse = |line: usize, problem: String| BundleError::Golden {
-        path: path.to_owned(),
-        line,
-        problem,
-    };
-    let mut rows = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        let mut row = Vec::with_capacity(width);
-        for field in line.split(',') {
-            match field.trim().parse::<f32>() {
-                Ok(value) if holds(value) => row.push(value),
-                _ => {
-                    return Err(refuse(
-                        at + 1,
-                        format!("\"{field}\" is not a number that can stand here"),
-                    ));
-                }
-            }
-        }
-        if row.len() != width {
-            return Err(refuse(
-                at + 1,
-                format!(
-                    "{} numbers, but model.toml asks for {width} ({meaning})",
-                    row.len()
-                ),
-            ));
-        }
-        rows.push(row);
-    }
-    if rows.is_empty() {
-        return Err(refuse(
-            1,
-            "no samples; a bundle needs at least one".to_owned(),
-        ));
-    }
-    Ok(rows)
-}
 
 /// How a device's outputs compare with the golden ones.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,19 +8,28 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::bundle::BundleError;
+use super::error::BundleError;
 
 /// The most labels a bundle may have. A class is kept in 12 bits, and one value is needed for "unknown".
 pub const LABELS_MAX: usize = 4095;
 
-/// The longest series a model may ask for, in packets.
+/// The longest series a model may ask for, in elements.
 const K_MAX: i64 = 32;
 
 /// Class name that a flow gets when its confidence is below `min_confidence`.
 const UNKNOWN: &str = "unknown";
 
-/// The features that can be computed, by the name a bundle asks for them.
-const FEATURES: [&str; 1] = ["signed_length"];
+/// The features that a bundle may ask for, by name: one number of each element of a series.
+pub const FEATURES: [&str; 4] = [
+    "signed_length",
+    "payload_length",
+    "inter_arrival_us",
+    "tcp_flags",
+];
+
+/// The units that a bundle may ask for, by name: which packets of a flow are the elements of its series. The first is meant
+/// where a bundle names none.
+pub const UNITS: [&str; 2] = ["packet", "data"];
 
 const PRECISIONS: [&str; 3] = ["fp32", "fp16", "int8"];
 
@@ -51,6 +60,7 @@ struct RawManifest {
     file: String,
     sha256: String,
     k: i64,
+    unit: Option<String>, // schema 1 without it is from before there was a choice
     features: Vec<String>,
     precision: String,
     min_confidence: f64,
@@ -71,6 +81,9 @@ pub(crate) struct Manifest {
     /// 64 hexadecimal digits, lower case.
     pub sha256: String,
     pub k: usize,
+    /// One of [`UNITS`].
+    pub unit: String,
+    /// Of [`FEATURES`], in the order of the channels.
     pub features: Vec<String>,
     pub precision: String,
     /// 0 to 1.
@@ -156,6 +169,13 @@ impl Manifest {
                 ),
             ));
         }
+        let unit = raw.unit.unwrap_or_else(|| UNITS[0].to_owned());
+        if !UNITS.contains(&unit.as_str()) {
+            return Err((
+                "unit".into(),
+                format!("is {unit:?}, but must be one of {UNITS:?}"),
+            ));
+        }
         check_features(&raw.features)?;
         check_labels(&raw.labels)?;
         Ok(Self {
@@ -164,6 +184,7 @@ impl Manifest {
             file: raw.file,
             sha256,
             k,
+            unit,
             features: raw.features,
             precision: raw.precision,
             min_confidence: raw.min_confidence as f32,
@@ -210,12 +231,12 @@ fn check_features(features: &[String]) -> Result<(), (String, String)> {
             return Err((
                 key(),
                 format!(
-                    "asks for \"{feature}\", which this program cannot compute (it can {FEATURES:?})"
+                    "asks for {feature:?}, which this program cannot compute (it can {FEATURES:?})"
                 ),
             ));
         }
         if features[..at].contains(feature) {
-            return Err((key(), format!("names \"{feature}\" twice")));
+            return Err((key(), format!("names {feature:?} twice")));
         }
     }
     Ok(())
