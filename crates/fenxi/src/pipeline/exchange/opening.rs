@@ -58,6 +58,8 @@ impl Opening {
     pub fn open(&self, config: &Config, dir: &Path) -> Result<Arc<Bundle>, Failure> {
         let bundle = self.read(config, dir)?;
         let fits = check_meaning(dir, "features", bundle.features(), self.bundle.features());
+        let [unit, in_use] = [&bundle, &*self.bundle].map(|bundle| [bundle.unit().to_owned()]);
+        let fits = fits.and_then(|()| check_meaning(dir, "unit", &unit, &in_use));
         let labels = [labels(&bundle), labels(&self.bundle)];
         fits.and_then(|()| check_meaning(dir, "labels", &labels[0], &labels[1]))
             .and_then(|()| check_midstream(dir, &bundle, &self.bundle))
