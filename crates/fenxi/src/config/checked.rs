@@ -91,8 +91,10 @@ impl IoMode {
 /// The flow manager.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
-    /// Packets in a series.
+    /// Elements of a series, where `k_is_set`.
     pub k: usize,
+    /// Whether the user set `k`. Then the model must have the same; without it, `k` follows the model.
+    pub k_is_set: bool,
     /// A flow ends after this long without a packet; `None`: never.
     pub idle_timeout: Option<Duration>,
     /// A lasting flow is recorded this often; `None`: only at its end.

@@ -75,14 +75,13 @@ fn checkout(program: &Path) -> Option<PathBuf> {
 /// Opens a bundle and holds it against the configuration.
 ///
 /// # Errors
-/// The bundle is damaged or contradicts itself, or has another K or other features
-/// than the flow manager collects.
+/// The bundle is damaged or contradicts itself, or has another K than the user set.
 pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Failure> {
     let bundle = Bundle::open(dir).map_err(|error| match error {
         BundleError::Missing { .. } => Failure::no_input(error.to_string()),
         error => Failure::data(error.to_string()),
     })?;
-    if bundle.k() != config.flow.k {
+    if config.flow.k_is_set && bundle.k() != config.flow.k {
         return Err(Failure::data(format!(
             "{}: the model wants k = {k} packets and flow.k is {}; set flow.k = {k} or take \
              another model",

@@ -58,8 +58,9 @@ impl Opening {
     pub fn open(&self, config: &Config, dir: &Path) -> Result<Arc<Bundle>, Failure> {
         let bundle = self.read(config, dir)?;
         let fits = check_meaning(dir, "features", bundle.features(), self.bundle.features());
-        let [unit, in_use] = [&bundle, &*self.bundle].map(|bundle| [bundle.unit().to_owned()]);
-        let fits = fits.and_then(|()| check_meaning(dir, "unit", &unit, &in_use));
+        let series = |bundle: &Bundle| [format!("{}, k = {}", bundle.unit(), bundle.k())];
+        let [series, in_use] = [&bundle, &*self.bundle].map(series);
+        let fits = fits.and_then(|()| check_meaning(dir, "unit and k", &series, &in_use));
         let labels = [labels(&bundle), labels(&self.bundle)];
         fits.and_then(|()| check_meaning(dir, "labels", &labels[0], &labels[1]))
             .and_then(|()| check_midstream(dir, &bundle, &self.bundle))
