@@ -1,11 +1,12 @@
-//! The folder in which a model comes: `model.toml`, the model itself, and golden inputs and outputs.
+//! A model bundle: a folder with `model.toml`, the model, and golden inputs and outputs.
 //!
-//! Opening a bundle reads every file, checks the model's hash, and checks each number against the others; it needs no
-//! ONNX Runtime. Whether the model's own input and output agree with the manifest is checked by the device that takes it.
+//! Opening a bundle reads every file, checks the model's hash, and checks all numbers against each other. It needs no
+//! ONNX Runtime; the device that takes the bundle checks whether the model's own input and output agree with the
+//! manifest.
 //!
-//! A bundle may come from anywhere, so no file is read beyond a bound, and the model's file cannot lie outside the folder.
-//! What is run is what was hashed: a device gets the bytes from [`Bundle::read_model`], which hashes them again, and a model
-//! that keeps data in other files is refused ([`outside`]).
+//! A bundle may come from an untrusted place. So every read is bounded, and the model's file must be in the folder.
+//! What runs is what was hashed: [`Bundle::read_model`] hashes the bytes again when it hands them to a device, and a
+//! model that keeps data in other files is refused ([`external`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,9 +17,9 @@ use crate::device::Shape;
 use crate::file::read_regular;
 
 mod error;
+mod external;
 mod golden;
 mod manifest;
-mod outside;
 mod wire;
 
 pub use error::BundleError;
@@ -47,7 +48,7 @@ impl Bundle {
     /// Reads and checks the bundle in the folder `dir`.
     ///
     /// # Errors
-    /// The first thing that is wrong, in the order folder, manifest, model, golden files.
+    /// The first problem found, in the order folder, manifest, model, golden files.
     pub fn open(dir: &Path) -> Result<Self, BundleError> {
         if !dir.is_dir() {
             return Err(BundleError::Missing {
@@ -67,10 +68,10 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// The model's bytes, hashed again, so that a file exchanged after [`Bundle::open`] is refused.
+    /// Reads the model and hashes it again, so that a file that was replaced after [`Bundle::open`] is refused.
     ///
     /// # Errors
-    /// When the file cannot be read, has another hash than the manifest says, or does not hold the whole model.
+    /// The file cannot be read, its hash is not the one in the manifest, or parts of the model are in other files.
     pub fn read_model(&self) -> Result<Vec<u8>, BundleError> {
         let path = self.model_path();
         let bytes = read(&path, MODEL_BYTES_MAX)?;
@@ -85,7 +86,7 @@ impl Bundle {
                 found,
             });
         }
-        outside::check(&bytes).map_err(|problem| BundleError::Model { path, problem })?;
+        external::check(&bytes).map_err(|problem| BundleError::Model { path, problem })?;
         Ok(bytes)
     }
 
@@ -145,12 +146,12 @@ impl Bundle {
         &self.manifest.labels
     }
 
-    /// Below this confidence, 0 to 1, a flow's class is "unknown".
+    /// A flow whose confidence is below this number, 0 to 1, gets the class "unknown".
     pub fn min_confidence(&self) -> f32 {
         self.manifest.min_confidence
     }
 
-    /// Whether the model was trained on TCP flows that begin mid-stream, too; else it is not asked about them.
+    /// Whether the model was trained on TCP flows that begin mid-stream. If it was not, such flows get no label.
     pub fn midstream(&self) -> bool {
         self.manifest.midstream
     }
@@ -165,7 +166,7 @@ impl Bundle {
         &self.manifest.output_name
     }
 
-    /// Where the model lies.
+    /// Path of the model's file.
     pub fn model_path(&self) -> PathBuf {
         self.dir.join(&self.manifest.file)
     }
@@ -179,13 +180,13 @@ impl Bundle {
         }
     }
 
-    /// Inputs, and the outputs that they must give.
+    /// Golden inputs, and the outputs that the model must give for them.
     pub fn golden(&self) -> &Golden {
         &self.golden
     }
 }
 
-/// The whole file, unless it is larger than `limit` bytes.
+/// Reads the whole file; fails if it is larger than `limit` bytes.
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>, BundleError> {
     read_regular(path, limit).map_err(|cause| match cause {
         cause if cause.is_not_found() => BundleError::Missing {

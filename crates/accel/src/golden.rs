@@ -7,9 +7,9 @@ use crate::bundle::Bundle;
 use crate::device::{Device, DeviceError};
 
 /// The largest difference between a probability and its golden value that counts as agreement, for a bundle of this
-/// precision. Runtimes and processors differ by some 1e-6 at fp32; a wrong weight, a wrong feature order or a wrong
-/// normalisation shows at 1e-2 and above. With int8 each provider rounds in places of its own: OpenVINO was seen to differ
-/// from the golden outputs of ONNX Runtime's CPU kernels by 3e-4, QNN's stand-in for its NPU by 0.026.
+/// precision. Runtimes and processors differ by about 1e-6 at fp32; a wrong weight, feature order or normalisation
+/// shows at 1e-2 and above. With int8 each provider rounds in different places: measured against the golden outputs of
+/// ONNX Runtime's CPU kernels, OpenVINO differs by 3e-4 and the x86 stand-in for Qualcomm's NPU by 0.026.
 pub fn golden_tolerance(precision: &str) -> f32 {
     match precision {
         "int8" => 0.05,
@@ -18,7 +18,7 @@ pub fn golden_tolerance(precision: &str) -> f32 {
     }
 }
 
-/// How long a batch of golden samples may take.
+/// The longest time that a batch of golden samples may take, in seconds.
 const BATCH_S_MAX: u64 = 60;
 
 /// How a device's outputs compare with the golden ones.
@@ -28,24 +28,25 @@ pub struct GoldenReport {
     pub rows: usize,
     /// The largest difference of a probability from its golden value.
     pub max_abs_difference: f32,
-    /// Samples whose likeliest class is another one.
+    /// Samples whose most likely class differs.
     pub argmax_differences: usize,
     /// The largest difference that counts as agreement: the bundle's [`golden_tolerance`].
     pub tolerance: f32,
 }
 
 impl GoldenReport {
-    /// Whether all outputs are within the tolerance. A sample may then still have another likeliest class, but only where
-    /// the golden outputs of the two are within twice the tolerance.
+    /// Whether all outputs are within the tolerance. A sample may still have another most likely class, but only if the
+    /// golden outputs of the two classes differ by less than twice the tolerance.
     pub fn agrees(&self) -> bool {
         self.max_abs_difference <= self.tolerance
     }
 }
 
-/// Runs the golden inputs on `device` and compares. The device must be idle and have been made for this bundle.
+/// Runs the golden inputs on `device` and compares the outputs. The device must be idle and have been made for this
+/// bundle.
 ///
 /// # Errors
-/// When the device fails, takes too long, or gives no probabilities.
+/// The device fails, takes too long, or computes no probabilities.
 pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenReport, DeviceError> {
     let golden = bundle.golden();
     let shape = bundle.shape();
@@ -76,7 +77,7 @@ pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenRe
         }
         for (given, expected) in given.chunks_exact(shape.classes).zip(outputs) {
             for difference in given.iter().zip(expected).map(|(a, b)| (a - b).abs()) {
-                // A NaN stays, where f32::max would drop it.
+                // A NaN is kept; f32::max would drop it.
                 if difference.is_nan() || difference > report.max_abs_difference {
                     report.max_abs_difference = difference;
                 }
@@ -87,7 +88,7 @@ pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenRe
     Ok(report)
 }
 
-/// Polls until the batch is there.
+/// Polls until the batch in flight is done.
 pub(crate) fn wait(device: &mut dyn Device, rows: usize) -> Result<(), DeviceError> {
     let end = Instant::now() + Duration::from_secs(BATCH_S_MAX);
     while Instant::now() < end {
@@ -104,7 +105,7 @@ pub(crate) fn wait(device: &mut dyn Device, rows: usize) -> Result<(), DeviceErr
     })
 }
 
-/// The column of the largest value; of equal ones the first.
+/// The column of the largest value; the first of several equal ones.
 pub(crate) fn argmax(row: &[f32]) -> usize {
     let mut best = 0;
     for (at, value) in row.iter().enumerate() {

@@ -6,59 +6,59 @@ use thiserror::Error;
 
 use crate::file::ReadError;
 
-/// Why a bundle is refused: each names the file, and what to change.
+/// Why a bundle is refused. Each message names the file and what to change.
 #[derive(Debug, Error)]
 pub enum BundleError {
-    /// The folder or one of its files is not there.
+    /// The folder or one of its files does not exist.
     #[error("{}: no such {what}; a model bundle is a folder with model.toml, the model, golden/inputs.csv and golden/outputs.csv", path.display())]
     Missing {
-        /// What was looked for.
+        /// Path of the missing folder or file.
         path: PathBuf,
         /// "folder" or "file".
         what: &'static str,
     },
-    /// It is there and cannot be read, is not a regular file, or is too large.
+    /// The file exists but cannot be read, is not a regular file, or is too large.
     #[error("{}: cannot be read: {cause}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Why it cannot be read.
         cause: ReadError,
     },
-    /// `model.toml` is not TOML, or has an unknown key, or lacks one, or one has the wrong type.
+    /// `model.toml` is not TOML, has an unknown key, lacks a key, or has a value of the wrong type.
     #[error("{}:{line}: {message}", path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where, counted from 1.
+        /// Line, counted from 1.
         line: usize,
-        /// What is wrong, with the key.
+        /// What is wrong, including the key.
         message: String,
     },
-    /// A key's value is out of range or disagrees with another.
+    /// A value is out of range or disagrees with another.
     #[error("{}: {key} {problem}", path.display())]
     Value {
         /// The file.
         path: PathBuf,
-        /// The key, dotted.
+        /// The key with its section, such as `input.name`.
         key: String,
         /// What was found and what was expected.
         problem: String,
     },
-    /// The model is not the one that the manifest describes.
+    /// The model's hash is not the one in the manifest.
     #[error("{}: its SHA-256 is {found}, but model.toml says {expected}; the file was changed or damaged: restore it, or correct the key sha256 if the change is yours", path.display())]
     Hash {
-        /// The model.
+        /// The model's file.
         path: PathBuf,
-        /// As in the manifest.
+        /// SHA-256 in the manifest.
         expected: String,
-        /// As computed.
+        /// SHA-256 of the file.
         found: String,
     },
-    /// The model is no ONNX, or a part of it lies outside of the file.
+    /// The file is not an ONNX model, or keeps parts of it in other files.
     #[error("{}: {problem}", path.display())]
     Model {
-        /// The model.
+        /// The model's file.
         path: PathBuf,
         /// What was found, and what to do.
         problem: String,
@@ -68,7 +68,7 @@ pub enum BundleError {
     Golden {
         /// The file.
         path: PathBuf,
-        /// Where, counted from 1.
+        /// Line, counted from 1.
         line: usize,
         /// What was found and what was expected.
         problem: String,

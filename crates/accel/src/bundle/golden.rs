@@ -5,17 +5,18 @@ use std::path::Path;
 use super::error::BundleError;
 use crate::device::{Shape, is_probability};
 
-/// Samples in the form of `golden/inputs.csv` and `golden/outputs.csv`; as many rows in both.
+/// Golden samples: as many outputs as inputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Golden {
-    /// Rows of channels × K values.
+    /// Rows of channels × K values, as in `golden/inputs.csv`.
     pub inputs: Vec<Vec<f32>>,
-    /// Rows of one probability per class.
+    /// Rows of one probability per class, as in `golden/outputs.csv`.
     pub outputs: Vec<Vec<f32>>,
 }
 
 impl Golden {
-    /// From the two files' paths and texts: numbers with commas between, a sample per line, no header.
+    /// Parses the two files, given as path and text. They have one sample per line, numbers separated by commas, and no
+    /// header.
     pub(crate) fn parse(
         inputs: (&Path, &str),
         outputs: (&Path, &str),
