@@ -46,8 +46,8 @@ features. It was trained on a few captures, and its scores below are not good en
 ## Data and scores
 
 {flows} TCP and UDP flows from {captures} test captures of nDPI (LGPL-3.0), labelled by nDPI 4.11, as described
-in the card of `models/app-id-k10`: flows with {k} {elements} that nDPI named by their bytes; protocols with
-fewer than {min_flows} such flows are `other`.
+in the card of `models/app-id-k10`: flows that nDPI named by their bytes (confidence "dpi") and that have
+{k} {elements}. Protocols with fewer than {min_flows} such flows are `other`.
 
 | label | taxonomy | flows | captures |
 |---|---|---|---|
