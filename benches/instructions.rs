@@ -4,7 +4,7 @@
 
 use cring::{Label, Source};
 use flowmgr::hash::HashKind;
-use flowmgr::{Config, Effect, Manager, Packet};
+use flowmgr::{Config, Effect, Manager, Packet, SeriesTask};
 
 const FLOWS: usize = 1 << 10;
 const PACKETS: usize = 1 << 14;
@@ -34,7 +34,10 @@ fn main() {
     // Nobody answers these flows, and such take half of a ring at most.
     let (producer, mut ring) = cring::ring(2 * FLOWS);
     let config = Config {
-        k: 10,
+        tasks: vec![SeriesTask {
+            midstream: true,
+            ..SeriesTask::lengths(10, 2)
+        }],
         idle_timeout_s: 30,
         closed_timeout_s: 5,
         half_open_timeout_s: 0,
@@ -46,7 +49,6 @@ fn main() {
         buckets: FLOWS / 2,
         effect: Effect::Arrival,
         dscp: vec![Some(46), None],
-        midstream: true,
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,
@@ -83,7 +85,7 @@ fn main() {
             model: 0,
         };
         labels
-            .word(flow.index)
+            .word(0, flow.index)
             .decide(flow.generation, label)
             .expect("still waiting");
     }

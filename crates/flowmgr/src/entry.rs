@@ -235,7 +235,7 @@ struct Shared(Array<Entry>);
 unsafe impl Sync for Shared {}
 
 impl Labels for Shared {
-    fn word(&self, index: u32) -> &LabelWord {
+    fn word(&self, _task: u8, index: u32) -> &LabelWord {
         &self.0[index as usize].label
     }
 }

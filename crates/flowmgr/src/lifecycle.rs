@@ -215,7 +215,7 @@ impl Manager {
             counts: self.entries.take_counts(index),
             in_effect,
             last_us,
-            series_seen: self.series.seen(index),
+            series_seen: self.series.seen(index, 0),
         };
         let is_answered = report.counts.packets[1] > 0;
         if is_answered {

@@ -29,7 +29,7 @@ use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
 use crate::memory::Pages;
 use crate::prefetch::prefetch;
-use crate::series::SeriesStore;
+use crate::series::{Element, SeriesStore};
 use crate::settle::Outbox;
 use crate::table::{Occupant, Place, Table};
 use crate::tag::set_dscp;
@@ -120,7 +120,8 @@ impl Manager {
         let entries = config.max_flows + Manager::SPARE_ENTRIES;
         let no_memory = |cause| ConfigError::Memory {
             max_flows: config.max_flows,
-            mib: crate::table_bytes(config.max_flows, config.buckets, config.k).div_ceil(1 << 20),
+            mib: crate::table_bytes(config.max_flows, config.buckets, &config.tasks)
+                .div_ceil(1 << 20),
             cause,
         };
         let lifetimes = Lifetimes::of(&config);
@@ -128,7 +129,8 @@ impl Manager {
             hasher: Hasher::new(config.hash),
             table: Table::new(config.buckets, entries).map_err(no_memory)?,
             entries: Entries::new(entries).map_err(no_memory)?,
-            series: SeriesStore::new(entries, config.k, config.record_series).map_err(no_memory)?,
+            series: SeriesStore::new(entries, &config.tasks, config.record_series)
+                .map_err(no_memory)?,
             rings,
             clock: Clock::new(),
             lifetimes,
@@ -413,10 +415,19 @@ impl Manager {
             true => time_us.saturating_sub(self.entries.cold(index).first_us),
             false => 0,
         };
-        if !self.series.add(index, direction, headers.length, offset_us) {
+        let element = Element {
+            direction,
+            length: headers.length,
+            payload: headers.payload,
+            tcp_flags: headers.tcp_flags,
+            time_us,
+            offset_us,
+        };
+        if !self.series.counts(0, headers.payload) || self.series.add(index, 0, &element).is_none()
+        {
             return;
         }
-        if !self.config.midstream && self.series.is_midstream(index) {
+        if !self.config.tasks[0].midstream && self.series.is_midstream(index) {
             self.entries.hot_mut(index).set(STATE_WITHHELD);
             self.counters.series_withheld += 1;
             return;
@@ -439,7 +450,7 @@ impl Manager {
         let word = self.entries.label(index);
         word.pend(flow.generation);
         self.counters.series_emitted += 1;
-        let series = &self.series;
+        let (series, task) = (&self.series, &self.config.tasks[0]);
         let ring = index as usize % self.rings.len();
         let ring = &mut self.rings[ring];
         let gives_way = is_half_open
@@ -450,7 +461,7 @@ impl Manager {
                 slot.flow = flow;
                 slot.kth_us = time_us;
                 slot.emitted_ns = now_ns;
-                series.read(index, protocol, &mut slot.series);
+                series.read(index, task, protocol, &mut slot.series);
             });
         if pushed {
             self.outbox.await_label(flow);

@@ -127,13 +127,37 @@ impl FlowRecord {
     }
 }
 
-/// The series of a flow, as far as it was collected.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The series of a flow, as far as it was collected: elements of the first task's unit, with all features that a task of
+/// that unit asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeriesRecord {
     /// Signed lengths, bytes; negative in reverse.
     pub lengths: Vec<i32>,
-    /// Times after the first packet, µs.
+    /// Times after the flow's first packet, µs.
     pub offsets_us: Vec<i64>,
+    /// Layer-4 payload, bytes, if collected.
+    pub payloads: Option<Vec<u16>>,
+    /// Times since the element before, µs, if collected.
+    pub inter_arrivals_us: Option<Vec<u32>>,
+    /// TCP flags, if collected.
+    pub tcp_flags: Option<Vec<u16>>,
+}
+
+impl SeriesRecord {
+    /// Keeps the first elements only.
+    pub(crate) fn truncate(&mut self, elements: usize) {
+        self.lengths.truncate(elements);
+        self.offsets_us.truncate(elements);
+        for values in [&mut self.payloads, &mut self.tcp_flags]
+            .into_iter()
+            .flatten()
+        {
+            values.truncate(elements);
+        }
+        if let Some(times) = &mut self.inter_arrivals_us {
+            times.truncate(elements);
+        }
+    }
 }
 
 /// Anything said about a flow.

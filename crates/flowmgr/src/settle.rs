@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use cring::{FlowRef, Label};
+use cring::{Feature, FlowRef, Label};
 
 use crate::config::Effect;
 use crate::entry::{Counts, UNANNOUNCED};
@@ -208,7 +208,7 @@ impl Manager {
         }
         let (flow, position) = match event {
             Event::Label(flow) => (flow, 0),
-            Event::Active(report) if report.series_seen < self.config.k => return true,
+            Event::Active(report) if report.series_seen < self.config.tasks[0].k => return true,
             Event::Active(report) => (report.flow, 0),
             Event::Ended {
                 occupant, position, ..
@@ -258,7 +258,9 @@ impl Manager {
     fn report(&mut self, report: Report, now_ns: u64, out: &mut Out<'_>) {
         let Report { flow, .. } = report;
         let mut decision = None;
-        if report.series_seen == self.config.k && self.label_of(flow) != Some(Label::Pending) {
+        if report.series_seen == self.config.tasks[0].k
+            && self.label_of(flow) != Some(Label::Pending)
+        {
             // Live, an earlier label that is still on its way may have kept this one from being said.
             self.announce(flow, now_ns, out);
             decision = self.decision(flow);
@@ -276,8 +278,7 @@ impl Manager {
                 ..self.flow_record(flow.index, EndReason::Active)
             };
             if let Some(series) = &mut record.series {
-                series.lengths.truncate(report.series_seen);
-                series.offsets_us.truncate(report.series_seen);
+                series.truncate(report.series_seen);
             }
             out(Record::Flow(record));
         }
@@ -289,7 +290,7 @@ impl Manager {
         let timed = self.as_timed(occupant);
         let counters = &mut self.counters;
         counters.flows_ended[reason as usize] += 1;
-        counters.flows_short += u64::from(self.series.seen(index) < self.config.k);
+        counters.flows_short += u64::from(self.series.seen(index, 0) < self.config.tasks[0].k);
         let is_one_way =
             self.entries.counts(index).packets[1] == 0 && !self.series.went_both_ways(index);
         counters.flows_one_way += u64::from(is_one_way);
@@ -395,12 +396,18 @@ impl Manager {
     fn series_record(&self, index: u32) -> Box<SeriesRecord> {
         let mut series = cring::Series::default();
         let protocol = self.entries.hot(index).key().protocol();
-        self.series.read(index, protocol, &mut series);
+        self.series.read_all(index, protocol, &mut series);
+        let numbers = |feature| {
+            let words = series.channel(feature);
+            series.features().contains(feature).then(|| words.to_vec())
+        };
+        let has_times = series.features().contains(Feature::InterArrival);
         Box::new(SeriesRecord {
-            lengths: (0..usize::from(series.k))
-                .map(|packet| series.signed(packet))
-                .collect(),
+            lengths: series.signed_lengths().collect(),
             offsets_us: self.series.offsets_us(index).to_vec(),
+            payloads: numbers(Feature::PayloadLength),
+            inter_arrivals_us: has_times.then(|| series.inter_arrivals_us().collect()),
+            tcp_flags: numbers(Feature::TcpFlags),
         })
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use accel::Sizes;
 use analytics::{Accelerator, Config, Inlet, Manager, NewModel, Settings, Standby};
-use cring::Labels;
+use cring::{Feature, Labels};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::wire::TCP;
-use flowmgr::{Effect, Fate};
+use flowmgr::{Effect, Fate, SeriesTask};
 
 use crate::Outcome;
 use crate::coverage::Coverage;
@@ -75,7 +75,10 @@ fn settings(number: u8, plan: &Plan) -> flowmgr::Settings {
 fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
     let settings = settings(0, plan);
     flowmgr::Config {
-        k: K,
+        tasks: vec![SeriesTask {
+            midstream: plan.asks_midstream,
+            ..SeriesTask::lengths(K, CLASSES)
+        }],
         idle_timeout_s: settings.idle_timeout_s,
         closed_timeout_s: settings.closed_timeout_s,
         half_open_timeout_s: settings.half_open_timeout_s,
@@ -90,7 +93,6 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         buckets: 8,
         effect,
         dscp: settings.dscp,
-        midstream: plan.asks_midstream,
         record_series: true,
         flow_id_first: 0,
         flow_id_step: 1,
@@ -123,7 +125,9 @@ impl World {
             labels: labels.clone(),
         };
         let config = Config {
+            task: 0,
             k: K,
+            features: vec![Feature::SignedLength],
             policy: plan.policy,
             cache: plan.cache,
             probe: vec![1.0; K],
@@ -357,7 +361,7 @@ impl World {
             "a replay sheds nothing"
         );
         let awaited = in_ring + series.series - had_fate;
-        let word = |entry| self.labels.word(entry).read().1;
+        let word = |entry| self.labels.word(0, entry).read().1;
         let entries = 0..self.entries as u32;
         let pending = entries.filter(|&entry| word(entry) == cring::Label::Pending);
         let pending = pending.count() as u64;

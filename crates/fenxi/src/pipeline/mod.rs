@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use accel::Bundle;
 use analytics::{CacheConfig, Inlet, Policy};
-use cring::{Consumer, Producer, Slot};
-use flowmgr::{Effect, hash::HashKind};
+use cring::{Consumer, Feature, Producer, Slot};
+use flowmgr::{Effect, SeriesTask, hash::HashKind};
 
 use crate::config::Config;
 use crate::config::checked::{BatchPolicy, FlowHash};
@@ -131,7 +131,7 @@ impl PacketSide {
         let mut labels = Vec::new();
         for (i, producers) in rings.producers.into_iter().enumerate() {
             let mut flow = flow_config(config, options, self.dscp.clone());
-            flow.midstream = midstream;
+            flow.tasks[0].midstream = midstream;
             flow.flow_id_first = self.flow_managers.len() as u64;
             let manager = flowmgr::Manager::with_rings(flow, producers).map_err(flow_failure)?;
             labels.push(manager.labels());
@@ -260,7 +260,7 @@ pub fn flow_config(
         dscp,
     } = flow_settings(config, dscp);
     flowmgr::Config {
-        k: flow.k,
+        tasks: vec![SeriesTask::lengths(flow.k, dscp.len())],
         idle_timeout_s,
         closed_timeout_s,
         half_open_timeout_s,
@@ -277,7 +277,6 @@ pub fn flow_config(
         buckets: flow.buckets,
         effect: options.effect,
         dscp,
-        midstream: false,
         record_series: options.record_series,
         flow_id_first: 0,
         flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,
@@ -288,7 +287,9 @@ pub fn flow_config(
 pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
     let analytics = &config.analytics;
     analytics::Config {
+        task: 0,
         k: config.flow.k,
+        features: vec![Feature::SignedLength],
         policy: match analytics.policy {
             BatchPolicy::None => Policy::None,
             BatchPolicy::Timeout => Policy::Timeout {

@@ -85,6 +85,12 @@ enum Line<'a> {
         series: Option<&'a [i32]>,
         #[serde(skip_serializing_if = "Option::is_none")]
         series_us: Option<&'a [i64]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        series_payload: Option<&'a [u16]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        series_inter_arrival_us: Option<&'a [u32]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        series_tcp_flags: Option<&'a [u16]>,
     },
 }
 
@@ -123,6 +129,9 @@ fn flow_line<'a>(record: &'a FlowRecord, classes: &'a [String]) -> Line<'a> {
         labelled: labelled(record.decision.as_ref(), classes),
         series: series.map(|series| series.lengths.as_slice()),
         series_us: series.map(|series| series.offsets_us.as_slice()),
+        series_payload: series.and_then(|series| series.payloads.as_deref()),
+        series_inter_arrival_us: series.and_then(|series| series.inter_arrivals_us.as_deref()),
+        series_tcp_flags: series.and_then(|series| series.tcp_flags.as_deref()),
     }
 }
 

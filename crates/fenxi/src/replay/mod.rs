@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use flowmgr::Effect;
+use flowmgr::{Effect, SeriesTask};
 
 use crate::cli::{FaultRates, ReplayArgs, Speed};
 use crate::config::Config;
@@ -128,7 +128,11 @@ impl Table {
     /// Of these managers.
     pub fn of(config: &Config, managers: &[(Thread, flowmgr::Manager)]) -> Table {
         let flow = &config.flow;
-        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, flow.k);
+        let bytes = flowmgr::table_bytes(
+            flow.max_flows,
+            flow.buckets,
+            &[SeriesTask::lengths(flow.k, 0)],
+        );
         let pages = managers.iter().map(|(_, manager)| manager.pages());
         Table {
             max_flows: flow.max_flows * managers.len(),

@@ -140,7 +140,7 @@ impl TaggedWriter {
     }
 
     fn label(&self, flow: FlowRef) -> Option<Label> {
-        self.labels.word(flow.index).label(flow.generation)
+        self.labels.word(0, flow.index).label(flow.generation)
     }
 
     fn write(&mut self, frame: &Frame, bytes: &[u8]) -> Result<(), Failure> {

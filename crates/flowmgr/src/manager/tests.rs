@@ -12,6 +12,7 @@ use cring::{Consumer, Source, ring};
 use proptest::prelude::*;
 
 use super::*;
+use crate::SeriesTask;
 use crate::Volume;
 use crate::hash::HashKind;
 use crate::record::{EndReason, FlowRecord, Record};
@@ -21,7 +22,10 @@ const SECOND_US: i64 = 1_000_000;
 
 fn config() -> Config {
     Config {
-        k: 3,
+        tasks: vec![SeriesTask {
+            midstream: true,
+            ..SeriesTask::lengths(3, 3)
+        }],
         idle_timeout_s: 30,
         closed_timeout_s: 5,
         half_open_timeout_s: 0,
@@ -33,7 +37,6 @@ fn config() -> Config {
         buckets: 8,
         effect: Effect::PacketTime { delay_us: 0 },
         dscp: vec![Some(46), None, None],
-        midstream: true,
         record_series: true,
         flow_id_first: 0,
         flow_id_step: 1,
@@ -133,7 +136,7 @@ impl Bench {
         let waiting = self.ring.waiting();
         for at in 0..waiting {
             let flow = self.ring.get(at).flow;
-            let _ = labels.word(flow.index).decide(flow.generation, label);
+            let _ = labels.word(0, flow.index).decide(flow.generation, label);
         }
         self.ring.release(waiting);
         waiting
@@ -194,7 +197,7 @@ fn the_kth_packet_emits_and_later_ones_are_tagged() {
     );
     assert_eq!(bench.ring.waiting(), 1);
     let slot = *bench.ring.get(0);
-    assert_eq!((slot.series.k, slot.kth_us), (3, 2));
+    assert_eq!((slot.series.k(), slot.kth_us), (3, 2));
     assert_eq!(
         (0..3).map(|i| slot.series.signed(i)).collect::<Vec<_>>(),
         [40, -40, 40]
@@ -289,7 +292,7 @@ fn on_arrival_packets_are_tagged_in_place_and_nothing_waits() {
     assert_eq!(bench.ring.waiting(), 1);
     let flow = bench.ring.get(0).flow;
     let labels = bench.manager.labels();
-    let decided = labels.word(flow.index).decide(flow.generation, CLASS_0);
+    let decided = labels.word(0, flow.index).decide(flow.generation, CLASS_0);
     assert!(decided.is_err(), "post-mortem");
 }
 
@@ -607,7 +610,8 @@ proptest! {
             now_us += packet.time_us;
             packet.time_us = now_us;
         }
-        let mut bench = Bench::new(Config { buckets, max_flows: 8 * buckets, k, ..config() });
+        let tasks = vec![SeriesTask { midstream: true, ..SeriesTask::lengths(k, 3) }];
+        let mut bench = Bench::new(Config { buckets, max_flows: 8 * buckets, tasks, ..config() });
         let mut model = Model { now_us: i64::MIN, ..Model::default() };
         for burst in packets.chunks(burst) {
             bench.burst(burst);

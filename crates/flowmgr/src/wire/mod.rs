@@ -31,6 +31,9 @@ pub struct Headers {
     /// Length at the IP layer, bytes: the IPv4 total length (where that is 0,
     /// the captured bytes), or the IPv6 payload length + 40.
     pub length: u32,
+    /// Layer-4 payload, bytes: the length less all headers up to and with that of TCP or UDP, 0 at the least. What the
+    /// capture cut off counts.
+    pub payload: u32,
     /// Where the IP header begins in the frame.
     pub ip_at: u32,
 }
@@ -55,6 +58,9 @@ pub fn parse(link: u16, frame: &[u8]) -> Result<Headers, Verdict> {
         from_low,
         tcp_flags: ports.tcp_flags,
         length: packet.length,
+        payload: packet
+            .length
+            .saturating_sub(packet.at as u32 + ports.header),
         ip_at: ip_at as u32,
     })
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use accel::Bundle;
-use flowmgr::table_bytes;
+use flowmgr::{SeriesTask, table_bytes};
 
 use crate::config::Config;
 use crate::config::checked::{self, BatchPolicy, DeviceThread};
@@ -23,7 +23,11 @@ pub fn page(config: &Config, bundle: &Bundle) -> String {
 
 fn draw(config: &Config, model: &str) -> String {
     let flow = &config.flow;
-    let bytes = table_bytes(flow.max_flows, flow.buckets, flow.k);
+    let bytes = table_bytes(
+        flow.max_flows,
+        flow.buckets,
+        &[SeriesTask::lengths(flow.k, 0)],
+    );
     let layout = &config.pipeline.layout;
     let devices = config.accel.devices.iter();
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();

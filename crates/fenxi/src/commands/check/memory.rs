@@ -1,6 +1,6 @@
 //! Memory: enough of it, and on huge pages where the table is large.
 
-use flowmgr::table_bytes;
+use flowmgr::{SeriesTask, table_bytes};
 
 use super::finding::Finding;
 use super::machine::Machine;
@@ -10,7 +10,7 @@ const CHECK: &str = "memory";
 const MIB: u64 = 1 << 20;
 
 /// A series' slot in a ring: two cache lines.
-const SLOT_BYTES: u64 = 128;
+const SLOT_BYTES: u64 = size_of::<cring::Slot>() as u64;
 
 /// Bytes of the program itself: its code, the library, a session of the shipped model on the CPU. Measured: some 40 MiB.
 const PROGRAM: u64 = 64 * MIB;
@@ -34,7 +34,12 @@ impl Need {
         let receive = u64::from(io.block_bytes) * u64::from(io.blocks) * io.interfaces.len() as u64;
         let slots = layout.rings().len() as u64 * instances * config.ring.slots as u64;
         Need {
-            tables: lanes * table_bytes(flow.max_flows, flow.buckets, flow.k) as u64,
+            tables: lanes
+                * table_bytes(
+                    flow.max_flows,
+                    flow.buckets,
+                    &[SeriesTask::lengths(flow.k, 0)],
+                ) as u64,
             rings: lanes * receive + slots * SLOT_BYTES,
             max_flows: flow.max_flows,
         }

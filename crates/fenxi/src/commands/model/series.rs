@@ -6,7 +6,7 @@ use std::path::Path;
 
 use accel::Bundle;
 use flowmgr::hash::HashKind;
-use flowmgr::{BURST_MAX, Config, Effect, Manager, Packet};
+use flowmgr::{BURST_MAX, Config, Effect, Manager, Packet, SeriesTask};
 use packetio::{CaptureReader, Port};
 
 use crate::exit::Failure;
@@ -66,7 +66,10 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
 /// Flows as a replay has them by default, but for what becomes of their labels.
 fn flow_config(k: usize, midstream: bool) -> Config {
     Config {
-        k,
+        tasks: vec![SeriesTask {
+            midstream,
+            ..SeriesTask::lengths(k, 0)
+        }],
         idle_timeout_s: IDLE_TIMEOUT_S,
         closed_timeout_s: 5,
         half_open_timeout_s: 0,
@@ -78,7 +81,6 @@ fn flow_config(k: usize, midstream: bool) -> Config {
         buckets: CAPTURE_FLOWS_MAX / 4,
         effect: Effect::Arrival,
         dscp: Vec::new(),
-        midstream,
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -4,7 +4,7 @@ use super::*;
 
 fn untrained(effect: Effect) -> Config {
     Config {
-        midstream: false,
+        tasks: vec![SeriesTask::lengths(3, 3)],
         effect,
         ..config()
     }
