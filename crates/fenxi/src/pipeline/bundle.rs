@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use accel::{Bundle, BundleError};
+use cring::{Feature, Unit};
+use flowmgr::SeriesTask;
 
 use super::{UNKNOWN, thresholds};
 use crate::config::Config;
@@ -93,6 +95,27 @@ pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Failure> {
     Ok(bundle)
 }
 
+/// What flow managers collect for the bundle.
+pub fn series_task(bundle: &Bundle) -> SeriesTask {
+    let unit = Unit::ALL.into_iter().find(|it| it.name() == bundle.unit());
+    SeriesTask {
+        k: bundle.k(),
+        unit: unit.unwrap_or_default(),
+        features: features(bundle).into_iter().collect(),
+        midstream: bundle.midstream(),
+        // One more for flows that are below the bundle's confidence.
+        classes: bundle.labels().len() + 1,
+    }
+}
+
+/// The bundle's features, in the order of its model's channels. A bundle names only features that are in
+/// [`accel::FEATURES`], and a test holds that list against [`Feature::ALL`].
+pub fn features(bundle: &Bundle) -> Vec<Feature> {
+    let names = bundle.features().iter();
+    let feature = |name: &String| Feature::ALL.into_iter().find(|it| it.name() == name);
+    names.filter_map(feature).collect()
+}
+
 /// Checks every label that the configuration names against the model's.
 ///
 /// # Errors
@@ -156,6 +179,29 @@ mod tests {
             .iter()
             .map(|place| place.display().to_string())
             .collect()
+    }
+
+    #[test]
+    fn units_and_features_have_the_same_names_everywhere() {
+        assert_eq!(Feature::ALL.map(Feature::name), accel::FEATURES);
+        assert_eq!(Unit::ALL.map(Unit::name), accel::UNITS);
+        assert_eq!(Unit::default().name(), accel::UNITS[0]);
+    }
+
+    #[test]
+    fn what_is_collected_is_what_the_bundle_asks_for() {
+        let bundle = |name: &str| {
+            let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+            Bundle::open(&root.join(name)).unwrap()
+        };
+        let shipped = bundle("models/app-id-k10");
+        assert_eq!(series_task(&shipped), SeriesTask::lengths(10, 10));
+        let data = series_task(&bundle("tests/bundles/data-k3"));
+        assert_eq!((data.k, data.unit, data.classes), (3, Unit::Data, 13));
+        let times = bundle("tests/bundles/times-k10");
+        let order = [Feature::SignedLength, Feature::InterArrival];
+        assert_eq!(features(&times), order);
+        assert_eq!(series_task(&times).features, order.into_iter().collect());
     }
 
     #[test]

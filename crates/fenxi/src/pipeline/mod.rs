@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use accel::Bundle;
 use analytics::{CacheConfig, Inlet, Policy};
-use cring::{Consumer, Feature, Producer, Slot};
+use cring::{Consumer, Producer, Slot};
 use flowmgr::{Effect, SeriesTask, hash::HashKind};
 
 use crate::config::Config;
@@ -31,7 +31,8 @@ use layout::Layout;
 use threads::{Cores, Role, Thread};
 
 pub use bundle::{
-    check_labels, class_marks, dscp_by_class, find_bundle, find_shipped, open_bundle,
+    check_labels, class_marks, dscp_by_class, features, find_bundle, find_shipped, open_bundle,
+    series_task,
 };
 pub use devices::{Opener, cpu_device, look_at_devices, session, thresholds};
 
@@ -115,7 +116,7 @@ impl PacketSide {
             series: SeriesSide(Vec::new()),
         };
         for instance in 0..config.pipeline.instances {
-            side.add(config, options, bundle.midstream(), instance)?;
+            side.add(config, options, series_task(bundle), instance)?;
         }
         Ok(side)
     }
@@ -124,14 +125,13 @@ impl PacketSide {
         &mut self,
         config: &Config,
         options: FlowOptions,
-        midstream: bool,
+        task: SeriesTask,
         instance: usize,
     ) -> Result<(), Failure> {
         let rings = Rings::new(&config.pipeline.layout, config.ring.slots);
         let mut labels = Vec::new();
         for (i, producers) in rings.producers.into_iter().enumerate() {
-            let mut flow = flow_config(config, options, self.dscp.clone());
-            flow.tasks[0].midstream = midstream;
+            let mut flow = flow_config(config, task, options, self.dscp.clone());
             flow.flow_id_first = self.flow_managers.len() as u64;
             let manager = flowmgr::Manager::with_rings(flow, producers).map_err(flow_failure)?;
             labels.push(manager.labels());
@@ -246,6 +246,7 @@ fn seconds(timeout: Option<Duration>) -> u64 {
 /// What flow managers begin with.
 pub fn flow_config(
     config: &Config,
+    task: SeriesTask,
     options: FlowOptions,
     dscp: Vec<Option<u8>>,
 ) -> flowmgr::Config {
@@ -260,7 +261,7 @@ pub fn flow_config(
         dscp,
     } = flow_settings(config, dscp);
     flowmgr::Config {
-        tasks: vec![SeriesTask::lengths(flow.k, dscp.len())],
+        tasks: vec![task],
         idle_timeout_s,
         closed_timeout_s,
         half_open_timeout_s,
@@ -288,8 +289,8 @@ pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
     let analytics = &config.analytics;
     analytics::Config {
         task: 0,
-        k: config.flow.k,
-        features: vec![Feature::SignedLength],
+        k: bundle.k(),
+        features: features(bundle),
         policy: match analytics.policy {
             BatchPolicy::None => Policy::None,
             BatchPolicy::Timeout => Policy::Timeout {

@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use flowmgr::{Effect, SeriesTask};
+use accel::Bundle;
+use flowmgr::Effect;
 
 use crate::cli::{FaultRates, ReplayArgs, Speed};
 use crate::config::Config;
@@ -126,12 +127,12 @@ pub struct Table {
 
 impl Table {
     /// Of these managers.
-    pub fn of(config: &Config, managers: &[(Thread, flowmgr::Manager)]) -> Table {
+    pub fn of(config: &Config, bundle: &Bundle, managers: &[(Thread, flowmgr::Manager)]) -> Table {
         let flow = &config.flow;
         let bytes = flowmgr::table_bytes(
             flow.max_flows,
             flow.buckets,
-            &[SeriesTask::lengths(flow.k, 0)],
+            &[pipeline::series_task(bundle)],
         );
         let pages = managers.iter().map(|(_, manager)| manager.pages());
         Table {
@@ -183,7 +184,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let (prepared, ends) = plane::prepare(plan, &in_use, &cores, &pipelines, counts)?;
     let Ends { lanes, analytics } = ends;
 
-    let table = Table::of(config, &pipelines.flow_managers);
+    let table = Table::of(config, &bundle, &pipelines.flow_managers);
     let shared = Arc::new(Shared::new(pipelines.flow_managers.len(), stop.clone()));
     let (inputs, reader) = input::inputs(source, pipelines.flow_managers.len(), stop)?;
     let managers = pipelines.analytics;

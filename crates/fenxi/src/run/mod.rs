@@ -105,7 +105,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let runtime = control::runtime()?;
     let (signals, hangups) = runtime.block_on(async { control::signals() })?;
 
-    let table = Table::of(config, &packets.flow_managers);
+    let table = Table::of(config, &bundle, &packets.flow_managers);
     let (classes, series) = (packets.classes.clone(), packets.series);
     let in_use = Arc::new(InUse::new(&bundle, config));
     let facts = Facts {
@@ -221,7 +221,11 @@ fn record(
     let Some(dir) = &args.record else {
         return Ok(None);
     };
-    let flow = pipeline::flow_config(config, options, pipeline::dscp_by_class(config, bundle)?);
+    let (task, dscp) = (
+        pipeline::series_task(bundle),
+        pipeline::dscp_by_class(config, bundle)?,
+    );
+    let flow = pipeline::flow_config(config, task, options, dscp);
     let header = recording::Header::new(plan, bundle, classes, &flow);
     Recorder::start(&recording::Plan {
         dir,

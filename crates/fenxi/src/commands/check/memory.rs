@@ -1,10 +1,12 @@
 //! Memory: enough of it, and on huge pages where the table is large.
 
-use flowmgr::{SeriesTask, table_bytes};
+use accel::Bundle;
+use flowmgr::table_bytes;
 
 use super::finding::Finding;
 use super::machine::Machine;
 use crate::config::Config;
+use crate::pipeline::series_task;
 
 const CHECK: &str = "memory";
 const MIB: u64 = 1 << 20;
@@ -27,7 +29,7 @@ struct Need {
 }
 
 impl Need {
-    fn of(config: &Config) -> Need {
+    fn of(config: &Config, bundle: &Bundle) -> Need {
         let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
         let instances = config.pipeline.instances as u64;
         let lanes = layout.flow_managers as u64 * instances;
@@ -35,11 +37,7 @@ impl Need {
         let slots = layout.rings().len() as u64 * instances * config.ring.slots as u64;
         Need {
             tables: lanes
-                * table_bytes(
-                    flow.max_flows,
-                    flow.buckets,
-                    &[SeriesTask::lengths(flow.k, 0)],
-                ) as u64,
+                * table_bytes(flow.max_flows, flow.buckets, &[series_task(bundle)]) as u64,
             rings: lanes * receive + slots * SLOT_BYTES,
             max_flows: flow.max_flows,
         }
@@ -47,8 +45,13 @@ impl Need {
 }
 
 /// Looks at them; a `service` that runs holds part of what it needs already.
-pub fn look(machine: &Machine, config: &Config, service: Option<u32>) -> Vec<Finding> {
-    let need = Need::of(config);
+pub fn look(
+    machine: &Machine,
+    config: &Config,
+    bundle: &Bundle,
+    service: Option<u32>,
+) -> Vec<Finding> {
+    let need = Need::of(config, bundle);
     vec![
         enough(machine, need, service),
         pages(machine, need.tables),
@@ -184,6 +187,7 @@ mod tests {
     use super::super::finding::Level;
     use super::super::machine::tests::machine;
     use super::*;
+    use crate::pipeline::find_bundle;
 
     const NEED: Need = Need {
         tables: 200 * MIB,
@@ -203,7 +207,8 @@ mod tests {
     #[test]
     fn the_need_of_the_defaults_is_that_of_the_drawing() {
         let config = Config::load(None, &["io.interfaces=[\"eth0\"]".to_owned()]).unwrap();
-        let need = Need::of(&config);
+        let shipped = find_bundle(&config, None).unwrap();
+        let need = Need::of(&config, &Bundle::open(&shipped).unwrap());
         assert_eq!(need.rings, 256 * 131_072 + 4096 * SLOT_BYTES);
         assert!(need.tables > 172 << 20, "{need:?}");
     }

@@ -5,11 +5,13 @@ mod table;
 use std::path::Path;
 
 use accel::Bundle;
+use cring::{Feature, Series};
 use flowmgr::hash::HashKind;
-use flowmgr::{BURST_MAX, Config, Effect, Manager, Packet, SeriesTask};
+use flowmgr::{BURST_MAX, Config, Effect, Manager, Packet};
 use packetio::{CaptureReader, Port};
 
 use crate::exit::Failure;
+use crate::pipeline::{features, series_task};
 
 pub use table::of_table;
 
@@ -35,7 +37,8 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
     let mut capture =
         CaptureReader::open(path).map_err(|error| Failure::no_input(error.to_string()))?;
     let (producer, mut ring) = cring::ring(2 * BURST_MAX);
-    let mut manager = Manager::new(flow_config(bundle.k(), bundle.midstream()), producer)
+    let features = features(bundle);
+    let mut manager = Manager::new(flow_config(bundle), producer)
         .map_err(|error| Failure::unavailable(error.to_string()))?;
     let mut fates = Vec::with_capacity(BURST_MAX);
     let mut samples = Samples::default();
@@ -57,19 +60,16 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
         let series = (0..waiting).map(|at| &ring.get(at).series);
         samples
             .rows
-            .extend(series.map(|series| series.signed_lengths().map(saturated).collect()));
+            .extend(series.map(|series| row(series, &features)));
         ring.release(waiting);
     }
     Ok(samples)
 }
 
 /// Flows as a replay has them by default, but for what becomes of their labels.
-fn flow_config(k: usize, midstream: bool) -> Config {
+fn flow_config(bundle: &Bundle) -> Config {
     Config {
-        tasks: vec![SeriesTask {
-            midstream,
-            ..SeriesTask::lengths(k, 0)
-        }],
+        tasks: vec![series_task(bundle)],
         idle_timeout_s: IDLE_TIMEOUT_S,
         closed_timeout_s: 5,
         half_open_timeout_s: 0,
@@ -87,8 +87,17 @@ fn flow_config(k: usize, midstream: bool) -> Config {
     }
 }
 
-/// A length as a series holds it.
-fn saturated(length: i32) -> f32 {
-    const MAX: i32 = u16::MAX as i32;
-    length.clamp(-MAX, MAX) as f32
+/// A series as a row of input, channel after channel.
+fn row(series: &Series, features: &[Feature]) -> Vec<f32> {
+    let mut row = Vec::with_capacity(features.len() * series.k());
+    for &feature in features {
+        match feature {
+            Feature::SignedLength => row.extend(series.signed_lengths().map(|bytes| bytes as f32)),
+            Feature::InterArrival => row.extend(series.inter_arrivals_us().map(|us| us as f32)),
+            Feature::PayloadLength | Feature::TcpFlags => {
+                row.extend(series.channel(feature).iter().copied().map(f32::from));
+            }
+        }
+    }
+    row
 }
