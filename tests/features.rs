@@ -272,7 +272,7 @@ fn labels_are_pythons() {
     }
 }
 
-/// K is the bundle's, and a `flow.k` that says otherwise is refused.
+/// K is the bundle's; a `flow.k` that asks for another is refused.
 #[test]
 fn k_follows_the_bundle() {
     let check = |sets: &[&str]| {
@@ -290,9 +290,9 @@ fn k_follows_the_bundle() {
         "{drawn}"
     );
     check(&["flow.k=3"]).expect_code(0);
-    let refused = check(&["flow.k=10"]).expect_code(65).stderr;
+    let refused = check(&["flow.k=5"]).expect_code(65).stderr;
     assert!(
-        refused.contains("the model wants k = 3 packets and flow.k is 10"),
+        refused.contains("the model wants k = 3 packets and flow.k is 5"),
         "{refused}"
     );
 }

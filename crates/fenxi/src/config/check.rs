@@ -113,7 +113,6 @@ fn flow(read: &Reader<'_>) -> Flow {
         timeouts(read, "flow.established_timeout_s", ESTABLISHED_TIMEOUT_LIVE);
     Flow {
         k: read.size("flow.k"),
-        k_is_set: !matches!(read.origin("flow.k"), Origin::BuiltIn),
         idle_timeout: read.seconds("flow.idle_timeout_s"),
         active_timeout,
         active_timeout_live,

@@ -91,10 +91,8 @@ impl IoMode {
 /// The flow manager.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
-    /// Elements of a series, where `k_is_set`.
+    /// Packets in a series.
     pub k: usize,
-    /// Whether the user set `k`. Then the model must have the same; without it, `k` follows the model.
-    pub k_is_set: bool,
     /// A flow ends after this long without a packet; `None`: never.
     pub idle_timeout: Option<Duration>,
     /// A lasting flow is recorded this often; `None`: only at its end.

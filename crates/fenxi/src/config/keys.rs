@@ -186,7 +186,7 @@ pub static KEYS: &[Key] = &[
         "how long a run waits while all its interfaces are gone; then it ends with exit code 69"),
 
     key("flow.k", integer(1, 32), "10", "packets",
-        "length of the series that the model must have; where nothing sets this key, the model's own k is taken"),
+        "length of the series, which the model decides: 10 stands for its own k, and any other value must be its k"),
     live("flow.idle_timeout_s", integer(0, 32_000), "30", "seconds, 0 = off",
         "a flow ends after this long without a packet"),
     live("flow.active_timeout_s", integer(-1, 86_400), "-1", "seconds, 0 = off, -1 = 120 live and off in a replay",

@@ -15,6 +15,8 @@ use crate::mark::ClassMarks;
 
 /// The shipped bundle.
 const SHIPPED: &str = "models/app-id-k10";
+/// What `flow.k` is where nobody sets it; then K follows the bundle.
+const K_BUILT_IN: usize = 10;
 /// Where a package puts what is shipped.
 const INSTALLED: &str = "/usr/share/fenxi";
 
@@ -77,13 +79,14 @@ fn checkout(program: &Path) -> Option<PathBuf> {
 /// Opens a bundle and holds it against the configuration.
 ///
 /// # Errors
-/// The bundle is damaged or contradicts itself, or has another K than the user set.
+/// The bundle is damaged or contradicts itself, or has another K than the user asks for.
 pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Failure> {
     let bundle = Bundle::open(dir).map_err(|error| match error {
         BundleError::Missing { .. } => Failure::no_input(error.to_string()),
         error => Failure::data(error.to_string()),
     })?;
-    if config.flow.k_is_set && bundle.k() != config.flow.k {
+    // A configuration that was written out has the built-in value too, and must mean the same when it is read.
+    if config.flow.k != K_BUILT_IN && config.flow.k != bundle.k() {
         return Err(Failure::data(format!(
             "{}: the model wants k = {k} packets and flow.k is {}; set flow.k = {k} or take \
              another model",
@@ -186,6 +189,21 @@ mod tests {
         assert_eq!(Feature::ALL.map(Feature::name), accel::FEATURES);
         assert_eq!(Unit::ALL.map(Unit::name), accel::UNITS);
         assert_eq!(Unit::default().name(), accel::UNITS[0]);
+    }
+
+    #[test]
+    fn k_follows_the_bundle_where_nobody_sets_it() {
+        let config = Config::load(None, &[]).unwrap();
+        assert_eq!(config.flow.k, K_BUILT_IN);
+        let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/bundles"));
+        let open = |config: &Config| open_bundle(config, &dir.join("data-k3"));
+        assert_eq!(series_task(&open(&config).unwrap()).k, 3);
+        let config = Config::load(None, &["flow.k=4".to_owned()]).unwrap();
+        let refused = open(&config).unwrap_err().to_string();
+        assert!(
+            refused.contains("k = 3 packets and flow.k is 4"),
+            "{refused}"
+        );
     }
 
     #[test]
