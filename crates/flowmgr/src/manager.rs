@@ -397,6 +397,8 @@ impl Manager {
 
     /// Adds a packet to the flow's series; the K-th sends it on its way, or withholds it where the
     /// flow began mid-stream and the model was not trained for that.
+    // Out of line: most packets belong to flows whose series is complete, and their walk then has more registers.
+    #[inline(never)]
     fn collect(
         &mut self,
         index: u32,
@@ -418,12 +420,12 @@ impl Manager {
         let element = Element {
             direction,
             length: headers.length,
-            payload: headers.payload,
+            payload: headers.payload(),
             tcp_flags: headers.tcp_flags,
             time_us,
             offset_us,
         };
-        if !self.series.counts(0, headers.payload) || self.series.add(index, 0, &element).is_none()
+        if !self.series.counts(0, headers.payload()) || self.series.add(index, 0, &element).is_none()
         {
             return;
         }
