@@ -217,7 +217,7 @@ impl Bench {
         assert_eq!(of_flows, sums.packets_recorded);
         assert_eq!(counters.flow_bytes, sums.bytes_recorded);
         assert!(counters.tagged_bytes <= counters.flow_bytes);
-        assert!(counters.series_shed <= counters.series_emitted);
+        assert!(counters.series_shed() <= counters.series_emitted());
     }
 }
 

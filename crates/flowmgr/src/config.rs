@@ -117,7 +117,8 @@ pub enum ConfigError {
 }
 
 impl Config {
-    pub(crate) fn check(&self, rings: usize) -> Result<(), ConfigError> {
+    /// `rings` says how many there are for each task.
+    pub(crate) fn check(&self, rings: &[usize]) -> Result<(), ConfigError> {
         let in_range = |setting, value: u64, holds: bool, range| match holds {
             true => Ok(()),
             false => Err(ConfigError::Range {
@@ -126,10 +127,12 @@ impl Config {
                 range,
             }),
         };
-        in_range("rings", rings as u64, rings > 0, "1 upwards")?;
         let tasks = self.tasks.len();
         let holds = (1..=TASKS_MAX).contains(&tasks);
         in_range("tasks", tasks as u64, holds, "1 to 8")?;
+        let holds = rings.len() == tasks && rings.iter().all(|&rings| rings > 0);
+        let least = rings.iter().min().copied().unwrap_or(0);
+        in_range("rings", least as u64, holds, "at least 1 for each task")?;
         for task in &self.tasks {
             let k = task.k;
             in_range("k", k as u64, (1..=K_MAX).contains(&k), "1 to 32")?;

@@ -49,7 +49,7 @@ pub mod verdict;
 pub mod wire;
 
 pub use config::{Config, ConfigError, Effect, SeriesTask};
-pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, Volume};
+pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, TaskCounters, Volume};
 pub use entry::Counts;
 pub use key::Key;
 pub use lookup::LookUp;
@@ -69,7 +69,12 @@ pub fn table_bytes(max_flows: usize, buckets: usize, tasks: &[SeriesTask]) -> us
 pub fn bytes_per_flow(tasks: &[SeriesTask]) -> usize {
     const CHAINED_BUCKET_SHARE: usize = 64 / 8;
     const FREE_LIST: usize = size_of::<u32>();
-    2 * 64 + series::SeriesStore::bytes_per_flow(tasks) + CHAINED_BUCKET_SHARE + FREE_LIST
+    let other_tasks = tasks.len().saturating_sub(1);
+    2 * 64
+        + other_tasks * entry::OTHER_TASK_BYTES
+        + series::SeriesStore::bytes_per_flow(tasks)
+        + CHAINED_BUCKET_SHARE
+        + FREE_LIST
 }
 
 #[cfg(test)]

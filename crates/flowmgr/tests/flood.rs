@@ -307,7 +307,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         }
     }
     let counters = manager.counters();
-    outcome.shed_half_open = counters.series_shed_half_open;
+    outcome.shed_half_open = counters.series_shed_half_open();
     outcome.evicted = counters.evictions.half_open;
     assert_eq!(counters.evictions.idle, 0, "none in use goes");
     let ended: u64 = counters.flows_ended.iter().sum();

@@ -342,7 +342,7 @@ impl World {
             "{alive} flows in the table"
         );
 
-        let given = flows.series_emitted - flows.series_shed;
+        let given = flows.series_emitted() - flows.series_shed();
         let Some(in_ring) = given.checked_sub(series.series) else {
             return Err(format!("{} series seen of {given}", series.series));
         };
@@ -357,7 +357,7 @@ impl World {
             series.series
         );
         ensure!(
-            self.is_live() || flows.series_shed == 0,
+            self.is_live() || flows.series_shed() == 0,
             "a replay sheds nothing"
         );
         let awaited = in_ring + series.series - had_fate;

@@ -133,7 +133,8 @@ impl PacketSide {
             let mut flow = flow_config(config, options, self.dscp.clone());
             flow.tasks[0].midstream = midstream;
             flow.flow_id_first = self.flow_managers.len() as u64;
-            let manager = flowmgr::Manager::with_rings(flow, producers).map_err(flow_failure)?;
+            let manager =
+                flowmgr::Manager::with_rings(flow, vec![producers]).map_err(flow_failure)?;
             labels.push(manager.labels());
             let role = Role::Flow(i);
             self.flow_managers
