@@ -314,13 +314,7 @@ impl Manager {
             self.look_at_answer(staged.hash, index, direction, headers);
         }
         if !is_emitted || self.has_more_tasks {
-            let arrival = Arrival {
-                index,
-                hash: staged.hash,
-                time_us: packet.time_us,
-                now_ns,
-            };
-            self.collect(arrival, direction, headers);
+            self.collect(index, direction, staged, packet.time_us, now_ns);
         }
         if headers.tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.config.end_on_fin_rst {
             self.close(staged.hash, index, direction, headers.tcp_flags);
@@ -415,8 +409,23 @@ impl Manager {
     /// Adds a packet to the series that it is an element of.
     // Out of line: most packets belong to flows whose series is complete, and their walk then has more registers.
     #[inline(never)]
-    fn collect(&mut self, arrival: Arrival, direction: usize, headers: &Headers) {
-        let Arrival { index, time_us, .. } = arrival;
+    fn collect(
+        &mut self,
+        index: u32,
+        direction: usize,
+        staged: &Staged,
+        time_us: i64,
+        now_ns: u64,
+    ) {
+        let Ok(headers) = &staged.headers else {
+            return;
+        };
+        let arrival = Arrival {
+            index,
+            hash: staged.hash,
+            time_us,
+            now_ns,
+        };
         // Nothing was emitted, or we were not here. With more tasks another series may still be incomplete.
         if !self.has_more_tasks && self.entries.hot(index).has(STATE_WITHHELD) {
             return;
