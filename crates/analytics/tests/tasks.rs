@@ -10,7 +10,7 @@ use cring::{Feature, Labels, Unit};
 use flowmgr::hash::HashKind;
 use flowmgr::record::{FlowRecord, LabelRecord, Record};
 use flowmgr::wire::{TCP_ACK, TCP_SYN};
-use flowmgr::{Effect, Packet, SeriesTask};
+use flowmgr::{Actions, Effect, Packet, SeriesTask};
 
 const FLOWS: usize = 24;
 /// In order of the model's channels.
@@ -151,7 +151,7 @@ impl World {
             max_flows: 64,
             buckets: 16,
             effect,
-            dscp: vec![None; SHAPES[0].classes],
+            actions: Actions::of_dscp(&[None]),
             record_series: true,
             flow_id_first: 0,
             flow_id_step: 1,
@@ -406,7 +406,7 @@ fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
         max_flows: 64,
         buckets: 16,
         effect: Effect::Arrival,
-        dscp: vec![None],
+        actions: Actions::of_dscp(&[None]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

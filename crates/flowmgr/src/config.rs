@@ -5,6 +5,7 @@ use std::io;
 use cring::{Features, K_MAX, TASKS_MAX, Unit};
 use thiserror::Error;
 
+use crate::action::Actions;
 use crate::hash::HashKind;
 
 /// From when on a label counts.
@@ -77,9 +78,8 @@ pub struct Config {
     pub buckets: usize,
     /// From when on a label counts.
     pub effect: Effect,
-    /// DSCP by class, `None` to leave packets as they are; one element per class,
-    /// the last for `unknown`.
-    pub dscp: Vec<Option<u8>>,
+    /// What becomes of packets, by class of the first task's label.
+    pub actions: Actions,
     /// Flow records carry the series.
     pub record_series: bool,
     /// Number of the first flow.
@@ -166,10 +166,5 @@ impl Config {
             buckets.is_power_of_two() && buckets <= 1 << 28 && buckets.saturating_mul(8) >= flows;
         let range = "a power of two up to 2^28, at least an eighth of max_flows";
         in_range("buckets", buckets as u64, holds, range)
-    }
-
-    #[inline]
-    pub(crate) fn dscp_of(&self, class: u16) -> Option<u8> {
-        self.dscp.get(usize::from(class)).copied().flatten()
     }
 }

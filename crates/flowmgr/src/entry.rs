@@ -8,9 +8,9 @@
 //! * The series, see [`crate::series`], while it is collected.
 //! * [`OtherTask`] and one more label word for each task beyond the first, in arrays of their own.
 //!
-//! Counters in the hot line are 16 bits of packets and 24 bits of bytes for each
+//! Counters in the hot line are 8 bits of packets and 24 bits of bytes for each
 //! direction and carry into the cold line, so that an exact 64-bit time, both
-//! addresses of IPv6 and the label word fit beside them.
+//! addresses of IPv6, the label word and the flow's action fit in as well.
 //!
 //! Label words are shared with the analytics side; everything else belongs to
 //! the one flow manager that holds [`Entries`]. This module has `unsafe` for
@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use cring::{FlowRef, LabelWord, Labels};
 
+use crate::action::PolicyStamp;
 use crate::key::{KIND_UDP, KIND_V6, Key};
 use crate::memory::{Array, Pages, Zeroed};
 use crate::prefetch::prefetch;
@@ -39,8 +40,11 @@ pub(crate) struct Hot {
     low: [u64; 2],
     high: [u64; 2],
     ports: u32,
-    /// Packets forward and reverse, low 16 bits.
-    packets: [u16; 2],
+    /// Packets forward and reverse, modulo [`PACKETS_CARRIED`] and 0 only where there were none.
+    packets: [u8; 2],
+    /// Number of the flow's action, where `policy` says by which map.
+    pub action: u8,
+    pub policy: PolicyStamp,
     /// Bytes forward and reverse, bits 0 to 15 and 16 to 23.
     bytes_low: [u16; 2],
     bytes_high: [u8; 2],
@@ -131,7 +135,7 @@ impl Hot {
         self.state & (STATE_RST | STATE_FIN_FORWARD | STATE_FIN_REVERSE) != 0
     }
 
-    /// A packet came in reverse since the flow's last record.
+    /// A packet came in reverse since the flow's last record, however many did.
     #[inline]
     pub fn has_reverse_packets(&self) -> bool {
         self.packets[1] != 0
@@ -141,7 +145,9 @@ impl Hot {
     #[inline]
     pub fn count(&mut self, direction: usize, length: u32) -> Option<Carry> {
         let direction = direction & 1;
+        // Past 255 comes 1, so that a count of 0 says that no packet came.
         let (packets, packets_carry) = self.packets[direction].overflowing_add(1);
+        let packets = packets + u8::from(packets_carry);
         let bytes = self.bytes(direction) + length;
         self.packets[direction] = packets;
         self.set_bytes(direction, bytes);
@@ -162,6 +168,9 @@ impl Hot {
         self.bytes_high[direction] = (bytes >> 16) as u8;
     }
 }
+
+/// Packets that one carry of the hot line's counter stands for.
+const PACKETS_CARRIED: u64 = u8::MAX as u64;
 
 /// What goes from the hot line's counters to the cold line's.
 #[derive(Clone, Copy)]
@@ -186,7 +195,7 @@ pub(crate) struct Cold {
     pub packets_before: u32,
     /// K-th packet to label, µs; [`UNANNOUNCED`] until the label record is out.
     pub time_to_label_us: u32,
-    /// Carries of [`Hot`]: packets >> 16 and bytes >> 24, by direction.
+    /// Carries of [`Hot`]: of [`PACKETS_CARRIED`] packets, and bytes >> 24, by direction.
     pub packets_high: [u32; 2],
     pub bytes_high: [u32; 2],
 }
@@ -422,7 +431,7 @@ impl Entries {
         }
     }
 
-    /// Takes what a counter of the hot line could not hold; once in 65,536 packets or
+    /// Takes what a counter of the hot line could not hold; once in 255 packets or
     /// 16 MiB.
     #[cold]
     pub fn carry(&mut self, index: u32, direction: usize, carry: Carry) {
@@ -436,7 +445,8 @@ impl Entries {
         let (hot, cold) = (self.hot(index), self.cold(index));
         Counts {
             packets: std::array::from_fn(|direction| {
-                u64::from(cold.packets_high[direction]) << 16 | u64::from(hot.packets[direction])
+                u64::from(cold.packets_high[direction]) * PACKETS_CARRIED
+                    + u64::from(hot.packets[direction])
             }),
             bytes: std::array::from_fn(|direction| {
                 u64::from(cold.bytes_high[direction]) << 24 | u64::from(hot.bytes(direction))
@@ -464,7 +474,7 @@ mod tests {
     use crate::wire::TCP;
 
     #[test]
-    fn counters_carry_beyond_16_bits_of_packets_and_24_of_bytes() {
+    fn counters_carry_beyond_8_bits_of_packets_and_24_of_bytes() {
         let mut entries = Entries::new(1, 1).unwrap();
         let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&key, true);
@@ -472,9 +482,14 @@ mod tests {
         for _ in 0..packets {
             entries.count(0, 0, length);
         }
+        for packets in 1..=1000 {
+            entries.count(0, 1, 0);
+            assert!(entries.hot(0).has_reverse_packets());
+            assert_eq!(entries.counts(0).packets[1], packets);
+        }
         entries.count(0, 1, 40);
         let counts = entries.counts(0);
-        assert_eq!(counts.packets, [packets, 1]);
+        assert_eq!(counts.packets, [packets, 1001]);
         assert_eq!(counts.bytes, [packets * u64::from(length), 40]);
         assert_eq!(entries.take_counts(0), counts);
         assert_eq!(entries.counts(0), Counts::default());

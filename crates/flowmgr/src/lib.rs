@@ -13,7 +13,7 @@
 //! | `entry`, `series` | the data array: hot line, cold line, series |
 //! | `lifecycle`, `expiry` | how flows begin, are reported and end |
 //! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
-//! | [`tag`] | DSCP and checksum |
+//! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
 //! | `settle`, [`record`] | what is said about flows, and when |
 //! | [`LookUp`] | the table alone, for measuring |
 //! | `counters` | all that is counted |
@@ -24,6 +24,7 @@
 
 #![deny(unsafe_code)]
 
+mod action;
 mod config;
 mod counters;
 mod entry;
@@ -48,6 +49,7 @@ mod tags;
 pub mod verdict;
 pub mod wire;
 
+pub use action::{ACTIONS_MAX, Action, Actions};
 pub use config::{Config, ConfigError, Effect, SeriesTask};
 pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, TaskCounters, Volume};
 pub use entry::Counts;

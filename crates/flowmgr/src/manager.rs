@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use cring::{FlowRef, Label, Labels, Producer, Slot};
 
+use crate::action::{Action, Actions, PolicyStamp};
 use crate::config::{Config, ConfigError, Effect};
 use crate::counters::Counters;
 use crate::entry::{
@@ -97,6 +98,8 @@ pub struct Manager {
     pub(crate) rings: Vec<Vec<Producer<Slot>>>,
     /// Beyond the first.
     has_more_tasks: bool,
+    /// What an entry's stamp is where its action is that of a label by the map in use.
+    pub(crate) policy: PolicyStamp,
     pub(crate) clock: Clock,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) sweep: Sweep,
@@ -149,6 +152,7 @@ impl Manager {
                 .map_err(no_memory)?,
             rings,
             has_more_tasks: config.tasks.len() > 1,
+            policy: PolicyStamp::FIRST,
             clock: Clock::new(),
             lifetimes,
             sweep: Sweep::new(config.buckets as u32, lifetimes),
@@ -170,6 +174,11 @@ impl Manager {
     /// The label words of this manager's flows, for the analytics side.
     pub fn labels(&self) -> Arc<dyn Labels> {
         self.entries.labels()
+    }
+
+    /// The actions in use, for a caller that applies them later than the walk.
+    pub fn actions(&self) -> &Actions {
+        &self.config.actions
     }
 
     /// The sums so far.
@@ -341,7 +350,7 @@ impl Manager {
                 if let Some(tagged) = self.counters.tagged_by_class.get_mut(usize::from(class)) {
                     tagged.add(1, u64::from(headers.length));
                 }
-                if let Some(dscp) = self.config.dscp_of(class) {
+                if let Some(dscp) = self.action(index, class).dscp {
                     let frame = &mut data[packet.at..packet.at + packet.captured as usize];
                     set_dscp(frame, headers.ip_at, dscp);
                 }
@@ -357,6 +366,25 @@ impl Manager {
         }
         self.counters.tagged_bytes += u64::from(headers.length);
         Verdict::Tagged
+    }
+
+    /// The action of a flow with a label: that of its entry, which is looked up where the label is new or the map of
+    /// actions is another one.
+    #[inline]
+    fn action(&mut self, index: u32, class: u16) -> Action {
+        let hot = self.entries.hot(index);
+        if hot.policy == self.policy {
+            return self.config.actions.get(hot.action);
+        }
+        self.look_up_action(index, class)
+    }
+
+    #[cold]
+    fn look_up_action(&mut self, index: u32, class: u16) -> Action {
+        let action = self.config.actions.number_of(class);
+        let hot = self.entries.hot_mut(index);
+        (hot.action, hot.policy) = (action, self.policy);
+        self.config.actions.get(action)
     }
 
     /// The flow's entry, and whether the flow is half-open; notes the access. Begins a flow

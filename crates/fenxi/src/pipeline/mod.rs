@@ -21,7 +21,7 @@ use std::time::Duration;
 use accel::Bundle;
 use analytics::{CacheConfig, Inlet, Policy};
 use cring::{Consumer, Feature, Producer, Slot};
-use flowmgr::{Effect, SeriesTask, hash::HashKind};
+use flowmgr::{Actions, Effect, SeriesTask, hash::HashKind};
 
 use crate::config::Config;
 use crate::config::checked::{BatchPolicy, FlowHash};
@@ -49,8 +49,6 @@ pub struct Pipelines {
     pub analytics: Vec<(Thread, analytics::Manager)>,
     /// Names of the classes; the last is [`UNKNOWN`].
     pub classes: Arc<[String]>,
-    /// DSCP by class.
-    pub dscp: Vec<Option<u8>>,
 }
 
 /// What the flow managers of a run are told beside the configuration.
@@ -78,7 +76,6 @@ impl Pipelines {
             analytics: packets.series.managers(config, bundle, cores, None)?,
             flow_managers: packets.flow_managers,
             classes: packets.classes,
-            dscp: packets.dscp,
         })
     }
 }
@@ -89,7 +86,7 @@ pub struct PacketSide {
     pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
     /// As in [`Pipelines`].
     pub classes: Arc<[String]>,
-    /// As in [`Pipelines`].
+    /// DSCP by class.
     pub dscp: Vec<Option<u8>>,
     /// What the series' side is built from.
     pub series: SeriesSide,
@@ -235,7 +232,7 @@ pub fn flow_settings(config: &Config, dscp: Vec<Option<u8>>) -> flowmgr::Setting
         established_timeout_s: seconds(flow.established_timeout) as u16,
         active_timeout_s: seconds(flow.active_timeout) as u32,
         end_on_fin_rst: flow.end_on_fin_rst,
-        dscp,
+        actions: Actions::of_dscp(&dscp),
     }
 }
 
@@ -258,10 +255,10 @@ pub fn flow_config(
         established_timeout_s,
         active_timeout_s,
         end_on_fin_rst,
-        dscp,
+        actions,
     } = flow_settings(config, dscp);
     flowmgr::Config {
-        tasks: vec![SeriesTask::lengths(flow.k, dscp.len())],
+        tasks: vec![SeriesTask::lengths(flow.k, actions.classes())],
         idle_timeout_s,
         closed_timeout_s,
         half_open_timeout_s,
@@ -277,7 +274,7 @@ pub fn flow_config(
         max_flows: flow.max_flows,
         buckets: flow.buckets,
         effect: options.effect,
-        dscp,
+        actions,
         record_series: options.record_series,
         flow_id_first: 0,
         flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,

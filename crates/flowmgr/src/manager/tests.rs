@@ -36,7 +36,7 @@ fn config() -> Config {
         max_flows: 64,
         buckets: 8,
         effect: Effect::PacketTime { delay_us: 0 },
-        dscp: vec![Some(46), None, None],
+        actions: Actions::of_dscp(&[Some(46), None, None]),
         record_series: true,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -10,7 +10,7 @@ use std::path::Path;
 use accel::Bundle;
 use flate2::read::MultiGzDecoder;
 use flowmgr::hash::HashKind;
-use flowmgr::{BURST_MAX, Config, Effect, Manager, Packet, SeriesTask};
+use flowmgr::{Actions, BURST_MAX, Config, Effect, Manager, Packet, SeriesTask};
 use packetio::{CaptureReader, Port};
 use serde::Deserialize;
 
@@ -164,7 +164,7 @@ fn flow_config(k: usize, midstream: bool) -> Config {
         max_flows: CAPTURE_FLOWS_MAX,
         buckets: CAPTURE_FLOWS_MAX / 4,
         effect: Effect::Arrival,
-        dscp: Vec::new(),
+        actions: Actions::of_dscp(&[]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,
