@@ -4,7 +4,7 @@
 
 use cring::{Label, Source};
 use flowmgr::hash::HashKind;
-use flowmgr::{Config, Effect, Manager, Packet, SeriesTask};
+use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask};
 
 const FLOWS: usize = 1 << 10;
 const PACKETS: usize = 1 << 14;
@@ -48,7 +48,7 @@ fn main() {
         max_flows: 2 * FLOWS,
         buckets: FLOWS / 2,
         effect: Effect::Arrival,
-        dscp: vec![Some(46), None],
+        actions: Actions::of_dscp(&[Some(46), None]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

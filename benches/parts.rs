@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use flowmgr::hash::{HashKind, Hasher, Toeplitz};
-use flowmgr::{Config, Effect, Key, LookUp, Manager, Packet, SeriesTask, tag};
+use flowmgr::{Actions, Config, Effect, Key, LookUp, Manager, Packet, SeriesTask, tag};
 
 const BURST: usize = 64;
 const UDP: u8 = 17;
@@ -80,7 +80,7 @@ fn series(criterion: &mut Criterion) {
         max_flows: 1 << 10,
         buckets: 1 << 8,
         effect: Effect::Arrival,
-        dscp: vec![None],
+        actions: Actions::of_dscp(&[None]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

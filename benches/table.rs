@@ -7,7 +7,7 @@
 use cring::{Label, Source};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use flowmgr::hash::HashKind;
-use flowmgr::{Config, Effect, Manager, Packet, SeriesTask};
+use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn manager(flows: usize, idle_timeout_s: u16) -> (Manager, cring::Consumer<cring
         max_flows: flows,
         buckets: (flows / 4).next_power_of_two(),
         effect: Effect::Arrival,
-        dscp: vec![Some(46), None],
+        actions: Actions::of_dscp(&[Some(46), None]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -5,6 +5,7 @@ use std::io;
 use cring::{Features, K_MAX, TASKS_MAX, Unit};
 use thiserror::Error;
 
+use crate::action::Actions;
 use crate::hash::HashKind;
 
 /// From when on a label counts.
@@ -77,9 +78,8 @@ pub struct Config {
     pub buckets: usize,
     /// From when on a label counts.
     pub effect: Effect,
-    /// DSCP by class, `None` to leave packets as they are; one element per class,
-    /// the last for `unknown`.
-    pub dscp: Vec<Option<u8>>,
+    /// What becomes of packets, by class of the first task's label.
+    pub actions: Actions,
     /// Flow records carry the series.
     pub record_series: bool,
     /// Number of the first flow.
@@ -117,7 +117,8 @@ pub enum ConfigError {
 }
 
 impl Config {
-    pub(crate) fn check(&self, rings: usize) -> Result<(), ConfigError> {
+    /// `rings` says how many there are for each task.
+    pub(crate) fn check(&self, rings: &[usize]) -> Result<(), ConfigError> {
         let in_range = |setting, value: u64, holds: bool, range| match holds {
             true => Ok(()),
             false => Err(ConfigError::Range {
@@ -126,10 +127,12 @@ impl Config {
                 range,
             }),
         };
-        in_range("rings", rings as u64, rings > 0, "1 upwards")?;
         let tasks = self.tasks.len();
         let holds = (1..=TASKS_MAX).contains(&tasks);
         in_range("tasks", tasks as u64, holds, "1 to 8")?;
+        let holds = rings.len() == tasks && rings.iter().all(|&rings| rings > 0);
+        let least = rings.iter().min().copied().unwrap_or(0);
+        in_range("rings", least as u64, holds, "at least 1 for each task")?;
         for task in &self.tasks {
             let k = task.k;
             in_range("k", k as u64, (1..=K_MAX).contains(&k), "1 to 32")?;
@@ -163,10 +166,5 @@ impl Config {
             buckets.is_power_of_two() && buckets <= 1 << 28 && buckets.saturating_mul(8) >= flows;
         let range = "a power of two up to 2^28, at least an eighth of max_flows";
         in_range("buckets", buckets as u64, holds, range)
-    }
-
-    #[inline]
-    pub(crate) fn dscp_of(&self, class: u16) -> Option<u8> {
-        self.dscp.get(usize::from(class)).copied().flatten()
     }
 }

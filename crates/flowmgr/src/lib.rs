@@ -13,7 +13,7 @@
 //! | `entry`, `series` | the data array: hot line, cold line, series |
 //! | `lifecycle`, `expiry` | how flows begin, are reported and end |
 //! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
-//! | [`tag`] | DSCP and checksum |
+//! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
 //! | `settle`, [`record`] | what is said about flows, and when |
 //! | [`LookUp`] | the table alone, for measuring |
 //! | `counters` | all that is counted |
@@ -24,6 +24,7 @@
 
 #![deny(unsafe_code)]
 
+mod action;
 mod config;
 mod counters;
 mod entry;
@@ -48,8 +49,9 @@ mod tags;
 pub mod verdict;
 pub mod wire;
 
+pub use action::{ACTIONS_MAX, Action, Actions};
 pub use config::{Config, ConfigError, Effect, SeriesTask};
-pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, Volume};
+pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, TaskCounters, Volume};
 pub use entry::Counts;
 pub use key::Key;
 pub use lookup::LookUp;
@@ -69,7 +71,12 @@ pub fn table_bytes(max_flows: usize, buckets: usize, tasks: &[SeriesTask]) -> us
 pub fn bytes_per_flow(tasks: &[SeriesTask]) -> usize {
     const CHAINED_BUCKET_SHARE: usize = 64 / 8;
     const FREE_LIST: usize = size_of::<u32>();
-    2 * 64 + series::SeriesStore::bytes_per_flow(tasks) + CHAINED_BUCKET_SHARE + FREE_LIST
+    let other_tasks = tasks.len().saturating_sub(1);
+    2 * 64
+        + other_tasks * entry::OTHER_TASK_BYTES
+        + series::SeriesStore::bytes_per_flow(tasks)
+        + CHAINED_BUCKET_SHARE
+        + FREE_LIST
 }
 
 #[cfg(test)]

@@ -87,6 +87,8 @@ pub struct Decision {
 pub struct LabelRecord {
     /// The flow.
     pub flow: FlowName,
+    /// Number of the task that asked for it.
+    pub task: u8,
     /// When the label counted, µs since the epoch.
     pub time_us: i64,
     /// The label.
@@ -109,8 +111,10 @@ pub struct FlowRecord {
     /// It ended before the other side was seen to take part. So do all flows of a flood from
     /// forged addresses: where there is not room for all records, these can go first.
     pub is_half_open: bool,
-    /// The label, if the flow has one.
+    /// The first task's label, if the flow has one.
     pub decision: Option<Decision>,
+    /// The labels of the other tasks, in their order; empty, and without memory, where there is one task.
+    pub others: Box<[Option<Decision>]>,
     /// The series, if records carry it.
     pub series: Option<Box<SeriesRecord>>,
 }

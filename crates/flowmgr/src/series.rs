@@ -46,6 +46,9 @@ pub(crate) struct Element {
     pub offset_us: i64,
 }
 
+/// Elements collected of each unit in use.
+pub(crate) type SeenByUnit = [u8; Unit::ALL.len()];
+
 /// What is collected of one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Collected {
@@ -200,6 +203,15 @@ impl SeriesStore {
     pub fn seen(&self, index: u32, unit: usize) -> usize {
         let at = self.units[unit].at;
         usize::from(self.flow(index)[at + 2])
+    }
+
+    /// The same of each unit in use, by its number.
+    pub fn seen_by_unit(&self, index: u32) -> SeenByUnit {
+        let mut seen = SeenByUnit::default();
+        for (unit, seen) in seen.iter_mut().enumerate().take(self.units.len()) {
+            *seen = self.seen(index, unit) as u8;
+        }
+        seen
     }
 
     /// The flow is TCP and its first packet was not the SYN that opens a connection.

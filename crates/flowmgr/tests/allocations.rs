@@ -16,7 +16,7 @@ use allocation_counter::measure;
 use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
-use flowmgr::{BURST_MAX, Config, Effect, Fate, Manager, Packet, SeriesTask, Settings};
+use flowmgr::{Actions, BURST_MAX, Config, Effect, Fate, Manager, Packet, SeriesTask, Settings};
 
 /// Allocations of this thread while `work` runs.
 fn allocations(work: impl FnOnce()) -> u64 {
@@ -62,7 +62,7 @@ impl World {
             max_flows: 2 * usize::from(FLOWS),
             buckets: 256,
             effect,
-            dscp: vec![Some(46), None],
+            actions: Actions::of_dscp(&[Some(46), None]),
             record_series: false,
             flow_id_first: 0,
             flow_id_step: 1,
@@ -86,7 +86,7 @@ impl World {
                 established_timeout_s: 300,
                 active_timeout_s: 90,
                 end_on_fin_rst: true,
-                dscp: vec![None, Some(10)],
+                actions: Actions::of_dscp(&[None, Some(10)]),
             },
         }
     }

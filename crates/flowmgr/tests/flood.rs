@@ -14,7 +14,7 @@ use cring::{Consumer, Label, Series, Slot, Source, ring};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::verdict::Verdict;
-use flowmgr::{Config, Effect, Manager, Packet, SeriesTask};
+use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask};
 
 const SECOND_US: i64 = 1_000_000;
 const K: usize = 10;
@@ -242,7 +242,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         max_flows,
         buckets: max_flows / 4,
         effect: Effect::Arrival,
-        dscp: vec![None; 4_001],
+        actions: Actions::of_dscp(&[None; 4_001]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,
@@ -307,7 +307,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         }
     }
     let counters = manager.counters();
-    outcome.shed_half_open = counters.series_shed_half_open;
+    outcome.shed_half_open = counters.series_shed_half_open();
     outcome.evicted = counters.evictions.half_open;
     assert_eq!(counters.evictions.idle, 0, "none in use goes");
     let ended: u64 = counters.flows_ended.iter().sum();

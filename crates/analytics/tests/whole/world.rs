@@ -9,7 +9,7 @@ use cring::{Feature, Labels};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::wire::TCP;
-use flowmgr::{Effect, Fate, SeriesTask};
+use flowmgr::{Actions, Effect, Fate, SeriesTask};
 
 use crate::Outcome;
 use crate::coverage::Coverage;
@@ -66,9 +66,11 @@ fn settings(number: u8, plan: &Plan) -> flowmgr::Settings {
         established_timeout_s: if plan.has_more_timeouts { 9 } else { 0 },
         active_timeout_s: u32::from(plan.reports),
         end_on_fin_rst: true,
-        dscp: (0..CLASSES as u16)
-            .map(|class| Some(dscp_of(class, way)))
-            .collect(),
+        actions: Actions::of_dscp(
+            &(0..CLASSES as u16)
+                .map(|class| Some(dscp_of(class, way)))
+                .collect::<Vec<_>>(),
+        ),
     }
 }
 
@@ -92,7 +94,7 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         max_flows: plan.max_flows,
         buckets: 8,
         effect,
-        dscp: settings.dscp,
+        actions: settings.actions,
         record_series: true,
         flow_id_first: 0,
         flow_id_step: 1,
@@ -342,7 +344,7 @@ impl World {
             "{alive} flows in the table"
         );
 
-        let given = flows.series_emitted - flows.series_shed;
+        let given = flows.series_emitted() - flows.series_shed();
         let Some(in_ring) = given.checked_sub(series.series) else {
             return Err(format!("{} series seen of {given}", series.series));
         };
@@ -357,7 +359,7 @@ impl World {
             series.series
         );
         ensure!(
-            self.is_live() || flows.series_shed == 0,
+            self.is_live() || flows.series_shed() == 0,
             "a replay sheds nothing"
         );
         let awaited = in_ring + series.series - had_fate;

@@ -21,7 +21,7 @@ use std::time::Duration;
 use accel::Bundle;
 use analytics::{CacheConfig, Inlet, Policy};
 use cring::{Consumer, Producer, Slot};
-use flowmgr::{Effect, SeriesTask, hash::HashKind};
+use flowmgr::{Actions, Effect, SeriesTask, hash::HashKind};
 
 use crate::config::Config;
 use crate::config::checked::{BatchPolicy, FlowHash};
@@ -50,8 +50,6 @@ pub struct Pipelines {
     pub analytics: Vec<(Thread, analytics::Manager)>,
     /// Names of the classes; the last is [`UNKNOWN`].
     pub classes: Arc<[String]>,
-    /// DSCP by class.
-    pub dscp: Vec<Option<u8>>,
 }
 
 /// What the flow managers of a run are told beside the configuration.
@@ -79,7 +77,6 @@ impl Pipelines {
             analytics: packets.series.managers(config, bundle, cores, None)?,
             flow_managers: packets.flow_managers,
             classes: packets.classes,
-            dscp: packets.dscp,
         })
     }
 }
@@ -90,7 +87,7 @@ pub struct PacketSide {
     pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
     /// As in [`Pipelines`].
     pub classes: Arc<[String]>,
-    /// As in [`Pipelines`].
+    /// DSCP by class.
     pub dscp: Vec<Option<u8>>,
     /// What the series' side is built from.
     pub series: SeriesSide,
@@ -133,7 +130,8 @@ impl PacketSide {
         for (i, producers) in rings.producers.into_iter().enumerate() {
             let mut flow = flow_config(config, task, options, self.dscp.clone());
             flow.flow_id_first = self.flow_managers.len() as u64;
-            let manager = flowmgr::Manager::with_rings(flow, producers).map_err(flow_failure)?;
+            let manager =
+                flowmgr::Manager::with_rings(flow, vec![producers]).map_err(flow_failure)?;
             labels.push(manager.labels());
             let role = Role::Flow(i);
             self.flow_managers
@@ -234,7 +232,7 @@ pub fn flow_settings(config: &Config, dscp: Vec<Option<u8>>) -> flowmgr::Setting
         established_timeout_s: seconds(flow.established_timeout) as u16,
         active_timeout_s: seconds(flow.active_timeout) as u32,
         end_on_fin_rst: flow.end_on_fin_rst,
-        dscp,
+        actions: Actions::of_dscp(&dscp),
     }
 }
 
@@ -258,7 +256,7 @@ pub fn flow_config(
         established_timeout_s,
         active_timeout_s,
         end_on_fin_rst,
-        dscp,
+        actions,
     } = flow_settings(config, dscp);
     flowmgr::Config {
         tasks: vec![task],
@@ -277,7 +275,7 @@ pub fn flow_config(
         max_flows: flow.max_flows,
         buckets: flow.buckets,
         effect: options.effect,
-        dscp,
+        actions,
         record_series: options.record_series,
         flow_id_first: 0,
         flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,

@@ -159,7 +159,7 @@ pub fn event() -> impl Strategy<Value = Event> {
                     established_timeout_s: 600,
                     active_timeout_s: 7,
                     end_on_fin_rst: true,
-                    dscp,
+                    actions: flowmgr::Actions::of_dscp(&dscp),
                 }),
             }),
         any::<u32>().prop_map(|lane| Event::Drain { lane }),

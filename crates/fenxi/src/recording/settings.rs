@@ -6,8 +6,8 @@ use std::time::Duration;
 use accel::{Profile, Sizes};
 use analytics::{Accelerator, CacheConfig, Policy, Settings};
 use cring::{Feature, Unit};
-use flowmgr::SeriesTask;
 use flowmgr::hash::HashKind;
+use flowmgr::{Actions, SeriesTask};
 use serde::{Deserialize, Serialize};
 
 /// More rows in a batch are none that a device has.
@@ -85,7 +85,7 @@ impl FlowConfig {
                 established_timeout_s: config.established_timeout_s,
                 active_timeout_s: config.active_timeout_s,
                 end_on_fin_rst: config.end_on_fin_rst,
-                dscp: config.dscp.clone(),
+                dscp: config.actions.dscp_by_class(),
             },
         }
     }
@@ -108,7 +108,7 @@ impl FlowConfig {
             max_flows: self.max_flows,
             buckets: self.buckets,
             effect: flowmgr::Effect::Arrival,
-            dscp: settings.dscp.clone(),
+            actions: Actions::of_dscp(&settings.dscp),
             record_series,
             flow_id_first: number as u64,
             flow_id_step: managers as u64,
@@ -150,7 +150,7 @@ impl FlowSettings {
             established_timeout_s: settings.established_timeout_s,
             active_timeout_s: settings.active_timeout_s,
             end_on_fin_rst: settings.end_on_fin_rst,
-            dscp: settings.dscp.clone(),
+            dscp: settings.actions.dscp_by_class(),
         }
     }
 
@@ -170,7 +170,7 @@ impl FlowSettings {
             established_timeout_s: self.established_timeout_s,
             active_timeout_s: self.active_timeout_s,
             end_on_fin_rst: self.end_on_fin_rst,
-            dscp: self.dscp.clone(),
+            actions: Actions::of_dscp(&self.dscp),
         }
     }
 }

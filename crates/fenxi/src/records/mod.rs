@@ -252,6 +252,7 @@ mod tests {
             reason: EndReason::Active,
             is_half_open: false,
             decision: None,
+            others: Box::default(),
             series: None,
         });
         let mut line = Vec::new();
@@ -271,6 +272,7 @@ mod tests {
     fn a_label_names_its_class_and_who_decided() {
         let record = Record::Label(LabelRecord {
             flow: name(),
+            task: 0,
             time_us: 1,
             decision: Decision {
                 class: 1,

@@ -447,6 +447,7 @@ mod tests {
             reason: EndReason::Evicted,
             is_half_open,
             decision: None,
+            others: Box::default(),
             series: None,
         })
     }

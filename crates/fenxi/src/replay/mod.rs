@@ -317,7 +317,7 @@ fn open_tagged(args: &ReplayArgs, pipelines: &Pipelines) -> Result<Option<Tagged
     let (Some(output), Some((_, manager))) = (&args.write, pipelines.flow_managers.first()) else {
         return Ok(None);
     };
-    let writer = TaggedWriter::create(output, manager.labels(), pipelines.dscp.clone())?;
+    let writer = TaggedWriter::create(output, manager.labels(), manager.actions().clone())?;
     Ok(Some(writer))
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cring::{FlowRef, Label, Labels};
-use flowmgr::{Fate, tag};
+use flowmgr::{Actions, Fate, tag};
 use packetio::{CaptureFormat, CaptureWriter, Frame, WriteError};
 
 use crate::exit::Failure;
@@ -31,8 +31,7 @@ pub struct TaggedWriter {
     output: PathBuf,
     writer: CaptureWriter<File>,
     labels: Arc<dyn Labels>,
-    /// DSCP by class.
-    dscp: Vec<Option<u8>>,
+    actions: Actions,
     held: VecDeque<Held>,
     held_bytes: usize,
     /// Buffers of packets that were written, for use again.
@@ -48,7 +47,7 @@ impl TaggedWriter {
     pub fn create(
         output: &Path,
         labels: Arc<dyn Labels>,
-        dscp: Vec<Option<u8>>,
+        actions: Actions,
     ) -> Result<TaggedWriter, Failure> {
         let format = match output.extension() {
             Some(extension) if extension == "pcapng" => CaptureFormat::Pcapng,
@@ -60,7 +59,7 @@ impl TaggedWriter {
             output: output.to_owned(),
             writer,
             labels,
-            dscp,
+            actions,
             held: VecDeque::new(),
             held_bytes: 0,
             spare: Vec::new(),
@@ -109,7 +108,7 @@ impl TaggedWriter {
                 break;
             }
             if let Some(Label::Class { class, .. }) = label
-                && let Some(dscp) = self.dscp[usize::from(class)]
+                && let Some(dscp) = self.actions.of_class(class).dscp
             {
                 tag::set_dscp(&mut held.bytes, held.fate.ip_at, dscp);
             }

@@ -86,7 +86,7 @@ impl Ending {
             outcome.failure = failures.into_iter().flatten().reduce(Failure::and);
         }
         if is_partial {
-            counters.give_up(outcome.flows.series_emitted - outcome.flows.series_shed);
+            counters.give_up(outcome.flows.series_emitted() - outcome.flows.series_shed());
         }
         outcome.series = counters;
         outcome.bytes = sums.bytes;

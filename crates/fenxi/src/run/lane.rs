@@ -290,7 +290,7 @@ impl Lane {
             .map(|frame| u64::from(frame.wire))
             .sum::<u64>();
         let now_ns = self.shared.run.now_ns();
-        let emitted = self.manager.counters().series_emitted;
+        let emitted = self.manager.counters().series_emitted();
         self.manager.burst(data, packets, now_ns, fates);
         // Of two interfaces the other one; of none none.
         let other = self.senders.len().checked_sub(i + 1);
@@ -306,7 +306,7 @@ impl Lane {
                 .send(News::Trouble(format!("sending: {error}")));
         }
         // After the burst is on its way: this may be a system call, and the thread that it wakes may get this CPU.
-        if self.manager.counters().series_emitted != emitted {
+        if self.manager.counters().series_emitted() != emitted {
             self.shared.run.bell.ring();
         }
     }

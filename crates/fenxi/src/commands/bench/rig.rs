@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
 use flowmgr::verdict::{Verdict, Verdicts};
-use flowmgr::{Config, Effect, Fate, Manager, Packet, Pages, SeriesTask};
+use flowmgr::{Actions, Config, Effect, Fate, Manager, Packet, Pages, SeriesTask};
 
 use super::frames::{FRAME, Frames, Tuple};
 use crate::exit::Failure;
@@ -85,7 +85,7 @@ impl Rig {
             max_flows: table.entries,
             buckets: table.buckets,
             effect: Effect::Arrival,
-            dscp: vec![Some(DSCP), None],
+            actions: Actions::of_dscp(&[Some(DSCP), None]),
             record_series: false,
             flow_id_first: 0,
             flow_id_step: 1,

@@ -7,7 +7,7 @@ use std::path::Path;
 use accel::Bundle;
 use cring::{Feature, Series};
 use flowmgr::hash::HashKind;
-use flowmgr::{BURST_MAX, Config, Effect, Manager, Packet};
+use flowmgr::{Actions, BURST_MAX, Config, Effect, Manager, Packet};
 use packetio::{CaptureReader, Port};
 
 use crate::exit::Failure;
@@ -80,7 +80,7 @@ fn flow_config(bundle: &Bundle) -> Config {
         max_flows: CAPTURE_FLOWS_MAX,
         buckets: CAPTURE_FLOWS_MAX / 4,
         effect: Effect::Arrival,
-        dscp: Vec::new(),
+        actions: Actions::of_dscp(&[]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

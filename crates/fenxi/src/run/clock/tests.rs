@@ -2,7 +2,7 @@ use cring::ring;
 use flowmgr::hash::HashKind;
 use flowmgr::record::{EndReason, Record};
 use flowmgr::verdict::Verdict;
-use flowmgr::{Config, Effect, Manager, Packet, SeriesTask};
+use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask};
 
 use super::*;
 
@@ -155,7 +155,7 @@ fn manager() -> Manager {
         max_flows: 256,
         buckets: 64,
         effect: Effect::Arrival,
-        dscp: vec![None, None],
+        actions: Actions::of_dscp(&[None, None]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,
