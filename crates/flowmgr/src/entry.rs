@@ -406,6 +406,14 @@ impl Entries {
         unsafe { &*entry.hot.get() }
     }
 
+    /// The label word of the first task with the rest of the line: the usual packet wants both.
+    #[inline]
+    pub fn label_and_hot(&self, index: u32) -> (&LabelWord, &Hot) {
+        let entry = &self.shared.entries[index as usize];
+        // SAFETY: as in `hot`.
+        (&entry.label, unsafe { &*entry.hot.get() })
+    }
+
     #[inline]
     pub fn hot_mut(&mut self, index: u32) -> &mut Hot {
         let entry = &self.shared.entries[index as usize];

@@ -344,13 +344,19 @@ impl Manager {
     ) -> Verdict {
         match self.config.effect {
             Effect::Arrival => {
-                let (_, Label::Class { class, .. }) = self.entries.label(index).read() else {
+                let (word, hot) = self.entries.label_and_hot(index);
+                let (_, Label::Class { class, .. }) = word.read() else {
                     return Verdict::Untagged;
+                };
+                // The action is that of the entry, unless the label is new or the map of actions is another one.
+                let action = match hot.policy == self.policy {
+                    true => self.config.actions.get(hot.action),
+                    false => self.look_up_action(index, class),
                 };
                 if let Some(tagged) = self.counters.tagged_by_class.get_mut(usize::from(class)) {
                     tagged.add(1, u64::from(headers.length));
                 }
-                if let Some(dscp) = self.action(index, class).dscp {
+                if let Some(dscp) = action.dscp {
                     let frame = &mut data[packet.at..packet.at + packet.captured as usize];
                     set_dscp(frame, headers.ip_at, dscp);
                 }
@@ -368,17 +374,7 @@ impl Manager {
         Verdict::Tagged
     }
 
-    /// The action of a flow with a label: that of its entry, which is looked up where the label is new or the map of
-    /// actions is another one.
-    #[inline]
-    fn action(&mut self, index: u32, class: u16) -> Action {
-        let hot = self.entries.hot(index);
-        if hot.policy == self.policy {
-            return self.config.actions.get(hot.action);
-        }
-        self.look_up_action(index, class)
-    }
-
+    /// Looks a flow's action up by the class of its label, and notes it in the entry.
     #[cold]
     fn look_up_action(&mut self, index: u32, class: u16) -> Action {
         let action = self.config.actions.number_of(class);
