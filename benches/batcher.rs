@@ -4,7 +4,7 @@
 use accel::{Classification, Device, DeviceError, Sizes};
 use analytics::batching::{Plan, Situation};
 use analytics::{Accelerator, CacheConfig, Config, Inlet, Manager, Policy, Round};
-use cring::{FlowRef, LabelWord, Labels, Slot};
+use cring::{Feature, Features, FlowRef, LabelWord, Labels, Slot};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -94,8 +94,9 @@ fn decide(criterion: &mut Criterion) {
 /// A series of its own for each number.
 fn fill(slot: &mut Slot, flow: FlowRef, number: u64) {
     slot.flow = flow;
-    slot.series.k = K as u8;
-    for (i, length) in slot.series.lengths[..K].iter_mut().enumerate() {
+    slot.series.begin(6, K, Features::LENGTHS);
+    let lengths = slot.series.channel_mut(Feature::SignedLength);
+    for (i, length) in lengths.iter_mut().enumerate() {
         *length = (number >> (6 * i)) as u16 & 63;
     }
 }
@@ -123,7 +124,9 @@ fn round(criterion: &mut Criterion) {
         };
         let accelerator = Accelerator::from(Box::new(device) as Box<dyn Device>);
         let config = Config {
+            task: 0,
             k: K,
+            features: vec![Feature::SignedLength],
             policy: Policy::None,
             cache: CacheConfig {
                 prefix,
@@ -140,8 +143,8 @@ fn round(criterion: &mut Criterion) {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 for index in 0..SERIES {
-                    let generation = words.word(index).retire();
-                    words.word(index).pend(generation);
+                    let generation = words.word(0, index).retire();
+                    words.word(0, index).pend(generation);
                     number += u64::from(!is_hit);
                     producer.push(|slot| fill(slot, FlowRef { index, generation }, number));
                 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use flowmgr::hash::{HashKind, Hasher, Toeplitz};
-use flowmgr::{Config, Effect, Key, LookUp, Manager, Packet, tag};
+use flowmgr::{Actions, Config, Effect, Key, LookUp, Manager, Packet, SeriesTask, tag};
 
 const BURST: usize = 64;
 const UDP: u8 = 17;
@@ -66,7 +66,10 @@ fn series(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(cring::K_MAX as u64 - 1));
     let (producer, _ring) = cring::ring(64);
     let config = Config {
-        k: cring::K_MAX,
+        tasks: vec![SeriesTask {
+            midstream: true,
+            ..SeriesTask::lengths(cring::K_MAX, 1)
+        }],
         idle_timeout_s: 1,
         closed_timeout_s: 1,
         half_open_timeout_s: 0,
@@ -77,8 +80,7 @@ fn series(criterion: &mut Criterion) {
         max_flows: 1 << 10,
         buckets: 1 << 8,
         effect: Effect::Arrival,
-        dscp: vec![None],
-        midstream: true,
+        actions: Actions::of_dscp(&[None]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -7,7 +7,7 @@
 use cring::{Label, Source};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use flowmgr::hash::HashKind;
-use flowmgr::{Config, Effect, Manager, Packet};
+use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -18,7 +18,10 @@ const UDP_PACKET: usize = 28;
 /// A manager with room for `flows`, K = 1, and the far end of its ring.
 fn manager(flows: usize, idle_timeout_s: u16) -> (Manager, cring::Consumer<cring::Slot>) {
     let config = Config {
-        k: 1,
+        tasks: vec![SeriesTask {
+            midstream: true,
+            ..SeriesTask::lengths(1, 2)
+        }],
         idle_timeout_s,
         closed_timeout_s: 5,
         half_open_timeout_s: 0,
@@ -29,8 +32,7 @@ fn manager(flows: usize, idle_timeout_s: u16) -> (Manager, cring::Consumer<cring
         max_flows: flows,
         buckets: (flows / 4).next_power_of_two(),
         effect: Effect::Arrival,
-        dscp: vec![Some(46), None],
-        midstream: true,
+        actions: Actions::of_dscp(&[Some(46), None]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,
@@ -89,7 +91,7 @@ fn known_flows(criterion: &mut Criterion) {
                     source: Source::Model,
                     model: 0,
                 };
-                let decided = labels.word(flow.index).decide(flow.generation, label);
+                let decided = labels.word(0, flow.index).decide(flow.generation, label);
                 decided.expect("the flow waits for its label");
             }
             ring.release(waiting);

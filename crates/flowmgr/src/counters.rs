@@ -49,11 +49,18 @@ pub struct Counters {
     pub clock_rebased: u64,
     /// How late flows ended that were silent for too long.
     pub expiry_lag: ExpiryLag,
+    /// What belongs to one task each.
+    pub tasks: Vec<TaskCounters>,
+}
+
+/// Sums of one task.
+#[derive(Clone, Debug, Default)]
+pub struct TaskCounters {
     /// Flows that got a label, by class, from then on; the last is `unknown`.
     pub labels_given: Vec<u64>,
     /// Ended flows by class; the last is `unknown`.
     pub flows_labelled: Vec<u64>,
-    /// Flows that reached their K-th packet and gave no series, because they began mid-stream.
+    /// Flows that reached their K-th element and gave no series, because they began mid-stream.
     pub series_withheld: u64,
     /// Series put on the ring, or shed.
     pub series_emitted: u64,
@@ -64,31 +71,78 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Nothing yet, of so many classes.
-    pub fn new(classes: usize) -> Counters {
-        Counters {
-            tagged_by_class: vec![Volume::default(); classes],
+    /// Nothing yet, of tasks with so many classes each.
+    pub fn new(classes: impl IntoIterator<Item = usize>) -> Counters {
+        let of_task = |classes| TaskCounters {
             labels_given: vec![0; classes],
             flows_labelled: vec![0; classes],
+            ..TaskCounters::default()
+        };
+        let tasks: Vec<TaskCounters> = classes.into_iter().map(of_task).collect();
+        let classes = tasks.first().map_or(0, |task| task.labels_given.len());
+        Counters {
+            tagged_by_class: vec![Volume::default(); classes],
+            tasks,
             ..Counters::default()
         }
+    }
+
+    /// Series put on a ring, or shed, of all tasks.
+    pub fn series_emitted(&self) -> u64 {
+        self.tasks.iter().map(|task| task.series_emitted).sum()
+    }
+
+    /// Series shed because a ring was full, of all tasks.
+    pub fn series_shed(&self) -> u64 {
+        self.tasks.iter().map(|task| task.series_shed).sum()
+    }
+
+    /// Of these, series of half-open flows.
+    pub fn series_shed_half_open(&self) -> u64 {
+        let shed = self.tasks.iter().map(|task| task.series_shed_half_open);
+        shed.sum()
+    }
+
+    /// Series that were complete and withheld, because their flows began mid-stream, of all tasks.
+    pub fn series_withheld(&self) -> u64 {
+        self.tasks.iter().map(|task| task.series_withheld).sum()
+    }
+
+    /// Flows that got a label of the first task, by class.
+    pub fn labels_given(&self) -> &[u64] {
+        self.tasks.first().map_or(&[], |task| &task.labels_given)
+    }
+
+    /// Ended flows with a label of the first task, by class.
+    pub fn flows_labelled(&self) -> &[u64] {
+        self.tasks.first().map_or(&[], |task| &task.flows_labelled)
     }
 
     /// Becomes what another manager of the same classes has counted, without allocating once there was room for them.
     pub fn copy_from(&mut self, other: &Counters) {
         let Counters {
             mut tagged_by_class,
-            mut labels_given,
-            mut flows_labelled,
+            mut tasks,
             ..
         } = std::mem::take(self);
         tagged_by_class.clear();
-        labels_given.clear();
-        flows_labelled.clear();
+        for task in &mut tasks {
+            let TaskCounters {
+                mut labels_given,
+                mut flows_labelled,
+                ..
+            } = std::mem::take(task);
+            labels_given.clear();
+            flows_labelled.clear();
+            *task = TaskCounters {
+                labels_given,
+                flows_labelled,
+                ..TaskCounters::default()
+            };
+        }
         *self = Counters {
             tagged_by_class,
-            labels_given,
-            flows_labelled,
+            tasks,
             ..Counters::default()
         };
         self.merge(other);
@@ -109,12 +163,7 @@ impl Counters {
             flows_one_way,
             clock_rebased,
             expiry_lag,
-            labels_given,
-            flows_labelled,
-            series_withheld,
-            series_emitted,
-            series_shed,
-            series_shed_half_open,
+            tasks,
         } = other;
         self.verdicts.merge(verdicts);
         self.flow_bytes += flow_bytes;
@@ -132,6 +181,23 @@ impl Counters {
         self.flows_one_way += flows_one_way;
         self.clock_rebased += clock_rebased;
         self.expiry_lag.merge(expiry_lag);
+        self.tasks.resize_with(tasks.len(), TaskCounters::default);
+        for (sum, task) in self.tasks.iter_mut().zip(tasks) {
+            sum.merge(task);
+        }
+    }
+}
+
+impl TaskCounters {
+    fn merge(&mut self, other: &TaskCounters) {
+        let TaskCounters {
+            labels_given,
+            flows_labelled,
+            series_withheld,
+            series_emitted,
+            series_shed,
+            series_shed_half_open,
+        } = other;
         add_all(&mut self.labels_given, labels_given);
         add_all(&mut self.flows_labelled, flows_labelled);
         self.series_withheld += series_withheld;

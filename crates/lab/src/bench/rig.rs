@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
 use flowmgr::verdict::{Verdict, Verdicts};
-use flowmgr::{Config, Effect, Fate, Manager, Packet, Pages};
+use flowmgr::{Actions, Config, Effect, Fate, Manager, Packet, Pages, SeriesTask};
 
 use super::frames::{FRAME, Frames, Tuple};
 use fenxi::exit::Failure;
@@ -71,7 +71,10 @@ impl Rig {
     pub fn new(table: Table) -> Result<Rig, Failure> {
         let (producer, ring) = cring::ring(1 << 12);
         let config = Config {
-            k: K,
+            tasks: vec![SeriesTask {
+                midstream: true,
+                ..SeriesTask::lengths(K, 2)
+            }],
             idle_timeout_s: table.idle_timeout_s,
             closed_timeout_s: 5,
             half_open_timeout_s: 0,
@@ -82,8 +85,7 @@ impl Rig {
             max_flows: table.entries,
             buckets: table.buckets,
             effect: Effect::Arrival,
-            dscp: vec![Some(DSCP), None],
-            midstream: true,
+            actions: Actions::of_dscp(&[Some(DSCP), None]),
             record_series: false,
             flow_id_first: 0,
             flow_id_step: 1,
@@ -163,7 +165,10 @@ impl Rig {
         let waiting = self.ring.waiting();
         for flow in (0..waiting).map(|i| self.ring.get(i).flow) {
             // A flow that ended in the same burst is post-mortem: an ordinary fate.
-            let _ = self.labels.word(flow.index).decide(flow.generation, LABEL);
+            let _ = self
+                .labels
+                .word(0, flow.index)
+                .decide(flow.generation, LABEL);
         }
         self.ring.release(waiting);
         self.manager.settle(u64::MAX, self.now_ns, &mut |record| {

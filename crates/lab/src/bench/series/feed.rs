@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use accel::Bundle;
 use analytics::Inlet;
-use cring::{FlowRef, K_MAX, Label, LabelWord, Producer, Series, Slot};
+use cring::{Features, FlowRef, K_MAX, Label, LabelWord, Producer, Series, Slot};
 
 /// Label words per slot of the ring.
 const WORDS_PER_SLOT: usize = 4;
@@ -59,7 +59,7 @@ impl Feed {
         let pushed = self.ring.push(|slot| {
             slot.flow = flow;
             slot.emitted_ns = emitted_ns;
-            slot.series = *sample;
+            slot.series.copy_from(sample);
         });
         if !pushed {
             self.shed += 1;
@@ -97,14 +97,10 @@ pub fn golden_series(bundle: &Bundle) -> Vec<Series> {
 
 /// One row of a model's input, signed lengths, as the flow manager would have sent it.
 fn series_of(row: &[f32]) -> Series {
-    let mut series = Series {
-        protocol: flowmgr::wire::UDP,
-        k: row.len().min(K_MAX) as u8,
-        ..Series::default()
-    };
-    for (i, &length) in row.iter().take(K_MAX).enumerate() {
-        series.lengths[i] = length.abs() as u16;
-        series.directions |= u32::from(length < 0.0) << i;
+    let k = row.len().min(K_MAX);
+    let mut series = Series::new(flowmgr::wire::UDP, k, Features::LENGTHS);
+    for (i, &length) in row.iter().take(k).enumerate() {
+        series.set_signed(i, length as i32);
     }
     series
 }
@@ -131,7 +127,7 @@ mod tests {
             let waiting = inlet.series.waiting();
             for i in 0..waiting {
                 let FlowRef { index, generation } = inlet.series.get(i).flow;
-                let word = inlet.labels.word(index);
+                let word = inlet.labels.word(0, index);
                 assert_eq!(word.decide(generation, Label::Unlabelled), Ok(()));
             }
             inlet.series.release(waiting);
