@@ -18,7 +18,7 @@ use super::socket::{BATCH, Outcome, Socket};
 use super::writer::StartError;
 use super::{ClassMarks, Counts, Writer};
 use config::checked::{Mark, MarkMapping};
-use config::layers::Origin;
+use config::origin::Origin;
 use lab::{FOREIGN, Lab};
 
 const TCP: u8 = 6;

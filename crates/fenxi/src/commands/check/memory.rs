@@ -187,7 +187,7 @@ mod tests {
     use super::super::finding::Level;
     use super::super::machine::tests::machine;
     use super::*;
-    use crate::pipeline::find_bundle;
+    use dataplane::bundle::find_bundle;
 
     const NEED: Need = Need {
         tables: 200 * MIB,
