@@ -12,7 +12,7 @@ pub const CACHE_ENTRIES_MAX: usize = 1 << 24;
 
 /// 16-bit words of a series that a cache key has room for: δ elements of all features together. A length, a payload
 /// length and TCP flags take one each, an inter-arrival time two.
-pub const CACHE_KEY_WORDS_MAX: usize = 64;
+pub const CACHE_KEY_WORDS_MAX: usize = 32;
 
 /// How one analytics manager works.
 #[derive(Clone, Debug, PartialEq)]
@@ -296,9 +296,9 @@ mod tests {
         let wide = |config: &mut Config| {
             config.k = K_MAX;
             config.features = Feature::ALL.to_vec();
-            config.cache.prefix = 13;
+            config.cache.prefix = 7;
         };
-        assert!(refused(wide).contains("choose 0 (off) to 12"));
+        assert!(refused(wide).contains("choose 0 (off) to 6"));
         assert!(refused(|c| c.cache.entries = usize::MAX).contains("entries"));
         assert!(refused(|c| c.cache.audit = 1.1).contains("audit share is 1.1"));
         assert!(refused(|c| c.cache.audit = f64::NAN).contains("audit share is NaN"));
