@@ -142,6 +142,13 @@ impl Cache {
             directions: series.directions & ((1_u64 << prefix) - 1) as u32,
             words: [0; CACHE_KEY_WORDS_MAX],
         };
+        if self.features == Features::LENGTHS {
+            // The usual case, without a look at each feature.
+            let lengths = series.channel(Feature::SignedLength);
+            let words = prefix.min(lengths.len());
+            key.words[..words].copy_from_slice(&lengths[..words]);
+            return key;
+        }
         let mut used = 0;
         for feature in self.features.iter() {
             let words = prefix * feature.words();

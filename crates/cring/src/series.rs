@@ -105,25 +105,14 @@ impl Series {
     #[inline]
     #[must_use]
     pub fn signed(&self, i: usize) -> i32 {
-        let length = i32::from(self.channel(Feature::SignedLength)[i]);
-        if self.directions >> i & 1 == 1 {
-            -length
-        } else {
-            length
-        }
+        with_sign(self.channel(Feature::SignedLength)[i], self.directions, i)
     }
 
     /// The signed lengths of the elements, in order; none where the series lacks them.
     #[inline]
     pub fn signed_lengths(&self) -> impl ExactSizeIterator<Item = i32> + '_ {
         let lengths = self.channel(Feature::SignedLength).iter().enumerate();
-        lengths.map(|(i, &length)| {
-            let length = i32::from(length);
-            match self.directions >> i & 1 {
-                1 => -length,
-                _ => length,
-            }
-        })
+        lengths.map(|(i, &length)| with_sign(length, self.directions, i))
     }
 
     /// The inter-arrival times of the elements, µs, in order; none where the series lacks them.
@@ -178,6 +167,13 @@ impl Series {
     pub fn words(&self) -> &[u16] {
         &self.words[..self.words_used()]
     }
+}
+
+/// A length, negative where bit `i` of the directions is set. Without a branch: directions are hard to foresee.
+#[inline]
+fn with_sign(length: u16, directions: u32, i: usize) -> i32 {
+    let sign = -((directions >> i & 1) as i32);
+    (i32::from(length) ^ sign) - sign
 }
 
 impl Default for Series {
