@@ -201,7 +201,7 @@ counters! {
         /// Flows whose lag was at most the bound, and above the bound before; the last have none.
         flows: [u64; ExpiryLag::BOUNDS_S.len() + 1],
         /// Sum of all lags, µs.
-        sum_us: u64,
+        sum_us: u64 = saturating,
     }
 }
 
@@ -224,6 +224,23 @@ impl ExpiryLag {
         let below = bounds.take_while(|&&bound| lag_us > u64::from(bound) * 1_000_000);
         self.flows[below.count()] += 1;
         self.sum_us = self.sum_us.saturating_add(lag_us);
+    }
+}
+
+/// A sum that stops at the largest number.
+mod saturating {
+    use cring::Counter;
+
+    pub fn merge(sum: &mut u64, other: &u64) {
+        *sum = sum.saturating_add(*other);
+    }
+
+    pub fn copy_from(copy: &mut u64, from: &u64) {
+        *copy = *from;
+    }
+
+    pub fn list(counter: &u64, name: &str, each: &mut dyn FnMut(&str, u64)) {
+        counter.list(name, each);
     }
 }
 
