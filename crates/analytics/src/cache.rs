@@ -27,7 +27,6 @@ use accel::Classification;
 use cring::{Feature, Features, Label, Series, Source};
 pub(crate) use economy::{Economy, Turn};
 use lru::LruCache;
-use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
 
 /// What the model said of a series, in the label word's units.
@@ -74,39 +73,16 @@ impl Answer {
     }
 }
 
-/// What is the same in all series that share an answer.
-#[derive(Clone, Copy, Debug)]
+/// What is the same in all series that share an answer. Beyond the prefix all is 0.
+///
+/// Of fixed size, and hashed and compared as a whole, which takes less time than a part whose length is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     protocol: u8,
-    /// Words in use; those beyond have no meaning. All series of a manager have the same features, so equal numbers mean
-    /// prefixes of equal length.
-    used: u8,
+    /// Elements in the prefix: fewer than δ where the series is shorter.
+    elements: u8,
     directions: u32,
     words: [u16; CACHE_KEY_WORDS_MAX],
-}
-
-impl Key {
-    fn words(&self) -> &[u16] {
-        &self.words[..usize::from(self.used)]
-    }
-}
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Key) -> bool {
-        (self.protocol, self.directions) == (other.protocol, other.directions)
-            && self.words() == other.words()
-    }
-}
-
-impl Eq for Key {}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let header = u64::from(self.protocol) | u64::from(self.directions) << 8;
-        state.write_u64(header);
-        // The slice brings its length with it.
-        self.words().hash(state);
-    }
 }
 
 /// What a look-up found.
@@ -161,19 +137,27 @@ impl Cache {
         let prefix = self.prefix.min(series.k());
         let mut key = Key {
             protocol: series.protocol,
-            used: 0,
+            elements: prefix as u8,
             // 64 bits, because a prefix of 32 shifts by 32.
             directions: series.directions & ((1_u64 << prefix) - 1) as u32,
             words: [0; CACHE_KEY_WORDS_MAX],
         };
+        if self.features == Features::LENGTHS {
+            // The usual case, without a look at each feature.
+            let lengths = series.channel(Feature::SignedLength);
+            let words = prefix.min(lengths.len());
+            key.words[..words].copy_from_slice(&lengths[..words]);
+            return key;
+        }
         let mut used = 0;
         for feature in self.features.iter() {
-            let channel = series.channel(feature);
-            let words = channel.len().min(prefix * feature.words());
-            key.words[used..used + words].copy_from_slice(&channel[..words]);
+            let words = prefix * feature.words();
+            let channel = series.channel(feature).iter().take(words);
+            for (word, &value) in key.words[used..].iter_mut().zip(channel) {
+                *word = value;
+            }
             used += words;
         }
-        key.used = used as u8;
         key
     }
 

@@ -3,6 +3,7 @@
 use crate::Policy;
 use accel::Sizes;
 use cring::{Feature, Features, K_MAX, TASKS_MAX};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -10,9 +11,18 @@ use thiserror::Error;
 /// are worth remembering; more is taken for a slip of the keyboard.
 pub const CACHE_ENTRIES_MAX: usize = 1 << 24;
 
+/// K: elements in a series.
+pub const K: RangeInclusive<usize> = 1..=K_MAX;
+/// Φ: the allowed share of padding (FENXI, Algorithm 2).
+pub const PHI: RangeInclusive<f64> = 0.0..=0.5;
+/// δ of the policy `slo`: the share of the latency goal that is kept in reserve (Batchy, §4).
+pub const SLO_DELTA: RangeInclusive<f64> = 0.0..=0.5;
+/// The share of the cache's hits that the model classifies as well.
+pub const AUDIT: RangeInclusive<f64> = 0.0..=1.0;
+
 /// 16-bit words of a series that a cache key has room for: δ elements of all features together. A length, a payload
 /// length and TCP flags take one each, an inter-arrival time two.
-pub const CACHE_KEY_WORDS_MAX: usize = 64;
+pub const CACHE_KEY_WORDS_MAX: usize = 32;
 
 /// How one analytics manager works.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,7 +134,7 @@ pub enum ConfigError {
     LatencyGoal,
     /// δ leaves nothing of the goal.
     #[error(
-        "delta is {delta}: the share of the latency goal kept in reserve lies between 0 and 0.9"
+        "delta is {delta}: the share of the latency goal kept in reserve lies between 0 and 0.5"
     )]
     Delta {
         /// As configured.
@@ -202,7 +212,7 @@ impl Config {
         if usize::from(task) >= TASKS_MAX {
             return Err(ConfigError::Task { task });
         }
-        if !(1..=K_MAX).contains(&k) {
+        if !K.contains(&k) {
             return Err(ConfigError::K { k });
         }
         let features: Features = self.features.iter().copied().collect();
@@ -220,7 +230,7 @@ impl Config {
         if entries > CACHE_ENTRIES_MAX {
             return Err(ConfigError::Entries { entries });
         }
-        if !(0.0..=1.0).contains(&audit) {
+        if !AUDIT.contains(&audit) {
             return Err(ConfigError::Audit { audit });
         }
         let (floats, row_len) = (self.probe.len(), self.row_len());
@@ -228,16 +238,14 @@ impl Config {
             return Err(ConfigError::Probe { floats, row_len });
         }
         match self.policy {
-            Policy::CarryOver { phi, .. } if !(0.0..=0.5).contains(&phi) => {
-                Err(ConfigError::Phi { phi })
-            }
+            Policy::CarryOver { phi, .. } if !PHI.contains(&phi) => Err(ConfigError::Phi { phi }),
             Policy::CarryOver {
                 timeout, max_wait, ..
             } if max_wait < timeout => Err(ConfigError::MaxWait { max_wait, timeout }),
             Policy::Slo { latency_goal, .. } if latency_goal.is_zero() => {
                 Err(ConfigError::LatencyGoal)
             }
-            Policy::Slo { delta, .. } if !(0.0..=0.9).contains(&delta) => {
+            Policy::Slo { delta, .. } if !SLO_DELTA.contains(&delta) => {
                 Err(ConfigError::Delta { delta })
             }
             _ => Ok(()),
@@ -296,9 +304,9 @@ mod tests {
         let wide = |config: &mut Config| {
             config.k = K_MAX;
             config.features = Feature::ALL.to_vec();
-            config.cache.prefix = 13;
+            config.cache.prefix = 7;
         };
-        assert!(refused(wide).contains("choose 0 (off) to 12"));
+        assert!(refused(wide).contains("choose 0 (off) to 6"));
         assert!(refused(|c| c.cache.entries = usize::MAX).contains("entries"));
         assert!(refused(|c| c.cache.audit = 1.1).contains("audit share is 1.1"));
         assert!(refused(|c| c.cache.audit = f64::NAN).contains("audit share is NaN"));
@@ -311,5 +319,6 @@ mod tests {
         };
         assert!(refused(|c| c.policy = slo(0, 0.05)).starts_with("the latency goal is 0"));
         assert!(refused(|c| c.policy = slo(2, 1.0)).starts_with("delta is 1"));
+        assert!(refused(|c| c.policy = slo(2, 0.6)).contains("between 0 and 0.5"));
     }
 }

@@ -52,9 +52,10 @@ impl Rows {
 
     /// Adds a row. A batch is never larger than what there is room for; a row beyond that would allocate.
     pub fn push(&mut self, row: Row, series: &Series) {
-        let at = self.rows.len();
-        self.reserve(at + 1);
-        self.series[at].copy_from(series);
+        match self.series.get_mut(self.rows.len()) {
+            Some(copy) => copy.copy_from(series),
+            None => self.series.push(*series),
+        }
         self.rows.push(row);
     }
 

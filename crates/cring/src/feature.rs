@@ -113,12 +113,24 @@ impl Features {
         self.0 == 0
     }
 
+    /// [`Features::words`] of each set. Counting bits takes a dozen instructions where the processor cannot be asked.
+    const WORDS: [u8; 1 << Feature::ALL.len()] = {
+        let mut words = [0; 1 << Feature::ALL.len()];
+        let mut set = 0;
+        while set < words.len() {
+            // Each bit is a word; the inter-arrival time takes one more.
+            let has_times = Features(set as u8).contains(Feature::InterArrival);
+            words[set] = set.count_ones() as u8 + has_times as u8;
+            set += 1;
+        }
+        words
+    };
+
     /// 16-bit words that one element of these features takes.
     #[inline]
     #[must_use]
     pub const fn words(self) -> usize {
-        // Each bit is a word; the inter-arrival time takes one more.
-        self.0.count_ones() as usize + self.contains(Feature::InterArrival) as usize
+        Self::WORDS[(self.0 & Features::ALL.0) as usize] as usize
     }
 
     /// 16-bit words of one element that stand before those of `feature`, in or out of the set.

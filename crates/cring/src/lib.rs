@@ -56,6 +56,7 @@
 
 #![deny(unsafe_code)]
 
+mod counters;
 mod feature;
 mod label;
 #[cfg(all(test, loom))]
@@ -70,6 +71,7 @@ mod series;
 mod slot;
 mod sync;
 
+pub use counters::Counter;
 pub use feature::{Feature, Features, Unit};
 pub use label::{
     CLASSES_MAX, GENERATIONS_MAX, Label, LabelWord, Labels, MODELS_MAX, PostMortem, Source,

@@ -12,6 +12,10 @@ pub const K_MAX: usize = 32;
 /// 16-bit words that a series of all features and [`K_MAX`] elements takes.
 pub const SERIES_WORDS_MAX: usize = Features::ALL.words() * K_MAX;
 
+/// A copy is made of so many words at a time: two registers, instead of a call for a number that is not known.
+const COPIED_WORDS: usize = 16;
+const _: () = assert!(SERIES_WORDS_MAX.is_multiple_of(COPIED_WORDS));
+
 /// What was collected of the first elements of a flow, in order of arrival.
 ///
 /// It is `Copy` for the sake of ring slots, but large: [`Series::copy_from`] copies only what is used.
@@ -101,25 +105,14 @@ impl Series {
     #[inline]
     #[must_use]
     pub fn signed(&self, i: usize) -> i32 {
-        let length = i32::from(self.channel(Feature::SignedLength)[i]);
-        if self.directions >> i & 1 == 1 {
-            -length
-        } else {
-            length
-        }
+        with_sign(self.channel(Feature::SignedLength)[i], self.directions, i)
     }
 
     /// The signed lengths of the elements, in order; none where the series lacks them.
     #[inline]
     pub fn signed_lengths(&self) -> impl ExactSizeIterator<Item = i32> + '_ {
         let lengths = self.channel(Feature::SignedLength).iter().enumerate();
-        lengths.map(|(i, &length)| {
-            let length = i32::from(length);
-            match self.directions >> i & 1 {
-                1 => -length,
-                _ => length,
-            }
-        })
+        lengths.map(|(i, &length)| with_sign(length, self.directions, i))
     }
 
     /// The inter-arrival times of the elements, µs, in order; none where the series lacks them.
@@ -150,13 +143,17 @@ impl Series {
         self.directions = self.directions & !(1 << i) | u32::from(length < 0) << i;
     }
 
-    /// Becomes a copy of `other`; touches only the words that `other` uses.
+    /// Becomes a copy of `other`; touches only the words that `other` uses, and less than [`COPIED_WORDS`] more.
     #[inline]
     pub fn copy_from(&mut self, other: &Series) {
         self.begin(other.protocol, other.k(), other.features);
         (self.task, self.directions) = (other.task, other.directions);
-        let words = other.words_used();
-        self.words[..words].copy_from_slice(&other.words[..words]);
+        let (into, _) = self.words.as_chunks_mut::<COPIED_WORDS>();
+        let (from, _) = other.words.as_chunks::<COPIED_WORDS>();
+        let chunks = other.words_used().div_ceil(COPIED_WORDS);
+        for (into, from) in into.iter_mut().zip(from).take(chunks) {
+            *into = *from;
+        }
     }
 
     #[inline]
@@ -170,6 +167,13 @@ impl Series {
     pub fn words(&self) -> &[u16] {
         &self.words[..self.words_used()]
     }
+}
+
+/// A length, negative where bit `i` of the directions is set. Without a branch: directions are hard to foresee.
+#[inline]
+fn with_sign(length: u16, directions: u32, i: usize) -> i32 {
+    let sign = -((directions >> i & 1) as i32);
+    (i32::from(length) ^ sign) - sign
 }
 
 impl Default for Series {

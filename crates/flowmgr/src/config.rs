@@ -1,12 +1,20 @@
 //! What a flow manager is told.
 
 use std::io;
+use std::ops::RangeInclusive;
 
 use cring::{Features, K_MAX, TASKS_MAX, Unit};
 use thiserror::Error;
 
 use crate::action::Actions;
 use crate::hash::HashKind;
+
+/// The longest timeout of a silent flow, s; 0 is none. Ages are kept in 16 bits of seconds.
+pub const TIMEOUT_S_MAX: u16 = 32_000;
+/// Timeouts of a flow that FIN or RST closed, s.
+pub const CLOSED_TIMEOUT_S: RangeInclusive<u16> = 1..=300;
+/// The largest table, in flows and in buckets: indices have 32 bits and a few entries more are needed.
+pub const MAX_FLOWS_MAX: usize = 1 << 28;
 
 /// From when on a label counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,31 +147,23 @@ impl Config {
             let features = task.features.iter().count() as u64;
             in_range("features", features, features > 0, "1 upwards")?;
         }
-        let idle = self.idle_timeout_s;
-        in_range("idle_timeout_s", idle.into(), idle <= 32_000, "0 to 32,000")?;
-        let [half_open, established] = [self.half_open_timeout_s, self.established_timeout_s];
-        in_range(
-            "half_open_timeout_s",
-            half_open.into(),
-            half_open <= 32_000,
-            "0 to 32,000",
-        )?;
-        let holds = established <= 32_000;
-        in_range(
-            "established_timeout_s",
-            established.into(),
-            holds,
-            "0 to 32,000",
-        )?;
+        let silence = |setting, timeout_s: u16| {
+            let holds = timeout_s <= TIMEOUT_S_MAX;
+            in_range(setting, timeout_s.into(), holds, "0 to 32,000")
+        };
+        silence("idle_timeout_s", self.idle_timeout_s)?;
+        silence("half_open_timeout_s", self.half_open_timeout_s)?;
+        silence("established_timeout_s", self.established_timeout_s)?;
         let closed = self.closed_timeout_s;
-        let holds = (1..=300).contains(&closed);
+        let holds = CLOSED_TIMEOUT_S.contains(&closed);
         in_range("closed_timeout_s", closed.into(), holds, "1 to 300")?;
         let flows = self.max_flows;
-        let holds = (1..=1 << 28).contains(&flows);
+        let holds = (1..=MAX_FLOWS_MAX).contains(&flows);
         in_range("max_flows", flows as u64, holds, "1 to 2^28")?;
         let buckets = self.buckets;
-        let holds =
-            buckets.is_power_of_two() && buckets <= 1 << 28 && buckets.saturating_mul(8) >= flows;
+        let holds = buckets.is_power_of_two()
+            && buckets <= MAX_FLOWS_MAX
+            && buckets.saturating_mul(8) >= flows;
         let range = "a power of two up to 2^28, at least an eighth of max_flows";
         in_range("buckets", buckets as u64, holds, range)
     }

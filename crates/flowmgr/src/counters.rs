@@ -1,16 +1,20 @@
 //! What a flow manager counts. Each counter belongs to one thread, the manager's, and only grows.
 
+use cring::{Counter, counters};
+
 use crate::key::{KIND_UDP, KIND_V6};
 use crate::record::EndReason;
 use crate::verdict::Verdicts;
 
-/// How much traffic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Volume {
-    /// Packets.
-    pub packets: u64,
-    /// Their bytes at the IP layer.
-    pub bytes: u64,
+counters! {
+    /// How much traffic.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Volume {
+        /// Packets.
+        pub packets: u64,
+        /// Their bytes at the IP layer.
+        pub bytes: u64,
+    }
 }
 
 impl Volume {
@@ -20,54 +24,58 @@ impl Volume {
     }
 }
 
-/// Sums of a manager. They always balance: verdicts to packets, begun flows to
-/// ended and alive ones.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    /// Packets by verdict.
-    pub verdicts: Verdicts,
-    /// Bytes at the IP layer of packets of flows.
-    pub flow_bytes: u64,
-    /// Of these, bytes of tagged packets.
-    pub tagged_bytes: u64,
-    /// Tagged packets by class. By packet time a label may still be on its way, and they count with the flow's record;
-    /// else at once.
-    pub tagged_by_class: Vec<Volume>,
-    /// Flows begun.
-    pub flows_begun: FlowsBegun,
-    /// Of these, TCP flows of which the first packet seen was not the SYN that opens a connection.
-    pub flows_midstream: u64,
-    /// Flow records by reason; all but `active` are ends.
-    pub flows_ended: [u64; EndReason::COUNT],
-    /// Flows that made room for others.
-    pub evictions: Evictions,
-    /// Ended flows that never reached K packets.
-    pub flows_short: u64,
-    /// Ended flows of which all packets went the way of the first.
-    pub flows_one_way: u64,
-    /// Packets stamped more than 60 s before the one before them: steps back of the clock, which do not change how flows age.
-    pub clock_rebased: u64,
-    /// How late flows ended that were silent for too long.
-    pub expiry_lag: ExpiryLag,
-    /// What belongs to one task each.
-    pub tasks: Vec<TaskCounters>,
+counters! {
+    /// Sums of a manager. They always balance: verdicts to packets, begun flows to
+    /// ended and alive ones.
+    #[derive(Clone, Debug, Default)]
+    pub struct Counters {
+        /// Packets by verdict.
+        pub verdicts: Verdicts,
+        /// Bytes at the IP layer of packets of flows.
+        pub flow_bytes: u64,
+        /// Of these, bytes of tagged packets.
+        pub tagged_bytes: u64,
+        /// Tagged packets by class. By packet time a label may still be on its way, and they count with the flow's record;
+        /// else at once.
+        pub tagged_by_class: Vec<Volume>,
+        /// Flows begun.
+        pub flows_begun: FlowsBegun,
+        /// Of these, TCP flows of which the first packet seen was not the SYN that opens a connection.
+        pub flows_midstream: u64,
+        /// Flow records by reason; all but `active` are ends.
+        pub flows_ended: [u64; EndReason::COUNT],
+        /// Flows that made room for others.
+        pub evictions: Evictions,
+        /// Ended flows that never reached K packets.
+        pub flows_short: u64,
+        /// Ended flows of which all packets went the way of the first.
+        pub flows_one_way: u64,
+        /// Packets stamped more than 60 s before the one before them: steps back of the clock, which do not change how flows age.
+        pub clock_rebased: u64,
+        /// How late flows ended that were silent for too long.
+        pub expiry_lag: ExpiryLag,
+        /// What belongs to one task each.
+        pub tasks: Vec<TaskCounters>,
+    }
 }
 
-/// Sums of one task.
-#[derive(Clone, Debug, Default)]
-pub struct TaskCounters {
-    /// Flows that got a label, by class, from then on; the last is `unknown`.
-    pub labels_given: Vec<u64>,
-    /// Ended flows by class; the last is `unknown`.
-    pub flows_labelled: Vec<u64>,
-    /// Flows that reached their K-th element and gave no series, because they began mid-stream.
-    pub series_withheld: u64,
-    /// Series put on the ring, or shed.
-    pub series_emitted: u64,
-    /// Series shed because the ring was full.
-    pub series_shed: u64,
-    /// Of these, series of half-open flows, shed because half of the ring was taken.
-    pub series_shed_half_open: u64,
+counters! {
+    /// Sums of one task.
+    #[derive(Clone, Debug, Default)]
+    pub struct TaskCounters {
+        /// Flows that got a label, by class, from then on; the last is `unknown`.
+        pub labels_given: Vec<u64>,
+        /// Ended flows by class; the last is `unknown`.
+        pub flows_labelled: Vec<u64>,
+        /// Flows that reached their K-th element and gave no series, because they began mid-stream.
+        pub series_withheld: u64,
+        /// Series put on the ring, or shed.
+        pub series_emitted: u64,
+        /// Series shed because the ring was full.
+        pub series_shed: u64,
+        /// Of these, series of half-open flows, shed because half of the ring was taken.
+        pub series_shed_half_open: u64,
+    }
 }
 
 impl Counters {
@@ -120,115 +128,29 @@ impl Counters {
 
     /// Becomes what another manager of the same classes has counted, without allocating once there was room for them.
     pub fn copy_from(&mut self, other: &Counters) {
-        let Counters {
-            mut tagged_by_class,
-            mut tasks,
-            ..
-        } = std::mem::take(self);
-        tagged_by_class.clear();
-        for task in &mut tasks {
-            let TaskCounters {
-                mut labels_given,
-                mut flows_labelled,
-                ..
-            } = std::mem::take(task);
-            labels_given.clear();
-            flows_labelled.clear();
-            *task = TaskCounters {
-                labels_given,
-                flows_labelled,
-                ..TaskCounters::default()
-            };
-        }
-        *self = Counters {
-            tagged_by_class,
-            tasks,
-            ..Counters::default()
-        };
-        self.merge(other);
+        Counter::copy_from(self, other);
     }
 
     /// Adds what another manager of the same classes counted.
     pub fn merge(&mut self, other: &Counters) {
-        let Counters {
-            verdicts,
-            flow_bytes,
-            tagged_bytes,
-            tagged_by_class,
-            flows_begun,
-            flows_midstream,
-            flows_ended,
-            evictions,
-            flows_short,
-            flows_one_way,
-            clock_rebased,
-            expiry_lag,
-            tasks,
-        } = other;
-        self.verdicts.merge(verdicts);
-        self.flow_bytes += flow_bytes;
-        self.tagged_bytes += tagged_bytes;
-        self.tagged_by_class
-            .resize(tagged_by_class.len(), Volume::default());
-        for (sum, volume) in self.tagged_by_class.iter_mut().zip(tagged_by_class) {
-            sum.add(volume.packets, volume.bytes);
-        }
-        add(&mut self.flows_begun.0, &flows_begun.0);
-        add(&mut self.flows_ended, flows_ended);
-        self.flows_midstream += flows_midstream;
-        self.evictions.merge(evictions);
-        self.flows_short += flows_short;
-        self.flows_one_way += flows_one_way;
-        self.clock_rebased += clock_rebased;
-        self.expiry_lag.merge(expiry_lag);
-        self.tasks.resize_with(tasks.len(), TaskCounters::default);
-        for (sum, task) in self.tasks.iter_mut().zip(tasks) {
-            sum.merge(task);
-        }
+        Counter::merge(self, other);
     }
 }
 
-impl TaskCounters {
-    fn merge(&mut self, other: &TaskCounters) {
-        let TaskCounters {
-            labels_given,
-            flows_labelled,
-            series_withheld,
-            series_emitted,
-            series_shed,
-            series_shed_half_open,
-        } = other;
-        add_all(&mut self.labels_given, labels_given);
-        add_all(&mut self.flows_labelled, flows_labelled);
-        self.series_withheld += series_withheld;
-        self.series_emitted += series_emitted;
-        self.series_shed += series_shed;
-        self.series_shed_half_open += series_shed_half_open;
+counters! {
+    /// Flows begun, by the kind bits of their keys.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct FlowsBegun {
+        kinds: [u64; 4],
     }
 }
-
-/// Adds what another array of the same classes has.
-fn add_all(sums: &mut Vec<u64>, other: &[u64]) {
-    sums.resize(other.len(), 0);
-    add(sums, other);
-}
-
-fn add(sums: &mut [u64], other: &[u64]) {
-    for (sum, more) in sums.iter_mut().zip(other) {
-        *sum += more;
-    }
-}
-
-/// Flows begun, by the kind bits of their keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlowsBegun([u64; 4]);
 
 const _: () = assert!(KIND_UDP | KIND_V6 == 3);
 
 impl FlowsBegun {
     /// Of all kinds.
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.kinds.iter().sum()
     }
 
     /// Of each kind, with IP version and transport as metrics name them.
@@ -239,23 +161,25 @@ impl FlowsBegun {
             ("6", "tcp", KIND_V6),
             ("6", "udp", KIND_V6 | KIND_UDP),
         ]
-        .map(|(ip, proto, kind)| (ip, proto, self.0[usize::from(kind)]))
+        .map(|(ip, proto, kind)| (ip, proto, self.kinds[usize::from(kind)]))
     }
 
     pub(crate) fn count(&mut self, kind: u8) {
-        self.0[usize::from(kind & (KIND_UDP | KIND_V6))] += 1;
+        self.kinds[usize::from(kind & (KIND_UDP | KIND_V6))] += 1;
     }
 }
 
-/// Flows that made room for others, by what they were.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Evictions {
-    /// Nobody had answered them.
-    pub half_open: u64,
-    /// Ended by FIN or RST; they only lingered.
-    pub closed: u64,
-    /// Silent for longer than the idle timeout.
-    pub idle: u64,
+counters! {
+    /// Flows that made room for others, by what they were.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Evictions {
+        /// Nobody had answered them.
+        pub half_open: u64,
+        /// Ended by FIN or RST; they only lingered.
+        pub closed: u64,
+        /// Silent for longer than the idle timeout.
+        pub idle: u64,
+    }
 }
 
 impl Evictions {
@@ -267,22 +191,18 @@ impl Evictions {
             ("idle", self.idle),
         ]
     }
-
-    fn merge(&mut self, other: &Evictions) {
-        self.half_open += other.half_open;
-        self.closed += other.closed;
-        self.idle += other.idle;
-    }
 }
 
-/// How late flows ended, after their silence had lasted for the timeout. Timeouts are kept in whole seconds, so up to one
-/// second is no delay; beyond that the sweep was on its way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExpiryLag {
-    /// Flows whose lag was at most the bound, and above the bound before; the last have none.
-    flows: [u64; ExpiryLag::BOUNDS_S.len() + 1],
-    /// Sum of all lags, µs.
-    sum_us: u64,
+counters! {
+    /// How late flows ended, after their silence had lasted for the timeout. Timeouts are kept in whole seconds, so up to one
+    /// second is no delay; beyond that the sweep was on its way.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ExpiryLag {
+        /// Flows whose lag was at most the bound, and above the bound before; the last have none.
+        flows: [u64; ExpiryLag::BOUNDS_S.len() + 1],
+        /// Sum of all lags, µs.
+        sum_us: u64 = saturating,
+    }
 }
 
 impl ExpiryLag {
@@ -305,11 +225,22 @@ impl ExpiryLag {
         self.flows[below.count()] += 1;
         self.sum_us = self.sum_us.saturating_add(lag_us);
     }
+}
 
-    fn merge(&mut self, other: &ExpiryLag) {
-        let ExpiryLag { flows, sum_us } = other;
-        add(&mut self.flows, flows);
-        self.sum_us = self.sum_us.saturating_add(*sum_us);
+/// A sum that stops at the largest number.
+mod saturating {
+    use cring::Counter;
+
+    pub fn merge(sum: &mut u64, other: &u64) {
+        *sum = sum.saturating_add(*other);
+    }
+
+    pub fn copy_from(copy: &mut u64, from: &u64) {
+        *copy = *from;
+    }
+
+    pub fn list(counter: &u64, name: &str, each: &mut dyn FnMut(&str, u64)) {
+        counter.list(name, each);
     }
 }
 

@@ -50,7 +50,9 @@ pub mod verdict;
 pub mod wire;
 
 pub use action::{ACTIONS_MAX, Action, Actions};
-pub use config::{Config, ConfigError, Effect, SeriesTask};
+pub use config::{
+    CLOSED_TIMEOUT_S, Config, ConfigError, Effect, MAX_FLOWS_MAX, SeriesTask, TIMEOUT_S_MAX,
+};
 pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, TaskCounters, Volume};
 pub use entry::Counts;
 pub use key::Key;

@@ -25,7 +25,7 @@ impl Manager {
                 && let Some(input) = inputs.next()
                 && let Some((audit, slot)) = queue.take()
             {
-                write_row(input, &self.features, &slot.series);
+                write_row(input, self.k, &self.features, &slot.series);
                 if audit.is_none() {
                     labels += 1;
                     phases.ring_waited(seen_ns.saturating_sub(slot.emitted_ns));
@@ -53,7 +53,7 @@ impl Manager {
         let (series, padding) = input.split_at_mut(fire.take * row_len);
         let inputs = series.chunks_exact_mut(row_len);
         for (input, retry) in inputs.zip(retries.drain(..fire.take)) {
-            write_row(input, &self.features, &retry.series);
+            write_row(input, self.k, &self.features, &retry.series);
             rows.push(retry.row, &retry.series);
         }
         padding.fill(0.0);
@@ -70,9 +70,10 @@ fn oldest(queues: &[Queue], turn: usize) -> Option<(usize, u64)> {
 
 /// The model's input for one series: a channel for each feature, in the model's order, and 0 where the series is shorter
 /// than the channel.
-fn write_row(row: &mut [f32], features: &[Feature], series: &Series) {
-    let k = row.len() / features.len().max(1);
-    for (channel, &feature) in row.chunks_exact_mut(k.max(1)).zip(features) {
+fn write_row(mut row: &mut [f32], k: usize, features: &[Feature], series: &Series) {
+    for &feature in features {
+        let (channel, rest) = row.split_at_mut(k);
+        row = rest;
         match feature {
             Feature::SignedLength => {
                 write_channel(channel, series.signed_lengths().map(|length| length as f32));
@@ -120,7 +121,7 @@ mod tests {
             Feature::SignedLength,
             Feature::PayloadLength,
         ];
-        write_row(&mut row, &order, &series);
+        write_row(&mut row, 3, &order, &series);
         let expected = [
             [2.0, 18.0, 0.0],
             [0.0, 70_000.0, 0.0],
