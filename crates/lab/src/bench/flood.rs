@@ -9,13 +9,13 @@ use flowmgr::hash_by;
 use flowmgr::verdict::Verdict;
 
 use super::frames::{Frames, Tuple};
-use super::machine::Machine;
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table};
 use super::rounds::interleave;
 use crate::cli::BenchArgs;
 use crate::rng::Rng;
 use fenxi::exit::Failure;
+use fenxi::machine::Machine;
 
 /// Flows that collide.
 const COLLIDING: u32 = 1 << 12;
@@ -41,8 +41,8 @@ impl Traffic {
     ) -> Result<Traffic, Failure> {
         let mut rig = Rig::new(table)?;
         rig.preload(flows as usize, |i| tuple_of(i as u32));
-        let mut draws = Rng::new(1);
-        let frames = Frames::new(PACKETS, |_| tuple_of(draws.below(flows)));
+        let mut rng = Rng::new(1);
+        let frames = Frames::new(PACKETS, |_| tuple_of(rng.below(flows)));
         Ok(Traffic { name, rig, frames })
     }
 }

@@ -7,7 +7,7 @@
 mod flood;
 mod frames;
 mod lookup;
-pub mod machine;
+
 mod mix;
 mod plot;
 mod report;
@@ -19,6 +19,7 @@ mod series;
 mod sweep;
 mod table;
 mod templates;
+mod threads;
 mod walk;
 
 use std::fs;

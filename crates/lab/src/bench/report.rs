@@ -5,8 +5,8 @@ use std::fmt::{self, Write as _};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::machine::Machine;
 use super::rounds::Rates;
+use fenxi::machine::Machine;
 
 /// Unit of most figures.
 pub const MPPS: &str = "Mpps";

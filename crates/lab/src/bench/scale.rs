@@ -10,13 +10,14 @@ use std::thread;
 use flowmgr::Pages;
 
 use super::frames::{Frames, Tuple};
-use super::machine::{Machine, cores, joined, pin};
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table};
 use super::rounds::Rates;
+use super::threads::{joined, pin};
 use crate::cli::BenchArgs;
 use crate::rng::Rng;
 use fenxi::exit::Failure;
+use fenxi::machine::{Machine, cores};
 
 const FLOWS: [u32; 7] = [
     1 << 10,
@@ -82,8 +83,8 @@ fn build(workers: usize, flows: u32) -> Result<Vec<Share>, Failure> {
         let mut rig = Rig::new(Table::of(2 * share as usize))?;
         let first = worker * share;
         rig.preload(share as usize, |i| Tuple::of(first + i as u32));
-        let mut draws = Rng::new(u64::from(worker));
-        let frames = Frames::new(frames, |_| Tuple::of(first + draws.below(share)));
+        let mut rng = Rng::new(u64::from(worker));
+        let frames = Frames::new(frames, |_| Tuple::of(first + rng.below(share)));
         Ok((rig, frames))
     };
     thread::scope(|scope| {

@@ -33,7 +33,7 @@ pub struct Past {
 }
 
 pub struct Senders {
-    draws: Rng,
+    rng: Rng,
     active: Vec<Sender>,
     flows_per_s: f64,
     now_s: f64,
@@ -51,7 +51,7 @@ impl Senders {
     ) -> Senders {
         let from_s = -(DURATION_MAX_S + silence_s);
         let mut senders = Senders {
-            draws: Rng::new(1),
+            rng: Rng::new(1),
             active: Vec::new(),
             flows_per_s,
             now_s: 0.0,
@@ -67,7 +67,7 @@ impl Senders {
             let has_ended = sender.end_s < 0.0;
             let last_s = match has_ended {
                 true => until_s,
-                false => begun_s.max(-senders.draws.gap(sender.rate)),
+                false => begun_s.max(-senders.rng.gap(sender.rate)),
             };
             if last_s > -silence_s {
                 past.push(Past {
@@ -78,7 +78,7 @@ impl Senders {
                     has_ended,
                 });
             }
-            sender.next_s = senders.draws.gap(sender.rate);
+            sender.next_s = senders.rng.gap(sender.rate);
             if sender.next_s < sender.end_s {
                 senders.active.push(sender);
             }
@@ -89,11 +89,11 @@ impl Senders {
 
     /// The next flow of the process, its first packet still to be sent.
     fn begin(&mut self, templates: &Templates) -> Sender {
-        let template = self.draws.below(templates.flows.len() as u32);
+        let template = self.rng.below(templates.flows.len() as u32);
         let flow = &templates.flows[template as usize];
         let duration_s = flow.duration_s.clamp(DURATION_MIN_S, DURATION_MAX_S);
         let begin_s = self.next_flow_s;
-        self.next_flow_s += self.draws.gap(self.flows_per_s);
+        self.next_flow_s += self.rng.gap(self.flows_per_s);
         self.copies += 1;
         Sender {
             template,
@@ -114,11 +114,11 @@ impl Senders {
             self.active.push(sender);
         }
         let mut packets = Vec::new();
-        let draws = &mut self.draws;
+        let rng = &mut self.rng;
         self.active.retain_mut(|sender| {
             while sender.next_s < until_s {
                 let at_s = sender.next_s;
-                sender.next_s += draws.gap(sender.rate);
+                sender.next_s += rng.gap(sender.rate);
                 let packet = Drawn {
                     template: sender.template,
                     copy: sender.copy,

@@ -9,13 +9,13 @@
 use hdrhistogram::Histogram;
 
 use super::frames::{Frames, Tuple};
-use super::machine::Machine;
 use super::report::{Figure, Report};
 use super::rig::{Rig, Table};
 use super::rounds::interleave;
 use crate::cli::BenchArgs;
 use crate::rng::Rng;
 use fenxi::exit::Failure;
+use fenxi::machine::Machine;
 
 const MS_NS: u64 = 1_000_000;
 /// Idle timeout of the flows that end, and how long one round over the table takes.
@@ -84,14 +84,14 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
 impl Loaded {
     fn new(entries: usize, idle_timeout_s: u16) -> Result<Loaded, Failure> {
         let flows = entries / 2;
-        let mut draws = Rng::new(1);
+        let mut rng = Rng::new(1);
         Ok(Loaded {
             rig: Rig::new(Table {
                 buckets: entries,
                 idle_timeout_s,
                 ..Table::of(entries)
             })?,
-            frames: Frames::new(FRAMES, |_| Tuple::of(draws.below(flows as u32))),
+            frames: Frames::new(FRAMES, |_| Tuple::of(rng.below(flows as u32))),
             flows,
         })
     }

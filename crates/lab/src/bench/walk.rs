@@ -6,7 +6,6 @@
 use flowmgr::Pages;
 
 use super::frames::{Frames, Tuple, Zipf};
-use super::machine::Machine;
 use super::mix::mix;
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table, no_op};
@@ -14,6 +13,7 @@ use super::rounds::interleave;
 use crate::cli::BenchArgs;
 use crate::rng::Rng;
 use fenxi::exit::Failure;
+use fenxi::machine::Machine;
 
 /// Packet time of one pass of new flows. Longer than an idle timeout of one second and the sweep take, so that the same
 /// frames are new flows again in the next pass.
@@ -43,10 +43,10 @@ fn prepared(entries: usize, seconds: f64) -> Result<(Vec<Figure>, Pages), Failur
     let flows = entries as u32 / 2;
     let mut loaded = Rig::new(Table::of(entries))?;
     loaded.preload(flows as usize, |i| Tuple::of(i as u32));
-    let mut draws = Rng::new(1);
-    let mut uniform = Frames::new(entries, |_| Tuple::of(draws.below(flows)));
+    let mut rng = Rng::new(1);
+    let mut uniform = Frames::new(entries, |_| Tuple::of(rng.below(flows)));
     let zipf = Zipf::new(flows);
-    let mut skewed = Frames::new(entries, |_| Tuple::of(zipf.draw(&mut draws)));
+    let mut skewed = Frames::new(entries, |_| Tuple::of(zipf.draw(&mut rng)));
     let mut turnover = Rig::new(Table {
         idle_timeout_s: 1,
         ..Table::of(entries)

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 
 use super::{is_dash, seconds};
-use fenxi::exit::Failure;
 use crate::generate::{COPIES_MAX, Payload, Until};
+use fenxi::exit::Failure;
 
 /// Arguments of `generate`.
 #[derive(Debug, Args)]

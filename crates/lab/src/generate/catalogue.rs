@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use flowmgr::Key;
 use flowmgr::wire::{self, Headers, TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
-use packetio::{Frame, Port};
+use packetio::{Frame, Received, Rx};
 
 use super::frame::{Model, Original};
 use super::{BURST, open};
@@ -106,7 +106,12 @@ impl Catalogue {
         let mut port = open(path)?;
         // Flows of two captures are never the same.
         let mut latest = HashMap::new();
-        while let Some(burst) = port.receive(BURST)? {
+        loop {
+            let burst = match port.receive(BURST)? {
+                Received::Burst(burst) => burst,
+                Received::Nothing => continue,
+                Received::End => return Ok(()),
+            };
             for (i, frame) in burst.frames().iter().enumerate() {
                 let bytes = burst.bytes(i);
                 let Ok(headers) = wire::parse(frame.link, bytes) else {
@@ -122,7 +127,6 @@ impl Catalogue {
                 )));
             }
         }
-        Ok(())
     }
 
     fn add_packet(

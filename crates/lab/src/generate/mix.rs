@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use packetio::{Burst, Frame, Port, PortError};
+use packetio::{Burst, Frame, Received, Rx, RxCounts, RxError};
 
 use super::Flows;
 use super::catalogue::Catalogue;
@@ -35,12 +35,12 @@ struct Running {
     packet: u32,
 }
 
-/// The mix, as a port.
+/// The mix, as a port that ends with its last flow.
 #[derive(Debug)]
 pub struct Mix {
     catalogue: Catalogue,
     seed: u64,
-    draws: Rng,
+    rng: Rng,
     flows_per_s: f64,
     until: Until,
     /// When the next flow begins; none where no further one does.
@@ -49,6 +49,7 @@ pub struct Mix {
     running: BinaryHeap<Reverse<Running>>,
     data: Vec<u8>,
     frames: Vec<Frame>,
+    counts: RxCounts,
 }
 
 impl Mix {
@@ -57,7 +58,7 @@ impl Mix {
         let mut mix = Mix {
             catalogue,
             seed,
-            draws: Rng::new(seed),
+            rng: Rng::new(seed),
             flows_per_s,
             until,
             arrival_s: Some(0.0),
@@ -65,6 +66,7 @@ impl Mix {
             running: BinaryHeap::new(),
             data: Vec::new(),
             frames: Vec::new(),
+            counts: RxCounts::default(),
         };
         mix.draw_arrival();
         mix
@@ -88,9 +90,9 @@ impl Mix {
         }
     }
 
-    /// Rng when the next flow begins.
+    /// Draws when the next flow begins.
     fn draw_arrival(&mut self) {
-        let gap_s = self.draws.gap(self.flows_per_s);
+        let gap_s = self.rng.gap(self.flows_per_s);
         self.arrival_s = self
             .arrival_s
             .map(|arrival_s| arrival_s + gap_s)
@@ -109,7 +111,7 @@ impl Mix {
             if first_ns.is_some_and(|first_ns| first_ns < begin_us.saturating_mul(1000)) {
                 return;
             }
-            let flow = self.draws.below(self.catalogue.flows.len() as u32);
+            let flow = self.rng.below(self.catalogue.flows.len() as u32);
             let first = &self.catalogue.flows[flow as usize].packets[0];
             self.running.push(Reverse(Running {
                 next_ns: begin_us.saturating_mul(1000).saturating_add(first.after_ns),
@@ -154,8 +156,8 @@ impl Mix {
     }
 }
 
-impl Port for Mix {
-    fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+impl Rx for Mix {
+    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
         self.frames.clear();
         while self.frames.len() < max.max(1) {
             self.begin_due();
@@ -175,6 +177,19 @@ impl Port for Mix {
                 }));
             }
         }
-        Ok((!self.frames.is_empty()).then(|| Burst::new(&mut self.data, &self.frames)))
+        if self.frames.is_empty() {
+            return Ok(Received::End);
+        }
+        self.counts.received += self.frames.len() as u64;
+        self.counts.bytes += self.frames.iter().map(|it| u64::from(it.wire)).sum::<u64>();
+        Ok(Received::Burst(Burst::new(&mut self.data, &self.frames)))
+    }
+
+    fn name(&self) -> &str {
+        "mix"
+    }
+
+    fn counts(&mut self) -> RxCounts {
+        self.counts
     }
 }

@@ -8,6 +8,7 @@
 //! One thread does it all, so the same seed and captures give the same bytes.
 
 mod catalogue;
+pub mod command;
 mod control;
 mod ends;
 mod frame;
@@ -19,14 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use packetio::af_packet::TransmitCounts;
-use packetio::{Burst, CaptureReader, Frame, OpenError, Port};
+use packetio::{Burst, CaptureReader, Frame, OpenError, Rx, TxCounts};
 
 use crate::cli::GenerateArgs;
-use fenxi::exit::Failure;
-use dataplane::bundle::find_shipped;
 use catalogue::Catalogue;
 use control::Shared;
+use dataplane::bundle::find_shipped;
+use fenxi::exit::Failure;
 use mix::Mix;
 use sink::Sink;
 
@@ -53,7 +53,7 @@ pub struct Outcome {
     /// Of a mix: what there was to copy, and how many flows were begun.
     pub flows: Option<Flows>,
     /// Of an interface: what became of the packets.
-    pub interface: Option<TransmitCounts>,
+    pub interface: Option<TxCounts>,
     /// A signal ended it.
     pub interrupted: bool,
     /// Why it ended before its time.
@@ -169,7 +169,7 @@ impl Traffic {
         if shared.is_stopped() {
             return Ok(None);
         }
-        let port: &mut dyn Port = match self {
+        let port: &mut dyn Rx = match self {
             Traffic::Mix(mix) => &mut **mix,
             Traffic::Captures(readers, _) => match readers.last_mut() {
                 Some(reader) => reader,
@@ -179,7 +179,7 @@ impl Traffic {
         match port.receive(BURST) {
             // What was cut off by the stop is not the capture's fault.
             Err(_) if shared.is_stopped() => Ok(None),
-            received => Ok(received?),
+            received => Ok(received?.burst()),
         }
     }
 

@@ -13,12 +13,12 @@ use flowmgr::Pages;
 use super::feed::Feed;
 use super::simulation::Simulation;
 use super::{CARRY_OVER, SLOTS, live, manager};
-use crate::cli::BenchArgs;
-use crate::bench::machine::Machine;
 use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::{Rates, try_interleave};
+use crate::cli::BenchArgs;
+use dataplane::analytics_worker::Hooks;
 use fenxi::exit::Failure;
-use crate::pipeline::worker;
+use fenxi::machine::Machine;
 
 /// The largest batch.
 const CAP: usize = 256;
@@ -118,7 +118,7 @@ fn live(devices: usize, home: Home, offered: f64, seconds: f64) -> Result<f64, F
     let manager = manager(CARRY_OVER, SHAPE.k, inlet, accelerators?)?;
     let (rate, _shed) = live::run(feed, offered, live::after(seconds), |run| {
         let begun = Instant::now();
-        let counters = worker::work(manager, false, run, worker::Ends::default());
+        let counters = live::worker(manager, run, Hooks::default()).run();
         counters.inferred as f64 / begun.elapsed().as_secs_f64()
     });
     Ok(rate)

@@ -1,12 +1,12 @@
 //! What an analytics thread costs while it has nothing to do, and how fast it is when the first series comes.
 //!
-//! The program's own worker loop, device `cpu`, policy `none`: with a timeout to wait for, a single series would wait for
+//! The worker of a live run, device `cpu`, policy `none`: with a timeout to wait for, a single series would wait for
 //! that, idle thread or not. *Busy*: the times to label under Poisson arrivals. *After idle*: one series after each pause,
 //! timed by the thread that sent it, which looks at the label word until the label is there. The bar takes the slowest of
 //! them and holds it against the median of a busy thread.
 
 use std::fs;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,13 @@ use rustix::thread::{Pid, gettid};
 
 use super::feed::{Feed, golden_series};
 use super::{SLOTS, bundle, cpu, live, manager};
-use crate::cli::BenchArgs;
-use crate::bench::machine::{Machine, joined};
 use crate::bench::report::{Figure, Report};
+use crate::bench::threads::joined;
+use crate::cli::BenchArgs;
+use dataplane::analytics_worker::Hooks;
+use dataplane::run::Run;
 use fenxi::exit::Failure;
-use crate::pipeline::worker::{self, Run};
+use fenxi::machine::Machine;
 
 /// Series per second of the busy thread.
 const RATE: u32 = 50_000;
@@ -40,11 +42,11 @@ struct Idle {
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let bundle = bundle(args)?;
-    let (feed, worker) = pair(&bundle)?;
+    let (feed, manager) = pair(&bundle)?;
     let seconds = (args.seconds / 6.0).clamp(BUSY_S.0, BUSY_S.1);
     let rate = args.rate_or(RATE);
     let (busy, _shed) = live::run(feed, rate, live::after(seconds), |run| {
-        worker::work(worker, false, run, worker::Ends::default())
+        live::worker(manager, run, Hooks::default()).run()
     });
     let busy_ms = |quantile| busy.time_to_label_us().value_at_quantile(quantile) as f64 / 1e3;
     let pause = Duration::from_secs_f64(args.pause);
@@ -89,13 +91,13 @@ fn pair(bundle: &Bundle) -> Result<(Feed, Manager), Failure> {
 /// Pauses, each with one series at its end.
 fn idle(bundle: &Bundle, pause: Duration, pauses: usize) -> Result<Idle, Failure> {
     let (mut feed, manager) = pair(bundle)?;
-    let run = Arc::new(Run::new(1));
+    let run = live::run_of_one();
     let clock = run.clone();
     let (started, thread) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(move || {
             let _ = started.send(gettid());
-            worker::work(manager, false, run, worker::Ends::default())
+            live::worker(manager, run, Hooks::default()).run()
         });
         let prober = scope.spawn(move || {
             let gone = |_| Failure::software("the analytics thread did not start");
@@ -122,10 +124,11 @@ fn idle(bundle: &Bundle, pause: Duration, pauses: usize) -> Result<Idle, Failure
 }
 
 /// Sends one series and waits for its label; how long it took.
-fn label(feed: &mut Feed, clock: &Run) -> Duration {
+fn label(feed: &mut Feed, run: &Run) -> Duration {
     let begun = Instant::now();
-    let word = feed.push(clock.now_ns());
+    let word = feed.push(run.now_ns());
     feed.publish();
+    run.waker.wake();
     while feed.is_pending(word) {
         // The system may have put both threads on one core.
         thread::yield_now();

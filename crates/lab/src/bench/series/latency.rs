@@ -13,12 +13,12 @@ use flowmgr::Pages;
 use super::feed::{Feed, golden_series};
 use super::simulation::Simulation;
 use super::{CARRY_OVER, SLOTS, bundle, live, manager, profiled};
-use crate::cli::BenchArgs;
-use crate::bench::machine::Machine;
 use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::try_interleave;
+use crate::cli::BenchArgs;
+use dataplane::analytics_worker::Hooks;
 use fenxi::exit::Failure;
-use crate::pipeline::worker;
+use fenxi::machine::Machine;
 
 /// Series per second.
 const RATE: u32 = 50_000;
@@ -117,7 +117,7 @@ impl Case<'_> {
         let accelerator = profiled(bundle, self.cap)?;
         let manager = manager(self.policy, bundle.k(), inlet, vec![accelerator])?;
         Ok(live::run(feed, rate, live::after(seconds), |run| {
-            worker::work(manager, false, run, worker::Ends::default())
+            live::worker(manager, run, Hooks::default()).run()
         }))
     }
 

@@ -22,8 +22,9 @@ use analytics::{Accelerator, CacheConfig, Inlet, Manager, Policy};
 
 use crate::cli::BenchArgs;
 use config::Config;
+use dataplane::bundle::{find_bundle, open_bundle};
+use dataplane::devices::cpu_device;
 use fenxi::exit::Failure;
-use crate::pipeline::{cpu_device, find_bundle, open_bundle};
 
 pub use devices::run as devices;
 pub use idle::run as idle;
@@ -59,14 +60,15 @@ fn bundles(args: &BenchArgs) -> Result<Vec<Bundle>, Failure> {
         dirs.push(shipped);
         dirs.extend(int8.is_dir().then_some(int8));
     }
-    dirs.iter().map(|dir| open_bundle(&config, dir)).collect()
+    let opened = dirs.iter().map(|dir| open_bundle(&config, dir));
+    Ok(opened.collect::<Result<_, _>>()?)
 }
 
 /// The first of [`bundles`].
 fn bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
     let config = Config::load(None, &[])?;
     let dir = find_bundle(&config, args.models.first().map(PathBuf::as_path))?;
-    open_bundle(&config, &dir)
+    Ok(open_bundle(&config, &dir)?)
 }
 
 /// The device `cpu` with a bundle, for batches of any size up to `cap`.

@@ -9,10 +9,10 @@ use flowmgr::Pages;
 
 use super::simulation::Simulation;
 use super::{CARRY_OVER, MAX_WAIT, TIMEOUT};
-use crate::cli::BenchArgs;
-use crate::bench::machine::Machine;
 use crate::bench::report::{Figure, Report};
+use crate::cli::BenchArgs;
 use fenxi::exit::Failure;
+use fenxi::machine::Machine;
 
 /// Series per second, unless told otherwise: eight to a decade, evenly, because sizes double and where in between the
 /// series at T fall decides all.

@@ -80,7 +80,7 @@ impl Device for VirtualDevice {
 pub struct Simulation {
     pub manager: Manager,
     feed: Feed,
-    draws: Rng,
+    rng: Rng,
     now_ns: Time,
     ready_ns: Vec<Time>,
 }
@@ -119,7 +119,7 @@ impl Simulation {
         Ok(Simulation {
             manager: manager(policy, K, inlet, accelerators)?,
             feed,
-            draws: Rng::new(1),
+            rng: Rng::new(1),
             now_ns,
             ready_ns,
         })
@@ -129,15 +129,15 @@ impl Simulation {
     pub fn run(&mut self, rate_per_s: f64, seconds: f64, mut after_round: impl FnMut(&Manager)) {
         let began_ns = self.now_ns.load(Ordering::Relaxed);
         let end_ns = began_ns + (seconds * 1e9) as u64;
-        let gap_ns = |draws: &mut Rng| (draws.gap(rate_per_s) * 1e9) as u64;
-        let (mut now_ns, mut arrival_ns) = (began_ns, began_ns + gap_ns(&mut self.draws));
+        let gap_ns = |rng: &mut Rng| (rng.gap(rate_per_s) * 1e9) as u64;
+        let (mut now_ns, mut arrival_ns) = (began_ns, began_ns + gap_ns(&mut self.rng));
         while now_ns < end_ns {
             let ready = self.ready_ns.iter().map(|it| it.load(Ordering::Relaxed));
             let happens_ns = ready.min().map_or(arrival_ns, |it| it.min(arrival_ns));
             now_ns = happens_ns.clamp(now_ns, now_ns + TICK_NS);
             while arrival_ns <= now_ns {
                 self.feed.push(arrival_ns);
-                arrival_ns += gap_ns(&mut self.draws);
+                arrival_ns += gap_ns(&mut self.rng);
             }
             self.feed.publish();
             self.round(now_ns);

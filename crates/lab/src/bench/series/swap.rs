@@ -13,17 +13,17 @@ use flowmgr::Pages;
 
 use super::feed::{Feed, golden_series};
 use super::{CARRY_OVER, SLOTS, bundle, live, manager};
-use crate::cli::BenchArgs;
-use crate::bench::machine::Machine;
 use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::try_interleave;
+use crate::cli::BenchArgs;
 use config::Config;
-use dataplane::state::{InUse, Swaps};
-use fenxi::exit::Failure;
-use dataplane::swap::SwapPort;
-use dataplane::swap::{PeriodicSwapper, Plan};
+use dataplane::analytics_worker::Hooks;
+use dataplane::devices::Opener;
 use dataplane::placement::{Cores, Role, Thread};
-use crate::pipeline::{Opener, worker};
+use dataplane::state::{SharedState, Swaps};
+use dataplane::swap::{PeriodicSwapper, Plan, SwapPort};
+use fenxi::exit::Failure;
+use fenxi::machine::Machine;
 
 /// Series per second.
 const RATE: u32 = 50_000;
@@ -105,13 +105,11 @@ impl Case<'_> {
         let (swapper, port) = swapper.unzip();
         let [(_, manager)] = analytics;
         let (counters, shed) = live::run(feed, rate, live::after(seconds), |run| {
-            let publisher = None;
-            let ends = worker::Ends {
-                port,
-                publisher,
-                seat: None,
+            let hooks = Hooks {
+                swap: port,
+                ..Hooks::default()
             };
-            worker::work(manager, false, run, ends)
+            live::worker(manager, run, hooks).run()
         });
         if let Some(swapper) = swapper {
             refused(swapper.finish()?)?;
@@ -127,14 +125,15 @@ impl Case<'_> {
         config: &Config,
         cores: &Cores,
         analytics: &[(Thread, Manager)],
-    ) -> Result<(Swapper, ExchangePort), Failure> {
+    ) -> Result<(PeriodicSwapper, SwapPort), Failure> {
         let model = self.bundle.model_path();
         let plan = Plan {
             bundle: model.parent().unwrap_or(&model).to_owned(),
             every: PAUSE,
         };
-        let in_use = Arc::new(InUse::new(self.bundle, config));
-        let (swapper, ports) = Swapper::start(plan, config, cores, self.bundle, in_use, analytics)?;
+        let state = Arc::new(SharedState::new(self.bundle, config));
+        let (swapper, ports) =
+            PeriodicSwapper::start(plan, config, cores, self.bundle, state, analytics)?;
         let port = ports.into_iter().next();
         let port = port.ok_or_else(|| Failure::software("no port for the analytics thread"))?;
         Ok((swapper, port))

@@ -15,11 +15,11 @@ use flowmgr::Pages;
 
 use super::feed::{Feed, golden_series};
 use super::{CARRY_OVER, SLOTS, bundles, cpu, manager};
-use crate::cli::BenchArgs;
-use crate::bench::machine::Machine;
 use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::{Rates, interleave};
+use crate::cli::BenchArgs;
 use fenxi::exit::Failure;
+use fenxi::machine::Machine;
 
 /// Largest batches that are tried; each divides the ring, so that all batches are full.
 const CAPS: [usize; 5] = [64, 128, 256, 512, 1024];
