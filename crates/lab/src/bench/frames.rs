@@ -95,12 +95,12 @@ impl Frames {
         Frames { data }
     }
 
-    /// How many.
+    /// Number of frames.
     pub fn len(&self) -> usize {
         self.data.len() / FRAME
     }
 
-    /// Takes the tags off again, so that the next pass has to write them.
+    /// Removes the tags, so that the next pass has to write them again.
     pub fn untag(&mut self) {
         for frame in self.data.chunks_exact_mut(FRAME) {
             frame[IP + 1] = 0;

@@ -1,18 +1,18 @@
-//! A random process of flows: who sends when.
+//! A random process of flows: which flow sends when.
 //!
-//! Flows begin as a Poisson process; each copies a template of the capture, drawn with equal chances, and spreads its
-//! packets over the template's duration, again as a Poisson process. In the long run the flows and packets per second
-//! are those asked for. Seeded: the same every time.
+//! Flows begin as a Poisson process. Each copies a template of the capture, drawn with equal chances, and spreads its
+//! packets over the template's duration, again as a Poisson process. In the long run the rates of flows and packets are
+//! those asked for. The seed is fixed, so every run is the same.
 
 use super::templates::{Drawn, Templates};
 use crate::rng::Rng;
 
-/// A longer flow is played in this time.
+/// Longest duration of a flow; longer templates are compressed to it.
 const DURATION_MAX_S: f64 = 60.0;
-/// A shorter one is, too.
+/// Shortest duration of a flow; shorter templates are stretched to it.
 const DURATION_MIN_S: f64 = 0.001;
 
-/// A flow that goes on.
+/// A flow that still sends.
 struct Sender {
     template: u32,
     copy: u32,
@@ -23,7 +23,7 @@ struct Sender {
     end_s: f64,
 }
 
-/// What a flow did before the process is watched.
+/// A flow before the time that is measured.
 pub struct Past {
     pub last_s: f64,
     pub template: u32,
@@ -42,7 +42,7 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// The process from time 0 on. `past` gets the flows whose last packet was after -`silence_s`.
+    /// The process from time 0. `past` gets the flows whose last packet was after -`silence_s`.
     pub fn new(
         templates: &Templates,
         flows_per_s: f64,
@@ -87,7 +87,7 @@ impl Senders {
         senders
     }
 
-    /// The next flow of the process, its first packet still to be sent.
+    /// The next flow of the process, before its first packet.
     fn begin(&mut self, templates: &Templates) -> Sender {
         let template = self.rng.below(templates.flows.len() as u32);
         let flow = &templates.flows[template as usize];
@@ -106,7 +106,7 @@ impl Senders {
         }
     }
 
-    /// The packets of the next `seconds` in order, with their times.
+    /// The packets of the next `seconds` in order of time, with their times, s.
     pub fn window(&mut self, templates: &Templates, seconds: f64) -> Vec<(f64, Drawn)> {
         let until_s = self.now_s + seconds;
         while self.next_flow_s < until_s {

@@ -147,14 +147,14 @@ impl Templates {
 #[derive(Clone, Copy)]
 pub struct Drawn {
     pub template: u32,
-    /// Tells copies of a template apart.
+    /// Distinguishes copies of a template.
     pub copy: u32,
     /// Its number within its flow, from 0.
     pub number: u32,
     pub is_last: bool,
 }
 
-/// Gives both ends other addresses, alike for both directions.
+/// Gives both ends other addresses, the same for both directions.
 fn readdress(ip: &mut [u8], copy: u32) {
     let ends = if ip[0] >> 4 == 4 { [12, 16] } else { [20, 36] };
     for at in ends {

@@ -21,12 +21,12 @@ const CLOSED_US: i64 = 5_000_000;
 /// The most memory that a catalogue may take.
 const BYTES_MAX: usize = 4 << 30;
 
-/// What becomes of payload.
+/// What to put into payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Payload {
-    /// Its length is kept, its bytes are zero
+    /// Zeros, as many bytes as the original
     Zero,
-    /// It is copied, as far as it was captured
+    /// The original's bytes, as far as they were captured
     Copy,
 }
 

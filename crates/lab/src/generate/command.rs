@@ -7,11 +7,10 @@ use crate::cli::GenerateArgs;
 use crate::generate::{self, Outcome};
 use fenxi::exit::{Failure, print, remark};
 
-/// Generates, then prints the summary: as JSON on standard output where asked, else for people on standard error.
+/// Generates, then prints the summary: with `--json` on standard output, otherwise as text on standard error.
 ///
 /// # Errors
-/// What was wrong before the first packet, or what ended the traffic before its time; the summary of what was done is
-/// printed all the same.
+/// Generating failed, before the first packet or later; in the second case the summary is printed first.
 pub fn generate(args: &GenerateArgs) -> Result<(), Failure> {
     let outcome = generate::run(args)?;
     let is_quiet = outcome.failure.as_ref().is_some_and(Failure::is_quiet);

@@ -1,7 +1,8 @@
-//! The near end of a ring, as a flow manager uses it: pends the flow's label word, and pushes its series.
+//! The producer's end of a ring, used as a flow manager uses it: it marks a flow's label word as pending and pushes the
+//! flow's series.
 //!
-//! Each series is of a flow of its own. Label words are used in turn; when one comes round again the flow that had it
-//! has ended, so there are several times as many as series can be on their way.
+//! Each series is of a flow of its own. Label words are reused in turn. There are several times as many as series can be on
+//! their way, so the flow that used a word before has its label.
 
 use std::sync::Arc;
 
@@ -19,12 +20,12 @@ pub struct Feed {
     samples: Vec<Series>,
     /// Series offered so far.
     offered: usize,
-    /// Those that found the ring full.
+    /// Series that found the ring full.
     pub shed: u64,
 }
 
 impl Feed {
-    /// A feed of these series, again and again, through a ring of `slots`; and the ring's far end.
+    /// A feed that repeats these series through a ring of `slots`, and the ring's other end.
     pub fn new(samples: Vec<Series>, slots: usize) -> (Feed, Inlet) {
         let (ring, series) = cring::ring(slots);
         let words = (0..WORDS_PER_SLOT * slots).map(|_| LabelWord::new());
@@ -43,8 +44,8 @@ impl Feed {
         (feed, inlet)
     }
 
-    /// One more series; the manager sees it after [`Feed::publish`]. A full ring sheds it. Returns its flow's word, for
-    /// [`Feed::is_pending`].
+    /// Pushes one more series, which the manager sees after [`Feed::publish`]. A full ring sheds it. Returns the index of its
+    /// flow's word, for [`Feed::is_pending`].
     pub fn push(&mut self, emitted_ns: u64) -> usize {
         let index = self.offered % self.words.len();
         let sample = &self.samples[self.offered % self.samples.len()];
@@ -63,13 +64,13 @@ impl Feed {
         });
         if !pushed {
             self.shed += 1;
-            // Cannot be post-mortem: nobody else knows of the pending word.
+            // It cannot be post-mortem, because the ring does not have the series.
             let _ = word.decide(generation, Label::Unlabelled);
         }
         index
     }
 
-    /// Whether the flow of this word waits for its label.
+    /// Whether the flow with this word waits for its label.
     pub fn is_pending(&self, word: usize) -> bool {
         self.words[word].read().1 == Label::Pending
     }
@@ -78,7 +79,7 @@ impl Feed {
         self.ring.publish();
     }
 
-    /// Fills the ring, and says with how many series.
+    /// Fills the ring and returns the number of series that took.
     pub fn fill(&mut self, emitted_ns: u64) -> usize {
         let free = self.ring.free();
         for _ in 0..free {

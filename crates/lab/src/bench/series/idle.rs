@@ -1,9 +1,9 @@
-//! What an analytics thread costs while it has nothing to do, and how fast it is when the first series comes.
+//! The CPU time of an analytics thread that has nothing to do, and its time to the first label after a pause.
 //!
 //! The worker of a live run, device `cpu`, policy `none`: with a timeout to wait for, a single series would wait for
-//! that, idle thread or not. *Busy*: the times to label under Poisson arrivals. *After idle*: one series after each pause,
-//! timed by the thread that sent it, which looks at the label word until the label is there. The bar takes the slowest of
-//! them and holds it against the median of a busy thread.
+//! that, idle thread or not. The thread that sends series wakes the analytics thread as a flow worker does. *Busy*: the times
+//! to label under Poisson arrivals. *After idle*: one series after each pause, timed by the thread that sent it, which polls
+//! the label word. The bar compares the slowest of these times with the median of a busy thread.
 
 use std::fs;
 use std::sync::mpsc;
@@ -28,15 +28,15 @@ use fenxi::machine::Machine;
 /// Series per second of the busy thread.
 const RATE: u32 = 50_000;
 const CAP: usize = 256;
-/// Seconds of the busy part: at least, and at most.
+/// Shortest and longest busy part, s.
 const BUSY_S: (f64, f64) = (0.2, 5.0);
 const PAUSES_MIN: usize = 3;
 
-/// What the pauses showed.
+/// Results of the pauses.
 struct Idle {
     /// Time to label of the first series after each pause, ms.
     first_ms: Vec<f64>,
-    /// CPU time of the thread during the pauses, by their length.
+    /// CPU time of the thread during the pauses, divided by their length.
     cpu_share: f64,
 }
 
@@ -59,7 +59,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let slowest_ms = first_ms.last().copied().unwrap_or_default();
     Ok(Report {
         bench: "idle",
-        title: "An analytics thread without traffic: its cost, and its first label after a pause",
+        title: "An analytics thread without traffic: its CPU time, and its first label after a pause",
         x: "",
         machine: Machine::here(Pages::Plain),
         figures: vec![
@@ -88,7 +88,7 @@ fn pair(bundle: &Bundle) -> Result<(Feed, Manager), Failure> {
     ))
 }
 
-/// Pauses, each with one series at its end.
+/// Pauses `pauses` times and sends one series after each pause.
 fn idle(bundle: &Bundle, pause: Duration, pauses: usize) -> Result<Idle, Failure> {
     let (mut feed, manager) = pair(bundle)?;
     let run = live::run_of_one();
@@ -102,7 +102,7 @@ fn idle(bundle: &Bundle, pause: Duration, pauses: usize) -> Result<Idle, Failure
         let prober = scope.spawn(move || {
             let gone = |_| Failure::software("the analytics thread did not start");
             let thread = thread.recv().map_err(gone)?;
-            // The first label finds caches that nobody will find cold again.
+            // The first label warms the caches up and does not count.
             label(&mut feed, &clock);
             let mut first_ms = Vec::with_capacity(pauses);
             let (mut cpu_ns, mut idle_ns) = (0, 0);
@@ -123,7 +123,7 @@ fn idle(bundle: &Bundle, pause: Duration, pauses: usize) -> Result<Idle, Failure
     })
 }
 
-/// Sends one series and waits for its label; how long it took.
+/// Sends one series and waits for its label. Returns the time that took.
 fn label(feed: &mut Feed, run: &Run) -> Duration {
     let begun = Instant::now();
     let word = feed.push(run.now_ns());
@@ -136,7 +136,7 @@ fn label(feed: &mut Feed, run: &Run) -> Duration {
     begun.elapsed()
 }
 
-/// CPU time that a thread of this process has had, ns.
+/// CPU time that a thread of this process has used, ns.
 fn cpu_time_ns(thread: Pid) -> Result<u64, Failure> {
     let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
     let text = fs::read_to_string(&path).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! An analytics manager in virtual time: the bench turns the clock, and devices are ready when the clock says so.
+//! An analytics manager in virtual time: the bench advances the clock, and devices are ready when the clock says so.
 //!
-//! Nothing takes time but the devices. So the outcome is a matter of the policy, the profile and the arrivals alone, it
-//! is the same on every machine, and hours pass in seconds. The manager is the real one: a round takes the time as an
-//! argument and asks no clock.
+//! Only the devices take time. So the result depends on the policy, the profile and the arrivals alone, it is the same on
+//! every machine, and hours pass in seconds. The manager is the real one: a round takes the time as an argument and reads
+//! no clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ const TICK_NS: u64 = 10_000;
 /// When a device without a batch is ready.
 const NEVER: u64 = u64::MAX;
 
-/// A time that several have in hand, in ns; all on one thread.
+/// A time that several objects of one thread share, ns.
 type Time = Arc<AtomicU64>;
 
 /// A device that is ready when the virtual clock has reached the end of its batch.

@@ -1,8 +1,8 @@
-//! What exchanging the model under way adds to the time to label, under Poisson arrivals.
+//! What swaps of the model add to the time to label, under Poisson arrivals.
 //!
-//! Runs in which one exchange follows the other take turns with runs without any. An exchange is the program's own, with
-//! all that belongs to it: a thread of its own opens the bundle, makes a device, holds it against the golden outputs, hands
-//! it over and drops the old one. Loading may slow a label down more than the exchange itself does, so both count.
+//! Runs with one swap after the other take turns with runs without swaps. A swap is the one of the program in full: a thread
+//! opens the bundle, opens a device, compares it with the golden outputs, hands it over and drops the old one. Loading may
+//! delay a label more than the swap itself does, so both count.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,20 +27,20 @@ use fenxi::machine::Machine;
 
 /// Series per second.
 const RATE: u32 = 50_000;
-/// Seconds of one run: at least, and at most.
+/// Shortest and longest run, s.
 const RUN_S: (f64, f64) = (0.2, 3.0);
-/// Between the end of one exchange and the beginning of the next: far less than one takes.
+/// Time from the end of one swap to the beginning of the next: far less than a swap takes.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Exchanges that an experiment of usual length must come to.
+/// Swaps that an experiment of the default length must reach.
 const SWAPS_LEAST: f64 = 100.0;
 
-/// The analytics thread that the models are exchanged in.
+/// The analytics thread whose model is swapped.
 const THREAD: Thread = Thread {
     instance: 0,
     role: Role::Analytics(0),
 };
 
-/// One policy, with exchanges or without.
+/// One policy, with swaps or without.
 struct Case<'a> {
     bundle: &'a Bundle,
     policy: Policy,
@@ -66,13 +66,13 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let seconds = (args.seconds / (4 * cases.len()) as f64).clamp(RUN_S.0, RUN_S.1);
     let rate = args.rate_or(RATE);
     try_interleave(args.seconds, cases.len(), |case| {
-        // What a run gave, the case keeps.
+        // The case keeps the results of its runs.
         cases[case].run(rate, seconds).map(|()| 0.0)
     })?;
     let compared = names.iter().zip(cases.chunks_exact(2));
     Ok(Report {
         bench: "swap",
-        title: "Time to label while models are exchanged, Poisson arrivals",
+        title: "Time to label while models are swapped, Poisson arrivals",
         x: "",
         machine: Machine::here(Pages::Plain),
         figures: compared
@@ -119,7 +119,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Exchanges the model for itself, again and again.
+    /// Swaps the model for itself, again and again.
     fn start_swapper(
         &self,
         config: &Config,
@@ -147,7 +147,7 @@ fn refused(swaps: Swaps) -> Result<(), Failure> {
     }
 }
 
-/// One policy with exchanges and without.
+/// One policy with swaps and without.
 fn figures(name: &str, cases: &[Case]) -> Vec<Figure> {
     let [with, without] = cases else {
         return Vec::new();
