@@ -2,9 +2,8 @@
 //! frames, 1,024 flows in a table of 2,048, bursts of 64. The argument says how many
 //! times the 16,384 packets are walked; the difference of two counts is the walk alone.
 
-use cring::{Label, Source};
-use flowmgr::hash::HashKind;
-use flowmgr::{Config, Effect, Manager, Packet};
+use fenxi_benches::flows::{config, label_all};
+use flowmgr::{Manager, Packet};
 
 const FLOWS: usize = 1 << 10;
 const PACKETS: usize = 1 << 14;
@@ -33,25 +32,7 @@ fn main() {
         .unwrap_or(1);
     // Nobody answers these flows, and such take half of a ring at most.
     let (producer, mut ring) = cring::ring(2 * FLOWS);
-    let config = Config {
-        k: 10,
-        idle_timeout_s: 30,
-        closed_timeout_s: 5,
-        half_open_timeout_s: 0,
-        established_timeout_s: 0,
-        active_timeout_s: 0,
-        end_on_fin_rst: true,
-        hash: HashKind::Keyed { seed: 1 },
-        max_flows: 2 * FLOWS,
-        buckets: FLOWS / 2,
-        effect: Effect::Arrival,
-        dscp: vec![Some(46), None],
-        midstream: true,
-        record_series: false,
-        flow_id_first: 0,
-        flow_id_step: 1,
-    };
-    let mut manager = Manager::new(config, producer).expect("in range");
+    let mut manager = Manager::new(config(10, 2 * FLOWS), producer).expect("in range");
     // An odd factor scatters the flows.
     let flow_of = |packet: usize| packet.wrapping_mul(0x9e37_79b1) % FLOWS;
     let mut data: Vec<u8> = (0..PACKETS)
@@ -72,22 +53,7 @@ fn main() {
         manager.burst(&mut data, burst, 0, &mut fates);
     }
     let labels = manager.labels();
-    let waiting = ring.waiting();
-    assert_eq!(waiting, FLOWS);
-    for at in 0..waiting {
-        let flow = ring.get(at).flow;
-        let label = Label::Class {
-            class: 0,
-            confidence: u16::MAX,
-            source: Source::Model,
-            model: 0,
-        };
-        labels
-            .word(flow.index)
-            .decide(flow.generation, label)
-            .expect("still waiting");
-    }
-    ring.release(waiting);
+    assert_eq!(label_all(&mut ring, &*labels), (FLOWS, FLOWS));
     for _ in 0..rounds {
         for burst in packets.chunks(BURST) {
             manager.burst(&mut data, burst, 0, &mut fates);

@@ -8,10 +8,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cring::{Consumer, Label, Labels, Slot, Source};
+use cring::{Consumer, Labels, Slot};
+use fenxi_benches::flows::{config, label_all};
 use flowmgr::hash::HashKind;
 use flowmgr::verdict::{Verdict, Verdicts};
-use flowmgr::{Config, Effect, Fate, Manager, Packet, Pages};
+use flowmgr::{Config, Fate, Manager, Packet, Pages};
 
 use super::frames::{FRAME, Frames, Tuple};
 use fenxi::exit::Failure;
@@ -22,14 +23,6 @@ pub const BURST: usize = 128;
 pub const K: usize = 10;
 /// Link type of Ethernet.
 pub const ETHERNET: u16 = 1;
-/// The label of every series, and the DSCP of its class.
-const LABEL: Label = Label::Class {
-    class: 0,
-    confidence: 60_000,
-    source: Source::Model,
-    model: 0,
-};
-const DSCP: u8 = 10;
 /// Packet time between packets: 15 Mpps, 100 Gb/s of real traffic.
 pub const GAP_NS: u64 = 67;
 
@@ -71,22 +64,10 @@ impl Rig {
     pub fn new(table: Table) -> Result<Rig, Failure> {
         let (producer, ring) = cring::ring(1 << 12);
         let config = Config {
-            k: K,
             idle_timeout_s: table.idle_timeout_s,
-            closed_timeout_s: 5,
-            half_open_timeout_s: 0,
-            established_timeout_s: 0,
-            active_timeout_s: 0,
-            end_on_fin_rst: true,
             hash: table.hash,
-            max_flows: table.entries,
             buckets: table.buckets,
-            effect: Effect::Arrival,
-            dscp: vec![Some(DSCP), None],
-            midstream: true,
-            record_series: false,
-            flow_id_first: 0,
-            flow_id_step: 1,
+            ..config(K, table.entries)
         };
         let manager =
             Manager::new(config, producer).map_err(|error| Failure::usage(error.to_string()))?;
@@ -160,12 +141,8 @@ impl Rig {
     pub fn burst(&mut self, data: &mut [u8], packets: &[Packet]) {
         self.manager
             .burst(data, packets, self.now_ns, &mut self.fates);
-        let waiting = self.ring.waiting();
-        for flow in (0..waiting).map(|i| self.ring.get(i).flow) {
-            // A flow that ended in the same burst makes the label post-mortem, which is ordinary.
-            let _ = self.labels.word(flow.index).decide(flow.generation, LABEL);
-        }
-        self.ring.release(waiting);
+        // A flow that ended in the same burst makes the label post-mortem, which is ordinary.
+        label_all(&mut self.ring, &*self.labels);
         self.manager.settle(u64::MAX, self.now_ns, &mut |record| {
             black_box(record);
         });

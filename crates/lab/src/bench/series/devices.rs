@@ -11,7 +11,6 @@ use analytics::Accelerator;
 use cring::Series;
 use flowmgr::Pages;
 
-use super::feed::Feed;
 use super::simulation::Simulation;
 use super::{CARRY_OVER, SLOTS, live, manager};
 use crate::bench::report::{Figure, Report};
@@ -20,6 +19,7 @@ use crate::cli::BenchArgs;
 use dataplane::analytics_worker::Hooks;
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
+use fenxi_benches::series::Feed;
 
 /// The largest batch.
 const CAP: usize = 256;

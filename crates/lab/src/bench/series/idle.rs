@@ -15,7 +15,7 @@ use analytics::{Manager, Policy};
 use flowmgr::Pages;
 use rustix::thread::{Pid, gettid};
 
-use super::feed::{Feed, golden_series};
+use super::golden::golden_series;
 use super::{SLOTS, bundle, cpu, live, manager};
 use crate::bench::report::{Figure, Report};
 use crate::bench::threads::joined;
@@ -24,6 +24,7 @@ use dataplane::analytics_worker::Hooks;
 use dataplane::run::Run;
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
+use fenxi_benches::series::Feed;
 
 /// Series per second of the busy thread.
 const RATE: u32 = 50_000;

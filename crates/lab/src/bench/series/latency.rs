@@ -10,7 +10,7 @@ use accel::{Bundle, Profile, Sizes};
 use analytics::{Counters, Policy};
 use flowmgr::Pages;
 
-use super::feed::{Feed, golden_series};
+use super::golden::golden_series;
 use super::simulation::Simulation;
 use super::{CARRY_OVER, SLOTS, bundle, live, manager, profiled};
 use crate::bench::report::{Figure, Report};
@@ -19,6 +19,7 @@ use crate::cli::BenchArgs;
 use dataplane::analytics_worker::Hooks;
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
+use fenxi_benches::series::Feed;
 
 /// Series per second.
 const RATE: u32 = 50_000;

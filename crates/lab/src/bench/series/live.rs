@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use rustix::thread::set_current_timer_slack;
 
-use super::feed::Feed;
 use crate::bench::threads::joined;
 use crate::rng::Rng;
 use analytics::Manager;
 use dataplane::analytics_worker::{AnalyticsWorker, Hooks};
 use dataplane::run::Run;
+use fenxi_benches::series::Feed;
 
 /// Sleep of the feeder.
 const SLEEP: Duration = Duration::from_micros(20);

@@ -11,10 +11,10 @@ use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use analytics::{Accelerator, Manager, Policy};
 use cring::Series;
 
-use super::feed::Feed;
 use super::{SLOTS, manager};
 use crate::rng::Rng;
 use fenxi::exit::Failure;
+use fenxi_benches::series::Feed;
 
 const NAME: &str = "virtual";
 /// Packets in a series; the devices do not look at them.

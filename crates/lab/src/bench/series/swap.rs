@@ -11,7 +11,7 @@ use accel::Bundle;
 use analytics::{Counters, Manager, Policy};
 use flowmgr::Pages;
 
-use super::feed::{Feed, golden_series};
+use super::golden::golden_series;
 use super::{CARRY_OVER, SLOTS, bundle, live, manager};
 use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::try_interleave;
@@ -24,6 +24,7 @@ use dataplane::state::{SharedState, Swaps};
 use dataplane::swap::{PeriodicSwapper, Plan, SwapPort};
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
+use fenxi_benches::series::Feed;
 
 /// Series per second.
 const RATE: u32 = 50_000;

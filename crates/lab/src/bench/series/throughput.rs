@@ -13,13 +13,14 @@ use accel::{Bundle, Device};
 use analytics::Manager;
 use flowmgr::Pages;
 
-use super::feed::{Feed, golden_series};
+use super::golden::golden_series;
 use super::{CARRY_OVER, SLOTS, bundles, cpu, manager};
 use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::{Rates, interleave};
 use crate::cli::BenchArgs;
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
+use fenxi_benches::series::Feed;
 
 /// Largest batch sizes that are measured; each divides the ring, so that all batches are full.
 const CAPS: [usize; 5] = [64, 128, 256, 512, 1024];
