@@ -194,6 +194,12 @@ class Fenxi:
     def cpu(self):
         return cpu_of(self.process.pid)
 
+    def thread_cpu(self, name):
+        """Seconds on a CPU of the threads with this name."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        named = [task for task in tasks if (task / "comm").read_text().strip() == name]
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in named) / 1e9
+
     def rss_kib(self):
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):

@@ -1,8 +1,8 @@
 //! A synthetic mix (FENXI, §6): flows begin as a Poisson process, and each copies a flow of the catalogue, drawn with
 //! equal chances: number, lengths, directions, flags and distances of its packets.
 //!
-//! In memory are the catalogue and, of each flow that goes on, a few words in a heap ordered by the time of its next
-//! packet: by Little's law, flows per second times their mean duration.
+//! Memory holds the catalogue and, for each flow that still sends, a few words in a heap ordered by the time of its next
+//! packet. By Little's law, there are as many such flows as flows per second times their mean duration.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,16 +15,16 @@ use super::ends::Ends;
 use super::frame::ETHERNET;
 use crate::rng::Rng;
 
-/// When no further flow begins.
+/// When flows stop to begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Until {
-    /// So many have begun.
+    /// After this many flows.
     Flows(u64),
-    /// So many seconds after the begin.
+    /// After this many seconds of packet time.
     Seconds(f64),
 }
 
-/// A copy that goes on. Ordered by the time of its next packet, then by its number.
+/// A copy that still sends. Ordered by the time of its next packet, then by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Running {
     next_ns: u64,
@@ -43,7 +43,7 @@ pub struct Mix {
     rng: Rng,
     flows_per_s: f64,
     until: Until,
-    /// When the next flow begins; none where no further one does.
+    /// When the next flow begins; `None` once flows stop to begin.
     arrival_s: Option<f64>,
     begun: u64,
     running: BinaryHeap<Reverse<Running>>,
@@ -53,7 +53,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// A mix from its first flow on.
+    /// Starts a mix.
     pub fn new(catalogue: Catalogue, flows_per_s: f64, until: Until, seed: u64) -> Mix {
         let mut mix = Mix {
             catalogue,
@@ -72,7 +72,7 @@ impl Mix {
         mix
     }
 
-    /// What was begun, of what.
+    /// How many flows have begun, and of which originals.
     pub fn flows(&self) -> Flows {
         Flows {
             begun: self.begun,
@@ -81,7 +81,7 @@ impl Mix {
         }
     }
 
-    /// Share of the flows that have begun.
+    /// The share of the flows that have begun, 0 to 1.
     pub fn share(&self) -> f64 {
         match (self.arrival_s, self.until) {
             (Some(_), Until::Flows(flows)) => self.begun as f64 / flows as f64,
@@ -102,7 +102,7 @@ impl Mix {
             });
     }
 
-    /// Begins the flows that are to begin before the next packet of those that go on.
+    /// Begins the flows that are due before the next packet of the running ones.
     fn begin_due(&mut self) {
         while let Some(arrival_s) = self.arrival_s {
             // Whole microseconds: see `catalogue::Packet::after_ns`.
@@ -125,7 +125,7 @@ impl Mix {
         }
     }
 
-    /// Writes the frame of a copy's packet behind those that are there.
+    /// Appends the frame of a copy's packet.
     fn write(&mut self, running: Running) {
         let flow = &self.catalogue.flows[running.flow as usize];
         let packet = &flow.packets[running.packet as usize];

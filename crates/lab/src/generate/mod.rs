@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use packetio::{Burst, CaptureReader, Frame, OpenError, Rx, TxCounts};
+use packetio::{CaptureReader, Frame, OpenError, Received, Rx, TxCounts};
 
 use crate::cli::GenerateArgs;
 use catalogue::Catalogue;
@@ -120,11 +120,11 @@ fn pump(
     let mut frames = Vec::with_capacity(BURST);
     loop {
         let share = traffic.share();
-        let Some(mut burst) = traffic.receive(shared)? else {
-            if shared.is_stopped() || !traffic.advance() {
-                return Ok(());
-            }
-            continue;
+        let mut burst = match traffic.receive(shared)? {
+            Received::Burst(burst) => burst,
+            Received::Nothing => continue,
+            Received::End if shared.is_stopped() || !traffic.advance() => return Ok(()),
+            Received::End => continue,
         };
         let (data, received) = burst.parts();
         frames.clear();
@@ -164,22 +164,22 @@ impl Traffic {
         Ok(Traffic::Mix(Box::new(mix)))
     }
 
-    /// The next frames. `None` at the end of the mix or of a capture, or after a stop.
-    fn receive(&mut self, shared: &Shared) -> Result<Option<Burst<'_>>, Failure> {
+    /// The next frames, or the end of the mix or of one capture. A stop is the end, too.
+    fn receive(&mut self, shared: &Shared) -> Result<Received<'_>, Failure> {
         if shared.is_stopped() {
-            return Ok(None);
+            return Ok(Received::End);
         }
         let port: &mut dyn Rx = match self {
             Traffic::Mix(mix) => &mut **mix,
             Traffic::Captures(readers, _) => match readers.last_mut() {
                 Some(reader) => reader,
-                None => return Ok(None),
+                None => return Ok(Received::End),
             },
         };
         match port.receive(BURST) {
             // The stop cut the capture short; it is not damaged.
-            Err(_) if shared.is_stopped() => Ok(None),
-            received => Ok(received?.burst()),
+            Err(_) if shared.is_stopped() => Ok(Received::End),
+            received => Ok(received?),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Experiments on the series' walk: an analytics manager whose ring the bench fills.
 //!
-//! A [`Feed`](fenxi_benches::series::Feed) takes the place of the flow manager: it marks label words as pending and pushes series. [`live`] runs a manager
-//! and its feed on two threads in real time. [`simulation`] runs both in virtual time, where the results depend only on
-//! policies and device profiles, not on the machine.
+//! A [`Feed`](fenxi_benches::series::Feed) takes the place of the flow manager: it marks label words as pending and pushes
+//! series. [`live`] runs a manager and its feed on two threads in real time. [`simulation`] runs both in virtual time, where
+//! the results depend only on policies and device profiles, not on the machine.
 
 mod devices;
 mod golden;
