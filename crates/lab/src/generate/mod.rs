@@ -123,8 +123,10 @@ fn pump(
         let mut burst = match traffic.receive(shared)? {
             Received::Burst(burst) => burst,
             Received::Nothing => continue,
-            Received::End if shared.is_stopped() || !traffic.advance() => return Ok(()),
-            Received::End => continue,
+            Received::End => match !shared.is_stopped() && traffic.advance() {
+                true => continue,
+                false => return Ok(()),
+            },
         };
         let (data, received) = burst.parts();
         frames.clear();
