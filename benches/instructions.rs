@@ -7,9 +7,9 @@
 //! difference of two counts is the walk alone. FEATURES is a list with commas, `signed_length` by default. Prints the bytes
 //! that a flow takes with these features.
 
-use cring::{Consumer, Feature, Label, Slot, Source};
-use flowmgr::hash::HashKind;
-use flowmgr::{Actions, Config, Effect, Fate, Manager, Packet, SeriesTask};
+use cring::{Consumer, Feature, Slot};
+use fenxi_benches::flows::{config, label_all};
+use flowmgr::{Config, Fate, Manager, Packet, SeriesTask};
 
 const FLOWS: usize = 1 << 10;
 const PACKETS: usize = 1 << 14;
@@ -59,20 +59,7 @@ impl World {
         let (producer, ring) = cring::ring(2 * FLOWS);
         let config = Config {
             tasks: vec![task],
-            idle_timeout_s: 30,
-            closed_timeout_s: 5,
-            half_open_timeout_s: 0,
-            established_timeout_s: 0,
-            active_timeout_s: 0,
-            end_on_fin_rst: true,
-            hash: HashKind::Keyed { seed: 1 },
-            max_flows: 2 * FLOWS,
-            buckets: FLOWS / 2,
-            effect: Effect::Arrival,
-            actions: Actions::of_dscp(&[Some(46), None]),
-            record_series: false,
-            flow_id_first: 0,
-            flow_id_step: 1,
+            ..config(K, 2 * FLOWS)
         };
         // An odd factor scatters the flows.
         let flow_of = |packet: usize| packet.wrapping_mul(0x9e37_79b1) % FLOWS;
@@ -105,22 +92,7 @@ impl World {
     /// Labels all series that wait; the same number in each round.
     fn answer(&mut self) {
         let labels = self.manager.labels();
-        let waiting = self.ring.waiting();
-        assert_eq!(waiting, FLOWS);
-        for at in 0..waiting {
-            let flow = self.ring.get(at).flow;
-            let label = Label::Class {
-                class: 0,
-                confidence: u16::MAX,
-                source: Source::Model,
-                model: 0,
-            };
-            labels
-                .word(0, flow.index)
-                .decide(flow.generation, label)
-                .expect("still waiting");
-        }
-        self.ring.release(waiting);
+        assert_eq!(label_all(&mut self.ring, &*labels), (FLOWS, FLOWS));
     }
 
     /// Whole flows: walked, not answered, ended by those of the next round.
