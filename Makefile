@@ -21,11 +21,15 @@ providers: ## fetch the libraries of other providers, for their tests: openvino,
 	@for provider in openvino qnn cann; do scripts/fetch-onnxruntime --provider $$provider; done
 
 .PHONY: build
-build: onnxruntime ## build target/release/fenxi
+build: onnxruntime ## build target/release/fenxi, and target/release/fenxi-lab for experiments
+	cargo build --release --locked -p fenxi -p lab
+
+.PHONY: fenxi
+fenxi: onnxruntime ## build target/release/fenxi alone: what a router needs
 	cargo build --release --locked -p fenxi
 
 .PHONY: demo
-demo: build ## replay the shipped capture: a table of flows with labels, and a summary
+demo: fenxi ## replay the shipped capture: a table of flows with labels, and a summary
 	@$(FENXI) replay $(DEMO) --flows target/demo.jsonl
 	@scripts/flow-table target/demo.jsonl
 
@@ -42,7 +46,7 @@ $(VENV): scripts/check_labels.txt
 	  || { rm -rf $(VENV); echo "make: no Python environment for the label test (is python3-venv installed?)" >&2; }
 
 .PHONY: systemd-test
-systemd-test: build ## the units under a booted systemd, in a container; needs root, systemd-nspawn, debootstrap
+systemd-test: fenxi ## the units under a booted systemd, in a container; needs root, systemd-nspawn, debootstrap
 	scripts/systemd-boot-test
 
 .PHONY: lint

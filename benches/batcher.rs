@@ -3,11 +3,11 @@
 
 use accel::{Classification, Device, DeviceError, Sizes};
 use analytics::batching::{Plan, Situation};
-use analytics::{Accelerator, CacheConfig, Config, Inlet, Manager, Policy, Round};
-use cring::{FlowRef, LabelWord, Labels, Slot};
+use analytics::{Accelerator, CacheConfig, Config, Manager, Policy, Round};
+use cring::{Feature, Features, Series};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use fenxi_benches::series::Feed;
 use std::hint::black_box;
-use std::sync::Arc;
 use std::time::Duration;
 
 const K: usize = 10;
@@ -92,10 +92,10 @@ fn decide(criterion: &mut Criterion) {
 }
 
 /// A series of its own for each number.
-fn fill(slot: &mut Slot, flow: FlowRef, number: u64) {
-    slot.flow = flow;
-    slot.series.k = K as u8;
-    for (i, length) in slot.series.lengths[..K].iter_mut().enumerate() {
+fn fill(series: &mut Series, number: u64) {
+    series.begin(6, K, Features::LENGTHS);
+    let lengths = series.channel_mut(Feature::SignedLength);
+    for (i, length) in lengths.iter_mut().enumerate() {
         *length = (number >> (6 * i)) as u16 & 63;
     }
 }
@@ -109,12 +109,7 @@ fn round(criterion: &mut Criterion) {
         ("cache_misses", K, false),
         ("cache_hits", K, true),
     ] {
-        let words: Arc<Vec<_>> = Arc::new((0..SERIES).map(|_| LabelWord::new()).collect());
-        let (mut producer, series) = cring::ring::<Slot>(2 * LARGEST);
-        let inlet = Inlet {
-            series,
-            labels: words.clone(),
-        };
+        let (mut feed, inlet) = Feed::new(Vec::new(), 2 * LARGEST);
         let device = NullDevice {
             sizes: sizes(),
             input: [0.0; LARGEST * K],
@@ -123,7 +118,9 @@ fn round(criterion: &mut Criterion) {
         };
         let accelerator = Accelerator::from(Box::new(device) as Box<dyn Device>);
         let config = Config {
+            task: 0,
             k: K,
+            features: vec![Feature::SignedLength],
             policy: Policy::None,
             cache: CacheConfig {
                 prefix,
@@ -139,17 +136,15 @@ fn round(criterion: &mut Criterion) {
         let mut number = 0u64;
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
-                for index in 0..SERIES {
-                    let generation = words.word(index).retire();
-                    words.word(index).pend(generation);
+                for _ in 0..SERIES {
                     number += u64::from(!is_hit);
-                    producer.push(|slot| fill(slot, FlowRef { index, generation }, number));
+                    feed.push_with(0, |series| fill(series, number));
                 }
-                producer.publish();
+                feed.publish();
                 while manager.round(0) != Round::Idle {}
             });
         });
-        assert_eq!(manager.counters().post_mortem, 0);
+        assert_eq!((manager.counters().post_mortem, feed.shed), (0, 0));
         assert_eq!(manager.counters().undecided(), 0);
     }
     group.finish();

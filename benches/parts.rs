@@ -6,8 +6,9 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use fenxi_benches::flows::config;
 use flowmgr::hash::{HashKind, Hasher, Toeplitz};
-use flowmgr::{Config, Effect, Key, LookUp, Manager, Packet, tag};
+use flowmgr::{Config, Key, LookUp, Manager, Packet, tag};
 
 const BURST: usize = 64;
 const UDP: u8 = 17;
@@ -66,22 +67,9 @@ fn series(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(cring::K_MAX as u64 - 1));
     let (producer, _ring) = cring::ring(64);
     let config = Config {
-        k: cring::K_MAX,
         idle_timeout_s: 1,
         closed_timeout_s: 1,
-        half_open_timeout_s: 0,
-        established_timeout_s: 0,
-        active_timeout_s: 0,
-        end_on_fin_rst: true,
-        hash: HashKind::Keyed { seed: 1 },
-        max_flows: 1 << 10,
-        buckets: 1 << 8,
-        effect: Effect::Arrival,
-        dscp: vec![None],
-        midstream: true,
-        record_series: false,
-        flow_id_first: 0,
-        flow_id_step: 1,
+        ..config(cring::K_MAX, 1 << 10)
     };
     let mut manager = Manager::new(config, producer).expect("in range");
     let mut data = [0; 28];
@@ -107,11 +95,11 @@ fn series(criterion: &mut Criterion) {
     });
 }
 
-fn config() -> Criterion {
+fn settings() -> Criterion {
     Criterion::default()
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1))
 }
 
-criterion_group! { name = parts; config = config(); targets = hashes, look_up, tagging, series }
+criterion_group! { name = parts; config = settings(); targets = hashes, look_up, tagging, series }
 criterion_main!(parts);

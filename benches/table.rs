@@ -4,10 +4,9 @@
 //! packet misses the caches twice, for its bucket and its entry. *New flows*: every packet begins a flow, and the flows
 //! before it end by idle timeout and are settled; this is the life of a flow of one packet, its sweep and its record.
 
-use cring::{Label, Source};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use flowmgr::hash::HashKind;
-use flowmgr::{Config, Effect, Manager, Packet};
+use fenxi_benches::flows::{config, label_all};
+use flowmgr::{Config, Manager, Packet};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -18,22 +17,8 @@ const UDP_PACKET: usize = 28;
 /// A manager with room for `flows`, K = 1, and the far end of its ring.
 fn manager(flows: usize, idle_timeout_s: u16) -> (Manager, cring::Consumer<cring::Slot>) {
     let config = Config {
-        k: 1,
         idle_timeout_s,
-        closed_timeout_s: 5,
-        half_open_timeout_s: 0,
-        established_timeout_s: 0,
-        active_timeout_s: 0,
-        end_on_fin_rst: true,
-        hash: HashKind::Keyed { seed: 1 },
-        max_flows: flows,
-        buckets: (flows / 4).next_power_of_two(),
-        effect: Effect::Arrival,
-        dscp: vec![Some(46), None],
-        midstream: true,
-        record_series: false,
-        flow_id_first: 0,
-        flow_id_step: 1,
+        ..config(1, flows)
     };
     let (producer, consumer) = cring::ring(4 * BURST);
     (Manager::new(config, producer).expect("in range"), consumer)
@@ -81,18 +66,8 @@ fn known_flows(criterion: &mut Criterion) {
         let labels = manager.labels();
         for burst in packets.chunks(BURST) {
             manager.burst(&mut data, burst, 0, &mut fates);
-            let waiting = ring.waiting();
-            for flow in (0..waiting).map(|i| ring.get(i).flow) {
-                let label = Label::Class {
-                    class: 0,
-                    confidence: 60_000,
-                    source: Source::Model,
-                    model: 0,
-                };
-                let decided = labels.word(flow.index).decide(flow.generation, label);
-                decided.expect("the flow waits for its label");
-            }
-            ring.release(waiting);
+            let (series, labelled) = label_all(&mut ring, &*labels);
+            assert_eq!(series, labelled, "each flow waits for its label");
         }
         assert_eq!(manager.flows_alive(), flows);
         manager.settle(u64::MAX, 0, &mut |record| drop(black_box(record)));

@@ -1,4 +1,4 @@
-//! `fenxi bench`: every experiment runs to its end, on tables of a few thousand entries or for fractions of a second, and
+//! `fenxi-lab bench`: every experiment runs to its end, on tables of a few thousand entries or for fractions of a second, and
 //! prints, writes and draws what docs/bench.md says. What the figures are is the machine's matter and nothing here, unless
 //! they come from virtual time.
 
@@ -13,7 +13,7 @@ mod common;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use common::{demo, fenxi, run};
+use common::{demo, fenxi_lab, run};
 use serde_json::Value;
 
 const SMALL: [&str; 4] = ["--seconds", "0", "--entries", "2048"];
@@ -23,7 +23,7 @@ const AT_ONCE: [&str; 2] = ["--seconds", "0"];
 fn bench<S: AsRef<OsStr>>(name: &str, options: &[S]) -> (Vec<Value>, String) {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("made/on/the/way");
-    let mut command = fenxi(["bench", name, "--json", "--out"]);
+    let mut command = fenxi_lab(["bench", name, "--json", "--out"]);
     command.arg(&out).args(options);
     let finished = run(command).expect_code(0);
     assert_eq!(finished.stdout.lines().count(), 1);
@@ -320,7 +320,7 @@ fn swap_compares_runs_with_exchanges_and_without_and_loses_nothing() {
 
 #[test]
 fn tables_for_people_and_wrong_usage() {
-    let mut command = fenxi(["bench", "lookup"]);
+    let mut command = fenxi_lab(["bench", "lookup"]);
     command.args(SMALL);
     let told = run(command).expect_code(0).stdout;
     assert!(told.contains("share of the bound  "), "{told}");
@@ -334,12 +334,12 @@ fn tables_for_people_and_wrong_usage() {
         (&["bench", "latency", "--rate", "0"], "--rate"),
         (&["bench", "idle", "--pause", "0"], "expected seconds"),
     ] {
-        let finished = run(fenxi(args)).expect_code(64);
+        let finished = run(fenxi_lab(args)).expect_code(64);
         assert!(finished.stderr.contains(part), "{}", finished.stderr);
     }
     let nowhere = ["bench", "walk", "--capture", "/nowhere"];
-    let mut command = fenxi(nowhere);
+    let mut command = fenxi_lab(nowhere);
     command.args(SMALL);
     run(command).expect_code(66);
-    run(fenxi(["bench", "swap", "--model", "/nowhere"])).expect_code(66);
+    run(fenxi_lab(["bench", "swap", "--model", "/nowhere"])).expect_code(66);
 }

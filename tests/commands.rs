@@ -13,8 +13,6 @@ mod common;
 mod config;
 #[path = "commands/devices.rs"]
 mod devices;
-#[path = "commands/generate.rs"]
-mod generate;
 #[path = "commands/model.rs"]
 mod model;
 #[path = "commands/profile.rs"]
@@ -55,7 +53,7 @@ fn ran<S: AsRef<OsStr>>(args: &[S]) -> Finished {
 fn help_version_and_wrong_usage() {
     let help = ran(&["--help"]).expect_code(0);
     for command in [
-        "replay", "check", "config", "model", "devices", "profile", "generate",
+        "run", "replay", "check", "config", "model", "devices", "profile", "ctl",
     ] {
         assert!(
             help.stdout.contains(&format!("\n  {command} ")),

@@ -21,7 +21,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use common::lab::Lab;
-use common::live::fenxi_on;
+use common::live::{fenxi_on, generate_on};
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -45,6 +45,13 @@ impl Place<'_> {
         match self.host {
             Some((lab, host)) => fenxi_on(lab, host, &[]),
             None => common::fenxi::<&str>([]),
+        }
+    }
+
+    fn generate(&self) -> Command {
+        match self.host {
+            Some((lab, host)) => generate_on(lab, host),
+            None => common::fenxi_lab(["generate"]),
         }
     }
 
@@ -435,16 +442,8 @@ fn live(lab: &Lab, mode: &str, look: impl FnOnce(Place<'_>, u16, f64)) -> (Value
     };
     run.wait_for("it is ready", is_ready);
 
-    let mut generate = place.fenxi();
-    generate.args([
-        "generate",
-        "--json",
-        "--replay",
-        "--pps",
-        "20000",
-        "--interface",
-        "a",
-    ]);
+    let mut generate = place.generate();
+    generate.args(["--json", "--replay", "--pps", "20000", "--interface", "a"]);
     generate.args(vec![common::demo(); 4]);
     let mut sender = Service::start(generate).unwrap();
     while sender.0.as_mut().unwrap().try_wait().unwrap().is_none() {

@@ -1,4 +1,4 @@
-"""How long packets and marks take: latency, restart, marks."""
+"""How long packets and marks take: latency, restart, marks; and what a mark costs: mark-cost."""
 
 import json
 import os
@@ -230,6 +230,20 @@ def play(series, client, server):
     return at
 
 
+def new_flows(lab, series, server):
+    """Flows with these lengths, one after the other: by the client's port, when the last packet was sent."""
+    sent = {}
+    for _ in range(FLOWS):
+        client = lab.udp("client", CLIENT)
+        client.settimeout(2)
+        port = client.getsockname()[1]
+        if port not in sent:  # otherwise the connection has its mark
+            sent[port] = play(series, client, server)
+        client.close()
+        time.sleep(random.expovariate(1000))
+    return sent
+
+
 def marks(report, arguments):
     need("conntrack", "conntrack")
     need("nft", "nftables")
@@ -241,15 +255,8 @@ def marks(report, arguments):
         for name, settings in POLICIES.items():
             sets = [word for setting in ['io.interfaces=["in"]', *settings] for word in ("--set", setting)]
             fenxi = Fenxi(lab, "router", *sets, config="live-mark.toml", scratch=scratch)
-            marked, sent = Marked(lab), {}
-            for _ in range(FLOWS):
-                client = lab.udp("client", CLIENT)
-                client.settimeout(2)
-                port = client.getsockname()[1]
-                if port not in sent:  # else the connection has its mark
-                    sent[port] = play(series, client, server)
-                client.close()
-                time.sleep(random.expovariate(1000))
+            marked = Marked(lab)
+            sent = new_flows(lab, series, server)
             time.sleep(0.5)
             times = marked.end()
             fenxi.summary()
@@ -263,3 +270,43 @@ def marks(report, arguments):
             report.add(f"marks, {name}: p50", p50, "ms")
             report.add(f"marks, {name}: p99", p99, "ms", 10.0 if name.startswith("as ") else None, most=True)
             report.add(f"marks, {name}: connections without", missed, "connections")
+
+
+# What the writer of marks does with each: the setting, whether the connections have a mark already, and the outcome.
+MARKS = {
+    "written without reading": ("mark.overwrite=true", False, "written"),
+    "read and kept": ("mark.overwrite=false", True, "kept"),
+    "read and written": ("mark.overwrite=false", False, "written"),
+}
+MASK = "0xff00"  # as in configs/live-mark.toml
+
+
+def mark_cost(report, arguments):
+    need("conntrack", "conntrack")
+    need("nft", "nftables")
+    with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
+        series = labelled_series(scratch)
+        router(lab)
+        server = lab.udp("server", SERVER, 7000)
+        server.settimeout(2)
+        costs = {name: [] for name in MARKS}
+        for _ in range(arguments.rounds):
+            for name, (setting, are_marked, outcome) in MARKS.items():
+                lab.run("router", "nft flush chain inet t c")
+                rule = f"ct mark set {MASK}" if are_marked else "accept"
+                lab.run("router", f"nft add rule inet t c ct state new {rule}")
+                fenxi = Fenxi(lab, "router", "--set", 'io.interfaces=["in"]', "--set", setting, config="live-mark.toml", scratch=scratch)
+                before = fenxi.thread_cpu("marks")
+                new_flows(lab, series, server)
+                time.sleep(0.5)
+                used = fenxi.thread_cpu("marks") - before
+                metrics = fenxi.metrics()
+                done = sum(value for name, value in metrics.items() if name.startswith("fenxi_marks_total") and f'"{outcome}"' in name)
+                fenxi.summary()
+                lab.run("router", "conntrack -F 2>/dev/null")
+                if done < FLOWS * 0.95:
+                    raise Failure(f"{done:.0f} of {FLOWS} marks were {outcome}")
+                costs[name].append(1e6 * used / done)
+        for name, values in costs.items():
+            say(f"mark-cost, {name}: {statistics.median(values):.1f} µs")
+            report.add(f"mark-cost, {name}", statistics.median(values), "µs of CPU")

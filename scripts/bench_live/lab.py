@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 FENXI = TARGET / "release" / "fenxi"
+FENXI_LAB = TARGET / "release" / "fenxi-lab"
 FORWARD = TARGET / "release" / "examples" / "forward"
 CLONE_NEWNET = 0x40000000
 
@@ -193,6 +194,12 @@ class Fenxi:
     def cpu(self):
         return cpu_of(self.process.pid)
 
+    def thread_cpu(self, name):
+        """Seconds on a CPU of the threads with this name."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        named = [task for task in tasks if (task / "comm").read_text().strip() == name]
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in named) / 1e9
+
     def rss_kib(self):
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
@@ -209,20 +216,20 @@ def cpu_of(pid):
 
 
 def generate(lab, host, device, pps, seconds, *more, flows_per_s=None, cpu=0):
-    """`fenxi generate` out of an interface: an application mix, evenly at so many packets per second."""
+    """`fenxi-lab generate` out of an interface: an application mix, evenly at so many packets per second."""
     flows = flows_per_s or pps / 13.6  # packets of a flow of the shipped capture
-    return lab.start(host, [FENXI, "generate", "--interface", device, "--pps", int(pps), "--flows-per-s", flows,
+    return lab.start(host, [FENXI_LAB, "generate", "--interface", device, "--pps", int(pps), "--flows-per-s", flows,
                             "--seconds", seconds, "--json", *more], cpu)
 
 
 def generate_replay(lab, host, device, capture, pps, cpu=0):
-    """`fenxi generate` out of an interface: a capture as it is, evenly at so many packets per second."""
-    return lab.start(host, [FENXI, "generate", capture, "--replay", "--interface", device, "--pps", int(pps), "--json"], cpu)
+    """`fenxi-lab generate` out of an interface: a capture as it is, evenly at so many packets per second."""
+    return lab.start(host, [FENXI_LAB, "generate", capture, "--replay", "--interface", device, "--pps", int(pps), "--json"], cpu)
 
 
 def generated(process):
     out, _ = process.communicate()
     if process.returncode != 0:
-        raise Failure(f"fenxi generate ended with code {process.returncode}")
+        raise Failure(f"fenxi-lab generate ended with code {process.returncode}")
     return json.loads(out)
 

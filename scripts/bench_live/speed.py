@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 
-from .lab import FENXI, FORWARD, TARGET, Failure, Fenxi, Lab, Skip, cpu_of, generate, generated, need, say
+from .lab import FENXI, FENXI_LAB, FORWARD, TARGET, Failure, Fenxi, Lab, Skip, cpu_of, generate, generated, need, say
 
 BLAST = TARGET / "release" / "examples" / "blast"
 LOAD_FLOWS = 400
@@ -24,7 +24,7 @@ def load_capture():
     path = TARGET / "live-load.pcap"
     if not path.exists():
         scratch = path.with_suffix(".part")
-        Lab.check(FENXI, "generate", "--flows", str(LOAD_FLOWS), "--pps", "100000", "--to", str(scratch))
+        Lab.check(FENXI_LAB, "generate", "--flows", str(LOAD_FLOWS), "--pps", "100000", "--to", str(scratch))
         scratch.replace(path)
     return path
 

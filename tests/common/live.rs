@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::lab::Lab;
-use super::{Finished, fenxi, root};
+use super::{Finished, fenxi, fenxi_lab, root};
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,11 +28,19 @@ pub const WATCHDOG: Duration = Duration::from_secs(4);
 
 /// fenxi on a host, by way of `launcher`.
 pub fn fenxi_on(lab: &Lab, host: &str, launcher: &[&str]) -> Command {
-    let fenxi = fenxi::<&str>([]);
+    program_on(fenxi::<&str>([]), lab, host, launcher)
+}
+
+/// `fenxi-lab generate` on a host.
+pub fn generate_on(lab: &Lab, host: &str) -> Command {
+    program_on(fenxi_lab(["generate"]), lab, host, &[])
+}
+
+fn program_on(program: Command, lab: &Lab, host: &str, launcher: &[&str]) -> Command {
     let mut command = lab.command(host, "env");
-    command.args(launcher).arg(fenxi.get_program());
-    command.current_dir(root());
-    for (name, value) in fenxi.get_envs() {
+    command.args(launcher).arg(program.get_program());
+    command.args(program.get_args()).current_dir(root());
+    for (name, value) in program.get_envs() {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),

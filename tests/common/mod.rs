@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: the real binary, where things lie, and how a
+//! What the end-to-end tests share: the real programs, where things lie, and how a
 //! test says that it was skipped.
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
@@ -6,9 +6,11 @@ pub mod lab;
 pub mod live;
 pub mod onnx;
 pub mod packets;
+pub mod programs;
 
 pub use lab::skip;
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -20,9 +22,18 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The binary, with nothing in its environment that configures it.
-pub fn fenxi<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fenxi"));
+/// `fenxi`, with nothing in its environment that configures it.
+pub fn fenxi<I: AsRef<OsStr>>(args: impl IntoIterator<Item = I>) -> Command {
+    program(programs::fenxi(), args)
+}
+
+/// `fenxi-lab`, in the same environment.
+pub fn fenxi_lab<I: AsRef<OsStr>>(args: impl IntoIterator<Item = I>) -> Command {
+    program(programs::fenxi_lab(), args)
+}
+
+fn program<I: AsRef<OsStr>>(path: PathBuf, args: impl IntoIterator<Item = I>) -> Command {
+    let mut command = Command::new(path);
     command.args(args).current_dir(root());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("FENXI_") {

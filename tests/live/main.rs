@@ -16,7 +16,7 @@ mod records;
 mod sockets;
 
 use common::lab::Lab;
-use common::live::fenxi_on;
+use common::live::generate_on;
 
 /// Watches one end of a wire; flows end soon, and there is no model.
 const WATCH: [&str; 10] = [
@@ -34,8 +34,8 @@ const WATCH: [&str; 10] = [
 
 /// Sends a mix of flows over the wire that [`WATCH`] watches.
 fn generate(lab: &Lab, flows_per_s: u32, flows: u32) {
-    let mut command = fenxi_on(lab, "host", &[]);
-    command.args(["generate", "--interface", "a", "--json"]);
+    let mut command = generate_on(lab, "host");
+    command.args(["--interface", "a", "--json"]);
     command.args(["--flows-per-s", &flows_per_s.to_string()]);
     command.args(["--flows", &flows.to_string()]);
     // Times between a flow's packets are those of a capture; so it is over soon.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::common::lab::Lab;
-use crate::common::live::{Live, fenxi_on};
+use crate::common::live::{Live, fenxi_on, generate_on};
 use crate::{WATCH, common, common::packets, generate};
 
 /// A wire, and where it is not to be had `None`.
@@ -350,8 +350,8 @@ fn with_flows(lab: &Lab, path: &Path, flows: [u64; 2], more: &[&str]) -> Live {
     // Room in the ring for a machine that is busy.
     let ring = ["--set", "io.block_timeout_ms=20"];
     let live = start(lab, &[], path, &[&idle[..], &table, &ring, more].concat());
-    let mut command = fenxi_on(lab, "host", &[]);
-    command.args(["generate", "--replay", "--pps", "30000", "--interface", "a"]);
+    let mut command = generate_on(lab, "host");
+    command.args(["--replay", "--pps", "30000", "--interface", "a"]);
     common::run({
         command.arg(&capture);
         command
@@ -428,8 +428,8 @@ fn records_of_flows_that_last_add_up() {
     let path = dir.path().join("flows.jsonl");
     let sets = ["flow.active_timeout_s=1", "flow.idle_timeout_s=2"];
     let live = start(&lab, &[], &path, &["--set", sets[0], "--set", sets[1]]);
-    let mut command = fenxi_on(&lab, "host", &[]);
-    command.args(["generate", "--interface", "a", "--flows", "50"]);
+    let mut command = generate_on(&lab, "host");
+    command.args(["--interface", "a", "--flows", "50"]);
     command.args(["--flows-per-s", "50", "--pps", "400"]);
     common::run(command).expect_code(0);
     settle(&live);

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::lab::Lab;
-use crate::common::live::{Live, fenxi_on};
+use crate::common::live::{Live, generate_on};
 use crate::common::{self};
 use crate::traffic::{send, transmit};
 
@@ -69,8 +69,8 @@ fn start(lab: &Lab, mode: &str, args: &[&str]) -> Live {
 
 /// A mix of flows that no other seed gives, so many packets per second; the packets sent, and in what time.
 fn generate(lab: &Lab, flows: u32, pps: u32, seed: usize) -> (u64, Duration) {
-    let mut generate = fenxi_on(lab, "host", &[]);
-    generate.args(["generate", "--interface", "a", "--json"]);
+    let mut generate = generate_on(lab, "host");
+    generate.args(["--interface", "a", "--json"]);
     generate.args(["--flows", &flows.to_string(), "--pps", &pps.to_string()]);
     generate.args(["--seed", &seed.to_string()]);
     let generated = common::run(generate).expect_code(0).json();

@@ -12,8 +12,8 @@ use policy::{Action, Dscp, Rule};
 mod device;
 mod words;
 
-use crate::layers::Origin;
 use crate::layout::Layout;
+use crate::origin::Origin;
 
 pub use device::{Accel, Device, DeviceThread, Provider};
 pub use words::{Backend, FlowHash, IoMode, LogTo};

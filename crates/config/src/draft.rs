@@ -10,9 +10,9 @@ use crate::checked::{
     Cache, ClassConfidence, Control, DeviceThread, DscpMapping, Flow, HttpPlace, Io, Log, Mark,
     MarkMapping, Model, Pipeline, Provider, Records, Ring, Rotate, Tag,
 };
-use crate::layers::{EntrySetting, Setting};
 use crate::layout::{Layout, PARTS_MAX};
 use crate::levels::Levels;
+use crate::setting::{EntrySetting, Setting};
 use crate::store::{FromValue, Stored};
 use crate::words::words;
 

@@ -7,7 +7,8 @@ use toml::Value;
 
 use crate::keys::{Change, Key, KeyId};
 use crate::kind::Kind;
-use crate::layers::{Origin, Section, Settings, Table};
+use crate::layers::{Section, Settings, Table};
+use crate::origin::Origin;
 
 /// Every key in the order of the catalogue, maps such as `tag.dscp` entry by entry; then what was set of devices and tasks.
 #[derive(Debug, Serialize)]

@@ -130,9 +130,9 @@ macro_rules! keys {
             pub fn store(
                 self,
                 draft: &mut $Draft,
-                setting: &$crate::layers::Setting,
+                setting: &$crate::setting::Setting,
             ) -> $crate::store::Stored {
-                let store: fn(&mut $Draft, &$crate::layers::Setting) -> $crate::store::Stored = match self {
+                let store: fn(&mut $Draft, &$crate::setting::Setting) -> $crate::store::Stored = match self {
                     $( $Id::$id => $store, )+
                 };
                 store(draft, setting)

@@ -5,29 +5,24 @@
 //! each keeps its [`Origin`]. Nothing here stops at the first problem: a wrong value is noted, the
 //! layer below keeps its place, and reading goes on. The tables of devices and tasks are read in `layers/tables.rs`.
 
-use std::path::PathBuf;
-
+use crate::keys::{KEYS, KeyId};
+use crate::origin::Origin;
+use crate::setting::{Entries, Setting};
 use toml::Value;
 
-use crate::keys::{KEYS, KeyId};
-use crate::store::Entries;
-
 mod layer;
-mod origin;
 mod tables;
 mod values;
 
 use layer::{Layer, Source};
 
-pub use origin::Origin;
 pub use tables::{Section, Table};
 
+/// Names the configuration file.
+pub const FILE_VARIABLE: &str = "FENXI_CONFIG";
+
 /// `FENXI_*` variables that are not configuration keys.
-const OTHER_VARIABLES: [&str; 3] = [
-    "FENXI_ONNXRUNTIME",
-    "FENXI_REQUIRE_ALL",
-    crate::sources::VARIABLE,
-];
+const OTHER_VARIABLES: [&str; 3] = ["FENXI_ONNXRUNTIME", "FENXI_REQUIRE_ALL", FILE_VARIABLE];
 
 /// A file of the configuration.
 #[derive(Debug, Clone)]
@@ -36,49 +31,6 @@ pub struct FileLayer {
     pub name: String,
     /// What it holds.
     pub text: String,
-}
-
-/// A key's value after all layers.
-#[derive(Debug, Clone)]
-pub struct Setting {
-    /// Of the key's kind. Of a map only that it was set: its content stands in `entries`.
-    pub value: Value,
-    /// The entries of a map, by name.
-    pub entries: Entries,
-    /// The layer that set it.
-    pub origin: Origin,
-    /// Whether some layer gave a value that was refused, so that `value` is not what the user
-    /// meant.
-    pub refused: bool,
-}
-
-impl Setting {
-    /// A value that was accepted.
-    fn accepted(value: Value, origin: Origin) -> Setting {
-        Setting {
-            value,
-            entries: Entries::new(),
-            origin,
-            refused: false,
-        }
-    }
-
-    /// The value as a path, where it is one.
-    pub fn path(&self) -> Option<PathBuf> {
-        let text = self.value.as_str().filter(|text| !text.is_empty())?;
-        Some(self.origin.resolve(text))
-    }
-}
-
-/// One entry of a map.
-#[derive(Debug, Clone)]
-pub struct EntrySetting {
-    /// Of the map's kind of entry.
-    pub value: Value,
-    /// The layer that set it.
-    pub origin: Origin,
-    /// Whether the built-in map has the same.
-    pub is_default: bool,
 }
 
 /// What the layers came to, before the keys are checked against each other.

@@ -22,6 +22,8 @@ pub mod layers;
 pub mod layout;
 pub mod levels;
 mod nearest;
+pub mod origin;
+pub mod setting;
 pub mod sources;
 mod store;
 #[cfg(test)]

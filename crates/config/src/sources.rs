@@ -7,14 +7,11 @@ use std::path::{Path, PathBuf};
 use accel::{ReadError, read_regular};
 
 use crate::keys::KeyId;
-use crate::layers::FileLayer;
+use crate::layers::{FILE_VARIABLE, FileLayer};
 use crate::{Config, ConfigErrors, Loaded};
 
-/// The file that commands about the service read unless `--config` or [`VARIABLE`] names another one.
+/// The file that commands about the service read unless `--config` or [`FILE_VARIABLE`] names another one.
 pub const DEFAULT_FILE: &str = "/etc/fenxi/fenxi.toml";
-
-/// The environment variable that names the configuration file where `--config` does not; empty: there is none.
-pub const VARIABLE: &str = "FENXI_CONFIG";
 
 /// The folder next to the configuration file whose files override it, in the order of their names.
 const FOLDER: &str = "conf.d";
@@ -34,13 +31,13 @@ pub struct Sources {
 impl Sources {
     /// The file that is named, if any, and `--set` arguments.
     pub fn named(file: Option<&Path>, sets: &[String]) -> Sources {
-        Sources::with(file, std::env::var_os(VARIABLE), None, sets)
+        Sources::with(file, std::env::var_os(FILE_VARIABLE), None, sets)
     }
 
     /// The same, but with [`DEFAULT_FILE`] where none is named.
     pub fn of_service(file: Option<&Path>, sets: &[String]) -> Sources {
         let default = Some(Path::new(DEFAULT_FILE));
-        Sources::with(file, std::env::var_os(VARIABLE), default, sets)
+        Sources::with(file, std::env::var_os(FILE_VARIABLE), default, sets)
     }
 
     fn with(
@@ -148,7 +145,7 @@ fn variables(problems: &mut Vec<String>) -> Vec<(String, String)> {
         match value.into_string() {
             Ok(value) => variables.push((name, value)),
             // A path need not be text.
-            Err(_) if name == VARIABLE => {}
+            Err(_) if name == FILE_VARIABLE => {}
             Err(_) if name.starts_with("FENXI_") => {
                 problems.push(format!("{name}: the value is not UTF-8 text"))
             }

@@ -3,14 +3,13 @@
 //! A value was held against its key's kind before, so these conversions succeed. Where a key is declared with a kind that
 //! does not fit its place, each start is refused with the key's name: there is nothing here that could panic.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use policy::Dscp;
 use toml::Value;
 
-use crate::layers::{EntrySetting, Setting};
+use crate::setting::{EntrySetting, Setting};
 
 /// Whether a value was stored; if not, why, for the user.
 pub type Stored = Result<(), String>;
@@ -144,6 +143,3 @@ impl Setting {
 fn text(error: impl ToString) -> String {
     error.to_string()
 }
-
-/// The entries of a map, by name.
-pub type Entries = BTreeMap<String, EntrySetting>;

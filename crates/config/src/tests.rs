@@ -239,10 +239,10 @@ fn what_is_shown_can_be_read_back() {
         let (mut config, effective) = load(file, &[], &[]).unwrap();
         let (mut again, effective_again) = load(&effective.to_toml(true), &[], &[]).unwrap();
         for entry in config.tag.dscp.iter_mut().chain(&mut again.tag.dscp) {
-            entry.origin = super::layers::Origin::Set;
+            entry.origin = super::origin::Origin::Set;
         }
         for entry in config.mark.class.iter_mut().chain(&mut again.mark.class) {
-            entry.origin = super::layers::Origin::Set;
+            entry.origin = super::origin::Origin::Set;
         }
         assert_eq!(config, again);
         assert_eq!(effective.config.len(), effective_again.config.len());

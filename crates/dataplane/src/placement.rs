@@ -223,7 +223,7 @@ fn can_pin(core: usize) -> bool {
 }
 
 /// The CPUs that this process may use without asking for one, ascending.
-fn usable() -> Vec<usize> {
+pub fn usable() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {
         return Vec::new();
     };

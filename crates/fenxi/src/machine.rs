@@ -1,9 +1,8 @@
-//! The machine that figures were taken on, as the kernel describes it; and threads on its cores.
+//! The machine that figures were taken on, as the kernel describes it.
 
 use std::fs;
 
 use flowmgr::Pages;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
 /// What stands beside every figure.
@@ -59,28 +58,6 @@ impl Machine {
 /// Cores that the program may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Keeps the calling thread on the `worker`-th of the cores that the program may use. A system that refuses leaves the
-/// thread where it likes, which costs speed only.
-pub fn pin(worker: usize) {
-    let Ok(allowed) = sched_getaffinity(None) else {
-        return;
-    };
-    let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
-    if let Some(core) = cores.nth(worker) {
-        let mut only = CpuSet::new();
-        only.set(core);
-        let _ = sched_setaffinity(None, &only);
-    }
-}
-
-/// What a thread returned; goes on with its panic if it had one.
-pub fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
-    match thread.join() {
-        Ok(value) => value,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
 }
 
 fn cache(index: usize) -> Option<String> {

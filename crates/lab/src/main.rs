@@ -1,5 +1,5 @@
-//! `fenxi-lab`: what an engineer needs to measure fenxi and to make traffic, and a router does not: the experiments
-//! (`fenxi-lab bench NAME`) and the generator (`fenxi-lab generate`).
+//! `fenxi-lab`: experiments on the parts of fenxi (`fenxi-lab bench NAME`) and the traffic generator (`fenxi-lab generate`).
+//! An engineer needs them; a router does not, so packages for routers leave this program out.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,11 +1,12 @@
-//! Rng that repeat: the same seed, the same sequence (xorshift64*, Marsaglia 2003 and Vigna 2016).
+//! A random number generator that repeats: the same seed gives the same sequence (xorshift64*, Marsaglia 2003 and Vigna
+//! 2016).
 
-/// A sequence of draws.
+/// The generator; not for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The sequence of a seed.
+    /// Starts the sequence of a seed.
     pub fn new(seed: u64) -> Rng {
         Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -18,17 +19,17 @@ impl Rng {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Below `bound`, all alike.
+    /// Uniform from 0 to below `bound`.
     pub fn below(&mut self, bound: u32) -> u32 {
         (((self.bits() >> 32) * u64::from(bound)) >> 32) as u32
     }
 
-    /// From 0 to below 1.
+    /// Uniform from 0 to below 1.
     pub fn share(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Time to the next event of a Poisson process with `rate` events per unit of time.
+    /// The time to the next event of a Poisson process with `rate` events per unit of time.
     pub fn gap(&mut self, rate: f64) -> f64 {
         -(1.0 - self.share()).ln() / rate
     }

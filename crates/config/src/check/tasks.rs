@@ -3,8 +3,9 @@
 use crate::checked::{Analytics, BatchPolicy, Cache, Device, RUNNABLE_TASKS, Task};
 use crate::draft::{Draft, PolicyName, TaskDraft};
 use crate::keys::{KeyId, TaskKey};
-use crate::layers::{Setting, Table};
+use crate::layers::Table;
 use crate::layout::Layout;
+use crate::setting::Setting;
 
 use super::Reader;
 use super::devices::{DeviceTables, Sharing};

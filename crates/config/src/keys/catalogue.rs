@@ -69,7 +69,7 @@ keys! {
             => |d, s| s.put_seconds(&mut d.io.give_up_after);
 
         FlowK: restart "flow.k", integer(1, K_MAX as i64), "10", "packets",
-            "length of the series: the first k packets of a flow go to the model, whose own k must be the same"
+            "length of the series, which the model decides: 10 stands for its own k, and any other value must be its k"
             => |d, s| s.put(&mut d.flow.k);
         FlowIdleTimeoutS: live "flow.idle_timeout_s", integer(0, TIMEOUT_S_MAX), "30", "seconds, 0 = off",
             "a flow ends after this long without a packet"

@@ -7,10 +7,12 @@ use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Value};
 
 use super::values::{in_order, line_and_column, loose, one_line, owned, suggest};
-use super::{EntrySetting, Origin, Section, Setting, Settings};
+use super::{Section, Settings};
 use crate::keys::{KEYS, Key, position, sections};
 use crate::kind::{Entry, Kind};
 use crate::nearest::nearest;
+use crate::origin::Origin;
+use crate::setting::{EntrySetting, Setting};
 
 /// A shorter name for the variable of a key, which wins where both are set.
 const SHORT_VARIABLE: (&str, &str) = ("FENXI_LOG", "FENXI_LOG_LEVEL");

@@ -9,9 +9,10 @@ use toml::{Spanned, Value};
 
 use super::layer::Layer;
 use super::values::{in_order, loose, owned, suggest};
-use super::{Origin, Setting};
 use crate::keys::{DEVICE_KEYS, DeviceKey, Key, TASK_KEYS, TaskKey};
 use crate::kind::{Entry, Kind};
+use crate::origin::Origin;
+use crate::setting::Setting;
 
 /// What a table is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -86,7 +86,7 @@ impl Overview {
             flows_max: view.facts.table_entries * collector.flows.len() as u64,
             flows_begun: sum(&|it| it.flows.counters.flows_begun.total()),
             labels: labels(view),
-            series_withheld: sum(&|it| it.flows.counters.series_withheld),
+            series_withheld: sum(&|it| it.flows.counters.series_withheld()),
             dropped: nics + sum(&|it| it.flows.port_counters().rx.dropped),
             unsent: sum(&|it| it.flows.port_counters().tx.unsent()),
             table_full: sum(&|it| it.flows.counters.verdicts.of(full)),
@@ -95,7 +95,7 @@ impl Overview {
                 kinds.iter().map(|(_, flows)| flows).sum()
             }),
             series_lost: sum(&|it| {
-                it.flows.counters.series_shed + it.analytics.shed() + it.analytics.failed()
+                it.flows.counters.series_shed() + it.analytics.shed() + it.analytics.failed()
             }),
             sinks: status(collector),
             label_p50_ms: ms(0.5),
@@ -120,7 +120,7 @@ fn labels(view: &View<'_>) -> BTreeMap<String, u64> {
     let names = &view.facts.labels;
     let mut labels = BTreeMap::new();
     for pipeline in &view.pipelines {
-        for (class, given) in pipeline.flows.counters.labels_given.iter().enumerate() {
+        for (class, given) in pipeline.flows.counters.labels_given().iter().enumerate() {
             if *given > 0 {
                 let name = &names.shown()[names.place_of(class)];
                 *labels.entry(name.clone()).or_default() += given;

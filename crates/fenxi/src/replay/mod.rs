@@ -77,7 +77,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let sockets = args.control.then(|| Sockets::bind(&config.control));
     let sockets = sockets.transpose()?;
 
-    let table = Table::of(config, &pipelines.flow_managers);
+    let table = Table::of(config, &bundle, &pipelines.flow_managers);
     let facts = facts(plan, &state, &classes);
     let runtime = supervise::runtime()?;
     let signals = runtime.block_on(async { Signals::new() })?;
@@ -192,7 +192,7 @@ fn open_tagged(
     let (Some(output), Some((_, manager))) = (&args.write, pipelines.flow_managers.first()) else {
         return Ok(None);
     };
-    let writer = TaggedWriter::create(output, manager.labels(), pipelines.dscp.clone())?;
+    let writer = TaggedWriter::create(output, manager.labels(), manager.actions().clone())?;
     Ok(Some(Box::new(writer)))
 }
 

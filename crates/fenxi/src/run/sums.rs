@@ -21,7 +21,7 @@ pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: &Sinks, 
     outcome.add_failures(failure.into_iter().chain(written.err()));
     let ports = outcome.add_workers(ended.workers);
     if is_partial {
-        counters.give_up(outcome.flows.series_emitted - outcome.flows.series_shed);
+        counters.give_up(outcome.flows.series_emitted() - outcome.flows.series_shed());
     }
     outcome.series = counters;
     let nic_dropped = host.dropped().iter().map(NicDrops::total).sum();

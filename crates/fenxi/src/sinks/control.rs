@@ -151,14 +151,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of a sink that has nothing but metrics.
-    pub fn of_metrics(metrics: Vec<Family>) -> Report {
-        Report {
-            metrics,
-            ..Report::default()
-        }
-    }
-
     /// Whether nothing is missing and nothing too much.
     pub fn is_balanced(&self) -> bool {
         self.balance.is_none_or(|(_, missing)| missing == 0)

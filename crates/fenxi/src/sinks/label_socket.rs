@@ -62,7 +62,10 @@ impl SinkControl for Control {
         let outcomes = ["sent", "failed", "dropped"].into_iter().zip(&*self.2);
         let samples = outcomes.map(|(outcome, labels)| count(&[outcome], labels.load(Relaxed)));
         let labels = Family::counter(name, "labels", &["outcome"], help, samples);
-        Report::of_metrics(vec![labels])
+        Report {
+            metrics: vec![labels],
+            ..Report::default()
+        }
     }
 
     /// A thread whose reader takes nothing is left behind.

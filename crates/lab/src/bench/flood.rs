@@ -1,21 +1,22 @@
-//! Traffic that means ill, each beside ordinary traffic of as many flows.
+//! Adversarial traffic, compared with ordinary traffic of as many flows.
 //!
-//! *One flow*: every packet waits for the entry that the one before it wrote. *SYN flood*: the table is full and every
-//! packet begins a flow, for which a half-open one is evicted. *Collisions*: with the paper's hash anybody can choose 5-tuples that fall into one
-//! bucket; with the keyed hash the same tuples spread; who knows the key can choose tuples for one bucket again.
+//! *One flow*: every packet waits for the entry that the packet before it wrote. *SYN flood*: the table is full, and every
+//! packet begins a flow, which evicts a half-open one. *Collisions*: with the paper's hash anybody can choose 5-tuples that
+//! fall into one bucket; with the keyed hash the same tuples spread over the buckets; an attacker who knows the key can
+//! again choose tuples for one bucket.
 
 use flowmgr::hash::HashKind;
 use flowmgr::hash_by;
 use flowmgr::verdict::Verdict;
 
 use super::frames::{Frames, Tuple};
-use super::machine::Machine;
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table};
 use super::rounds::interleave;
 use crate::cli::BenchArgs;
 use crate::rng::Rng;
 use fenxi::exit::Failure;
+use fenxi::machine::Machine;
 
 /// Flows that collide.
 const COLLIDING: u32 = 1 << 12;
@@ -24,7 +25,7 @@ const PACKETS: usize = 1 << 16;
 /// Flows in a bucket.
 const SLOTS: usize = 8;
 
-/// A kind of traffic, ready to walk.
+/// One kind of traffic, ready to be processed.
 struct Traffic {
     name: &'static str,
     rig: Rig,
@@ -32,7 +33,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// `flows` flows that have their labels, and packets of them, all alike.
+    /// `flows` labelled flows, and packets drawn from them with equal chances.
     fn known(
         name: &'static str,
         table: Table,
@@ -41,8 +42,8 @@ impl Traffic {
     ) -> Result<Traffic, Failure> {
         let mut rig = Rig::new(table)?;
         rig.preload(flows as usize, |i| tuple_of(i as u32));
-        let mut draws = Rng::new(1);
-        let frames = Frames::new(PACKETS, |_| tuple_of(draws.below(flows)));
+        let mut rng = Rng::new(1);
+        let frames = Frames::new(PACKETS, |_| tuple_of(rng.below(flows)));
         Ok(Traffic { name, rig, frames })
     }
 }
@@ -85,7 +86,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     ]);
     Ok(Report {
         bench: "flood",
-        title: "Traffic that means ill, one core",
+        title: "Adversarial traffic, one core",
         x: "",
         machine: Machine::here(all[ORDINARY].rig.pages()),
         figures,
@@ -102,7 +103,7 @@ const KNOWN_KEY: usize = 6;
 fn traffic(table: Table, flows: u32) -> Result<[Traffic; 7], Failure> {
     let entries = table.entries as u32;
     let mut syn_flood = Traffic::known("SYN flood, table full", table, entries, Tuple::of)?;
-    // Twice as many as the table holds: when a tuple comes again its flow has been evicted.
+    // Twice as many as the table holds, so that a tuple's flow has been evicted when the tuple comes again.
     syn_flood.frames = Frames::new(2 * table.entries, |i| Tuple::tcp(i as u32));
     let fenxi = Table {
         hash: HashKind::Fenxi,
@@ -122,7 +123,7 @@ fn traffic(table: Table, flows: u32) -> Result<[Traffic; 7], Failure> {
     ])
 }
 
-/// Tuples with one fenxi hash, which depends on `source ^ destination` and on the ports only.
+/// Tuples with equal FENXI hashes, which depend only on `source ^ destination` and on the ports.
 fn colliding(flow: u32) -> Tuple {
     let tuple = Tuple::of(flow);
     Tuple {
@@ -132,7 +133,7 @@ fn colliding(flow: u32) -> Tuple {
     }
 }
 
-/// Tuples that fall into one bucket of `table`, found with its key by trying.
+/// Tuples that fall into one bucket of `table`, found by trial with its key.
 fn of_one_bucket(table: Table, flows: u32) -> Vec<Tuple> {
     let hash = hash_by(table.hash);
     let mask = table.buckets as u64 - 1;

@@ -95,12 +95,12 @@ impl Frames {
         Frames { data }
     }
 
-    /// How many.
+    /// Number of frames.
     pub fn len(&self) -> usize {
         self.data.len() / FRAME
     }
 
-    /// Takes the tags off again, so that the next pass has to write them.
+    /// Removes the tags, so that the next pass has to write them again.
     pub fn untag(&mut self) {
         for frame in self.data.chunks_exact_mut(FRAME) {
             frame[IP + 1] = 0;
@@ -128,10 +128,10 @@ impl Zipf {
         }
     }
 
-    pub fn draw(&self, draws: &mut Rng) -> u32 {
+    pub fn draw(&self, rng: &mut Rng) -> u32 {
         let flows = self.sums.len() as u32;
         let total = self.sums.last().copied().unwrap_or_default();
-        let at = draws.share() * total;
+        let at = rng.share() * total;
         let rank = self.sums.partition_point(|&sum| sum <= at) as u32;
         // An odd factor permutes the numbers below a power of two.
         rank.min(flows - 1).wrapping_mul(0x9e37_79b1) % flows
@@ -154,10 +154,10 @@ mod tests {
 
     #[test]
     fn zipf_draws_the_likely_ones_often_and_all_within_bounds() {
-        let (zipf, mut draws) = (Zipf::new(1024), Rng::new(3));
+        let (zipf, mut rng) = (Zipf::new(1024), Rng::new(3));
         let mut counts = [0; 1024];
         for _ in 0..75_000 {
-            counts[zipf.draw(&mut draws) as usize] += 1;
+            counts[zipf.draw(&mut rng) as usize] += 1;
         }
         // The sum of 1/rank to 1024 is 7.5.
         assert!((9000..11_000).contains(&counts[0]), "{}", counts[0]);

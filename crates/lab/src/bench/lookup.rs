@@ -1,8 +1,8 @@
-//! The table alone: look-up and update by key, and how near that is to what memory allows.
+//! The flow table alone: look-up and update by key, compared with what memory allows.
 //!
-//! A look-up and update must touch two cache lines at random places, a bucket and an entry. So it cannot be faster than
-//! half the rate of random line reads, which is measured beside it: over as much memory as the loaded part of the table
-//! spans, on the same kind of pages, prefetched, with as many reads in flight as are best.
+//! A look-up and update must touch two cache lines at random places, a bucket and an entry. It therefore cannot be faster
+//! than half the rate of random line reads. That rate is measured in the same run: over as much memory as the loaded part
+//! of the table spans, on the same kind of pages, prefetched, with the best number of reads in flight.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,15 +10,15 @@ use std::time::Instant;
 use flowmgr::{LookUp, RandomLines};
 
 use super::frames::Tuple;
-use super::machine::Machine;
 use super::report::{Figure, Report};
 use super::rig::BURST;
 use super::rounds::{Rates, interleave};
 use crate::cli::BenchArgs;
 use crate::rng::Rng;
 use fenxi::exit::Failure;
+use fenxi::machine::Machine;
 
-/// Random reads in flight that are tried.
+/// Numbers of random reads in flight.
 const DEPTHS: [usize; 4] = [8, 16, 32, 64];
 /// Lines that a look-up and update must touch.
 const LINES: f64 = 2.0;
@@ -40,10 +40,10 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     }
     let lines = RandomLines::new(buckets * BUCKET + flows * ENTRY).map_err(no_memory)?;
 
-    let mut draws = Rng::new(1);
+    let mut rng = Rng::new(1);
     let rates = interleave(args.seconds, 1 + DEPTHS.len(), |point| {
         let elapsed_s = match point {
-            0 => look_up(&mut table, &mut draws, flows as u32, entries),
+            0 => look_up(&mut table, &mut rng, flows as u32, entries),
             _ => {
                 let start = Instant::now();
                 black_box(lines.read(DEPTHS[point - 1], entries));
@@ -54,7 +54,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     });
     Ok(Report {
         bench: "lookup",
-        title: "The table alone, one core: look-up and update, beside random line reads",
+        title: "The flow table alone, one core: look-up and update, compared with random line reads",
         x: "",
         machine: Machine::here(table.pages().min(lines.pages())),
         figures: figures(&rates),
@@ -62,15 +62,15 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     })
 }
 
-/// Looks up `count` flows drawn at random; seconds. Keys are made in portions that stay in a cache, as the keys of
-/// packets just parsed would be, and only the look-ups are timed.
-fn look_up(table: &mut LookUp, draws: &mut Rng, flows: u32, count: usize) -> f64 {
+/// Looks up `count` flows drawn at random and returns the time, s. Keys are made in portions that stay in a cache, as the
+/// keys of packets that were just parsed do, and only the look-ups are timed.
+fn look_up(table: &mut LookUp, rng: &mut Rng, flows: u32, count: usize) -> f64 {
     let mut keys = Vec::with_capacity(PORTION);
     let (mut found, mut elapsed_s) = (0, 0.0);
     for first in (0..count).step_by(PORTION) {
         keys.clear();
         let portion = PORTION.min(count - first);
-        keys.extend((0..portion).map(|_| Tuple::of(draws.below(flows)).key()));
+        keys.extend((0..portion).map(|_| Tuple::of(rng.below(flows)).key()));
         let start = Instant::now();
         for burst in keys.chunks(BURST) {
             found += table.look_up(burst, 1, PACKET_LENGTH);

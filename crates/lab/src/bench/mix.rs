@@ -1,8 +1,8 @@
 //! The walk on a real mix: frames and flows drawn from a capture, at the rates of 100 Gb/s of real traffic.
 //!
-//! The table is first brought to the state in which it would be after minutes of such traffic: flows that send, and
-//! flows that were silent for less than the idle timeout. Then the process goes on, with new flows, ends and series: a
-//! receive ring is filled, frames at their real lengths, and walked; only the walk is timed.
+//! The table is first brought to the state after minutes of such traffic: flows that send, and flows that were silent for
+//! less than the idle timeout. Then the traffic continues, with new flows, ends and series: a receive ring is filled with
+//! frames of their real lengths and processed; only the processing is timed.
 //!
 //! A smaller table gets a smaller share of the traffic: rates are those of a table of 2^22 entries.
 
@@ -20,18 +20,18 @@ use fenxi::exit::Failure;
 
 const PACKETS_PER_S: f64 = 13.4e6;
 const FLOWS_PER_S: f64 = 56.6e3;
-/// Of the table that these rates are for.
+/// Entries of the table that the rates are for.
 const ENTRIES: f64 = (1 << 22) as f64;
 const IDLE_TIMEOUT_S: u16 = 30;
-/// Packets of a piece, about.
+/// About how many packets are drawn at a time.
 const PIECE: usize = 1 << 20;
-/// Frames in memory at a time: what a NIC's receive ring holds, which the NIC writes into the last-level cache; and so
-/// many that no header is in a cache when its packet is walked.
+/// Frames in memory at a time: first as many as a NIC's receive ring holds, which the NIC writes into the last-level cache;
+/// then so many that no header is in a cache when its packet is processed.
 const RINGS: [usize; 2] = [1 << 12, 1 << 17];
 /// Time 0 of the process in packet time: later than any past.
 const START_S: f64 = 1000.0;
 
-/// The rate at which one core walks the mix, and what it has to spare.
+/// The rate at which one core processes the mix, and the share of the core that is left.
 pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, Failure> {
     let mut templates = Templates::read(capture)?;
     templates.lengthen(PACKETS_PER_S / FLOWS_PER_S);
@@ -83,7 +83,7 @@ pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, 
     ])
 }
 
-/// Lets the table meet the flows of the past: of each the packets up to the K-th, all at the time of its last.
+/// Puts the flows of the past into the table: the packets of each up to the K-th, all at the time of its last packet.
 fn relive(rig: &mut Rig, templates: &Templates, past: &[Past], ring: &mut Ring) {
     let mut received = Vec::new();
     for flows in past.chunks(BURST) {

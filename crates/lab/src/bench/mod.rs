@@ -1,13 +1,13 @@
-//! `fenxi bench`: the experiments on both walks, repeatable by anyone.
+//! `fenxi-lab bench`: experiments on both walks that anyone can repeat.
 //!
-//! All in memory, without ports: [`frames`] are prepared, a [`rig`] walks them through a flow manager and answers its
-//! series; those on the series' walk are in [`series`]. [`rounds`] repeats and interleaves. One file per experiment; a
-//! [`report`] is printed, written and drawn.
+//! All of them run in memory, without ports. For the packet's walk, [`frames`] are prepared, and a [`rig`] takes them through
+//! a flow manager and labels its series. Experiments on the series' walk are in [`series`]. [`rounds`] repeats and
+//! interleaves measurements. Each experiment has a file of its own; its [`report`] is printed, written and drawn.
 
 mod flood;
 mod frames;
 mod lookup;
-pub mod machine;
+
 mod mix;
 mod plot;
 mod report;
@@ -19,6 +19,7 @@ mod series;
 mod sweep;
 mod table;
 mod templates;
+mod threads;
 mod walk;
 
 use std::fs;

@@ -1,6 +1,6 @@
 //! A plot of a report as SVG: lines over a logarithmic axis, or bars where the figures stand alone.
 //!
-//! Drawn by hand: two kinds of plots, no dependency.
+//! There are two kinds of plots, which need no library.
 
 use std::fmt::Write as _;
 
@@ -12,12 +12,12 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 200.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 70.0;
-/// Told apart by most eyes (Okabe and Ito).
+/// Colours that people with colour blindness can distinguish (Okabe and Ito).
 const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999",
 ];
 
-/// Rng the figures that have the unit of the first.
+/// Draws the figures that have the unit of the first.
 pub fn svg(report: &Report) -> String {
     let unit = report.figures.first().map_or("", |figure| figure.unit);
     let alike = report.figures.iter().filter(|figure| figure.unit == unit);
@@ -83,14 +83,14 @@ fn lines(canvas: &mut Canvas, figures: &[&Figure], x_name: &str, unit: &str) {
     }
 }
 
-/// The axis upwards: from 0 where the figures are of one size, else logarithmic.
+/// The y axis: from 0 if the figures are of similar size, otherwise logarithmic.
 enum Axis {
     Linear { most: f64 },
     Logarithmic { least: f64, most: f64 },
 }
 
 impl Axis {
-    /// Beyond this ratio small figures would be told apart no more.
+    /// Beyond this ratio of the largest to the smallest figure, small ones cannot be distinguished on a linear axis.
     const RATIO_MAX: f64 = 8.0;
 
     fn of(figures: &[&Figure]) -> Axis {
@@ -173,7 +173,7 @@ fn nice_above(value: f64) -> f64 {
     fitting.map_or(10.0 * power, |step| step * power)
 }
 
-/// As few digits as tell it: powers of two from 1024 on as such.
+/// The shortest text for a number; powers of two from 1024 are written as such.
 fn short(value: f64) -> String {
     if value >= 1024.0 && value.log2().fract() == 0.0 {
         return format!("2^{}", value.log2());

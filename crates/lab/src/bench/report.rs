@@ -1,12 +1,12 @@
-//! What an experiment found, as a table, as JSON and as CSV.
+//! The results of an experiment, as a table, as JSON and as CSV.
 
 use std::fmt::{self, Write as _};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::machine::Machine;
 use super::rounds::Rates;
+use fenxi::machine::Machine;
 
 /// Unit of most figures.
 pub const MPPS: &str = "Mpps";
@@ -14,18 +14,18 @@ pub const MPPS: &str = "Mpps";
 /// One figure.
 #[derive(Debug)]
 pub struct Figure {
-    /// What was measured: in a plot, the line.
+    /// What was measured; in a plot, the name of the line.
     pub line: String,
-    /// Where on the plot's axis; `None` for a figure that stands alone.
+    /// Place on the plot's x axis; `None` for a single figure.
     pub x: Option<f64>,
     pub unit: &'static str,
     pub median: f64,
     pub best: f64,
-    /// What the median should reach.
+    /// The bar that the median should meet.
     pub bar: Option<Bar>,
 }
 
-/// What a figure should reach.
+/// The value that a figure should meet.
 #[derive(Clone, Copy, Debug)]
 pub enum Bar {
     AtLeast(f64),
@@ -81,7 +81,7 @@ impl Figure {
         }
     }
 
-    /// Repetitions of what is better the smaller it is.
+    /// Repeated measurements of something that is better if smaller.
     pub fn smaller(line: impl Into<String>, unit: &'static str, mut values: Vec<f64>) -> Figure {
         values.sort_by(f64::total_cmp);
         Figure {
@@ -94,7 +94,7 @@ impl Figure {
         }
     }
 
-    /// A quantile of repeated runs, each a histogram of integers of which `per_unit` make a unit.
+    /// A quantile of repeated runs. Each run is a histogram of integers, `per_unit` of which are one `unit`.
     pub fn quantile(
         line: impl Into<String>,
         unit: &'static str,
@@ -125,16 +125,16 @@ impl Figure {
     }
 }
 
-/// All that an experiment found.
+/// All results of an experiment.
 #[derive(Debug)]
 pub struct Report {
     pub bench: &'static str,
     pub title: &'static str,
-    /// Name of the axis of [`Figure::x`].
+    /// Name of the axis that [`Figure::x`] is on.
     pub x: &'static str,
     pub machine: Machine,
     pub figures: Vec<Figure>,
-    /// Results that there are not, and what they need.
+    /// Results that are missing, and what they need.
     pub skipped: Vec<String>,
 }
 
@@ -162,7 +162,7 @@ impl Report {
         }
     }
 
-    /// One object on one line: of each figure the median, and the best under a name of its own.
+    /// One JSON object on one line. Each figure gives two results: its median and its best.
     pub fn to_json(&self) -> serde_json::Result<String> {
         let outcomes = self.figures.iter().flat_map(|figure| {
             let name = self.name(figure);
@@ -189,7 +189,7 @@ impl Report {
         })
     }
 
-    /// For people.
+    /// A table for people.
     pub fn to_text(&self) -> String {
         let names: Vec<String> = self.figures.iter().map(|it| self.name(it)).collect();
         let width = names.iter().map(String::len).max().unwrap_or_default();
@@ -211,7 +211,7 @@ impl Report {
         page
     }
 
-    /// A row for each figure.
+    /// CSV with one row per figure.
     pub fn to_csv(&self) -> String {
         let mut rows = String::from("line,x,median,best,unit,bar,holds\n");
         for figure in &self.figures {

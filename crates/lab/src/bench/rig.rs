@@ -1,35 +1,28 @@
-//! A flow manager in memory: frames in, and the bench itself answers the series.
+//! A flow manager in memory: the bench puts frames in and labels the series.
 //!
-//! What is timed is all that a live flow-manager thread does but for its port: the descriptors of a burst are written
-//! as a port would, the burst is walked, series are answered, labels announced and records handed over.
+//! The timed part is everything that a live flow worker does except its port: the descriptors of a burst are written as a
+//! port writes them, the burst is processed, series get their labels, labels and records are handed over.
 
 use std::hint::black_box;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cring::{Consumer, Label, Labels, Slot, Source};
+use cring::{Consumer, Labels, Slot};
+use fenxi_benches::flows::{config, label_all};
 use flowmgr::hash::HashKind;
 use flowmgr::verdict::{Verdict, Verdicts};
-use flowmgr::{Config, Effect, Fate, Manager, Packet, Pages};
+use flowmgr::{Config, Fate, Manager, Packet, Pages};
 
 use super::frames::{FRAME, Frames, Tuple};
 use fenxi::exit::Failure;
 
-/// Packets per burst where an experiment does not vary it.
+/// Packets per burst, unless an experiment varies it.
 pub const BURST: usize = 128;
 /// Packets in a series.
 pub const K: usize = 10;
 /// Link type of Ethernet.
 pub const ETHERNET: u16 = 1;
-/// The class that every series gets, and its DSCP.
-const LABEL: Label = Label::Class {
-    class: 0,
-    confidence: 60_000,
-    source: Source::Model,
-    model: 0,
-};
-const DSCP: u8 = 10;
 /// Packet time between packets: 15 Mpps, 100 Gb/s of real traffic.
 pub const GAP_NS: u64 = 67;
 
@@ -43,7 +36,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A quarter as many buckets as entries, a hash with a fixed key, and flows that stay.
+    /// A quarter as many buckets as entries, a hash with a fixed key, and an idle timeout longer than any experiment.
     pub fn of(entries: usize) -> Table {
         Table {
             entries,
@@ -54,16 +47,16 @@ impl Table {
     }
 }
 
-/// A flow manager and the far end of its ring.
+/// A flow manager and the consumer of its ring.
 pub struct Rig {
     pub manager: Manager,
     ring: Consumer<Slot>,
     labels: Arc<dyn Labels>,
     packets: Vec<Packet>,
     fates: Vec<Fate>,
-    /// Packet time, and the clock of the burst.
+    /// Packet time, which is also the clock of the burst, ns.
     now_ns: u64,
-    /// What the preload got.
+    /// Verdicts on the packets of the last preload and before.
     preloaded: Verdicts,
 }
 
@@ -71,22 +64,10 @@ impl Rig {
     pub fn new(table: Table) -> Result<Rig, Failure> {
         let (producer, ring) = cring::ring(1 << 12);
         let config = Config {
-            k: K,
             idle_timeout_s: table.idle_timeout_s,
-            closed_timeout_s: 5,
-            half_open_timeout_s: 0,
-            established_timeout_s: 0,
-            active_timeout_s: 0,
-            end_on_fin_rst: true,
             hash: table.hash,
-            max_flows: table.entries,
             buckets: table.buckets,
-            effect: Effect::Arrival,
-            dscp: vec![Some(DSCP), None],
-            midstream: true,
-            record_series: false,
-            flow_id_first: 0,
-            flow_id_step: 1,
+            ..config(K, table.entries)
         };
         let manager =
             Manager::new(config, producer).map_err(|error| Failure::usage(error.to_string()))?;
@@ -105,14 +86,14 @@ impl Rig {
         self.manager.pages()
     }
 
-    /// Share of the packets since the last preload that got this verdict.
+    /// The share of the packets since the last preload that got this verdict, 0 to 1.
     pub fn share_of(&self, verdict: Verdict) -> f64 {
         let (now, then) = (&self.manager.counters().verdicts, &self.preloaded);
         let packets = now.total() - then.total();
         (now.of(verdict) - then.of(verdict)) as f64 / packets as f64
     }
 
-    /// Lets flows 0 to below `count` begin and get their labels.
+    /// Begins the flows 0 to below `count` and gives them their labels.
     pub fn preload(&mut self, count: usize, tuple_of: impl Fn(usize) -> Tuple) {
         for first in (0..count).step_by(BURST) {
             let flows = BURST.min(count - first);
@@ -124,7 +105,7 @@ impl Rig {
         self.preloaded = self.manager.counters().verdicts;
     }
 
-    /// One pass over the frames; packets per second. `gap_ns` is the packet time between packets.
+    /// Processes all frames once and returns packets per second. `gap_ns` is the packet time between packets.
     pub fn pass(&mut self, frames: &mut Frames, burst: usize, gap_ns: u64) -> f64 {
         frames.untag();
         let start = Instant::now();
@@ -132,7 +113,7 @@ impl Rig {
         frames.len() as f64 / start.elapsed().as_secs_f64()
     }
 
-    /// One poll that finds the `i`-th frame alone, so much packet time after the packet before.
+    /// One poll that finds only the `i`-th frame, `gap_ns` of packet time after the frame before. Returns its wall time.
     pub fn poll(&mut self, frames: &mut Frames, i: usize, gap_ns: u64) -> Duration {
         let start = Instant::now();
         self.walk_some(frames, i..i + 1, gap_ns);
@@ -156,23 +137,19 @@ impl Rig {
         self.packets = packets;
     }
 
-    /// Walks one burst, answers its series and takes its records.
+    /// Processes one burst, labels its series and takes its records.
     pub fn burst(&mut self, data: &mut [u8], packets: &[Packet]) {
         self.manager
             .burst(data, packets, self.now_ns, &mut self.fates);
-        let waiting = self.ring.waiting();
-        for flow in (0..waiting).map(|i| self.ring.get(i).flow) {
-            // A flow that ended in the same burst is post-mortem: an ordinary fate.
-            let _ = self.labels.word(flow.index).decide(flow.generation, LABEL);
-        }
-        self.ring.release(waiting);
+        // A flow that ended in the same burst makes the label post-mortem, which is ordinary.
+        label_all(&mut self.ring, &*self.labels);
         self.manager.settle(u64::MAX, self.now_ns, &mut |record| {
             black_box(record);
         });
     }
 }
 
-/// The descriptors of frames, as a port writes them.
+/// Writes the descriptors of frames as a port does.
 #[inline(always)]
 fn describe(packets: &mut Vec<Packet>, range: Range<usize>, mut stamp: impl FnMut(&mut Packet)) {
     packets.clear();
@@ -189,8 +166,8 @@ fn describe(packets: &mut Vec<Packet>, range: Range<usize>, mut stamp: impl FnMu
     }
 }
 
-/// The reference: receives and forwards the same frames, and does nothing else. It writes the same descriptors, reads
-/// each frame's ethertype and counts it; packets per second.
+/// The reference: it only receives and forwards the same frames. It writes the same descriptors, reads each frame's
+/// ethertype and counts it. Returns packets per second.
 pub fn no_op(frames: &mut Frames, burst: usize) -> f64 {
     let mut packets = Vec::with_capacity(burst);
     let (mut counts, mut now_ns) = ([0u64; 256], 0);

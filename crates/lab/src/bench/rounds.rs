@@ -1,10 +1,10 @@
-//! Repetitions: interleaved, so that what disturbs a shared machine for a second disturbs all points alike; the first
-//! round only warms up.
+//! Repetitions, interleaved: a disturbance of a shared machine that lasts a second affects all points alike. The first round
+//! only warms up.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-/// What the repetitions of one point gave, most per second first.
+/// The rates that the repetitions of one point gave, highest first.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
     rates: Vec<f64>,
@@ -20,7 +20,7 @@ impl Rates {
         self.rates.first().copied().unwrap_or_default()
     }
 
-    /// The middle one; the lower of two.
+    /// The middle rate; with an even number of rates, the lower one of the two.
     pub fn median(&self) -> f64 {
         self.rates
             .get(self.rates.len() / 2)
@@ -29,10 +29,10 @@ impl Rates {
     }
 }
 
-/// Fewest rounds that count.
+/// The least number of rounds that count.
 const ROUNDS_MIN: usize = 3;
 
-/// Goes round `points` until `seconds` are over; `rate_of` measures one point once.
+/// Measures `points` in turn, round by round, until `seconds` are over. `rate_of` measures one point once.
 pub fn interleave(
     seconds: f64,
     points: usize,
@@ -44,10 +44,10 @@ pub fn interleave(
     all
 }
 
-/// The same where measuring can fail.
+/// As [`interleave`], for measurements that can fail.
 ///
 /// # Errors
-/// The first one that `rate_of` gave.
+/// The first error of `rate_of`.
 pub fn try_interleave<E>(
     seconds: f64,
     points: usize,

@@ -1,8 +1,8 @@
-//! FENXI Fig. 7: the speed of several flow managers together, against the number of flows.
+//! FENXI Fig. 7: packets per second of several flow managers together, by number of flows.
 //!
-//! Each worker has a manager, a share of the flows and a core of its own, as RSS would deal them out; tables are loaded
-//! to one half and have a quarter as many buckets as entries. The ladder of points is climbed several times, and a
-//! point's tables are built anew each time, by the thread that uses them.
+//! Each worker has a manager, a share of the flows and a core of its own, as RSS would distribute them. Tables are loaded to
+//! one half and have a quarter as many buckets as entries. All points are measured several times. Each time, the thread
+//! that uses a table builds it.
 
 use std::sync::Barrier;
 use std::thread;
@@ -10,13 +10,14 @@ use std::thread;
 use flowmgr::Pages;
 
 use super::frames::{Frames, Tuple};
-use super::machine::{Machine, cores, joined, pin};
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table};
 use super::rounds::Rates;
+use super::threads::{joined, pin};
 use crate::cli::BenchArgs;
 use crate::rng::Rng;
 use fenxi::exit::Failure;
+use fenxi::machine::{Machine, cores};
 
 const FLOWS: [u32; 7] = [
     1 << 10,
@@ -27,10 +28,10 @@ const FLOWS: [u32; 7] = [
     1 << 20,
     1 << 22,
 ];
-/// Passes over the frames that count, each time that a point is measured; one more warms up.
+/// Passes over the frames that count each time a point is measured; one more pass warms up.
 const PASSES: usize = 5;
-/// About how long one climb over all points takes.
-const CLIMB_S: f64 = 10.0;
+/// About how long it takes to measure all points once, s.
+const LADDER_S: f64 = 10.0;
 
 /// A worker's table, and frames of its flows.
 type Share = (Rig, Frames);
@@ -48,10 +49,10 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     };
     let mut rates = vec![Rates::default(); points().count()];
     let mut pages = Pages::Huge;
-    for _ in 0..((args.seconds / CLIMB_S).round() as usize).max(1) {
+    for _ in 0..((args.seconds / LADDER_S).round() as usize).max(1) {
         for ((workers, flows), rates) in points().zip(&mut rates) {
             let mut shares = build(workers, flows)?;
-            // The largest table tells which pages are to be had.
+            // The largest table shows which pages are available.
             pages = shares[0].0.pages();
             measure(&mut shares, rates);
         }
@@ -73,7 +74,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     })
 }
 
-/// The workers' tables and frames, each made on its worker's core.
+/// The workers' tables and frames, each built on its worker's core.
 fn build(workers: usize, flows: u32) -> Result<Vec<Share>, Failure> {
     let share = (flows / workers as u32).max(1);
     let frames = (2 * flows as usize).clamp(1 << 18, 1 << 23) / workers;
@@ -82,8 +83,8 @@ fn build(workers: usize, flows: u32) -> Result<Vec<Share>, Failure> {
         let mut rig = Rig::new(Table::of(2 * share as usize))?;
         let first = worker * share;
         rig.preload(share as usize, |i| Tuple::of(first + i as u32));
-        let mut draws = Rng::new(u64::from(worker));
-        let frames = Frames::new(frames, |_| Tuple::of(first + draws.below(share)));
+        let mut rng = Rng::new(u64::from(worker));
+        let frames = Frames::new(frames, |_| Tuple::of(first + rng.below(share)));
         Ok((rig, frames))
     };
     thread::scope(|scope| {
@@ -94,7 +95,7 @@ fn build(workers: usize, flows: u32) -> Result<Vec<Share>, Failure> {
     })
 }
 
-/// All workers at once, pass by pass; adds up their speeds.
+/// Runs all workers at once, pass by pass, and adds up their rates.
 fn measure(shares: &mut [Share], rates: &mut Rates) {
     let barrier = Barrier::new(shares.len());
     let work = |worker: usize, (rig, frames): &mut Share| {

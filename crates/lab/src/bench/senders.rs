@@ -1,18 +1,18 @@
-//! A random process of flows: who sends when.
+//! A random process of flows: which flow sends when.
 //!
-//! Flows begin as a Poisson process; each copies a template of the capture, drawn with equal chances, and spreads its
-//! packets over the template's duration, again as a Poisson process. In the long run the flows and packets per second
-//! are those asked for. Seeded: the same every time.
+//! Flows begin as a Poisson process. Each copies a template of the capture, drawn with equal chances, and spreads its
+//! packets over the template's duration, again as a Poisson process. In the long run the rates of flows and packets are
+//! those asked for. The seed is fixed, so every run is the same.
 
 use super::templates::{Drawn, Templates};
 use crate::rng::Rng;
 
-/// A longer flow is played in this time.
+/// Longest duration of a flow; longer templates are compressed to it.
 const DURATION_MAX_S: f64 = 60.0;
-/// A shorter one is, too.
+/// Shortest duration of a flow; shorter templates are stretched to it.
 const DURATION_MIN_S: f64 = 0.001;
 
-/// A flow that goes on.
+/// A flow that still sends.
 struct Sender {
     template: u32,
     copy: u32,
@@ -23,7 +23,7 @@ struct Sender {
     end_s: f64,
 }
 
-/// What a flow did before the process is watched.
+/// A flow before the time that is measured.
 pub struct Past {
     pub last_s: f64,
     pub template: u32,
@@ -33,7 +33,7 @@ pub struct Past {
 }
 
 pub struct Senders {
-    draws: Rng,
+    rng: Rng,
     active: Vec<Sender>,
     flows_per_s: f64,
     now_s: f64,
@@ -42,7 +42,7 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// The process from time 0 on. `past` gets the flows whose last packet was after -`silence_s`.
+    /// The process from time 0. `past` gets the flows whose last packet was after -`silence_s`.
     pub fn new(
         templates: &Templates,
         flows_per_s: f64,
@@ -51,7 +51,7 @@ impl Senders {
     ) -> Senders {
         let from_s = -(DURATION_MAX_S + silence_s);
         let mut senders = Senders {
-            draws: Rng::new(1),
+            rng: Rng::new(1),
             active: Vec::new(),
             flows_per_s,
             now_s: 0.0,
@@ -67,7 +67,7 @@ impl Senders {
             let has_ended = sender.end_s < 0.0;
             let last_s = match has_ended {
                 true => until_s,
-                false => begun_s.max(-senders.draws.gap(sender.rate)),
+                false => begun_s.max(-senders.rng.gap(sender.rate)),
             };
             if last_s > -silence_s {
                 past.push(Past {
@@ -78,7 +78,7 @@ impl Senders {
                     has_ended,
                 });
             }
-            sender.next_s = senders.draws.gap(sender.rate);
+            sender.next_s = senders.rng.gap(sender.rate);
             if sender.next_s < sender.end_s {
                 senders.active.push(sender);
             }
@@ -87,13 +87,13 @@ impl Senders {
         senders
     }
 
-    /// The next flow of the process, its first packet still to be sent.
+    /// The next flow of the process, before its first packet.
     fn begin(&mut self, templates: &Templates) -> Sender {
-        let template = self.draws.below(templates.flows.len() as u32);
+        let template = self.rng.below(templates.flows.len() as u32);
         let flow = &templates.flows[template as usize];
         let duration_s = flow.duration_s.clamp(DURATION_MIN_S, DURATION_MAX_S);
         let begin_s = self.next_flow_s;
-        self.next_flow_s += self.draws.gap(self.flows_per_s);
+        self.next_flow_s += self.rng.gap(self.flows_per_s);
         self.copies += 1;
         Sender {
             template,
@@ -106,7 +106,7 @@ impl Senders {
         }
     }
 
-    /// The packets of the next `seconds` in order, with their times.
+    /// The packets of the next `seconds` in order of time, with their times, s.
     pub fn window(&mut self, templates: &Templates, seconds: f64) -> Vec<(f64, Drawn)> {
         let until_s = self.now_s + seconds;
         while self.next_flow_s < until_s {
@@ -114,11 +114,11 @@ impl Senders {
             self.active.push(sender);
         }
         let mut packets = Vec::new();
-        let draws = &mut self.draws;
+        let rng = &mut self.rng;
         self.active.retain_mut(|sender| {
             while sender.next_s < until_s {
                 let at_s = sender.next_s;
-                sender.next_s += draws.gap(sender.rate);
+                sender.next_s += rng.gap(sender.rate);
                 let packet = Drawn {
                     template: sender.template,
                     copy: sender.copy,

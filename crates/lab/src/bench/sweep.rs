@@ -1,21 +1,21 @@
-//! What expiry costs a poll. The sweep goes on with packet time, so polls are measured with time going on and without.
+//! The cost of flow expiry per poll. The sweep advances with packet time, so polls are measured with time advancing and with
+//! time standing still.
 //!
-//! A poll is a burst of one packet of a labelled flow, the smallest there is. The table has as many buckets as entries
-//! and is half full, so that the sweep has many buckets to look at. A millisecond between polls is the sweep's own step:
-//! polls that come closer have less of it. After a pause a whole round over the table is due, of which each poll makes up
-//! for a bounded part; the last two results show how long that holds it up, with flows that go on and with flows that are
-//! all over.
+//! A poll is the smallest burst there is: one packet of a labelled flow. The table has as many buckets as entries and is
+//! half full, so that the sweep has many buckets to visit. One millisecond between polls is the sweep's own step; polls at
+//! shorter intervals do less of it. After a pause a whole round over the table is due, of which each poll does a bounded
+//! part. The last two results show how long that takes, with live flows and with flows that are all over.
 
 use hdrhistogram::Histogram;
 
 use super::frames::{Frames, Tuple};
-use super::machine::Machine;
 use super::report::{Figure, Report};
 use super::rig::{Rig, Table};
 use super::rounds::interleave;
 use crate::cli::BenchArgs;
 use crate::rng::Rng;
 use fenxi::exit::Failure;
+use fenxi::machine::Machine;
 
 const MS_NS: u64 = 1_000_000;
 /// Idle timeout of the flows that end, and how long one round over the table takes.
@@ -84,14 +84,14 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
 impl Loaded {
     fn new(entries: usize, idle_timeout_s: u16) -> Result<Loaded, Failure> {
         let flows = entries / 2;
-        let mut draws = Rng::new(1);
+        let mut rng = Rng::new(1);
         Ok(Loaded {
             rig: Rig::new(Table {
                 buckets: entries,
                 idle_timeout_s,
                 ..Table::of(entries)
             })?,
-            frames: Frames::new(FRAMES, |_| Tuple::of(draws.below(flows as u32))),
+            frames: Frames::new(FRAMES, |_| Tuple::of(rng.below(flows as u32))),
             flows,
         })
     }
@@ -100,7 +100,7 @@ impl Loaded {
         self.rig.preload(self.flows, |i| Tuple::of(i as u32));
     }
 
-    /// So many polls; how long each took, ns.
+    /// Polls `count` times; returns the durations, ns.
     fn polls(&mut self, count: usize, gap_ns: u64) -> Histogram<u64> {
         let mut histogram = nanoseconds();
         for i in 0..count {

@@ -1,16 +1,16 @@
-//! FENXI Fig. 6: one flow manager's speed against the size of its bursts and the load of its table.
+//! FENXI Fig. 6: packets per second of one flow manager by burst size and table load.
 //!
-//! As in §4.2 the table has 2^19 entries and 2^17 buckets, and is loaded before: packets come from its flows only, all
-//! alike. Load 0 is a single flow. The no-op reference receives and forwards the same frames.
+//! As in §4.2 the table has 2^19 entries and 2^17 buckets, and is loaded before: packets are drawn from its flows with
+//! equal chances. Load 0 is a single flow. The no-op reference receives and forwards the same frames.
 
 use super::frames::{Frames, Tuple};
-use super::machine::Machine;
 use super::report::{Figure, MPPS, Report};
 use super::rig::{GAP_NS, Rig, Table, no_op};
 use super::rounds::interleave;
 use crate::cli::BenchArgs;
 use crate::rng::Rng;
 use fenxi::exit::Failure;
+use fenxi::machine::Machine;
 
 const LOADS: [f64; 4] = [0.0, 0.25, 0.5, 0.75];
 const BURSTS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
@@ -22,9 +22,9 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
         let flows = ((entries as f64 * load) as u32).max(1);
         let mut rig = Rig::new(Table::of(entries))?;
         rig.preload(flows as usize, |i| Tuple::of(i as u32));
-        let mut draws = Rng::new(1);
+        let mut rng = Rng::new(1);
         let count = entries.min(1 << 19);
-        rigs.push((rig, Frames::new(count, |_| Tuple::of(draws.below(flows)))));
+        rigs.push((rig, Frames::new(count, |_| Tuple::of(rng.below(flows)))));
     }
     let pages = rigs[0].0.pages();
 

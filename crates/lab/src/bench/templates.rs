@@ -5,7 +5,7 @@ use std::path::Path;
 
 use flowmgr::wire::{self, Headers, TCP, TCP_FIN, TCP_RST, TCP_SYN};
 use flowmgr::{Key, Packet};
-use packetio::{CaptureReader, OpenError, Port};
+use packetio::{CaptureReader, OpenError, Received, Rx};
 
 use super::rig::K;
 use fenxi::exit::Failure;
@@ -52,7 +52,7 @@ impl Templates {
             flows: Vec::new(),
         };
         let mut by_key: HashMap<Key, usize> = HashMap::new();
-        while let Some(burst) = port
+        while let Received::Burst(burst) = port
             .receive(flowmgr::BURST_MAX)
             .map_err(|error| Failure::data(error.to_string()))?
         {
@@ -147,14 +147,14 @@ impl Templates {
 #[derive(Clone, Copy)]
 pub struct Drawn {
     pub template: u32,
-    /// Tells copies of a template apart.
+    /// Distinguishes copies of a template.
     pub copy: u32,
     /// Its number within its flow, from 0.
     pub number: u32,
     pub is_last: bool,
 }
 
-/// Gives both ends other addresses, alike for both directions.
+/// Gives both ends other addresses, the same for both directions.
 fn readdress(ip: &mut [u8], copy: u32) {
     let ends = if ip[0] >> 4 == 4 { [12, 16] } else { [20, 36] };
     for at in ends {

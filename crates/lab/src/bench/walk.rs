@@ -1,12 +1,11 @@
-//! The whole walk in memory on one core: parse, hash, table, count, series, label, tag.
+//! The whole packet path in memory on one core: parse, hash, table, count, series, label, tag.
 //!
 //! *Uniform* and *Zipf*: packets of labelled flows in a half-full table. *New flows*: every packet begins a flow, and
-//! the flows before it end by idle timeout and are settled. *Mix*: see [`super::mix`]. No-op: see [`super::rig::no_op`].
+//! earlier flows end by idle timeout and give their records. *Mix*: see [`super::mix`]. *No-op*: see [`super::rig::no_op`].
 
 use flowmgr::Pages;
 
 use super::frames::{Frames, Tuple, Zipf};
-use super::machine::Machine;
 use super::mix::mix;
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table, no_op};
@@ -14,9 +13,10 @@ use super::rounds::interleave;
 use crate::cli::BenchArgs;
 use crate::rng::Rng;
 use fenxi::exit::Failure;
+use fenxi::machine::Machine;
 
-/// Packet time of one pass of new flows. Longer than an idle timeout of one second and the sweep take, so that the same
-/// frames are new flows again in the next pass.
+/// Packet time of one pass of new flows. It is longer than an idle timeout of one second plus the sweep, so that the same
+/// frames begin new flows in the next pass.
 const NEW_PASS_NS: u64 = 4_000_000_000;
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
@@ -30,7 +30,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     }
     Ok(Report {
         bench: "walk",
-        title: "The whole walk in memory, one core",
+        title: "The whole packet path in memory, one core",
         x: "",
         machine: Machine::here(pages),
         figures,
@@ -38,15 +38,15 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     })
 }
 
-/// All but the mix.
+/// All results except the mix.
 fn prepared(entries: usize, seconds: f64) -> Result<(Vec<Figure>, Pages), Failure> {
     let flows = entries as u32 / 2;
     let mut loaded = Rig::new(Table::of(entries))?;
     loaded.preload(flows as usize, |i| Tuple::of(i as u32));
-    let mut draws = Rng::new(1);
-    let mut uniform = Frames::new(entries, |_| Tuple::of(draws.below(flows)));
+    let mut rng = Rng::new(1);
+    let mut uniform = Frames::new(entries, |_| Tuple::of(rng.below(flows)));
     let zipf = Zipf::new(flows);
-    let mut skewed = Frames::new(entries, |_| Tuple::of(zipf.draw(&mut draws)));
+    let mut skewed = Frames::new(entries, |_| Tuple::of(zipf.draw(&mut rng)));
     let mut turnover = Rig::new(Table {
         idle_timeout_s: 1,
         ..Table::of(entries)

@@ -1,4 +1,4 @@
-//! `fenxi bench`: the experiments.
+//! `fenxi-lab bench`: the experiments.
 
 use std::path::PathBuf;
 
@@ -18,25 +18,25 @@ pub struct BenchArgs {
     /// Write NAME.csv and draw NAME.svg in this folder
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// About how long to measure, without the preparations
+    /// Approximate time to measure, without the set-up
     #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = seconds)]
     pub seconds: f64,
-    /// scale: numbers of flows; flood: how many flows collide
+    /// scale: numbers of flows; flood: number of flows that collide
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub flows: Vec<u32>,
-    /// Entries of the table, a power of two; the experiments have defaults of their own
+    /// Entries of the flow table, a power of two; the default depends on the experiment
     #[arg(long, value_name = "N", value_parser = entries)]
     pub entries: Option<usize>,
-    /// walk: capture to draw the real mix from
+    /// walk: capture whose flows the mix is made of
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// Model bundle, instead of the shipped ones; analytics takes several
+    /// Model bundle to use instead of the shipped ones; analytics takes several
     #[arg(long = "model", value_name = "DIR")]
     pub models: Vec<PathBuf>,
-    /// latency, swap, idle: series per second; padding: several such rates
+    /// latency, swap, idle: series per second; padding takes several rates
     #[arg(long = "rate", value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub rates: Vec<u32>,
-    /// idle: length of a pause
+    /// idle: length of each pause
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = pause)]
     pub pause: f64,
 }
@@ -44,39 +44,39 @@ pub struct BenchArgs {
 /// An experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BenchName {
-    /// Speed by burst size and table load (FENXI Fig. 6)
+    /// Packets per second by burst size and table load (FENXI Fig. 6)
     Table,
-    /// Speed by number of flows and of workers (FENXI Fig. 7)
+    /// Packets per second by number of flows and of workers (FENXI Fig. 7)
     Scale,
-    /// The whole walk on one core
+    /// The packet path on one core: parse, hash, look up, count, tag
     Walk,
-    /// Look-up and update in the table alone
+    /// Look-up and update in the flow table alone
     Lookup,
-    /// Traffic that means ill
+    /// Adversarial traffic: floods and hash collisions
     Flood,
-    /// What expiry costs a poll
+    /// Cost of flow expiry per poll
     Sweep,
-    /// Series to label through the analytics manager, beside a bare loop over the device
+    /// Throughput of the analytics manager, compared with a bare loop over the device
     Analytics,
     /// Time to label under Poisson arrivals
     Latency,
-    /// Device time that padding takes, by policy
+    /// Device time spent on padding, by batching policy
     Padding,
-    /// Two devices against one
+    /// Throughput with two devices, compared with one
     Devices,
-    /// Time to label while the model is exchanged
+    /// Time to label while the model is swapped
     Swap,
-    /// An analytics thread without traffic, and its first label after a pause
+    /// CPU time of an idle analytics thread, and its first label after a pause
     Idle,
 }
 
 impl BenchArgs {
-    /// Entries of the table, `default` unless told otherwise.
+    /// Entries of the flow table: `--entries`, or `default`.
     pub fn entries_or(&self, default: usize) -> usize {
         self.entries.unwrap_or(default)
     }
 
-    /// Series per second, `default` unless told otherwise.
+    /// Series per second: the first `--rate`, or `default`.
     pub fn rate_or(&self, default: u32) -> f64 {
         f64::from(self.rates.first().copied().unwrap_or(default))
     }

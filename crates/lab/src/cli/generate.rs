@@ -1,45 +1,45 @@
-//! `fenxi generate`: traffic from captures.
+//! `fenxi-lab generate`: traffic from captures.
 
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
 use super::{is_dash, seconds};
-use fenxi::exit::Failure;
 use crate::generate::{COPIES_MAX, Payload, Until};
+use fenxi::exit::Failure;
 
 /// Arguments of `generate`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("output").required(true).args(["to", "interface"])))]
 pub struct GenerateArgs {
-    /// Captures to make it from, instead of the shipped one; - is stdin
+    /// Captures to use instead of the shipped one; - is stdin
     #[arg(value_name = "FILE")]
     pub captures: Vec<PathBuf>,
-    /// Write the packets to this capture file (pcap, ns); - is stdout, memory only measures
+    /// Write the packets to this capture file (pcap, ns); - is stdout, memory discards them
     #[arg(long, value_name = "OUT.pcap")]
     pub to: Option<PathBuf>,
-    /// Send the packets out of this interface, when they are due
+    /// Send the packets from this interface, each at its time
     #[arg(long, value_name = "IF")]
     pub interface: Option<String>,
-    /// Mean rate at which flows begin
+    /// Mean number of flows that begin per second
     #[arg(long, value_name = "RATE", default_value_t = 1000.0, value_parser = flows_per_s)]
     pub flows_per_s: f64,
-    /// Flows begin for so long; those that have begun go on to their end [default: 10]
+    /// Begin flows for this long, then let them run to their end [default: 10]
     #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "flows")]
     pub seconds: Option<f64>,
-    /// Begin so many flows
+    /// Begin this many flows, then let them run to their end
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=COPIES_MAX))]
     pub flows: Option<u64>,
-    /// Seed of all choices; the same seed and captures give the same packets
+    /// Random seed; the same seed and captures give the same packets
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// What becomes of payload
+    /// What to put into payloads
     #[arg(long, value_enum, value_name = "WHAT", default_value = "zero")]
     pub payload: Payload,
-    /// Replay the captures as they are, at --pps
+    /// Replay the captures unchanged, at --pps
     #[arg(long, requires = "pps", conflicts_with_all = ["flows_per_s", "seconds", "flows", "seed", "payload"])]
     pub replay: bool,
-    /// Packets per second, evenly, instead of the packets' own times
+    /// Packets per second, evenly spaced, instead of the packets' own times
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     pub pps: Option<u32>,
     /// Print the summary as one JSON object on stdout
@@ -48,7 +48,7 @@ pub struct GenerateArgs {
 }
 
 impl GenerateArgs {
-    /// When no further flow begins.
+    /// When flows stop to begin.
     pub fn until(&self) -> Until {
         match self.flows {
             Some(flows) => Until::Flows(flows),
@@ -56,7 +56,7 @@ impl GenerateArgs {
         }
     }
 
-    /// What clap cannot say: stdin can be read once, and stdout takes one output.
+    /// Checks what clap cannot express: stdin can be read once, and stdout takes one output.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.captures.iter().filter(|file| is_dash(file)).count() > 1 {
             Err(Failure::usage("stdin (-) can be read once only"))

@@ -1,4 +1,4 @@
-//! The command line. Wrong usage exits 64, not with clap's own 2.
+//! The command line. Wrong usage exits with 64, not with clap's own 2.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -18,30 +18,32 @@ pub use generate::GenerateArgs;
 #[command(
     name = "fenxi-lab",
     version,
-    about = "Experiments on fenxi's parts, and the traffic generator",
+    about = "Experiments on the parts of fenxi, and a traffic generator",
     max_term_width = 100
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make traffic from captures: a synthetic mix of their flows, or the captures at another rate
+    /// Generate traffic from captures: a synthetic mix of their flows, or the captures at another rate
     Generate(Box<GenerateArgs>),
     /// Run an experiment on this machine
     Bench(Box<BenchArgs>),
 }
 
 impl Cli {
-    /// The arguments in `args`, the program's name first. Err: the exit code, once help, version or
-    /// the error is printed.
+    /// Parses `args`, which begin with the program's name.
+    ///
+    /// # Errors
+    /// The exit code, once help, version or the error is printed.
     pub fn parse_args(args: impl IntoIterator<Item = OsString>) -> Result<Cli, ExitCode> {
         let cli = Cli::try_parse_from(args).map_err(|error| {
-            // Help and version go to stdout, complaints to stderr.
+            // Help and version go to stdout, errors to stderr.
             match error.print() {
                 _ if error.use_stderr() => ExitCode::from(64),
                 Ok(()) => ExitCode::SUCCESS,
@@ -55,7 +57,7 @@ impl Cli {
     }
 }
 
-/// Prints why the program ends early, and gives the exit code.
+/// Prints why the program ends early, and returns the exit code.
 pub fn report(failure: &Failure) -> ExitCode {
     failure.print_as("fenxi-lab");
     ExitCode::from(failure.code())

@@ -1,6 +1,6 @@
-//! The flows of real captures, to be copied: what each packet's frame looks like, and when it came.
+//! The flows of real captures, to be copied: the frame of each packet and its time.
 //!
-//! A flow is cut where the flow manager would end it, by silence or by a SYN after its close, but never later: so each
+//! A flow is cut where the flow manager would end it, by silence or by a SYN after its close, and never later, so that each
 //! copy is one flow again. Packets that belong to no flow are left out.
 
 use std::collections::HashMap;
@@ -8,37 +8,37 @@ use std::path::{Path, PathBuf};
 
 use flowmgr::Key;
 use flowmgr::wire::{self, Headers, TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
-use packetio::{Frame, Port};
+use packetio::{Frame, Received, Rx};
 
 use super::frame::{Model, Original};
 use super::{BURST, open};
 use fenxi::exit::Failure;
 
-/// Silence that ends a flow, µs; as `flow.idle_timeout_s` by default.
+/// Silence that ends a flow, µs; the default of `flow.idle_timeout_s`.
 const IDLE_US: i64 = 30_000_000;
-/// The same for a closed flow; as `flow.closed_timeout_s`.
+/// Silence that ends a closed flow, µs; the default of `flow.closed_timeout_s`.
 const CLOSED_US: i64 = 5_000_000;
 /// The most memory that a catalogue may take.
 const BYTES_MAX: usize = 4 << 30;
 
-/// What becomes of payload.
+/// What to put into payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Payload {
-    /// Its length is kept, its bytes are zero
+    /// Zeros, as many bytes as the original
     Zero,
-    /// It is copied, as far as it was captured
+    /// The original's bytes, as far as they were captured
     Copy,
 }
 
 /// A packet of a flow.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    /// After the last whole µs before the flow's first packet, ns. Counted so, all distances in whole µs, which is what
-    /// a series holds, are those of the original.
+    /// Time after the last whole µs before the flow's first packet, ns. Counted from there, all distances in whole µs, the
+    /// unit of a series, equal those of the original.
     pub after_ns: u64,
     /// Where its bytes begin in the catalogue.
     at: usize,
-    /// How its frame is made.
+    /// From which its frame is made.
     pub model: Model,
 }
 
@@ -47,7 +47,7 @@ pub struct Packet {
 pub struct Flow {
     /// In order of time.
     pub packets: Vec<Packet>,
-    /// The port of its end with the lower one, which stays in copies.
+    /// The lower one of its two ports, which copies keep.
     pub server_port: u16,
     first_us: i64,
 }
@@ -106,7 +106,12 @@ impl Catalogue {
         let mut port = open(path)?;
         // Flows of two captures are never the same.
         let mut latest = HashMap::new();
-        while let Some(burst) = port.receive(BURST)? {
+        loop {
+            let burst = match port.receive(BURST)? {
+                Received::Burst(burst) => burst,
+                Received::Nothing => continue,
+                Received::End => return Ok(()),
+            };
             for (i, frame) in burst.frames().iter().enumerate() {
                 let bytes = burst.bytes(i);
                 let Ok(headers) = wire::parse(frame.link, bytes) else {
@@ -122,7 +127,6 @@ impl Catalogue {
                 )));
             }
         }
-        Ok(())
     }
 
     fn add_packet(
@@ -172,7 +176,7 @@ impl Flow {
     fn add(&mut self, frame: &Frame, at: usize, model: Model) {
         let after_us = frame.time_us.saturating_sub(self.first_us).max(0) as u64;
         let after_ns = after_us.saturating_mul(1000) + u64::from(frame.time_sub_ns);
-        // A capture's clock may step back; that of a copy does not.
+        // A capture's clock may step back; the clock of a copy does not.
         let before_ns = self.packets.last().map_or(0, |packet| packet.after_ns);
         self.packets.push(Packet {
             after_ns: after_ns.max(before_ns),

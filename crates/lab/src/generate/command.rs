@@ -1,17 +1,16 @@
-//! `fenxi generate`: traffic made from captures.
+//! `fenxi-lab generate`: traffic made from captures.
 
-use packetio::af_packet::TransmitCounts;
+use packetio::TxCounts;
 use serde_json::{Value, json};
 
 use crate::cli::GenerateArgs;
-use fenxi::exit::{Failure, print, remark};
 use crate::generate::{self, Outcome};
+use fenxi::exit::{Failure, print, remark};
 
-/// Generates, then prints the summary: as JSON on standard output where asked, else for people on standard error.
+/// Generates, then prints the summary: with `--json` on standard output, otherwise as text on standard error.
 ///
 /// # Errors
-/// What was wrong before the first packet, or what ended the traffic before its time; the summary of what was done is
-/// printed all the same.
+/// Generating failed, before the first packet or later; in the second case the summary is printed first.
 pub fn generate(args: &GenerateArgs) -> Result<(), Failure> {
     let outcome = generate::run(args)?;
     let is_quiet = outcome.failure.as_ref().is_some_and(Failure::is_quiet);
@@ -34,12 +33,12 @@ fn packets_per_s(outcome: &Outcome) -> f64 {
 
 /// The fields are documented in `docs/generate.md`.
 fn to_json(outcome: &Outcome) -> Value {
-    let interface = outcome.interface.map(|counts: TransmitCounts| {
+    let interface = outcome.interface.map(|counts: TxCounts| {
         json!({
             "sent": counts.sent,
             "sent_bytes": counts.sent_bytes,
-            "dropped": counts.dropped,
-            "too_long": counts.too_long,
+            "dropped": counts.refused,
+            "too_long": too_long(counts),
             "cut": counts.cut,
         })
     });
@@ -62,6 +61,11 @@ fn to_json(outcome: &Outcome) -> Value {
     })
 }
 
+/// Frames above the interface's MTU, packets merged from several among them.
+fn too_long(counts: TxCounts) -> u64 {
+    counts.too_long + counts.unsplit
+}
+
 fn to_text(outcome: &Outcome) -> String {
     let mut page = String::new();
     if let Some(flows) = &outcome.flows {
@@ -82,11 +86,14 @@ fn to_text(outcome: &Outcome) -> String {
     if let Some(counts) = outcome.interface {
         page += &format!(
             "sent     {}; dropped by the interface {}, too long {}, cut when captured {}\n",
-            counts.sent, counts.dropped, counts.too_long, counts.cut
+            counts.sent,
+            counts.refused,
+            too_long(counts),
+            counts.cut
         );
     }
     if outcome.interrupted {
-        page += "fenxi: interrupted; the above is what was done so far\n";
+        page += "fenxi-lab: interrupted; the above is what was done so far\n";
     }
     page
 }

@@ -1,4 +1,4 @@
-//! The control plane of a generator: signals and a progress bar, beside the thread that works.
+//! The control thread of a generator: signals and a progress bar, while another thread generates.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use tokio::sync::oneshot;
 
 use fenxi::exit::Failure;
 
-/// Between two looks at the progress.
+/// How often the progress bar is updated.
 const TICK: Duration = Duration::from_millis(100);
-/// Steps of the bar.
+/// Steps of the progress bar.
 const STEPS: f64 = 1000.0;
 
-/// What the worker tells, and is told.
+/// State shared with the thread that generates.
 pub struct Shared {
     packets: AtomicU64,
     steps: AtomicU64,
@@ -24,19 +24,20 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Tells how many packets were made, and which share of all the work that is.
-    pub fn tell(&self, packets: u64, share: f64) {
+    /// Reports how many packets were made, and which share of all the work that is (0 to 1).
+    pub fn report(&self, packets: u64, share: f64) {
         self.packets.store(packets, Ordering::Relaxed);
         self.steps.store((share * STEPS) as u64, Ordering::Relaxed);
     }
 
-    /// Whether to end early.
+    /// Whether the generator has to end early.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// Runs `work` on a thread of its own. SIGINT or SIGTERM raises `stop`, which asks it to end; true if one came.
+/// Runs `work` on a thread of its own. SIGINT and SIGTERM raise `stop`, which asks `work` to end. Returns what `work`
+/// returned, and whether it was stopped.
 ///
 /// # Errors
 /// No thread, no runtime, or the thread died.
@@ -63,7 +64,7 @@ pub fn run<R: Send + 'static>(
         std::thread::Builder::new()
             .name("generator".to_owned())
             .spawn(move || {
-                // The other side only goes away with the whole program.
+                // The receiver lives as long as the program.
                 let _ = sender.send(work(&theirs));
             })
             .map_err(no_control)?;

@@ -1,11 +1,11 @@
-//! Who the copies are between: addresses and ports that no two copies share.
+//! The two ends of each copy: addresses and ports that no two copies share.
 //!
-//! The end with the higher port, most likely the client, gets an address and a port that tell the copy from all others: 24
-//! bits of address and 14 of port (49152 to 65535), a permutation of the copy's number that depends on the seed. The other
-//! end keeps its port, which says what the flow is, and gets a random address. All are addresses for measurements and
-//! inside networks: 10.0.0.0/8 and 198.18.0.0/15 (RFC 2544), 2001:2::/48 (RFC 5180).
+//! The end with the higher port, most likely the client, gets an address and a port that are unique to the copy: 24 bits of
+//! address and 14 of port (49152 to 65535), a permutation of the copy's number that depends on the seed. The other end keeps
+//! its port, which identifies the service, and gets a random address. All addresses are reserved for measurements and
+//! internal networks: 10.0.0.0/8 and 198.18.0.0/15 (RFC 2544), 2001:2::/48 (RFC 5180).
 
-/// Copies that have a 5-tuple of their own.
+/// Number of copies with different 5-tuples.
 pub const COPIES_MAX: u64 = 1 << BITS;
 
 const BITS: u32 = PORT_BITS + 24;
@@ -63,12 +63,12 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Those of a copy, by its number below [`COPIES_MAX`].
+    /// The ends of a copy, by its number below [`COPIES_MAX`].
     pub fn of(seed: u64, copy: u64, is_v6: bool, server_port: u16) -> Ends {
         let own = permuted(seed, copy);
         let port = PORT_MIN + (own & ((1 << PORT_BITS) - 1)) as u16;
         let client = (own >> PORT_BITS) as u32;
-        // Another multiplier, so that the server tells nothing of the client.
+        // Another multiplier, so that the two addresses are not correlated.
         let server = ((own ^ seed).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 47) as u32;
         match is_v6 {
             false => Ends {
@@ -83,7 +83,7 @@ impl Ends {
     }
 }
 
-/// Each step can be undone within [`BITS`] bits: adding, an odd factor, and the xor of lower bits with higher ones.
+/// A permutation, because each step can be undone within [`BITS`] bits: adding, an odd factor, and the xor of lower bits with higher ones.
 fn permuted(seed: u64, number: u64) -> u64 {
     const MASK: u64 = COPIES_MAX - 1;
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;

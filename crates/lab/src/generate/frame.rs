@@ -1,12 +1,12 @@
-//! How the frames of copies are made: the original's headers with other addresses and ports, its length, its flags, and
-//! checksums that are right.
+//! Makes the frames of copies: the original's headers with other addresses and ports, its length, its flags, and correct
+//! checksums.
 //!
-//! All that copies have in common is done once: a [`Model`] knows the sums of the original's headers without addresses and
-//! ports, so that a frame costs the copying of its bytes and a few additions.
+//! Work that copies have in common is done once: a [`Model`] knows the sums of the original's headers without addresses and
+//! ports, so that a frame costs a copy of its bytes and a few additions.
 //!
 //! * Frames are Ethernet; those of other link types get a header. VLAN tags, options and extension headers stay.
-//! * Frames have the length that IP announced, without padding, also where less was captured.
-//! * A first fragment is made whole: the others are of no flow, and not copied.
+//! * Frames have the length in the IP header, without padding, even if less was captured.
+//! * A first fragment is made a whole packet, because later fragments belong to no flow and are not copied.
 //! * Lengths that segmentation offload left open (0) stay open.
 
 use flowmgr::wire::{Headers, UDP};
@@ -32,7 +32,7 @@ pub struct Original<'a> {
     pub from_client: bool,
 }
 
-/// What all copies of a frame have in common, beside their bytes.
+/// What all copies of a frame have in common, in addition to their bytes.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// Bytes that are kept; the others are zero.
@@ -42,7 +42,7 @@ pub struct Model {
     ip_at: u32,
     transport_at: u32,
     from_client: bool,
-    /// Whether it is IPv6, else IPv4.
+    /// IPv6 or IPv4.
     pub is_v6: bool,
     is_udp: bool,
     /// Sum of the IPv4 header without addresses and checksum.
@@ -52,7 +52,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The model of an original; what is kept of its bytes goes to the end of `data`.
+    /// The model of an original. Appends the bytes that it keeps to `data`.
     pub fn of(original: &Original<'_>, keep_payload: bool, data: &mut Vec<u8>) -> Model {
         let &Original {
             bytes,

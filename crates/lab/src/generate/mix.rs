@@ -1,13 +1,13 @@
 //! A synthetic mix (FENXI, §6): flows begin as a Poisson process, and each copies a flow of the catalogue, drawn with
 //! equal chances: number, lengths, directions, flags and distances of its packets.
 //!
-//! In memory are the catalogue and, of each flow that goes on, a few words in a heap ordered by the time of its next
-//! packet: by Little's law, flows per second times their mean duration.
+//! Memory holds the catalogue and, for each flow that still sends, a few words in a heap ordered by the time of its next
+//! packet. By Little's law, there are as many such flows as flows per second times their mean duration.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use packetio::{Burst, Frame, Port, PortError};
+use packetio::{Burst, Frame, Received, Rx, RxCounts, RxError};
 
 use super::Flows;
 use super::catalogue::Catalogue;
@@ -15,16 +15,16 @@ use super::ends::Ends;
 use super::frame::ETHERNET;
 use crate::rng::Rng;
 
-/// When no further flow begins.
+/// When flows stop to begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Until {
-    /// So many have begun.
+    /// After this many flows.
     Flows(u64),
-    /// So many seconds after the begin.
+    /// After this many seconds of packet time.
     Seconds(f64),
 }
 
-/// A copy that goes on. Ordered by the time of its next packet, then by its number.
+/// A copy that still sends. Ordered by the time of its next packet, then by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Running {
     next_ns: u64,
@@ -35,29 +35,30 @@ struct Running {
     packet: u32,
 }
 
-/// The mix, as a port.
+/// The mix, as a port that ends with its last flow.
 #[derive(Debug)]
 pub struct Mix {
     catalogue: Catalogue,
     seed: u64,
-    draws: Rng,
+    rng: Rng,
     flows_per_s: f64,
     until: Until,
-    /// When the next flow begins; none where no further one does.
+    /// When the next flow begins; `None` once flows stop to begin.
     arrival_s: Option<f64>,
     begun: u64,
     running: BinaryHeap<Reverse<Running>>,
     data: Vec<u8>,
     frames: Vec<Frame>,
+    counts: RxCounts,
 }
 
 impl Mix {
-    /// A mix from its first flow on.
+    /// Starts a mix.
     pub fn new(catalogue: Catalogue, flows_per_s: f64, until: Until, seed: u64) -> Mix {
         let mut mix = Mix {
             catalogue,
             seed,
-            draws: Rng::new(seed),
+            rng: Rng::new(seed),
             flows_per_s,
             until,
             arrival_s: Some(0.0),
@@ -65,12 +66,13 @@ impl Mix {
             running: BinaryHeap::new(),
             data: Vec::new(),
             frames: Vec::new(),
+            counts: RxCounts::default(),
         };
         mix.draw_arrival();
         mix
     }
 
-    /// What was begun, of what.
+    /// How many flows have begun, and of which originals.
     pub fn flows(&self) -> Flows {
         Flows {
             begun: self.begun,
@@ -79,7 +81,7 @@ impl Mix {
         }
     }
 
-    /// Share of the flows that have begun.
+    /// The share of the flows that have begun, 0 to 1.
     pub fn share(&self) -> f64 {
         match (self.arrival_s, self.until) {
             (Some(_), Until::Flows(flows)) => self.begun as f64 / flows as f64,
@@ -88,9 +90,9 @@ impl Mix {
         }
     }
 
-    /// Rng when the next flow begins.
+    /// Draws when the next flow begins.
     fn draw_arrival(&mut self) {
-        let gap_s = self.draws.gap(self.flows_per_s);
+        let gap_s = self.rng.gap(self.flows_per_s);
         self.arrival_s = self
             .arrival_s
             .map(|arrival_s| arrival_s + gap_s)
@@ -100,7 +102,7 @@ impl Mix {
             });
     }
 
-    /// Begins the flows that are to begin before the next packet of those that go on.
+    /// Begins the flows that are due before the next packet of the running ones.
     fn begin_due(&mut self) {
         while let Some(arrival_s) = self.arrival_s {
             // Whole microseconds: see `catalogue::Packet::after_ns`.
@@ -109,7 +111,7 @@ impl Mix {
             if first_ns.is_some_and(|first_ns| first_ns < begin_us.saturating_mul(1000)) {
                 return;
             }
-            let flow = self.draws.below(self.catalogue.flows.len() as u32);
+            let flow = self.rng.below(self.catalogue.flows.len() as u32);
             let first = &self.catalogue.flows[flow as usize].packets[0];
             self.running.push(Reverse(Running {
                 next_ns: begin_us.saturating_mul(1000).saturating_add(first.after_ns),
@@ -123,7 +125,7 @@ impl Mix {
         }
     }
 
-    /// Writes the frame of a copy's packet behind those that are there.
+    /// Appends the frame of a copy's packet.
     fn write(&mut self, running: Running) {
         let flow = &self.catalogue.flows[running.flow as usize];
         let packet = &flow.packets[running.packet as usize];
@@ -154,8 +156,8 @@ impl Mix {
     }
 }
 
-impl Port for Mix {
-    fn receive(&mut self, max: usize) -> Result<Option<Burst<'_>>, PortError> {
+impl Rx for Mix {
+    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
         self.frames.clear();
         while self.frames.len() < max.max(1) {
             self.begin_due();
@@ -175,6 +177,19 @@ impl Port for Mix {
                 }));
             }
         }
-        Ok((!self.frames.is_empty()).then(|| Burst::new(&mut self.data, &self.frames)))
+        if self.frames.is_empty() {
+            return Ok(Received::End);
+        }
+        self.counts.received += self.frames.len() as u64;
+        self.counts.bytes += self.frames.iter().map(|it| u64::from(it.wire)).sum::<u64>();
+        Ok(Received::Burst(Burst::new(&mut self.data, &self.frames)))
+    }
+
+    fn name(&self) -> &str {
+        "mix"
+    }
+
+    fn counts(&mut self) -> RxCounts {
+        self.counts
     }
 }

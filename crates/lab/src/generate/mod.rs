@@ -8,6 +8,7 @@
 //! One thread does it all, so the same seed and captures give the same bytes.
 
 mod catalogue;
+pub mod command;
 mod control;
 mod ends;
 mod frame;
@@ -19,14 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use packetio::af_packet::TransmitCounts;
-use packetio::{Burst, CaptureReader, Frame, OpenError, Port};
+use packetio::{CaptureReader, Frame, OpenError, Received, Rx, TxCounts};
 
 use crate::cli::GenerateArgs;
-use fenxi::exit::Failure;
-use dataplane::bundle::find_shipped;
 use catalogue::Catalogue;
 use control::Shared;
+use dataplane::bundle::find_shipped;
+use fenxi::exit::Failure;
 use mix::Mix;
 use sink::Sink;
 
@@ -34,29 +34,29 @@ pub use catalogue::Payload;
 pub use ends::COPIES_MAX;
 pub use mix::Until;
 
-/// Capture that is copied from where none is named.
+/// The shipped capture, used if the command line names none.
 const DEMO: &str = "demo/office.pcap";
 /// Frames made at a time.
 const BURST: usize = 256;
 
-/// What was generated.
+/// The results of one generator run.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Packets.
     pub packets: u64,
     /// Bytes of their frames.
     pub bytes: u64,
-    /// From the first packet to the last, by their times, s.
+    /// Time from the first packet to the last by their timestamps, s.
     pub packet_time_s: f64,
-    /// How long it took.
+    /// How long it took to generate.
     pub wall: Duration,
-    /// Of a mix: what there was to copy, and how many flows were begun.
+    /// The flows, if a mix was generated.
     pub flows: Option<Flows>,
-    /// Of an interface: what became of the packets.
-    pub interface: Option<TransmitCounts>,
+    /// What became of the packets, if they were sent from an interface.
+    pub interface: Option<TxCounts>,
     /// A signal ended it.
     pub interrupted: bool,
-    /// Why it ended before its time.
+    /// Why it ended early.
     pub failure: Option<Failure>,
 }
 
@@ -65,7 +65,7 @@ pub struct Outcome {
 pub struct Flows {
     /// Copies begun.
     pub begun: u64,
-    /// Flows that were there to copy.
+    /// Flows of the captures, which were copied.
     pub originals: u64,
     /// Their packets.
     pub original_packets: u64,
@@ -74,7 +74,7 @@ pub struct Flows {
 /// Generates to the end, or until a signal.
 ///
 /// # Errors
-/// Whatever is wrong before the first packet. What goes wrong later stands in [`Outcome::failure`].
+/// Anything that fails before the first packet. Later failures are in [`Outcome::failure`].
 pub fn run(args: &GenerateArgs) -> Result<Outcome, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let traffic = Traffic::open(args, &stop)?;
@@ -104,7 +104,7 @@ fn generate(mut traffic: Traffic, mut retime: Retime, mut sink: Sink, shared: &S
         Ok(counts) => outcome.interface = counts,
         Err(failure) => outcome.failure = Some(failure),
     }
-    // What broke off first says why.
+    // The first failure is the cause.
     outcome.failure = pumped.err().or(outcome.failure);
     outcome
 }
@@ -120,11 +120,13 @@ fn pump(
     let mut frames = Vec::with_capacity(BURST);
     loop {
         let share = traffic.share();
-        let Some(mut burst) = traffic.receive(shared)? else {
-            if shared.is_stopped() || !traffic.advance() {
-                return Ok(());
-            }
-            continue;
+        let mut burst = match traffic.receive(shared)? {
+            Received::Burst(burst) => burst,
+            Received::Nothing => continue,
+            Received::End => match !shared.is_stopped() && traffic.advance() {
+                true => continue,
+                false => return Ok(()),
+            },
         };
         let (data, received) = burst.parts();
         frames.clear();
@@ -132,14 +134,14 @@ fn pump(
         let taken = &frames[..sink.take(data, &frames, shared)?];
         outcome.packets += taken.len() as u64;
         outcome.bytes += taken.iter().map(|frame| u64::from(frame.wire)).sum::<u64>();
-        shared.tell(outcome.packets, share);
+        shared.report(outcome.packets, share);
     }
 }
 
 /// Where frames come from.
 enum Traffic {
     Mix(Box<Mix>),
-    /// Captures yet to be replayed, the next one last, and how many there were.
+    /// The captures that are left, the next one last, and the number of all captures.
     Captures(Vec<CaptureReader>, usize),
 }
 
@@ -164,26 +166,26 @@ impl Traffic {
         Ok(Traffic::Mix(Box::new(mix)))
     }
 
-    /// The next frames; none at the end of the mix or of a capture, or when it is to end.
-    fn receive(&mut self, shared: &Shared) -> Result<Option<Burst<'_>>, Failure> {
+    /// The next frames, or the end of the mix or of one capture. A stop is the end, too.
+    fn receive(&mut self, shared: &Shared) -> Result<Received<'_>, Failure> {
         if shared.is_stopped() {
-            return Ok(None);
+            return Ok(Received::End);
         }
-        let port: &mut dyn Port = match self {
+        let port: &mut dyn Rx = match self {
             Traffic::Mix(mix) => &mut **mix,
             Traffic::Captures(readers, _) => match readers.last_mut() {
                 Some(reader) => reader,
-                None => return Ok(None),
+                None => return Ok(Received::End),
             },
         };
         match port.receive(BURST) {
-            // What was cut off by the stop is not the capture's fault.
-            Err(_) if shared.is_stopped() => Ok(None),
+            // The stop cut the capture short; it is not damaged.
+            Err(_) if shared.is_stopped() => Ok(Received::End),
             received => Ok(received?),
         }
     }
 
-    /// Goes on to the next capture; false where there is none.
+    /// Moves on to the next capture; false if there is none.
     fn advance(&mut self) -> bool {
         match self {
             Traffic::Mix(_) => false,
@@ -194,7 +196,7 @@ impl Traffic {
         }
     }
 
-    /// Share of all that is done, as far as that is known.
+    /// The share of the work that is done, 0 to 1, as far as it is known.
     fn share(&self) -> f64 {
         match self {
             Traffic::Mix(mix) => mix.share(),
@@ -219,7 +221,7 @@ impl Traffic {
 fn demo() -> Result<PathBuf, Failure> {
     find_shipped(DEMO).map_err(|looked_at| {
         Failure::no_input(format!(
-            "the shipped capture is not here; looked at {looked_at}; name a capture"
+            "the shipped capture is not installed; looked at {looked_at}; name a capture"
         ))
     })
 }
@@ -228,9 +230,9 @@ fn open(path: &Path) -> Result<CaptureReader, Failure> {
     CaptureReader::open(path).map_err(|error: OpenError| Failure::no_input(error.to_string()))
 }
 
-/// Gives packets other times: so many per second, from the time of the first one on.
+/// Gives packets new times: a fixed number per second, from the time of the first packet.
 struct Retime {
-    /// None: times stay.
+    /// Packets per second; `None` keeps the packets' own times.
     pps: Option<u32>,
     start_us: Option<i64>,
     last_us: i64,

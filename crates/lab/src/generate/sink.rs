@@ -1,19 +1,19 @@
-//! Where generated frames go: a capture file, nowhere, or out of an interface.
+//! Where generated frames go: to a capture file, nowhere, or out of an interface.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use packetio::af_packet::{
-    AfPacketError, InterfaceErrorKind, Transmit, TransmitConfig, TransmitCounts,
+use packetio::{
+    Backend, Burst, CaptureFormat, CaptureWriter, Frame, OpenError, Selection, Tx, TxCounts,
+    TxErrorKind, WriteError,
 };
-use packetio::{Burst, CaptureFormat, CaptureWriter, Frame, WriteError};
 
 use super::control::Shared;
 use super::frame::ETHERNET;
 use crate::cli::is_dash;
-use fenxi::exit::{Failure, remark};
 use dataplane::clock::Pace;
+use fenxi::exit::{Failure, remark};
 
 /// Name of the output that takes frames and forgets them.
 const MEMORY: &str = "memory";
@@ -31,8 +31,8 @@ pub enum Sink {
     Memory,
     /// An interface; frames leave when they are due.
     Interface {
-        /// The socket.
-        transmit: Box<Transmit>,
+        /// Its sending side.
+        tx: Box<dyn Tx>,
         /// When which frame is due.
         pace: Pace,
     },
@@ -64,26 +64,21 @@ impl Sink {
     /// # Errors
     /// There is no such interface, or a capability is missing.
     pub fn interface(name: &str) -> Result<Sink, Failure> {
-        let config = TransmitConfig {
-            interface: name.to_owned(),
-            bypasses_qdisc: false,
-            sends_merged: false,
-        };
-        let transmit = Transmit::open(&config).map_err(|error| match error {
-            AfPacketError::MissingCapability { .. } => Failure::not_allowed(error.to_string()),
+        let tx = packetio::open_tx(Backend::default(), name).map_err(|error| match error {
+            OpenError::MissingCapability { .. } => Failure::not_allowed(error.to_string()),
             error => Failure::unavailable(error.to_string()),
         })?;
         Ok(Sink::Interface {
-            transmit: Box::new(transmit),
+            tx,
             pace: Pace::new(1.0),
         })
     }
 
-    /// Takes the frames, which lie in `data`, and gives how many it took: an interface takes them when they are due, and no
-    /// more where the generator is to stop.
+    /// Takes the frames, which lie in `data`, and returns how many it took: an interface takes each when it is due, and none
+    /// once the generator is to stop.
     ///
     /// # Errors
-    /// Writing broke off, the interface is gone, or these are no frames for it.
+    /// Writing fails, the interface is gone, or it cannot carry frames of this link type.
     pub fn take(
         &mut self,
         data: &mut [u8],
@@ -99,15 +94,15 @@ impl Sink {
                 }
                 Ok(frames.len())
             }
-            Sink::Interface { transmit, pace } => send(transmit, pace, data, frames, shared),
+            Sink::Interface { tx, pace } => send(tx.as_mut(), pace, data, frames, shared),
         }
     }
 
-    /// Ends the output; what became of the frames, where it is an interface.
+    /// Closes the output. Returns what became of the frames if it is an interface.
     ///
     /// # Errors
-    /// Writing broke off.
-    pub fn finish(self) -> Result<Option<TransmitCounts>, Failure> {
+    /// Writing fails.
+    pub fn finish(self) -> Result<Option<TxCounts>, Failure> {
         match self {
             Sink::Memory => Ok(None),
             Sink::File { name, writer } => {
@@ -115,14 +110,14 @@ impl Sink {
                 finished.map_err(|error| not_written(&name, error))?;
                 Ok(None)
             }
-            Sink::Interface { transmit, .. } => Ok(Some(transmit.counts())),
+            Sink::Interface { tx, .. } => Ok(Some(tx.counts())),
         }
     }
 }
 
-/// Sends all that is due together, and rests until the next frame is. Who comes late catches up.
+/// Sends all frames that are due in one burst and sleeps until the next one is due. A generator that is late catches up.
 fn send(
-    transmit: &mut Transmit,
+    tx: &mut dyn Tx,
     pace: &Pace,
     data: &mut [u8],
     frames: &[Frame],
@@ -131,31 +126,31 @@ fn send(
     if let Some(frame) = frames.iter().find(|frame| frame.link != ETHERNET) {
         return Err(Failure::data(format!(
             "{}: frames of link type {} cannot leave an interface; captures of Ethernet can",
-            transmit.interface(),
+            tx.name(),
             frame.link
         )));
     }
     let mut taken = 0;
     while taken < frames.len() && !shared.is_stopped() {
-        let mut rest = None;
+        let mut wait = None;
         let later = &frames[taken..];
         let due = later.iter().position(|frame| {
-            rest = pace.rest(frame.time_us);
-            rest.is_some()
+            wait = pace.wait(frame.time_us);
+            wait.is_some()
         });
         let now = &later[..due.unwrap_or(later.len())];
         if !now.is_empty()
-            && let Err(error) = transmit.send(&Burst::new(data, now))
+            && let Err(error) = tx.send(&Burst::new(data, now), Selection::All)
         {
             match error.kind {
-                // It may come up again; until then frames are dropped, and counted.
-                InterfaceErrorKind::Down => remark(&format!("fenxi: {error}\n"))?,
+                // It may come up again; until then frames are dropped and counted.
+                TxErrorKind::Down => remark(&format!("fenxi-lab: {error}\n"))?,
                 _ => return Err(Failure::unavailable(error.to_string())),
             }
         }
         taken += now.len();
-        if let Some(rest) = rest {
-            std::thread::sleep(rest);
+        if let Some(wait) = wait {
+            std::thread::sleep(wait);
         }
     }
     Ok(taken)

@@ -40,7 +40,7 @@ impl ClassMarks {
 mod tests {
     use super::*;
     use config::checked::MarkMapping;
-    use config::layers::Origin;
+    use config::origin::Origin;
 
     fn config(label: &str, required: bool) -> checked::Mark {
         let mapping = MarkMapping {

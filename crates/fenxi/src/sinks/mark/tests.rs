@@ -18,7 +18,7 @@ use super::socket::{BATCH, Outcome, Socket};
 use super::writer::StartError;
 use super::{ClassMarks, Counts, Writer};
 use config::checked::{Mark, MarkMapping};
-use config::layers::Origin;
+use config::origin::Origin;
 use lab::{FOREIGN, Lab};
 
 const TCP: u8 = 6;
@@ -354,76 +354,6 @@ fn marks_that_are_set_stay_unless_they_are_to_be_overwritten() {
         );
         assert_eq!(writer.waiting(), 0);
     }
-}
-
-/// What a mark costs where marks that are set stay, and where they are overwritten: prints the CPU time of the thread.
-/// `cargo test -p fenxi --bin fenxi --release what_a_mark_costs -- --ignored --nocapture`
-#[test]
-#[ignore = "measures"]
-fn what_a_mark_costs() {
-    const MARKS: u64 = 20_000;
-    let Some(lab) = Lab::routed("cost", false, &[]) else {
-        return;
-    };
-    let connections: Vec<_> = (0..200).map(|_| Connection::udp(&lab, false)).collect();
-    let cpu_us = || -> u64 {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let mut time = 0;
-        for task in tasks.map(|task| task.unwrap().path()) {
-            if std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "marks\n") {
-                let stat = std::fs::read_to_string(task.join("schedstat")).unwrap();
-                let ns: u64 = stat.split(' ').next().unwrap().parse().unwrap();
-                time += ns / 1000;
-            }
-        }
-        time
-    };
-    for round in 0..3 {
-        for (what, overwrite) in [("written, not read", true), ("read, kept", false)] {
-            let marks = ClassMarks::new(&mark_config(2, overwrite), &labels(2)).unwrap();
-            let writer = lab.on("router", || Writer::start(marks, 1 << 16).unwrap());
-            let began = Instant::now();
-            for at in 0..MARKS {
-                writer.set(connections[at as usize % connections.len()].views()[0], 0);
-            }
-            let counts = settled(&writer, MARKS);
-            let took = began.elapsed();
-            assert_eq!(counts.written + counts.kept, MARKS);
-            eprintln!(
-                "{round} {what}: {:.1} µs of CPU, {:.1} µs each",
-                cpu_us() as f64 / MARKS as f64,
-                took.as_micros() as f64 / MARKS as f64
-            );
-        }
-    }
-    // Read and then written: each time bits that nobody has set.
-    let free = (0..32).filter(|bit| (FOREIGN | MASK) >> bit & 1 == 0);
-    let writer = lab.writer(1, 1 << 16);
-    let before_us = cpu_us();
-    for bit in free {
-        let mapping = MarkMapping {
-            label: "class 0".to_owned(),
-            mark: 1 << bit,
-            required: true,
-            origin: Origin::BuiltIn,
-        };
-        let config = Mark {
-            mask: 1 << bit,
-            overwrite: false,
-            class: vec![mapping],
-            queue: 1,
-        };
-        writer.change(&ClassMarks::new(&config, &labels(1)).unwrap());
-        let asked = writer.counts().asked;
-        for connection in &connections {
-            writer.set(connection.views()[0], 0);
-        }
-        settled(&writer, asked + connections.len() as u64);
-    }
-    let Counts { asked, written, .. } = writer.counts();
-    assert_eq!(asked, written);
-    let us = (cpu_us() - before_us) as f64 / asked as f64;
-    eprintln!("read and written: {us:.1} µs of CPU");
 }
 
 #[test]

@@ -1,24 +1,25 @@
-//! Layout 1:1:2: one analytics manager with two equal devices against one with one, offered twice what one can do.
+//! Layout 1:1:2: one analytics manager with two equal devices, compared with one that has one device. Both are offered twice
+//! what one device can do.
 //!
-//! In virtual time, where the manager takes no time; and live, where it must drive both. What the ring cannot hold is
-//! shed, as in traffic.
+//! In virtual time the manager takes no time; live it has to drive both devices. The ring sheds what it cannot hold, as it
+//! does with real traffic.
 
 use std::time::Instant;
 
 use accel::{Device, Profile, Shape, SimulatedDevice, Sizes, ThreadedDevice};
 use analytics::Accelerator;
-use cring::Series;
+use cring::{Features, Series};
 use flowmgr::Pages;
 
-use super::feed::Feed;
 use super::simulation::Simulation;
 use super::{CARRY_OVER, SLOTS, live, manager};
-use crate::cli::BenchArgs;
-use crate::bench::machine::Machine;
 use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::{Rates, try_interleave};
+use crate::cli::BenchArgs;
+use dataplane::analytics_worker::Hooks;
 use fenxi::exit::Failure;
-use crate::pipeline::worker;
+use fenxi::machine::Machine;
+use fenxi_benches::series::Feed;
 
 /// The largest batch.
 const CAP: usize = 256;
@@ -34,15 +35,15 @@ const SHAPE: Shape = Shape {
 };
 /// Virtual seconds of each simulation.
 const SIMULATED_S: f64 = 10.0;
-/// Seconds of a live run: at least, and at most.
+/// Shortest and longest live run, s.
 const LIVE_S: (f64, f64) = (0.2, 3.0);
 
-/// Where a live device waits for the end of its batch.
+/// Which thread runs a device's batch.
 #[derive(Clone, Copy)]
 enum Home {
-    /// In the polls of the manager's thread.
+    /// The manager's thread, when it polls.
     Manager,
-    /// On a thread of its own.
+    /// A thread of the device's own.
     Thread,
 }
 
@@ -74,7 +75,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     })
 }
 
-/// The rates with one device and with two, and the one by the other.
+/// The rates with one device and with two, and their ratio.
 fn compared(name: &str, rates: &[Rates]) -> Vec<Figure> {
     let mut figures: Vec<Figure> = (1..)
         .zip(rates)
@@ -109,16 +110,13 @@ fn simulated(devices: usize, offered: f64) -> Result<Rates, Failure> {
 
 /// Series labelled per second.
 fn live(devices: usize, home: Home, offered: f64, seconds: f64) -> Result<f64, Failure> {
-    let sample = Series {
-        k: SHAPE.k as u8,
-        ..Series::default()
-    };
+    let sample = Series::new(0, SHAPE.k, Features::LENGTHS);
     let (feed, inlet) = Feed::new(vec![sample], SLOTS);
     let accelerators: Result<_, Failure> = (0..devices).map(|_| accelerator(home)).collect();
     let manager = manager(CARRY_OVER, SHAPE.k, inlet, accelerators?)?;
     let (rate, _shed) = live::run(feed, offered, live::after(seconds), |run| {
         let begun = Instant::now();
-        let counters = worker::work(manager, false, run, worker::Ends::default());
+        let counters = live::worker(manager, run, Hooks::default()).run();
         counters.inferred as f64 / begun.elapsed().as_secs_f64()
     });
     Ok(rate)

@@ -1,12 +1,12 @@
-//! What an analytics thread costs while it has nothing to do, and how fast it is when the first series comes.
+//! The CPU time of an analytics thread that has nothing to do, and its time to the first label after a pause.
 //!
-//! The program's own worker loop, device `cpu`, policy `none`: with a timeout to wait for, a single series would wait for
-//! that, idle thread or not. *Busy*: the times to label under Poisson arrivals. *After idle*: one series after each pause,
-//! timed by the thread that sent it, which looks at the label word until the label is there. The bar takes the slowest of
-//! them and holds it against the median of a busy thread.
+//! The worker of a live run, device `cpu`, policy `none`: with a timeout to wait for, a single series would wait for
+//! that, idle thread or not. The thread that sends series wakes the analytics thread as a flow worker does. *Busy*: the times
+//! to label under Poisson arrivals. *After idle*: one series after each pause, timed by the thread that sent it, which polls
+//! the label word. The bar compares the slowest of these times with the median of a busy thread.
 
 use std::fs;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,36 +15,39 @@ use analytics::{Manager, Policy};
 use flowmgr::Pages;
 use rustix::thread::{Pid, gettid};
 
-use super::feed::{Feed, golden_series};
+use super::golden::golden_series;
 use super::{SLOTS, bundle, cpu, live, manager};
-use crate::cli::BenchArgs;
-use crate::bench::machine::{Machine, joined};
 use crate::bench::report::{Figure, Report};
+use crate::bench::threads::joined;
+use crate::cli::BenchArgs;
+use dataplane::analytics_worker::Hooks;
+use dataplane::run::Run;
 use fenxi::exit::Failure;
-use crate::pipeline::worker::{self, Run};
+use fenxi::machine::Machine;
+use fenxi_benches::series::Feed;
 
 /// Series per second of the busy thread.
 const RATE: u32 = 50_000;
 const CAP: usize = 256;
-/// Seconds of the busy part: at least, and at most.
+/// Shortest and longest busy part, s.
 const BUSY_S: (f64, f64) = (0.2, 5.0);
 const PAUSES_MIN: usize = 3;
 
-/// What the pauses showed.
+/// Results of the pauses.
 struct Idle {
     /// Time to label of the first series after each pause, ms.
     first_ms: Vec<f64>,
-    /// CPU time of the thread during the pauses, by their length.
+    /// CPU time of the thread during the pauses, divided by their length.
     cpu_share: f64,
 }
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let bundle = bundle(args)?;
-    let (feed, worker) = pair(&bundle)?;
+    let (feed, manager) = pair(&bundle)?;
     let seconds = (args.seconds / 6.0).clamp(BUSY_S.0, BUSY_S.1);
     let rate = args.rate_or(RATE);
     let (busy, _shed) = live::run(feed, rate, live::after(seconds), |run| {
-        worker::work(worker, false, run, worker::Ends::default())
+        live::worker(manager, run, Hooks::default()).run()
     });
     let busy_ms = |quantile| busy.time_to_label_us().value_at_quantile(quantile) as f64 / 1e3;
     let pause = Duration::from_secs_f64(args.pause);
@@ -57,7 +60,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let slowest_ms = first_ms.last().copied().unwrap_or_default();
     Ok(Report {
         bench: "idle",
-        title: "An analytics thread without traffic: its cost, and its first label after a pause",
+        title: "An analytics thread without traffic: its CPU time, and its first label after a pause",
         x: "",
         machine: Machine::here(Pages::Plain),
         figures: vec![
@@ -86,21 +89,21 @@ fn pair(bundle: &Bundle) -> Result<(Feed, Manager), Failure> {
     ))
 }
 
-/// Pauses, each with one series at its end.
+/// Pauses `pauses` times and sends one series after each pause.
 fn idle(bundle: &Bundle, pause: Duration, pauses: usize) -> Result<Idle, Failure> {
     let (mut feed, manager) = pair(bundle)?;
-    let run = Arc::new(Run::new(1));
+    let run = live::run_of_one();
     let clock = run.clone();
     let (started, thread) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(move || {
             let _ = started.send(gettid());
-            worker::work(manager, false, run, worker::Ends::default())
+            live::worker(manager, run, Hooks::default()).run()
         });
         let prober = scope.spawn(move || {
             let gone = |_| Failure::software("the analytics thread did not start");
             let thread = thread.recv().map_err(gone)?;
-            // The first label finds caches that nobody will find cold again.
+            // The first label warms the caches up and does not count.
             label(&mut feed, &clock);
             let mut first_ms = Vec::with_capacity(pauses);
             let (mut cpu_ns, mut idle_ns) = (0, 0);
@@ -121,11 +124,12 @@ fn idle(bundle: &Bundle, pause: Duration, pauses: usize) -> Result<Idle, Failure
     })
 }
 
-/// Sends one series and waits for its label; how long it took.
-fn label(feed: &mut Feed, clock: &Run) -> Duration {
+/// Sends one series and waits for its label. Returns the time that took.
+fn label(feed: &mut Feed, run: &Run) -> Duration {
     let begun = Instant::now();
-    let word = feed.push(clock.now_ns());
+    let word = feed.push(run.now_ns());
     feed.publish();
+    run.waker.wake();
     while feed.is_pending(word) {
         // The system may have put both threads on one core.
         thread::yield_now();
@@ -133,7 +137,7 @@ fn label(feed: &mut Feed, clock: &Run) -> Duration {
     begun.elapsed()
 }
 
-/// CPU time that a thread of this process has had, ns.
+/// CPU time that a thread of this process has used, ns.
 fn cpu_time_ns(thread: Pid) -> Result<u64, Failure> {
     let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
     let text = fs::read_to_string(&path).unwrap_or_default();

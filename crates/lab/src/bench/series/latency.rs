@@ -1,8 +1,8 @@
 //! Time to label under Poisson arrivals.
 //!
-//! Live with device `cpu`: one thread does all of the series' walk. And in virtual time with a device of a fixed profile:
-//! what the policy alone makes of the arrivals, whatever else the machine does. Runs of a few seconds are repeated and
-//! interleaved; of each quantile the median over the runs is shown.
+//! Live with device `cpu`, one thread does the whole series' walk. In virtual time with a device of a fixed profile, the
+//! result depends on the policy alone, whatever else the machine does. Runs of a few seconds are repeated and interleaved;
+//! for each quantile the median over the runs is shown.
 
 use std::time::Duration;
 
@@ -10,21 +10,22 @@ use accel::{Bundle, Profile, Sizes};
 use analytics::{Counters, Policy};
 use flowmgr::Pages;
 
-use super::feed::{Feed, golden_series};
+use super::golden::golden_series;
 use super::simulation::Simulation;
 use super::{CARRY_OVER, SLOTS, bundle, live, manager, profiled};
-use crate::cli::BenchArgs;
-use crate::bench::machine::Machine;
 use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::try_interleave;
+use crate::cli::BenchArgs;
+use dataplane::analytics_worker::Hooks;
 use fenxi::exit::Failure;
-use crate::pipeline::worker;
+use fenxi::machine::Machine;
+use fenxi_benches::series::Feed;
 
 /// Series per second.
 const RATE: u32 = 50_000;
-/// Seconds of one run: at least, and at most.
+/// Shortest and longest run, s.
 const RUN_S: (f64, f64) = (0.2, 5.0);
-/// Share of the control periods that Batchy reports above their objective at the same δ.
+/// The share of control periods above their objective that Batchy reports at the same δ.
 const VIOLATIONS_MOST: f64 = 0.09;
 
 /// The device in virtual time: a CPU core with a model of some 100 k weights.
@@ -54,7 +55,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let mut cases: Vec<Case> = live.into_iter().chain(simulated).collect();
     let rate = args.rate_or(RATE);
     try_interleave(args.seconds, cases.len(), |case| {
-        // What a run gave, the case keeps.
+        // The case keeps the results of its runs.
         cases[case].run(rate, seconds).map(|()| 0.0)
     })?;
     Ok(Report {
@@ -117,7 +118,7 @@ impl Case<'_> {
         let accelerator = profiled(bundle, self.cap)?;
         let manager = manager(self.policy, bundle.k(), inlet, vec![accelerator])?;
         Ok(live::run(feed, rate, live::after(seconds), |run| {
-            worker::work(manager, false, run, worker::Ends::default())
+            live::worker(manager, run, Hooks::default()).run()
         }))
     }
 

@@ -10,13 +10,16 @@ use std::time::Duration;
 
 use rustix::thread::set_current_timer_slack;
 
-use super::feed::Feed;
-use crate::bench::machine::joined;
+use crate::bench::threads::joined;
 use crate::rng::Rng;
+use analytics::Manager;
+use dataplane::analytics_worker::{AnalyticsWorker, Hooks};
 use dataplane::run::Run;
+use fenxi_benches::series::Feed;
 
-/// Rest of the feeder, and how much later than asked the system may wake it, ns.
-const REST: Duration = Duration::from_micros(20);
+/// Sleep of the feeder.
+const SLEEP: Duration = Duration::from_micros(20);
+/// How much later than asked the system may wake the feeder, ns.
 const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
 
 /// Feeds a Poisson process until `is_over` at a time in ns since the start, then closes the ring; meanwhile `work` is the
@@ -30,13 +33,17 @@ pub fn run<T: Send>(
     work: impl FnOnce(Arc<Run>) -> T + Send,
 ) -> (T, u64) {
     let ready = &Barrier::new(2);
-    let run = Arc::new(Run::new(1));
+    let run = run_of_one();
     let clock = run.clone();
     thread::scope(|scope| {
         let feeder = scope.spawn(move || {
             ready.wait();
             arrive(&mut feed, rate_per_s, is_over, &clock);
-            feed.shed
+            let shed = feed.shed;
+            // Closes the ring. A worker that is parked would notice only when its time is over.
+            drop(feed);
+            clock.waker.wake();
+            shed
         });
         let worker = scope.spawn(move || {
             ready.wait();
@@ -47,22 +54,39 @@ pub fn run<T: Send>(
     })
 }
 
+/// What a feeder and one analytics worker share. The feeder wakes the worker as a flow worker of a live run does.
+pub fn run_of_one() -> Arc<Run> {
+    // A bench without ports has no events.
+    let (run, _events) = Run::new(1, 1);
+    Arc::new(run)
+}
+
+/// The worker of a live run around this manager.
+pub fn worker(manager: Manager, run: Arc<Run>, hooks: Hooks) -> AnalyticsWorker {
+    AnalyticsWorker {
+        manager,
+        gathers: false,
+        run,
+        hooks,
+    }
+}
+
 /// Over after so many seconds.
 pub fn after(seconds: f64) -> impl Fn(u64) -> bool {
     move |now_ns| now_ns as f64 >= seconds * 1e9
 }
 
-/// Pushes what has come due, and rests a little: what is measured wants the cores.
-fn arrive(feed: &mut Feed, rate_per_s: f64, is_over: impl Fn(u64) -> bool, clock: &Run) {
-    // Without it the rests are a little longer, no more.
+/// Pushes the series that are due and sleeps in between, so that the feeder takes little of the cores that are measured.
+fn arrive(feed: &mut Feed, rate_per_s: f64, is_over: impl Fn(u64) -> bool, run: &Run) {
+    // Where the system refuses, the sleeps are a little longer.
     let _ = set_current_timer_slack(Some(TIMER_SLACK_NS));
-    let mut draws = Rng::new(1);
-    let mut gap_ns = || (draws.gap(rate_per_s) * 1e9) as u64;
-    let mut due_ns = clock.now_ns() + gap_ns();
+    let mut rng = Rng::new(1);
+    let mut gap_ns = || (rng.gap(rate_per_s) * 1e9) as u64;
+    let mut due_ns = run.now_ns() + gap_ns();
     while !is_over(due_ns) {
-        let now_ns = clock.now_ns();
+        let now_ns = run.now_ns();
         if now_ns < due_ns {
-            thread::sleep(REST);
+            thread::sleep(SLEEP);
             continue;
         }
         while due_ns <= now_ns {
@@ -70,5 +94,6 @@ fn arrive(feed: &mut Feed, rate_per_s: f64, is_over: impl Fn(u64) -> bool, clock
             due_ns += gap_ns();
         }
         feed.publish();
+        run.waker.wake();
     }
 }

@@ -1,11 +1,11 @@
-//! The experiments on the series' walk: an analytics manager whose ring the bench itself fills.
+//! Experiments on the series' walk: an analytics manager whose ring the bench fills.
 //!
-//! A [`feed`] stands in for the flow manager: it pends label words and pushes series. Two clocks: [`live`] runs a
-//! manager and its feed on threads of their own, in real time; [`simulation`] runs both in virtual time, where only
-//! policies and device profiles count and the machine does not.
+//! A [`Feed`](fenxi_benches::series::Feed) takes the place of the flow manager: it marks label words as pending and pushes
+//! series. [`live`] runs a manager and its feed on two threads in real time. [`simulation`] runs both in virtual time, where
+//! the results depend only on policies and device profiles, not on the machine.
 
 mod devices;
-mod feed;
+mod golden;
 mod idle;
 mod latency;
 mod live;
@@ -22,8 +22,9 @@ use analytics::{Accelerator, CacheConfig, Inlet, Manager, Policy};
 
 use crate::cli::BenchArgs;
 use config::Config;
+use dataplane::bundle::{find_bundle, open_bundle};
+use dataplane::devices::cpu_device;
 use fenxi::exit::Failure;
-use crate::pipeline::{cpu_device, find_bundle, open_bundle};
 
 pub use devices::run as devices;
 pub use idle::run as idle;
@@ -32,11 +33,11 @@ pub use padding::run as padding;
 pub use swap::run as swap;
 pub use throughput::run as analytics;
 
-/// Folder of the shipped model's int8 form, beside the shipped one.
+/// Folder of the int8 form of the shipped model, next to the shipped one.
 const INT8: &str = "app-id-k10-int8";
-/// Slots of the ring, as the configuration has them unless told otherwise.
+/// Slots of the ring; the default of the configuration.
 const SLOTS: usize = 4096;
-/// The carry-over policy as the configuration has it unless told otherwise.
+/// The carry-over policy with the defaults of the configuration.
 const TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_WAIT: Duration = Duration::from_millis(50);
 const PHI: f64 = 0.2;
@@ -46,10 +47,10 @@ const CARRY_OVER: Policy = Policy::CarryOver {
     max_wait: MAX_WAIT,
 };
 
-/// How long a device is profiled.
+/// How long each batch size is profiled.
 const PROFILE_TIME: Duration = Duration::from_millis(100);
 
-/// The bundles that `--model` names; else the shipped one, and its int8 form where there is one.
+/// The bundles that `--model` names. Without it the shipped one, and its int8 form if that is installed.
 fn bundles(args: &BenchArgs) -> Result<Vec<Bundle>, Failure> {
     let config = Config::load(None, &[])?;
     let mut dirs = args.models.clone();
@@ -59,14 +60,15 @@ fn bundles(args: &BenchArgs) -> Result<Vec<Bundle>, Failure> {
         dirs.push(shipped);
         dirs.extend(int8.is_dir().then_some(int8));
     }
-    dirs.iter().map(|dir| open_bundle(&config, dir)).collect()
+    let opened = dirs.iter().map(|dir| open_bundle(&config, dir));
+    Ok(opened.collect::<Result<_, _>>()?)
 }
 
 /// The first of [`bundles`].
 fn bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
     let config = Config::load(None, &[])?;
     let dir = find_bundle(&config, args.models.first().map(PathBuf::as_path))?;
-    open_bundle(&config, &dir)
+    Ok(open_bundle(&config, &dir)?)
 }
 
 /// The device `cpu` with a bundle, for batches of any size up to `cap`.
@@ -75,7 +77,7 @@ fn cpu(bundle: &Bundle, cap: usize) -> Result<Box<dyn Device>, Failure> {
     Ok(Box::new(cpu_device(&config, bundle, Sizes::Any { cap })?))
 }
 
-/// The device `cpu` as [`cpu()`], its speed measured: what a policy with a latency goal plans by.
+/// The device `cpu` with its measured profile, which a policy with a latency goal needs.
 fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
     let mut device = cpu(bundle, cap)?;
     let sizes: Vec<usize> = (0..=cap.ilog2()).map(|x| 1 << x).collect();
@@ -89,7 +91,7 @@ fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
     })
 }
 
-/// A manager of one inlet, its cache off.
+/// A manager with one ring and without a cache.
 fn manager(
     policy: Policy,
     k: usize,
@@ -102,7 +104,9 @@ fn manager(
         audit: 0.0,
     };
     let config = analytics::Config {
+        task: 0,
         k,
+        features: vec![cring::Feature::SignedLength],
         policy,
         cache,
         probe: Vec::new(),

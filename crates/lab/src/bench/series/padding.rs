@@ -1,7 +1,8 @@
-//! FENXI Fig. 8: what padding costs a device that takes a few batch sizes only, by policy, in virtual time.
+//! FENXI Fig. 8: the time that a device with few batch sizes spends on padding, by policy, in virtual time.
 //!
-//! Sizes 8 to 1024, Poisson arrivals, policies `timeout` and `carry-over` with the same T. A batch's device time goes to
-//! padding by the share of its rows that are padding. The bar is on the sums over all rates.
+//! Sizes 8 to 1024, Poisson arrivals, policies `timeout` and `carry-over` with the same T. The share of a
+//! batch's rows that are padding is the share of its device time that counts as padding. The bar is on the sums over all
+//! rates.
 
 use accel::{Profile, Sizes};
 use analytics::{Counters, Policy, Trigger};
@@ -9,18 +10,18 @@ use flowmgr::Pages;
 
 use super::simulation::Simulation;
 use super::{CARRY_OVER, MAX_WAIT, TIMEOUT};
-use crate::cli::BenchArgs;
-use crate::bench::machine::Machine;
 use crate::bench::report::{Figure, Report};
+use crate::cli::BenchArgs;
 use fenxi::exit::Failure;
+use fenxi::machine::Machine;
 
-/// Series per second, unless told otherwise: eight to a decade, evenly, because sizes double and where in between the
-/// series at T fall decides all.
+/// Series per second by default: eight rates per decade, evenly spaced. Sizes double, and the result depends on where
+/// between two sizes the series per T fall.
 const RATES: [u32; 17] = [
     1_000, 1_334, 1_778, 2_371, 3_162, 4_217, 5_623, 7_499, 10_000, 13_335, 17_783, 23_714, 31_623,
     42_170, 56_234, 74_989, 100_000,
 ];
-/// The profile of `simulated` as the configuration has it unless told otherwise.
+/// The profile of the device `simulated`; the default of the configuration.
 const PROFILE: Profile = Profile {
     t0_us: 100.0,
     t1_us: 2.0,
@@ -28,7 +29,7 @@ const PROFILE: Profile = Profile {
 /// Virtual seconds of each rate and policy, at least.
 const SECONDS_MIN: f64 = 0.5;
 
-/// What one policy made of one rate.
+/// The result of one policy at one rate.
 struct Outcome {
     /// Shares of the time in which the device worked at all, and on padding.
     used: f64,
@@ -82,7 +83,7 @@ impl Outcome {
 
 /// The two policies at each rate, and over all of them.
 fn compared(rates: &[u32], timeout: &[Outcome], carry_over: &[Outcome]) -> Vec<Figure> {
-    // Nothing where there is no padding to compare with.
+    // No ratio where carry-over has no padding.
     let ratio = |line: &str, more: f64, less: f64| {
         (less > 0.0).then(|| Figure::one(line, "ratio", more / less))
     };

@@ -1,20 +1,20 @@
-//! An analytics manager in virtual time: the bench turns the clock, and devices are ready when the clock says so.
+//! An analytics manager in virtual time: the bench advances the clock, and devices are ready when the clock says so.
 //!
-//! Nothing takes time but the devices. So the outcome is a matter of the policy, the profile and the arrivals alone, it
-//! is the same on every machine, and hours pass in seconds. The manager is the real one: a round takes the time as an
-//! argument and asks no clock.
+//! Only the devices take time. So the result depends on the policy, the profile and the arrivals alone, it is the same on
+//! every machine, and hours pass in seconds. The manager is the real one: a round takes the time as an argument and reads
+//! no clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use analytics::{Accelerator, Manager, Policy};
-use cring::Series;
+use cring::{Features, Series};
 
-use super::feed::Feed;
 use super::{SLOTS, manager};
 use crate::rng::Rng;
 use fenxi::exit::Failure;
+use fenxi_benches::series::Feed;
 
 const NAME: &str = "virtual";
 /// Packets in a series; the devices do not look at them.
@@ -24,7 +24,7 @@ const TICK_NS: u64 = 10_000;
 /// When a device without a batch is ready.
 const NEVER: u64 = u64::MAX;
 
-/// A time that several have in hand, in ns; all on one thread.
+/// A time that several objects of one thread share, ns.
 type Time = Arc<AtomicU64>;
 
 /// A device that is ready when the virtual clock has reached the end of its batch.
@@ -80,7 +80,7 @@ impl Device for VirtualDevice {
 pub struct Simulation {
     pub manager: Manager,
     feed: Feed,
-    draws: Rng,
+    rng: Rng,
     now_ns: Time,
     ready_ns: Vec<Time>,
 }
@@ -96,10 +96,7 @@ impl Simulation {
         sizes: &Sizes,
         devices: usize,
     ) -> Result<Simulation, Failure> {
-        let sample = Series {
-            k: K as u8,
-            ..Series::default()
-        };
+        let sample = Series::new(0, K, Features::LENGTHS);
         let (feed, inlet) = Feed::new(vec![sample], SLOTS);
         let now_ns = Time::default();
         let ready_ns: Vec<Time> = (0..devices).map(|_| Arc::new(NEVER.into())).collect();
@@ -119,7 +116,7 @@ impl Simulation {
         Ok(Simulation {
             manager: manager(policy, K, inlet, accelerators)?,
             feed,
-            draws: Rng::new(1),
+            rng: Rng::new(1),
             now_ns,
             ready_ns,
         })
@@ -129,15 +126,15 @@ impl Simulation {
     pub fn run(&mut self, rate_per_s: f64, seconds: f64, mut after_round: impl FnMut(&Manager)) {
         let began_ns = self.now_ns.load(Ordering::Relaxed);
         let end_ns = began_ns + (seconds * 1e9) as u64;
-        let gap_ns = |draws: &mut Rng| (draws.gap(rate_per_s) * 1e9) as u64;
-        let (mut now_ns, mut arrival_ns) = (began_ns, began_ns + gap_ns(&mut self.draws));
+        let gap_ns = |rng: &mut Rng| (rng.gap(rate_per_s) * 1e9) as u64;
+        let (mut now_ns, mut arrival_ns) = (began_ns, began_ns + gap_ns(&mut self.rng));
         while now_ns < end_ns {
             let ready = self.ready_ns.iter().map(|it| it.load(Ordering::Relaxed));
             let happens_ns = ready.min().map_or(arrival_ns, |it| it.min(arrival_ns));
             now_ns = happens_ns.clamp(now_ns, now_ns + TICK_NS);
             while arrival_ns <= now_ns {
                 self.feed.push(arrival_ns);
-                arrival_ns += gap_ns(&mut self.draws);
+                arrival_ns += gap_ns(&mut self.rng);
             }
             self.feed.publish();
             self.round(now_ns);

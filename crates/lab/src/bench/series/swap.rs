@@ -1,8 +1,8 @@
-//! What exchanging the model under way adds to the time to label, under Poisson arrivals.
+//! What swaps of the model add to the time to label, under Poisson arrivals.
 //!
-//! Runs in which one exchange follows the other take turns with runs without any. An exchange is the program's own, with
-//! all that belongs to it: a thread of its own opens the bundle, makes a device, holds it against the golden outputs, hands
-//! it over and drops the old one. Loading may slow a label down more than the exchange itself does, so both count.
+//! Runs with one swap after the other take turns with runs without swaps. A swap is the one of the program in full: a thread
+//! opens the bundle, opens a device, compares it with the golden outputs, hands it over and drops the old one. Loading may
+//! delay a label more than the swap itself does, so both count.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,36 +11,37 @@ use accel::Bundle;
 use analytics::{Counters, Manager, Policy};
 use flowmgr::Pages;
 
-use super::feed::{Feed, golden_series};
+use super::golden::golden_series;
 use super::{CARRY_OVER, SLOTS, bundle, live, manager};
-use crate::cli::BenchArgs;
-use crate::bench::machine::Machine;
 use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::try_interleave;
+use crate::cli::BenchArgs;
 use config::Config;
-use dataplane::state::{InUse, Swaps};
-use fenxi::exit::Failure;
-use dataplane::swap::SwapPort;
-use dataplane::swap::{PeriodicSwapper, Plan};
+use dataplane::analytics_worker::Hooks;
+use dataplane::devices::Opener;
 use dataplane::placement::{Cores, Role, Thread};
-use crate::pipeline::{Opener, worker};
+use dataplane::state::{SharedState, Swaps};
+use dataplane::swap::{PeriodicSwapper, Plan, SwapPort};
+use fenxi::exit::Failure;
+use fenxi::machine::Machine;
+use fenxi_benches::series::Feed;
 
 /// Series per second.
 const RATE: u32 = 50_000;
-/// Seconds of one run: at least, and at most.
+/// Shortest and longest run, s.
 const RUN_S: (f64, f64) = (0.2, 3.0);
-/// Between the end of one exchange and the beginning of the next: far less than one takes.
+/// Time from the end of one swap to the beginning of the next: far less than a swap takes.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Exchanges that an experiment of usual length must come to.
+/// Swaps that an experiment of the default length must reach.
 const SWAPS_LEAST: f64 = 100.0;
 
-/// The analytics thread that the models are exchanged in.
+/// The analytics thread whose model is swapped.
 const THREAD: Thread = Thread {
     instance: 0,
     role: Role::Analytics(0),
 };
 
-/// One policy, with exchanges or without.
+/// One policy, with swaps or without.
 struct Case<'a> {
     bundle: &'a Bundle,
     policy: Policy,
@@ -66,13 +67,13 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let seconds = (args.seconds / (4 * cases.len()) as f64).clamp(RUN_S.0, RUN_S.1);
     let rate = args.rate_or(RATE);
     try_interleave(args.seconds, cases.len(), |case| {
-        // What a run gave, the case keeps.
+        // The case keeps the results of its runs.
         cases[case].run(rate, seconds).map(|()| 0.0)
     })?;
     let compared = names.iter().zip(cases.chunks_exact(2));
     Ok(Report {
         bench: "swap",
-        title: "Time to label while models are exchanged, Poisson arrivals",
+        title: "Time to label while models are swapped, Poisson arrivals",
         x: "",
         machine: Machine::here(Pages::Plain),
         figures: compared
@@ -105,13 +106,11 @@ impl Case<'_> {
         let (swapper, port) = swapper.unzip();
         let [(_, manager)] = analytics;
         let (counters, shed) = live::run(feed, rate, live::after(seconds), |run| {
-            let publisher = None;
-            let ends = worker::Ends {
-                port,
-                publisher,
-                seat: None,
+            let hooks = Hooks {
+                swap: port,
+                ..Hooks::default()
             };
-            worker::work(manager, false, run, ends)
+            live::worker(manager, run, hooks).run()
         });
         if let Some(swapper) = swapper {
             refused(swapper.finish()?)?;
@@ -121,20 +120,21 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Exchanges the model for itself, again and again.
+    /// Swaps the model for itself, again and again.
     fn start_swapper(
         &self,
         config: &Config,
         cores: &Cores,
         analytics: &[(Thread, Manager)],
-    ) -> Result<(Swapper, ExchangePort), Failure> {
+    ) -> Result<(PeriodicSwapper, SwapPort), Failure> {
         let model = self.bundle.model_path();
         let plan = Plan {
             bundle: model.parent().unwrap_or(&model).to_owned(),
             every: PAUSE,
         };
-        let in_use = Arc::new(InUse::new(self.bundle, config));
-        let (swapper, ports) = Swapper::start(plan, config, cores, self.bundle, in_use, analytics)?;
+        let state = Arc::new(SharedState::new(self.bundle, config));
+        let (swapper, ports) =
+            PeriodicSwapper::start(plan, config, cores, self.bundle, state, analytics)?;
         let port = ports.into_iter().next();
         let port = port.ok_or_else(|| Failure::software("no port for the analytics thread"))?;
         Ok((swapper, port))
@@ -148,7 +148,7 @@ fn refused(swaps: Swaps) -> Result<(), Failure> {
     }
 }
 
-/// One policy with exchanges and without.
+/// One policy with swaps and without.
 fn figures(name: &str, cases: &[Case]) -> Vec<Figure> {
     let [with, without] = cases else {
         return Vec::new();

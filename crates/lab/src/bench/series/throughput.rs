@@ -1,10 +1,10 @@
-//! Series to label through the whole analytics manager, beside a bare loop over the same device.
+//! Throughput of the whole analytics manager, compared with a bare loop over the same device.
 //!
-//! *Manager*: the ring is filled, which is not timed; then rounds are called until the last series has its label: ring,
+//! *Manager*: the ring is filled, which is not timed; then rounds run until the last series has its label: ring,
 //! batching, gathering from the slots, device, label words, counters. The cache is off. *Bare loop*: the same rows, from
-//! one array in memory, are copied into an equal device's input, batch after batch of the same size. Both take turns of
-//! a ring's contents each; what disturbs the machine disturbs both. The bar is held against the batch size that is the
-//! manager's best.
+//! one array in memory, are copied into an equal device's input, batch after batch of the same size. Both take turns, a ring's
+//! contents each, so that a disturbance of the machine affects both. The bar applies to the batch size that is the manager's
+//! best.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -13,17 +13,18 @@ use accel::{Bundle, Device};
 use analytics::Manager;
 use flowmgr::Pages;
 
-use super::feed::{Feed, golden_series};
+use super::golden::golden_series;
 use super::{CARRY_OVER, SLOTS, bundles, cpu, manager};
-use crate::cli::BenchArgs;
-use crate::bench::machine::Machine;
 use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::{Rates, interleave};
+use crate::cli::BenchArgs;
 use fenxi::exit::Failure;
+use fenxi::machine::Machine;
+use fenxi_benches::series::Feed;
 
-/// Largest batches that are tried; each divides the ring, so that all batches are full.
+/// Largest batch sizes that are measured; each divides the ring, so that all batches are full.
 const CAPS: [usize; 5] = [64, 128, 256, 512, 1024];
-/// What is measured at each: manager, bare loop, and the one by the other.
+/// Measurements at each size: manager, bare loop, and their ratio.
 const POINTS: usize = 3;
 const RATE: &str = "M class/s";
 
@@ -50,7 +51,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     }
     Ok(Report {
         bench: "analytics",
-        title: "Series to label, one core: the whole analytics manager beside a bare loop over the device",
+        title: "Throughput on one core: the whole analytics manager, compared with a bare loop over the device",
         x: "batch",
         machine: Machine::here(Pages::Plain),
         figures,

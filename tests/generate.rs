@@ -1,19 +1,34 @@
-//! `generate`: what its copies have of their originals, when they come, and where they go.
+//! `fenxi-lab generate`: what its copies have of their originals, when they come, and where they go.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
+mod common;
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::ran;
-use crate::common::packets::{RAW_IP, capture, ipv4, read_capture, record_offsets, timed, udp};
-use crate::common::{Finished, SIMULATED, demo, demo_packets, fenxi, json_lines, root, run, skip};
+use common::packets::{RAW_IP, capture, ipv4, read_capture, record_offsets, timed, udp};
+use common::{
+    Finished, SIMULATED, demo, demo_packets, fenxi, fenxi_lab, json_lines, root, run, skip,
+};
+
+/// Runs `fenxi-lab` with these arguments.
+fn ran<S: AsRef<OsStr>>(args: &[S]) -> Finished {
+    run(fenxi_lab(args))
+}
 
 /// The summary of a mix, written to `to`.
 fn generated(to: &Path, args: &[&str]) -> Value {
-    let mut command = fenxi(["generate", "--json", "--to"]);
+    let mut command = fenxi_lab(["generate", "--json", "--to"]);
     command.arg(to).args(args);
     run(command).expect_code(0).json()
 }
@@ -103,7 +118,7 @@ fn the_same_seed_gives_the_same_bytes() {
     assert!(bytes[0] == bytes[1]);
     assert!(bytes[0] != bytes[2]);
     // On stdout, and from the capture by its name.
-    let mut command = fenxi(["generate", "--to", "-", "--seed", "7"]);
+    let mut command = fenxi_lab(["generate", "--to", "-", "--seed", "7"]);
     command.args(&args[..4]).arg(demo());
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(output.stdout == bytes[0]);
@@ -247,7 +262,7 @@ fn what_cannot_be_generated_is_refused_in_one_line() {
         let told = refused
             .stderr
             .lines()
-            .filter(|line| line.starts_with("fenxi: "));
+            .filter(|line| line.starts_with("fenxi-lab: "));
         let told: Vec<&str> = told.collect();
         assert_eq!(told.len(), 1, "{args:?}: {}", refused.stderr);
         assert!(told[0].contains(part), "{args:?}: {}", told[0]);
@@ -303,8 +318,8 @@ impl Netns {
     }
 
     /// The program, inside.
-    fn fenxi(&self, args: &[&str]) -> Command {
-        let program = fenxi(args);
+    fn fenxi_lab(&self, args: &[&str]) -> Command {
+        let program = fenxi_lab(args);
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0]);
         command.arg(program.get_program()).args(program.get_args());
@@ -335,7 +350,7 @@ fn an_interface_sends_what_was_generated() {
         "--flows",
         "300",
     ];
-    let summary = run(netns.fenxi(&args)).expect_code(0).json();
+    let summary = run(netns.fenxi_lab(&args)).expect_code(0).json();
     let sent = &summary["interface"];
     let count = |name: &str| sent[name].as_u64().unwrap();
     let packets = summary["packets"].as_u64().unwrap();
@@ -350,7 +365,7 @@ fn an_interface_sends_what_was_generated() {
     let wall_s = summary["wall_s"].as_f64().unwrap();
     assert!(wall_s >= (packets - 1) as f64 / 20_000.0, "{summary}");
 
-    let refused = run(netns.fenxi(&["generate", "--interface", "a1"])).expect_code(69);
+    let refused = run(netns.fenxi_lab(&["generate", "--interface", "a1"])).expect_code(69);
     assert!(
         refused
             .stderr
@@ -359,7 +374,7 @@ fn an_interface_sends_what_was_generated() {
         refused.stderr
     );
     let mut command = Command::new("setpriv");
-    let program = fenxi(["generate", "--interface", "lo"]);
+    let program = fenxi_lab(["generate", "--interface", "lo"]);
     command.args(["--bounding-set", "-net_raw"]);
     command.arg(program.get_program()).args(program.get_args());
     command.current_dir(root());
@@ -372,7 +387,7 @@ fn an_interface_sends_what_was_generated() {
 
 #[test]
 fn a_signal_ends_it_in_order() {
-    let mut command = fenxi([
+    let mut command = fenxi_lab([
         "generate", "--json", "--replay", "--pps", "1", "--to", "memory", "-",
     ]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());

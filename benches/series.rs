@@ -1,13 +1,13 @@
-//! The near end of a ring, as a flow manager uses it: pends the flow's label word, and pushes its series.
+//! The producer's end of a ring, used as a flow manager uses it: it marks a flow's label word as pending and pushes the
+//! flow's series.
 //!
-//! Each series is of a flow of its own. Label words are used in turn; when one comes round again the flow that had it
-//! has ended, so there are several times as many as series can be on their way.
+//! Each series is of a flow of its own. Label words are reused in turn. There are several times as many as series can be on
+//! their way, so the flow that used a word before has its label.
 
 use std::sync::Arc;
 
-use accel::Bundle;
 use analytics::Inlet;
-use cring::{FlowRef, K_MAX, Label, LabelWord, Producer, Series, Slot};
+use cring::{FlowRef, Label, LabelWord, Producer, Series, Slot};
 
 /// Label words per slot of the ring.
 const WORDS_PER_SLOT: usize = 4;
@@ -19,15 +19,17 @@ pub struct Feed {
     samples: Vec<Series>,
     /// Series offered so far.
     offered: usize,
-    /// Those that found the ring full.
+    /// Series that found the ring full.
     pub shed: u64,
 }
 
 impl Feed {
-    /// A feed of these series, again and again, through a ring of `slots`; and the ring's far end.
+    /// A feed that repeats these series through a ring of `slots`, and the ring's other end.
     pub fn new(samples: Vec<Series>, slots: usize) -> (Feed, Inlet) {
         let (ring, series) = cring::ring(slots);
-        let words = (0..WORDS_PER_SLOT * slots).map(|_| LabelWord::new());
+        // A power of two, so that a mask finds the next word.
+        let words = (WORDS_PER_SLOT * slots).next_power_of_two();
+        let words = (0..words).map(|_| LabelWord::new());
         let words: Arc<Vec<LabelWord>> = Arc::new(words.collect());
         let inlet = Inlet {
             series,
@@ -43,11 +45,17 @@ impl Feed {
         (feed, inlet)
     }
 
-    /// One more series; the manager sees it after [`Feed::publish`]. A full ring sheds it. Returns its flow's word, for
-    /// [`Feed::is_pending`].
+    /// Pushes the next of the series as [`Feed::push_with`].
     pub fn push(&mut self, emitted_ns: u64) -> usize {
-        let index = self.offered % self.words.len();
-        let sample = &self.samples[self.offered % self.samples.len()];
+        let sample = self.samples[self.offered % self.samples.len()];
+        self.push_with(emitted_ns, |series| *series = sample)
+    }
+
+    /// Pushes a series that `fill` writes, which the manager sees after [`Feed::publish`]. A full ring sheds it. Returns the
+    /// index of its flow's word, for [`Feed::is_pending`].
+    #[inline]
+    pub fn push_with(&mut self, emitted_ns: u64, fill: impl FnOnce(&mut Series)) -> usize {
+        let index = self.offered & (self.words.len() - 1);
         self.offered += 1;
         let word = &self.words[index];
         let generation = word.retire();
@@ -59,26 +67,27 @@ impl Feed {
         let pushed = self.ring.push(|slot| {
             slot.flow = flow;
             slot.emitted_ns = emitted_ns;
-            slot.series = *sample;
+            fill(&mut slot.series);
         });
         if !pushed {
             self.shed += 1;
-            // Cannot be post-mortem: nobody else knows of the pending word.
+            // It cannot be post-mortem, because the ring does not have the series.
             let _ = word.decide(generation, Label::Unlabelled);
         }
         index
     }
 
-    /// Whether the flow of this word waits for its label.
+    /// Whether the flow with this word waits for its label.
     pub fn is_pending(&self, word: usize) -> bool {
         self.words[word].read().1 == Label::Pending
     }
 
+    /// Hands what was pushed to the manager.
     pub fn publish(&mut self) {
         self.ring.publish();
     }
 
-    /// Fills the ring, and says with how many series.
+    /// Fills the ring and returns the number of series that took.
     pub fn fill(&mut self, emitted_ns: u64) -> usize {
         let free = self.ring.free();
         for _ in 0..free {
@@ -89,41 +98,13 @@ impl Feed {
     }
 }
 
-/// The bundle's golden inputs as series: input that the model was made for.
-pub fn golden_series(bundle: &Bundle) -> Vec<Series> {
-    let inputs = &bundle.golden().inputs;
-    inputs.iter().map(|row| series_of(row)).collect()
-}
-
-/// One row of a model's input, signed lengths, as the flow manager would have sent it.
-fn series_of(row: &[f32]) -> Series {
-    let mut series = Series {
-        protocol: flowmgr::wire::UDP,
-        k: row.len().min(K_MAX) as u8,
-        ..Series::default()
-    };
-    for (i, &length) in row.iter().take(K_MAX).enumerate() {
-        series.lengths[i] = length.abs() as u16;
-        series.directions |= u32::from(length < 0.0) << i;
-    }
-    series
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_row_comes_back_from_its_series() {
-        let row = [60.0, -1500.0, 0.0, 65_535.0];
-        let series = series_of(&row);
-        let back: Vec<f32> = series.signed_lengths().map(|it| it as f32).collect();
-        assert_eq!(back, row);
-    }
-
-    #[test]
     fn a_full_ring_sheds_and_words_come_round() {
-        let (mut feed, mut inlet) = Feed::new(vec![series_of(&[1.0])], 2);
+        let (mut feed, mut inlet) = Feed::new(vec![Series::default()], 2);
         assert_eq!((feed.fill(0), feed.fill(0)), (2, 0));
         feed.push(0);
         assert_eq!((feed.shed, inlet.series.waiting()), (1, 2));
@@ -131,7 +112,7 @@ mod tests {
             let waiting = inlet.series.waiting();
             for i in 0..waiting {
                 let FlowRef { index, generation } = inlet.series.get(i).flow;
-                let word = inlet.labels.word(index);
+                let word = inlet.labels.word(0, index);
                 assert_eq!(word.decide(generation, Label::Unlabelled), Ok(()));
             }
             inlet.series.release(waiting);

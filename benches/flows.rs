@@ -1,0 +1,53 @@
+//! A flow manager in memory, and labels for the flows that ask.
+
+use cring::{Consumer, Label, Labels, Slot, Source};
+use flowmgr::hash::HashKind;
+use flowmgr::{Actions, Config, Effect, SeriesTask};
+
+/// The label of every series.
+pub const LABEL: Label = Label::Class {
+    class: 0,
+    confidence: 60_000,
+    source: Source::Model,
+    model: 0,
+};
+/// DSCP of the label's class.
+pub const DSCP: u8 = 46;
+
+/// A flow manager for series of `k` packets with `entries` entries, a quarter as many buckets, and a fixed hash key. Flows
+/// end after 30 s of silence.
+pub fn config(k: usize, entries: usize) -> Config {
+    Config {
+        tasks: vec![SeriesTask {
+            midstream: true,
+            ..SeriesTask::lengths(k, 2)
+        }],
+        idle_timeout_s: 30,
+        closed_timeout_s: 5,
+        half_open_timeout_s: 0,
+        established_timeout_s: 0,
+        active_timeout_s: 0,
+        end_on_fin_rst: true,
+        hash: HashKind::Keyed { seed: 1 },
+        max_flows: entries,
+        buckets: (entries / 4).next_power_of_two(),
+        effect: Effect::Arrival,
+        actions: Actions::of_dscp(&[Some(DSCP), None]),
+        record_series: false,
+        flow_id_first: 0,
+        flow_id_step: 1,
+    }
+}
+
+/// Gives [`LABEL`] to the flows of all series in the ring and frees the slots. Returns the number of series, and how many of
+/// their flows still waited for a label.
+pub fn label_all(ring: &mut Consumer<Slot>, labels: &dyn Labels) -> (usize, usize) {
+    let waiting = ring.waiting();
+    let mut labelled = 0;
+    for flow in (0..waiting).map(|i| ring.get(i).flow) {
+        let decided = labels.word(0, flow.index).decide(flow.generation, LABEL);
+        labelled += usize::from(decided.is_ok());
+    }
+    ring.release(waiting);
+    (waiting, labelled)
+}
