@@ -3,7 +3,7 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use flowmgr::wire::{self, Headers};
-use packetio::{CaptureReader, MemoryTrace, Port};
+use packetio::{CaptureReader, MemoryTrace, Rx};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn capture(criterion: &mut Criterion) {
     let mut trace = MemoryTrace::load(&mut reader).expect("the shipped capture is sound");
     let packets = trace.len();
     let burst = trace.receive(packets).expect("memory does not fail");
-    let burst = burst.expect("it has packets");
+    let burst = burst.burst().expect("it has packets");
     let mut group = criterion.benchmark_group("parse_capture");
     group.throughput(Throughput::Elements(packets as u64));
     group.bench_function("office", |bencher| {

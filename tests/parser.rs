@@ -24,7 +24,7 @@ use etherparse::{
     UdpSlice, ether_type,
 };
 use flowmgr::wire::{self, TCP, UDP};
-use packetio::{CaptureReader, Port};
+use packetio::{CaptureReader, Received, Rx};
 
 /// What both parsers say of a packet.
 #[derive(Debug, PartialEq)]
@@ -88,7 +88,7 @@ fn compare_folder(folder: &Path) -> Tally {
 fn compare_capture(path: &Path, tally: &mut Tally) {
     let mut reader = CaptureReader::open(path).expect("opens");
     let mut packets = 0;
-    while let Ok(Some(burst)) = reader.receive(256) {
+    while let Ok(Received::Burst(burst)) = reader.receive(256) {
         for (i, frame) in burst.frames().iter().enumerate() {
             let outcome = compare(frame.link, burst.bytes(i))
                 .unwrap_or_else(|why| panic!("{}, packet {}: {why}", path.display(), packets + i));

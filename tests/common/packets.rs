@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use packetio::{CaptureFormat, CaptureReader, CaptureWriter, Frame, Port};
+use packetio::{CaptureFormat, CaptureReader, CaptureWriter, Frame, Rx};
 
 /// Link types as pcap numbers them.
 pub const ETHERNET: u16 = 1;
@@ -58,7 +58,7 @@ pub fn whole(frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
 pub fn read_capture(path: &Path) -> Vec<Captured> {
     let mut reader = CaptureReader::open(path).expect("the capture opens");
     let mut frames = Vec::new();
-    while let Some(burst) = reader.receive(64).expect("the capture is whole") {
+    while let Some(burst) = reader.receive(64).expect("the capture is whole").burst() {
         for (at, frame) in burst.frames().iter().enumerate() {
             frames.push((*frame, burst.bytes(at).to_vec()));
         }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use packetio::{CaptureReader, Port};
+use packetio::{CaptureReader, Rx};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -271,7 +271,7 @@ impl Flood {
         let mut out = transmit("a");
         while !self.is_over.load(Ordering::Relaxed) {
             let mut reader = CaptureReader::open(&common::demo()).unwrap();
-            while let Some(burst) = reader.receive(64).unwrap() {
+            while let Some(burst) = reader.receive(64).unwrap().burst() {
                 let before = out.counts().sent;
                 out.send(&burst).unwrap();
                 let sent = out.counts().sent - before;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use packetio::af_packet::{Transmit, TransmitConfig};
-use packetio::{CaptureReader, Port};
+use packetio::{CaptureReader, Rx};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
 
@@ -168,7 +168,7 @@ pub fn send(capture: &Path, interface: &str) -> u64 {
     sched_setaffinity(None, &cpu).unwrap();
     let mut reader = CaptureReader::open(capture).unwrap();
     let mut out = transmit(interface);
-    while let Some(burst) = reader.receive(32).unwrap() {
+    while let Some(burst) = reader.receive(32).unwrap().burst() {
         out.send(&burst).unwrap();
         std::thread::sleep(Duration::from_millis(1));
     }

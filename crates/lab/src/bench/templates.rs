@@ -5,7 +5,7 @@ use std::path::Path;
 
 use flowmgr::wire::{self, Headers, TCP, TCP_FIN, TCP_RST, TCP_SYN};
 use flowmgr::{Key, Packet};
-use packetio::{CaptureReader, OpenError, Port};
+use packetio::{CaptureReader, OpenError, Received, Rx};
 
 use super::rig::K;
 use fenxi::exit::Failure;
@@ -52,10 +52,13 @@ impl Templates {
             flows: Vec::new(),
         };
         let mut by_key: HashMap<Key, usize> = HashMap::new();
-        while let Some(burst) = port
-            .receive(flowmgr::BURST_MAX)
-            .map_err(|error| Failure::data(error.to_string()))?
-        {
+        loop {
+            let received = port.receive(flowmgr::BURST_MAX);
+            let burst = match received.map_err(|error| Failure::data(error.to_string()))? {
+                Received::Burst(burst) => burst,
+                Received::Nothing => continue,
+                Received::End => break,
+            };
             for (i, frame) in burst.frames().iter().enumerate() {
                 if let Ok(headers) = wire::parse(frame.link, burst.bytes(i)) {
                     let flows = &templates.flows;
