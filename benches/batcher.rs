@@ -4,7 +4,7 @@
 use accel::{Classification, Device, DeviceError, Sizes};
 use analytics::batching::{Plan, Situation};
 use analytics::{Accelerator, CacheConfig, Config, Manager, Policy, Round};
-use cring::Series;
+use cring::{Feature, Features, Series};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fenxi_benches::series::Feed;
 use std::hint::black_box;
@@ -93,8 +93,9 @@ fn decide(criterion: &mut Criterion) {
 
 /// A series of its own for each number.
 fn fill(series: &mut Series, number: u64) {
-    series.k = K as u8;
-    for (i, length) in series.lengths[..K].iter_mut().enumerate() {
+    series.begin(6, K, Features::LENGTHS);
+    let lengths = series.channel_mut(Feature::SignedLength);
+    for (i, length) in lengths.iter_mut().enumerate() {
         *length = (number >> (6 * i)) as u16 & 63;
     }
 }
@@ -117,7 +118,9 @@ fn round(criterion: &mut Criterion) {
         };
         let accelerator = Accelerator::from(Box::new(device) as Box<dyn Device>);
         let config = Config {
+            task: 0,
             k: K,
+            features: vec![Feature::SignedLength],
             policy: Policy::None,
             cache: CacheConfig {
                 prefix,

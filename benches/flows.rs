@@ -2,7 +2,7 @@
 
 use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
-use flowmgr::{Config, Effect};
+use flowmgr::{Actions, Config, Effect, SeriesTask};
 
 /// The label of every series.
 pub const LABEL: Label = Label::Class {
@@ -18,7 +18,10 @@ pub const DSCP: u8 = 46;
 /// end after 30 s of silence.
 pub fn config(k: usize, entries: usize) -> Config {
     Config {
-        k,
+        tasks: vec![SeriesTask {
+            midstream: true,
+            ..SeriesTask::lengths(k, 2)
+        }],
         idle_timeout_s: 30,
         closed_timeout_s: 5,
         half_open_timeout_s: 0,
@@ -29,8 +32,7 @@ pub fn config(k: usize, entries: usize) -> Config {
         max_flows: entries,
         buckets: (entries / 4).next_power_of_two(),
         effect: Effect::Arrival,
-        dscp: vec![Some(DSCP), None],
-        midstream: true,
+        actions: Actions::of_dscp(&[Some(DSCP), None]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,
@@ -43,7 +45,7 @@ pub fn label_all(ring: &mut Consumer<Slot>, labels: &dyn Labels) -> (usize, usiz
     let waiting = ring.waiting();
     let mut labelled = 0;
     for flow in (0..waiting).map(|i| ring.get(i).flow) {
-        let decided = labels.word(flow.index).decide(flow.generation, LABEL);
+        let decided = labels.word(0, flow.index).decide(flow.generation, LABEL);
         labelled += usize::from(decided.is_ok());
     }
     ring.release(waiting);

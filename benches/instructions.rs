@@ -1,14 +1,23 @@
-//! What `scripts/instructions` counts: the walk of packets of labelled flows, 64-byte
-//! frames, 1,024 flows in a table of 2,048, bursts of 64. The argument says how many
-//! times the 16,384 packets are walked; the difference of two counts is the walk alone.
+//! What `scripts/instructions` counts, in one of two ways:
+//!
+//! * `walk`: packets of labelled flows, 64-byte frames, 1,024 flows in a table of 2,048, bursts of 64.
+//! * `collect`: whole flows of 16 packets, of which the first 10 are collected, from their beginning to their end.
+//!
+//! usage: `instructions [ROUNDS] [walk|collect] [FEATURES]`. ROUNDS says how many times the 16,384 packets are walked; the
+//! difference of two counts is the walk alone. FEATURES is a list with commas, `signed_length` by default. Prints the bytes
+//! that a flow takes with these features.
 
+use cring::{Consumer, Feature, Slot};
 use fenxi_benches::flows::{config, label_all};
-use flowmgr::{Manager, Packet};
+use flowmgr::{Config, Fate, Manager, Packet, SeriesTask};
 
 const FLOWS: usize = 1 << 10;
 const PACKETS: usize = 1 << 14;
 const FRAME: usize = 64;
 const BURST: usize = 64;
+const K: usize = 10;
+/// Longer than the idle timeout, so that each round's flows are new ones.
+const ROUND_US: i64 = 40_000_000;
 
 /// A UDP frame of flow `flow` over Ethernet and IPv4.
 fn frame(flow: usize) -> [u8; FRAME] {
@@ -24,39 +33,100 @@ fn frame(flow: usize) -> [u8; FRAME] {
     frame
 }
 
-fn main() {
-    // `cargo bench` adds an option of its own behind ours.
-    let rounds: usize = std::env::args()
-        .nth(1)
-        .and_then(|rounds| rounds.parse().ok())
-        .unwrap_or(1);
-    // Nobody answers these flows, and such take half of a ring at most.
-    let (producer, mut ring) = cring::ring(2 * FLOWS);
-    let mut manager = Manager::new(config(10, 2 * FLOWS), producer).expect("in range");
-    // An odd factor scatters the flows.
-    let flow_of = |packet: usize| packet.wrapping_mul(0x9e37_79b1) % FLOWS;
-    let mut data: Vec<u8> = (0..PACKETS)
-        .flat_map(|packet| frame(flow_of(packet)))
-        .collect();
-    let packets: Vec<Packet> = (0..PACKETS)
-        .map(|packet| Packet {
-            at: packet * FRAME,
-            captured: FRAME as u32,
-            link: 1,
-            time_us: 0,
-            rss: None,
-        })
-        .collect();
-    let mut fates = Vec::with_capacity(BURST);
-    // The first 16 packets of each flow: K are collected, then all get their label.
-    for burst in packets.chunks(BURST) {
-        manager.burst(&mut data, burst, 0, &mut fates);
+fn task(features: &str) -> SeriesTask {
+    let by_name = |name| Feature::ALL.into_iter().find(|it| it.name() == name);
+    let features = features
+        .split(',')
+        .map(|name| by_name(name).expect("a feature"));
+    SeriesTask {
+        midstream: true,
+        features: features.collect(),
+        ..SeriesTask::lengths(K, 2)
     }
-    let labels = manager.labels();
-    assert_eq!(label_all(&mut ring, &*labels), (FLOWS, FLOWS));
-    for _ in 0..rounds {
-        for burst in packets.chunks(BURST) {
-            manager.burst(&mut data, burst, 0, &mut fates);
+}
+
+struct World {
+    manager: Manager,
+    ring: Consumer<Slot>,
+    data: Vec<u8>,
+    packets: Vec<Packet>,
+    fates: Vec<Fate>,
+}
+
+impl World {
+    fn new(task: SeriesTask) -> World {
+        // Nobody answers these flows, and such take half of a ring at most.
+        let (producer, ring) = cring::ring(2 * FLOWS);
+        let config = Config {
+            tasks: vec![task],
+            ..config(K, 2 * FLOWS)
+        };
+        // An odd factor scatters the flows.
+        let flow_of = |packet: usize| packet.wrapping_mul(0x9e37_79b1) % FLOWS;
+        World {
+            manager: Manager::new(config, producer).expect("in range"),
+            ring,
+            data: (0..PACKETS)
+                .flat_map(|packet| frame(flow_of(packet)))
+                .collect(),
+            packets: (0..PACKETS)
+                .map(|packet| Packet {
+                    at: packet * FRAME,
+                    captured: FRAME as u32,
+                    link: 1,
+                    time_us: 0,
+                    rss: None,
+                })
+                .collect(),
+            fates: Vec::with_capacity(BURST),
         }
     }
+
+    fn walk(&mut self) {
+        for burst in self.packets.chunks(BURST) {
+            self.manager
+                .burst(&mut self.data, burst, 0, &mut self.fates);
+        }
+    }
+
+    /// Labels all series that wait; the same number in each round.
+    fn answer(&mut self) {
+        let labels = self.manager.labels();
+        assert_eq!(label_all(&mut self.ring, &*labels), (FLOWS, FLOWS));
+    }
+
+    /// Whole flows: walked, not answered, ended by those of the next round.
+    fn collect(&mut self) {
+        self.packets
+            .iter_mut()
+            .for_each(|packet| packet.time_us += ROUND_US);
+        for burst in self.packets.chunks(BURST) {
+            self.manager
+                .burst(&mut self.data, burst, 0, &mut self.fates);
+            self.manager.settle_unsaid(u64::MAX, 0);
+        }
+        let waiting = self.ring.waiting();
+        assert_eq!(waiting, FLOWS);
+        self.ring.release(waiting);
+    }
+}
+
+fn main() {
+    // `cargo bench` adds an option of its own behind ours.
+    let mut arguments = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'));
+    let rounds = arguments.next().and_then(|rounds| rounds.parse().ok());
+    let mode = arguments.next();
+    let task = task(arguments.next().as_deref().unwrap_or("signed_length"));
+    println!("{}", flowmgr::bytes_per_flow(&[task]));
+    let mut world = World::new(task);
+    if mode.as_deref() == Some("collect") {
+        (0..=rounds.unwrap_or(1)).for_each(|_| world.collect());
+        return;
+    }
+    // The first 16 packets of each flow: K are collected, then all get their label.
+    world.walk();
+    world.answer();
+    (0..rounds.unwrap_or(1)).for_each(|_| world.walk());
 }

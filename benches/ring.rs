@@ -7,7 +7,7 @@
 //!
 //! A thread that cannot go on yields, so that the figures mean something on two cores that do other work, too.
 
-use cring::Slot;
+use cring::{Feature, Features, Slot};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use crossbeam_queue::ArrayQueue;
 use std::hint::black_box;
@@ -36,9 +36,11 @@ fn fill(slot: &mut Slot, number: u64) {
     slot.flow.index = number as u32;
     slot.kth_us = number as i64;
     slot.emitted_ns = number;
-    slot.series.k = 10;
+    slot.series.begin(6, 10, Features::LENGTHS);
     slot.series.directions = number as u32;
-    slot.series.lengths[..10].fill(number as u16);
+    slot.series
+        .channel_mut(Feature::SignedLength)
+        .fill(number as u16);
 }
 
 #[inline]
@@ -50,7 +52,7 @@ fn filled(number: u64) -> Slot {
 
 #[inline]
 fn read(slot: &Slot) -> u64 {
-    slot.emitted_ns + u64::from(slot.series.lengths[9])
+    slot.emitted_ns + u64::from(slot.series.channel(Feature::SignedLength)[9])
 }
 
 fn checksum_of(numbers: Range<u64>) -> u64 {

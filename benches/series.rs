@@ -112,7 +112,7 @@ mod tests {
             let waiting = inlet.series.waiting();
             for i in 0..waiting {
                 let FlowRef { index, generation } = inlet.series.get(i).flow;
-                let word = inlet.labels.word(index);
+                let word = inlet.labels.word(0, index);
                 assert_eq!(word.decide(generation, Label::Unlabelled), Ok(()));
             }
             inlet.series.release(waiting);

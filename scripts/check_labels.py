@@ -4,8 +4,8 @@
 usage: check_labels.py BUNDLE RECORDS.jsonl [--one-by-one]
 
 RECORDS is what `fenxi replay --series --flows` writes: JSON Lines, of which the objects with
-"type": "flow" are read, by their "series" (signed lengths), "label" and "confidence".  Every flow
-with exactly k lengths and a label is compared: the label must be the class the model finds most
+"type": "flow" are read, by the fields of their series that hold the bundle's features ("series" for
+signed lengths), "label" and "confidence".  Every flow with a label and exactly k elements is compared: the label must be the class the model finds most
 probable, or "unknown" below the bundle's min_confidence, and the confidence, where the record has
 one, must agree to within CONFIDENCE_TOLERANCE.  Exit status: 0 all agree, 1 a difference or
 nothing to compare, 64 usage.  Needs Python >= 3.11, numpy and onnxruntime.
@@ -23,27 +23,35 @@ import onnxruntime
 UNKNOWN = "unknown"
 CONFIDENCE_TOLERANCE = 1e-4  # records may round; the label word holds 16 bits
 LISTED_DIFFERENCES = 20
+FIELDS = {
+    "signed_length": "series",
+    "payload_length": "series_payload",
+    "inter_arrival_us": "series_inter_arrival_us",
+    "tcp_flags": "series_tcp_flags",
+}
 
 
-def load_records(path, k):
-    """Flow records with exactly k lengths and a label, as (line number, record)."""
+def load_records(path, manifest):
+    """Flow records with a label and exactly k elements, as (line number, record, series [features, k])."""
+    fields = [FIELDS[name] for name in manifest["features"]]
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             record = json.loads(line) if line.strip() else {}
             if record.get("type") != "flow" or record.get("label") is None:
                 continue
-            if len(record.get("series") or []) == k:
-                yield number, record
+            series = [record.get(field) or [] for field in fields]
+            if all(len(channel) == manifest["k"] for channel in series):
+                yield number, record, series
 
 
 def probabilities(bundle, manifest, series, one_by_one):
-    """The model's output [flows, classes] for the series [flows, k]."""
+    """The model's output [flows, classes] for the series [flows, features, k]."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     model = bundle / manifest["file"]
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    tensor = np.array(series, np.float32)[:, None, :]
+    tensor = np.array(series, np.float32)
     batches = np.split(tensor, len(tensor)) if one_by_one else [tensor]
     return np.concatenate([run(session, manifest, batch) for batch in batches])
 
@@ -80,14 +88,14 @@ def main():
     except SystemExit as usage:
         return 64 if usage.code else 0
     manifest = tomllib.loads((args.bundle / "model.toml").read_text())
-    found = list(load_records(args.records, manifest["k"]))
+    found = list(load_records(args.records, manifest))
     if not found:
-        print(f"{args.records}: no labelled flow with {manifest['k']} lengths to compare")
+        print(f"{args.records}: no labelled flow with {manifest['k']} elements to compare")
         return 1
-    rows = probabilities(args.bundle, manifest, [r["series"] for _, r in found], args.one_by_one)
+    rows = probabilities(args.bundle, manifest, [series for _, _, series in found], args.one_by_one)
     differences = [
         f"{args.records}:{number}: {wrong}"
-        for (number, record), row in zip(found, rows)
+        for (number, record, _), row in zip(found, rows)
         if (wrong := difference(record, row, manifest))
     ]
     for line in differences[:LISTED_DIFFERENCES]:

@@ -233,10 +233,10 @@ fn a_fenxi_that_runs_is_found_and_not_disturbed() {
 
 /// Sends the shipped capture out of an interface of this thread's namespace; the packets sent.
 fn send_some(interface: &str) -> u64 {
-    use packetio::{Backend, Rx, Selection};
+    use packetio::{Backend, Received, Rx, Selection};
     let mut reader = packetio::CaptureReader::open(&common::demo()).unwrap();
-    let mut out = packetio::open_tx(Backend::default(), interface).unwrap();
-    while let Some(burst) = reader.receive(32).unwrap().burst() {
+    let mut out = packetio::open_tx(Backend::AfPacket, interface).unwrap();
+    while let Received::Burst(burst) = reader.receive(32).unwrap() {
         out.send(&burst, Selection::All).unwrap();
     }
     out.counts().sent

@@ -5,7 +5,7 @@
 use std::io::{Cursor, Read};
 
 use libfuzzer_sys::fuzz_target;
-use packetio::{CAPTURED_MAX, CaptureReader, Frame, Port};
+use packetio::{CAPTURED_MAX, CaptureReader, Frame, Received, Rx};
 
 /// All that a reader said: frames with their bytes, and how it ended.
 type Heard = (Vec<(Frame, Vec<u8>)>, Option<String>);
@@ -22,7 +22,7 @@ fn hear(bytes: Box<dyn Read + Send>, burst_max: usize) -> Heard {
     let mut frames = Vec::new();
     loop {
         match reader.receive(burst_max) {
-            Ok(Some(burst)) => {
+            Ok(Received::Burst(burst)) => {
                 assert!((1..=burst_max).contains(&burst.len()));
                 for (i, frame) in burst.frames().iter().enumerate() {
                     assert!(frame.captured <= CAPTURED_MAX && frame.time_sub_ns < 1000);
@@ -30,8 +30,9 @@ fn hear(bytes: Box<dyn Read + Send>, burst_max: usize) -> Heard {
                     frames.push((Frame { at: 0, ..*frame }, burst.bytes(i).to_vec()));
                 }
             }
-            Ok(None) => {
-                assert!(matches!(reader.receive(burst_max), Ok(None)));
+            Ok(Received::Nothing) => panic!("a capture always has frames or ends"),
+            Ok(Received::End) => {
+                assert!(matches!(reader.receive(burst_max), Ok(Received::End)));
                 return (frames, None);
             }
             Err(error) => {

@@ -86,7 +86,7 @@ def label_rows(flows, scores, seeds):
     for number, name in enumerate(flows.names):
         rows = flows.classes == number
         f1 = [np.mean([scores[split][s]["f1"][name] for s in seeds]) for split in ("captures", "flows")]
-        cells = (name, dataset.TAXONOMY[name], rows.sum(), len(set(flows.captures[rows])))
+        cells = (name, flows.taxonomy[name], rows.sum(), len(set(flows.captures[rows])))
         yield "| " + " | ".join(map(str, cells)) + f" | {f1[0]:.2f} | {f1[1]:.2f} |"
 
 
@@ -129,7 +129,7 @@ def main():
     text = TEXT.format(
         name=export.NAME,
         version=export.VERSION,
-        k=dataset.K,
+        k=flows.input.k,
         classes=len(flows.names),
         weights=f"{sum(w.size for w in np.load(args.weights).values()):,}",
         opset=export.OPSET,

@@ -74,7 +74,7 @@ def main():
     flows = dataset.load(args.table)
     scores = json.loads(pathlib.Path(args.scores).read_text())
     fp32, int8 = (
-        runtime.run(runtime.session(folder / "model.onnx"), flows.series[:, None, :])
+        runtime.run(runtime.session(folder / "model.onnx"), flows.series)
         for folder in (args.source, args.bundle)
     )
     text = TEXT.format(

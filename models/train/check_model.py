@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 import dataset
+import inputs
 import runtime
 
 BATCHES = (2, 3, 5, 8, 13, 16, 31, 32, 64, 128, 256, 512, 1000, 1024)
@@ -51,12 +52,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", help="train.csv.gz")
     parser.add_argument("bundle", type=pathlib.Path)
+    parser.add_argument("--data-table", help="train_data.csv.gz, for unit data and payload lengths")
     args = parser.parse_args()
-    session = runtime.session(args.bundle / "model.onnx")
-    real = dataset.load(args.table).series
+    input = inputs.of_bundle(args.bundle)
+    return check(args.bundle, dataset.load(args.table, input, args.data_table))
+
+
+def check(bundle, flows):
+    """Prints what it finds, and returns 1 where something is wrong."""
+    session = runtime.session(bundle / "model.onnx")
     rng = np.random.default_rng(1)
-    made = rng.integers(-dataset.LENGTH_MAX, dataset.LENGTH_MAX + 1, (2048, dataset.K))
-    series = rng.permutation(np.concatenate([real, made.astype(np.float32)]))[:, None, :]
+    series = rng.permutation(np.concatenate([flows.series, flows.input.random(rng, 2048)]))
 
     pairs = in_batches(runtime.run, session, series, 1)
     if not np.isfinite(pairs).all():
@@ -66,9 +72,9 @@ def main():
         print(f"batch {size}: {rows} of {len(series)} rows differ from their output beside their copy")
     unpadded = count_different(in_batches(runtime.run_as_is, session, series, 1), pairs)
     print(f"rows that differ when run without a second row (fenxi never does): {unpadded} of {len(series)}")
-    inputs = np.loadtxt(args.bundle / "golden/inputs.csv", np.float32, delimiter=",", ndmin=2)
-    outputs = np.loadtxt(args.bundle / "golden/outputs.csv", np.float32, delimiter=",", ndmin=2)
-    exact = np.array_equal(runtime.run(session, inputs[:, None, :]), outputs)
+    rows = np.loadtxt(bundle / "golden/inputs.csv", np.float32, delimiter=",", ndmin=2)
+    outputs = np.loadtxt(bundle / "golden/outputs.csv", np.float32, delimiter=",", ndmin=2)
+    exact = np.array_equal(runtime.run(session, rows.reshape(-1, *series.shape[1:])), outputs)
     print(f"batches {'differ' if found else 'agree to the bit'}; golden outputs {'match' if exact else 'differ'}")
     for size in TIMED_BATCHES:
         print(f"batch {size}: {time_per_row_us(session, series, size):.2f} us per row")

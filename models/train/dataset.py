@@ -1,7 +1,7 @@
 """The labelled flow table: which flows are used, their classes, and the folds.
 
-A row of the table is one TCP or UDP flow.  Used are flows with at least K packets whose label
-was found in their bytes (confidence "dpi").  The class is the protocol, the first part of the
+A row of the table is one TCP or UDP flow.  Used are flows that have as many elements as the model reads
+(inputs.py) and whose label was found in their bytes (confidence "dpi").  The class is the protocol, the first part of the
 label; protocols with fewer than MIN_FLOWS such flows become "other".
 
 Flows of one capture resemble each other, so a split by random flows mostly asks "have I seen
@@ -17,13 +17,14 @@ import gzip
 import numpy as np
 from sklearn.model_selection import GroupKFold, StratifiedKFold
 
-K = 10
+import inputs
+
+INPUT = inputs.Input("packet", 10, ("signed_length",))  # of app-id-k10
 MIN_FLOWS = 20
 FOLDS = 5
 OTHER = "other"
-LENGTH_MAX = 65_535  # a series holds no more; longer lengths saturate
 
-# What an operator would call the traffic; the card lists it.
+# What an operator would call the traffic; the card lists it.  Other labels take nDPI's category.
 TAXONOMY = {
     "ETHEREUM": "crypto",
     "Gnutella": "p2p",
@@ -41,31 +42,54 @@ TAXONOMY = {
 class Flows:
     """The flows used, one array row each, in the order of the table."""
 
-    series: np.ndarray  # float32 [flows, K], signed lengths in bytes
+    input: inputs.Input
+    series: np.ndarray  # float32 [flows, features, K]
     classes: np.ndarray  # int, index into `names`
     names: list[str]  # sorted, "other" last
+    taxonomy: dict[str, str]  # by name
     captures: np.ndarray  # file names
     groups: np.ndarray  # captures that must stay in one fold share a name
     ports: list[tuple[int, int]]  # (IP protocol, lower port), for the port-table baseline
 
 
-def load(table):
-    """Read the table (CSV, gzip) and select the flows."""
-    with gzip.open(table, "rt", newline="") as file:
-        rows = [r for r in csv.DictReader(file) if int(r["packets"]) >= K and r["confidence"] == "dpi"]
+def load(table, input=INPUT, data_table=None):
+    """Read the table (CSV, gzip) and select the flows; `data_table` has the columns of payload (train_data.csv.gz)."""
+    rows = read(table)
+    if data_table:
+        more = {(r["capture"], r["flow"]): r for r in read(data_table)}
+        rows = [{**r, **more.get((r["capture"], r["flow"]), {})} for r in rows]
+    rows = [r for r in rows if r["confidence"] == "dpi"]
+    found = [(r, s) for r in rows if (s := input.read(r)) is not None]
+    if not found:
+        raise SystemExit(f"{table}: no flow with {input.k} elements of unit {input.unit} and a label that is certain")
+    rows = [r for r, _ in found]
     protocols = [r["label"].split(".")[0] for r in rows]
     count = collections.Counter(protocols)
     kept = sorted(p for p in count if count[p] >= MIN_FLOWS)
     names = [*kept, OTHER]
-    series = [[int(v) for v in r["lengths"].split()[:K]] for r in rows]
     return Flows(
-        series=np.clip(np.array(series), -LENGTH_MAX, LENGTH_MAX).astype(np.float32),
+        input=input,
+        series=np.stack([s for _, s in found]),
         classes=np.array([names.index(p if p in kept else OTHER) for p in protocols]),
         names=names,
+        taxonomy={name: taxonomy(name, protocols, rows) for name in names},
         captures=np.array([r["capture"] for r in rows]),
         groups=capture_groups(rows),
         ports=[(int(r["proto"]), min(int(r["sport"]), int(r["dport"]))) for r in rows],
     )
+
+
+def read(table):
+    with gzip.open(table, "rt", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def taxonomy(name, protocols, rows):
+    """The label's group: from TAXONOMY, else the category that most of its flows have."""
+    if name in TAXONOMY:
+        return TAXONOMY[name]
+    categories = collections.Counter(r["category"] for p, r in zip(protocols, rows) if p == name)
+    return categories.most_common(1)[0][0].lower() or OTHER
 
 
 def capture_groups(rows):

@@ -2,7 +2,7 @@
 
 Baselines, on the same flows and folds: always the commonest class; the commonest class of the
 training folds for (IP protocol, lower port), the commonest of all where that pair is new; a
-random forest of 300 trees on the K lengths.  Scores are taken over the pooled predictions of the
+random forest of 300 trees on the same numbers.  Scores are taken over the pooled predictions of the
 five folds; macro-F1 is the mean over the classes that occur.  The int8 form is made of each fold's
 network, calibrated on its training flows; its "agreement" is the share of flows that get the class
 which the same network gives them in fp32.
@@ -40,14 +40,23 @@ def port_table(flows, rows, test):
 
 def forest(flows, rows, test):
     model = RandomForestClassifier(300, random_state=1, n_jobs=-1)
-    return model.fit(flows.series[rows], flows.classes[rows]).predict(flows.series[test])
+    numbers = flows.series.reshape(len(flows.series), -1)
+    return model.fit(numbers[rows], flows.classes[rows]).predict(numbers[test])
+
+
+def folded(flows, split, classify):
+    """The pooled predictions of the five folds; `classify` gives the classes of (flows, training rows, test rows)."""
+    guess = np.zeros(len(flows.classes), int)
+    for rows, test in dataset.folds(flows, split):
+        guess[test] = classify(flows, rows, test)
+    return guess
 
 
 def networks(flows, rows, test, seed):
     """Classes of the test rows by the network, in fp32 and in int8."""
     params = train.fit(flows.series[rows], flows.classes[rows], len(flows.names), seed)
     int8 = quantize.quantized(export.model(params, len(flows.names)), flows.series[rows])
-    probabilities = runtime.run(runtime.session(int8), flows.series[test][:, None, :])
+    probabilities = runtime.run(runtime.session(int8), flows.series[test])
     return train.predict(params, flows.series[test]), probabilities.argmax(axis=1)
 
 

@@ -39,11 +39,11 @@ CALIBRATION_BATCH = 128
 
 
 class Series(CalibrationDataReader):
-    """The calibration series, float32 [flows, K], batch by batch."""
+    """The calibration series, float32 [flows, 1, K], batch by batch."""
 
     def __init__(self, series):
         starts = range(0, len(series), CALIBRATION_BATCH)
-        self.batches = ({"series": series[i : i + CALIBRATION_BATCH, None, :]} for i in starts)
+        self.batches = ({"series": series[i : i + CALIBRATION_BATCH]} for i in starts)
 
     def get_next(self):
         return next(self.batches, None)
@@ -53,16 +53,16 @@ def code(graph, scale, offset):
     """The 14 ranges of each length, place by place, as one matrix product with a band of scales."""
     spare = (0, CODE_CHANNELS - len(scale))
     scale, offset = np.pad(scale, spare), np.pad(offset, spare)
-    band = np.zeros((dataset.K, dataset.K, CODE_CHANNELS), np.float32)
-    band[np.arange(dataset.K), np.arange(dataset.K)] = scale
-    graph.add("Reshape", "row", [np.array([-1, dataset.K], np.int64)])
-    graph.dense("ranges", band.reshape(dataset.K, -1), np.tile(offset, dataset.K))
+    band = np.zeros((dataset.INPUT.k, dataset.INPUT.k, CODE_CHANNELS), np.float32)
+    band[np.arange(dataset.INPUT.k), np.arange(dataset.INPUT.k)] = scale
+    graph.add("Reshape", "row", [np.array([-1, dataset.INPUT.k], np.int64)])
+    graph.dense("ranges", band.reshape(dataset.INPUT.k, -1), np.tile(offset, dataset.INPUT.k))
     graph.add("Clip", "code", [np.float32(0), np.float32(1)])
 
 
 def image(graph, name, channels):
     """From rows of places to an image as high as the batch."""
-    graph.add("Reshape", name, [np.array([1, -1, dataset.K, channels], np.int64)])
+    graph.add("Reshape", name, [np.array([1, -1, dataset.INPUT.k, channels], np.int64)])
     graph.add("Transpose", name + "_channels", perm=[0, 3, 1, 2])
 
 
@@ -81,7 +81,7 @@ def arranged(model):
     graph.add("Transpose", "places", perm=[0, 2, 3, 1])
     dense = weights["dense.0"]
     graph.add("Reshape", "flat", [np.array([-1, len(dense)], np.int64)])
-    by_place = dense.reshape(-1, dataset.K, dense.shape[1]).transpose(1, 0, 2)
+    by_place = dense.reshape(-1, dataset.INPUT.k, dense.shape[1]).transpose(1, 0, 2)
     graph.dense("dense", by_place.reshape(dense.shape), weights["dense.1"])
     graph.add("Relu", "dense_relu")
     graph.dense("out", weights["out.0"], weights["out.1"])

@@ -13,7 +13,7 @@ def session(model):
 
 
 def run(session, series):
-    """Probabilities [N, classes] of float32 series [N, 1, K]; a single row runs beside its copy."""
+    """Probabilities [N, classes] of float32 series [N, features, K]; a single row runs beside its copy."""
     return run_as_is(session, np.repeat(series, 2, axis=0) if len(series) == 1 else series)[: len(series)]
 
 

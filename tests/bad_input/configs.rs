@@ -57,6 +57,14 @@ fn problems_of_a_file_have_their_line() {
             ],
         ),
         (
+            "[io]\nbackend = \"af_paket\"\n",
+            &["c.toml:2: io.backend: ", "did you mean \"af_packet\"?"],
+        ),
+        (
+            "[[task]]\nname = \"a\"\n[[task]]\nname = \"b\"\n",
+            &["c.toml:3: task.b: several tasks are not supported yet; keep one [[task]]"],
+        ),
+        (
             "[tag.dscp]\nTLS = \"AF44\"\n",
             &["c.toml:2: tag.dscp.TLS: found \"AF44\", expected a DSCP name"],
         ),

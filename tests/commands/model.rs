@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::ran;
 use crate::common::{
-    Finished, SIMULATED, bundle, demo, fenxi, has_onnxruntime, int8_bundle, labels, run, skip,
+    Finished, SIMULATED, bundle, demo, fenxi, has_onnxruntime, int8_bundle, labels, root, run, skip,
 };
 
 #[test]
@@ -139,6 +139,58 @@ fn model_check_says_what_int8_loses() {
     }
 }
 
+/// The series of a bundle with `unit = "data"`, from its golden inputs, a table and a capture.
+#[test]
+fn models_of_another_unit_are_compared_on_series_of_that_unit() {
+    let data = root().join("tests/bundles/data-k3");
+    let told = ran(&["model".as_ref(), "info".as_ref(), data.as_os_str()])
+        .expect_code(0)
+        .stdout;
+    for line in [
+        "unit            data",
+        "features        signed_length",
+        "input           series: float32 [N, 1, 3]",
+    ] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+    if !has_onnxruntime() {
+        return skip(
+            "models_of_another_unit_are_compared_on_series_of_that_unit",
+            "ONNX Runtime",
+        );
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let table = dir.path().join("flows.csv");
+    fs::write(
+        &table,
+        "data_lengths,label\n569 -1452 -1452 60,TLS\n70 -70,DNS\n,TLS\n",
+    )
+    .unwrap();
+    let demo = demo();
+    let more = [
+        "--series".as_ref(),
+        table.as_os_str(),
+        "--capture".as_ref(),
+        demo.as_os_str(),
+        "--json".as_ref(),
+    ];
+    let report = against(&data, &data, &more).expect_code(0).json();
+    let [golden, table, capture] = [0, 1, 2].map(|at| &report["comparisons"][at]["series"]);
+    assert_eq!((golden, table), (&64.into(), &1.into()));
+    assert_eq!(*capture, series_of(&demo, &data));
+
+    let shipped = against(&data, &bundle(), &[]).expect_code(65).stderr;
+    assert!(
+        shipped.contains("take different series (unit, k or features)"),
+        "{shipped}"
+    );
+    let lengths = dir.path().join("lengths.csv");
+    fs::write(&lengths, "lengths\n569 -1452 -1452\n").unwrap();
+    let more = ["--series".as_ref(), lengths.as_os_str()];
+    let refused = against(&data, &data, &more).expect_code(65).stderr;
+    assert!(refused.contains("no column `data_lengths`"), "{refused}");
+}
+
 #[test]
 fn a_bundle_loses_nothing_against_itself() {
     if !has_onnxruntime() {
@@ -212,8 +264,13 @@ fn against(dir: &Path, other: &Path, more: &[&OsStr]) -> Finished {
 
 /// Series of the shipped capture in a replay.
 fn series_of_demo() -> Value {
-    let mut replay = fenxi(["replay", "--json"]);
-    replay.args(SIMULATED).arg(demo());
+    series_of(&demo(), &bundle())
+}
+
+/// Series of a capture in a replay with this bundle.
+fn series_of(capture: &Path, bundle: &Path) -> Value {
+    let mut replay = fenxi(["replay", "--json", "--model"]);
+    replay.arg(bundle).args(SIMULATED).arg(capture);
     run(replay).expect_code(0).json()["series"]["emitted"].clone()
 }
 

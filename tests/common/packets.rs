@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use packetio::{CaptureFormat, CaptureReader, CaptureWriter, Frame, Rx};
+use packetio::{CaptureFormat, CaptureReader, CaptureWriter, Frame, Received, Rx};
 
 /// Link types as pcap numbers them.
 pub const ETHERNET: u16 = 1;
@@ -58,7 +58,7 @@ pub fn whole(frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
 pub fn read_capture(path: &Path) -> Vec<Captured> {
     let mut reader = CaptureReader::open(path).expect("the capture opens");
     let mut frames = Vec::new();
-    while let Some(burst) = reader.receive(64).expect("the capture is whole").burst() {
+    while let Received::Burst(burst) = reader.receive(64).expect("the capture is whole") {
         for (at, frame) in burst.frames().iter().enumerate() {
             frames.push((*frame, burst.bytes(at).to_vec()));
         }

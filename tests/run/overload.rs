@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use packetio::{CaptureReader, Rx};
+use packetio::{CaptureReader, Received, Rx, Selection};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -271,9 +271,9 @@ impl Flood {
         let mut out = transmit("a");
         while !self.is_over.load(Ordering::Relaxed) {
             let mut reader = CaptureReader::open(&common::demo()).unwrap();
-            while let Some(burst) = reader.receive(64).unwrap().burst() {
+            while let Received::Burst(burst) = reader.receive(64).unwrap() {
                 let before = out.counts().sent;
-                out.send(&burst).unwrap();
+                out.send(&burst, Selection::All).unwrap();
                 let sent = out.counts().sent - before;
                 self.sent.fetch_add(sent, Ordering::Relaxed);
             }

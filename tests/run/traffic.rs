@@ -6,8 +6,7 @@ use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use packetio::af_packet::{Transmit, TransmitConfig};
-use packetio::{CaptureReader, Rx};
+use packetio::{Backend, CaptureReader, Received, Rx, Selection, Tx};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
 
@@ -168,23 +167,18 @@ pub fn send(capture: &Path, interface: &str) -> u64 {
     sched_setaffinity(None, &cpu).unwrap();
     let mut reader = CaptureReader::open(capture).unwrap();
     let mut out = transmit(interface);
-    while let Some(burst) = reader.receive(32).unwrap().burst() {
-        out.send(&burst).unwrap();
+    while let Received::Burst(burst) = reader.receive(32).unwrap() {
+        out.send(&burst, Selection::All).unwrap();
         std::thread::sleep(Duration::from_millis(1));
     }
     let counts = out.counts();
-    assert_eq!((counts.dropped, counts.too_long, counts.cut), (0, 0, 0));
+    assert_eq!(counts.unsent(), 0);
     counts.sent
 }
 
 /// A way out of an interface of this thread's namespace.
-pub fn transmit(interface: &str) -> Transmit {
-    Transmit::open(&TransmitConfig {
-        interface: interface.to_owned(),
-        bypasses_qdisc: false,
-        sends_merged: false,
-    })
-    .unwrap()
+pub fn transmit(interface: &str) -> Box<dyn Tx> {
+    packetio::open_tx(Backend::AfPacket, interface).unwrap()
 }
 
 /// Flow records by the flow's ends: what must be the same for whoever saw the same packets.

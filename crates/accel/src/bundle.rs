@@ -1,25 +1,31 @@
-//! The folder in which a model comes: `model.toml`, the model itself, and golden inputs and outputs.
+//! A model bundle: a folder with `model.toml`, the model, and golden inputs and outputs.
 //!
-//! Opening a bundle reads every file, checks the model's hash, and checks each number against the others; it needs no
-//! ONNX Runtime. Whether the model's own input and output agree with the manifest is checked by the device that takes it.
+//! Opening a bundle reads every file, checks the model's hash, and checks all numbers against each other. It needs no
+//! ONNX Runtime; the device that takes the bundle checks whether the model's own input and output agree with the
+//! manifest.
 //!
-//! A bundle may come from anywhere, so no file is read beyond a bound, and the model's file cannot lie outside the folder.
-//! What is run is what was hashed: a device gets the bytes from [`Bundle::read_model`], which hashes them again, and a model
-//! that keeps data in other files is refused ([`outside`]).
+//! A bundle may come from an untrusted place. So every read is bounded, and the model's file must be in the folder.
+//! What runs is what was hashed: [`Bundle::read_model`] hashes the bytes again when it hands them to a device, and a
+//! model that keeps data in other files is refused ([`external`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 
 use crate::device::Shape;
-use crate::file::{ReadError, read_regular};
-use crate::golden::Golden;
-use crate::manifest::{LabelInfo, Manifest};
+use crate::file::read_regular;
 
-mod outside;
+mod error;
+mod external;
+mod golden;
+mod manifest;
 mod wire;
+
+pub use error::BundleError;
+pub use golden::Golden;
+use manifest::Manifest;
+pub use manifest::{FEATURES, LABELS_MAX, LabelInfo, UNITS};
 
 const MANIFEST: &str = "model.toml";
 
@@ -29,75 +35,6 @@ const MODEL_BYTES_MAX: u64 = 1 << 30;
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// The most bytes read of either golden file.
 const GOLDEN_BYTES_MAX: u64 = 64 << 20;
-
-/// Why a bundle is refused: each names the file, and what to change.
-#[derive(Debug, Error)]
-pub enum BundleError {
-    /// The folder or one of its files is not there.
-    #[error("{}: no such {what}; a model bundle is a folder with model.toml, the model, golden/inputs.csv and golden/outputs.csv", path.display())]
-    Missing {
-        /// What was looked for.
-        path: PathBuf,
-        /// "folder" or "file".
-        what: &'static str,
-    },
-    /// It is there and cannot be read, is not a regular file, or is too large.
-    #[error("{}: cannot be read: {cause}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        cause: ReadError,
-    },
-    /// `model.toml` is not TOML, or has an unknown key, or lacks one, or one has the wrong type.
-    #[error("{}:{line}: {message}", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Where, counted from 1.
-        line: usize,
-        /// What is wrong, with the key.
-        message: String,
-    },
-    /// A key's value is out of range or disagrees with another.
-    #[error("{}: {key} {problem}", path.display())]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The key, dotted.
-        key: String,
-        /// What was found and what was expected.
-        problem: String,
-    },
-    /// The model is not the one that the manifest describes.
-    #[error("{}: its SHA-256 is {found}, but model.toml says {expected}; the file was changed or damaged: restore it, or correct the key sha256 if the change is yours", path.display())]
-    Hash {
-        /// The model.
-        path: PathBuf,
-        /// As in the manifest.
-        expected: String,
-        /// As computed.
-        found: String,
-    },
-    /// The model is no ONNX, or a part of it lies outside of the file.
-    #[error("{}: {problem}", path.display())]
-    Model {
-        /// The model.
-        path: PathBuf,
-        /// What was found, and what to do.
-        problem: String,
-    },
-    /// A golden file disagrees with the manifest or with the other golden file.
-    #[error("{}:{line}: {problem}", path.display())]
-    Golden {
-        /// The file.
-        path: PathBuf,
-        /// Where, counted from 1.
-        line: usize,
-        /// What was found and what was expected.
-        problem: String,
-    },
-}
 
 /// A bundle that passed its checks.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,7 +48,7 @@ impl Bundle {
     /// Reads and checks the bundle in the folder `dir`.
     ///
     /// # Errors
-    /// The first thing that is wrong, in the order folder, manifest, model, golden files.
+    /// The first problem found, in the order folder, manifest, model, golden files.
     pub fn open(dir: &Path) -> Result<Self, BundleError> {
         if !dir.is_dir() {
             return Err(BundleError::Missing {
@@ -131,10 +68,10 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// The model's bytes, hashed again, so that a file exchanged after [`Bundle::open`] is refused.
+    /// Reads the model and hashes it again, so that a file that was replaced after [`Bundle::open`] is refused.
     ///
     /// # Errors
-    /// When the file cannot be read, has another hash than the manifest says, or does not hold the whole model.
+    /// The file cannot be read, its hash is not the one in the manifest, or parts of the model are in other files.
     pub fn read_model(&self) -> Result<Vec<u8>, BundleError> {
         let path = self.model_path();
         let bytes = read(&path, MODEL_BYTES_MAX)?;
@@ -149,7 +86,7 @@ impl Bundle {
                 found,
             });
         }
-        outside::check(&bytes).map_err(|problem| BundleError::Model { path, problem })?;
+        external::check(&bytes).map_err(|problem| BundleError::Model { path, problem })?;
         Ok(bytes)
     }
 
@@ -178,17 +115,23 @@ impl Bundle {
         &self.manifest.sha256
     }
 
-    /// Packets per series, 1 to 32.
+    /// Elements per series, 1 to 32.
     pub fn k(&self) -> usize {
         self.manifest.k
     }
 
-    /// Features per packet.
+    /// Features per element, 1 to 4.
     pub fn channels(&self) -> usize {
         self.manifest.features.len()
     }
 
-    /// The features by name, in the order of the channels.
+    /// Which packets of a flow are the elements of its series, one of [`UNITS`]: "packet" for all of them, "data" for those
+    /// with layer-4 payload.
+    pub fn unit(&self) -> &str {
+        &self.manifest.unit
+    }
+
+    /// The features by name, in the order of the channels; all are of [`FEATURES`], and none occurs twice.
     pub fn features(&self) -> &[String] {
         &self.manifest.features
     }
@@ -203,12 +146,12 @@ impl Bundle {
         &self.manifest.labels
     }
 
-    /// Below this confidence, 0 to 1, a flow's class is "unknown".
+    /// A flow whose confidence is below this number, 0 to 1, gets the class "unknown".
     pub fn min_confidence(&self) -> f32 {
         self.manifest.min_confidence
     }
 
-    /// Whether the model was trained on TCP flows that begin mid-stream, too; else it is not asked about them.
+    /// Whether the model was trained on TCP flows that begin mid-stream. If it was not, such flows get no label.
     pub fn midstream(&self) -> bool {
         self.manifest.midstream
     }
@@ -223,7 +166,7 @@ impl Bundle {
         &self.manifest.output_name
     }
 
-    /// Where the model lies.
+    /// Path of the model's file.
     pub fn model_path(&self) -> PathBuf {
         self.dir.join(&self.manifest.file)
     }
@@ -237,13 +180,13 @@ impl Bundle {
         }
     }
 
-    /// Inputs, and the outputs that they must give.
+    /// Golden inputs, and the outputs that the model must give for them.
     pub fn golden(&self) -> &Golden {
         &self.golden
     }
 }
 
-/// The whole file, unless it is larger than `limit` bytes.
+/// Reads the whole file; fails if it is larger than `limit` bytes.
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>, BundleError> {
     read_regular(path, limit).map_err(|cause| match cause {
         cause if cause.is_not_found() => BundleError::Missing {

@@ -1,27 +1,28 @@
-//! What every accelerator looks like to the code that feeds it.
+//! The interface of an accelerator.
 //!
-//! The life of a batch: while the device [is idle](Device::is_idle), fill [`Device::input`], then [`Device::submit`], then
-//! [`Device::poll`] until it answers; from then on the device is idle again. The input lies in the device's own buffer, so
-//! that a series is copied once, from where it waits into the model's input.
+//! A batch goes through these steps: while the device [is idle](Device::is_idle), the caller fills [`Device::input`]
+//! and calls [`Device::submit`], then [`Device::poll`] until it returns the results, after which the device is idle
+//! again. The input buffer belongs to the device, so a series is copied only once, from its ring slot into the model's
+//! input.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-/// The numbers that fix the layout of a model's input and output.
+/// The dimensions of a model's input and output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Features per packet.
+    /// Features per element.
     pub channels: usize,
-    /// Packets per series.
+    /// Elements per series.
     pub k: usize,
     /// Output columns, one per label.
     pub classes: usize,
 }
 
 impl Shape {
-    /// Floats in one row of input: channel after channel, each with K values.
+    /// Floats in one row of input: the K values of the first channel, then those of the next.
     pub fn row_len(&self) -> usize {
         self.channels * self.k
     }
@@ -35,12 +36,12 @@ pub enum Sizes {
         /// The largest batch.
         cap: usize,
     },
-    /// These sizes only, ascending; smaller batches are to be padded by the caller.
+    /// Only these sizes, ascending. The caller pads smaller batches.
     Fixed(Vec<usize>),
 }
 
 impl Sizes {
-    /// The largest size; 0 when there is none.
+    /// The largest size, or 0 if there is none.
     pub fn largest(&self) -> usize {
         match self {
             Sizes::Any { cap } => *cap,
@@ -48,7 +49,7 @@ impl Sizes {
         }
     }
 
-    /// The smallest size that holds so many rows; none when they are more than [`Sizes::largest`].
+    /// The smallest size that holds `rows` rows, or none if `rows` is above [`Sizes::largest`].
     pub fn fitting(&self, rows: usize) -> Option<usize> {
         match self {
             Sizes::Any { cap } => (rows <= *cap).then_some(rows),
@@ -56,7 +57,7 @@ impl Sizes {
         }
     }
 
-    /// Whether a batch of exactly so many rows can be submitted.
+    /// Whether a batch of exactly `rows` rows can be submitted.
     pub fn takes(&self, rows: usize) -> bool {
         rows > 0 && self.fitting(rows) == Some(rows)
     }
@@ -71,72 +72,73 @@ impl fmt::Display for Sizes {
     }
 }
 
-/// The answer for one row.
+/// The result for one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Classification {
-    /// Index into the bundle's labels; the number of labels means "unknown": the confidence was below the class's
-    /// [threshold](crate::Thresholds).
+    /// Index into the bundle's labels. The number of labels means "unknown": the confidence was below the
+    /// [threshold](crate::Thresholds) of the class.
     pub class: u16,
-    /// The probability of the likeliest class, 0 to 1, also where the class is "unknown".
+    /// Probability of the most likely class, 0 to 1, also for "unknown".
     pub confidence: f32,
 }
 
-/// Whether a model's output can be one; a softmax may round to a little above 1. NaN is in no range.
+/// Whether a model's output is a probability. A softmax may round to slightly above 1. NaN is in no range.
 pub(crate) fn is_probability(value: f32) -> bool {
     (0.0..=1.001).contains(&value)
 }
 
 /// An accelerator that holds a model and takes one batch at a time.
 pub trait Device: Send {
-    /// What was asked for, as in the configuration: "cpu".
+    /// The device as requested in the configuration, such as "cpu".
     fn requested(&self) -> &str;
 
-    /// What does the work: "CPUExecutionProvider".
+    /// The provider that runs the model, such as "CPUExecutionProvider".
     fn effective(&self) -> &str;
 
-    /// The batch sizes it takes; they never change.
+    /// The batch sizes that the device takes. They never change.
     fn sizes(&self) -> &Sizes;
 
-    /// From now on a batch that takes longer should fail, where the device can be stopped: see
+    /// Sets the longest time a batch may take from now on. It takes effect where the device can be stopped: see
     /// [`crate::onnx::stop_late_runs`].
     fn limit_runs(&mut self, _limit: Duration) {}
 
-    /// False from a successful [`Device::submit`] to the [`Device::poll`] that returned its batch.
+    /// False between a successful [`Device::submit`] and the [`Device::poll`] that returns its results.
     fn is_idle(&self) -> bool;
 
-    /// The input of the next batch, `rows` × channels × K floats, for the caller to fill; row after row, channel after
-    /// channel, lengths signed by direction and padded with 0. It holds what earlier batches left there.
+    /// The input of the next batch, `rows` × channels × K floats, to be filled by the caller: row after row, and within
+    /// a row channel after channel. It still holds the values of earlier batches, so the caller writes every element
+    /// and pads with 0.
     ///
     /// # Panics
-    /// When `rows` is above the largest size, which is a fault of the caller.
+    /// `rows` is above the largest size, which is a bug in the caller.
     fn input(&mut self, rows: usize) -> &mut [f32];
 
-    /// Starts on the first `rows` rows of the input. A device without a thread of its own does the work here.
+    /// Starts the first `rows` rows of the input. A device without a thread of its own runs the batch inside this call.
     ///
     /// # Errors
-    /// When the device is busy or does not take this size. A failure of the work itself comes from [`Device::poll`].
+    /// The device is busy or does not take this size. If the run itself fails, [`Device::poll`] returns the error.
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError>;
 
-    /// The results of the batch in flight, one per row submitted and in their order; none while it is not ready or
+    /// The results of the batch in flight, one per submitted row and in their order, or none while it is not ready or
     /// nothing was submitted. Never blocks.
     fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>>;
 
-    /// When the batch in flight will be ready, where the device knows it: a hint for those who would rather sleep than
-    /// poll.
+    /// When the batch in flight will be ready, if the device knows. Callers may sleep until then instead of polling.
     fn ready_at(&self) -> Option<Instant> {
         None
     }
 
-    /// The outputs behind the results that were polled last, rows × classes; empty for a device that computes none.
+    /// The model's outputs for the results that were polled last, rows × classes; empty for a device that computes
+    /// none.
     fn probabilities(&self) -> &[f32] {
         &[]
     }
 }
 
-/// Why a batch got no results. The device stays usable, unless it is [gone](DeviceError::Gone).
+/// Why a batch has no results. The device stays usable unless it is [gone](DeviceError::Gone).
 #[derive(Debug, Error)]
 pub enum DeviceError {
-    /// The caller submitted a second batch.
+    /// The caller submitted a batch while another was in flight.
     #[error("device {device} is busy: poll the batch in flight before submitting another")]
     Busy {
         /// The device as requested.
@@ -147,7 +149,7 @@ pub enum DeviceError {
     Rows {
         /// The device as requested.
         device: String,
-        /// The size submitted.
+        /// The submitted size.
         rows: usize,
         /// The sizes it takes.
         sizes: Sizes,
@@ -159,10 +161,10 @@ pub enum DeviceError {
         device: String,
         /// The size of the batch.
         rows: usize,
-        /// What the runtime said.
+        /// Message of the runtime.
         cause: String,
     },
-    /// The output has another type or shape than the bundle says.
+    /// The output has another type or shape than the bundle declares.
     #[error(
         "device {device} gave {found} for a batch of {rows} rows, instead of float32 [{rows}, {classes}]"
     )]
@@ -173,7 +175,7 @@ pub enum DeviceError {
         rows: usize,
         /// Labels in the bundle.
         classes: usize,
-        /// Type and shape of what came.
+        /// Type and shape of the output.
         found: String,
     },
     /// A number in the output is NaN, infinite, or outside 0 to 1.
@@ -183,15 +185,15 @@ pub enum DeviceError {
         row: usize,
         /// The output column.
         class: usize,
-        /// What came.
+        /// The number.
         value: f32,
     },
-    /// The device broke off in the middle of a batch and will not run another.
+    /// The device failed in the middle of a batch and will not run another.
     #[error("device {device} is gone: {cause}")]
     Gone {
         /// The device as requested.
         device: String,
-        /// What is known of its end.
+        /// Why, as far as it is known.
         cause: String,
     },
 }

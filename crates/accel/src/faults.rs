@@ -1,26 +1,26 @@
-//! Which faults are injected, as a list that a user can write.
+//! Lists of faults to inject, in a form that a user can write.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// What goes wrong, and in which run.
+/// A fault, and the runs that have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The run fails.
+    /// Run N fails.
     Error { run: u64 },
-    /// Every so many runs one fails.
+    /// Every N-th run fails.
     ErrorEvery { runs: u64 },
-    /// The run takes so long.
+    /// Run N takes this long.
     Hang { run: u64, lasts: Duration },
-    /// From this run on all fail.
+    /// Run N and all later ones fail.
     Vanish { run: u64 },
-    /// The output has a NaN.
+    /// The output of run N has a NaN.
     Nan { run: u64 },
-    /// The output has a wrong shape.
+    /// The output of run N has a wrong shape.
     Shape { run: u64 },
-    /// Every run takes so many times as long.
+    /// Every run takes this many times as long.
     Slow { factor: u32 },
 }
 
@@ -37,11 +37,11 @@ pub(crate) enum Fault {
 /// | `slow=F` | every run takes F times as long |
 /// | `until=N` | runs after the N-th are sound |
 ///
-/// A part may come several times. Of several failures of one run the first in the list counts.
+/// A part may occur several times. If several failures apply to one run, the first in the list counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     list: Vec<Fault>,
-    /// The last run with faults.
+    /// The last run that can have faults.
     until: Option<u64>,
 }
 
@@ -56,12 +56,12 @@ pub enum FaultsError {
         /// The part of the list.
         part: String,
     },
-    /// The fault is known, its number is not one.
+    /// The fault exists, but its number cannot be parsed or is out of range.
     #[error("{part}: expected {expected}")]
     Malformed {
         /// The part of the list.
         part: String,
-        /// Its form.
+        /// The expected form.
         expected: &'static str,
     },
 }
@@ -119,7 +119,7 @@ fn malformed(part: &str, expected: &'static str) -> FaultsError {
 }
 
 impl Faults {
-    /// The faults of a run.
+    /// The faults that apply to a run.
     pub(crate) fn of(&self, run: u64) -> impl Iterator<Item = Fault> {
         let faults = self.list.iter().copied();
         let sound = self.until.is_some_and(|until| run > until);

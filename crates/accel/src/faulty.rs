@@ -1,24 +1,25 @@
-//! A device that fails on purpose: fault injection around any other, for tests and for trying out what a failure does.
+//! Fault injection: a device that wraps another and fails on purpose, for tests and for trying out how failures are
+//! handled.
 //!
-//! What fails, and when, is a list of [`Faults`], counted in runs: batches accepted, the first being run 1. Errors are those
-//! of a real device, so that whoever handles them cannot tell. The fault stands in front of the device: where a run fails
-//! at once the inner device does not see it, otherwise it runs the batch and its answer is kept back or replaced.
+//! [`Faults`] say what fails and when. They count runs, which are accepted batches, from 1. The errors are those of a
+//! real device, so that code that handles them cannot see a difference. A run that fails at once does not reach the
+//! inner device; for all others the inner device runs the batch, and its results are delayed or replaced.
 
 use std::time::{Duration, Instant};
 
 use crate::device::{Classification, Device, DeviceError, Sizes};
 use crate::faults::{Fault, Faults};
 
-/// A batch under way.
+/// A batch in flight.
 struct Flight {
     rows: usize,
     run: u64,
     started: Instant,
-    /// The answer and when to give it, once there is one.
+    /// The results and when to return them, once the inner device has them.
     answer: Option<(Instant, Result<(), DeviceError>)>,
 }
 
-/// A device with faults.
+/// A device with injected faults.
 pub struct FaultyDevice {
     inner: Box<dyn Device>,
     faults: Faults,
@@ -28,7 +29,7 @@ pub struct FaultyDevice {
 }
 
 impl FaultyDevice {
-    /// The device with these faults. It is idle and has the name and sizes of `device`.
+    /// Wraps `device`. The wrapper is idle and has the name and sizes of `device`.
     pub fn new(device: Box<dyn Device>, faults: Faults) -> Self {
         Self {
             results: Vec::with_capacity(device.sizes().largest()),
@@ -54,7 +55,7 @@ impl FaultyDevice {
         })
     }
 
-    /// The error in place of the inner device's results.
+    /// The error that replaces the inner device's results.
     fn damage(&self, rows: usize, run: u64) -> Option<DeviceError> {
         self.faults.of(run).find_map(|fault| match fault {
             Fault::Nan { .. } => Some(DeviceError::NotAProbability {
@@ -72,7 +73,7 @@ impl FaultyDevice {
         })
     }
 
-    /// Takes the inner device's answer, if there is one and none was taken yet.
+    /// Takes the inner device's results, if they are ready and were not taken yet.
     fn collect(&mut self) {
         let Some(Flight {
             rows,
@@ -97,7 +98,7 @@ impl FaultyDevice {
         }
     }
 
-    /// When the answer of a run is given that the inner device has now.
+    /// When to return the results of a run that the inner device has finished now.
     fn given_at(&self, run: u64, started: Instant) -> Instant {
         let now = Instant::now();
         let waits = self.faults.of(run).map(|fault| match fault {
@@ -106,7 +107,7 @@ impl FaultyDevice {
             _ => Duration::ZERO,
         });
         let lasts = waits.max().unwrap_or(Duration::ZERO);
-        // Past the end of the clock means never; a century will do.
+        // An end beyond the range of the clock means never; a century is long enough.
         started
             .checked_add(lasts)
             .unwrap_or(now + Duration::from_secs(100 * 365 * 86_400))
@@ -158,7 +159,7 @@ impl Device for FaultyDevice {
             started,
             answer: failure.map(|error| (started, Err(error))),
         });
-        // A device without a thread has its answer already: the run ends here, not when somebody asks.
+        // A device without a thread has run the batch by now. The run ends here, not at the next poll.
         self.collect();
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! Reads small files that come from outside: a model bundle, a configuration, a device profile.
+//! Reads small files from untrusted places: a model bundle, a configuration, a device profile.
 //!
-//! A path may lead to a device that never ends (`/dev/zero`), to a FIFO that nobody writes to, or to a file of many
-//! gigabytes. So only regular files are read, the size is checked before memory is taken, and no open or read can block.
+//! A path may lead to a device that never ends (`/dev/zero`), to a FIFO without a writer, or to a file of many
+//! gigabytes. So only regular files are read, the size is checked before memory is allocated, and neither open nor read
+//! can block.
 
 use std::fs::{File, FileType};
 use std::io::{self, Read};
@@ -11,10 +12,10 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
-/// Why a file was not read. The message does not name the file: the caller knows what the file is for.
+/// Why a file was not read. The message does not name the file, because the caller knows what the file is for.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The system refused; among others, there is no such file.
+    /// The system call failed, for example because there is no such file.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// Not a regular file.
@@ -31,7 +32,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Whether there is nothing at the path.
+    /// Whether the path does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, ReadError::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
@@ -42,8 +43,9 @@ impl ReadError {
 /// # Errors
 /// The file cannot be opened or read, is not a regular file, or is larger than `limit`.
 pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
-    // Opening a device can have effects (a watchdog starts, a tape rewinds), so the type is checked before. What counts is
-    // the check of the open file: the path may lead elsewhere by then, which is why the open must not block either.
+    // Opening a device can have side effects (a watchdog starts, a tape rewinds), so the type is checked before. The
+    // check of the open file below decides, because the path may lead to another file by then; that is also why the
+    // open must not block.
     check_type(std::fs::metadata(path)?.file_type())?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
@@ -52,8 +54,8 @@ pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
     if metadata.len() > limit {
         return Err(ReadError::TooLarge { limit });
     }
-    // The length is only a hint: files of procfs have none, and a file may grow while it is read. One byte more than the
-    // bound tells a file that is too large from one that just fits.
+    // The length is only a hint: files of procfs report none, and a file may grow while it is read. Reading one byte
+    // more than the limit shows whether the file is too large.
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
     file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > limit {
@@ -109,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_file_whose_size_is_not_known_is_bounded_as_well() {
-        // 0 bytes by its metadata.
+        // Its metadata says 0 bytes.
         assert!(
             !read_regular(Path::new("/proc/self/status"), 1 << 20)
                 .unwrap()

@@ -1,16 +1,15 @@
-//! Golden samples: inputs that come with a bundle, and the outputs that they must give on every device.
+//! Compares a device's outputs with the golden outputs of its bundle.
 
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bundle::{Bundle, BundleError};
-use crate::device::{Device, DeviceError, Shape, is_probability};
+use crate::bundle::Bundle;
+use crate::device::{Device, DeviceError};
 
 /// The largest difference between a probability and its golden value that counts as agreement, for a bundle of this
-/// precision. Runtimes and processors differ by some 1e-6 at fp32; a wrong weight, a wrong feature order or a wrong
-/// normalisation shows at 1e-2 and above. With int8 each provider rounds in places of its own: OpenVINO was seen to differ
-/// from the golden outputs of ONNX Runtime's CPU kernels by 3e-4, QNN's stand-in for its NPU by 0.026.
+/// precision. Runtimes and processors differ by about 1e-6 at fp32; a wrong weight, feature order or normalisation
+/// shows at 1e-2 and above. With int8 each provider rounds in different places: measured against the golden outputs of
+/// ONNX Runtime's CPU kernels, OpenVINO differs by 3e-4 and the x86 stand-in for Qualcomm's NPU by 0.026.
 pub fn golden_tolerance(precision: &str) -> f32 {
     match precision {
         "int8" => 0.05,
@@ -19,86 +18,8 @@ pub fn golden_tolerance(precision: &str) -> f32 {
     }
 }
 
-/// How long a batch of golden samples may take.
+/// The longest time that a batch of golden samples may take, in seconds.
 const BATCH_S_MAX: u64 = 60;
-
-/// Samples in the form of `golden/inputs.csv` and `golden/outputs.csv`; as many rows in both.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Golden {
-    /// Rows of channels × K values.
-    pub inputs: Vec<Vec<f32>>,
-    /// Rows of one probability per class.
-    pub outputs: Vec<Vec<f32>>,
-}
-
-impl Golden {
-    /// From the two files' paths and texts: numbers with commas between, a sample per line, no header.
-    pub(crate) fn parse(
-        inputs: (&Path, &str),
-        outputs: (&Path, &str),
-        shape: Shape,
-    ) -> Result<Self, BundleError> {
-        let golden = Self {
-            inputs: rows(inputs, shape.row_len(), "channels × K", f32::is_finite)?,
-            outputs: rows(outputs, shape.classes, "one per label", is_probability)?,
-        };
-        let (given, expected) = (golden.outputs.len(), golden.inputs.len());
-        if given != expected {
-            let problem = format!("{given} rows, but {} has {expected}", inputs.0.display());
-            return Err(BundleError::Golden {
-                path: outputs.0.to_owned(),
-                line: given.max(1),
-                problem,
-            });
-        }
-        Ok(golden)
-    }
-}
-
-fn rows(
-    (path, text): (&Path, &str),
-    width: usize,
-    meaning: &str,
-    holds: fn(f32) -> bool,
-) -> Result<Vec<Vec<f32>>, BundleError> {
-    let refuse = |line: usize, problem: String| BundleError::Golden {
-        path: path.to_owned(),
-        line,
-        problem,
-    };
-    let mut rows = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        let mut row = Vec::with_capacity(width);
-        for field in line.split(',') {
-            match field.trim().parse::<f32>() {
-                Ok(value) if holds(value) => row.push(value),
-                _ => {
-                    return Err(refuse(
-                        at + 1,
-                        format!("\"{field}\" is not a number that can stand here"),
-                    ));
-                }
-            }
-        }
-        if row.len() != width {
-            return Err(refuse(
-                at + 1,
-                format!(
-                    "{} numbers, but model.toml asks for {width} ({meaning})",
-                    row.len()
-                ),
-            ));
-        }
-        rows.push(row);
-    }
-    if rows.is_empty() {
-        return Err(refuse(
-            1,
-            "no samples; a bundle needs at least one".to_owned(),
-        ));
-    }
-    Ok(rows)
-}
 
 /// How a device's outputs compare with the golden ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,24 +28,25 @@ pub struct GoldenReport {
     pub rows: usize,
     /// The largest difference of a probability from its golden value.
     pub max_abs_difference: f32,
-    /// Samples whose likeliest class is another one.
+    /// Samples whose most likely class differs.
     pub argmax_differences: usize,
     /// The largest difference that counts as agreement: the bundle's [`golden_tolerance`].
     pub tolerance: f32,
 }
 
 impl GoldenReport {
-    /// Whether all outputs are within the tolerance. A sample may then still have another likeliest class, but only where
-    /// the golden outputs of the two are within twice the tolerance.
+    /// Whether all outputs are within the tolerance. A sample may still have another most likely class, but only if the
+    /// golden outputs of the two classes differ by less than twice the tolerance.
     pub fn agrees(&self) -> bool {
         self.max_abs_difference <= self.tolerance
     }
 }
 
-/// Runs the golden inputs on `device` and compares. The device must be idle and have been made for this bundle.
+/// Runs the golden inputs on `device` and compares the outputs. The device must be idle and have been made for this
+/// bundle.
 ///
 /// # Errors
-/// When the device fails, takes too long, or gives no probabilities.
+/// The device fails, takes too long, or computes no probabilities.
 pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenReport, DeviceError> {
     let golden = bundle.golden();
     let shape = bundle.shape();
@@ -155,7 +77,7 @@ pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenRe
         }
         for (given, expected) in given.chunks_exact(shape.classes).zip(outputs) {
             for difference in given.iter().zip(expected).map(|(a, b)| (a - b).abs()) {
-                // A NaN stays, where f32::max would drop it.
+                // A NaN is kept; f32::max would drop it.
                 if difference.is_nan() || difference > report.max_abs_difference {
                     report.max_abs_difference = difference;
                 }
@@ -166,7 +88,7 @@ pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenRe
     Ok(report)
 }
 
-/// Polls until the batch is there.
+/// Polls until the batch in flight is done.
 pub(crate) fn wait(device: &mut dyn Device, rows: usize) -> Result<(), DeviceError> {
     let end = Instant::now() + Duration::from_secs(BATCH_S_MAX);
     while Instant::now() < end {
@@ -183,7 +105,7 @@ pub(crate) fn wait(device: &mut dyn Device, rows: usize) -> Result<(), DeviceErr
     })
 }
 
-/// The column of the largest value; of equal ones the first.
+/// The column of the largest value; the first of several equal ones.
 pub(crate) fn argmax(row: &[f32]) -> usize {
     let mut best = 0;
     for (at, value) in row.iter().enumerate() {

@@ -1,23 +1,25 @@
-//! Model bundles, and the devices that run them: a batch of series in, a class and a confidence for each out.
+//! Model bundles, and the devices that run them: a batch of series goes in, a class and a confidence per series come
+//! out.
 //!
-//! A [`Bundle`] is a folder with a model and everything needed to trust it: its shape, its labels, its hash, and golden
-//! inputs with the outputs they must give. Whatever disagrees is refused by name when the bundle is opened or when a
-//! device takes it, that is, before the first packet.
+//! A [`Bundle`] is a folder with a model and everything needed to trust it: its shape, labels and hash, and golden
+//! inputs with the outputs they must give. Whatever disagrees is refused with a message that names it, either when the
+//! bundle is opened or when a device takes it; both happen before the first packet.
 //!
-//! A [`Device`] takes batches of the sizes it names, one at a time. What each device promises:
+//! A [`Device`] takes batches of the sizes it names, one at a time. Every device promises:
 //!
-//! - a row's result depends on that row alone, not on the batch it came in nor on the padding beside it: bit for bit on the
-//!   CPU, up to rounding elsewhere;
-//! - results come in the order of the rows, one per row, or the whole batch fails with a [`DeviceError`];
-//! - a number that is not a probability is a failure, never a label;
-//! - a failed batch leaves the device usable, unless the error says that it is gone.
+//! - A row's result depends on that row alone, not on the other rows or the padding of its batch: bit for bit on the
+//!   CPU, up to rounding on other devices.
+//! - Results come in the order of the rows, one per row, or the whole batch fails with a [`DeviceError`].
+//! - A number that is not a probability is a failure, never a label.
+//! - A failed batch leaves the device usable, unless the error says that the device is gone.
 //!
-//! Two devices exist: [`onnx::OnnxDevice`] runs the bundle by ONNX Runtime, a library that is loaded at run time;
-//! [`SimulatedDevice`] takes the time a profile says and runs no model. [`check_golden`] compares a device with its
-//! bundle. Two more stand around another device: [`ThreadedDevice`] runs it on a thread of its own, [`FaultyDevice`] makes
-//! it fail on purpose. [`profile`] measures how long a device takes.
+//! Two devices compute results: [`onnx::OnnxDevice`] runs the bundle on ONNX Runtime, a library that is loaded at run
+//! time; [`SimulatedDevice`] takes the time that a profile says and runs no model. Two more wrap another device:
+//! [`ThreadedDevice`] runs it on its own thread, [`FaultyDevice`] injects faults. [`check_golden`] compares a device's
+//! outputs with those of its bundle, and [`profile`] measures how long a device takes.
 //!
-//! This crate knows nothing of packets, flows, batching policies or configuration files, and none of the other crates.
+//! This crate knows nothing of packets, flows, batching policies or configuration files, and depends on none of the
+//! other crates. It knows features by name only.
 
 #![forbid(unsafe_code)]
 
@@ -27,20 +29,18 @@ mod faults;
 mod faulty;
 mod file;
 mod golden;
-mod manifest;
 pub mod onnx;
 pub mod profile;
 mod simulated;
 mod threaded;
 mod thresholds;
 
-pub use bundle::{Bundle, BundleError};
+pub use bundle::{Bundle, BundleError, FEATURES, Golden, LABELS_MAX, LabelInfo, UNITS};
 pub use device::{Classification, Device, DeviceError, Shape, Sizes};
 pub use faults::{Faults, FaultsError};
 pub use faulty::FaultyDevice;
 pub use file::{ReadError, read_regular};
-pub use golden::{Golden, GoldenReport, check_golden, golden_tolerance};
-pub use manifest::{LABELS_MAX, LabelInfo};
+pub use golden::{GoldenReport, check_golden, golden_tolerance};
 pub use profile::Profile;
 pub use simulated::SimulatedDevice;
 pub use threaded::ThreadedDevice;

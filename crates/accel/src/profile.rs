@@ -1,9 +1,9 @@
-//! How long a device takes for a batch: measured, fitted, written down, and what follows for batching.
+//! How long a device takes for a batch: measuring, fitting, storing, and recommending batch sizes.
 //!
-//! [`measure()`] times a device at several batch sizes. [`Measured::fit`] makes of it the two numbers of a [`Profile`], a cost
-//! per batch and a cost per row: the service-time model of Batchy (§2), which found a line to explain above 96 % of the
-//! variance. [`Measured::recommend`] says which batches to use. A [`ProfileFile`] keeps all of it with what it is true of:
-//! this model, on this device, with this library.
+//! [`measure()`] times a device at several batch sizes. [`Measured::fit`] reduces the times to the two numbers of a
+//! [`Profile`], a cost per batch and a cost per row. That is the service-time model of Batchy (§2), which found that a
+//! line explains above 96 % of the variance. [`Measured::recommend`] says which batch sizes to use. A [`ProfileFile`]
+//! stores all of it together with the model, device and library that were measured.
 
 mod file;
 mod measure;
@@ -25,7 +25,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The time of a batch of so many rows; zero where the sum is not a positive number.
+    /// The time of a batch of `rows` rows; zero if the sum is not a positive number.
     pub fn latency(&self, rows: usize) -> Duration {
         let ns = (self.t0_us + self.t1_us * rows as f64) * 1e3;
         Duration::from_nanos(ns as u64)

@@ -1,18 +1,18 @@
-//! The device `simulated`: as fast as a profile says, with results that need no model.
+//! The device `simulated`: takes the time that a profile says and runs no model.
 //!
-//! For tests and experiments on batching and scheduling, where a real accelerator's time matters and its answers do not.
-//! What it answers is **not a classification of anything**: a fixed small function of the row, so that results are the same
-//! in every batch and on every machine, and a row that was swapped, padded or lost on the way shows.
+//! It serves tests and experiments on batching and scheduling, where a real accelerator's time matters and its results
+//! do not. Its results are **not a classification of anything**: they are a fixed function of the row, so that they are
+//! the same in every batch and on every machine, and a row that was swapped, padded or lost is noticed.
 
 use std::time::Instant;
 
 use crate::device::{Classification, Device, DeviceError, Shape, Sizes};
 use crate::profile::Profile;
 
-/// What it is, whatever it is called.
+/// What [`Device::effective`] says, whatever name the configuration gives it.
 const KIND: &str = "simulated";
 
-/// A device that only takes time.
+/// A device that runs no model.
 pub struct SimulatedDevice {
     name: String,
     profile: Profile,
@@ -25,7 +25,7 @@ pub struct SimulatedDevice {
 }
 
 impl SimulatedDevice {
-    /// A device of the given profile and batch sizes that takes input of a bundle's shape.
+    /// A device with this profile and these batch sizes for input of this shape.
     pub fn new(profile: Profile, sizes: Sizes, shape: Shape) -> Self {
         let rows = sizes.largest();
         let (input, results) = (vec![0.0; rows * shape.row_len()], Vec::with_capacity(rows));
@@ -40,8 +40,8 @@ impl SimulatedDevice {
         }
     }
 
-    /// The same, asked for by this name.
-    pub fn called(mut self, name: &str) -> Self {
+    /// Sets the name that [`Device::requested`] returns.
+    pub fn with_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
@@ -101,7 +101,7 @@ impl Device for SimulatedDevice {
     }
 }
 
-/// Sum of place × |length| over the row, modulo the number of classes. The place makes a changed order show.
+/// Sum of position × |number| over the row, modulo the number of classes. The position makes a changed order visible.
 fn class(row: &[f32], classes: usize) -> u16 {
     let sum: u64 = row
         .iter()
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_size_it_does_not_take_is_refused() {
-        let mut device = device(0.0, Sizes::Fixed(vec![2, 4])).called("slow");
+        let mut device = device(0.0, Sizes::Fixed(vec![2, 4])).with_name("slow");
         assert_eq!(
             (device.requested(), device.effective()),
             ("slow", "simulated")

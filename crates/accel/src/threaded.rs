@@ -1,16 +1,17 @@
-//! A device on a thread of its own, for those that do their work inside [`Device::submit`] while somebody else drives them.
+//! Runs a device on its own thread, for devices that do their work inside [`Device::submit`], so that the caller can do
+//! other work meanwhile.
 //!
-//! The inner device itself moves: submit hands it to the thread, with the input that was written into its memory, and the
-//! poll that finds the batch done takes it back. So nothing is shared and no input is copied; of the results, 8 bytes a
-//! row, a copy travels along. Both hand-overs are channels of capacity 1 that are never full, because there is one device:
+//! The inner device itself is moved: submit sends it to the thread together with its filled input buffer, and the poll
+//! that finds the batch done takes it back. So nothing is shared and no input is copied; only the results, 8 bytes per
+//! row, are copied. Both directions are channels of capacity 1. They are never full, because there is one device, so
 //! submit and poll neither wait nor allocate. Waking the thread, if it sleeps, costs submit one system call.
 //!
-//! Seen on two cores of a virtual AMD EPYC, from submit to the poll that has the results, without the batch itself: 1 µs in
-//! a row of batches, 8 µs when the thread had gone to sleep; submit alone 0.1 and 2.2 µs.
+//! Measured on two cores of a virtual AMD EPYC, from submit to the poll that has the results, without the batch itself:
+//! 1 µs when batches follow each other, 8 µs when the thread was asleep; submit alone takes 0.1 and 2.2 µs.
 //!
-//! A device that hangs keeps the batch in flight until the owner gives up on it. Dropping the front then does not wait: the
-//! thread is left behind and ends, with the device, if the device ever comes back. A device that panics is down for good;
-//! its memory stays, so that the owner may go on calling.
+//! A device that hangs keeps the batch in flight until the owner gives up on it. Dropping the handle does not wait for
+//! it: the thread is abandoned, and ends and drops the device if the device ever returns. A device that panics is gone
+//! for good; its memory is kept, so that the owner may still call it.
 
 use std::any::Any;
 use std::io;
@@ -23,16 +24,16 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
 use crate::device::{Classification, Device, DeviceError, Sizes};
 
-/// What a sleep lasts longer than asked for: the slack that Linux gives a thread's timers, 50 µs unless set otherwise.
+/// How much longer than requested a sleep lasts: the timer slack that Linux gives a thread, 50 µs by default.
 const SLEEP_SLACK: Duration = Duration::from_micros(50);
 
-/// Between two polls of a device that cannot say when it will be ready; with the slack some 70 µs.
+/// Pause between two polls of a device that cannot say when it will be ready; about 70 µs with the slack.
 const POLL_PAUSE: Duration = Duration::from_micros(20);
 
-/// The longest sleep, so that a thread left behind ends soon after its front.
+/// The longest sleep. It bounds how long an abandoned thread lives after its handle was dropped.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
-/// What travels to the thread and back.
+/// What is sent to the thread and back.
 struct Batch {
     device: Box<dyn Device>,
     rows: usize,
@@ -45,19 +46,19 @@ pub struct ThreadedDevice {
     requested: String,
     effective: String,
     sizes: Sizes,
-    /// The inner device between two batches; none while one is in flight.
+    /// The inner device while no batch is in flight, else none.
     home: Option<Batch>,
-    /// The device panicked, or its thread is no more.
+    /// The device panicked, or its thread ended.
     gone: bool,
     to_thread: Sender<Batch>,
     from_thread: Receiver<Batch>,
 }
 
 impl ThreadedDevice {
-    /// Starts the thread. It calls `start` once, with the device's name, before anything else: to pin itself, say.
+    /// Starts the thread. The thread first calls `start` with the device's name, for example to pin itself to a core.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The system cannot start a thread.
     pub fn new(
         device: Box<dyn Device>,
         start: impl FnOnce(&str) + Send + 'static,
@@ -109,7 +110,7 @@ impl Device for ThreadedDevice {
         &self.sizes
     }
 
-    /// Also false for good, should the thread end with a batch in its hands.
+    /// Stays false if the thread ends while it has the device.
     fn is_idle(&self) -> bool {
         self.home.is_some()
     }
@@ -117,8 +118,8 @@ impl Device for ThreadedDevice {
     /// The inner device's own memory.
     ///
     /// # Panics
-    /// When the device is not idle: the memory is with the thread then. And when `rows` is above the largest size. Both are
-    /// faults of the caller.
+    /// The device is not idle, so that its memory is with the thread, or `rows` is above the largest size. Both are
+    /// bugs in the caller.
     fn input(&mut self, rows: usize) -> &mut [f32] {
         match &mut self.home {
             Some(batch) => batch.device.input(rows),
@@ -167,7 +168,7 @@ impl Device for ThreadedDevice {
                 self.gone = matches!(outcome, Err(DeviceError::Gone { .. }));
                 Some(outcome.map(|()| batch.results.as_slice()))
             }
-            // Said once; from then on there is nothing in flight to tell of.
+            // Reported once. After that no batch is in flight, so there is nothing more to report.
             Err(TryRecvError::Disconnected) if !self.gone => {
                 self.gone = true;
                 Some(Err(self.gone()))
@@ -183,10 +184,10 @@ impl Device for ThreadedDevice {
     }
 }
 
-/// The thread: runs what comes until the front is dropped.
+/// The thread: runs batches until the handle is dropped.
 fn serve(batches: &Receiver<Batch>, done: &Sender<Batch>) {
     while let Ok(mut batch) = batches.recv() {
-        // Whatever state a panic leaves in the device, it is not run again: the front refuses.
+        // A panic may leave the device in any state, so the handle does not run it again.
         let outcome = catch_unwind(AssertUnwindSafe(|| run(&mut batch, batches)));
         batch.outcome = outcome.unwrap_or_else(|panic| {
             Err(DeviceError::Gone {
@@ -200,7 +201,7 @@ fn serve(batches: &Receiver<Batch>, done: &Sender<Batch>) {
     }
 }
 
-/// One batch from submit to results. Given up, should the front be dropped meanwhile.
+/// Runs one batch from submit to results; none if the handle is dropped meanwhile.
 fn run(batch: &mut Batch, batches: &Receiver<Batch>) -> Result<(), DeviceError> {
     batch.device.submit(batch.rows)?;
     loop {
@@ -216,7 +217,8 @@ fn run(batch: &mut Batch, batches: &Receiver<Batch>) -> Result<(), DeviceError> 
     }
 }
 
-/// Until about the next time that a poll makes sense. The last 50 µs are polled through, since no sleep is that exact.
+/// Sleeps until about the next time that a poll makes sense. The last 50 µs are spent polling, because no sleep is that
+/// exact.
 fn pause(ready_at: Option<Instant>) {
     let Some(ready_at) = ready_at else {
         return thread::sleep(POLL_PAUSE);

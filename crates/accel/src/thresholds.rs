@@ -1,36 +1,36 @@
-//! How sure a model must be of a class before a flow gets it.
+//! The confidence that a model must have in a class before a flow gets that class.
 
 use crate::bundle::Bundle;
 use crate::device::{Classification, DeviceError, is_probability};
 use crate::golden::argmax;
 
-/// The least confidence of each class, 0 to 1. A row whose likeliest class is below its own threshold is "unknown".
+/// The minimum confidence of each class, 0 to 1. A row whose most likely class is below its threshold is "unknown".
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thresholds(Vec<f32>);
 
 impl Thresholds {
-    /// The bundle's `min_confidence` for every class.
+    /// Uses the bundle's `min_confidence` for every class.
     pub fn of(bundle: &Bundle) -> Self {
         Self(vec![bundle.min_confidence(); bundle.labels().len()])
     }
 
-    /// Sets every class to `least`.
+    /// Sets the threshold of every class.
     pub fn all(&mut self, least: f32) {
         self.0.fill(least);
     }
 
-    /// Sets one class, by its index in the bundle's labels.
+    /// Sets the threshold of one class, by its index in the bundle's labels.
     ///
     /// # Panics
-    /// When there is no such class, which is a fault of the caller.
+    /// There is no such class, which is a bug in the caller.
     pub fn set(&mut self, class: usize, least: f32) {
         self.0[class] = least;
     }
 
-    /// The least confidence of a class, by its index in the bundle's labels.
+    /// The threshold of a class, by its index in the bundle's labels.
     ///
     /// # Panics
-    /// When there is no such class, which is a fault of the caller.
+    /// There is no such class, which is a bug in the caller.
     pub fn get(&self, class: usize) -> f32 {
         self.0[class]
     }
@@ -40,7 +40,7 @@ impl Thresholds {
         self.0.len()
     }
 
-    /// Replaces `results` by one per row of `probabilities`. Of equally likely classes the first is taken.
+    /// Replaces `results` by one result per row of `probabilities`. Of equally likely classes the first is taken.
     pub(crate) fn classify(
         &self,
         probabilities: &[f32],

@@ -1,5 +1,5 @@
-//! The provider `cann` where no Ascend toolkit is installed: its library says which of the toolkit's it lacks. On a machine
-//! that has the toolkit this test is of no use, and says so.
+//! The provider `cann` without an Ascend toolkit: the error says which of the toolkit's libraries is missing. On a
+//! machine with the toolkit the test is skipped.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The provider `openvino` on a CPU, which its wheel brings kernels for. A process loads one ONNX Runtime for good, so each
+//! The provider `openvino` on a CPU, for which its wheel has kernels. A process can load only one ONNX Runtime, so each
 //! library has a test binary of its own.
 
 #![allow(

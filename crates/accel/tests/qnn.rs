@@ -1,4 +1,4 @@
-//! The provider `qnn`, a plug-in, on the library for x86_64 that stands in for the NPU: it computes what the NPU would, slowly.
+//! The provider `qnn`, a plug-in, with the library for x86_64 that simulates the NPU: same results, slowly.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ fn found(test: &str) -> Option<(Library, PathBuf)> {
     Some((library(test)?, plugin))
 }
 
-/// Batches of eight on the plug-in, with a back end.
+/// A device for batches of eight on the plug-in, with a back end.
 fn spec(bundle: &Bundle, plugin: PathBuf, backend: PathBuf) -> DeviceSpec {
     DeviceSpec {
         options: vec![("backend_path".to_owned(), backend.display().to_string())],

@@ -38,8 +38,14 @@ impl fmt::Debug for Accelerator {
 }
 
 impl Accelerator {
-    /// A device must have sizes in order and rows of K numbers, and a profile where the policy plans by it.
-    pub(crate) fn check(&mut self, k: usize, policy: Policy) -> Result<(), ConfigError> {
+    /// A device must have sizes in order and rows of K numbers for each channel, and a profile where the policy plans by
+    /// it.
+    pub(crate) fn check(
+        &mut self,
+        k: usize,
+        channels: usize,
+        policy: Policy,
+    ) -> Result<(), ConfigError> {
         let device = self.device.as_mut();
         let name = device.requested().to_owned();
         let sizes = device.sizes();
@@ -57,9 +63,14 @@ impl Accelerator {
             });
         }
         let floats = device.input(1).len();
-        if floats != k {
+        if floats != channels * k {
             let device = name;
-            return Err(ConfigError::Row { device, floats, k });
+            return Err(ConfigError::Row {
+                device,
+                floats,
+                channels,
+                k,
+            });
         }
         if matches!(policy, Policy::Slo { .. }) {
             check_profile(name, self.profile)?;

@@ -1,7 +1,7 @@
 //! The prefix cache (FENXI §5.2, Algorithm 3): series that begin alike get the label that the model gave to one of
 //! them.
 //!
-//! A key is the protocol and the first δ signed lengths. Where δ = K two series with the same key make the same model
+//! A key is the protocol, and of the first δ elements the directions and all features that the model sees. Where δ = K two series with the same key make the same model
 //! input, and a hit is as good as an inference; where δ < K it is an approximation, whose error the *audit* measures: a
 //! fixed share of the hits, spread evenly, is inferred as well, and the two classes are compared. An audit only looks
 //! on. Its result is not entered, so that what is measured does not depend on how much of it is measured.
@@ -21,9 +21,10 @@
 mod economy;
 
 use crate::CacheConfig;
+use crate::config::CACHE_KEY_WORDS_MAX;
 use crate::lane::Model;
 use accel::Classification;
-use cring::{K_MAX, Label, Series, Source};
+use cring::{Feature, Features, Label, Series, Source};
 pub(crate) use economy::{Economy, Turn};
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -73,11 +74,15 @@ impl Answer {
 }
 
 /// What is the same in all series that share an answer. Beyond the prefix all is 0.
+///
+/// Of fixed size, and hashed and compared as a whole, which takes less time than a part whose length is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     protocol: u8,
+    /// Elements in the prefix: fewer than δ where the series is shorter.
+    elements: u8,
     directions: u32,
-    lengths: [u16; K_MAX],
+    words: [u16; CACHE_KEY_WORDS_MAX],
 }
 
 /// What a look-up found.
@@ -97,6 +102,7 @@ const ONE_HIT: u64 = 1 << 32;
 /// The cache of one analytics manager.
 pub(crate) struct Cache {
     prefix: usize,
+    features: Features,
     answers: LruCache<Key, Answer>,
     /// The exchange that the model came with whose answers it holds.
     exchange: u32,
@@ -108,11 +114,12 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// None where the configuration turns it off.
-    pub fn new(config: &CacheConfig) -> Option<Self> {
+    /// For series of these features; none where the configuration turns it off.
+    pub fn new(config: &CacheConfig, features: &[Feature]) -> Option<Self> {
         let entries = NonZeroUsize::new(config.entries)?;
         (config.prefix > 0).then(|| Self {
             prefix: config.prefix,
+            features: features.iter().copied().collect(),
             answers: LruCache::new(entries),
             exchange: 0,
             economy: Economy::new(config.entries),
@@ -127,14 +134,30 @@ impl Cache {
     }
 
     fn key(&self, series: &Series) -> Key {
-        let prefix = self.prefix.min(usize::from(series.k));
+        let prefix = self.prefix.min(series.k());
         let mut key = Key {
             protocol: series.protocol,
+            elements: prefix as u8,
             // 64 bits, because a prefix of 32 shifts by 32.
             directions: series.directions & ((1_u64 << prefix) - 1) as u32,
-            lengths: [0; K_MAX],
+            words: [0; CACHE_KEY_WORDS_MAX],
         };
-        key.lengths[..prefix].copy_from_slice(&series.lengths[..prefix]);
+        if self.features == Features::LENGTHS {
+            // The usual case, without a look at each feature.
+            let lengths = series.channel(Feature::SignedLength);
+            let words = prefix.min(lengths.len());
+            key.words[..words].copy_from_slice(&lengths[..words]);
+            return key;
+        }
+        let mut used = 0;
+        for feature in self.features.iter() {
+            let words = prefix * feature.words();
+            let channel = series.channel(feature).iter().take(words);
+            for (word, &value) in key.words[used..].iter_mut().zip(channel) {
+                *word = value;
+            }
+            used += words;
+        }
         key
     }
 
@@ -184,25 +207,21 @@ fn audit_step(share: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cring::K_MAX;
 
     fn cache(prefix: usize, entries: usize, audit: f64) -> Cache {
-        Cache::new(&CacheConfig {
+        let config = CacheConfig {
             prefix,
             entries,
             audit,
-        })
-        .unwrap()
+        };
+        Cache::new(&config, &[Feature::SignedLength]).unwrap()
     }
 
     fn series(protocol: u8, signed: &[i32]) -> Series {
-        let mut series = Series {
-            protocol,
-            k: signed.len() as u8,
-            ..Series::default()
-        };
-        for (i, length) in signed.iter().enumerate() {
-            series.lengths[i] = length.unsigned_abs() as u16;
-            series.directions |= u32::from(*length < 0) << i;
+        let mut series = Series::new(protocol, signed.len(), Features::LENGTHS);
+        for (i, &length) in signed.iter().enumerate() {
+            series.set_signed(i, length);
         }
         series
     }
@@ -257,9 +276,29 @@ mod tests {
         let mut cache = cache(4, 8, 0.0);
         let mut short = series(6, &[60, -60]);
         cache.insert(&short, answer(3));
-        short.lengths[2] = 999;
         short.directions |= 1 << 3;
         assert_eq!(cache.look_up(&short), hit(3));
+    }
+
+    #[test]
+    fn every_feature_that_the_model_sees_is_part_of_the_key() {
+        let config = CacheConfig {
+            prefix: 2,
+            entries: 8,
+            audit: 0.0,
+        };
+        let seen = [Feature::InterArrival, Feature::SignedLength];
+        let mut cache = Cache::new(&config, &seen).unwrap();
+        let mut first = Series::new(6, 3, Features::ALL);
+        (0..3).for_each(|i| first.set_signed(i, 60));
+        first.set_inter_arrival_us(1, 70_000);
+        cache.insert(&first, answer(1));
+        let mut other = first;
+        other.set_inter_arrival_us(2, 5);
+        other.channel_mut(Feature::TcpFlags).fill(2);
+        assert_eq!(cache.look_up(&other), hit(1));
+        other.set_inter_arrival_us(1, 70_000 - (1 << 16));
+        assert_eq!(cache.look_up(&other), LookUp::Miss);
     }
 
     #[test]
@@ -311,7 +350,7 @@ mod tests {
                 entries,
                 audit: 0.0,
             };
-            assert!(Cache::new(&config).is_none());
+            assert!(Cache::new(&config, &[Feature::SignedLength]).is_none());
         }
     }
 

@@ -2,7 +2,8 @@
 
 use crate::Policy;
 use accel::Sizes;
-use cring::K_MAX;
+use cring::{Feature, Features, K_MAX, TASKS_MAX};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -10,24 +11,42 @@ use thiserror::Error;
 /// are worth remembering; more is taken for a slip of the keyboard.
 pub const CACHE_ENTRIES_MAX: usize = 1 << 24;
 
+/// K: elements in a series.
+pub const K: RangeInclusive<usize> = 1..=K_MAX;
+/// Φ: the allowed share of padding (FENXI, Algorithm 2).
+pub const PHI: RangeInclusive<f64> = 0.0..=0.5;
+/// δ of the policy `slo`: the share of the latency goal that is kept in reserve (Batchy, §4).
+pub const SLO_DELTA: RangeInclusive<f64> = 0.0..=0.5;
+/// The share of the cache's hits that the model classifies as well.
+pub const AUDIT: RangeInclusive<f64> = 0.0..=1.0;
+
+/// 16-bit words of a series that a cache key has room for: δ elements of all features together. A length, a payload
+/// length and TCP flags take one each, an inter-arrival time two.
+pub const CACHE_KEY_WORDS_MAX: usize = 32;
+
 /// How one analytics manager works.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Packets per series, as the model wants them: 1 to [`K_MAX`].
+    /// Number of the task, below [`TASKS_MAX`]: whose series come down the rings, and whose label words are decided.
+    pub task: u8,
+    /// Elements per series, as the model wants them: 1 to [`K_MAX`].
     pub k: usize,
+    /// What the model wants of each element, in the order of its input's channels: at least one, none twice.
+    pub features: Vec<Feature>,
     /// When batches are fired.
     pub policy: Policy,
     /// The prefix cache.
     pub cache: CacheConfig,
-    /// One row of input, K numbers, on which the model is known to work, such as a golden input: what a device that
-    /// failed is probed with. Empty for zeros.
+    /// One row of input, K numbers for each feature, on which the model is known to work, such as a golden input: what a
+    /// device that failed is probed with. Empty for zeros.
     pub probe: Vec<f32>,
 }
 
 /// The prefix cache's settings. It is off when `prefix` or `entries` is 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CacheConfig {
-    /// δ: how many packets of a series make the key, at most K. K itself makes the cache exact.
+    /// δ: how many elements of a series make the key, at most K, and at most [`CACHE_KEY_WORDS_MAX`] words. K itself
+    /// makes the cache exact.
     pub prefix: usize,
     /// How many answers it remembers.
     pub entries: usize,
@@ -44,15 +63,37 @@ pub enum ConfigError {
     /// No device to infer on.
     #[error("an analytics manager needs at least one device")]
     NoDevices,
+    /// A flow has fewer tasks.
+    #[error("task {task}: tasks have the numbers 0 to {}", TASKS_MAX - 1)]
+    Task {
+        /// As configured.
+        task: u8,
+    },
     /// K is 0 or more than a slot holds.
-    #[error("k is {k}: a series has 1 to {K_MAX} packets")]
+    #[error("k is {k}: a series has 1 to {K_MAX} elements")]
     K {
         /// As configured.
         k: usize,
     },
+    /// No feature, or one that is named twice.
+    #[error("the features are {features:?}: name at least one, and none twice")]
+    Features {
+        /// As configured.
+        features: Vec<Feature>,
+    },
+    /// δ elements do not fit a cache key.
+    #[error(
+        "the cache's prefix is {prefix}, but with these features a key has room for {most} elements: choose 0 (off) to {most}"
+    )]
+    PrefixWords {
+        /// As configured.
+        prefix: usize,
+        /// Elements that fit.
+        most: usize,
+    },
     /// δ is above K.
     #[error(
-        "the cache's prefix is {prefix}, but a series has only {k} packets: choose 0 (off) to {k}"
+        "the cache's prefix is {prefix}, but a series has only {k} elements: choose 0 (off) to {k}"
     )]
     Prefix {
         /// As configured.
@@ -93,19 +134,19 @@ pub enum ConfigError {
     LatencyGoal,
     /// δ leaves nothing of the goal.
     #[error(
-        "delta is {delta}: the share of the latency goal kept in reserve lies between 0 and 0.9"
+        "delta is {delta}: the share of the latency goal kept in reserve lies between 0 and 0.5"
     )]
     Delta {
         /// As configured.
         delta: f64,
     },
     /// The probe is no row.
-    #[error("the probe has {floats} numbers, but a row has k = {k}")]
+    #[error("the probe has {floats} numbers, but a row has {row_len}, k for each feature")]
     Probe {
         /// As configured.
         floats: usize,
-        /// As configured.
-        k: usize,
+        /// As it must be.
+        row_len: usize,
     },
     /// A latency goal without a profile.
     #[error(
@@ -137,20 +178,28 @@ pub enum ConfigError {
     },
     /// A device holds a model with another input.
     #[error(
-        "device {device} wants {floats} numbers per series, but k = {k} signed lengths are to be had: its model has \
-         another k, or features that the rings do not carry"
+        "device {device} wants {floats} numbers per series, but the task has {channels} of each of k = {k} elements: its \
+         model has another k or other features"
     )]
     Row {
         /// The device as requested.
         device: String,
         /// Length of its input rows.
         floats: usize,
+        /// Features as configured.
+        channels: usize,
         /// As configured.
         k: usize,
     },
 }
 
 impl Config {
+    /// Numbers in one row of a device's input: K for each feature.
+    #[must_use]
+    pub fn row_len(&self) -> usize {
+        self.k * self.features.len()
+    }
+
     /// What can be told without the devices.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let k = self.k;
@@ -159,33 +208,44 @@ impl Config {
             entries,
             audit,
         } = self.cache;
-        if !(1..=K_MAX).contains(&k) {
+        let task = self.task;
+        if usize::from(task) >= TASKS_MAX {
+            return Err(ConfigError::Task { task });
+        }
+        if !K.contains(&k) {
             return Err(ConfigError::K { k });
+        }
+        let features: Features = self.features.iter().copied().collect();
+        if features.is_empty() || features.iter().count() != self.features.len() {
+            let features = self.features.clone();
+            return Err(ConfigError::Features { features });
         }
         if prefix > k {
             return Err(ConfigError::Prefix { prefix, k });
         }
+        let most = CACHE_KEY_WORDS_MAX / features.words();
+        if prefix > most {
+            return Err(ConfigError::PrefixWords { prefix, most });
+        }
         if entries > CACHE_ENTRIES_MAX {
             return Err(ConfigError::Entries { entries });
         }
-        if !(0.0..=1.0).contains(&audit) {
+        if !AUDIT.contains(&audit) {
             return Err(ConfigError::Audit { audit });
         }
-        if !self.probe.is_empty() && self.probe.len() != k {
-            let floats = self.probe.len();
-            return Err(ConfigError::Probe { floats, k });
+        let (floats, row_len) = (self.probe.len(), self.row_len());
+        if floats != 0 && floats != row_len {
+            return Err(ConfigError::Probe { floats, row_len });
         }
         match self.policy {
-            Policy::CarryOver { phi, .. } if !(0.0..=0.5).contains(&phi) => {
-                Err(ConfigError::Phi { phi })
-            }
+            Policy::CarryOver { phi, .. } if !PHI.contains(&phi) => Err(ConfigError::Phi { phi }),
             Policy::CarryOver {
                 timeout, max_wait, ..
             } if max_wait < timeout => Err(ConfigError::MaxWait { max_wait, timeout }),
             Policy::Slo { latency_goal, .. } if latency_goal.is_zero() => {
                 Err(ConfigError::LatencyGoal)
             }
-            Policy::Slo { delta, .. } if !(0.0..=0.9).contains(&delta) => {
+            Policy::Slo { delta, .. } if !SLO_DELTA.contains(&delta) => {
                 Err(ConfigError::Delta { delta })
             }
             _ => Ok(()),
@@ -199,7 +259,9 @@ mod tests {
 
     fn valid() -> Config {
         Config {
+            task: 0,
             k: 10,
+            features: vec![Feature::SignedLength],
             policy: Policy::CarryOver {
                 timeout: Duration::from_millis(10),
                 phi: 0.2,
@@ -232,9 +294,19 @@ mod tests {
             phi,
             max_wait: Duration::from_millis(50),
         };
+        assert!(refused(|c| c.task = 8).starts_with("task 8"));
         assert!(refused(|c| c.k = 0).starts_with("k is 0"));
         assert!(refused(|c| c.k = K_MAX + 1).starts_with("k is 33"));
         assert!(refused(|c| c.cache.prefix = 11).contains("prefix is 11"));
+        assert!(refused(|c| c.features.clear()).starts_with("the features are []"));
+        let twice = vec![Feature::TcpFlags; 2];
+        assert!(refused(|c| c.features = twice).contains("none twice"));
+        let wide = |config: &mut Config| {
+            config.k = K_MAX;
+            config.features = Feature::ALL.to_vec();
+            config.cache.prefix = 7;
+        };
+        assert!(refused(wide).contains("choose 0 (off) to 6"));
         assert!(refused(|c| c.cache.entries = usize::MAX).contains("entries"));
         assert!(refused(|c| c.cache.audit = 1.1).contains("audit share is 1.1"));
         assert!(refused(|c| c.cache.audit = f64::NAN).contains("audit share is NaN"));
@@ -247,5 +319,6 @@ mod tests {
         };
         assert!(refused(|c| c.policy = slo(0, 0.05)).starts_with("the latency goal is 0"));
         assert!(refused(|c| c.policy = slo(2, 1.0)).starts_with("delta is 1"));
+        assert!(refused(|c| c.policy = slo(2, 0.6)).contains("between 0 and 0.5"));
     }
 }

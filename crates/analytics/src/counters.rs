@@ -2,143 +2,156 @@
 //!
 //! The fates of a series exclude each other, so they add up: see [`Counters::undecided`].
 
-mod merge;
+mod kinds;
 
 use crate::batching::Fire;
 use crate::cache::Turn;
 use crate::failure::{Failure, FailureKind};
 use crate::{Accelerator, Trigger};
-use cring::{PostMortem, Source};
+use cring::{Counter, PostMortem, Source, counters};
 use hdrhistogram::Histogram;
+use kinds::{devices, histograms, longest, texts};
 use std::time::Duration;
 
-/// All that one manager has counted since it was made.
-#[derive(Clone, Debug)]
-pub struct Counters {
-    /// Series looked at in the rings.
-    pub series: u64,
-    /// Series that were given a label from the prefix cache.
-    pub cached: u64,
-    /// Series that were given a label by the model.
-    pub inferred: u64,
-    /// Series given up unseen, because no device was up.
-    pub shed_no_device: u64,
-    /// Series whose device failed while no other was up.
-    pub failed_no_other_device: u64,
-    /// Series whose device failed, and the one after it as well.
-    pub failed_after_retry: u64,
-    /// Series that were given to a second device because the first one failed. No fate: each meets its own later.
-    pub retried: u64,
-    /// Labels, of those cached and inferred, that found their flow gone.
-    pub post_mortem: u64,
-    /// Batches, by [`Trigger`] as index.
-    batches: [BatchCounters; Trigger::ALL.len()],
-    /// The prefix cache.
-    pub cache: CacheCounters,
-    /// The devices, in the order in which the manager was given them.
-    pub devices: Vec<DeviceCounters>,
-    /// Time from a series' emission to its label, where that came from the prefix cache, in µs, saturated at an hour;
-    /// labels that found their flow gone are not in it. Values are exact to 0.1 %.
-    pub time_to_cached_label_us: Histogram<u64>,
-    /// The same where it came from a device.
-    pub time_to_inferred_label_us: Histogram<u64>,
-    /// Where that time went.
-    pub phases: Phases,
-    /// The policy `slo`; nothing else counts here.
-    pub slo: SloCounters,
-    /// Models exchanged on all devices.
-    pub swaps: u64,
-    /// How long the last exchange took, from the first round that knew of it to the last device.
-    pub last_swap: Duration,
+counters! {
+    /// All that one manager has counted since it was made.
+    #[derive(Clone, Debug)]
+    pub struct Counters {
+        /// Series looked at in the rings.
+        pub series: u64,
+        /// Series that were given a label from the prefix cache.
+        pub cached: u64,
+        /// Series that were given a label by the model.
+        pub inferred: u64,
+        /// Series given up unseen, because no device was up.
+        pub shed_no_device: u64,
+        /// Series whose device failed while no other was up.
+        pub failed_no_other_device: u64,
+        /// Series whose device failed, and the one after it as well.
+        pub failed_after_retry: u64,
+        /// Series that were given to a second device because the first one failed. No fate: each meets its own later.
+        pub retried: u64,
+        /// Labels, of those cached and inferred, that found their flow gone.
+        pub post_mortem: u64,
+        /// Batches, by [`Trigger`] as index.
+        batches: [BatchCounters; Trigger::ALL.len()],
+        /// The prefix cache.
+        pub cache: CacheCounters,
+        /// The devices, in the order in which the manager was given them.
+        pub devices: Vec<DeviceCounters> = devices,
+        /// Time from a series' emission to its label, where that came from the prefix cache, in µs, saturated at an hour;
+        /// labels that found their flow gone are not in it. Values are exact to 0.1 %.
+        pub time_to_cached_label_us: Histogram<u64> = histograms,
+        /// The same where it came from a device.
+        pub time_to_inferred_label_us: Histogram<u64> = histograms,
+        /// Where that time went.
+        pub phases: Phases,
+        /// The policy `slo`; nothing else counts here.
+        pub slo: SloCounters,
+        /// Models exchanged on all devices.
+        pub swaps: u64,
+        /// How long the last exchange took, from the first round that knew of it to the last device.
+        pub last_swap: Duration = longest,
+    }
 }
 
-/// Where the time to a label goes, in µs, exact to 1 %; saturated at an hour. The three add up to the time to label,
-/// but for a series that is retried: it has the waits of its first batch and the device time of its second. A label
-/// from the cache has a ring wait only, an audit nothing.
-#[derive(Clone, Debug)]
-pub struct Phases {
-    /// From a series' emission to the round that saw it.
-    pub ring_wait_us: Histogram<u64>,
-    /// From there to its batch.
-    pub batch_wait_us: Histogram<u64>,
-    /// From the batch to its result.
-    pub device_us: Histogram<u64>,
+counters! {
+    /// Where the time to a label goes, in µs, exact to 1 %; saturated at an hour. The three add up to the time to label,
+    /// but for a series that is retried: it has the waits of its first batch and the device time of its second. A label
+    /// from the cache has a ring wait only, an audit nothing.
+    #[derive(Clone, Debug)]
+    pub struct Phases {
+        /// From a series' emission to the round that saw it.
+        pub ring_wait_us: Histogram<u64> = histograms,
+        /// From there to its batch.
+        pub batch_wait_us: Histogram<u64> = histograms,
+        /// From the batch to its result.
+        pub device_us: Histogram<u64> = histograms,
+    }
 }
 
-/// How the policy `slo` fares.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SloCounters {
-    /// Control periods with a label in them.
-    pub periods: u64,
-    /// Those in which the 99th percentile of the time to label was above the goal.
-    pub violations: u64,
+counters! {
+    /// How the policy `slo` fares.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SloCounters {
+        /// Control periods with a label in them.
+        pub periods: u64,
+        /// Those in which the 99th percentile of the time to label was above the goal.
+        pub violations: u64,
+    }
 }
 
-/// The batches that one trigger fired.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BatchCounters {
-    /// Batches fired, also those that failed.
-    pub batches: u64,
-    /// Rows with a series, audits among them.
-    pub series: u64,
-    /// Rows of padding.
-    pub padding: u64,
+counters! {
+    /// The batches that one trigger fired.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct BatchCounters {
+        /// Batches fired, also those that failed.
+        pub batches: u64,
+        /// Rows with a series, audits among them.
+        pub series: u64,
+        /// Rows of padding.
+        pub padding: u64,
+    }
 }
 
-/// The prefix cache's work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheCounters {
-    /// Series looked up.
-    pub lookups: u64,
-    /// Those that were found.
-    pub hits: u64,
-    /// Audited hits where the model said the same class.
-    pub audits_agree: u64,
-    /// Audited hits where the model said another class. An audit whose device failed is in neither.
-    pub audits_differ: u64,
-    /// Series not looked up, because the cache had turned itself off.
-    pub bypassed: u64,
-    /// How often it turned itself off.
-    pub turned_off: u64,
-    /// How often it turned itself on again.
-    pub turned_on: u64,
-    /// Whether it is off now, but for trials.
-    pub is_off: bool,
-    /// Prefixes that it remembers, those of an earlier model too until they make room.
-    pub entries: u64,
-    /// Time that looking up took, with the writing of the labels found.
-    pub lookup_time: Duration,
-    /// Time that entering results took.
-    pub insert_time: Duration,
+counters! {
+    /// The prefix cache's work.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct CacheCounters {
+        /// Series looked up.
+        pub lookups: u64,
+        /// Those that were found.
+        pub hits: u64,
+        /// Audited hits where the model said the same class.
+        pub audits_agree: u64,
+        /// Audited hits where the model said another class. An audit whose device failed is in neither.
+        pub audits_differ: u64,
+        /// Series not looked up, because the cache had turned itself off.
+        pub bypassed: u64,
+        /// How often it turned itself off.
+        pub turned_off: u64,
+        /// How often it turned itself on again.
+        pub turned_on: u64,
+        /// Whether it is off now, but for trials.
+        pub is_off: bool,
+        /// Prefixes that it remembers, those of an earlier model too until they make room.
+        pub entries: u64,
+        /// Time that looking up took, with the writing of the labels found.
+        pub lookup_time: Duration,
+        /// Time that entering results took.
+        pub insert_time: Duration,
+    }
 }
 
-/// One device's work. It goes on when the device is exchanged.
-#[derive(Clone, Debug)]
-pub struct DeviceCounters {
-    /// The device as it was asked for.
-    pub requested: String,
-    /// What does the work.
-    pub effective: String,
-    /// Batches given to it, probes not among them.
-    pub batches: u64,
-    /// Rows with a series in these.
-    pub series: u64,
-    /// Rows of padding in these.
-    pub padding: u64,
-    /// How many series its batches had, exact to 1 %.
-    pub batch_series: Histogram<u64>,
-    /// Time from submission to result, of all batches that came back good.
-    pub busy: Duration,
-    /// Probes given to it.
-    pub probes: u64,
-    /// Batches and probes that failed, by [`FailureKind`] as index.
-    failures: [u64; FailureKind::ALL.len()],
-    /// How often it went from up to not up.
-    pub went_down: u64,
-    /// How often it came up again: brought back by a probe, or exchanged for another.
-    pub came_back: u64,
-    /// What went wrong the last time.
-    pub last_error: Option<String>,
+counters! {
+    /// One device's work. It goes on when the device is exchanged.
+    #[derive(Clone, Debug)]
+    pub struct DeviceCounters {
+        /// The device as it was asked for.
+        pub requested: String = texts,
+        /// What does the work.
+        pub effective: String = texts,
+        /// Batches given to it, probes not among them.
+        pub batches: u64,
+        /// Rows with a series in these.
+        pub series: u64,
+        /// Rows of padding in these.
+        pub padding: u64,
+        /// How many series its batches had, exact to 1 %.
+        pub batch_series: Histogram<u64> = histograms,
+        /// Time from submission to result, of all batches that came back good.
+        pub busy: Duration,
+        /// Probes given to it.
+        pub probes: u64,
+        /// Batches and probes that failed, by [`FailureKind`] as index.
+        failures: [u64; FailureKind::ALL.len()],
+        /// How often it went from up to not up.
+        pub went_down: u64,
+        /// How often it came up again: brought back by a probe, or exchanged for another.
+        pub came_back: u64,
+        /// What went wrong the last time.
+        pub last_error: Option<String> = texts,
+    }
 }
 
 /// The longest time that is told from longer ones.
@@ -179,6 +192,22 @@ impl Counters {
             swaps: 0,
             last_swap: Duration::ZERO,
         }
+    }
+
+    /// Adds what another manager counted; its devices come behind this one's.
+    pub fn merge(&mut self, other: &Counters) {
+        Counter::merge(self, other);
+    }
+
+    /// Becomes what the same manager has counted by now. Unlike a clone it allocates nothing, but where a device says for
+    /// the first time, or at greater length, what went wrong.
+    pub fn copy_from(&mut self, other: &Counters) {
+        debug_assert_eq!(
+            self.devices.len(),
+            other.devices.len(),
+            "of the same manager"
+        );
+        Counter::copy_from(self, other);
     }
 
     /// Those of no manager: all is 0.
@@ -237,7 +266,7 @@ impl Counters {
     #[must_use]
     pub fn time_to_label_us(&self) -> Histogram<u64> {
         let mut all = self.time_to_cached_label_us.clone();
-        merge::add(&mut all, &self.time_to_inferred_label_us);
+        histograms::merge(&mut all, &self.time_to_inferred_label_us);
         all
     }
 

@@ -40,6 +40,8 @@ struct Waiting {
 /// An inlet with its state.
 pub(crate) struct Queue {
     inlet: Inlet,
+    /// The task whose labels these are.
+    task: u8,
     /// Number of the ring's oldest slot.
     released: u64,
     /// Number of the first slot not yet seen.
@@ -52,10 +54,11 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub fn new(inlet: Inlet) -> Self {
+    pub fn new(inlet: Inlet, task: u8) -> Self {
         let slots = inlet.series.capacity();
         Self {
             inlet,
+            task,
             released: 0,
             seen: 0,
             end: 0,
@@ -137,7 +140,7 @@ impl Queue {
 
     /// Offers a label to the flow that asked.
     pub fn decide(&self, flow: FlowRef, label: Label) -> Result<(), PostMortem> {
-        let word = self.inlet.labels.word(flow.index);
+        let word = self.inlet.labels.word(self.task, flow.index);
         word.decide(flow.generation, label)
     }
 

@@ -24,7 +24,7 @@
 mod condition;
 mod forecast;
 
-use crate::dispatch::Row;
+use crate::dispatch::Rows;
 use crate::failure::{Failure, check_answers};
 use crate::{Accelerator, DeviceState};
 use accel::{Classification, Profile, Sizes};
@@ -56,7 +56,7 @@ pub(crate) struct Lane {
     name: String,
     model: Model,
     /// The series of the batch in flight, without padding; empty while there is none, and in a probe.
-    pub rows: Vec<Row>,
+    pub rows: Rows,
     /// For how many series the policy `slo` waits.
     pub trigger: usize,
     /// What batches take; none without a profile.
@@ -72,7 +72,7 @@ pub(crate) enum Polled<'a> {
     /// Results of a batch of series: for each row one, and some for the padding.
     Results {
         answers: &'a [Classification],
-        rows: &'a mut Vec<Row>,
+        rows: &'a mut Rows,
         model: Model,
         device_ns: u64,
         /// They came after the deadline, and the device is down.
@@ -87,7 +87,7 @@ pub(crate) enum Polled<'a> {
 impl Lane {
     pub fn new(accelerator: Accelerator) -> Self {
         Self {
-            rows: Vec::with_capacity(accelerator.device.sizes().largest()),
+            rows: Rows::with_capacity(accelerator.device.sizes().largest()),
             name: accelerator.device.requested().to_owned(),
             forecast: accelerator.profile.map(Forecast::new),
             accelerator,
@@ -126,7 +126,7 @@ impl Lane {
     }
 
     /// The input of the next batch, and the rows that go with it. The lane must be free.
-    pub fn fill(&mut self, size: usize) -> (&mut [f32], &mut Vec<Row>) {
+    pub fn fill(&mut self, size: usize) -> (&mut [f32], &mut Rows) {
         (self.accelerator.device.input(size), &mut self.rows)
     }
 

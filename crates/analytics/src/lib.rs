@@ -45,7 +45,10 @@ mod manager;
 
 pub use accelerator::Accelerator;
 pub use batching::{Policy, Trigger};
-pub use config::{CACHE_ENTRIES_MAX, CacheConfig, Config, ConfigError};
+pub use config::{
+    AUDIT, CACHE_ENTRIES_MAX, CACHE_KEY_WORDS_MAX, CacheConfig, Config, ConfigError, K, PHI,
+    SLO_DELTA,
+};
 pub use counters::{BatchCounters, CacheCounters, Counters, DeviceCounters, Phases, SloCounters};
 pub use failure::FailureKind;
 pub use health::{DeviceHealth, DeviceState};

@@ -29,7 +29,7 @@ use crate::inlet::Queue;
 use crate::{
     Accelerator, Config, ConfigError, Counters, DeviceHealth, Inlet, Policy, SloCounters, Trigger,
 };
-use cring::Source;
+use cring::{Feature, Source};
 pub use settings::Settings;
 use std::time::{Duration, Instant};
 use swap::Swap;
@@ -56,6 +56,8 @@ pub enum Round {
 /// calls [`Manager::round`] again and again.
 pub struct Manager {
     k: usize,
+    /// One channel of a device's input each, in this order.
+    features: Vec<Feature>,
     policy: Policy,
     /// The row that failed devices are probed with.
     probe: Vec<f32>,
@@ -98,10 +100,11 @@ impl Manager {
             return Err(ConfigError::NoDevices);
         }
         for accelerator in &mut accelerators {
-            accelerator.check(config.k, config.policy)?;
+            accelerator.check(config.k, config.features.len(), config.policy)?;
         }
+        let row_len = config.row_len();
         let mut probe = config.probe;
-        probe.resize(config.k, 0.0);
+        probe.resize(row_len, 0.0);
         let counters = Counters::new(&accelerators);
         let dispatch = Dispatch::new(accelerators);
         let began = Instant::now();
@@ -109,8 +112,11 @@ impl Manager {
             k: config.k,
             policy: config.policy,
             probe,
-            queues: inlets.into_iter().map(Queue::new).collect(),
-            cache: Cache::new(&config.cache),
+            queues: inlets
+                .into_iter()
+                .map(|inlet| Queue::new(inlet, config.task))
+                .collect(),
+            cache: Cache::new(&config.cache, &config.features),
             cost_clock: Box::new(move || began.elapsed().as_nanos() as u64),
             slo: controller(config.policy),
             counters,
@@ -122,6 +128,7 @@ impl Manager {
             standby: None,
             swap: None,
             exchanges: 0,
+            features: config.features,
         })
     }
 
@@ -201,8 +208,8 @@ impl Manager {
     /// Series on their way through a device: of those undecided, the ones that do not wait for a batch.
     #[must_use]
     pub fn on_devices(&self) -> u64 {
-        let rows = self.dispatch.lanes.iter().flat_map(|lane| &lane.rows);
-        rows.filter(|row| row.audit.is_none()).count() as u64
+        let rows = self.dispatch.lanes.iter().flat_map(|lane| lane.rows.iter());
+        rows.filter(|(row, _)| row.audit.is_none()).count() as u64
     }
 
     /// Looks at what is new in the rings, in turn. Returns whether there was anything.
@@ -381,6 +388,11 @@ impl Manager {
             self.timer_ns = now_ns;
         }
         None
+    }
+
+    /// Numbers in one row of a device's input.
+    fn row_len(&self) -> usize {
+        self.k * self.features.len()
     }
 
     /// Series that wait, in all rings.

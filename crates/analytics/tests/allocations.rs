@@ -10,7 +10,7 @@
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use allocation_counter::measure;
 use analytics::{Accelerator, CacheConfig, Config, Inlet, Manager, Policy};
-use cring::{FlowRef, LabelWord, Labels, Producer, Slot};
+use cring::{Feature, Features, FlowRef, LabelWord, Labels, Producer, Slot};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,7 +92,9 @@ impl World {
             deadline: Some(Duration::from_millis(1)),
         };
         let config = Config {
+            task: 0,
             k: K,
+            features: vec![Feature::SignedLength],
             policy,
             cache: CacheConfig {
                 prefix,
@@ -120,7 +122,7 @@ impl World {
         for _ in 0..rounds {
             for _ in 0..5 {
                 let index = self.number % FLOWS;
-                let word = self.words.word(index);
+                let word = self.words.word(0, index);
                 let generation = word.retire();
                 word.pend(generation);
                 let length = if self.number.is_multiple_of(3) {
@@ -132,8 +134,8 @@ impl World {
                 assert!(self.producer.push(|slot| {
                     slot.flow = FlowRef { index, generation };
                     slot.emitted_ns = self.now_ns;
-                    slot.series.k = K as u8;
-                    slot.series.lengths[0] = length;
+                    slot.series.begin(6, K, Features::LENGTHS);
+                    slot.series.channel_mut(Feature::SignedLength)[0] = length;
                 }));
             }
             self.producer.publish();

@@ -1,14 +1,22 @@
-//! The checked form: what the rest of the program uses. The types say what was checked;
-//! [`super::check`] builds them.
+//! The checked form: what the rest of the program uses. The types say what was checked.
+//!
+//! The `Default` of a part is blank, not the built-in defaults: it is what values are stored into while a configuration is
+//! read. A [`Config`] has none, and comes from [`Config::load`] only.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use accel::{Faults, Profile, onnx};
+use policy::{Action, Dscp, Rule};
 
-use super::layers::Origin;
+mod device;
+mod words;
+
 use crate::layout::Layout;
+use crate::origin::Origin;
+
+pub use device::{Accel, Device, DeviceThread, Provider};
+pub use words::{Backend, FlowHash, IoMode, LogTo};
 
 /// A configuration that holds together.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +31,9 @@ pub struct Config {
     pub mark: Mark,
     /// The ring from flow manager to analytics manager.
     pub ring: Ring,
+    /// What is asked of flows. Exactly one task today ([`RUNNABLE_TASKS`]), whose batching, cache, devices and model also stand
+    /// in `analytics`, `cache`, `accel` and `model`.
+    pub tasks: Vec<Task>,
     /// Batching.
     pub analytics: Analytics,
     /// The prefix cache; `None`: off.
@@ -35,9 +46,9 @@ pub struct Config {
     pub model: Model,
     /// Flow and label records.
     pub records: Records,
-    /// How others look in.
+    /// Metrics, health and the control socket.
     pub control: Control,
-    /// Whether a live run gives up the rights that it does not need any more.
+    /// Whether a live run drops the rights that it no longer needs after its start.
     pub sandbox: bool,
     /// What a live run logs.
     pub log: Log,
@@ -55,6 +66,15 @@ impl Config {
         own.map(|(place, _)| place).collect()
     }
 
+    /// What labels ask for: DSCP where packets are marked, bits of the connection mark where the kernel forwards.
+    pub fn rules(&self) -> Vec<Rule> {
+        let mut rules = self.tag.rules();
+        if self.io.mode == IoMode::Mark {
+            rules.extend(self.mark.rules());
+        }
+        rules
+    }
+
     /// How many threads the data path has, in all pipelines.
     pub fn thread_count(&self) -> usize {
         let layout = &self.pipeline.layout;
@@ -64,8 +84,10 @@ impl Config {
 }
 
 /// Packet input and output.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Io {
+    /// How frames are received and sent.
+    pub backend: Backend,
     /// Frames per burst.
     pub burst: usize,
     /// What is done with live traffic.
@@ -74,42 +96,20 @@ pub struct Io {
     pub interfaces: Vec<String>,
     /// Whether frames for other machines are received.
     pub promiscuous: bool,
-    /// The most bytes kept of a frame, where none is sent.
+    /// The most bytes captured of a frame, in modes that send none.
     pub snap_length: u32,
     /// Bytes of a block of a receive ring.
     pub block_bytes: u32,
     /// Blocks of a receive ring.
     pub blocks: u32,
-    /// A block is handed over so long after its first frame, though not full.
+    /// A block that is not full is handed over this long after its first frame.
     pub block_timeout_ms: u32,
-    /// A run whose interfaces are all gone for so long has nothing to wait for.
+    /// How long a run waits while all its interfaces are gone.
     pub give_up_after: Duration,
 }
 
-/// What is done with live traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IoMode {
-    /// It is a copy; nothing is sent.
-    Tap,
-    /// The kernel forwards it and is told the labels.
-    Mark,
-    /// What comes in on one interface leaves by the other.
-    Inline,
-}
-
-impl IoMode {
-    /// As the user writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            IoMode::Tap => "tap",
-            IoMode::Mark => "mark",
-            IoMode::Inline => "inline",
-        }
-    }
-}
-
 /// The flow manager.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Flow {
     /// Packets in a series.
     pub k: usize,
@@ -127,7 +127,7 @@ pub struct Flow {
     pub established_timeout: Option<Duration>,
     /// The same where the traffic is live.
     pub established_timeout_live: Option<Duration>,
-    /// How long a flow that ended by FIN or RST takes in stragglers.
+    /// How long late packets still count for a flow that ended by FIN or RST.
     pub closed_timeout: Duration,
     /// Whether FIN and RST end a flow.
     pub end_on_fin_rst: bool,
@@ -135,23 +135,14 @@ pub struct Flow {
     pub hash: FlowHash,
     /// Key of the bucket hash; `None`: the program chooses, fixed in replay and random live.
     pub hash_seed: Option<u64>,
-    /// Flows held at a time.
+    /// Flows held by each flow manager.
     pub max_flows: usize,
-    /// Buckets of the table, a power of two, worked out where the user left it open.
+    /// Buckets of the table, a power of two; computed from `max_flows` where the user left it open.
     pub buckets: usize,
 }
 
-/// How a flow's bucket is found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FlowHash {
-    /// By a keyed hash over the ordered tuple.
-    Keyed,
-    /// By the paper's `rss ^ src ^ dst`.
-    Fenxi,
-}
-
 /// Marking of labelled packets.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tag {
     /// Whether packets are marked at all.
     pub enabled: bool,
@@ -164,25 +155,25 @@ pub struct Tag {
 pub struct DscpMapping {
     /// Label of the model.
     pub label: String,
-    /// Code point, 0 to 63.
-    pub dscp: u8,
-    /// Whether a model without this label is an error: the user asked for it, and not merely by
-    /// repeating a default.
+    /// Code point of the packets.
+    pub dscp: Dscp,
+    /// Whether a model without this label is an error: the user named it, with another value than the
+    /// built-in one.
     pub required: bool,
     /// Where the entry was set.
     pub origin: Origin,
 }
 
 /// Marks of connections, where the kernel forwards.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Mark {
-    /// The bits that are written.
+    /// The bits that the program may write.
     pub mask: u32,
-    /// Whether those give way that are set.
+    /// Whether bits that are set already are replaced.
     pub overwrite: bool,
     /// Label to bits, by label.
     pub class: Vec<MarkMapping>,
-    /// Updates that may wait for the writer.
+    /// How many updates may wait for the writer.
     pub queue: usize,
 }
 
@@ -199,15 +190,69 @@ pub struct MarkMapping {
     pub origin: Origin,
 }
 
-/// The ring from flow manager to analytics manager.
+impl Tag {
+    /// The rules for packets; none where packets are not marked at all.
+    pub fn rules(&self) -> Vec<Rule> {
+        let rows = self.dscp.iter().filter(|_| self.enabled);
+        let rule = |row: &DscpMapping| Rule {
+            label: row.label.clone(),
+            action: Action {
+                dscp: Some(row.dscp),
+                mark: None,
+            },
+            required: row.required,
+            origin: format!("{}: tag.dscp", row.origin),
+        };
+        rows.map(rule).collect()
+    }
+}
+
+impl Mark {
+    /// The rules for connections.
+    pub fn rules(&self) -> Vec<Rule> {
+        let rule = |row: &MarkMapping| Rule {
+            label: row.label.clone(),
+            action: Action {
+                dscp: None,
+                mark: Some(policy::Mark {
+                    bits: row.mark,
+                    mask: self.mask,
+                }),
+            },
+            required: row.required,
+            origin: format!("{}: mark.class", row.origin),
+        };
+        self.class.iter().map(rule).collect()
+    }
+}
+
+/// How many tasks can run side by side.
+pub const RUNNABLE_TASKS: usize = 1;
+
+/// What is asked of flows: one model, and how its series are batched, cached and inferred.
 #[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// Unique among the tasks; `default` where the configuration names none.
+    pub name: String,
+    /// Folder of the model bundle; `None`: the bundle that ships with the program.
+    pub model: Option<PathBuf>,
+    /// One per device of the layout, in its order.
+    pub devices: Vec<Device>,
+    /// When a batch fires.
+    pub batching: Analytics,
+    /// The prefix cache; `None`: off.
+    pub cache: Option<Cache>,
+}
+
+/// The ring from flow manager to analytics manager.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ring {
     /// Slots, a power of two. A replay takes bursts of a quarter of it at most.
     pub slots: usize,
 }
 
 /// Batching.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Analytics {
     /// When a batch fires.
     pub policy: BatchPolicy,
@@ -217,20 +262,21 @@ pub struct Analytics {
     pub phi: f64,
     /// The set of batch sizes, ascending, none twice.
     pub batch_sizes: Vec<usize>,
-    /// No series is carried over for longer; at least `timeout`.
+    /// The longest that a series is carried over; at least `timeout`.
     pub max_wait: Duration,
 }
 
 /// When a batch fires.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum BatchPolicy {
     /// At the timeout, leaving the newest series over where padding would exceed Φ (Alg. 2).
+    #[default]
     CarryOver,
     /// At the timeout, padded (Alg. 1).
     Timeout,
     /// Whenever the device is free.
     None,
-    /// As late as 99 of 100 labels can come in time (Batchy).
+    /// As late as possible while 99 of 100 labels still come in time (Batchy).
     Slo {
         /// Time from a series' emission to its label.
         latency_goal: Duration,
@@ -240,7 +286,7 @@ pub enum BatchPolicy {
 }
 
 /// The prefix cache (Alg. 3).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cache {
     /// δ: lengths that make the key, 1 to k.
     pub prefix: usize,
@@ -251,7 +297,7 @@ pub struct Cache {
 }
 
 /// Threads.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pipeline {
     /// Flow managers : analytics managers : devices.
     pub layout: Layout,
@@ -261,86 +307,16 @@ pub struct Pipeline {
     pub cores: Vec<usize>,
 }
 
-/// Devices that run the model.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Accel {
-    /// One per device of the layout, in its order.
-    pub devices: Vec<Device>,
-    /// The ONNX Runtime library; `None`: search.
-    pub library: Option<PathBuf>,
-}
-
-/// A device as it is asked for.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Device {
-    /// As `accel.devices` names it.
-    pub name: String,
-    /// What runs the model.
-    pub provider: Provider,
-    /// Library of a plug-in provider.
-    pub plugin: Option<PathBuf>,
-    /// Handed to the provider as they are.
-    pub options: Vec<(String, String)>,
-    /// The set of batch sizes, ascending, none twice.
-    pub batch_sizes: Vec<usize>,
-    /// Whether it takes only these; else any up to the largest of them.
-    pub fixed_sizes: bool,
-    /// Where it works.
-    pub thread: DeviceThread,
-    /// A batch has failed that is not back by then.
-    pub deadline: Option<Duration>,
-    /// File of a measured profile.
-    pub profile: Option<PathBuf>,
-    /// Latency of [`Provider::Simulated`].
-    pub simulated: Profile,
-    /// Faults to inject.
-    pub faults: Option<Faults>,
-}
-
-/// What runs the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Provider {
-    /// ONNX Runtime with this execution provider.
-    Onnx(onnx::Provider),
-    /// A latency profile without a model.
-    Simulated,
-}
-
-impl Provider {
-    /// The provider called `name` by the user.
-    pub fn parse(name: &str) -> Option<Provider> {
-        let onnx = onnx::Provider::parse(name).map(Provider::Onnx);
-        onnx.or_else(|| (name == "simulated").then_some(Provider::Simulated))
-    }
-
-    /// The name as the user writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Provider::Onnx(provider) => provider.name(),
-            Provider::Simulated => "simulated",
-        }
-    }
-}
-
-/// Where a device works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeviceThread {
-    /// On a thread of its own.
-    Own,
-    /// Inside its analytics thread.
-    Shared,
-}
-
 /// The model bundle.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Model {
     /// Its folder; `None`: the bundle that ships with the program.
     pub path: Option<PathBuf>,
     /// Least confidence of a label; `None`: as the bundle says.
     pub min_confidence: Option<f32>,
-    /// The same for single labels.
+    /// Least confidence of single labels, which overrides `min_confidence`.
     pub class_confidence: Vec<ClassConfidence>,
-    /// How long it may take to open, warm and test it.
+    /// How long the model may take to open, warm up and pass its test.
     pub open_timeout: Duration,
 }
 
@@ -356,29 +332,29 @@ pub struct ClassConfidence {
 }
 
 /// Flow and label records.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Records {
     /// Where a live run writes them; `None`: nowhere.
     pub path: Option<PathBuf>,
     /// When a live run begins a new file; `None`: never.
     pub rotate: Option<Rotate>,
-    /// Records that may wait for the writer.
+    /// How many records may wait for the writer.
     pub queue: usize,
-    /// How long the end of a live run goes on writing what is left.
+    /// How long a live run may take at its end to write the records that are left.
     pub drain_within: Duration,
 }
 
-/// When a file of records makes room for a new one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// When a new file of records begins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rotate {
-    /// Before it grows beyond this.
+    /// The most bytes of a file.
     pub bytes: u64,
-    /// Old files kept, at least one.
+    /// How many old files are kept, at least one.
     pub files: usize,
 }
 
 /// What a live run logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Log {
     /// A level, or levels by target; checked.
     pub level: String,
@@ -386,23 +362,12 @@ pub struct Log {
     pub to: LogTo,
 }
 
-/// Where the log goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogTo {
-    /// To the journal where stderr leads there, else to stderr.
-    Auto,
-    /// To the journal.
-    Journald,
-    /// To stderr.
-    Stderr,
-}
-
-/// How others look in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Metrics, health and the control socket.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Control {
-    /// Where metrics and health are served; `None`: nowhere.
+    /// Address of metrics and health; `None`: off.
     pub http: Option<HttpPlace>,
-    /// Socket of `fenxi ctl`; `None`: there is none.
+    /// Socket of `fenxi ctl`; `None`: off.
     pub socket: Option<PathBuf>,
     /// Whether `/readyz` is 200 while no interface is up.
     pub ready_without_interfaces: bool,

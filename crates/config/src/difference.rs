@@ -5,35 +5,35 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
-use super::effective::{Effective, EffectiveKey};
-use super::keys::Change;
+use crate::effective::{Effective, EffectiveKey};
+use crate::keys::Change;
 
 /// A key with another value than before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// Section and name; entries of maps and keys of devices by themselves.
+    /// Section and name. Entries of maps, and keys of devices and tasks, each count as a key.
     pub key: String,
-    /// The value before, as TOML; none: there was none.
+    /// The value before, as TOML; `None`: the key was not set.
     pub from: Option<String>,
-    /// The value that was read; none: there is none any more.
+    /// The value that was read, as TOML; `None`: the key is no longer set.
     pub to: Option<String>,
-    /// Where it was read; none: nowhere.
+    /// Where the new value was set.
     pub origin: Option<String>,
 }
 
-/// The keys of one configuration held against those of another.
+/// The keys of one configuration compared with those of another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// A reload changes them.
+    /// Keys that a reload changes.
     pub live: Vec<Difference>,
-    /// The next start changes them.
+    /// Keys that change with the next start.
     pub restart: Vec<Difference>,
-    /// How many have the same value.
+    /// How many keys have the same value.
     pub unchanged: usize,
 }
 
 impl Effective {
-    /// What is another value than in `before`.
+    /// The keys whose values differ from `before`.
     pub fn differences(&self, before: &Effective) -> Differences {
         let by_key = |effective: &'_ Effective| -> BTreeMap<String, EffectiveKey> {
             let rows = effective.config.iter();

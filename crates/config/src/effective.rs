@@ -5,18 +5,19 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use toml::Value;
 
-use super::keys::{Change, DEVICE, DEVICE_KEYS, KEYS, Key};
-use super::kind::Kind;
-use super::layers::{DeviceSettings, Origin, Settings};
+use crate::keys::{Change, Key, KeyId};
+use crate::kind::Kind;
+use crate::layers::{Section, Settings, Table};
+use crate::origin::Origin;
 
-/// Every key in the order of the catalogue, maps such as `tag.dscp` entry by entry; then what was said of devices.
+/// Every key in the order of the catalogue, maps such as `tag.dscp` entry by entry; then what was set of devices and tasks.
 #[derive(Debug, Serialize)]
 pub struct Effective {
     /// The keys.
     pub config: Vec<EffectiveKey>,
 }
 
-/// One key as it is in effect.
+/// A key with the value in effect.
 #[derive(Debug, Clone, Serialize)]
 pub struct EffectiveKey {
     /// Section and name, as in `flow.k`; entries of maps and keys of devices have three parts.
@@ -26,13 +27,13 @@ pub struct EffectiveKey {
     /// Where it was set.
     #[serde(serialize_with = "as_text")]
     pub origin: Origin,
-    /// What one of the value is; may be empty.
+    /// Unit of the value; may be empty.
     pub unit: &'static str,
     /// What the key is for.
     pub why: &'static str,
     /// When another value takes effect.
     pub change: Change,
-    /// The table it stands in, and its name there, for TOML.
+    /// The header of the table it stands in, and its name there, for TOML.
     #[serde(skip)]
     place: (String, String),
 }
@@ -42,35 +43,38 @@ fn as_text<S: serde::Serializer>(origin: &Origin, serializer: S) -> Result<S::Ok
 }
 
 impl Effective {
-    pub(super) fn of(settings: &Settings) -> Effective {
+    pub(crate) fn of(settings: &Settings) -> Effective {
         let mut config = Vec::new();
-        for key in KEYS {
-            let setting = settings.setting(key.path);
-            let entries = settings.entries(key.path);
-            if let (Kind::Map(kind), false) = (key.kind, entries.is_empty()) {
-                for (name, entry) in entries {
+        for &id in KeyId::ALL {
+            let (key, setting) = (id.key(), settings.setting(id));
+            if let (Kind::Map(kind), false) = (key.kind, setting.entries.is_empty()) {
+                for (name, entry) in &setting.entries {
                     let value = kind.shown(&entry.value);
-                    config.push(row(key, key.path, toml_key(name), value, &entry.origin));
+                    let row = row(key, key.path, toml_key(name), value, &entry.origin);
+                    config.push(row);
                 }
                 continue;
             }
             let (value, name) = (setting.value.clone(), key.name().to_owned());
             config.push(row(key, key.section(), name, value, &setting.origin));
         }
-        for (name, device) in &settings.devices {
-            of_device(name, device, &mut config);
+        for device in &settings.devices {
+            of_table(Section::Device, device, &mut config);
+        }
+        for task in &settings.tasks {
+            of_table(Section::Task, task, &mut config);
         }
         Effective { config }
     }
 
-    /// TOML that sets what is in effect; `with_origins`, with each origin as a comment behind its value.
+    /// TOML that sets what is in effect; if `with_origins`, with a comment after each value that says where it was set.
     pub fn to_toml(&self, with_origins: bool) -> String {
         let lines = self
             .config
             .iter()
             .map(|row| format!("{} = {}", row.place.1, row.value));
         let lines: Vec<_> = lines.collect();
-        // Origins line up behind all but the longest values.
+        // Comments are aligned, except those after the longest values.
         let width = lines
             .iter()
             .map(|line| line.chars().count())
@@ -83,7 +87,7 @@ impl Effective {
             if row.place.0 != table {
                 let gap = if table.is_empty() { "" } else { "\n" };
                 table = &row.place.0;
-                let _ = writeln!(text, "{gap}[{table}]");
+                let _ = writeln!(text, "{gap}{table}");
             }
             let _ = match with_origins {
                 true => writeln!(text, "{line:width$}  # {}", row.origin),
@@ -102,35 +106,37 @@ fn row(key: &Key, table: &str, name: String, value: Value, origin: &Origin) -> E
         unit: key.unit,
         why: key.why,
         change: key.change,
-        place: (table.to_owned(), name),
+        place: (format!("[{table}]"), name),
     }
 }
 
-/// What was set of a device; a table in which nothing was set needs no rows, for it says nothing.
-fn of_device(name: &str, device: &DeviceSettings, config: &mut Vec<EffectiveKey>) {
-    let table = format!("{DEVICE}.{}", toml_key(name));
-    for key in DEVICE_KEYS {
-        let Some(setting) = device.setting(key.name()) else {
-            continue;
-        };
+/// What a table sets; one that sets nothing needs no rows.
+fn of_table(section: Section, table: &Table, config: &mut Vec<EffectiveKey>) {
+    let path = format!("{}.{}", section.name(), toml_key(&table.name));
+    let rows = config.len();
+    let set = section.keys().iter().zip(table.settings());
+    let set = set.filter_map(|(key, setting)| Some((key, setting.as_ref()?)));
+    let (maps, single): (Vec<_>, Vec<_>) =
+        set.partition(|(key, _)| matches!(key.kind, Kind::Map(_)));
+    for (key, setting) in single {
         let (value, name) = (setting.value.clone(), key.name().to_owned());
-        if !matches!(key.kind, Kind::Map(_)) {
-            config.push(row(key, &table, name, value, &setting.origin));
+        config.push(row(key, &path, name, value, &setting.origin));
+    }
+    if section == Section::Task {
+        for row in &mut config[rows..] {
+            row.place.0 = "[[task]]".to_owned();
         }
     }
-    for key in DEVICE_KEYS
-        .iter()
-        .filter(|key| matches!(key.kind, Kind::Map(_)))
-    {
-        let table = format!("{table}.{}", key.name());
-        for (option, entry) in &device.options {
+    for (key, setting) in maps {
+        let path = format!("{path}.{}", key.name());
+        for (name, entry) in &setting.entries {
             let value = entry.value.clone();
-            config.push(row(key, &table, toml_key(option), value, &entry.origin));
+            config.push(row(key, &path, toml_key(name), value, &entry.origin));
         }
     }
 }
 
-/// A label as a TOML key: bare where that is allowed, else quoted.
+/// A label as a TOML key: bare where that is allowed, otherwise quoted.
 fn toml_key(label: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !label.is_empty() && label.chars().all(is_bare) {

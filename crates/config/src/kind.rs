@@ -1,9 +1,10 @@
-//! The types a key can have: what each accepts, and the words for what it wants.
+//! The types a key can have: what each accepts, and how messages describe it.
 
+use policy::Dscp;
 use toml::Value;
 
-use super::dscp;
-use super::keys::nearest;
+use crate::nearest::nearest;
+use crate::store::FromValue;
 
 /// Type and range of a key's value. Bounds are inclusive.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +25,7 @@ pub enum Kind {
         /// Whether 0 is accepted too.
         or_zero: bool,
     },
-    /// A number; whole numbers are taken as well.
+    /// A number; whole numbers are accepted too.
     Float {
         /// Least value.
         min: f64,
@@ -70,7 +71,7 @@ pub enum Entry {
     Text,
 }
 
-/// 0 is what connections without a label have.
+/// 0 is excluded: it is the mark of connections without a label.
 const MARK: Kind = Kind::Integer {
     min: 1,
     max: 0xffff_ffff,
@@ -80,7 +81,7 @@ impl Entry {
     /// `value` in the entry's own type. Err: what was found, for [`Entry::complaint`].
     pub fn check(self, value: Value) -> Result<Value, String> {
         match self {
-            Entry::Dscp => dscp_of(&value).map(|dscp| Value::Integer(dscp.into())),
+            Entry::Dscp => dscp_of(&value).map(|dscp| Value::Integer(dscp.code_point().into())),
             Entry::Share => Kind::Float { min: 0.0, max: 1.0 }.check(value),
             Entry::Mark => MARK.check(value),
             Entry::Text => Kind::Text.check(value),
@@ -99,8 +100,8 @@ impl Entry {
 
     /// A checked value as `config show` prints it.
     pub fn shown(self, value: &Value) -> Value {
-        let number = value.as_integer().and_then(|dscp| u8::try_from(dscp).ok());
-        match (self, number.and_then(dscp::name)) {
+        let dscp = Dscp::from_value(value).and_then(Dscp::name);
+        match (self, dscp) {
             (Entry::Dscp, Some(name)) => Value::String(name.to_owned()),
             _ => value.clone(),
         }
@@ -227,18 +228,17 @@ impl Kind {
 }
 
 /// The DSCP of a label, given by name or number. Err: what was found, for [`dscp_complaint`].
-fn dscp_of(value: &Value) -> Result<u8, String> {
+fn dscp_of(value: &Value) -> Result<Dscp, String> {
     let dscp = match value {
-        Value::Integer(n) => u8::try_from(*n).ok().filter(|dscp| *dscp <= dscp::MAX),
-        Value::String(name) => dscp::parse(name),
-        _ => None,
+        Value::String(name) => Dscp::parse(name),
+        value => Dscp::from_value(value),
     };
     dscp.ok_or_else(|| found(value))
 }
 
 /// [`Kind::complaint`] for the DSCP of a label.
 fn dscp_complaint(found: &str) -> String {
-    let near = nearest(found.trim_matches('"'), dscp::names());
+    let near = nearest(found.trim_matches('"'), Dscp::names());
     let near = near.map_or(String::new(), |name| format!("; did you mean \"{name}\"?"));
     format!(
         "found {found}, expected a DSCP name (CS0 to CS7, AF11 to AF43, EF, VA, LE, DF) or an integer from 0 to 63{near}"

@@ -1,4 +1,4 @@
-//! Who works with whom in a pipeline `F:A:D`: F flow managers, A analytics managers, D devices.
+//! How the parts of a pipeline `F:A:D` are connected: F flow managers, A analytics managers, D devices.
 //!
 //! Pure arithmetic, so that the configuration, `check` and the builder agree. The rules:
 //!
@@ -8,46 +8,46 @@
 //! * Devices. With D ≥ A device d belongs to manager d mod A, which balances its batches over all that it has. With D < A
 //!   manager a works on device a mod D, by a session of its own: sessions are never shared between threads.
 //!
-//! Several pipelines side by side are numbered through: pipeline i has the flow managers i·F to i·F + F − 1.
+//! Flow managers are numbered across pipelines: pipeline i has the flow managers i·F to i·F + F − 1.
 //!
 //! Source: FENXI §3 and Fig. 3 (1:1:1, 1:1:2, 2:1:1), generalised.
 
 use std::fmt;
 
-/// Greatest number of each part. Far above any machine; more is taken for a slip.
+/// Greatest number of each part. No machine needs as many; more is taken for a mistake.
 pub const PARTS_MAX: usize = 64;
 
 /// The parts of one pipeline, each 1 to [`PARTS_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// F.
+    /// F: flow managers.
     pub flow_managers: usize,
-    /// A.
+    /// A: analytics managers.
     pub analytics_managers: usize,
-    /// D.
+    /// D: devices.
     pub devices: usize,
 }
 
 /// A ring from a flow manager to an analytics manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingPlace {
-    /// Who writes.
+    /// The flow manager that writes it.
     pub flow_manager: usize,
-    /// Who reads.
+    /// The analytics manager that reads it.
     pub analytics_manager: usize,
 }
 
-/// A device's session, and the manager that drives it.
+/// A session of a device, and the analytics manager that drives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionPlace {
-    /// Which of the D devices.
+    /// The device, from 0.
     pub device: usize,
-    /// Its manager.
+    /// The analytics manager, from 0.
     pub analytics_manager: usize,
 }
 
 impl Layout {
-    /// Reads `F:A:D`; none where that is not three numbers in their range.
+    /// Reads `F:A:D`; `None` unless that is three numbers of 1 to [`PARTS_MAX`].
     pub fn parse(text: &str) -> Option<Layout> {
         let mut parts = text.split(':').map(|part| {
             let part = part.parse().ok()?;
@@ -61,7 +61,7 @@ impl Layout {
         parts.next().is_none().then_some(layout)
     }
 
-    /// All rings, those of one flow manager together and in the order in which it holds them.
+    /// All rings. Those of one flow manager stand together, in the order in which it holds them.
     pub fn rings(&self) -> Vec<RingPlace> {
         let (f, a) = (self.flow_managers, self.analytics_managers);
         let rings = 0..f.max(a);
@@ -79,7 +79,7 @@ impl Layout {
             .collect()
     }
 
-    /// All sessions, in the order of the longer of the two: devices or managers.
+    /// All sessions, one per device or one per analytics manager, whichever are more.
     pub fn sessions(&self) -> Vec<SessionPlace> {
         let (a, d) = (self.analytics_managers, self.devices);
         let sessions = 0..a.max(d);
@@ -89,6 +89,17 @@ impl Layout {
                 analytics_manager: session % a,
             })
             .collect()
+    }
+}
+
+impl Default for Layout {
+    /// 1:1:1.
+    fn default() -> Layout {
+        Layout {
+            flow_managers: 1,
+            analytics_managers: 1,
+            devices: 1,
+        }
     }
 }
 

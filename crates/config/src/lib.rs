@@ -1,10 +1,12 @@
 //! Configuration: what the user wrote becomes, in one step that can fail, what the program uses.
 //!
-//! [`keys`] declares every key once; [`sources`] finds the files; [`layers`] reads the built-in defaults, the files, the
-//! environment and `--set` on top of each other and remembers where each value came from; [`check`]
-//! turns the outcome into [`Config`], whose types say what was checked, and looks at keys that
-//! contradict each other. Code outside this crate never sees the raw form. Every problem found is
-//! reported, one line each, not only the first.
+//! `keys` declares every key once, with the place where its value lands; [`sources`] finds the files; [`layers`] reads the
+//! built-in defaults, the files, the environment and `--set` on top of each other and remembers where each value came from;
+//! `check` turns the outcome into [`Config`], whose types say what was checked, and refuses keys that contradict each other.
+//! Every problem found is reported, one line each, not only the first.
+//!
+//! This crate starts no thread and knows neither pipelines nor the log. Of the others it knows the ranges and types of their
+//! settings.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -12,22 +14,28 @@ use std::path::Path;
 mod check;
 pub mod checked;
 mod difference;
-mod dscp;
+mod draft;
 pub mod effective;
 mod keys;
 mod kind;
 pub mod layers;
 pub mod layout;
 pub mod levels;
+mod nearest;
+pub mod origin;
+pub mod setting;
 pub mod sources;
+mod store;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use checked::Config;
 pub use difference::{Difference, Differences};
 use effective::Effective;
-pub use keys::{Change, KEYS_AND_DEVICES, Key, nearest};
+pub use keys::{Change, KEYS_AND_DEVICES, Key};
 pub use kind::{Entry, Kind};
+pub use nearest::nearest;
 pub use sources::Sources;
 
 /// Why there is no configuration.
@@ -107,10 +115,9 @@ impl Config {
         settings: layers::Settings,
         mut problems: Vec<String>,
     ) -> Result<Loaded, ConfigErrors> {
-        let config = check::check(&settings, &mut problems);
-        match problems.is_empty() {
-            true => Ok(Loaded { config, settings }),
-            false => Err(ConfigErrors::Invalid(problems)),
+        match (check::check(&settings, &mut problems), problems.is_empty()) {
+            (Some(config), true) => Ok(Loaded { config, settings }),
+            _ => Err(ConfigErrors::Invalid(problems)),
         }
     }
 }

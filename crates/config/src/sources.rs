@@ -6,19 +6,17 @@ use std::path::{Path, PathBuf};
 
 use accel::{ReadError, read_regular};
 
-use super::layers::FileLayer;
-use super::{Config, ConfigErrors, Loaded};
+use crate::keys::KeyId;
+use crate::layers::{FILE_VARIABLE, FileLayer};
+use crate::{Config, ConfigErrors, Loaded};
 
-/// Read where `--config` and [`VARIABLE`] name no other, by the commands that are about the service.
+/// The file that commands about the service read unless `--config` or [`FILE_VARIABLE`] names another one.
 pub const DEFAULT_FILE: &str = "/etc/fenxi/fenxi.toml";
 
-/// Names the configuration file in place of `--config`; empty: there is none.
-pub const VARIABLE: &str = "FENXI_CONFIG";
-
-/// Beside the configuration file; its files go over it, in the order of their names.
+/// The folder next to the configuration file whose files override it, in the order of their names.
 const FOLDER: &str = "conf.d";
 
-/// The most bytes read of a configuration file; `configs/1-1-1.toml`, which has every key, has 11,000.
+/// The most bytes read of a configuration file. `configs/1-1-1.toml`, which has every key, has some 14,000.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Where a configuration comes from. The environment is that of the process.
@@ -33,13 +31,13 @@ pub struct Sources {
 impl Sources {
     /// The file that is named, if any, and `--set` arguments.
     pub fn named(file: Option<&Path>, sets: &[String]) -> Sources {
-        Sources::with(file, std::env::var_os(VARIABLE), None, sets)
+        Sources::with(file, std::env::var_os(FILE_VARIABLE), None, sets)
     }
 
-    /// The same, but with the service's file where none is named.
+    /// The same, but with [`DEFAULT_FILE`] where none is named.
     pub fn of_service(file: Option<&Path>, sets: &[String]) -> Sources {
         let default = Some(Path::new(DEFAULT_FILE));
-        Sources::with(file, std::env::var_os(VARIABLE), default, sets)
+        Sources::with(file, std::env::var_os(FILE_VARIABLE), default, sets)
     }
 
     fn with(
@@ -76,17 +74,17 @@ impl Sources {
         Config::from_layers(&files, &variables, &self.sets, problems)
     }
 
-    /// Where a service that reads these listens for `fenxi ctl`, as far as that can be told: what else is wrong is for the
-    /// service to say, and a file that cannot be read counts as empty.
+    /// The socket on which a service with this configuration listens for `fenxi ctl`. Other problems are ignored, since the
+    /// service reports them, and a file that cannot be read counts as empty.
     pub fn socket(&self) -> Option<PathBuf> {
         let files = self.files().unwrap_or_default();
         let mut problems = Vec::new();
         let variables = variables(&mut problems);
-        let settings = super::layers::read(&files, &variables, &self.sets, &mut problems);
-        settings.setting("control.socket").path()
+        let settings = crate::layers::read(&files, &variables, &self.sets, &mut problems);
+        settings.setting(KeyId::ControlSocket).path()
     }
 
-    /// The configuration file, and those in the folder beside it.
+    /// The configuration file, and those in the folder next to it.
     fn files(&self) -> Result<Vec<FileLayer>, ConfigErrors> {
         let Some(file) = &self.file else {
             return Ok(Vec::new());
@@ -105,7 +103,7 @@ impl Sources {
     }
 }
 
-/// The `*.toml` in a folder, by name; none where there is no folder. Hidden ones are an editor's.
+/// The `*.toml` files in a folder, by name; none if there is no folder. Hidden files are left out: editors leave them.
 fn names(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -146,8 +144,8 @@ fn variables(problems: &mut Vec<String>) -> Vec<(String, String)> {
         let name = name.to_string_lossy().into_owned();
         match value.into_string() {
             Ok(value) => variables.push((name, value)),
-            // A path, which needs not be text.
-            Err(_) if name == VARIABLE => {}
+            // A path need not be text.
+            Err(_) if name == FILE_VARIABLE => {}
             Err(_) if name.starts_with("FENXI_") => {
                 problems.push(format!("{name}: the value is not UTF-8 text"))
             }

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use accel::onnx;
 
-use super::checked::{BatchPolicy, DeviceThread, FlowHash, Provider};
-use super::keys::{DEVICE_KEYS, KEYS, Key, MARK_CLASS, TAG_DSCP};
-use super::{Config, ConfigErrors, Effective, layers};
+use crate::checked::{BatchPolicy, DeviceThread, FlowHash, Provider};
+use crate::effective::Effective;
+use crate::keys::{DEVICE_KEYS, KEYS, Key, KeyId, TASK_KEYS};
+use crate::{Config, ConfigErrors, layers};
 
 mod devices;
 mod mark;
+mod tasks;
 mod wrong;
 
 const EXAMPLE: &str = include_str!("../../../configs/1-1-1.toml");
@@ -198,7 +200,7 @@ fn a_dscp_table_replaces_the_map_and_an_entry_adds_to_it() {
             .tag
             .dscp
             .iter()
-            .map(|entry| (entry.label.clone(), entry.dscp, entry.required))
+            .map(|entry| (entry.label.clone(), entry.dscp.code_point(), entry.required))
             .collect()
     };
     let entry = |label: &str, dscp, required| (label.to_owned(), dscp, required);
@@ -237,10 +239,10 @@ fn what_is_shown_can_be_read_back() {
         let (mut config, effective) = load(file, &[], &[]).unwrap();
         let (mut again, effective_again) = load(&effective.to_toml(true), &[], &[]).unwrap();
         for entry in config.tag.dscp.iter_mut().chain(&mut again.tag.dscp) {
-            entry.origin = super::layers::Origin::Set;
+            entry.origin = super::origin::Origin::Set;
         }
         for entry in config.mark.class.iter_mut().chain(&mut again.mark.class) {
-            entry.origin = super::layers::Origin::Set;
+            entry.origin = super::origin::Origin::Set;
         }
         assert_eq!(config, again);
         assert_eq!(effective.config.len(), effective_again.config.len());
@@ -258,7 +260,7 @@ fn what_is_shown_names_every_key_with_its_origin() {
     );
     let json = serde_json::to_value(&effective).unwrap();
     let rows = json["config"].as_array().unwrap();
-    let maps = [TAG_DSCP, MARK_CLASS]; // shown entry by entry
+    let maps = [KeyId::TagDscp, KeyId::MarkClass].map(|id| id.key().path); // shown entry by entry
     for key in KEYS.iter().filter(|key| !maps.contains(&key.path)) {
         assert!(
             rows.iter().any(|row| row["key"] == key.path),
@@ -338,6 +340,9 @@ fn the_example_file_explains_every_key() {
     }
     for key in DEVICE_KEYS {
         assert_explained(&lines, "device.NAME", key, "# ");
+    }
+    for key in TASK_KEYS {
+        assert_explained(&lines, "[task]", key, "# ");
     }
 }
 

@@ -189,18 +189,19 @@ impl Default for LabelWord {
     }
 }
 
-/// Where the analytics side finds the word of a [`FlowRef`](crate::FlowRef): the flow table's entries.
+/// Where the analytics side finds the words of a [`FlowRef`](crate::FlowRef): the flow table's entries.
 pub trait Labels: Send + Sync {
-    /// The word of the entry at `index`.
+    /// The word of a task (0 for the first one) in the entry at `index`. All words of an entry have the same generation.
     ///
     /// # Panics
-    /// May panic when the table has no such entry.
-    fn word(&self, index: u32) -> &LabelWord;
+    /// May panic when the table has no such entry, or its flows no such task.
+    fn word(&self, task: u8, index: u32) -> &LabelWord;
 }
 
-/// Words without a table around them: for tests and for experiments on the series' walk alone.
+/// Words of one task without a table around them: for tests and for experiments on the series' walk alone.
 impl Labels for Vec<LabelWord> {
-    fn word(&self, index: u32) -> &LabelWord {
+    fn word(&self, task: u8, index: u32) -> &LabelWord {
+        debug_assert_eq!(task, 0, "these words are of one task");
         &self[index as usize]
     }
 }

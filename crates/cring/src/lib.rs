@@ -56,6 +56,8 @@
 
 #![deny(unsafe_code)]
 
+mod counters;
+mod feature;
 mod label;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -65,12 +67,19 @@ mod mesh;
     reason = "slots are written and read in place by two threads; see the file's invariant"
 )]
 mod ring;
+mod series;
 mod slot;
 mod sync;
 
+pub use counters::Counter;
+pub use feature::{Feature, Features, Unit};
 pub use label::{
     CLASSES_MAX, GENERATIONS_MAX, Label, LabelWord, Labels, MODELS_MAX, PostMortem, Source,
 };
 pub use mesh::Mesh;
 pub use ring::{Consumer, Producer, ring};
-pub use slot::{FlowRef, K_MAX, Series, Slot};
+pub use series::{K_MAX, SERIES_WORDS_MAX, Series};
+pub use slot::{FlowRef, Slot};
+
+/// Tasks that are asked of one flow, at most. Each has a ring and a label word of its own.
+pub const TASKS_MAX: usize = 8;

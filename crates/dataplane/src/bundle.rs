@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use accel::{Bundle, BundleError};
+use cring::{Feature, Unit};
+use flowmgr::SeriesTask;
+use policy::{Action, Dscp, Rule};
 
 use crate::Error;
 use crate::devices::thresholds;
@@ -14,6 +17,8 @@ pub const UNKNOWN: &str = "unknown";
 
 /// The shipped bundle.
 const SHIPPED: &str = "models/app-id-k10";
+/// What `flow.k` is where nobody sets it; then K follows the bundle.
+const K_BUILT_IN: usize = 10;
 /// Where a package puts what is shipped.
 const INSTALLED: &str = "/usr/share/fenxi";
 
@@ -76,14 +81,14 @@ fn checkout(program: &Path) -> Option<PathBuf> {
 /// Opens a bundle and holds it against the configuration.
 ///
 /// # Errors
-/// The bundle is damaged or contradicts itself, or has another K or other features
-/// than the flow manager collects.
+/// The bundle is damaged or contradicts itself, or has another K than the user asks for.
 pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Error> {
     let bundle = Bundle::open(dir).map_err(|error| match error {
         BundleError::Missing { .. } => Error::no_input(error.to_string()),
         error => Error::data(error.to_string()),
     })?;
-    if bundle.k() != config.flow.k {
+    // A configuration that was written out has the built-in value too, and must mean the same when it is read.
+    if config.flow.k != K_BUILT_IN && config.flow.k != bundle.k() {
         return Err(Error::data(format!(
             "{}: the model wants k = {k} packets and flow.k is {}; set flow.k = {k} or take \
              another model",
@@ -95,12 +100,33 @@ pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Error> {
     Ok(bundle)
 }
 
+/// What flow managers collect for the bundle.
+pub fn series_task(bundle: &Bundle) -> SeriesTask {
+    let unit = Unit::ALL.into_iter().find(|it| it.name() == bundle.unit());
+    SeriesTask {
+        k: bundle.k(),
+        unit: unit.unwrap_or_default(),
+        features: features(bundle).into_iter().collect(),
+        midstream: bundle.midstream(),
+        // One more for flows that are below the bundle's confidence.
+        classes: bundle.labels().len() + 1,
+    }
+}
+
+/// The bundle's features, in the order of its model's channels. A bundle names only features that are in
+/// [`accel::FEATURES`], and a test holds that list against [`Feature::ALL`].
+pub fn features(bundle: &Bundle) -> Vec<Feature> {
+    let names = bundle.features().iter();
+    let feature = |name: &String| Feature::ALL.into_iter().find(|it| it.name() == name);
+    names.filter_map(feature).collect()
+}
+
 /// Checks every label that the configuration names against the model's.
 ///
 /// # Errors
 /// The model has no such label.
 pub fn check_labels(config: &Config, bundle: &Bundle) -> Result<(), Error> {
-    dscp_by_class(config, bundle)?;
+    actions(&config.rules(), bundle)?;
     thresholds(config, bundle).map(drop)
 }
 
@@ -110,30 +136,21 @@ pub fn classes(bundle: &Bundle) -> Arc<[String]> {
     labels.chain([UNKNOWN.to_owned()]).collect()
 }
 
-/// DSCP by class. Labels that only the built-in mapping names may be absent from
-/// the model; those that the user named may not.
+/// DSCP by class, the last for [`UNKNOWN`]. Labels that only the built-in mapping names may be absent from the model; those
+/// that the user named may not.
+///
+/// # Errors
+/// The configuration names a label that the model does not have.
 pub fn dscp_by_class(config: &Config, bundle: &Bundle) -> Result<Vec<Option<u8>>, Error> {
-    let classes = classes(bundle);
-    let mut by_class = vec![None; classes.len()];
-    if !config.tag.enabled {
-        return Ok(by_class);
-    }
-    for mapping in &config.tag.dscp {
-        match classes.iter().position(|class| *class == mapping.label) {
-            Some(class) => by_class[class] = Some(mapping.dscp),
-            None if mapping.required => {
-                return Err(Error::config(format!(
-                    "{}: tag.dscp: the model {} has no label \"{}\"; it has {}",
-                    mapping.origin,
-                    bundle.name(),
-                    mapping.label,
-                    classes.join(", ")
-                )));
-            }
-            None => {}
-        }
-    }
-    Ok(by_class)
+    let actions = actions(&config.tag.rules(), bundle)?;
+    let code_point = |action: Action| action.dscp.map(Dscp::code_point);
+    Ok(actions.into_iter().map(code_point).collect())
+}
+
+/// What the labels of the model ask for, by class.
+fn actions(rules: &[Rule], bundle: &Bundle) -> Result<Vec<Action>, Error> {
+    policy::actions(rules, &classes(bundle))
+        .map_err(|error| Error::config(error.of_model(bundle.name()).to_string()))
 }
 
 #[cfg(test)]
@@ -146,6 +163,44 @@ mod tests {
             .iter()
             .map(|place| place.display().to_string())
             .collect()
+    }
+
+    #[test]
+    fn units_and_features_have_the_same_names_everywhere() {
+        assert_eq!(Feature::ALL.map(Feature::name), accel::FEATURES);
+        assert_eq!(Unit::ALL.map(Unit::name), accel::UNITS);
+        assert_eq!(Unit::default().name(), accel::UNITS[0]);
+    }
+
+    #[test]
+    fn k_follows_the_bundle_where_nobody_sets_it() {
+        let config = Config::load(None, &[]).unwrap();
+        assert_eq!(config.flow.k, K_BUILT_IN);
+        let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/bundles"));
+        let open = |config: &Config| open_bundle(config, &dir.join("data-k3"));
+        assert_eq!(series_task(&open(&config).unwrap()).k, 3);
+        let config = Config::load(None, &["flow.k=4".to_owned()]).unwrap();
+        let refused = open(&config).unwrap_err().to_string();
+        assert!(
+            refused.contains("k = 3 packets and flow.k is 4"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn what_is_collected_is_what_the_bundle_asks_for() {
+        let bundle = |name: &str| {
+            let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+            Bundle::open(&root.join(name)).unwrap()
+        };
+        let shipped = bundle("models/app-id-k10");
+        assert_eq!(series_task(&shipped), SeriesTask::lengths(10, 10));
+        let data = series_task(&bundle("tests/bundles/data-k3"));
+        assert_eq!((data.k, data.unit, data.classes), (3, Unit::Data, 13));
+        let times = bundle("tests/bundles/times-k10");
+        let order = [Feature::SignedLength, Feature::InterArrival];
+        assert_eq!(features(&times), order);
+        assert_eq!(series_task(&times).features, order.into_iter().collect());
     }
 
     #[test]

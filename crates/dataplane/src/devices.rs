@@ -99,7 +99,7 @@ pub fn session(
     Ok(match device.provider {
         Provider::Simulated => {
             let simulated = SimulatedDevice::new(device.simulated, sizes(device), bundle.shape());
-            Box::new(simulated.called(&device.name))
+            Box::new(simulated.with_name(&device.name))
         }
         Provider::Onnx(provider) => {
             let spec = spec(config, bundle, device, provider)?;

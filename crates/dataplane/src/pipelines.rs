@@ -6,14 +6,14 @@ use std::time::Duration;
 use accel::Bundle;
 use analytics::{CacheConfig, Inlet, Policy};
 use cring::{Consumer, Mesh, Slot};
-use flowmgr::{Effect, hash::HashKind};
+use flowmgr::{Actions, Effect, SeriesTask, hash::HashKind};
 
 use crate::Error;
 use config::Config;
 use config::checked::{BatchPolicy, FlowHash};
 use recording::Recorder;
 
-use crate::bundle::{classes, dscp_by_class};
+use crate::bundle::{classes, dscp_by_class, features, series_task};
 use crate::devices::Opener;
 use crate::placement::{Cores, Role, Thread};
 
@@ -30,8 +30,6 @@ pub struct Pipelines {
     pub analytics: Vec<(Thread, analytics::Manager)>,
     /// Names of the classes; the last is [`UNKNOWN`].
     pub classes: Arc<[String]>,
-    /// DSCP by class.
-    pub dscp: Vec<Option<u8>>,
 }
 
 /// What the flow managers of a run are told beside the configuration.
@@ -59,7 +57,6 @@ impl Pipelines {
             analytics: packets.series.managers(config, bundle, cores, None)?,
             flow_managers: packets.flow_managers,
             classes: packets.classes,
-            dscp: packets.dscp,
         })
     }
 }
@@ -70,7 +67,7 @@ pub struct PacketSide {
     pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
     /// As in [`Pipelines`].
     pub classes: Arc<[String]>,
-    /// As in [`Pipelines`].
+    /// DSCP by class.
     pub dscp: Vec<Option<u8>>,
     /// What the series' side is built from.
     pub series: SeriesSide,
@@ -96,7 +93,7 @@ impl PacketSide {
             series: SeriesSide(Vec::new()),
         };
         for instance in 0..config.pipeline.instances {
-            side.add(config, options, bundle.midstream(), instance)?;
+            side.add(config, options, series_task(bundle), instance)?;
         }
         Ok(side)
     }
@@ -105,7 +102,7 @@ impl PacketSide {
         &mut self,
         config: &Config,
         options: FlowOptions,
-        midstream: bool,
+        task: SeriesTask,
         instance: usize,
     ) -> Result<(), Error> {
         let places = config.pipeline.layout.rings().into_iter();
@@ -113,10 +110,10 @@ impl PacketSide {
         let rings = Mesh::new(places, config.ring.slots);
         let mut labels = Vec::new();
         for (i, producers) in rings.producers.into_iter().enumerate() {
-            let mut flow = flow_config(config, options, self.dscp.clone());
-            flow.midstream = midstream;
+            let mut flow = flow_config(config, task, options, self.dscp.clone());
             flow.flow_id_first = self.flow_managers.len() as u64;
-            let manager = flowmgr::Manager::with_rings(flow, producers).map_err(flow_failure)?;
+            let manager =
+                flowmgr::Manager::with_rings(flow, vec![producers]).map_err(flow_failure)?;
             labels.push(manager.labels());
             let role = Role::Flow(i);
             self.flow_managers
@@ -192,7 +189,7 @@ pub fn flow_settings(config: &Config, dscp: Vec<Option<u8>>) -> flowmgr::Setting
         established_timeout_s: seconds(flow.established_timeout) as u16,
         active_timeout_s: seconds(flow.active_timeout) as u32,
         end_on_fin_rst: flow.end_on_fin_rst,
-        dscp,
+        actions: Actions::of_dscp(&dscp),
     }
 }
 
@@ -204,6 +201,7 @@ fn seconds(timeout: Option<Duration>) -> u64 {
 /// What flow managers begin with.
 pub fn flow_config(
     config: &Config,
+    task: SeriesTask,
     options: FlowOptions,
     dscp: Vec<Option<u8>>,
 ) -> flowmgr::Config {
@@ -215,10 +213,10 @@ pub fn flow_config(
         established_timeout_s,
         active_timeout_s,
         end_on_fin_rst,
-        dscp,
+        actions,
     } = flow_settings(config, dscp);
     flowmgr::Config {
-        k: flow.k,
+        tasks: vec![task],
         idle_timeout_s,
         closed_timeout_s,
         half_open_timeout_s,
@@ -234,8 +232,7 @@ pub fn flow_config(
         max_flows: flow.max_flows,
         buckets: flow.buckets,
         effect: options.effect,
-        dscp,
-        midstream: false,
+        actions,
         record_series: options.record_series,
         flow_id_first: 0,
         flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,
@@ -246,7 +243,9 @@ pub fn flow_config(
 pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
     let analytics = &config.analytics;
     analytics::Config {
-        k: config.flow.k,
+        task: 0,
+        k: bundle.k(),
+        features: features(bundle),
         policy: match analytics.policy {
             BatchPolicy::None => Policy::None,
             BatchPolicy::Timeout => Policy::Timeout {

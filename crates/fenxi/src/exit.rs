@@ -12,7 +12,7 @@ use config::ConfigErrors;
 use packetio::RxError;
 use recording::RecordingError;
 
-use crate::log::escape;
+use crate::escape::escape;
 use crate::mark::StartError;
 
 /// The end of the program before its work was done: what to tell the user, and the exit code.

@@ -16,6 +16,7 @@ mod access;
 mod cli;
 mod commands;
 mod control;
+mod escape;
 pub mod exit;
 mod log;
 pub mod machine;

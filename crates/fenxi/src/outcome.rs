@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use accel::Bundle;
 use config::Config;
 use config::layout::Layout;
+use dataplane::bundle::series_task;
 use dataplane::counters::PortCounters;
 use dataplane::flow_worker::FlowOutcome;
 use dataplane::placement::{Cores, Thread};
@@ -96,9 +98,9 @@ pub struct Table {
 
 impl Table {
     /// Of these managers.
-    pub fn of(config: &Config, managers: &[(Thread, flowmgr::Manager)]) -> Table {
+    pub fn of(config: &Config, bundle: &Bundle, managers: &[(Thread, flowmgr::Manager)]) -> Table {
         let flow = &config.flow;
-        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, flow.k);
+        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, &[series_task(bundle)]);
         let pages = managers.iter().map(|(_, manager)| manager.pages());
         Table {
             max_flows: flow.max_flows * managers.len(),

@@ -306,7 +306,7 @@ fn flow_sums(flows: &flowmgr::Counters) -> Flows {
 }
 
 fn labels(outcome: &Outcome) -> BTreeMap<String, u64> {
-    let flows = &outcome.flows.flows_labelled;
+    let flows = &outcome.flows.flows_labelled();
     outcome
         .classes
         .iter()
@@ -350,7 +350,7 @@ fn coverage(flows: &flowmgr::Counters) -> Coverage {
     let ended: u64 =
         flows.flows_ended.iter().sum::<u64>() - flows.flows_ended[EndReason::Active as usize];
     Coverage {
-        flows: share(flows.flows_labelled.iter().sum(), ended),
+        flows: share(flows.flows_labelled().iter().sum(), ended),
         packets: share(tagged, tagged + flows.verdicts.of(Verdict::Untagged)),
         bytes: share(flows.tagged_bytes, flows.flow_bytes),
         ended_before_k: share(flows.flows_short, ended),

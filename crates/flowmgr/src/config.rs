@@ -1,10 +1,20 @@
 //! What a flow manager is told.
 
 use std::io;
+use std::ops::RangeInclusive;
 
+use cring::{Features, K_MAX, TASKS_MAX, Unit};
 use thiserror::Error;
 
+use crate::action::Actions;
 use crate::hash::HashKind;
+
+/// The longest timeout of a silent flow, s; 0 is none. Ages are kept in 16 bits of seconds.
+pub const TIMEOUT_S_MAX: u16 = 32_000;
+/// Timeouts of a flow that FIN or RST closed, s.
+pub const CLOSED_TIMEOUT_S: RangeInclusive<u16> = 1..=300;
+/// The largest table, in flows and in buckets: indices have 32 bits and a few entries more are needed.
+pub const MAX_FLOWS_MAX: usize = 1 << 28;
 
 /// From when on a label counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,16 +29,46 @@ pub enum Effect {
     },
 }
 
+/// What one task asks of a flow's first packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeriesTask {
+    /// Elements in a series, 1 to [`K_MAX`].
+    pub k: usize,
+    /// Which packets are elements.
+    pub unit: Unit,
+    /// What is collected of each element; at least one.
+    pub features: Features,
+    /// Flows of TCP that begin mid-stream are asked about too: the model was trained for them. Otherwise they give no
+    /// series, since the first packets seen are not those that the model knows.
+    pub midstream: bool,
+    /// Classes that labels of this task have, `unknown` among them; counters have a place for each.
+    pub classes: usize,
+}
+
+impl SeriesTask {
+    /// The usual task: signed lengths of the first `k` packets, of TCP flows that are seen from their beginning.
+    #[must_use]
+    pub const fn lengths(k: usize, classes: usize) -> SeriesTask {
+        SeriesTask {
+            k,
+            unit: Unit::Packet,
+            features: Features::LENGTHS,
+            midstream: false,
+            classes,
+        }
+    }
+}
+
 /// Settings of a flow manager.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Packets in a series, 1 to [`cring::K_MAX`].
-    pub k: usize,
+    /// What is asked of flows: 1 to [`TASKS_MAX`] tasks. The first one's label says what becomes of packets.
+    pub tasks: Vec<SeriesTask>,
     /// Seconds of silence that end a flow, up to 32,000; 0 for never.
     pub idle_timeout_s: u16,
     /// The same for a flow that FIN or RST closed; 1 to 300.
     pub closed_timeout_s: u16,
-    /// The same for a flow that nobody has answered and that has fewer than K packets, up
+    /// The same for a flow that nobody has answered and that has no series for the first task yet, up
     /// to 32,000; 0, or more than `idle_timeout_s`: as that.
     pub half_open_timeout_s: u16,
     /// The same for a TCP connection that was seen to be established and that no FIN has
@@ -46,12 +86,8 @@ pub struct Config {
     pub buckets: usize,
     /// From when on a label counts.
     pub effect: Effect,
-    /// DSCP by class, `None` to leave packets as they are; one element per class,
-    /// the last for `unknown`.
-    pub dscp: Vec<Option<u8>>,
-    /// Flows of TCP that begin mid-stream are asked about too: the model was trained for them. Else
-    /// they give no series, since the first packets seen are not those that the model knows.
-    pub midstream: bool,
+    /// What becomes of packets, by class of the first task's label.
+    pub actions: Actions,
     /// Flow records carry the series.
     pub record_series: bool,
     /// Number of the first flow.
@@ -89,7 +125,8 @@ pub enum ConfigError {
 }
 
 impl Config {
-    pub(crate) fn check(&self, rings: usize) -> Result<(), ConfigError> {
+    /// `rings` says how many there are for each task.
+    pub(crate) fn check(&self, rings: &[usize]) -> Result<(), ConfigError> {
         let in_range = |setting, value: u64, holds: bool, range| match holds {
             true => Ok(()),
             false => Err(ConfigError::Range {
@@ -98,40 +135,36 @@ impl Config {
                 range,
             }),
         };
-        in_range("rings", rings as u64, rings > 0, "1 upwards")?;
-        let k = self.k as u64;
-        in_range("k", k, (1..=cring::K_MAX).contains(&self.k), "1 to 32")?;
-        let idle = self.idle_timeout_s;
-        in_range("idle_timeout_s", idle.into(), idle <= 32_000, "0 to 32,000")?;
-        let [half_open, established] = [self.half_open_timeout_s, self.established_timeout_s];
-        in_range(
-            "half_open_timeout_s",
-            half_open.into(),
-            half_open <= 32_000,
-            "0 to 32,000",
-        )?;
-        let holds = established <= 32_000;
-        in_range(
-            "established_timeout_s",
-            established.into(),
-            holds,
-            "0 to 32,000",
-        )?;
+        let tasks = self.tasks.len();
+        let holds = (1..=TASKS_MAX).contains(&tasks);
+        in_range("tasks", tasks as u64, holds, "1 to 8")?;
+        let holds = rings.len() == tasks && rings.iter().all(|&rings| rings > 0);
+        let least = rings.iter().min().copied().unwrap_or(0);
+        in_range("rings", least as u64, holds, "at least 1 for each task")?;
+        for task in &self.tasks {
+            let k = task.k;
+            in_range("k", k as u64, (1..=K_MAX).contains(&k), "1 to 32")?;
+            let features = task.features.iter().count() as u64;
+            in_range("features", features, features > 0, "1 upwards")?;
+        }
+        let silence = |setting, timeout_s: u16| {
+            let holds = timeout_s <= TIMEOUT_S_MAX;
+            in_range(setting, timeout_s.into(), holds, "0 to 32,000")
+        };
+        silence("idle_timeout_s", self.idle_timeout_s)?;
+        silence("half_open_timeout_s", self.half_open_timeout_s)?;
+        silence("established_timeout_s", self.established_timeout_s)?;
         let closed = self.closed_timeout_s;
-        let holds = (1..=300).contains(&closed);
+        let holds = CLOSED_TIMEOUT_S.contains(&closed);
         in_range("closed_timeout_s", closed.into(), holds, "1 to 300")?;
         let flows = self.max_flows;
-        let holds = (1..=1 << 28).contains(&flows);
+        let holds = (1..=MAX_FLOWS_MAX).contains(&flows);
         in_range("max_flows", flows as u64, holds, "1 to 2^28")?;
         let buckets = self.buckets;
-        let holds =
-            buckets.is_power_of_two() && buckets <= 1 << 28 && buckets.saturating_mul(8) >= flows;
+        let holds = buckets.is_power_of_two()
+            && buckets <= MAX_FLOWS_MAX
+            && buckets.saturating_mul(8) >= flows;
         let range = "a power of two up to 2^28, at least an eighth of max_flows";
         in_range("buckets", buckets as u64, holds, range)
-    }
-
-    #[inline]
-    pub(crate) fn dscp_of(&self, class: u16) -> Option<u8> {
-        self.dscp.get(usize::from(class)).copied().flatten()
     }
 }

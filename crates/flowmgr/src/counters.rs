@@ -1,16 +1,20 @@
 //! What a flow manager counts. Each counter belongs to one thread, the manager's, and only grows.
 
+use cring::{Counter, counters};
+
 use crate::key::{KIND_UDP, KIND_V6};
 use crate::record::EndReason;
 use crate::verdict::Verdicts;
 
-/// How much traffic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Volume {
-    /// Packets.
-    pub packets: u64,
-    /// Their bytes at the IP layer.
-    pub bytes: u64,
+counters! {
+    /// How much traffic.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Volume {
+        /// Packets.
+        pub packets: u64,
+        /// Their bytes at the IP layer.
+        pub bytes: u64,
+    }
 }
 
 impl Volume {
@@ -20,149 +24,133 @@ impl Volume {
     }
 }
 
-/// Sums of a manager. They always balance: verdicts to packets, begun flows to
-/// ended and alive ones.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    /// Packets by verdict.
-    pub verdicts: Verdicts,
-    /// Bytes at the IP layer of packets of flows.
-    pub flow_bytes: u64,
-    /// Of these, bytes of tagged packets.
-    pub tagged_bytes: u64,
-    /// Tagged packets by class. By packet time a label may still be on its way, and they count with the flow's record;
-    /// else at once.
-    pub tagged_by_class: Vec<Volume>,
-    /// Flows begun.
-    pub flows_begun: FlowsBegun,
-    /// Of these, TCP flows of which the first packet seen was not the SYN that opens a connection.
-    pub flows_midstream: u64,
-    /// Flow records by reason; all but `active` are ends.
-    pub flows_ended: [u64; EndReason::COUNT],
-    /// Flows that made room for others.
-    pub evictions: Evictions,
-    /// Ended flows that never reached K packets.
-    pub flows_short: u64,
-    /// Ended flows of which all packets went the way of the first.
-    pub flows_one_way: u64,
-    /// Packets stamped more than 60 s before the one before them: steps back of the clock, which do not change how flows age.
-    pub clock_rebased: u64,
-    /// How late flows ended that were silent for too long.
-    pub expiry_lag: ExpiryLag,
-    /// Flows that got a label, by class, from then on; the last is `unknown`.
-    pub labels_given: Vec<u64>,
-    /// Ended flows by class; the last is `unknown`.
-    pub flows_labelled: Vec<u64>,
-    /// Flows that reached their K-th packet and gave no series, because they began mid-stream.
-    pub series_withheld: u64,
-    /// Series put on the ring, or shed.
-    pub series_emitted: u64,
-    /// Series shed because the ring was full.
-    pub series_shed: u64,
-    /// Of these, series of half-open flows, shed because half of the ring was taken.
-    pub series_shed_half_open: u64,
+counters! {
+    /// Sums of a manager. They always balance: verdicts to packets, begun flows to
+    /// ended and alive ones.
+    #[derive(Clone, Debug, Default)]
+    pub struct Counters {
+        /// Packets by verdict.
+        pub verdicts: Verdicts,
+        /// Bytes at the IP layer of packets of flows.
+        pub flow_bytes: u64,
+        /// Of these, bytes of tagged packets.
+        pub tagged_bytes: u64,
+        /// Tagged packets by class. By packet time a label may still be on its way, and they count with the flow's record;
+        /// else at once.
+        pub tagged_by_class: Vec<Volume>,
+        /// Flows begun.
+        pub flows_begun: FlowsBegun,
+        /// Of these, TCP flows of which the first packet seen was not the SYN that opens a connection.
+        pub flows_midstream: u64,
+        /// Flow records by reason; all but `active` are ends.
+        pub flows_ended: [u64; EndReason::COUNT],
+        /// Flows that made room for others.
+        pub evictions: Evictions,
+        /// Ended flows that never reached K packets.
+        pub flows_short: u64,
+        /// Ended flows of which all packets went the way of the first.
+        pub flows_one_way: u64,
+        /// Packets stamped more than 60 s before the one before them: steps back of the clock, which do not change how flows age.
+        pub clock_rebased: u64,
+        /// How late flows ended that were silent for too long.
+        pub expiry_lag: ExpiryLag,
+        /// What belongs to one task each.
+        pub tasks: Vec<TaskCounters>,
+    }
+}
+
+counters! {
+    /// Sums of one task.
+    #[derive(Clone, Debug, Default)]
+    pub struct TaskCounters {
+        /// Flows that got a label, by class, from then on; the last is `unknown`.
+        pub labels_given: Vec<u64>,
+        /// Ended flows by class; the last is `unknown`.
+        pub flows_labelled: Vec<u64>,
+        /// Flows that reached their K-th element and gave no series, because they began mid-stream.
+        pub series_withheld: u64,
+        /// Series put on the ring, or shed.
+        pub series_emitted: u64,
+        /// Series shed because the ring was full.
+        pub series_shed: u64,
+        /// Of these, series of half-open flows, shed because half of the ring was taken.
+        pub series_shed_half_open: u64,
+    }
 }
 
 impl Counters {
-    /// Nothing yet, of so many classes.
-    pub fn new(classes: usize) -> Counters {
-        Counters {
-            tagged_by_class: vec![Volume::default(); classes],
+    /// Nothing yet, of tasks with so many classes each.
+    pub fn new(classes: impl IntoIterator<Item = usize>) -> Counters {
+        let of_task = |classes| TaskCounters {
             labels_given: vec![0; classes],
             flows_labelled: vec![0; classes],
+            ..TaskCounters::default()
+        };
+        let tasks: Vec<TaskCounters> = classes.into_iter().map(of_task).collect();
+        let classes = tasks.first().map_or(0, |task| task.labels_given.len());
+        Counters {
+            tagged_by_class: vec![Volume::default(); classes],
+            tasks,
             ..Counters::default()
         }
+    }
+
+    /// Series put on a ring, or shed, of all tasks.
+    pub fn series_emitted(&self) -> u64 {
+        self.tasks.iter().map(|task| task.series_emitted).sum()
+    }
+
+    /// Series shed because a ring was full, of all tasks.
+    pub fn series_shed(&self) -> u64 {
+        self.tasks.iter().map(|task| task.series_shed).sum()
+    }
+
+    /// Of these, series of half-open flows.
+    pub fn series_shed_half_open(&self) -> u64 {
+        let shed = self.tasks.iter().map(|task| task.series_shed_half_open);
+        shed.sum()
+    }
+
+    /// Series that were complete and withheld, because their flows began mid-stream, of all tasks.
+    pub fn series_withheld(&self) -> u64 {
+        self.tasks.iter().map(|task| task.series_withheld).sum()
+    }
+
+    /// Flows that got a label of the first task, by class.
+    pub fn labels_given(&self) -> &[u64] {
+        self.tasks.first().map_or(&[], |task| &task.labels_given)
+    }
+
+    /// Ended flows with a label of the first task, by class.
+    pub fn flows_labelled(&self) -> &[u64] {
+        self.tasks.first().map_or(&[], |task| &task.flows_labelled)
     }
 
     /// Becomes what another manager of the same classes has counted, without allocating once there was room for them.
     pub fn copy_from(&mut self, other: &Counters) {
-        let Counters {
-            mut tagged_by_class,
-            mut labels_given,
-            mut flows_labelled,
-            ..
-        } = std::mem::take(self);
-        tagged_by_class.clear();
-        labels_given.clear();
-        flows_labelled.clear();
-        *self = Counters {
-            tagged_by_class,
-            labels_given,
-            flows_labelled,
-            ..Counters::default()
-        };
-        self.merge(other);
+        Counter::copy_from(self, other);
     }
 
     /// Adds what another manager of the same classes counted.
     pub fn merge(&mut self, other: &Counters) {
-        let Counters {
-            verdicts,
-            flow_bytes,
-            tagged_bytes,
-            tagged_by_class,
-            flows_begun,
-            flows_midstream,
-            flows_ended,
-            evictions,
-            flows_short,
-            flows_one_way,
-            clock_rebased,
-            expiry_lag,
-            labels_given,
-            flows_labelled,
-            series_withheld,
-            series_emitted,
-            series_shed,
-            series_shed_half_open,
-        } = other;
-        self.verdicts.merge(verdicts);
-        self.flow_bytes += flow_bytes;
-        self.tagged_bytes += tagged_bytes;
-        self.tagged_by_class
-            .resize(tagged_by_class.len(), Volume::default());
-        for (sum, volume) in self.tagged_by_class.iter_mut().zip(tagged_by_class) {
-            sum.add(volume.packets, volume.bytes);
-        }
-        add(&mut self.flows_begun.0, &flows_begun.0);
-        add(&mut self.flows_ended, flows_ended);
-        self.flows_midstream += flows_midstream;
-        self.evictions.merge(evictions);
-        self.flows_short += flows_short;
-        self.flows_one_way += flows_one_way;
-        self.clock_rebased += clock_rebased;
-        self.expiry_lag.merge(expiry_lag);
-        add_all(&mut self.labels_given, labels_given);
-        add_all(&mut self.flows_labelled, flows_labelled);
-        self.series_withheld += series_withheld;
-        self.series_emitted += series_emitted;
-        self.series_shed += series_shed;
-        self.series_shed_half_open += series_shed_half_open;
+        Counter::merge(self, other);
     }
 }
 
-/// Adds what another array of the same classes has.
-fn add_all(sums: &mut Vec<u64>, other: &[u64]) {
-    sums.resize(other.len(), 0);
-    add(sums, other);
-}
-
-fn add(sums: &mut [u64], other: &[u64]) {
-    for (sum, more) in sums.iter_mut().zip(other) {
-        *sum += more;
+counters! {
+    /// Flows begun, by the kind bits of their keys.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct FlowsBegun {
+        kinds: [u64; 4],
     }
 }
-
-/// Flows begun, by the kind bits of their keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlowsBegun([u64; 4]);
 
 const _: () = assert!(KIND_UDP | KIND_V6 == 3);
 
 impl FlowsBegun {
     /// Of all kinds.
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.kinds.iter().sum()
     }
 
     /// Of each kind, with IP version and transport as metrics name them.
@@ -173,23 +161,25 @@ impl FlowsBegun {
             ("6", "tcp", KIND_V6),
             ("6", "udp", KIND_V6 | KIND_UDP),
         ]
-        .map(|(ip, proto, kind)| (ip, proto, self.0[usize::from(kind)]))
+        .map(|(ip, proto, kind)| (ip, proto, self.kinds[usize::from(kind)]))
     }
 
     pub(crate) fn count(&mut self, kind: u8) {
-        self.0[usize::from(kind & (KIND_UDP | KIND_V6))] += 1;
+        self.kinds[usize::from(kind & (KIND_UDP | KIND_V6))] += 1;
     }
 }
 
-/// Flows that made room for others, by what they were.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Evictions {
-    /// Nobody had answered them.
-    pub half_open: u64,
-    /// Ended by FIN or RST; they only lingered.
-    pub closed: u64,
-    /// Silent for longer than the idle timeout.
-    pub idle: u64,
+counters! {
+    /// Flows that made room for others, by what they were.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Evictions {
+        /// Nobody had answered them.
+        pub half_open: u64,
+        /// Ended by FIN or RST; they only lingered.
+        pub closed: u64,
+        /// Silent for longer than the idle timeout.
+        pub idle: u64,
+    }
 }
 
 impl Evictions {
@@ -201,22 +191,18 @@ impl Evictions {
             ("idle", self.idle),
         ]
     }
-
-    fn merge(&mut self, other: &Evictions) {
-        self.half_open += other.half_open;
-        self.closed += other.closed;
-        self.idle += other.idle;
-    }
 }
 
-/// How late flows ended, after their silence had lasted for the timeout. Timeouts are kept in whole seconds, so up to one
-/// second is no delay; beyond that the sweep was on its way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExpiryLag {
-    /// Flows whose lag was at most the bound, and above the bound before; the last have none.
-    flows: [u64; ExpiryLag::BOUNDS_S.len() + 1],
-    /// Sum of all lags, µs.
-    sum_us: u64,
+counters! {
+    /// How late flows ended, after their silence had lasted for the timeout. Timeouts are kept in whole seconds, so up to one
+    /// second is no delay; beyond that the sweep was on its way.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ExpiryLag {
+        /// Flows whose lag was at most the bound, and above the bound before; the last have none.
+        flows: [u64; ExpiryLag::BOUNDS_S.len() + 1],
+        /// Sum of all lags, µs.
+        sum_us: u64 = saturating,
+    }
 }
 
 impl ExpiryLag {
@@ -239,11 +225,22 @@ impl ExpiryLag {
         self.flows[below.count()] += 1;
         self.sum_us = self.sum_us.saturating_add(lag_us);
     }
+}
 
-    fn merge(&mut self, other: &ExpiryLag) {
-        let ExpiryLag { flows, sum_us } = other;
-        add(&mut self.flows, flows);
-        self.sum_us = self.sum_us.saturating_add(*sum_us);
+/// A sum that stops at the largest number.
+mod saturating {
+    use cring::Counter;
+
+    pub fn merge(sum: &mut u64, other: &u64) {
+        *sum = sum.saturating_add(*other);
+    }
+
+    pub fn copy_from(copy: &mut u64, from: &u64) {
+        *copy = *from;
+    }
+
+    pub fn list(counter: &u64, name: &str, each: &mut dyn FnMut(&str, u64)) {
+        counter.list(name, each);
     }
 }
 

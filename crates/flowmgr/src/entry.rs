@@ -6,10 +6,11 @@
 //! * [`Cold`], one line: identity and times; touched when a flow begins, at its
 //!   K-th packet, when a counter carries over, and at its end.
 //! * The series, see [`crate::series`], while it is collected.
+//! * [`OtherTask`] and one more label word for each task beyond the first, in arrays of their own.
 //!
-//! Counters in the hot line are 16 bits of packets and 24 bits of bytes for each
+//! Counters in the hot line are 8 bits of packets and 24 bits of bytes for each
 //! direction and carry into the cold line, so that an exact 64-bit time, both
-//! addresses of IPv6 and the label word fit beside them.
+//! addresses of IPv6, the label word and the flow's action fit in as well.
 //!
 //! Label words are shared with the analytics side; everything else belongs to
 //! the one flow manager that holds [`Entries`]. This module has `unsafe` for
@@ -25,6 +26,7 @@ use std::sync::Arc;
 
 use cring::{FlowRef, LabelWord, Labels};
 
+use crate::action::PolicyStamp;
 use crate::key::{KIND_UDP, KIND_V6, Key};
 use crate::memory::{Array, Pages, Zeroed};
 use crate::prefetch::prefetch;
@@ -38,8 +40,11 @@ pub(crate) struct Hot {
     low: [u64; 2],
     high: [u64; 2],
     ports: u32,
-    /// Packets forward and reverse, low 16 bits.
-    packets: [u16; 2],
+    /// Packets forward and reverse, modulo [`PACKETS_CARRIED`] and 0 only where there were none.
+    packets: [u8; 2],
+    /// Number of the flow's action, where `policy` says by which map.
+    pub action: u8,
+    pub policy: PolicyStamp,
     /// Bytes forward and reverse, bits 0 to 15 and 16 to 23.
     bytes_low: [u16; 2],
     bytes_high: [u8; 2],
@@ -130,7 +135,7 @@ impl Hot {
         self.state & (STATE_RST | STATE_FIN_FORWARD | STATE_FIN_REVERSE) != 0
     }
 
-    /// A packet came in reverse since the flow's last record.
+    /// A packet came in reverse since the flow's last record, however many did.
     #[inline]
     pub fn has_reverse_packets(&self) -> bool {
         self.packets[1] != 0
@@ -140,7 +145,9 @@ impl Hot {
     #[inline]
     pub fn count(&mut self, direction: usize, length: u32) -> Option<Carry> {
         let direction = direction & 1;
+        // Past 255 comes 1, so that a count of 0 says that no packet came.
         let (packets, packets_carry) = self.packets[direction].overflowing_add(1);
+        let packets = packets + u8::from(packets_carry);
         let bytes = self.bytes(direction) + length;
         self.packets[direction] = packets;
         self.set_bytes(direction, bytes);
@@ -161,6 +168,9 @@ impl Hot {
         self.bytes_high[direction] = (bytes >> 16) as u8;
     }
 }
+
+/// Packets that one carry of the hot line's counter stands for.
+const PACKETS_CARRIED: u64 = u8::MAX as u64;
 
 /// What goes from the hot line's counters to the cold line's.
 #[derive(Clone, Copy)]
@@ -185,7 +195,7 @@ pub(crate) struct Cold {
     pub packets_before: u32,
     /// K-th packet to label, µs; [`UNANNOUNCED`] until the label record is out.
     pub time_to_label_us: u32,
-    /// Carries of [`Hot`]: packets >> 16 and bytes >> 24, by direction.
+    /// Carries of [`Hot`]: of [`PACKETS_CARRIED`] packets, and bytes >> 24, by direction.
     pub packets_high: [u32; 2],
     pub bytes_high: [u32; 2],
 }
@@ -195,6 +205,21 @@ pub(crate) const UNANNOUNCED: u32 = u32::MAX;
 
 // SAFETY: integers only.
 unsafe impl Zeroed for Cold {}
+
+/// What a flow keeps for one task beyond the first, apart from the label word.
+#[derive(Clone, Copy, Debug, Default)]
+struct OtherTask {
+    /// As [`Cold::emitted_at`].
+    emitted_at: i64,
+    /// As [`Cold::time_to_label_us`].
+    time_to_label_us: u32,
+}
+
+// SAFETY: integers only.
+unsafe impl Zeroed for OtherTask {}
+
+/// Bytes that a flow takes for each task beyond the first, its series apart.
+pub(crate) const OTHER_TASK_BYTES: usize = size_of::<LabelWord>() + size_of::<OtherTask>();
 
 /// Packets and bytes of a flow, forward and reverse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -227,37 +252,65 @@ const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Cold>() == 64);
 // SAFETY: integers only, and a label word of zero is the one of a new entry.
 unsafe impl Zeroed for Entry {}
 
+// SAFETY: as above; a label word is one integer.
+unsafe impl Zeroed for LabelWord {}
+
 /// The label words of a data array, as the analytics side sees them.
-struct Shared(Array<Entry>);
+struct Shared {
+    entries: Array<Entry>,
+    /// The words of other tasks than the first, flow by flow.
+    others: Array<LabelWord>,
+    /// How many other tasks there are.
+    other_tasks: usize,
+}
 
 // SAFETY: through a shared reference only the label words, which are atomic,
 // can be reached; `hot` is reached through `Entries`, of which there is one.
 unsafe impl Sync for Shared {}
 
 impl Labels for Shared {
-    fn word(&self, index: u32) -> &LabelWord {
-        &self.0[index as usize].label
+    fn word(&self, task: u8, index: u32) -> &LabelWord {
+        match task {
+            0 => &self.entries[index as usize].label,
+            _ => &self.others[place_of(self.other_tasks, task, index)],
+        }
     }
+}
+
+/// Where a task beyond the first has its place in an array of them.
+fn place_of(other_tasks: usize, task: u8, index: u32) -> usize {
+    debug_assert!(
+        (1..=other_tasks).contains(&usize::from(task)),
+        "a flow has no task {task}"
+    );
+    index as usize * other_tasks + usize::from(task) - 1
 }
 
 /// The data array, as its one flow manager sees it.
 pub(crate) struct Entries {
     shared: Arc<Shared>,
     cold: Array<Cold>,
+    others: Array<OtherTask>,
 }
 
 impl Entries {
-    /// Room for `entries` flows.
-    pub fn new(entries: usize) -> io::Result<Entries> {
+    /// Room for `entries` flows with so many tasks each, at least one.
+    pub fn new(entries: usize, tasks: usize) -> io::Result<Entries> {
+        let other_tasks = tasks - 1;
         Ok(Entries {
-            shared: Arc::new(Shared(Array::new(entries)?)),
+            shared: Arc::new(Shared {
+                entries: Array::new(entries)?,
+                others: Array::new(entries * other_tasks)?,
+                other_tasks,
+            }),
             cold: Array::new(entries)?,
+            others: Array::new(entries * other_tasks)?,
         })
     }
 
     /// The pages under the hot lines.
     pub fn pages(&self) -> Pages {
-        self.shared.0.pages()
+        self.shared.entries.pages()
     }
 
     /// The label words, for the analytics side.
@@ -268,7 +321,7 @@ impl Entries {
     /// Asks for the hot line of an entry.
     #[inline]
     pub fn prefetch(&self, index: u32) {
-        prefetch(&self.shared.0, index as usize);
+        prefetch(&self.shared.entries, index as usize);
     }
 
     /// Asks for both lines of an entry.
@@ -278,9 +331,64 @@ impl Entries {
         prefetch(&self.cold, index as usize);
     }
 
+    /// The label word of the first task.
     #[inline]
     pub fn label(&self, index: u32) -> &LabelWord {
-        &self.shared.0[index as usize].label
+        &self.shared.entries[index as usize].label
+    }
+
+    /// The label word of any task.
+    #[inline]
+    pub fn word(&self, task: u8, index: u32) -> &LabelWord {
+        self.shared.word(task, index)
+    }
+
+    /// The flow has ended: its labels are gone, and references to it are void.
+    #[inline]
+    pub fn retire(&mut self, index: u32) {
+        for task in 0..=self.shared.other_tasks as u8 {
+            self.word(task, index).retire();
+        }
+    }
+
+    /// Begins what tasks beyond the first keep of a flow.
+    #[inline]
+    pub fn begin_other_tasks(&mut self, index: u32) {
+        let tasks = self.shared.other_tasks;
+        let from = index as usize * tasks;
+        for task in &mut self.others[from..from + tasks] {
+            task.time_to_label_us = UNANNOUNCED;
+        }
+    }
+
+    /// When the series of a task was emitted, see [`Cold::emitted_at`].
+    pub fn emitted_at(&self, task: u8, index: u32) -> i64 {
+        match task {
+            0 => self.cold(index).emitted_at,
+            _ => self.others[place_of(self.shared.other_tasks, task, index)].emitted_at,
+        }
+    }
+
+    pub fn set_emitted_at(&mut self, task: u8, index: u32, at: i64) {
+        match task {
+            0 => self.cold_mut(index).emitted_at = at,
+            _ => self.others[place_of(self.shared.other_tasks, task, index)].emitted_at = at,
+        }
+    }
+
+    /// The time to the label of a task, see [`Cold::time_to_label_us`].
+    pub fn time_to_label_us(&self, task: u8, index: u32) -> u32 {
+        match task {
+            0 => self.cold(index).time_to_label_us,
+            _ => self.others[place_of(self.shared.other_tasks, task, index)].time_to_label_us,
+        }
+    }
+
+    pub fn set_time_to_label_us(&mut self, task: u8, index: u32, us: u32) {
+        match task {
+            0 => self.cold_mut(index).time_to_label_us = us,
+            _ => self.others[place_of(self.shared.other_tasks, task, index)].time_to_label_us = us,
+        }
     }
 
     /// The flow that owns the entry now, as a reference for the ring.
@@ -292,15 +400,23 @@ impl Entries {
 
     #[inline]
     pub fn hot(&self, index: u32) -> &Hot {
-        let entry = &self.shared.0[index as usize];
+        let entry = &self.shared.entries[index as usize];
         // SAFETY: `hot` is written through `hot_mut` only, which borrows the one
         // `Entries` of this array mutably, so no such reference lives now.
         unsafe { &*entry.hot.get() }
     }
 
+    /// The label word of the first task with the rest of the line: the usual packet wants both.
+    #[inline]
+    pub fn label_and_hot(&self, index: u32) -> (&LabelWord, &Hot) {
+        let entry = &self.shared.entries[index as usize];
+        // SAFETY: as in `hot`.
+        (&entry.label, unsafe { &*entry.hot.get() })
+    }
+
     #[inline]
     pub fn hot_mut(&mut self, index: u32) -> &mut Hot {
-        let entry = &self.shared.0[index as usize];
+        let entry = &self.shared.entries[index as usize];
         // SAFETY: as in `hot`; the returned borrow holds `self` exclusively.
         unsafe { &mut *entry.hot.get() }
     }
@@ -323,7 +439,7 @@ impl Entries {
         }
     }
 
-    /// Takes what a counter of the hot line could not hold; once in 65,536 packets or
+    /// Takes what a counter of the hot line could not hold; once in 255 packets or
     /// 16 MiB.
     #[cold]
     pub fn carry(&mut self, index: u32, direction: usize, carry: Carry) {
@@ -337,7 +453,8 @@ impl Entries {
         let (hot, cold) = (self.hot(index), self.cold(index));
         Counts {
             packets: std::array::from_fn(|direction| {
-                u64::from(cold.packets_high[direction]) << 16 | u64::from(hot.packets[direction])
+                u64::from(cold.packets_high[direction]) * PACKETS_CARRIED
+                    + u64::from(hot.packets[direction])
             }),
             bytes: std::array::from_fn(|direction| {
                 u64::from(cold.bytes_high[direction]) << 24 | u64::from(hot.bytes(direction))
@@ -365,17 +482,22 @@ mod tests {
     use crate::wire::TCP;
 
     #[test]
-    fn counters_carry_beyond_16_bits_of_packets_and_24_of_bytes() {
-        let mut entries = Entries::new(1).unwrap();
+    fn counters_carry_beyond_8_bits_of_packets_and_24_of_bytes() {
+        let mut entries = Entries::new(1, 1).unwrap();
         let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&key, true);
         let (packets, length) = (200_000u64, 65_575u32);
         for _ in 0..packets {
             entries.count(0, 0, length);
         }
+        for packets in 1..=1000 {
+            entries.count(0, 1, 0);
+            assert!(entries.hot(0).has_reverse_packets());
+            assert_eq!(entries.counts(0).packets[1], packets);
+        }
         entries.count(0, 1, 40);
         let counts = entries.counts(0);
-        assert_eq!(counts.packets, [packets, 1]);
+        assert_eq!(counts.packets, [packets, 1001]);
         assert_eq!(counts.bytes, [packets * u64::from(length), 40]);
         assert_eq!(entries.take_counts(0), counts);
         assert_eq!(entries.counts(0), Counts::default());
@@ -383,7 +505,7 @@ mod tests {
 
     #[test]
     fn a_large_frame_carries_more_than_once() {
-        let mut entries = Entries::new(1).unwrap();
+        let mut entries = Entries::new(1, 1).unwrap();
         let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&key, true);
         entries.count(0, 0, u32::MAX >> 1);
@@ -393,7 +515,7 @@ mod tests {
 
     #[test]
     fn a_new_flow_inherits_nothing_in_the_hot_line() {
-        let mut entries = Entries::new(1).unwrap();
+        let mut entries = Entries::new(1, 1).unwrap();
         let (first, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&first, true);
         entries.hot_mut(0).set(STATE_RST | STATE_EMITTED);

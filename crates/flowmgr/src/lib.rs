@@ -13,7 +13,7 @@
 //! | `entry`, `series` | the data array: hot line, cold line, series |
 //! | `lifecycle`, `expiry` | how flows begin, are reported and end |
 //! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
-//! | [`tag`] | DSCP and checksum |
+//! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
 //! | `settle`, [`record`] | what is said about flows, and when |
 //! | [`LookUp`] | the table alone, for measuring |
 //! | `counters` | all that is counted |
@@ -24,6 +24,7 @@
 
 #![deny(unsafe_code)]
 
+mod action;
 mod config;
 mod counters;
 mod entry;
@@ -48,8 +49,11 @@ mod tags;
 pub mod verdict;
 pub mod wire;
 
-pub use config::{Config, ConfigError, Effect};
-pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, Volume};
+pub use action::{ACTIONS_MAX, Action, Actions};
+pub use config::{
+    CLOSED_TIMEOUT_S, Config, ConfigError, Effect, MAX_FLOWS_MAX, SeriesTask, TIMEOUT_S_MAX,
+};
+pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, TaskCounters, Volume};
 pub use entry::Counts;
 pub use key::Key;
 pub use lookup::LookUp;
@@ -59,17 +63,22 @@ pub use memory::Pages;
 pub use rss::Rss;
 pub use settings::Settings;
 
-/// Bytes that a table takes, without the offsets of `record_series`.
-pub const fn table_bytes(max_flows: usize, buckets: usize, k: usize) -> usize {
-    max_flows * bytes_per_flow(k) + buckets * 64
+/// Bytes that a table takes for these tasks, without what `record_series` adds.
+pub fn table_bytes(max_flows: usize, buckets: usize, tasks: &[SeriesTask]) -> usize {
+    max_flows * bytes_per_flow(tasks) + buckets * 64
 }
 
 /// Bytes of memory per flow that the table may hold, without its share of the
-/// buckets (64 bytes each) and without the offsets of `record_series`.
-pub const fn bytes_per_flow(k: usize) -> usize {
+/// buckets (64 bytes each) and without what `record_series` adds.
+pub fn bytes_per_flow(tasks: &[SeriesTask]) -> usize {
     const CHAINED_BUCKET_SHARE: usize = 64 / 8;
     const FREE_LIST: usize = size_of::<u32>();
-    2 * 64 + series::SeriesStore::bytes_per_flow(k) + CHAINED_BUCKET_SHARE + FREE_LIST
+    let other_tasks = tasks.len().saturating_sub(1);
+    2 * 64
+        + other_tasks * entry::OTHER_TASK_BYTES
+        + series::SeriesStore::bytes_per_flow(tasks)
+        + CHAINED_BUCKET_SHARE
+        + FREE_LIST
 }
 
 #[cfg(test)]
@@ -77,10 +86,11 @@ mod tests {
     /// The figure that the documents name: 172 bytes at K = 10.
     #[test]
     fn a_flow_takes_the_documented_memory() {
-        assert_eq!(super::bytes_per_flow(10), 64 + 64 + 32 + 8 + 4);
-        assert_eq!(super::bytes_per_flow(10), 172);
+        let tasks = [super::SeriesTask::lengths(10, 1)];
+        assert_eq!(super::bytes_per_flow(&tasks), 64 + 64 + 32 + 8 + 4);
+        assert_eq!(super::bytes_per_flow(&tasks), 172);
         // 4 Mi flows with a quarter as many buckets.
-        let mib = super::table_bytes(1 << 22, 1 << 20, 10) >> 20;
+        let mib = super::table_bytes(1 << 22, 1 << 20, &tasks) >> 20;
         assert_eq!(mib, 752);
     }
 }

@@ -126,6 +126,7 @@ impl Manager {
             time_to_label_us: UNANNOUNCED,
             ..Cold::default()
         };
+        self.entries.begin_other_tasks(index);
         // An answer to a SYN that was not seen is no beginning either: its direction is taken for forward, and the series
         // lacks the first packet.
         let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
@@ -215,7 +216,7 @@ impl Manager {
             counts: self.entries.take_counts(index),
             in_effect,
             last_us,
-            series_seen: self.series.seen(index),
+            series_seen: self.series.seen_by_unit(index),
         };
         let is_answered = report.counts.packets[1] > 0;
         if is_answered {

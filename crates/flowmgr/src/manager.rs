@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use cring::{FlowRef, Label, Labels, Producer, Slot};
 
+use crate::action::{Action, Actions, PolicyStamp};
 use crate::config::{Config, ConfigError, Effect};
 use crate::counters::Counters;
 use crate::entry::{
@@ -29,8 +30,8 @@ use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
 use crate::memory::Pages;
 use crate::prefetch::prefetch;
-use crate::series::SeriesStore;
-use crate::settle::Outbox;
+use crate::series::{Element, SeriesStore};
+use crate::settle::{Awaited, Outbox};
 use crate::table::{Occupant, Place, Table};
 use crate::tag::set_dscp;
 use crate::verdict::Verdict;
@@ -76,6 +77,16 @@ struct Staged {
     guess: Option<u8>,
 }
 
+/// A packet that was found to belong to the flow at an entry.
+#[derive(Clone, Copy)]
+struct Arrival {
+    index: u32,
+    hash: u64,
+    time_us: i64,
+    /// The caller's clock.
+    now_ns: u64,
+}
+
 /// One flow manager: a table of flows and the packet's walk through it.
 pub struct Manager {
     pub(crate) config: Config,
@@ -83,8 +94,12 @@ pub struct Manager {
     pub(crate) table: Table,
     pub(crate) entries: Entries,
     pub(crate) series: SeriesStore,
-    /// At least one; a flow's series takes the one that its index chooses.
-    pub(crate) rings: Vec<Producer<Slot>>,
+    /// By task, at least one each; a flow's series takes the one that its index chooses.
+    pub(crate) rings: Vec<Vec<Producer<Slot>>>,
+    /// Beyond the first.
+    has_more_tasks: bool,
+    /// What an entry's stamp is where its action is that of a label by the map in use.
+    pub(crate) policy: PolicyStamp,
     pub(crate) clock: Clock,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) sweep: Sweep,
@@ -102,40 +117,48 @@ impl Manager {
     /// Entries beyond `max_flows`, for ended flows that wait for their record.
     pub(crate) const SPARE_ENTRIES: usize = 4096;
 
-    /// A manager that puts its series on `ring`. Takes all its memory here.
+    /// A manager of one task that puts its series on `ring`. Takes all its memory here.
     ///
     /// # Errors
     /// A value that is out of its range.
     pub fn new(config: Config, ring: Producer<Slot>) -> Result<Manager, ConfigError> {
-        Manager::with_rings(config, vec![ring])
+        Manager::with_rings(config, vec![vec![ring]])
     }
 
-    /// The same with several rings, one for each analytics manager that works for
-    /// this flow manager. All series of a flow take the same one.
+    /// The same with several rings: for each task one for each analytics manager that works for this flow manager. All
+    /// series of a task and flow take the same one.
     ///
     /// # Errors
-    /// A value that is out of its range; no ring.
-    pub fn with_rings(config: Config, rings: Vec<Producer<Slot>>) -> Result<Manager, ConfigError> {
-        config.check(rings.len())?;
+    /// A value that is out of its range; a task without a ring.
+    pub fn with_rings(
+        config: Config,
+        rings: Vec<Vec<Producer<Slot>>>,
+    ) -> Result<Manager, ConfigError> {
+        let by_task: Vec<usize> = rings.iter().map(Vec::len).collect();
+        config.check(&by_task)?;
         let entries = config.max_flows + Manager::SPARE_ENTRIES;
         let no_memory = |cause| ConfigError::Memory {
             max_flows: config.max_flows,
-            mib: crate::table_bytes(config.max_flows, config.buckets, config.k).div_ceil(1 << 20),
+            mib: crate::table_bytes(config.max_flows, config.buckets, &config.tasks)
+                .div_ceil(1 << 20),
             cause,
         };
         let lifetimes = Lifetimes::of(&config);
         Ok(Manager {
             hasher: Hasher::new(config.hash),
             table: Table::new(config.buckets, entries).map_err(no_memory)?,
-            entries: Entries::new(entries).map_err(no_memory)?,
-            series: SeriesStore::new(entries, config.k, config.record_series).map_err(no_memory)?,
+            entries: Entries::new(entries, config.tasks.len()).map_err(no_memory)?,
+            series: SeriesStore::new(entries, &config.tasks, config.record_series)
+                .map_err(no_memory)?,
             rings,
+            has_more_tasks: config.tasks.len() > 1,
+            policy: PolicyStamp::FIRST,
             clock: Clock::new(),
             lifetimes,
             sweep: Sweep::new(config.buckets as u32, lifetimes),
             active: ActiveTimeout::new(config.active_timeout_s),
             outbox: Outbox::new(config.effect),
-            counters: Counters::new(config.dscp.len()),
+            counters: Counters::new(config.tasks.iter().map(|task| task.classes)),
             alive: 0,
             position: 0,
             staged: Vec::with_capacity(BURST_MAX),
@@ -151,6 +174,11 @@ impl Manager {
     /// The label words of this manager's flows, for the analytics side.
     pub fn labels(&self) -> Arc<dyn Labels> {
         self.entries.labels()
+    }
+
+    /// The actions in use, for a caller that applies them later than the walk.
+    pub fn actions(&self) -> &Actions {
+        &self.config.actions
     }
 
     /// The sums so far.
@@ -177,8 +205,8 @@ impl Manager {
     /// Whether a burst of `packets` would find a ring slot for every series and
     /// an entry for every flow. A live run does not ask: it sheds.
     pub fn has_room(&mut self, packets: usize) -> bool {
-        // Any ring may be the one that all of them want.
-        let mut rings = self.rings.iter_mut();
+        // Any ring may be the one that all of them want; a packet completes one series of a task at most.
+        let mut rings = self.rings.iter_mut().flatten();
         self.table.entries_free() >= packets
             && rings.all(|ring| ring.free() >= packets || ring.is_abandoned())
     }
@@ -214,7 +242,8 @@ impl Manager {
         }
         self.staged = staged;
         self.sweep_owed();
-        self.rings.iter_mut().for_each(Producer::publish);
+        let rings = self.rings.iter_mut().flatten();
+        rings.for_each(Producer::publish);
     }
 
     /// Stage one: headers and hash of every packet.
@@ -293,15 +322,8 @@ impl Manager {
         if is_half_open && is_answered {
             self.look_at_answer(staged.hash, index, direction, headers);
         }
-        if !is_emitted {
-            self.collect(
-                index,
-                direction,
-                headers,
-                staged.hash,
-                packet.time_us,
-                now_ns,
-            );
+        if !is_emitted || self.has_more_tasks {
+            self.collect(index, direction, staged, packet.time_us, now_ns);
         }
         if headers.tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.config.end_on_fin_rst {
             self.close(staged.hash, index, direction, headers.tcp_flags);
@@ -322,13 +344,19 @@ impl Manager {
     ) -> Verdict {
         match self.config.effect {
             Effect::Arrival => {
-                let (_, Label::Class { class, .. }) = self.entries.label(index).read() else {
+                let (word, hot) = self.entries.label_and_hot(index);
+                let (_, Label::Class { class, .. }) = word.read() else {
                     return Verdict::Untagged;
+                };
+                // The action is that of the entry, unless the label is new or the map of actions is another one.
+                let action = match hot.policy == self.policy {
+                    true => self.config.actions.get(hot.action),
+                    false => self.look_up_action(index, class),
                 };
                 if let Some(tagged) = self.counters.tagged_by_class.get_mut(usize::from(class)) {
                     tagged.add(1, u64::from(headers.length));
                 }
-                if let Some(dscp) = self.config.dscp_of(class) {
+                if let Some(dscp) = action.dscp {
                     let frame = &mut data[packet.at..packet.at + packet.captured as usize];
                     set_dscp(frame, headers.ip_at, dscp);
                 }
@@ -344,6 +372,15 @@ impl Manager {
         }
         self.counters.tagged_bytes += u64::from(headers.length);
         Verdict::Tagged
+    }
+
+    /// Looks a flow's action up by the class of its label, and notes it in the entry.
+    #[cold]
+    fn look_up_action(&mut self, index: u32, class: u16) -> Action {
+        let action = self.config.actions.number_of(class);
+        let hot = self.entries.hot_mut(index);
+        (hot.action, hot.policy) = (action, self.policy);
+        self.config.actions.get(action)
     }
 
     /// The flow's entry, and whether the flow is half-open; notes the access. Begins a flow
@@ -393,19 +430,28 @@ impl Manager {
         true
     }
 
-    /// Adds a packet to the flow's series; the K-th sends it on its way, or withholds it where the
-    /// flow began mid-stream and the model was not trained for that.
+    /// Adds a packet to the series that it is an element of.
+    // Out of line: most packets belong to flows whose series is complete, and their walk then has more registers.
+    #[inline(never)]
     fn collect(
         &mut self,
         index: u32,
         direction: usize,
-        headers: &Headers,
-        hash: u64,
+        staged: &Staged,
         time_us: i64,
         now_ns: u64,
     ) {
-        // Nothing was emitted, or we were not here.
-        if self.entries.hot(index).has(STATE_WITHHELD) {
+        let Ok(headers) = &staged.headers else {
+            return;
+        };
+        let arrival = Arrival {
+            index,
+            hash: staged.hash,
+            time_us,
+            now_ns,
+        };
+        // Nothing was emitted, or we were not here. With more tasks another series may still be incomplete.
+        if !self.has_more_tasks && self.entries.hot(index).has(STATE_WITHHELD) {
             return;
         }
         // Only records ask for offsets, and the first time lies in the cold line.
@@ -413,50 +459,87 @@ impl Manager {
             true => time_us.saturating_sub(self.entries.cold(index).first_us),
             false => 0,
         };
-        if !self.series.add(index, direction, headers.length, offset_us) {
-            return;
-        }
-        if !self.config.midstream && self.series.is_midstream(index) {
-            self.entries.hot_mut(index).set(STATE_WITHHELD);
-            self.counters.series_withheld += 1;
-            return;
-        }
-        self.entries.hot_mut(index).set(STATE_EMITTED);
-        self.entries.cold_mut(index).emitted_at = match self.config.effect {
-            Effect::Arrival => now_ns as i64,
-            Effect::PacketTime { .. } => time_us,
+        let element = Element {
+            direction,
+            length: headers.length,
+            payload: headers.payload(),
+            tcp_flags: headers.tcp_flags,
+            time_us,
+            offset_us,
         };
-        let place = self.place_of(hash, index);
-        let is_half_open = place.is_some_and(|place| self.table.occupant(place).is_half_open);
-        self.emit(index, is_half_open, time_us, now_ns);
+        for unit in 0..self.series.units() {
+            if !self.series.counts(unit, element.payload) {
+                continue;
+            }
+            if let Some(elements) = self.series.add(index, unit, &element) {
+                self.complete(arrival, unit, elements);
+            }
+        }
+    }
+
+    /// The series of one or several tasks end with this packet, which makes so many elements of a unit. Sends each on its
+    /// way, or withholds it where the flow began mid-stream and the model was not trained for that.
+    fn complete(&mut self, arrival: Arrival, unit: usize, elements: usize) {
+        let index = arrival.index;
+        for number in 0..self.config.tasks.len() {
+            let task = self.config.tasks[number];
+            if task.k != elements || self.series.number_of(task.unit) != unit {
+                continue;
+            }
+            // The states in the hot line are those of the first task.
+            let is_first = number == 0;
+            if !task.midstream && self.series.is_midstream(index) {
+                if is_first {
+                    self.entries.hot_mut(index).set(STATE_WITHHELD);
+                }
+                self.counters.tasks[number].series_withheld += 1;
+                continue;
+            }
+            if is_first {
+                self.entries.hot_mut(index).set(STATE_EMITTED);
+            }
+            let emitted_at = match self.config.effect {
+                Effect::Arrival => arrival.now_ns as i64,
+                Effect::PacketTime { .. } => arrival.time_us,
+            };
+            let number = number as u8;
+            self.entries.set_emitted_at(number, index, emitted_at);
+            let place = self.place_of(arrival.hash, index);
+            let is_half_open = place.is_some_and(|place| self.table.occupant(place).is_half_open);
+            self.emit(arrival, number, is_half_open);
+        }
     }
 
     /// Writes the series into a ring slot, or sheds it where the ring is full; that of a half-open flow where half of
     /// the ring is taken, so that a flood of such flows leaves half of it to the others. By packet time nothing is shed.
-    fn emit(&mut self, index: u32, is_half_open: bool, time_us: i64, now_ns: u64) {
+    fn emit(&mut self, arrival: Arrival, number: u8, is_half_open: bool) {
+        let index = arrival.index;
         let flow = self.entries.flow_ref(index);
         let protocol = self.entries.hot(index).key().protocol();
-        let word = self.entries.label(index);
+        let word = self.entries.word(number, index);
         word.pend(flow.generation);
-        self.counters.series_emitted += 1;
-        let series = &self.series;
-        let ring = index as usize % self.rings.len();
-        let ring = &mut self.rings[ring];
+        let counters = &mut self.counters.tasks[usize::from(number)];
+        counters.series_emitted += 1;
+        let (series, task) = (&self.series, &self.config.tasks[usize::from(number)]);
+        let rings = &mut self.rings[usize::from(number)];
+        let ring = index as usize % rings.len();
+        let ring = &mut rings[ring];
         let gives_way = is_half_open
             && self.config.effect == Effect::Arrival
             && ring.free() < ring.capacity() / 2;
         let pushed = !gives_way
             && ring.push(|slot| {
                 slot.flow = flow;
-                slot.kth_us = time_us;
-                slot.emitted_ns = now_ns;
-                series.read(index, protocol, &mut slot.series);
+                slot.kth_us = arrival.time_us;
+                slot.emitted_ns = arrival.now_ns;
+                slot.series.task = number;
+                series.read(index, task, protocol, &mut slot.series);
             });
         if pushed {
-            self.outbox.await_label(flow);
+            self.outbox.await_label(Awaited { flow, task: number });
         } else {
-            self.counters.series_shed += 1;
-            self.counters.series_shed_half_open += u64::from(gives_way);
+            counters.series_shed += 1;
+            counters.series_shed_half_open += u64::from(gives_way);
             // Cannot be post-mortem: nobody else knows of the pending word.
             let _ = word.decide(flow.generation, Label::Unlabelled);
         }

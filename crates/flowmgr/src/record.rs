@@ -87,6 +87,8 @@ pub struct Decision {
 pub struct LabelRecord {
     /// The flow.
     pub flow: FlowName,
+    /// Number of the task that asked for it.
+    pub task: u8,
     /// When the label counted, µs since the epoch.
     pub time_us: i64,
     /// The label.
@@ -109,8 +111,10 @@ pub struct FlowRecord {
     /// It ended before the other side was seen to take part. So do all flows of a flood from
     /// forged addresses: where there is not room for all records, these can go first.
     pub is_half_open: bool,
-    /// The label, if the flow has one.
+    /// The first task's label, if the flow has one.
     pub decision: Option<Decision>,
+    /// The labels of the other tasks, in their order; empty, and without memory, where there is one task.
+    pub others: Box<[Option<Decision>]>,
     /// The series, if records carry it.
     pub series: Option<Box<SeriesRecord>>,
 }
@@ -127,13 +131,37 @@ impl FlowRecord {
     }
 }
 
-/// The series of a flow, as far as it was collected.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The series of a flow, as far as it was collected: elements of the first task's unit, with all features that a task of
+/// that unit asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeriesRecord {
     /// Signed lengths, bytes; negative in reverse.
     pub lengths: Vec<i32>,
-    /// Times after the first packet, µs.
+    /// Times after the flow's first packet, µs.
     pub offsets_us: Vec<i64>,
+    /// Layer-4 payload, bytes, if collected.
+    pub payloads: Option<Vec<u16>>,
+    /// Times since the element before, µs, if collected.
+    pub inter_arrivals_us: Option<Vec<u32>>,
+    /// TCP flags, if collected.
+    pub tcp_flags: Option<Vec<u16>>,
+}
+
+impl SeriesRecord {
+    /// Keeps the first elements only.
+    pub(crate) fn truncate(&mut self, elements: usize) {
+        self.lengths.truncate(elements);
+        self.offsets_us.truncate(elements);
+        for values in [&mut self.payloads, &mut self.tcp_flags]
+            .into_iter()
+            .flatten()
+        {
+            values.truncate(elements);
+        }
+        if let Some(times) = &mut self.inter_arrivals_us {
+            times.truncate(elements);
+        }
+    }
 }
 
 /// Anything said about a flow.

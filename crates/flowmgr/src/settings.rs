@@ -1,5 +1,6 @@
 //! What of a flow manager's configuration may change while it walks.
 
+use crate::action::Actions;
 use crate::expiry::{ActiveTimeout, Lifetimes};
 use crate::manager::Manager;
 
@@ -20,7 +21,7 @@ pub struct Settings {
     /// As in [`crate::Config`].
     pub end_on_fin_rst: bool,
     /// As in [`crate::Config`]: of the same classes.
-    pub dscp: Vec<Option<u8>>,
+    pub actions: Actions,
 }
 
 impl Manager {
@@ -38,7 +39,7 @@ impl Manager {
             established_timeout_s,
             active_timeout_s,
             end_on_fin_rst,
-            dscp,
+            actions,
         } = settings;
         std::mem::swap(&mut config.idle_timeout_s, idle_timeout_s);
         std::mem::swap(&mut config.closed_timeout_s, closed_timeout_s);
@@ -46,7 +47,9 @@ impl Manager {
         std::mem::swap(&mut config.established_timeout_s, established_timeout_s);
         std::mem::swap(&mut config.active_timeout_s, active_timeout_s);
         std::mem::swap(&mut config.end_on_fin_rst, end_on_fin_rst);
-        std::mem::swap(&mut config.dscp, dscp);
+        std::mem::swap(&mut config.actions, actions);
+        // Each flow looks its action up again at its next packet.
+        self.policy = self.policy.next();
         self.lifetimes = Lifetimes::of(config);
         self.sweep.set_pace(self.lifetimes);
         self.active = ActiveTimeout::new(config.active_timeout_s);

@@ -9,12 +9,13 @@
 
 use std::collections::VecDeque;
 
-use cring::{FlowRef, Label};
+use cring::{Feature, FlowRef, Label, TASKS_MAX};
 
 use crate::config::Effect;
 use crate::entry::{Counts, UNANNOUNCED};
 use crate::manager::Manager;
 use crate::record::{Decision, EndReason, FlowName, FlowRecord, LabelRecord, Record, SeriesRecord};
+use crate::series::SeenByUnit;
 use crate::table::Occupant;
 
 /// Who takes the records, if anybody does.
@@ -27,11 +28,21 @@ pub(crate) struct InEffect {
     pub bytes: u64,
 }
 
+/// A series on its way: whose label is to come, and for which task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Awaited {
+    pub flow: FlowRef,
+    pub task: u8,
+}
+
+/// The labels of a flow, by task.
+type Decisions = [Option<Decision>; TASKS_MAX];
+
 /// Something to be said.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// A series went on its way.
-    Label(FlowRef),
+    Label(Awaited),
     /// A flow goes on after an active timeout.
     Active(Report),
     /// A flow left the table. Its entry is free once this is said.
@@ -53,8 +64,8 @@ pub(crate) struct Report {
     pub counts: Counts,
     pub in_effect: InEffect,
     pub last_us: i64,
-    /// Packets in the flow's series: below K no label had been asked for.
-    pub series_seen: usize,
+    /// Elements in the flow's series: below the K of a task no label had been asked for.
+    pub series_seen: SeenByUnit,
 }
 
 /// Label words out of order that one settling looks at, each a line of memory: half a microsecond's worth. So of 1,000
@@ -68,7 +79,7 @@ pub(crate) struct Outbox {
     events: VecDeque<Event>,
     /// With [`Effect::Arrival`], series on their way: their labels do not hold up
     /// the events.
-    awaited: VecDeque<FlowRef>,
+    awaited: VecDeque<Awaited>,
     /// Where among them the next look for labels out of order begins.
     awaited_at: usize,
 }
@@ -83,10 +94,10 @@ impl Outbox {
         }
     }
 
-    pub fn await_label(&mut self, flow: FlowRef) {
+    pub fn await_label(&mut self, awaited: Awaited) {
         match self.effect {
-            Effect::Arrival => self.awaited.push_back(flow),
-            Effect::PacketTime { .. } => self.events.push_back(Event::Label(flow)),
+            Effect::Arrival => self.awaited.push_back(awaited),
+            Effect::PacketTime { .. } => self.events.push_back(Event::Label(awaited)),
         }
     }
 
@@ -136,7 +147,7 @@ impl Manager {
             settled += 1;
             self.outbox.events.pop_front();
             match event {
-                Event::Label(flow) => self.announce(flow, now_ns, &mut out),
+                Event::Label(awaited) => self.announce(awaited, now_ns, &mut out),
                 Event::Active(report) => self.report(report, now_ns, &mut out),
                 Event::Ended {
                     occupant,
@@ -166,12 +177,12 @@ impl Manager {
 
     /// Announces labels that have come, in the order of their series, up to the first that has not.
     fn announce_in_order(&mut self, now_ns: u64, out: &mut Out<'_>) {
-        while let Some(&flow) = self.outbox.awaited.front() {
-            if self.label_of(flow) == Some(Label::Pending) {
+        while let Some(&awaited) = self.outbox.awaited.front() {
+            if self.is_pending(awaited) {
                 break;
             }
             self.outbox.awaited.pop_front();
-            self.announce(flow, now_ns, out);
+            self.announce(awaited, now_ns, out);
         }
     }
 
@@ -189,16 +200,16 @@ impl Manager {
                 self.outbox.awaited_at = 0;
             }
             let at = self.outbox.awaited_at;
-            let Some(&flow) = self.outbox.awaited.get(at) else {
+            let Some(&awaited) = self.outbox.awaited.get(at) else {
                 break;
             };
-            if self.label_of(flow) == Some(Label::Pending) {
+            if self.is_pending(awaited) {
                 self.outbox.awaited_at += 1;
                 continue;
             }
             // The last one takes its place and is looked at next; the front, which is the oldest, stays.
             self.outbox.awaited.swap_remove_back(at);
-            self.announce(flow, now_ns, out);
+            self.announce(awaited, now_ns, out);
         }
     }
 
@@ -206,48 +217,77 @@ impl Manager {
         if self.config.effect == Effect::Arrival {
             return true;
         }
-        let (flow, position) = match event {
-            Event::Label(flow) => (flow, 0),
-            Event::Active(report) if report.series_seen < self.config.k => return true,
-            Event::Active(report) => (report.flow, 0),
+        match event {
+            Event::Label(awaited) => !self.is_pending(awaited),
+            Event::Active(report) => self.tasks().all(|task| {
+                // A series that was completed later is not of the report's moment.
+                !self.was_complete(task, report.series_seen)
+                    || !self.is_pending(Awaited {
+                        flow: report.flow,
+                        task,
+                    })
+            }),
             Event::Ended {
                 occupant, position, ..
-            } => (self.entries.flow_ref(occupant.index), position),
-        };
-        position <= written && self.label_of(flow) != Some(Label::Pending)
+            } => {
+                let flow = self.entries.flow_ref(occupant.index);
+                position <= written
+                    && self
+                        .tasks()
+                        .all(|task| !self.is_pending(Awaited { flow, task }))
+            }
+        }
     }
 
-    fn label_of(&self, flow: FlowRef) -> Option<Label> {
-        self.entries.label(flow.index).label(flow.generation)
+    /// The numbers of all tasks.
+    fn tasks(&self) -> std::ops::Range<u8> {
+        0..self.config.tasks.len() as u8
+    }
+
+    /// Whether so many elements were all that a task wants.
+    fn was_complete(&self, task: u8, seen: SeenByUnit) -> bool {
+        let task = &self.config.tasks[usize::from(task)];
+        usize::from(seen[self.series.number_of(task.unit)]) >= task.k
+    }
+
+    fn is_pending(&self, awaited: Awaited) -> bool {
+        self.label_of(awaited) == Some(Label::Pending)
+    }
+
+    fn label_of(&self, Awaited { flow, task }: Awaited) -> Option<Label> {
+        self.entries.word(task, flow.index).label(flow.generation)
     }
 
     /// Says that a flow got its label, once.
-    fn announce(&mut self, flow: FlowRef, now_ns: u64, out: &mut Out<'_>) {
-        if !matches!(self.label_of(flow), Some(Label::Class { .. })) {
+    fn announce(&mut self, awaited: Awaited, now_ns: u64, out: &mut Out<'_>) {
+        let Awaited { flow, task } = awaited;
+        if !matches!(self.label_of(awaited), Some(Label::Class { .. })) {
             return;
         }
-        let (effect, clock) = (self.config.effect, self.clock);
-        let cold = self.entries.cold_mut(flow.index);
-        if cold.time_to_label_us != UNANNOUNCED {
+        if self.entries.time_to_label_us(task, flow.index) != UNANNOUNCED {
             return;
         }
-        let (time_us, took_us) = match effect {
+        let emitted_at = self.entries.emitted_at(task, flow.index);
+        let (time_us, took_us) = match self.config.effect {
             Effect::Arrival => {
-                let took_ns = now_ns.saturating_sub(cold.emitted_at as u64);
-                (clock.packet_us(), took_ns / 1000)
+                let took_ns = now_ns.saturating_sub(emitted_at as u64);
+                (self.clock.packet_us(), took_ns / 1000)
             }
             Effect::PacketTime { delay_us } => {
-                (cold.emitted_at.saturating_add(delay_us), delay_us as u64)
+                (emitted_at.saturating_add(delay_us), delay_us as u64)
             }
         };
-        cold.time_to_label_us = took_us.min(u64::from(UNANNOUNCED - 1)) as u32;
-        let Some(decision) = self.decision(flow) else {
+        let took_us = took_us.min(u64::from(UNANNOUNCED - 1)) as u32;
+        self.entries.set_time_to_label_us(task, flow.index, took_us);
+        let Some(decision) = self.decision(awaited) else {
             return;
         };
-        self.counters.labels_given[usize::from(decision.class)] += 1;
+        let counters = &mut self.counters.tasks[usize::from(task)];
+        count_class(&mut counters.labels_given, decision.class);
         if let Some(out) = out {
             out(Record::Label(LabelRecord {
                 flow: self.name(flow.index),
+                task,
                 time_us,
                 decision,
             }));
@@ -257,12 +297,17 @@ impl Manager {
     /// An active timeout's record.
     fn report(&mut self, report: Report, now_ns: u64, out: &mut Out<'_>) {
         let Report { flow, .. } = report;
-        let mut decision = None;
-        if report.series_seen == self.config.k && self.label_of(flow) != Some(Label::Pending) {
-            // Live, an earlier label that is still on its way may have kept this one from being said.
-            self.announce(flow, now_ns, out);
-            decision = self.decision(flow);
+        let mut decisions = Decisions::default();
+        for task in self.tasks() {
+            let awaited = Awaited { flow, task };
+            // A label that is still on its way is not of this record, though its series is complete.
+            if self.was_complete(task, report.series_seen) && !self.is_pending(awaited) {
+                // Live, an earlier label that is still on its way may have kept this one from being said.
+                self.announce(awaited, now_ns, out);
+                decisions[usize::from(task)] = self.decision(awaited);
+            }
         }
+        let [decision, ..] = decisions;
         match decision {
             Some(decision) => self.confirm(decision, report.in_effect),
             None => self.retract(report.in_effect),
@@ -273,11 +318,11 @@ impl Manager {
                 last_us: report.last_us,
                 counts: report.counts,
                 decision,
+                others: decisions[1..self.config.tasks.len()].into(),
                 ..self.flow_record(flow.index, EndReason::Active)
             };
             if let Some(series) = &mut record.series {
-                series.lengths.truncate(report.series_seen);
-                series.offsets_us.truncate(report.series_seen);
+                series.truncate(usize::from(report.series_seen[0]));
             }
             out(Record::Flow(record));
         }
@@ -289,7 +334,7 @@ impl Manager {
         let timed = self.as_timed(occupant);
         let counters = &mut self.counters;
         counters.flows_ended[reason as usize] += 1;
-        counters.flows_short += u64::from(self.series.seen(index) < self.config.k);
+        counters.flows_short += u64::from(self.series.seen(index, 0) < self.config.tasks[0].k);
         let is_one_way =
             self.entries.counts(index).packets[1] == 0 && !self.series.went_both_ways(index);
         counters.flows_one_way += u64::from(is_one_way);
@@ -307,38 +352,45 @@ impl Manager {
     fn bury(&mut self, occupant: Occupant, reason: EndReason, now_ns: u64, out: &mut Out<'_>) {
         let index = occupant.index;
         let flow = self.entries.flow_ref(index);
-        if self.label_of(flow) == Some(Label::Pending) {
-            // A label that is not here by now is too late. The analytics side learns so from the word; else its label
-            // might slip in after the record was made, and count as given.
-            let _ = self
-                .entries
-                .label(index)
-                .decide(flow.generation, Label::Unlabelled);
-        }
-        self.announce(flow, now_ns, out);
-        let decision = self.decision(flow);
-        match decision {
-            Some(decision) => {
-                self.counters.flows_labelled[usize::from(decision.class)] += 1;
-                self.confirm(decision, self.in_effect(index));
+        let mut decisions = Decisions::default();
+        for task in self.tasks() {
+            let awaited = Awaited { flow, task };
+            if self.is_pending(awaited) {
+                // A label that is not here by now is too late. The analytics side learns so from the word; otherwise its
+                // label might slip in after the record was made, and count as given.
+                let word = self.entries.word(task, index);
+                let _ = word.decide(flow.generation, Label::Unlabelled);
             }
+            self.announce(awaited, now_ns, out);
+            decisions[usize::from(task)] = self.decision(awaited);
+            if let Some(decision) = decisions[usize::from(task)] {
+                let counters = &mut self.counters.tasks[usize::from(task)];
+                count_class(&mut counters.flows_labelled, decision.class);
+            }
+        }
+        let [decision, ..] = decisions;
+        match decision {
+            Some(decision) => self.confirm(decision, self.in_effect(index)),
             None => self.retract(self.in_effect(index)),
         }
         if let Some(out) = out {
             out(Record::Flow(FlowRecord {
                 decision,
+                others: decisions[1..self.config.tasks.len()].into(),
                 is_half_open: occupant.is_half_open,
                 ..self.flow_record(index, reason)
             }));
         }
-        self.entries.label(index).retire();
+        self.entries.retire(index);
         self.table.free_entry(index);
     }
 
     /// Packets promised as tagged are so, and it is known by now with which class.
     fn confirm(&mut self, decision: Decision, in_effect: InEffect) {
-        self.counters.tagged_by_class[usize::from(decision.class)]
-            .add(in_effect.packets, in_effect.bytes);
+        let by_class = &mut self.counters.tagged_by_class;
+        if let Some(tagged) = by_class.get_mut(usize::from(decision.class)) {
+            tagged.add(in_effect.packets, in_effect.bytes);
+        }
     }
 
     /// Packets promised as tagged turn out untagged.
@@ -347,8 +399,9 @@ impl Manager {
         self.counters.tagged_bytes -= in_effect.bytes;
     }
 
-    fn decision(&self, flow: FlowRef) -> Option<Decision> {
-        match self.label_of(flow)? {
+    fn decision(&self, awaited: Awaited) -> Option<Decision> {
+        let Awaited { flow, task } = awaited;
+        match self.label_of(awaited)? {
             Label::Class {
                 class,
                 confidence,
@@ -359,7 +412,7 @@ impl Manager {
                 confidence,
                 source,
                 model,
-                time_to_label_us: self.entries.cold(flow.index).time_to_label_us,
+                time_to_label_us: self.entries.time_to_label_us(task, flow.index),
             }),
             _ => None,
         }
@@ -375,6 +428,7 @@ impl Manager {
             reason,
             is_half_open: false,
             decision: None,
+            others: Box::default(),
             series: self.config.record_series.then(|| self.series_record(index)),
         }
     }
@@ -395,12 +449,25 @@ impl Manager {
     fn series_record(&self, index: u32) -> Box<SeriesRecord> {
         let mut series = cring::Series::default();
         let protocol = self.entries.hot(index).key().protocol();
-        self.series.read(index, protocol, &mut series);
+        self.series.read_all(index, protocol, &mut series);
+        let numbers = |feature| {
+            let words = series.channel(feature);
+            series.features().contains(feature).then(|| words.to_vec())
+        };
+        let has_times = series.features().contains(Feature::InterArrival);
         Box::new(SeriesRecord {
-            lengths: (0..usize::from(series.k))
-                .map(|packet| series.signed(packet))
-                .collect(),
+            lengths: series.signed_lengths().collect(),
             offsets_us: self.series.offsets_us(index).to_vec(),
+            payloads: numbers(Feature::PayloadLength),
+            inter_arrivals_us: has_times.then(|| series.inter_arrivals_us().collect()),
+            tcp_flags: numbers(Feature::TcpFlags),
         })
+    }
+}
+
+/// One more of a class. A class beyond those of the task, which no device that passed its checks gives, is not counted.
+fn count_class(by_class: &mut [u64], class: u16) {
+    if let Some(count) = by_class.get_mut(usize::from(class)) {
+        *count += 1;
     }
 }

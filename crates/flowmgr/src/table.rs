@@ -321,6 +321,7 @@ impl Table {
         self.half_open += 1;
         self.in_use[head as usize / 64] |= 1 << (head % 64);
         self.may_be_half_open.insert(head);
+        self.assert_chain(head);
         let slot = slot as u8;
         Some((Place { head, bucket, slot }, index))
     }
@@ -406,7 +407,25 @@ impl Table {
             }
             None => self.in_use[last as usize / 64] &= !(1 << (last % 64)),
         }
+        self.assert_chain(place.head);
         self.note_none_half_open(place.head);
+    }
+
+    /// Asserts, in debug builds, what look-ups and the pool rely on: every bucket of a chain but the last is full, and a
+    /// chained one is not empty.
+    fn assert_chain(&self, head: u32) {
+        if cfg!(debug_assertions) {
+            let mut length = 1;
+            let mut at = head;
+            while self.buckets[at as usize].next != 0 {
+                let bucket = &self.buckets[at as usize];
+                debug_assert_eq!(bucket.occupied, u8::MAX, "a hole in the chain of {head}");
+                at = bucket.next;
+                length += 1;
+                debug_assert_ne!(self.buckets[at as usize].occupied, 0, "empty in {head}");
+            }
+            debug_assert!(length <= CHAIN_MAX, "the chain of {head} is too long");
+        }
     }
 
     /// Takes every flow out. Their entries stay taken until

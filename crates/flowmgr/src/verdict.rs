@@ -91,39 +91,36 @@ impl Verdict {
     }
 }
 
-/// Packets by verdict.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verdicts([u64; Verdict::COUNT]);
+cring::counters! {
+    /// Packets by verdict.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Verdicts {
+        packets: [u64; Verdict::COUNT],
+    }
+}
 
 impl Verdicts {
     /// Packets that got this verdict.
     pub fn of(&self, verdict: Verdict) -> u64 {
-        self.0[verdict as usize]
+        self.packets[verdict as usize]
     }
 
     /// Packets of all verdicts together.
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.packets.iter().sum()
     }
 
     /// One more packet.
     #[inline]
     pub(crate) fn count(&mut self, verdict: Verdict) {
-        self.0[verdict as usize] += 1;
-    }
-
-    /// Adds the packets of another manager.
-    pub(crate) fn merge(&mut self, other: &Verdicts) {
-        for (sum, packets) in self.0.iter_mut().zip(other.0) {
-            *sum += packets;
-        }
+        self.packets[verdict as usize] += 1;
     }
 
     /// `packets` that were taken for tagged turn out untagged: their label
     /// never came. The total stays.
     pub(crate) fn retract_tagged(&mut self, packets: u64) {
-        self.0[Verdict::Tagged as usize] -= packets;
-        self.0[Verdict::Untagged as usize] += packets;
+        self.packets[Verdict::Tagged as usize] -= packets;
+        self.packets[Verdict::Untagged as usize] += packets;
     }
 }
 

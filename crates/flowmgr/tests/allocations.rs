@@ -16,7 +16,7 @@ use allocation_counter::measure;
 use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
-use flowmgr::{BURST_MAX, Config, Effect, Fate, Manager, Packet, Settings};
+use flowmgr::{Actions, BURST_MAX, Config, Effect, Fate, Manager, Packet, SeriesTask, Settings};
 
 /// Allocations of this thread while `work` runs.
 fn allocations(work: impl FnOnce()) -> u64 {
@@ -48,7 +48,10 @@ struct World {
 impl World {
     fn new(effect: Effect) -> World {
         let config = Config {
-            k: K,
+            tasks: vec![SeriesTask {
+                midstream: true,
+                ..SeriesTask::lengths(K, 2)
+            }],
             idle_timeout_s: 30,
             closed_timeout_s: 5,
             half_open_timeout_s: 0,
@@ -59,8 +62,7 @@ impl World {
             max_flows: 2 * usize::from(FLOWS),
             buckets: 256,
             effect,
-            dscp: vec![Some(46), None],
-            midstream: true,
+            actions: Actions::of_dscp(&[Some(46), None]),
             record_series: false,
             flow_id_first: 0,
             flow_id_step: 1,
@@ -84,7 +86,7 @@ impl World {
                 established_timeout_s: 300,
                 active_timeout_s: 90,
                 end_on_fin_rst: true,
-                dscp: vec![None, Some(10)],
+                actions: Actions::of_dscp(&[None, Some(10)]),
             },
         }
     }
@@ -134,7 +136,7 @@ impl World {
         };
         let waiting = self.ring.waiting();
         for flow in (0..waiting).map(|i| self.ring.get(i).flow) {
-            let word = self.labels.word(flow.index);
+            let word = self.labels.word(0, flow.index);
             word.decide(flow.generation, label).unwrap();
         }
         self.ring.release(waiting);

@@ -14,7 +14,7 @@ use cring::{Consumer, Label, Series, Slot, Source, ring};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::verdict::Verdict;
-use flowmgr::{Config, Effect, Manager, Packet};
+use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask};
 
 const SECOND_US: i64 = 1_000_000;
 const K: usize = 10;
@@ -210,7 +210,7 @@ fn class_of_connection(connection: u32) -> u16 {
 }
 
 fn class_of_series(series: &Series) -> u16 {
-    class_of((0..usize::from(series.k)).map(|i| series.signed(i)))
+    class_of(series.signed_lengths())
 }
 
 /// What became of the ordinary connections.
@@ -228,7 +228,10 @@ struct Outcome {
 fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Outcome {
     let (producer, mut ring) = ring(4096);
     let config = Config {
-        k: K,
+        tasks: vec![SeriesTask {
+            midstream: true,
+            ..SeriesTask::lengths(K, 4_001)
+        }],
         idle_timeout_s: 30,
         closed_timeout_s: 5,
         half_open_timeout_s: 10,
@@ -239,8 +242,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         max_flows,
         buckets: max_flows / 4,
         effect: Effect::Arrival,
-        dscp: vec![None; 4_001],
-        midstream: true,
+        actions: Actions::of_dscp(&[None; 4_001]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,
@@ -305,7 +307,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         }
     }
     let counters = manager.counters();
-    outcome.shed_half_open = counters.series_shed_half_open;
+    outcome.shed_half_open = counters.series_shed_half_open();
     outcome.evicted = counters.evictions.half_open;
     assert_eq!(counters.evictions.idle, 0, "none in use goes");
     let ended: u64 = counters.flows_ended.iter().sum();
@@ -341,7 +343,7 @@ fn answer(manager: &Manager, ring: &mut Consumer<Slot>, most: usize) {
             model: 0,
         };
         let _ = labels
-            .word(slot.flow.index)
+            .word(0, slot.flow.index)
             .decide(slot.flow.generation, label);
     }
     ring.release(waiting);

@@ -14,9 +14,9 @@ use packetio::{Backend, Direction, Opened, PortSettings, Received, Rx, Selection
 
 /// As `io.burst`.
 const BURST: usize = 128;
-/// Rounds in vain before it rests, as in fenxi's lanes.
-const ROUNDS_BEFORE_REST: u32 = 1;
-const REST: Duration = Duration::from_millis(5);
+/// Empty rounds before it sleeps, as in fenxi.
+const ROUNDS_BEFORE_SLEEP: u32 = 1;
+const SLEEP: Duration = Duration::from_millis(5);
 
 type Port = (Box<dyn Rx>, Box<dyn Tx>);
 
@@ -54,8 +54,8 @@ fn main() {
             }
         }
         idle = if received == 0 { idle + 1 } else { 0 };
-        if idle > ROUNDS_BEFORE_REST {
-            wait([&*one, &*other], REST);
+        if idle > ROUNDS_BEFORE_SLEEP {
+            wait([&*one, &*other], SLEEP);
         }
     }
 }

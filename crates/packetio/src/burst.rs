@@ -1,4 +1,4 @@
-//! What a port hands on: the frames of one receive call and the memory that holds them.
+//! What a port hands out: the frames of one receive call and the memory that holds them.
 //!
 //! The descriptors lie apart from the bytes, side by side, because the stages that work on a
 //! burst walk all descriptors first and touch the bytes later (or, for a header-only reader,
@@ -13,7 +13,7 @@ pub struct Frame {
     pub at: usize,
     /// Bytes captured; these are present.
     pub captured: u32,
-    /// Bytes the frame had on the wire, as the source tells it; usually `>= captured`.
+    /// Bytes the frame had on the wire, as the source reports it; usually `>= captured`.
     pub wire: u32,
     /// Microseconds since the epoch, rounded down. Saturates.
     pub time_us: i64,
@@ -43,8 +43,8 @@ impl Frame {
 pub struct Burst<'a> {
     data: &'a mut [u8],
     frames: &'a [Frame],
-    /// In front of each frame lies what says how to split it, if it is several packets merged
-    /// into one (`virtio_net_hdr`). Only the backend that puts it there and sends by it knows it.
+    /// Whether a `virtio_net_hdr` is in front of each frame, which says how to split the frame if it
+    /// is several packets merged into one. Only the backend that puts it there reads it.
     has_offload: bool,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Burst<'a> {
         }
     }
 
-    /// The same, where a `virtio_net_hdr` lies in front of each frame.
+    /// The same, if a `virtio_net_hdr` is in front of each frame.
     pub(crate) fn with_offload(self) -> Self {
         Self {
             has_offload: true,
@@ -109,7 +109,7 @@ impl<'a> Burst<'a> {
         (self.data, self.frames)
     }
 
-    /// Whether a `virtio_net_hdr` lies in front of each frame.
+    /// Whether a `virtio_net_hdr` is in front of each frame.
     pub(crate) fn has_offload(&self) -> bool {
         self.has_offload
     }

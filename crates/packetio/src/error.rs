@@ -165,8 +165,9 @@ impl RxError {
         Self { kind, source }
     }
 
-    /// The error itself, for code that knows the backend.
-    pub(crate) fn into_source(self) -> Box<dyn Error + Send + Sync> {
+    /// The error itself, for code that knows what the port is: of a capture, a
+    /// [`CaptureError`](crate::CaptureError).
+    pub fn into_source(self) -> Box<dyn Error + Send + Sync> {
         self.source
     }
 }

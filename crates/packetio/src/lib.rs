@@ -20,8 +20,7 @@
 
 #![deny(unsafe_code)] // but for sys and af_packet::ring
 
-#[doc(hidden)] // the old interface, until nothing outside this crate uses it
-pub mod af_packet;
+mod af_packet;
 pub mod batch;
 pub mod burst;
 pub mod capture;
@@ -30,8 +29,6 @@ pub mod faults;
 pub mod interface;
 pub mod memory;
 pub mod open;
-#[doc(hidden)] // the old interface, until nothing outside this crate uses it
-pub mod port;
 pub mod rx;
 mod settings;
 pub mod stream;
@@ -51,14 +48,6 @@ pub use settings::{Direction, PortSettings};
 pub use stream::StreamRx;
 pub use tx::{Selection, Tx, TxCounts};
 pub use writer::{CaptureFormat, CaptureWriter, WriteError};
-
-// Old names, until nothing outside this crate uses them.
-#[doc(hidden)]
-pub use af_packet::{AfPacket, Transmit};
-#[doc(hidden)]
-pub use error::InterfaceError;
-#[doc(hidden)]
-pub use port::{Port, PortError};
 
 /// The most bytes one captured frame may have. Files that claim more are taken for damaged, as
 /// libpcap and Wireshark do (their `MAXIMUM_SNAPLEN` and `WTAP_MAX_PACKET_SIZE_STANDARD`).

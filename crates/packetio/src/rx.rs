@@ -139,8 +139,8 @@ pub enum WaitHandle<'a> {
 /// Ports that [`wait`] watches; the frames of any beyond may wait for the whole timeout.
 const WATCHED: usize = 16;
 
-/// Sleeps until one of the ports has frames or its link changes, for at most `timeout`: what a
-/// thread does that has asked all of them in vain. Returns at once if a port waits by itself.
+/// Sleeps until one of the ports has frames or its link changes, for at most `timeout`: for a
+/// thread that found all of them empty. Returns at once if a port waits by itself.
 pub fn wait<'a>(ports: impl IntoIterator<Item = &'a dyn Rx>, timeout: Duration) {
     wait_for(ports.into_iter().map(Rx::wait_handle), timeout);
 }

@@ -15,7 +15,7 @@ pub enum Direction {
     Both,
 }
 
-/// How a port is to be opened.
+/// How a port is opened.
 #[derive(Clone, Debug)]
 pub struct PortSettings {
     /// Name of the interface.

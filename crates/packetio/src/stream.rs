@@ -32,7 +32,6 @@ pub struct StreamRx<S> {
     start: usize,
     end: usize,
     is_closed: bool,
-    /// Those of the last burst; kept for its memory.
     frames: Vec<Frame>,
     counts: RxCounts,
 }

@@ -1,5 +1,5 @@
 //! The system calls of packet sockets that rustix does not have: their options, their address,
-//! and what an interface says of itself. Everything takes plain numbers and slices.
+//! and queries of an interface. Everything takes plain numbers and slices.
 #![allow(
     unsafe_code,
     reason = "system calls; each block passes the address and the length of one object"
@@ -17,7 +17,7 @@ pub(crate) const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
 /// No protocol: a socket that sends and receives nothing.
 pub(crate) const NO_PROTOCOL: u16 = 0;
 
-/// What an interface says of itself.
+/// What an interface reports of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// `ARPHRD_` number.
@@ -38,13 +38,13 @@ pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// A socket to ask about interfaces with; needs no capability.
+/// A socket for queries about interfaces; needs no capability.
 pub(crate) fn query_socket() -> io::Result<OwnedFd> {
     let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
     Ok(socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Ties a packet socket to an interface and starts to receive `protocol`.
+/// Binds a packet socket to an interface and starts to receive `protocol`.
 pub(crate) fn bind(socket: BorrowedFd<'_>, index: i32, protocol: u16) -> io::Result<()> {
     // SAFETY: a `sockaddr_ll` is integers and arrays of them, for which zero is a value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -94,7 +94,7 @@ pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &Program) -> io::Resul
     set_program(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
 }
 
-/// Sets the program that deals out frames to the sockets of a fanout group.
+/// Sets the program that spreads frames over the sockets of a fanout group.
 pub(crate) fn set_fanout_program(socket: BorrowedFd<'_>, program: &Program) -> io::Result<()> {
     set_program(socket, libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, program)
 }
@@ -121,7 +121,7 @@ fn set_program(
     done(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, length) })
 }
 
-/// Asks an interface; `NotFound` or `ENODEV` where there is none.
+/// Queries an interface; `NotFound` or `ENODEV` if there is none.
 pub(crate) fn link(socket: BorrowedFd<'_>, name: &str) -> io::Result<Link> {
     let hardware = ask(socket, libc::SIOCGIFHWADDR, name)?;
     let flags = ask(socket, libc::SIOCGIFFLAGS, name)?;
@@ -169,7 +169,7 @@ pub(crate) fn channels(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9
 
 /// `struct ethtool_rxfh` with the table and the key behind its six words.
 pub(crate) fn receive_hash(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<u32>> {
-    // With sizes of 0 the kernel tells the sizes; with others than those it refuses.
+    // Asked with sizes of 0, the kernel answers with the sizes; it refuses any others.
     let mut head = [0; 6];
     head[0] = RECEIVE_HASH;
     // SAFETY: the structure has six words, and with sizes of 0 nothing comes behind it.
@@ -255,7 +255,7 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// The names of all interfaces; none if the system does not tell.
+/// The names of all interfaces; none if the system does not list them.
 pub(crate) fn interfaces() -> Vec<String> {
     let mut names = Vec::new();
     // SAFETY: the list, unless null, ends with an entry of index 0, before which every name is a

@@ -26,12 +26,7 @@ pub fn of_flows(counters: &Counters, classes: &[String]) -> Counts {
         evictions,
         clock_rebased,
         expiry_lag,
-        labels_given,
-        flows_labelled,
-        series_withheld,
-        series_emitted,
-        series_shed,
-        series_shed_half_open,
+        tasks: _,
     } = counters;
     let mut counts = Sums::default();
     for verdict in Verdict::ALL {
@@ -62,16 +57,16 @@ pub fn of_flows(counters: &Counters, classes: &[String]) -> Counts {
     }
     let lag_us = (expiry_lag.sum_s() * 1e6).round() as u64;
     counts.add(&["expiry_lag", "sum_us"], lag_us);
-    for (class, labels) in classes.iter().zip(labels_given) {
+    for (class, labels) in classes.iter().zip(counters.labels_given()) {
         counts.add(&["labels_given", class], *labels);
     }
-    for (class, flows) in classes.iter().zip(flows_labelled) {
+    for (class, flows) in classes.iter().zip(counters.flows_labelled()) {
         counts.add(&["flows_labelled", class], *flows);
     }
-    counts.add(&["series_emitted"], *series_emitted);
-    counts.add(&["series_withheld"], *series_withheld);
-    counts.add(&["series_shed"], *series_shed);
-    counts.add(&["series_shed_half_open"], *series_shed_half_open);
+    counts.add(&["series_emitted"], counters.series_emitted());
+    counts.add(&["series_withheld"], counters.series_withheld());
+    counts.add(&["series_shed"], counters.series_shed());
+    counts.add(&["series_shed_half_open"], counters.series_shed_half_open());
     counts.0
 }
 

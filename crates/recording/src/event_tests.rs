@@ -103,7 +103,9 @@ fn series_config() -> impl Strategy<Value = SeriesConfig> {
     );
     (policy, probe, 0.0..1.0f64, 0usize..32).prop_map(|(policy, probe, audit, prefix)| {
         let config = analytics::Config {
+            task: 0,
             k: 10,
+            features: vec![cring::Feature::SignedLength],
             policy,
             cache: analytics::CacheConfig {
                 prefix,
@@ -157,7 +159,7 @@ pub fn event() -> impl Strategy<Value = Event> {
                     established_timeout_s: 600,
                     active_timeout_s: 7,
                     end_on_fin_rst: true,
-                    dscp,
+                    actions: flowmgr::Actions::of_dscp(&dscp),
                 }),
             }),
         any::<u32>().prop_map(|lane| Event::Drain { lane }),

@@ -39,7 +39,7 @@ impl Managers {
                 let config = header
                     .flow
                     .config(managers.flow.len(), count, record_series);
-                let manager = flowmgr::Manager::with_rings(config, producers)
+                let manager = flowmgr::Manager::with_rings(config, vec![producers])
                     .map_err(|error| error.to_string())?;
                 labels.push(manager.labels());
                 managers.flow.push(manager);

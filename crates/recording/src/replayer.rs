@@ -285,7 +285,7 @@ impl Replayer {
     }
 
     fn finish(mut self, k: usize) -> Result<Replayed, RecordingError> {
-        let mut flows = flowmgr::Counters::new(self.classes.len());
+        let mut flows = flowmgr::Counters::new([self.classes.len()]);
         let lanes = &self.managers.flow;
         for manager in lanes {
             flows.merge(manager.counters());

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use accel::{Profile, Sizes};
 use analytics::{Accelerator, CacheConfig, Policy, Settings};
+use cring::{Feature, Unit};
 use flowmgr::hash::HashKind;
+use flowmgr::{Actions, SeriesTask};
 use serde::{Deserialize, Serialize};
 
 /// More rows in a batch are none that a device has.
@@ -15,6 +17,10 @@ const ROWS_MAX: usize = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowConfig {
     k: usize,
+    #[serde(default)]
+    data: bool,
+    #[serde(default = "lengths")]
+    features: Vec<String>,
     hash: HashForm,
     max_flows: usize,
     buckets: usize,
@@ -27,6 +33,22 @@ pub struct FlowConfig {
 enum HashForm {
     Keyed { seed: u64 },
     Fenxi,
+}
+
+/// What is collected where a recording does not say it.
+fn lengths() -> Vec<String> {
+    vec![Feature::SignedLength.name().to_owned()]
+}
+
+fn names(features: impl IntoIterator<Item = Feature>) -> Vec<String> {
+    let names = features.into_iter().map(Feature::name);
+    names.map(str::to_owned).collect()
+}
+
+/// Features by their names; a name that is none says nothing.
+fn by_name(names: &[String]) -> impl Iterator<Item = Feature> {
+    let known = |name: &String| Feature::ALL.into_iter().find(|it| it.name() == name);
+    names.iter().filter_map(known)
 }
 
 /// [`flowmgr::Settings`].
@@ -44,15 +66,18 @@ pub struct FlowSettings {
 impl FlowConfig {
     /// For all flow managers of a run.
     pub fn of(config: &flowmgr::Config) -> FlowConfig {
+        let task = config.tasks[0];
         FlowConfig {
-            k: config.k,
+            k: task.k,
+            data: task.unit == Unit::Data,
+            features: names(task.features.iter()),
             hash: match config.hash {
                 HashKind::Keyed { seed } => HashForm::Keyed { seed },
                 HashKind::Fenxi => HashForm::Fenxi,
             },
             max_flows: config.max_flows,
             buckets: config.buckets,
-            midstream: config.midstream,
+            midstream: task.midstream,
             settings: FlowSettings {
                 idle_timeout_s: config.idle_timeout_s,
                 closed_timeout_s: config.closed_timeout_s,
@@ -60,7 +85,7 @@ impl FlowConfig {
                 established_timeout_s: config.established_timeout_s,
                 active_timeout_s: config.active_timeout_s,
                 end_on_fin_rst: config.end_on_fin_rst,
-                dscp: config.dscp.clone(),
+                dscp: config.actions.dscp_by_class(),
             },
         }
     }
@@ -69,7 +94,7 @@ impl FlowConfig {
     pub fn config(&self, number: usize, managers: usize, record_series: bool) -> flowmgr::Config {
         let settings = &self.settings;
         flowmgr::Config {
-            k: self.k,
+            tasks: vec![self.task()],
             idle_timeout_s: settings.idle_timeout_s,
             closed_timeout_s: settings.closed_timeout_s,
             half_open_timeout_s: settings.half_open_timeout_s,
@@ -83,11 +108,20 @@ impl FlowConfig {
             max_flows: self.max_flows,
             buckets: self.buckets,
             effect: flowmgr::Effect::Arrival,
-            dscp: settings.dscp.clone(),
-            midstream: self.midstream,
+            actions: Actions::of_dscp(&settings.dscp),
             record_series,
             flow_id_first: number as u64,
             flow_id_step: managers as u64,
+        }
+    }
+
+    fn task(&self) -> SeriesTask {
+        SeriesTask {
+            k: self.k,
+            unit: if self.data { Unit::Data } else { Unit::Packet },
+            features: by_name(&self.features).collect(),
+            midstream: self.midstream,
+            classes: self.settings.dscp.len(),
         }
     }
 
@@ -101,9 +135,9 @@ impl FlowConfig {
         self.k
     }
 
-    /// Flows, buckets and K, by which the table takes its memory.
-    pub fn table(&self) -> (usize, usize, usize) {
-        (self.max_flows, self.buckets, self.k)
+    /// Flows, buckets and task, by which the table takes its memory.
+    pub fn table(&self) -> (usize, usize, SeriesTask) {
+        (self.max_flows, self.buckets, self.task())
     }
 }
 
@@ -116,7 +150,7 @@ impl FlowSettings {
             established_timeout_s: settings.established_timeout_s,
             active_timeout_s: settings.active_timeout_s,
             end_on_fin_rst: settings.end_on_fin_rst,
-            dscp: settings.dscp.clone(),
+            dscp: settings.actions.dscp_by_class(),
         }
     }
 
@@ -136,7 +170,7 @@ impl FlowSettings {
             established_timeout_s: self.established_timeout_s,
             active_timeout_s: self.active_timeout_s,
             end_on_fin_rst: self.end_on_fin_rst,
-            dscp: self.dscp.clone(),
+            actions: Actions::of_dscp(&self.dscp),
         }
     }
 }
@@ -152,6 +186,8 @@ pub struct SeriesStart {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SeriesConfig {
     k: usize,
+    #[serde(default = "lengths")]
+    features: Vec<String>,
     policy: PolicyForm,
     prefix: usize,
     entries: usize,
@@ -186,6 +222,7 @@ impl SeriesConfig {
         } = config.cache;
         SeriesConfig {
             k: config.k,
+            features: names(config.features.iter().copied()),
             policy: match config.policy {
                 Policy::None => PolicyForm::None,
                 Policy::Timeout { timeout } => PolicyForm::Timeout { timeout },
@@ -215,7 +252,9 @@ impl SeriesConfig {
 
     pub fn config(&self) -> analytics::Config {
         analytics::Config {
+            task: 0,
             k: self.k,
+            features: by_name(&self.features).collect(),
             policy: match self.policy {
                 PolicyForm::None => Policy::None,
                 PolicyForm::Timeout { timeout } => Policy::Timeout { timeout },
@@ -249,6 +288,7 @@ impl SeriesConfig {
     pub fn unknown(k: usize) -> SeriesConfig {
         SeriesConfig {
             k,
+            features: lengths(),
             policy: PolicyForm::None,
             prefix: 0,
             entries: 0,
@@ -360,7 +400,8 @@ impl DeviceFacts {
     /// Whether such a device can be: its input is allocated by these numbers.
     pub fn is_possible(&self) -> bool {
         let rows = Sizes::from(self.sizes.clone()).largest();
-        (1..=ROWS_MAX).contains(&rows) && (1..=cring::K_MAX).contains(&self.row_len)
+        (1..=ROWS_MAX).contains(&rows)
+            && (1..=cring::K_MAX * Feature::ALL.len()).contains(&self.row_len)
     }
 }
 

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
-use crate::manifest::LABELS_MAX;
+
+mod features;
 
 const MODEL: &[u8] = b"any bytes";
 const INPUTS: &str = "100,-200,0\n1,2,3\n";
@@ -289,25 +290,6 @@ fn a_model_outside_the_folder() {
     ] {
         manifest_refused("model.onnx", file, &["file is", &format!("\"{file}\"")]);
     }
-}
-
-#[test]
-fn features_that_cannot_be_computed() {
-    manifest_refused(
-        "[\"signed_length\"]",
-        "[]",
-        &["features is empty", "signed_length"],
-    );
-    manifest_refused(
-        "signed_length",
-        "gap_us",
-        &["features asks for \"gap_us\"", "signed_length"],
-    );
-    manifest_refused(
-        "[\"",
-        "[\"signed_length\", \"",
-        &["features names \"signed_length\" twice"],
-    );
 }
 
 #[test]

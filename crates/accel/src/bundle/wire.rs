@@ -1,12 +1,12 @@
-//! The wire format of protobuf: a message as a sequence of fields, without knowing what they mean.
+//! The wire format of protobuf: reads a message as a sequence of fields without knowing their meaning.
 //!
-//! It accepts less than the C++ implementation that ONNX Runtime uses, and never reads a field differently: whatever that
-//! implementation might understand in another way (a tag of more than 32 bits, which it cuts off; a number of more than 64
-//! bits; a group) is refused as malformed.
+//! It accepts less than the C++ implementation that ONNX Runtime uses, and never reads a field differently. Whatever
+//! that implementation might understand differently is refused as malformed: a tag of more than 32 bits, which it
+//! truncates; a number of more than 64 bits; a group.
 //!
 //! Source: <https://protobuf.dev/programming-guides/encoding/>
 
-/// The bytes are no message.
+/// The bytes are not a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -21,7 +21,7 @@ pub(super) enum Value<'a> {
     Fixed,
 }
 
-/// The fields of a message, by number. After an error it ends.
+/// Iterates over the fields of a message. It ends after the first error.
 pub(super) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -48,7 +48,7 @@ impl<'a> Fields<'a> {
         Ok((number, value))
     }
 
-    /// A number of up to ten bytes, seven bits in each, the lowest first.
+    /// A number of up to ten bytes with seven bits each, lowest first.
     fn number(&mut self) -> Result<u64, Malformed> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {

@@ -1,11 +1,11 @@
 //! A bundle on one device of ONNX Runtime.
 //!
-//! It has no thread: the work is done inside [`Device::submit`], on the thread that drives it, and the next
-//! [`Device::poll`] returns it.
+//! The device has no thread: [`Device::submit`] runs the batch on the caller's thread, and the next [`Device::poll`]
+//! returns the results.
 //!
-//! A device that takes any batch size has one session with a free batch axis, which costs nothing on a CPU, and no padding,
-//! but on the CPU of a single row to two. A device of fixed sizes has one session per size, each compiled for that size
-//! alone. All sessions read the one input buffer that the caller fills.
+//! A device that takes any batch size has one session with a free batch axis, which costs nothing on a CPU. It pads
+//! only a single row, to two, and only on the CPU. A device of fixed sizes has one session per size, each compiled for
+//! that size. All sessions read the same input buffer, which the caller fills.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,9 +19,9 @@ use super::spec::DeviceSpec;
 use crate::bundle::Bundle;
 use crate::device::{Classification, Device, DeviceError, Sizes};
 
-/// The fewest rows the model is run on by the provider `cpu`. MLAS, which multiplies matrices for ONNX Runtime, may give a
-/// product of one row (`M == 1` in its `sgemm.cpp`) to a kernel of its own, `SgemmKernelM1` or `MlasGemvFloatKernel`,
-/// depending on the processor, while the kernels for more rows treat every row alike. So a row alone could differ in its
+/// The fewest rows that the provider `cpu` runs. MLAS, which multiplies matrices for ONNX Runtime, may compute a
+/// product of one row (`M == 1` in its `sgemm.cpp`) with a special kernel, `SgemmKernelM1` or `MlasGemvFloatKernel`
+/// depending on the processor, while its kernels for more rows treat all rows alike. So a row alone could differ in its
 /// last bits from the same row in a batch.
 const RUN_ROWS_MIN: usize = 2;
 
@@ -29,26 +29,26 @@ const RUN_ROWS_MIN: usize = 2;
 pub struct OnnxDevice {
     spec: DeviceSpec,
     effective: String,
-    /// One for every size, or one per fixed size, in their order.
+    /// One session for all sizes, or one per fixed size, in their order.
     sessions: Vec<Session>,
     row_len: usize,
     classes: usize,
     rows_min: usize,
-    /// Room for the largest batch, and for a single row padded.
+    /// Holds the largest batch, and at least one padded row.
     input: Vec<f32>,
     probabilities: Vec<f32>,
     results: Vec<Classification>,
-    /// What the next poll returns: whether `results` holds, if anything was submitted.
+    /// What the next poll returns: whether `results` are valid, if a batch was submitted.
     outcome: Option<Result<(), DeviceError>>,
 }
 
 impl OnnxDevice {
-    /// Loads the bundle's model as `spec` says, and runs it once at every fixed size, or at the largest, on the golden
-    /// inputs: so that a model that cannot run is refused here and memory is taken now.
+    /// Loads the bundle's model as `spec` says and runs it once on the golden inputs, at every fixed size or at the
+    /// largest. So a model that cannot run is refused here, and memory is allocated now.
     ///
     /// # Errors
-    /// When the device cannot be had as asked for, or when the model cannot be loaded, disagrees with the bundle, or fails
-    /// its first run.
+    /// The device is not available as requested, or the model cannot be loaded, disagrees with the bundle, or fails its
+    /// first run.
     pub fn new(library: &Library, bundle: &Bundle, spec: DeviceSpec) -> Result<Self, SessionError> {
         spec.check(bundle)?;
         let model = Model::check(library, bundle)?;
@@ -85,11 +85,11 @@ impl OnnxDevice {
         Ok(device)
     }
 
-    /// Checks what can be checked without the device itself: the spec, the model, and that the loaded library has the
-    /// provider or that the plug-in's file is there.
+    /// Checks what can be checked without the device: the spec, the model, and that the loaded library has the provider
+    /// or the plug-in's file exists.
     ///
     /// # Errors
-    /// Those of [`OnnxDevice::new`], as far as they show.
+    /// Those of [`OnnxDevice::new`] that show without the device.
     pub fn look(library: &Library, bundle: &Bundle, spec: &DeviceSpec) -> Result<(), SessionError> {
         spec.check(bundle)?;
         Model::check(library, bundle)?;
@@ -101,7 +101,7 @@ impl OnnxDevice {
         }
     }
 
-    /// The first runs.
+    /// Runs each session once.
     fn warm_up(&mut self, bundle: &Bundle) -> Result<(), SessionError> {
         let samples = bundle.golden().inputs.iter().cycle();
         for (row, sample) in self.input.chunks_exact_mut(self.row_len).zip(samples) {
@@ -120,11 +120,11 @@ impl OnnxDevice {
         Ok(())
     }
 
-    /// From the first rows of `input` to `results`.
+    /// Runs the first rows of `input` into `results`.
     fn run(&mut self, rows: usize) -> Result<(), DeviceError> {
         let run_rows = rows.max(self.rows_min);
         if rows < run_rows {
-            // Any row would do; this one is sure to be an input that the model takes.
+            // Any row would do; a copy of the first is certainly an input that the model takes.
             self.input.copy_within(..self.row_len, self.row_len);
         }
         let session = match &self.spec.sizes {
@@ -159,7 +159,7 @@ impl OnnxDevice {
     }
 }
 
-/// The plug-in that the device asks for, registered.
+/// Registers the plug-in that the spec names.
 fn plugin(library: &Library, spec: &DeviceSpec) -> Result<Option<Plugin>, SessionError> {
     let register = |path: &PathBuf| {
         Plugin::register(library, path).map_err(|cause| refused(spec, path, cause))
@@ -175,7 +175,7 @@ fn refused(spec: &DeviceSpec, plugin: &Path, cause: String) -> SessionError {
     }
 }
 
-/// What will do the work, as far as it is known; an error where it is not there at all.
+/// What will run the model, as far as it is known. An error if it does not exist.
 fn effective(
     library: &Library,
     spec: &DeviceSpec,
@@ -201,7 +201,7 @@ fn effective(
             available: providers(library),
         });
     };
-    // The options that choose among several, in OpenVINO and in the others.
+    // The options that choose one of several devices, in OpenVINO and in the others.
     let chosen = |(key, _): &&(String, String)| matches!(key.as_str(), "device_type" | "device_id");
     Ok(match spec.options.iter().find(chosen) {
         Some((_, value)) => format!("{name} ({value})"),

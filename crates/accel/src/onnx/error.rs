@@ -1,4 +1,4 @@
-//! Why a bundle cannot be run on a device.
+//! Why a bundle cannot run on a device.
 
 use std::path::PathBuf;
 
@@ -7,18 +7,19 @@ use thiserror::Error;
 use crate::bundle::BundleError;
 use crate::device::DeviceError;
 
-/// Why a bundle's model cannot be run on the device asked for. No device is made then: nothing runs elsewhere instead.
+/// Why a bundle's model cannot run on the requested device. No device is made then: the model never runs elsewhere
+/// instead.
 #[derive(Debug, Error)]
 pub enum SessionError {
-    /// The model's file is not the one that was opened, or is gone.
+    /// The model's file has changed since the bundle was opened, or is gone.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// ONNX Runtime does not take the model.
+    /// ONNX Runtime refuses the model.
     #[error("{model}: refused by ONNX Runtime: {cause}")]
     Refused {
         /// The model's file.
         model: String,
-        /// What the runtime said.
+        /// Message of the runtime.
         cause: String,
     },
     /// The model's inputs or outputs are not those of the manifest.
@@ -28,19 +29,19 @@ pub enum SessionError {
     Disagrees {
         /// The model's file.
         model: String,
-        /// Which part.
+        /// Input or output.
         what: &'static str,
-        /// As in the model.
+        /// What the model has.
         found: String,
-        /// As in the manifest.
+        /// What the manifest says.
         expected: String,
     },
-    /// The device was asked for in a way that it can never have.
+    /// The request contradicts itself or the kind of device.
     #[error("device {device}: {problem}")]
     Spec {
         /// The device as requested.
         device: String,
-        /// What is wrong, and what to write instead.
+        /// What is wrong and how to correct it.
         problem: String,
     },
     /// The loaded library was built without the provider.
@@ -51,11 +52,11 @@ pub enum SessionError {
     NoProvider {
         /// The device as requested.
         device: String,
-        /// The provider, by its name in the configuration.
+        /// The provider's name in the configuration.
         provider: &'static str,
         /// The library in use.
         library: PathBuf,
-        /// The providers that it has, by their names in ONNX Runtime.
+        /// The providers that the library has, by their names in ONNX Runtime.
         available: Vec<String>,
     },
     /// A plug-in provider library cannot be used.
@@ -65,23 +66,23 @@ pub enum SessionError {
         device: String,
         /// The plug-in's file.
         plugin: PathBuf,
-        /// Why not.
+        /// Why it cannot be used.
         cause: String,
     },
-    /// The provider is there and does not run the model: an option that it does not know, a toolkit or a device that is
-    /// missing, or a part of the model that it would leave to the CPU.
+    /// The provider exists but does not run the model: it does not know an option, a toolkit or a device is missing, or
+    /// it would leave a part of the model to the CPU.
     #[error("device {device}: provider {provider} does not run {model}: {cause}")]
     Provider {
         /// The device as requested.
         device: String,
-        /// The provider, by its name in the configuration.
+        /// The provider's name in the configuration.
         provider: &'static str,
         /// The model's file.
         model: String,
-        /// What the provider said.
+        /// Message of the provider.
         cause: String,
     },
-    /// The model loads but a first run failed.
+    /// The model was loaded, but its first run failed.
     #[error("{model}: a first run failed: {cause}")]
     FirstRun {
         /// The model's file.

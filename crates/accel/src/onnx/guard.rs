@@ -1,8 +1,8 @@
-//! Runs that take too long are stopped, as far as ONNX Runtime can: between two nodes of the graph, those of a loop's body
-//! too. So a loop that does not end is stopped, and a single node that does not end is not.
+//! Stops runs that take too long. ONNX Runtime stops a run between two nodes of the graph, also inside a loop's body.
+//! So an endless loop is stopped, but a single node that does not return is not.
 //!
-//! Each session says when its run began; whoever has time calls [`stop_late_runs`] now and then. A run costs the session two
-//! stores and a look at the clock.
+//! Each session notes when its run began, and some other thread calls [`stop_late_runs`] regularly. This costs the
+//! session two stores and one reading of the clock per run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -10,24 +10,24 @@ use std::time::{Duration, Instant};
 
 use ort::session::{NoSelectedOutputs, RunOptions};
 
-/// All that there are in this process; a library of which there is one.
+/// All guards of this process.
 static GUARDS: Mutex<Vec<Weak<Guard>>> = Mutex::new(Vec::new());
 
 /// The runs of one session.
 pub(super) struct Guard {
     options: RunOptions<NoSelectedOutputs>,
-    /// When the run under way began, in µs since the first guard, and 1 at least; 0: there is none.
+    /// When the current run began, in µs since the first guard was made, at least 1; 0 if there is none.
     began_us: AtomicU64,
-    /// How long runs may take, in µs; 0: for ever.
+    /// How long a run may take, in µs; 0 for no limit.
     limit_us: AtomicU64,
-    /// The run that was late at the last look, by when it began.
+    /// When the run began that was late at the last look.
     suspect_us: AtomicU64,
-    /// The options say that runs stop.
+    /// Whether the options tell runs to stop.
     is_stopped: AtomicBool,
 }
 
 impl Guard {
-    /// Without a limit.
+    /// A guard without a limit.
     pub fn new() -> ort::Result<Arc<Guard>> {
         let guard = Arc::new(Guard {
             options: RunOptions::new()?,
@@ -42,13 +42,13 @@ impl Guard {
         Ok(guard)
     }
 
-    /// From now on runs may take so long.
+    /// Sets how long a run may take from now on.
     pub fn limit(&self, limit: Duration) {
         let us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
         self.limit_us.store(us, Ordering::Relaxed);
     }
 
-    /// A run begins; with these options.
+    /// Notes that a run begins and returns its options.
     pub fn begin(&self) -> ort::Result<&RunOptions<NoSelectedOutputs>> {
         if self.is_stopped.swap(false, Ordering::AcqRel) {
             self.options.unterminate()?;
@@ -57,12 +57,13 @@ impl Guard {
         Ok(&self.options)
     }
 
-    /// The run has ended.
+    /// Notes that the run has ended.
     pub fn end(&self) {
         self.began_us.store(0, Ordering::Release);
     }
 
-    /// Stops the run if it is late at two looks in a row: after one, the whole process may have stood still.
+    /// Stops the run if it is late at two looks in a row. One is not enough, because the whole process may have been
+    /// suspended.
     fn look(&self, most: Option<Duration>) {
         let began_us = self.began_us.load(Ordering::Acquire);
         let limit_us = match self.limit_us.load(Ordering::Relaxed) {
@@ -75,14 +76,14 @@ impl Guard {
         }
         if self.suspect_us.swap(began_us, Ordering::Relaxed) == began_us {
             self.is_stopped.store(true, Ordering::Release);
-            // If it fails the run goes on, and is looked at again.
+            // If stopping fails, the run continues and the next look tries again.
             let _ = self.options.terminate();
         }
     }
 }
 
-/// Stops the runs of all sessions that take longer than their limit, or than `most`. To be called some ten times a second; a
-/// run is stopped at the second call that finds it late.
+/// Stops the runs of all sessions that take longer than their limit, or than `most`. It is meant to be called about ten
+/// times a second. A run is stopped by the second call that finds it late.
 pub fn stop_late_runs(most: Option<Duration>) {
     let guards = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
     for guard in guards.iter().filter_map(Weak::upgrade) {

@@ -1,10 +1,10 @@
 //! Finds and loads the ONNX Runtime library.
 //!
-//! Where a user names a library, that one is loaded or nothing: falling back to another would hide the mistake. Only when
-//! none is named are the usual places looked at, and the first file that exists is taken.
+//! If the user names a library, only that one is loaded: falling back to another would hide the mistake. Otherwise the
+//! usual places are searched, and the first file that exists is taken.
 //!
-//! Loading runs the library's own start-up code, which has been seen to hang for ever on some machines. It therefore
-//! happens on a helper thread with a deadline; past it the thread is abandoned and the program can say what is wrong.
+//! Loading runs the library's start-up code, which has been seen to hang forever on some machines. So it happens on a
+//! helper thread with a deadline. Past the deadline the thread is abandoned, and the program can report the problem.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -21,21 +21,22 @@ use thiserror::Error;
 
 use super::log::{logger, one_line};
 
-/// The oldest library accepted, as minor version of release 1: what the crate `ort` is told by its feature `api-22`, the first with plug-in providers.
+/// The oldest library accepted, as the minor version of release 1. It is that of the feature `api-22` of the crate
+/// `ort`, the first with plug-in providers.
 const MINOR_MIN: u32 = ort::MINOR_VERSION;
 
-/// How long loading may take, of the library or of a plug-in; it takes some 50 ms.
+/// How long loading the library or a plug-in may take, in seconds. It usually takes about 50 ms.
 pub(super) const LOAD_S_MAX: u64 = 20;
 
 const FILE: &str = "libonnxruntime.so";
 
-/// Environment variables that name a library, in order: this project's own, then the one that the `ort` crate made usual.
+/// Environment variables that name a library, in order: fenxi's own, then the one that the crate `ort` established.
 const VARIABLES: [&str; 2] = ["FENXI_ONNXRUNTIME", "ORT_DYLIB_PATH"];
 
-/// Where packages and administrators put the library, after the places beside the program.
+/// Where packages and administrators put the library. The places beside the program are searched first.
 const FOLDERS: [&str; 2] = ["/usr/lib/fenxi", "/usr/local/lib/fenxi"];
 
-/// The library that this process has loaded; there can be only one, for good.
+/// The library that this process has loaded. A process can load only one.
 static LOADED: Mutex<Option<Library>> = Mutex::new(None);
 
 /// A loaded ONNX Runtime; cheap to clone.
@@ -47,32 +48,32 @@ pub struct Library {
 }
 
 impl Library {
-    /// The file, absolute and with links resolved.
+    /// Path of the file, absolute and with links resolved.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its version, such as "1.31.1"; none for a build that does not carry it in its symbols.
+    /// The version, such as "1.31.1"; none if the build does not carry it in its symbols.
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
 }
 
-/// Why there is no ONNX Runtime.
+/// Why ONNX Runtime is not available.
 #[derive(Debug, Error)]
 pub enum LibraryError {
-    /// No file is at any of the places.
+    /// There is no file at any of the places.
     #[error("ONNX Runtime ({FILE}) not found; looked at {}; get it with `make onnxruntime`", looked_at.join(", "))]
     Missing {
-        /// Every place looked at, with who named it.
+        /// Every place that was searched, with who named it.
         looked_at: Vec<String>,
     },
-    /// The file is there and is not a library for this machine, or not ONNX Runtime.
+    /// The file exists but is not a library for this machine, or not ONNX Runtime.
     #[error("{}: cannot be loaded as ONNX Runtime: {cause}; get one that can with `make onnxruntime`", path.display())]
     Unloadable {
         /// The file.
         path: PathBuf,
-        /// What the loader said.
+        /// Message of the loader.
         cause: String,
     },
     /// The library is older than this program can use.
@@ -83,28 +84,28 @@ pub enum LibraryError {
         /// Its version.
         found: String,
     },
-    /// Loading did not come back.
+    /// Loading did not return in time.
     #[error("{}: loading ONNX Runtime took longer than {LOAD_S_MAX} s and was given up; try another build of the library", path.display())]
     Hangs {
         /// The file.
         path: PathBuf,
     },
-    /// Another library was loaded earlier, and a process can have only one.
+    /// Another library is loaded already, and a process can have only one.
     #[error("{}: cannot be loaded, because this process already uses {}", path.display(), loaded.display())]
     Another {
-        /// The file asked for now.
+        /// The requested file.
         path: PathBuf,
         /// The file in use.
         loaded: PathBuf,
     },
 }
 
-/// Loads the library: `library` if given, else the one named by `FENXI_ONNXRUNTIME` or `ORT_DYLIB_PATH`, else the first of
+/// Loads `library` if given, else the library named by `FENXI_ONNXRUNTIME` or `ORT_DYLIB_PATH`, else the first of
 /// `libonnxruntime.so` beside the program, `../onnxruntime/libonnxruntime.so` from there, and in `/usr/lib/fenxi` and
-/// `/usr/local/lib/fenxi`. When it is loaded already, returns it.
+/// `/usr/local/lib/fenxi`. If it is loaded already, returns it.
 ///
 /// # Errors
-/// See [`LibraryError`]; a failed attempt may be repeated with another file.
+/// See [`LibraryError`]. After a failure another file may be tried.
 pub fn load(library: Option<&Path>) -> Result<Library, LibraryError> {
     let path = find(&places(library, |variable| std::env::var_os(variable)))?;
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +124,7 @@ pub fn load(library: Option<&Path>) -> Result<Library, LibraryError> {
     Ok(library)
 }
 
-/// The places to look at, each with who named it.
+/// The places to search, each with who named it.
 fn places(
     library: Option<&Path>,
     environment: impl Fn(&str) -> Option<OsString>,
@@ -169,7 +170,7 @@ fn open(path: PathBuf) -> Result<Library, LibraryError> {
         ort::init_from(&file)
             .map_err(|error| refusal(&file, error))
             .and_then(|builder| {
-                // The runtime's own reports to its maker are of no use to anybody here.
+                // Turns off the runtime's telemetry.
                 let builder = builder.with_name("fenxi").with_telemetry(false);
                 let environment = builder.with_logger(logger()).build();
                 environment.map_err(|error| LibraryError::Unloadable {
@@ -195,7 +196,7 @@ fn open(path: PathBuf) -> Result<Library, LibraryError> {
     })
 }
 
-/// Refuses what is no regular file: the system's loader would wait for a FIFO's other end.
+/// Refuses a file that is not regular: the system's loader would block on a FIFO.
 pub(super) fn check_regular(path: &Path) -> Result<(), String> {
     match fs::metadata(path) {
         Ok(found) if !found.is_file() => Err("it is not a regular file".to_owned()),
@@ -203,7 +204,8 @@ pub(super) fn check_regular(path: &Path) -> Result<(), String> {
     }
 }
 
-/// What `work` returns, if it does so before the deadline; it is left behind otherwise.
+/// Runs `work` on a thread and returns its result, or none if it is not there by the deadline; the thread is abandoned
+/// then.
 pub(super) fn within<T: Send + 'static>(
     deadline: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -235,11 +237,11 @@ fn refusal(path: &Path, error: LoadDynamicError) -> LibraryError {
     }
 }
 
-/// The version as the linker wrote it: official builds export their one function under the symbol version `VERS_1.31.1`.
-/// The C API tells it as well, but only to unsafe code.
+/// The version as the linker wrote it: official builds export their one function under the symbol version
+/// `VERS_1.31.1`. The C API also returns it, but only to unsafe code.
 fn version(path: &Path) -> Option<String> {
     const MARK: &[u8] = b"\0VERS_";
-    // The tables of symbols stand at the front of the file.
+    // The symbol tables are at the front of the file.
     let mut head = Vec::new();
     File::open(path)
         .ok()?

@@ -1,9 +1,9 @@
-//! Why ONNX Runtime failed, in one line.
+//! Finds out why ONNX Runtime failed, in one line.
 //!
-//! Some providers tell the caller only that they failed, and the log why: OpenVINO, asked for a GPU that is not there,
-//! returns "Failed to load provider" and logs "Device GPU is not available". So the runtime's log is not printed; its
-//! errors are kept for the call that failed. They are kept by thread, because several devices may be made at the same time
-//! and a provider logs on the thread that makes it.
+//! Some providers return only that they failed, and log the reason. For example OpenVINO, asked for a GPU that does not
+//! exist, returns "Failed to load provider" and logs "Device GPU is not available". So the runtime's log is not
+//! printed; its errors are kept for the call that failed. They are kept per thread, because several devices may be
+//! opened at the same time, and a provider logs on the thread that opens it.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use ort::logging::{LogLevel, LoggerFunction};
 
 thread_local! {
-    /// The first error logged on this thread since it was last asked; later ones mostly follow from it.
+    /// The first error logged on this thread since it was last taken. Later errors mostly follow from it.
     static LOGGED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// What the runtime's environment logs to.
+/// The logger of the runtime's environment.
 pub(super) fn logger() -> LoggerFunction {
     Arc::new(
         |level: LogLevel, _: &str, _: &str, _: &str, message: &str| {
@@ -28,13 +28,13 @@ pub(super) fn logger() -> LoggerFunction {
     )
 }
 
-/// The result of `work`, whose error gets the reason that was logged meanwhile.
+/// Runs `work`, and adds to its error the reason that was logged meanwhile.
 pub(super) fn explained<T>(work: impl FnOnce() -> ort::Result<T>) -> Result<T, String> {
     LOGGED.take();
     work().map_err(|error| with_logged(error.message()))
 }
 
-/// What the runtime returned, and what it logged where that says more.
+/// Combines what the runtime returned with what it logged, if that says more.
 fn with_logged(returned: &str) -> String {
     let returned = reason(returned);
     match LOGGED.take().map(|logged| reason(&logged)) {
@@ -45,16 +45,16 @@ fn with_logged(returned: &str) -> String {
     }
 }
 
-/// The last cause in a message of the runtime, which puts the place in its source code before each, such as
+/// The last cause in a message of the runtime, which writes the place in its source code before each cause, such as
 /// `/a/b.cc:141 Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load library`.
 fn reason(message: &str) -> String {
     let message = one_line(message);
-    // Its own words blame the user for what this crate asks of every session.
+    // The runtime's own text blames the user for an option that this crate sets in every session.
     if message.contains("fallback to CPU EP has been explicitly disabled") {
         return "some of the model would be left to the CPU".to_owned();
     }
     let cause = match message.rsplit_once("[ONNXRuntimeError] : ") {
-        // After it come number and name of the error.
+        // The error's number and name follow.
         Some((_, status)) => status.splitn(3, " : ").last().unwrap_or(status),
         None => &message,
     };
@@ -65,7 +65,7 @@ fn reason(message: &str) -> String {
     }
 }
 
-/// A message of the runtime, whose line breaks would tear a log.
+/// A message of the runtime on one line.
 pub(super) fn one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }

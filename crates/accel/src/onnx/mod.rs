@@ -1,12 +1,12 @@
-//! Devices that run a bundle by ONNX Runtime, through its C API.
+//! Devices that run a bundle on ONNX Runtime, through its C API.
 //!
-//! The library is not linked but loaded at run time by [`load`], once per process, so that the program builds and starts
-//! without it and a user can bring a newer or a vendor's own. A [`Library`] is the proof that one is there: no device can be
-//! made without it.
+//! The library is not linked but loaded at run time by [`load`], once per process. So the program builds and starts
+//! without it, and users can bring a newer one or a vendor's build. A [`Library`] proves that the library is loaded; no
+//! device can be made without one.
 //!
-//! Who does the work is a *provider*: a part of the loaded library ([`providers`] tells which it has) or a plug-in, a
-//! library of its own ([`plugin_devices`] tells what it finds on this machine). Whether a provider really runs a bundle is
-//! known when an [`OnnxDevice`] could be made, not before.
+//! A *provider* runs the model. It is either a part of the loaded library ([`providers`] lists those it has) or a
+//! plug-in with a library of its own ([`plugin_devices`] lists the devices it finds on this machine). Only a
+//! successfully created [`OnnxDevice`] shows that a provider runs a bundle.
 
 mod device;
 mod error;

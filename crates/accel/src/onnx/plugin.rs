@@ -1,7 +1,7 @@
-//! Providers that come as a library of their own, which ONNX Runtime 1.22 and later loads at run time.
+//! Plug-in providers: libraries of their own, which ONNX Runtime 1.22 and later loads at run time.
 //!
-//! A plug-in looks for its hardware when it is registered, and lists what it found. An empty list is an error here: a
-//! session made for it would silently run on the CPU.
+//! A plug-in searches for its hardware when it is registered, and lists what it found. An empty list is an error here,
+//! because a session made for it would silently run on the CPU.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,10 +17,11 @@ use ort::session::builder::SessionBuilder;
 use super::library::{LOAD_S_MAX, Library, check_regular, within};
 use super::log::explained;
 
-/// The plug-ins registered so far, each with the names of its providers; registering twice fails.
+/// The plug-ins registered so far, with the names of their providers. A plug-in cannot be registered twice.
 static REGISTERED: Mutex<BTreeMap<PathBuf, Vec<String>>> = Mutex::new(BTreeMap::new());
 
-/// The longest name given to a plug-in; `ort` keeps a provider's name and a dot in 128 bytes, and panics beyond.
+/// The longest name that a plug-in gets. The crate `ort` keeps a provider's name and a dot in 128 bytes, and panics
+/// beyond that.
 const NAME_CHARS_MAX: usize = 31;
 
 /// A registered plug-in.
@@ -36,7 +37,7 @@ impl Plugin {
         Ok(file)
     }
 
-    /// Registers the library at `path`, if it is not yet.
+    /// Registers the library at `path`, if it is not registered yet.
     pub fn register(library: &Library, path: &Path) -> Result<Self, String> {
         let file = Self::file(path)?;
         let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +64,7 @@ impl Plugin {
         Ok(Self { providers })
     }
 
-    /// Its devices, NPUs first, then GPUs.
+    /// The plug-in's devices, NPUs first, then GPUs.
     fn devices<'a>(&self, library: &'a Library) -> Vec<Device<'a>> {
         let mut devices: Vec<_> = library
             .environment
@@ -82,12 +83,12 @@ impl Plugin {
         devices
     }
 
-    /// The device that sessions use, described; none where it found none.
+    /// Describes the device that sessions use; none if the plug-in found none.
     pub fn device(&self, library: &Library) -> Option<String> {
         self.devices(library).first().map(describe)
     }
 
-    /// Gives a session the first of its devices.
+    /// Adds the plug-in's first device to a session.
     pub fn append(
         &self,
         builder: SessionBuilder,
@@ -106,7 +107,8 @@ impl Plugin {
     }
 }
 
-/// The name to register a plug-in by, "qnn" for `libonnxruntime_providers_qnn.so`. Some call their provider so.
+/// The name by which a plug-in is registered, such as "qnn" for `libonnxruntime_providers_qnn.so`. Some plug-ins use it
+/// as the name of their provider.
 fn name(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let stem = stem.strip_prefix("lib").unwrap_or(&stem);
@@ -114,11 +116,11 @@ fn name(file: &Path) -> String {
     name.chars().take(NAME_CHARS_MAX).collect()
 }
 
-/// What a plug-in provider library finds on this machine, such as "qnn (NPU, Qualcomm)"; the first is the
-/// one that a device made with it would use.
+/// Lists the devices that a plug-in library finds on this machine, such as "qnn (NPU, Qualcomm)". A session uses the
+/// first.
 ///
 /// # Errors
-/// When the file is not there or is no plug-in that this library takes.
+/// The file does not exist or is not a plug-in that this ONNX Runtime takes.
 pub fn plugin_devices(library: &Library, plugin: &Path) -> Result<Vec<String>, String> {
     let registered = Plugin::register(library, plugin)
         .map_err(|cause| format!("{}: {cause}", plugin.display()))?;

@@ -1,11 +1,11 @@
-//! The providers: which part of ONNX Runtime computes.
+//! Providers: the parts of ONNX Runtime that run models on a kind of device.
 //!
-//! ONNX Runtime gives every part of a model that a provider does not take to its CPU provider, and where a provider cannot
-//! even start some versions go on without it and only log so. Here neither can pass unseen. A session gets exactly one
-//! provider, and for all but `cpu` the key `session.disable_cpu_ep_fallback` makes ONNX Runtime refuse a session in which
-//! any node is left to the CPU (it does not look into the bodies of loops and branches, which our models do not have). So a
-//! session that exists is the proof that the provider asked for runs the whole model. What `ort` has no call for is to read
-//! the assignment of nodes back.
+//! ONNX Runtime runs every part of a model that a provider does not support on its CPU provider, and if a provider
+//! cannot even start, some versions continue without it and only log that. Neither may go unnoticed here. A session
+//! gets exactly one provider, and for all but `cpu` the key `session.disable_cpu_ep_fallback` makes ONNX Runtime refuse
+//! a session in which any node is left to the CPU. (It does not check the bodies of loops and branches, which our
+//! models do not have.) So a session that exists proves that the requested provider runs the whole model. The crate
+//! `ort` has no call to read back which node runs where.
 
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider};
 use ort::session::builder::SessionBuilder;
@@ -14,22 +14,22 @@ use super::library::Library;
 use super::plugin::Plugin;
 use super::spec::DeviceSpec;
 
-/// What computes.
+/// A provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
     /// ONNX Runtime's own kernels for the CPU, which every library has.
     Cpu,
-    /// Intel's OpenVINO: CPU, GPU and NPU by its option `device_type`.
+    /// Intel's OpenVINO. Its option `device_type` chooses CPU, GPU or NPU.
     OpenVino,
-    /// NVIDIA GPUs by CUDA.
+    /// NVIDIA GPUs through CUDA.
     Cuda,
-    /// NVIDIA GPUs by TensorRT. Fixed batch sizes only.
+    /// NVIDIA GPUs through TensorRT. Fixed batch sizes only.
     TensorRt,
     /// Huawei's Ascend NPUs.
     Cann,
     /// Qualcomm's NPUs. Fixed batch sizes only.
     Qnn,
-    /// Any other, from a library of its own.
+    /// Any other provider, from a plug-in library.
     Plugin,
 }
 
@@ -45,7 +45,7 @@ impl Provider {
         Self::Plugin,
     ];
 
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -58,14 +58,14 @@ impl Provider {
         }
     }
 
-    /// The provider of that name in the configuration.
+    /// The provider with this name in the configuration.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|provider| provider.name() == name)
     }
 
-    /// Its name in ONNX Runtime; none for a plug-in, which brings its own.
+    /// Name in ONNX Runtime; none for a plug-in, which brings its own.
     pub(super) fn runtime_name(self) -> Option<&'static str> {
         match self {
             Self::Cpu => Some(ep::CPU::NAME),
@@ -78,7 +78,7 @@ impl Provider {
         }
     }
 
-    /// Whether the loaded library was built with it.
+    /// Whether the loaded library was built with this provider.
     pub(super) fn is_compiled_in(self) -> bool {
         let available = match self {
             Self::Cpu => ep::CPU::is_available(),
@@ -92,14 +92,14 @@ impl Provider {
         available.unwrap_or(false)
     }
 
-    /// Whether it compiles a model for one batch size at a time.
+    /// Whether this provider compiles a model for one batch size at a time.
     pub(super) fn needs_fixed_sizes(self) -> bool {
         matches!(self, Self::TensorRt | Self::Qnn)
     }
 }
 
-/// The providers that a library was built with, of those that fenxi knows, by their names in ONNX Runtime. That one is
-/// here does not mean that it runs: it may lack its toolkit or its device.
+/// Lists the providers that the library was built with and fenxi knows, by their names in ONNX Runtime. A listed
+/// provider may still fail to run: it may lack its toolkit or its device.
 pub fn providers(_loaded: &Library) -> Vec<String> {
     Provider::ALL
         .into_iter()
@@ -109,7 +109,7 @@ pub fn providers(_loaded: &Library) -> Vec<String> {
         .collect()
 }
 
-/// Gives the session its one provider.
+/// Adds the provider to a session.
 pub(super) fn with_provider(
     builder: SessionBuilder,
     library: &Library,
@@ -133,8 +133,8 @@ pub(super) fn with_provider(
     Ok(builder.with_execution_providers([provider.error_on_failure()])?)
 }
 
-/// OpenVINO takes all cores of the machine unless told otherwise. Here a device is one thread, so it gets one on the CPU; an
-/// option of the user comes after this and wins.
+/// OpenVINO uses all cores of the machine by default. Here a device is one thread, so OpenVINO gets one thread on the
+/// CPU. Options of the user are set later and win.
 fn openvino(options: &[(String, String)]) -> ep::OpenVINO {
     let elsewhere = |(key, value): &(String, String)| key == "device_type" && value != "CPU";
     if options.iter().any(elsewhere) {
@@ -153,7 +153,8 @@ fn with_options<P: ArbitrarilyConfigurableExecutionProvider>(
     })
 }
 
-/// Names the CPU's provider, so that a plug-in registered for another device cannot be chosen instead.
+/// Names the CPU provider explicitly, so that a plug-in that was registered for another device cannot be chosen
+/// instead.
 pub(super) fn on_the_cpu(
     builder: SessionBuilder,
     library: &Library,

@@ -1,9 +1,10 @@
-//! A bundle's model in ONNX Runtime, with its input and output checked against the bundle.
+//! A session of a bundle's model in ONNX Runtime. The model's input and output are checked against the bundle.
 //!
-//! One thread, no spinning: parallelism comes from several devices, and an idle one must cost nothing. Runs take their
-//! input as a borrowed tensor by `Session::run`: the runtime reads the memory that the caller filled. (Binding a borrowed
-//! tensor by `IoBinding` has been seen to hang for ever.) Where the batch size is fixed the output is allocated once and
-//! written in place; where it is free the runtime allocates each run's output from its arena.
+//! A session uses one thread and does not spin: parallelism comes from several devices, and an idle device must cost
+//! nothing. Runs take their input as a borrowed tensor through `Session::run`, so the runtime reads the memory that the
+//! caller filled. (Binding a borrowed tensor through `IoBinding` has been seen to hang forever.) For a fixed batch size
+//! the output is allocated once and written in place; for a free one the runtime allocates each run's output from its
+//! arena.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +24,17 @@ use super::spec::DeviceSpec;
 use crate::bundle::Bundle;
 use crate::device::Shape;
 
-/// A bundle's model, known to agree with it.
+/// A bundle's model that agrees with the bundle.
 pub(super) struct Model<'a> {
     bundle: &'a Bundle,
     bytes: Vec<u8>,
-    /// What the model calls its first dimension; may be empty.
+    /// The model's name for its first dimension; may be empty.
     batch_dimension: String,
 }
 
 impl<'a> Model<'a> {
-    /// Reads the model and looks at it in a session on the CPU, whatever the device: so a model that is wrong is told from
-    /// a provider that does not take it.
+    /// Reads the model and checks it in a session on the CPU, whatever the device. This distinguishes a wrong model
+    /// from a provider that does not support it.
     pub fn check(library: &Library, bundle: &'a Bundle) -> Result<Self, SessionError> {
         let bytes = bundle.read_model()?;
         let session = explained(|| {
@@ -73,15 +74,15 @@ pub(super) struct Session {
     shape: Shape,
     input_name: String,
     output_name: String,
-    /// With room for the output, where its size is known. Such runs cannot be stopped: `ort` shares only options without
-    /// memory between threads.
+    /// Options with preallocated output, if the batch size is fixed. Such runs cannot be stopped, because `ort` shares
+    /// only options without memory between threads.
     options: Option<RunOptions<HasSelectedOutputs>>,
-    /// Stops other runs that take too long.
+    /// Stops runs that take too long, if the batch size is free.
     guard: Arc<Guard>,
 }
 
 impl Session {
-    /// For batches of any size, or of `fixed` rows only.
+    /// Makes a session for batches of any size, or of `fixed` rows only.
     pub fn new(
         library: &Library,
         model: &Model<'_>,
@@ -129,12 +130,12 @@ impl Session {
         })
     }
 
-    /// From now on runs may take so long.
+    /// Sets how long a run may take from now on.
     pub fn limit_runs(&self, limit: Duration) {
         self.guard.limit(limit);
     }
 
-    /// Replaces `probabilities` by the outputs for `rows` rows of input.
+    /// Runs `rows` rows of input and replaces `probabilities` by the outputs.
     pub fn run(
         &mut self,
         rows: usize,
@@ -174,11 +175,11 @@ impl Session {
     }
 }
 
-/// Why a run gave nothing, before the device that it ran on is known.
+/// Why a run failed; the caller adds the device.
 pub(super) enum Failure {
-    /// The runtime failed, with its message.
+    /// The runtime failed with this message.
     Run(String),
-    /// The output has the wrong type or shape, with a description.
+    /// The output has a wrong type or shape, described here.
     Output(String),
 }
 
@@ -190,24 +191,25 @@ impl From<ort::Error> for Failure {
 
 fn builder(library: &Library, level: GraphOptimizationLevel) -> ort::Result<SessionBuilder> {
     Ok(ort::session::Session::builder(&library.environment)?
-        // Left alone, `ort` lets the runtime choose among the devices of all registered plug-ins.
+        // By default `ort` lets the runtime choose among the devices of all registered plug-ins.
         .with_auto_device(AutoDevicePolicy::PreferCPU)?
         .with_optimization_level(level)?
         .with_intra_threads(1)?
         .with_inter_threads(1)?
         .with_intra_op_spinning(false)?
         .with_inter_op_spinning(false)?
-        // The bundle was checked as ONNX; the runtime must not take it for its own format.
+        // The bundle was checked as ONNX, so the runtime must not read it as its own format.
         .with_config_entry("session.load_model_format", "ONNX")?)
 }
 
-/// Options of a run that writes its output, of this name and shape, always to the same memory.
+/// Options of a run that always writes its output, of this name and shape, to the same memory.
 fn preallocated(name: &str, shape: [usize; 2]) -> ort::Result<RunOptions<HasSelectedOutputs>> {
     let output = Tensor::<f32>::new(&Allocator::default(), shape)?;
     Ok(RunOptions::new()?.with_outputs(OutputSelector::default().preallocate(name, output)))
 }
 
-/// Checks that `outlets` is exactly one of the given name, float32, with a free first dimension and then `dimensions`.
+/// Checks that `outlets` is exactly one tensor with this name, float32, with a free first dimension followed by
+/// `dimensions`.
 fn check(
     bundle: &Bundle,
     outlets: &[Outlet],
@@ -235,7 +237,7 @@ fn check(
     })
 }
 
-/// A dimension that the model leaves open (-1) fits everything; the first run shows whether it is true.
+/// A dimension that the model leaves open (-1) fits any size. The first run shows whether that is true.
 fn fits(dtype: &ValueType, dimensions: &[usize]) -> bool {
     let ValueType::Tensor {
         ty: TensorElementType::Float32,
@@ -253,7 +255,7 @@ fn fits(dtype: &ValueType, dimensions: &[usize]) -> bool {
     *batch == -1 && rest.len() == dimensions.len() && rest.iter().zip(dimensions).all(fit)
 }
 
-/// A type in the notation of the messages: `float32 [N, 1, 10]`.
+/// A type as errors show it: `float32 [N, 1, 10]`.
 fn describe(dtype: &ValueType) -> String {
     let ValueType::Tensor { ty, shape, .. } = dtype else {
         return format!("{dtype}");

@@ -1,4 +1,4 @@
-//! How a device is asked for, and what can be refused before any library is touched.
+//! The specification of a device, and the checks that need no library.
 
 use std::path::PathBuf;
 
@@ -8,20 +8,20 @@ use crate::bundle::Bundle;
 use crate::device::Sizes;
 use crate::thresholds::Thresholds;
 
-/// How a device is asked for.
+/// The specification of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceSpec {
-    /// Its name in the configuration: "cpu", or the user's own.
+    /// The device's name in the configuration: "cpu", or one that the user chose.
     pub name: String,
-    /// What computes.
+    /// The provider that runs the model.
     pub provider: Provider,
-    /// Options for the provider, passed as they are.
+    /// Options for the provider, passed on unchanged.
     pub options: Vec<(String, String)>,
-    /// The library of a plug-in provider: for [`Provider::Plugin`], and for [`Provider::Qnn`] where it comes so.
+    /// The library of a plug-in provider: for [`Provider::Plugin`], and for [`Provider::Qnn`] if it is a plug-in.
     pub plugin: Option<PathBuf>,
-    /// The batch sizes it is to take.
+    /// The batch sizes that the device takes.
     pub sizes: Sizes,
-    /// The least confidence of each class.
+    /// The minimum confidence of each class.
     pub thresholds: Thresholds,
 }
 
@@ -38,7 +38,7 @@ impl DeviceSpec {
         }
     }
 
-    /// What can be told without a library.
+    /// Checks what can be checked without a library.
     pub(super) fn check(&self, bundle: &Bundle) -> Result<(), SessionError> {
         let provider = self.provider.name();
         let fixed = matches!(self.sizes, Sizes::Fixed(_));

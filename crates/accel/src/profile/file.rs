@@ -1,9 +1,9 @@
-//! The file in which a profile is kept, and the refusal of one that was taken of something else.
+//! The file of a device profile.
 //!
-//! A profile is true of one model on one device: another model, or the same on another provider, has other times, and a
-//! policy that trusts the wrong ones misses its goal without anybody seeing why. So the file says what was measured, and
-//! reading it compares. Another machine or library is told in the file and not refused: a user may measure on one machine
-//! for a thousand like it.
+//! A profile holds for one model on one device. Another model, or the same model on another provider, has other times,
+//! and a policy that trusts the wrong times misses its goal without a visible reason. So the file says what was
+//! measured, and reading it compares. Machine and library are recorded but not compared: a user may measure on one
+//! machine for a thousand like it.
 
 use std::path::{Path, PathBuf};
 
@@ -17,18 +17,18 @@ use crate::file::{ReadError, read_regular};
 /// The only schema so far.
 const SCHEMA_VERSION: u32 = 1;
 
-/// The most bytes read of a file; an honest one has some 2,000.
+/// The most bytes read of a file; a real one has about 2,000.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Why a profile is not used.
 #[derive(Debug, Error)]
 pub enum ProfileError {
-    /// The file is not there or cannot be read.
+    /// The file does not exist or cannot be read.
     #[error("{}: cannot be read: {cause}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Why it cannot be read.
         cause: ReadError,
     },
     /// The file is not a profile.
@@ -39,40 +39,40 @@ pub enum ProfileError {
         /// What is wrong.
         problem: String,
     },
-    /// The profile is of something else.
+    /// The profile was measured with another model or provider.
     #[error("{}: was measured with {what} {found}, but {expected} is asked for; measure again with `fenxi profile`", path.display())]
     Disagrees {
         /// The file.
         path: PathBuf,
         /// What differs.
         what: &'static str,
-        /// As in the file.
+        /// What the file says.
         found: String,
-        /// As asked for.
+        /// What was requested.
         expected: String,
     },
 }
 
-/// A profile with what it is true of.
+/// A profile, and what it was measured with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileFile {
     schema_version: u32,
     /// The device's name in the configuration.
     pub device: String,
-    /// The provider asked for: "cpu".
+    /// The requested provider, such as "cpu".
     pub provider: String,
-    /// What did the work: "CPUExecutionProvider".
+    /// The provider that ran the model, such as "CPUExecutionProvider".
     pub effective: String,
-    /// Version of the ONNX Runtime library; empty where it is not known or none was needed.
+    /// Version of the ONNX Runtime library; empty if it is unknown or no library was used.
     pub library: String,
     /// The model's name and version.
     pub model: String,
     /// SHA-256 of the model, in hex.
     pub model_sha256: String,
-    /// The machine, for people.
+    /// Description of the machine.
     pub machine: String,
-    /// What loading the model added to the resident memory, in KiB.
+    /// Resident memory that loading the model added, in KiB.
     pub memory_kib: u64,
     t0_us: f64,
     t1_us: f64,
@@ -80,7 +80,7 @@ pub struct ProfileFile {
 }
 
 impl ProfileFile {
-    /// What was measured of a bundle; the other fields are empty, for the caller to fill.
+    /// A profile of a bundle. The fields about device and machine are empty, for the caller to fill.
     pub fn new(bundle: &Bundle, measured: &Measured) -> Self {
         let Profile { t0_us, t1_us } = measured.fit();
         Self {
@@ -99,10 +99,10 @@ impl ProfileFile {
         }
     }
 
-    /// Reads a profile that is to be used for a bundle on a provider.
+    /// Reads a profile and checks that it is one of this bundle on this provider.
     ///
     /// # Errors
-    /// When it is not there, not a profile, or one of another model or provider.
+    /// The file does not exist, is not a profile, or is one of another model or provider.
     pub fn read(path: &Path, bundle: &Bundle, provider: &str) -> Result<Self, ProfileError> {
         let bytes = read_regular(path, BYTES_MAX).map_err(|cause| ProfileError::Read {
             path: path.to_owned(),
@@ -151,7 +151,7 @@ impl ProfileFile {
     /// The file's text.
     ///
     /// # Errors
-    /// Only where a number cannot stand in TOML, which would be a fault of this crate.
+    /// A number cannot be written as TOML, which would be a bug in this crate.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
     }

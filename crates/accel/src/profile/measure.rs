@@ -1,8 +1,8 @@
-//! Timing a device, and the line through the times.
+//! Times a device at several batch sizes and fits a line through the times.
 //!
-//! The sizes take turns, so that a machine that grows slower or faster meanwhile does so for all of them, and every other
-//! turn goes backwards, so that no size always comes after the same one. Of the times of a size the median counts: a core
-//! that was taken away for a moment is no property of the device.
+//! The sizes take turns, so that a machine that slows down or speeds up does so for all of them. Every other turn runs
+//! in reverse order, so that no size always follows the same one. The median of a size's times counts, because a
+//! preempted core is not a property of the device.
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,22 @@ use super::Profile;
 use crate::device::{Device, DeviceError};
 use crate::golden::wait;
 
-/// Turns that are measured whatever the budget, after one that is not.
+/// Turns that are measured whatever the budget. One turn that does not count comes first.
 const TURNS_MIN: usize = 3;
 
-/// The most times kept of a size; 64 KiB each.
+/// The most times kept per size; they take 64 KiB.
 const RUNS_MAX: usize = 8192;
 
-/// Runs of a size in one turn, so that small sizes are not only met with the caches that a large one left.
+/// Runs of a size in one turn. Several runs keep small sizes from always meeting the caches that a large one left.
 const TURN_RUNS: usize = 8;
 
-/// A size is left for the next one after so long, whatever its runs.
+/// After this many µs a turn continues with the next size, whatever the number of runs.
 const TURN_US_MAX: u128 = 2_000;
 
-/// The share of the best throughput that the knee has.
+/// The share of the best throughput that the knee must reach.
 const KNEE: f64 = 0.9;
 
-/// What one batch size takes.
+/// The times of one batch size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
@@ -35,14 +35,14 @@ pub struct Point {
     pub rows: usize,
     /// The median time of a batch, in µs.
     pub median_us: f64,
-    /// The shortest, in µs.
+    /// The shortest time of a batch, in µs.
     pub min_us: f64,
-    /// Batches timed.
+    /// Number of batches timed.
     pub runs: usize,
 }
 
 impl Point {
-    /// Classifications per second with one batch after the other.
+    /// Classifications per second when batches run one after the other.
     pub fn throughput(&self) -> f64 {
         self.rows as f64 / self.median_us * 1e6
     }
@@ -54,11 +54,12 @@ pub struct Measured {
     points: Vec<Point>,
 }
 
-/// Times `device` at those of `sizes` that it takes, on inputs like `rows` (each channels × K floats), for about `budget`.
-/// Every size is run at least three times after one that does not count.
+/// Times `device` at those of `sizes` that it takes, on inputs like `rows` (channels × K floats each), for about
+/// `budget`.
+/// Every size is run at least three times after a first run that does not count.
 ///
 /// # Errors
-/// When a batch fails or lasts a minute, or the device takes none of the sizes.
+/// A batch fails or takes longer than a minute, or the device takes none of the sizes.
 pub fn measure(
     device: &mut dyn Device,
     sizes: &[usize],
@@ -101,7 +102,7 @@ pub fn measure(
     })
 }
 
-/// Some runs of one size; their times in µs are added to `times` while there is room.
+/// Runs one size several times and adds the times, in µs, to `times` while there is room.
 fn turn(
     device: &mut dyn Device,
     size: usize,
@@ -130,7 +131,7 @@ fn turn(
 
 fn point(rows: usize, mut times: Vec<f64>) -> Point {
     times.sort_by(f64::total_cmp);
-    // In whole nanoseconds, which no clock beats, and above 0, for the throughput.
+    // Rounded to whole nanoseconds, since no clock is finer, and above 0, because throughput divides by it.
     let whole_ns = |us: f64| ((us * 1e3).round() / 1e3).max(1e-3);
     Point {
         rows,
@@ -141,7 +142,7 @@ fn point(rows: usize, mut times: Vec<f64>) -> Point {
 }
 
 impl Measured {
-    /// From points of any order; none without any, or with one that is not positive or comes twice.
+    /// Sorts the points. None if there are none, or if one is not positive or occurs twice.
     pub(super) fn of(mut points: Vec<Point>) -> Option<Self> {
         let positive = |point: &Point| {
             let times = [point.median_us, point.min_us];
@@ -158,8 +159,8 @@ impl Measured {
         &self.points
     }
 
-    /// The line through the medians: least squares of the relative errors, so that the small batches, whose times are small,
-    /// count as much as the large ones. Neither number is negative. Of a single size all is per row.
+    /// Fits a line through the medians by least squares of the relative errors, so that small batches, whose times are
+    /// short, count as much as large ones. Neither number is negative. With a single size, all its time is per row.
     pub fn fit(&self) -> Profile {
         // Minimise Σ (T₀·u + T₁·v − 1)² with u = 1/t and v = b/t.
         let (mut uu, mut uv, mut vv, mut u1, mut v1) = (0.0, 0.0, 0.0, 0.0, 0.0);
@@ -178,7 +179,7 @@ impl Measured {
         if self.points.len() == 1 {
             return per_row;
         }
-        // Not zero: the sizes differ, so u and v are not parallel.
+        // This is not zero: the sizes differ, so u and v are not parallel.
         let determinant = uu * vv - uv * uv;
         let (t0_us, t1_us) = (
             (u1 * vv - v1 * uv) / determinant,
@@ -203,7 +204,8 @@ impl Measured {
         deviations.fold(0.0, f64::max)
     }
 
-    /// The smallest size with 90 % of the best throughput: above it batches grow slower and hardly cheaper.
+    /// The knee: the smallest size with 90 % of the best throughput. Above it batches take longer and are hardly
+    /// cheaper per row.
     pub fn knee(&self) -> Point {
         let best = self
             .points

@@ -1,29 +1,31 @@
-//! Which batches to use on a device, from its times.
+//! Recommends batch sizes and a timeout from a device's times.
 //!
-//! The rule, for a goal D from series to label, L(b) being the time of a batch of b:
+//! For a goal D from series to label, where L(b) is the time of a batch of b rows:
 //!
-//! - A series waits for its batch, at most the timeout T; then the batch before it may still be running, at most
-//!   L(largest); then its own runs. So **T = D·(1 − δ) − 2·L(largest)**, δ = 5 % being the headroom that Batchy (§4) keeps
-//!   for what no model knows.
-//! - **The largest batch** is the knee, or less where the goal wants it: the largest size with L ≤ D/4, which leaves half of
-//!   the goal and more for collecting series. Above the knee a batch takes longer and gains next to nothing.
-//! - **𝓑** is every measured size from 8 (FENXI §4 uses the powers of two from 8 to 1,024) to the largest, but only those
-//!   that are truly faster: a size whose batch takes above 90 % of the next one's time is left out, since padding costs no
-//!   more. Triton's advice on its preferred sizes is the same. A device that takes any size uses 𝓑's last as a cap only.
-//! - Without a goal T is L(largest): a device that is always busy can collect no longer, and one that is not need not.
+//! - A series waits at most the timeout T for its batch to be fired. The batch before it may still be running then, for
+//!   at most L(largest), and then its own batch runs. So **T = D·(1 − δ) − 2·L(largest)**, where δ = 5 % is the
+//!   headroom that Batchy (§4) keeps for what no model predicts.
+//! - **The largest batch** is the knee, or less if the goal requires it: the largest size with L ≤ D/4, which leaves at
+//!   least half of the goal for collecting series. Above the knee a batch takes longer and gains almost nothing.
+//! - **𝓑** holds every measured size from 8 (FENXI §4 uses the powers of two from 8 to 1,024) to the largest that is
+//!   clearly faster than the next: a size whose batch takes above 90 % of the next one's time is left out, because
+//!   padding to the next size costs no more. Triton gives the same advice on its preferred sizes. A device that takes
+//!   any size uses only the last of 𝓑, as a cap.
+//! - Without a goal T is L(largest): a device that is always busy cannot use a longer timeout, and an idle one does not
+//!   need it.
 
 use std::time::Duration;
 
 use super::Measured;
 use super::measure::Point;
 
-/// The smallest size worth naming, unless the largest is smaller.
+/// The smallest recommended size, unless the largest is smaller.
 const ROWS_MIN: usize = 8;
 
-/// A size is kept if its batch takes no more than this share of the next one's time.
+/// A size is kept if its batch takes at most this share of the next one's time.
 const FASTER: f64 = 0.9;
 
-/// The share δ of the goal that is not planned with.
+/// The share δ of the goal that is kept as headroom.
 const HEADROOM: f64 = 0.05;
 
 /// What to configure.
@@ -35,12 +37,12 @@ pub struct Recommendation {
     pub timeout: Duration,
     /// The largest batch, the last of 𝓑.
     pub largest: usize,
-    /// Whether the device can meet the goal at all: two of its smallest batches fit into it, with some headroom.
+    /// Whether the device can meet the goal at all: two of its smallest batches fit into the goal less the headroom.
     pub meets_goal: bool,
 }
 
 impl Measured {
-    /// The batches for a latency goal, by the rule at the top of the module.
+    /// Recommends batches for a latency goal, by the rule at the top of the module.
     pub fn recommend(&self, latency_goal: Option<Duration>) -> Recommendation {
         let goal_us = latency_goal.map(|goal| goal.as_secs_f64() * 1e6);
         let knee = self.knee();
@@ -49,7 +51,7 @@ impl Measured {
             point.rows <= knee.rows && quick
         };
         let points = self.points();
-        // A device too slow for a quarter of the goal is best used with its quickest batch.
+        // A device that is too slow for a quarter of the goal does best with its quickest batch.
         let largest = points.iter().rfind(fits).unwrap_or(&points[0]);
         let timeout_us = match goal_us {
             Some(goal_us) => (1.0 - HEADROOM) * goal_us - 2.0 * largest.median_us,

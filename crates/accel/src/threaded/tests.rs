@@ -1,4 +1,4 @@
-//! A front and its thread, with devices that answer, panic and hang.
+//! Threaded devices whose inner device answers, panics or hangs.
 
 use std::sync::mpsc;
 
@@ -34,26 +34,26 @@ fn finished(device: &mut ThreadedDevice) -> Result<Vec<u16>, DeviceError> {
     }
 }
 
-/// Panics in its second run if brittle, else hangs in it; tells when it is dropped.
+/// Panics in its second run if `panics`, else hangs in it. Sends a message when it is dropped.
 struct Bad {
     inner: SimulatedDevice,
-    brittle: bool,
+    panics: bool,
     runs: u32,
     dropped: mpsc::Sender<()>,
 }
 
 impl Bad {
-    fn new(brittle: bool) -> (Bad, mpsc::Receiver<()>) {
-        let (dropped, told) = mpsc::channel();
+    fn new(panics: bool) -> (Bad, mpsc::Receiver<()>) {
+        let (dropped, received) = mpsc::channel();
         let (inner, runs) = (simulated(0.0), 0);
         (
             Bad {
                 inner,
-                brittle,
+                panics,
                 runs,
                 dropped,
             },
-            told,
+            received,
         )
     }
 }
@@ -82,7 +82,7 @@ impl Device for Bad {
     }
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
         self.runs += 1;
-        assert!(self.runs == 1 || !self.brittle, "worn out");
+        assert!(self.runs == 1 || !self.panics, "worn out");
         self.inner.submit(rows)
     }
     fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>> {
@@ -96,13 +96,13 @@ impl Device for Bad {
 
 #[test]
 fn it_answers_as_the_inner_device_does_on_a_thread_of_its_own() {
-    let (tell, told) = mpsc::channel();
+    let (sent, received) = mpsc::channel();
     let start = move |name: &str| {
-        tell.send((name.to_owned(), thread::current().id()))
+        sent.send((name.to_owned(), thread::current().id()))
             .unwrap();
     };
     let mut device = ThreadedDevice::new(Box::new(simulated(100.0)), start).unwrap();
-    let (name, id) = told.recv().unwrap();
+    let (name, id) = received.recv().unwrap();
     assert_eq!(
         (name.as_str(), device.requested()),
         ("simulated", "simulated")

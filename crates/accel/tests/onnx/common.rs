@@ -1,5 +1,5 @@
-//! What the tests of devices share: where the libraries lie, how a test says that it was skipped, and a batch's way through a
-//! device.
+//! Shared by the tests of devices: where the libraries are, how a test says that it was skipped, and running one batch
+//! on a device.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -15,7 +15,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A file under `target/`; none, said aloud, where it is not there, or a failure where `FENXI_REQUIRE_ALL=1`.
+/// A file under `target/`. If it does not exist, says so and returns none, or fails where `FENXI_REQUIRE_ALL=1`.
 pub fn fetched(test: &str, file: &str, command: &str) -> Option<PathBuf> {
     let path = root().join("target").join(file);
     if path.exists() {
@@ -25,7 +25,7 @@ pub fn fetched(test: &str, file: &str, command: &str) -> Option<PathBuf> {
     None
 }
 
-/// A shared library made of `source` as `file`; none, said aloud, where there is no C compiler, or a failure where
+/// Compiles `source` to the shared library `file`. Without a C compiler, says so and returns none, or fails where
 /// `FENXI_REQUIRE_ALL=1`.
 pub fn compiled(test: &str, file: PathBuf, source: &str) -> Option<PathBuf> {
     let from = file.with_extension("c");
@@ -41,14 +41,14 @@ pub fn compiled(test: &str, file: PathBuf, source: &str) -> Option<PathBuf> {
     None
 }
 
-/// Says that a test is skipped, or fails it where everything must be there.
+/// Says that a test is skipped, or fails it where nothing may be skipped.
 fn missing(test: &str, what: &str) {
     let all = std::env::var("FENXI_REQUIRE_ALL").is_ok_and(|value| value == "1");
     assert!(!all, "{test} needs {what}");
     skipped(test, &format!("needs {what}"));
 }
 
-/// Written past the capture of the test harness, so that a skipped test is seen.
+/// Written past the output capture of the test harness, so that a skipped test is noticed.
 pub fn skipped(test: &str, why: &str) {
     let mut stderr = std::io::stderr();
     writeln!(stderr, "SKIPPED {test}: {why}").unwrap();
@@ -90,7 +90,7 @@ pub fn mine(bundle: &Bundle, provider: Provider, sizes: Sizes) -> DeviceSpec {
     }
 }
 
-/// The one line in which a device is refused.
+/// The message with which a device is refused, which is one line.
 pub fn refused(library: &Library, bundle: &Bundle, spec: DeviceSpec) -> String {
     let error = OnnxDevice::new(library, bundle, spec)
         .err()

@@ -1,8 +1,8 @@
-//! The device `cpu` on the real ONNX Runtime, with the shipped bundle and with models made to be refused; and devices that the
-//! plain library cannot have.
+//! The device `cpu` on the real ONNX Runtime, with the shipped bundle, with bundles of other units and features, and
+//! with models that must be refused; and devices that the plain library does not have.
 //!
-//! Needs the library at `target/onnxruntime/` (`make onnxruntime`). Without it each test says on stderr that it was skipped,
-//! or fails where `FENXI_REQUIRE_ALL=1`.
+//! The tests need the library at `target/onnxruntime/` (`make onnxruntime`). Without it each test says on stderr that
+//! it was skipped, or fails where `FENXI_REQUIRE_ALL=1`.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use accel::onnx::{DeviceSpec, Library, LibraryError, OnnxDevice, SessionError, l
 use accel::{Bundle, Classification, Device, DeviceError, check_golden};
 use common::{any, assert_has, library, refused, root, run, shipped};
 
-/// The shipped bundle, copied to a temporary folder and its manifest and golden files changed by `change`.
+/// The shipped bundle in a temporary folder, its manifest and golden files changed by `change`.
 fn shipped_but(change: impl Fn(&str, String) -> String) -> tempfile::TempDir {
     let from = root().join("models/app-id-k10");
     let dir = tempfile::tempdir().unwrap();
@@ -57,6 +57,31 @@ fn the_shipped_bundle_agrees_with_its_golden_outputs() {
             "at {cap} rows: {report:?}"
         );
         assert_eq!(report.rows, bundle.golden().inputs.len());
+    }
+}
+
+#[test]
+fn bundles_of_other_units_and_features_agree_with_their_golden_outputs() {
+    let test = "bundles_of_other_units_and_features_agree_with_their_golden_outputs";
+    let Some(library) = library(test) else {
+        return;
+    };
+    for (name, unit, shape) in [
+        ("data-k3", "data", [1, 3]),
+        ("times-k10", "packet", [2, 10]),
+    ] {
+        let bundle = Bundle::open(&root().join("tests/bundles").join(name)).unwrap();
+        assert_eq!(bundle.unit(), unit);
+        assert_eq!([bundle.channels(), bundle.k()], shape);
+        for cap in [1, 7, 256] {
+            let spec = DeviceSpec::cpu(&bundle, any(cap));
+            let mut device = OnnxDevice::new(&library, &bundle, spec).unwrap();
+            let report = check_golden(&bundle, &mut device).unwrap();
+            assert!(
+                report.agrees() && report.argmax_differences == 0,
+                "{name} at {cap} rows: {report:?}"
+            );
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! How a device can be asked for: fixed sizes, thresholds, and what is refused.
+//! Specifications of devices: fixed sizes, thresholds, and what is refused.
 
 use accel::onnx::{DeviceSpec, OnnxDevice, Provider, plugin_devices, providers};
 use accel::{Bundle, Device, Sizes, Thresholds, check_golden};

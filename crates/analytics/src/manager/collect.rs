@@ -9,12 +9,12 @@ use super::{CostClock, Manager};
 use crate::Counters;
 use crate::batching::slo::Controller;
 use crate::cache::{Answer, Cache};
-use crate::dispatch::Row;
+use crate::dispatch::{Dispatch, Retry, Row, Rows};
 use crate::failure::Failure;
 use crate::inlet::Queue;
 use crate::lane::{Model, Polled};
 use accel::Classification;
-use cring::{Label, Source};
+use cring::{Label, Series, Source};
 use std::time::Duration;
 
 impl Manager {
@@ -85,14 +85,19 @@ impl Manager {
         let dispatch = &mut self.dispatch;
         device.went_down += u64::from(was_up && !dispatch.lanes[i].is_up());
         let is_another_up = dispatch.up() > 0;
-        for mut row in dispatch.lanes[i].rows.drain(..) {
+        let Dispatch { lanes, retries, .. } = dispatch;
+        for (&row, series) in lanes[i].rows.iter() {
             if row.audit.is_some() {
                 continue;
             }
             if is_another_up && !row.is_retry {
-                row.is_retry = true;
+                let row = Row {
+                    is_retry: true,
+                    ..row
+                };
                 self.counters.retried += 1;
-                dispatch.retries.push_back(row);
+                let series = *series;
+                retries.push_back(Retry { row, series });
                 continue;
             }
             // Where the flow is gone there is nobody left to tell.
@@ -103,12 +108,13 @@ impl Manager {
                 self.counters.failed_no_other_device += 1;
             }
         }
+        lanes[i].rows.clear();
     }
 
     /// No device is up: gives up what waits for one, so that the rings have room. Returns whether there was anything.
     pub(super) fn shed(&mut self) -> bool {
         let before = self.counters.undecided();
-        for row in self.dispatch.retries.drain(..) {
+        for Retry { row, .. } in self.dispatch.retries.drain(..) {
             let _ = self.queues[row.inlet].decide(row.flow, Label::Unlabelled);
             self.counters.failed_no_other_device += 1;
         }
@@ -128,18 +134,19 @@ impl Manager {
 
 /// A batch that came back well.
 struct Batch<'a> {
-    rows: &'a mut Vec<Row>,
+    rows: &'a mut Rows,
     /// One for each row, and more for the padding.
     answers: &'a [Classification],
     model: Model,
 }
 
 impl Batch<'_> {
-    fn answered(&self) -> impl Iterator<Item = (&Row, Answer)> {
+    fn answered(&self) -> impl Iterator<Item = (&Row, &Series, Answer)> {
         let answers = self.answers.iter();
         self.rows
             .iter()
             .zip(answers.map(|answer| Answer::new(answer, self.model)))
+            .map(|((row, series), answer)| (row, series, answer))
     }
 
     /// Gives each flow its label, and each audit its verdict. Returns how many labels that were.
@@ -151,7 +158,7 @@ impl Batch<'_> {
         slo: &mut Option<Controller>,
     ) -> u64 {
         let before = counters.inferred;
-        for (row, answer) in self.answered() {
+        for (row, _, answer) in self.answered() {
             if let Some(audit) = row.audit {
                 if let Some(agrees) = audit.agrees(answer) {
                     counters.cache.audited(agrees);
@@ -174,8 +181,11 @@ impl Batch<'_> {
             return;
         }
         let began_ns = clock();
-        for (row, answer) in self.answered().filter(|(row, _)| row.audit.is_none()) {
-            cache.insert(&row.series, answer);
+        for (row, series, answer) in self.answered() {
+            // An audit only looks on: see the cache's page.
+            if row.audit.is_none() {
+                cache.insert(series, answer);
+            }
         }
         counters.cache.entries = cache.len() as u64;
         let cost_ns = clock().saturating_sub(began_ns);

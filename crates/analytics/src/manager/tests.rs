@@ -12,9 +12,9 @@ mod world;
 use super::*;
 use crate::CacheConfig;
 use accel::{Profile, Sizes};
-use cring::Label;
+use cring::{Features, Label, Series};
 use device::{Deed, FakeDevice, class_by, class_of};
-use world::{K, NO_CACHE, Plan, World, row_of, series};
+use world::{K, NO_CACHE, Plan, TCP, World, row_of, series};
 
 const T: Duration = Duration::from_millis(10);
 const CARRY_OVER: Policy = Policy::CarryOver {
@@ -69,11 +69,14 @@ fn a_series_becomes_a_label() {
 #[test]
 fn a_short_series_is_padded_and_a_long_one_cut() {
     let mut world = Plan::new(Policy::None).start();
-    let mut short = series([60.0, -1500.0, 52.0]);
-    short.k = 2;
-    let mut long = series([1.0, 2.0, 3.0]);
-    long.k = 5;
-    long.lengths[3..5].copy_from_slice(&[4, 5]);
+    let of = |lengths: &[i32]| {
+        let mut series = Series::new(TCP, lengths.len(), Features::LENGTHS);
+        for (i, &length) in lengths.iter().enumerate() {
+            series.set_signed(i, length);
+        }
+        series
+    };
+    let (short, long) = (of(&[60, -1500]), of(&[1, 2, 3, 4, 5]));
     world.emit(0, short);
     world.emit(0, long);
     world.round_at_ms(0);
@@ -289,7 +292,9 @@ fn the_end_waits_for_what_is_on_its_way() {
 fn what_cannot_work_is_refused() {
     let refused = |inlets, k, sizes: Option<Sizes>| {
         let config = Config {
+            task: 0,
             k,
+            features: vec![Feature::SignedLength],
             policy: Policy::None,
             cache: NO_CACHE,
             probe: Vec::new(),
@@ -313,8 +318,8 @@ fn what_cannot_work_is_refused() {
     assert_eq!(refused(inlets(), K, None), ConfigError::NoDevices);
     assert_eq!(
         refused(inlets(), K + 1, any).to_string(),
-        "device fake wants 3 numbers per series, but k = 4 signed lengths are to be had: its model has another k, or \
-         features that the rings do not carry"
+        "device fake wants 3 numbers per series, but the task has 1 of each of k = 4 elements: its model has another k or \
+         other features"
     );
     for sizes in [vec![], vec![0, 8], vec![8, 4], vec![4, 4]] {
         let error = refused(inlets(), K, Some(Sizes::Fixed(sizes)));

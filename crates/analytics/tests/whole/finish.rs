@@ -116,12 +116,12 @@ impl World {
         for (kind, flows) in counters.evictions.by_kind() {
             self.coverage.add(kind, flows);
         }
-        let withheld = counters.series_withheld;
+        let withheld = counters.series_withheld();
         self.coverage.add("withheld", withheld);
-        let half_open = counters.series_shed_half_open;
+        let half_open = counters.series_shed_half_open();
         self.coverage.add("ring half full", half_open);
         let labels: u64 = self.model.labels.iter().sum();
-        for counted in [&counters.labels_given, &counters.flows_labelled] {
+        for counted in [&counters.labels_given(), &counters.flows_labelled()] {
             let counted: u64 = counted.iter().sum();
             ensure!(counted == labels, "{counted} labels counted, {labels} said");
         }
@@ -130,8 +130,8 @@ impl World {
 
     /// The flow manager's thread ends, and the analytics side does what is left.
     fn stop_series(self) -> Result<Coverage, String> {
-        let shed = self.flows.counters().series_shed;
-        let given = self.flows.counters().series_emitted - shed;
+        let shed = self.flows.counters().series_shed();
+        let given = self.flows.counters().series_emitted() - shed;
         let (is_live, labels) = (self.is_live(), self.model.labels);
         let World {
             flows,

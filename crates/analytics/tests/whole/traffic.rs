@@ -76,8 +76,8 @@ impl World {
     /// Series shed because the ring was full, and those of half-open flows because it was half full.
     fn shed(&self) -> [u64; 2] {
         let counters = self.flows.counters();
-        let half_open = counters.series_shed_half_open;
-        [counters.series_shed - half_open, half_open]
+        let half_open = counters.series_shed_half_open();
+        [counters.series_shed() - half_open, half_open]
     }
 
     /// A burst sheds only where there is no room, and half of the ring is not for half-open flows.

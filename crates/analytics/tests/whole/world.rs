@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use accel::Sizes;
 use analytics::{Accelerator, Config, Inlet, Manager, NewModel, Settings, Standby};
-use cring::Labels;
+use cring::{Feature, Labels};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::wire::TCP;
-use flowmgr::{Effect, Fate};
+use flowmgr::{Actions, Effect, Fate, SeriesTask};
 
 use crate::Outcome;
 use crate::coverage::Coverage;
@@ -66,16 +66,21 @@ fn settings(number: u8, plan: &Plan) -> flowmgr::Settings {
         established_timeout_s: if plan.has_more_timeouts { 9 } else { 0 },
         active_timeout_s: u32::from(plan.reports),
         end_on_fin_rst: true,
-        dscp: (0..CLASSES as u16)
-            .map(|class| Some(dscp_of(class, way)))
-            .collect(),
+        actions: Actions::of_dscp(
+            &(0..CLASSES as u16)
+                .map(|class| Some(dscp_of(class, way)))
+                .collect::<Vec<_>>(),
+        ),
     }
 }
 
 fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
     let settings = settings(0, plan);
     flowmgr::Config {
-        k: K,
+        tasks: vec![SeriesTask {
+            midstream: plan.asks_midstream,
+            ..SeriesTask::lengths(K, CLASSES)
+        }],
         idle_timeout_s: settings.idle_timeout_s,
         closed_timeout_s: settings.closed_timeout_s,
         half_open_timeout_s: settings.half_open_timeout_s,
@@ -89,8 +94,7 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         max_flows: plan.max_flows,
         buckets: 8,
         effect,
-        dscp: settings.dscp,
-        midstream: plan.asks_midstream,
+        actions: settings.actions,
         record_series: true,
         flow_id_first: 0,
         flow_id_step: 1,
@@ -123,7 +127,9 @@ impl World {
             labels: labels.clone(),
         };
         let config = Config {
+            task: 0,
             k: K,
+            features: vec![Feature::SignedLength],
             policy: plan.policy,
             cache: plan.cache,
             probe: vec![1.0; K],
@@ -338,7 +344,7 @@ impl World {
             "{alive} flows in the table"
         );
 
-        let given = flows.series_emitted - flows.series_shed;
+        let given = flows.series_emitted() - flows.series_shed();
         let Some(in_ring) = given.checked_sub(series.series) else {
             return Err(format!("{} series seen of {given}", series.series));
         };
@@ -353,11 +359,11 @@ impl World {
             series.series
         );
         ensure!(
-            self.is_live() || flows.series_shed == 0,
+            self.is_live() || flows.series_shed() == 0,
             "a replay sheds nothing"
         );
         let awaited = in_ring + series.series - had_fate;
-        let word = |entry| self.labels.word(entry).read().1;
+        let word = |entry| self.labels.word(0, entry).read().1;
         let entries = 0..self.entries as u32;
         let pending = entries.filter(|&entry| word(entry) == cring::Label::Pending);
         let pending = pending.count() as u64;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use accel::onnx;
 
-use super::super::checked::{BatchPolicy, Device, DeviceThread, Provider};
-use super::super::keys::PROVIDERS;
 use super::{Config, load, origin};
+use crate::checked::{BatchPolicy, Device, DeviceThread, Provider};
+use crate::keys::PROVIDERS;
 
 fn config(file: &str, sets: &[&str]) -> Config {
     load(file, &[], sets).unwrap().0

@@ -112,6 +112,13 @@ fn each_wrong_configuration_gets_one_clear_line() {
             ],
         ),
         bad(
+            "[io]\nbackend = \"afpacket\"",
+            &[
+                "c.toml:2: io.backend: found \"afpacket\", expected one of \"af_packet\"",
+                "did you mean \"af_packet\"?",
+            ],
+        ),
+        bad(
             "[model]\npath = 2026-11-20",
             &["found the date or time 2026-11-20, expected text (path)"],
         ),

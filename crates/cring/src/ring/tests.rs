@@ -1,7 +1,7 @@
 //! The ring on one thread against a plain queue, its ends, and a transfer between two threads.
 
 use super::*;
-use crate::Slot;
+use crate::{Feature, Features, Series, Slot};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::thread;
@@ -281,6 +281,9 @@ fn numbered(number: u64) -> Slot {
         ..Slot::default()
     };
     slot.flow.index = number as u32;
-    slot.series.lengths = [number as u16; crate::K_MAX];
+    slot.series = Series::new(0, crate::K_MAX, Features::ALL);
+    for feature in Feature::ALL {
+        slot.series.channel_mut(feature).fill(number as u16);
+    }
     slot
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cring::{FlowRef, Label, Labels};
-use flowmgr::{Fate, Packet, tag};
+use flowmgr::{Actions, Fate, Packet, tag};
 use packetio::{Burst, CaptureFormat, CaptureWriter, Frame, WriteError};
 
 use super::Egress;
@@ -32,8 +32,7 @@ pub struct TaggedWriter {
     output: PathBuf,
     writer: CaptureWriter<File>,
     labels: Arc<dyn Labels>,
-    /// DSCP by class.
-    dscp: Vec<Option<u8>>,
+    actions: Actions,
     held: VecDeque<Held>,
     held_bytes: usize,
     /// Buffers of packets that were written, for use again.
@@ -49,7 +48,7 @@ impl TaggedWriter {
     pub fn create(
         output: &Path,
         labels: Arc<dyn Labels>,
-        dscp: Vec<Option<u8>>,
+        actions: Actions,
     ) -> Result<TaggedWriter, Error> {
         let format = match output.extension() {
             Some(extension) if extension == "pcapng" => CaptureFormat::Pcapng,
@@ -63,7 +62,7 @@ impl TaggedWriter {
             output: output.to_owned(),
             writer,
             labels,
-            dscp,
+            actions,
             held: VecDeque::new(),
             held_bytes: 0,
             spare: Vec::new(),
@@ -88,7 +87,7 @@ impl TaggedWriter {
     }
 
     fn label(&self, flow: FlowRef) -> Option<Label> {
-        self.labels.word(flow.index).label(flow.generation)
+        self.labels.word(0, flow.index).label(flow.generation)
     }
 
     fn write(&mut self, frame: &Frame, bytes: &[u8]) -> Result<(), Error> {
@@ -126,7 +125,7 @@ impl Egress for TaggedWriter {
                 break;
             }
             if let Some(Label::Class { class, .. }) = label
-                && let Some(dscp) = self.dscp[usize::from(class)]
+                && let Some(dscp) = self.actions.of_class(class).dscp
             {
                 tag::set_dscp(&mut held.bytes, held.fate.ip_at, dscp);
             }

@@ -334,7 +334,7 @@ impl Processor {
             rss: frame.rss,
         }));
         let now_ns = self.run.now_ns();
-        let emitted = self.manager.counters().series_emitted;
+        let emitted = self.manager.counters().series_emitted();
         self.manager
             .burst(data, &self.packets, now_ns, &mut self.fates);
         if let Some(egress) = &mut self.egress {
@@ -343,7 +343,7 @@ impl Processor {
             sent?;
         }
         // Once the burst is on its way: this may be a system call, and the thread that it wakes may get this CPU.
-        if self.manager.counters().series_emitted != emitted {
+        if self.manager.counters().series_emitted() != emitted {
             self.run.waker.wake();
         }
         Ok(())

@@ -60,6 +60,9 @@ impl Opening {
     pub fn open(&self, config: &Config, dir: &Path) -> Result<Arc<Bundle>, Error> {
         let bundle = self.read(config, dir)?;
         let fits = check_meaning(dir, "features", bundle.features(), self.bundle.features());
+        let series = |bundle: &Bundle| [format!("{}, k = {}", bundle.unit(), bundle.k())];
+        let [series, in_use] = [&bundle, &*self.bundle].map(series);
+        let fits = fits.and_then(|()| check_meaning(dir, "unit and k", &series, &in_use));
         let labels = [labels(&bundle), labels(&self.bundle)];
         fits.and_then(|()| check_meaning(dir, "labels", &labels[0], &labels[1]))
             .and_then(|()| check_midstream(dir, &bundle, &self.bundle))

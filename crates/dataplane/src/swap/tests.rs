@@ -99,6 +99,28 @@ impl Rig {
     }
 }
 
+/// Flow managers go on to collect what they did, so another unit or another K is refused.
+#[test]
+fn a_model_for_other_series_is_refused() {
+    let rig = rig();
+    let opening = rig.swapper.opening();
+    let bundles = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/bundles"));
+    for (name, why) in [
+        (
+            "data-k3",
+            "the unit and k are data, k = 3, but those of the model in use are packet, k = 10",
+        ),
+        (
+            "times-k10",
+            "the features are signed_length, inter_arrival_us, but those of the model in use are signed_length",
+        ),
+    ] {
+        let refused = opening.open(&rig.config, &bundles.join(name));
+        let refused = refused.expect_err("refused").to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
 #[test]
 fn where_one_manager_refuses_none_changes() {
     let mut rig = rig();

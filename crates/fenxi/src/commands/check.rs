@@ -80,7 +80,7 @@ fn look(args: &CheckConfigArgs, config: &Config, dir: &Path, bundle: &Bundle) ->
     }
     findings.extend(queues::backlog(&machine));
     findings.extend(cores::look(&machine, config, &cores, service));
-    findings.extend(memory::look(&machine, config, service));
+    findings.extend(memory::look(&machine, config, bundle, service));
     findings.extend(capabilities::look(&machine, config.io.mode));
     findings.extend(marks::look(&machine, config, bundle));
     findings.extend(control::look(&machine, &config.control));

@@ -34,6 +34,7 @@ pub fn info(args: &BundleArgs) -> Result<(), Failure> {
     line("version", bundle.version().to_owned());
     line("sha256", bundle.sha256().to_owned());
     line("precision", bundle.precision().to_owned());
+    line("unit", bundle.unit().to_owned());
     line("features", bundle.features().join(", "));
     line(
         "input",
@@ -153,8 +154,15 @@ fn golden(model: &mut Model, dir: &Path) -> Result<GoldenReport, Failure> {
 /// The other model, if both take the same series and put them into the same classes.
 fn comparable(bundle: &Bundle, against: Model) -> Result<Model, Failure> {
     let other = &against.bundle;
-    let difference = if (bundle.k(), bundle.features()) != (other.k(), other.features()) {
-        "take different series (k or features)"
+    let series = |bundle: &Bundle| {
+        (
+            bundle.unit().to_owned(),
+            bundle.k(),
+            bundle.features().to_vec(),
+        )
+    };
+    let difference = if series(bundle) != series(other) {
+        "take different series (unit, k or features)"
     } else if !bundle
         .labels()
         .iter()

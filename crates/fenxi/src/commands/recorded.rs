@@ -116,7 +116,7 @@ fn outcome(
     let layout = Layout::parse(&header.layout);
     let layout = layout.ok_or_else(|| Failure::data("layout is not F:A:D"))?;
     let lanes = replayed.packets_by_lane.len();
-    let (max_flows, buckets, k) = header.flow.table();
+    let (max_flows, buckets, task) = header.flow.table();
     Ok(Outcome {
         flows: replayed.flows.clone(),
         series: replayed.series.clone(),
@@ -134,7 +134,7 @@ fn outcome(
         classes: header.classes.clone().into(),
         table: Table {
             max_flows: max_flows * lanes,
-            bytes: flowmgr::table_bytes(max_flows, buckets, k) * lanes,
+            bytes: flowmgr::table_bytes(max_flows, buckets, &[task]) * lanes,
             pages: replayed.pages,
         },
         bytes: replayed.bytes,

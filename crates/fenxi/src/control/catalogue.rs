@@ -180,10 +180,10 @@ pub static CATALOGUE: &[Metric] = &[
         |view| labels(view, |sums, class| sums.flows.counters.tagged_by_class[class].bytes)),
     metric(C, "fenxi_label_flows_total", "flows", &["pipeline", "label"],
         "Flows that have ended with a label, by label.",
-        |view| labels(view, |sums, class| sums.flows.counters.flows_labelled[class])),
+        |view| labels(view, |sums, class| sums.flows.counters.flows_labelled()[class])),
     metric(C, "fenxi_labels_total", "labels", &["pipeline", "label"],
         "Labels given to flows, by label, as they are given.",
-        |view| labels(view, |sums, class| sums.flows.counters.labels_given[class])),
+        |view| labels(view, |sums, class| sums.flows.counters.labels_given()[class])),
 
     metric(G, "fenxi_flow_table_entries", "flows", &["pipeline", "worker"],
         "Flows in a flow manager's table.",
@@ -239,14 +239,14 @@ pub static CATALOGUE: &[Metric] = &[
 
     metric(C, "fenxi_series_emitted_total", "series", &["pipeline"],
         "Flows that reached their K-th packet and were asked about.",
-        |view| sums(view, |sums| sums.flows.counters.series_emitted)),
+        |view| sums(view, |sums| sums.flows.counters.series_emitted())),
     metric(C, "fenxi_series_withheld_total", "series", &["pipeline"],
         "Flows that reached their K-th packet and were not asked about: they began mid-stream, and the model was not trained for that.",
-        |view| sums(view, |sums| sums.flows.counters.series_withheld)),
+        |view| sums(view, |sums| sums.flows.counters.series_withheld())),
     metric(C, "fenxi_series_total", "series", &["pipeline", "outcome"],
         "Series by what became of them.",
         |view| pipelines(view, |sums, pipeline| {
-            let (series, full) = (&sums.analytics, sums.flows.counters.series_shed);
+            let (series, full) = (&sums.analytics, sums.flows.counters.series_shed());
             [("cached", series.cached), ("inferred", series.inferred), ("shed", full + series.shed()), ("failed", series.failed())]
                 .map(|(outcome, series)| count(&[pipeline, outcome], series)).into()
         })),
@@ -254,8 +254,8 @@ pub static CATALOGUE: &[Metric] = &[
         "Series shed or failed, by why.",
         |view| pipelines(view, |sums, pipeline| {
             let (series, flows) = (&sums.analytics, &sums.flows.counters);
-            [("ring_full", flows.series_shed - flows.series_shed_half_open),
-             ("half_open", flows.series_shed_half_open), ("no_device", series.shed_no_device),
+            [("ring_full", flows.series_shed() - flows.series_shed_half_open()),
+             ("half_open", flows.series_shed_half_open()), ("no_device", series.shed_no_device),
              ("no_other_device", series.failed_no_other_device), ("after_retry", series.failed_after_retry)]
                 .map(|(reason, series)| count(&[pipeline, reason], series)).into()
         })),
@@ -338,7 +338,7 @@ pub static CATALOGUE: &[Metric] = &[
     metric(C, "fenxi_labels_discarded_total", "labels", &["pipeline", "reason"],
         "Labels that did not become a flow's: post_mortem, it had ended; low_confidence, it was given unknown instead.",
         |view| pipelines(view, |sums, pipeline| {
-            let unknown = sums.flows.counters.labels_given.last().copied().unwrap_or(0);
+            let unknown = sums.flows.counters.labels_given().last().copied().unwrap_or(0);
             [("post_mortem", sums.analytics.post_mortem), ("low_confidence", unknown)]
                 .map(|(reason, labels)| count(&[pipeline, reason], labels)).into()
         })),

@@ -73,7 +73,8 @@ impl Sink for FlowTap {
                 reason: flow.reason,
                 is_half_open: flow.is_half_open,
                 decision: flow.decision,
-                series: None, // would be a copy on the heap
+                others: Box::default(),
+                series: None, // would be a copy on the heap, as those of other tasks would
             }),
         };
         let _ = self.records.try_send(record);
@@ -217,6 +218,7 @@ mod tests {
             reason: EndReason::Fin,
             is_half_open: false,
             decision: Some(decision(class)),
+            others: Box::default(),
             series: None,
         })
     }
@@ -237,6 +239,7 @@ mod tests {
         let (mut tap, mut sample) = sample();
         tap.record(&Record::Label(LabelRecord {
             flow: name(9),
+            task: 0,
             time_us: 0,
             decision: decision(0),
         }));

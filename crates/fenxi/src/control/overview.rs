@@ -91,7 +91,7 @@ impl Overview {
             flows_max: view.facts.table_entries * collector.flows.len() as u64,
             flows_begun: sum(&|it| it.flows.counters.flows_begun.total()),
             labels: labels(view),
-            series_withheld: sum(&|it| it.flows.counters.series_withheld),
+            series_withheld: sum(&|it| it.flows.counters.series_withheld()),
             marks_written: collector.marks.written,
             marks_kept: collector.marks.kept,
             marks_not_found: collector.marks.not_found,
@@ -103,7 +103,7 @@ impl Overview {
                 kinds.iter().map(|(_, flows)| flows).sum()
             }),
             series_lost: sum(&|it| {
-                it.flows.counters.series_shed + it.analytics.shed() + it.analytics.failed()
+                it.flows.counters.series_shed() + it.analytics.shed() + it.analytics.failed()
             }),
             records_dropped: sum(&|it| it.flows.records_dropped),
             marks_lost: collector.marks.failed() + collector.marks.dropped,
@@ -123,7 +123,7 @@ fn labels(view: &View<'_>) -> BTreeMap<String, u64> {
     let names = &view.facts.labels;
     let mut labels = BTreeMap::new();
     for pipeline in &view.pipelines {
-        for (class, given) in pipeline.flows.counters.labels_given.iter().enumerate() {
+        for (class, given) in pipeline.flows.counters.labels_given().iter().enumerate() {
             if *given > 0 {
                 let name = &names.shown()[names.place_of(class)];
                 *labels.entry(name.clone()).or_default() += given;

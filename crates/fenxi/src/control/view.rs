@@ -109,7 +109,7 @@ impl PipelineSums {
         let has_ended = !analytics_threads.is_empty()
             && flow_threads.iter().all(|it| it.life == Life::Ended)
             && analytics_threads.iter().all(|it| it.life == Life::Ended);
-        let pushed = flows.counters.series_emitted - flows.counters.series_shed;
+        let pushed = flows.counters.series_emitted() - flows.counters.series_shed();
         let in_rings = match has_ended {
             true => 0,
             false => pushed.saturating_sub(analytics.series),
@@ -131,7 +131,7 @@ fn balance(flows: &FlowSnapshot, analytics: &Counters, in_rings: u64) -> Balance
     let counters = &flows.counters;
     let decided = analytics.cached + analytics.inferred + analytics.shed() + analytics.failed();
     let waiting = in_rings + analytics.undecided();
-    let accounted = decided + waiting + counters.series_shed;
+    let accounted = decided + waiting + counters.series_shed();
     let recorded = flows_recorded(counters);
     let ports = flows.port_counters();
     let to_send = if flows.forwards { ports.rx.received } else { 0 };
@@ -139,7 +139,7 @@ fn balance(flows: &FlowSnapshot, analytics: &Counters, in_rings: u64) -> Balance
         ports: ports.rx.missing,
         sent: to_send as i64 - (ports.tx.sent + ports.tx.unsent()) as i64,
         packets: ports.rx.received as i64 - counters.verdicts.total() as i64,
-        series: counters.series_emitted as i64 - accounted as i64,
+        series: counters.series_emitted() as i64 - accounted as i64,
         flows: counters.flows_begun.total() as i64
             - (recorded + flows.alive + flows.unrecorded) as i64,
     }

@@ -8,7 +8,6 @@
 //! people should know. A message says all by itself: who reads the journal sees no fields. At info and above it names
 //! interfaces, devices and files, never an address or a port of the traffic or of ours.
 
-mod escape;
 mod levels;
 mod loss;
 mod output;
@@ -27,7 +26,6 @@ use config::checked::Log;
 use repeats::{Limit, Repeats};
 
 pub use config::levels::LevelError;
-pub use escape::escape;
 pub use loss::Loss;
 
 /// What of the log can be reached while it is in use.

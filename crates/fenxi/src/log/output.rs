@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::escape::Stderr;
+use crate::escape::Stderr;
 use crate::exit::Failure;
 use config::checked::LogTo;
 

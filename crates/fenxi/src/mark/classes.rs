@@ -1,73 +1,27 @@
 //! Which bits each class of the model at hand gets.
 
+use policy::{Mark, NoSuchLabel};
+
 use config::checked;
 
-/// A label of the configuration that the model does not have.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{origin}: mark.class: the model has no label \"{label}\"; it has {labels}")]
-pub struct NoSuchLabel {
-    label: String,
-    labels: String,
-    origin: String,
-}
-
-/// What is written to a connection: bits, and which of them are to be changed at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
-    /// The new bits, within the mask; not 0 where there is a mark.
-    pub bits: u32,
-    /// The bits that are fenxi's to write.
-    pub mask: u32,
-}
-
-impl Mark {
-    /// Both in one word; 0 for no mark.
-    fn to_word(mark: Option<Mark>) -> u64 {
-        mark.map_or(0, |mark| u64::from(mark.bits) << 32 | u64::from(mark.mask))
-    }
-
-    /// The mark in a word, if there is one.
-    pub fn of_word(word: u64) -> Option<Mark> {
-        (word != 0).then_some(Mark {
-            bits: (word >> 32) as u32,
-            mask: word as u32,
-        })
-    }
-}
-
-/// Bits by class, under a mask.
+/// Marks by class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassMarks {
-    mask: u32,
     overwrites: bool,
-    by_class: Box<[Option<u32>]>,
+    by_class: Box<[Option<Mark>]>,
 }
 
 impl ClassMarks {
-    /// The bits of `classes`, the labels in the order of the model's outputs. Labels that only the
+    /// The marks of `classes`, the labels in the order of the model's outputs. Labels that only the
     /// built-in map names may be absent from the model; those that the user named may not.
     ///
     /// # Errors
     /// The user named a label that the model does not have.
     pub fn new(config: &checked::Mark, classes: &[String]) -> Result<ClassMarks, NoSuchLabel> {
-        let mut by_class = vec![None; classes.len()];
-        for mapping in &config.class {
-            match classes.iter().position(|class| *class == mapping.label) {
-                Some(class) => by_class[class] = Some(mapping.mark),
-                None if mapping.required => {
-                    return Err(NoSuchLabel {
-                        label: mapping.label.clone(),
-                        labels: classes.join(", "),
-                        origin: mapping.origin.to_string(),
-                    });
-                }
-                None => {}
-            }
-        }
+        let actions = policy::actions(&config.rules(), classes)?;
         Ok(ClassMarks {
-            mask: config.mask,
             overwrites: config.overwrite,
-            by_class: by_class.into(),
+            by_class: actions.iter().map(|action| action.mark).collect(),
         })
     }
 
@@ -78,9 +32,7 @@ impl ClassMarks {
 
     /// The mark of each class as [`Mark::of_word`] reads it; without one its connections stay as they are.
     pub fn words(&self) -> impl Iterator<Item = u64> {
-        let mask = self.mask;
-        let marks = self.by_class.iter();
-        marks.map(move |bits| Mark::to_word(bits.map(|bits| Mark { bits, mask })))
+        self.by_class.iter().map(|mark| Mark::to_word(*mark))
     }
 }
 
@@ -88,7 +40,7 @@ impl ClassMarks {
 mod tests {
     use super::*;
     use config::checked::MarkMapping;
-    use config::layers::Origin;
+    use config::origin::Origin;
 
     fn config(label: &str, required: bool) -> checked::Mark {
         let mapping = MarkMapping {

@@ -9,11 +9,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use policy::Mark;
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use super::classes::Mark;
 use super::message::{Answer, Connection, Tuple, answers, push_query, push_update};
 
 /// Requests in one send. The answers to updates, some 800 bytes of socket memory each, fill a quarter of the

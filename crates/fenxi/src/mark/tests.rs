@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
+use super::message::Tuple;
 use super::socket::{BATCH, Outcome, Socket};
 use super::writer::StartError;
-use super::message::Tuple;
 use super::{ClassMarks, Counts, Writer};
 use config::checked::{Mark, MarkMapping};
-use config::layers::Origin;
+use config::origin::Origin;
 use lab::{FOREIGN, Lab};
 
 const TCP: u8 = 6;
@@ -426,7 +426,7 @@ fn the_missing_capability_is_named() {
         let mut socket = Socket::open().unwrap();
         without_net_admin();
         let mut outcomes = Vec::new();
-        let mark = super::classes::Mark {
+        let mark = policy::Mark {
             bits: mark(0),
             mask: MASK,
         };

@@ -20,8 +20,9 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use policy::Mark;
 
-use super::classes::{ClassMarks, Mark};
+use super::classes::ClassMarks;
 use super::counts::Counts;
 use super::message::{Connection, Tuple};
 use super::socket::{BATCH, Outcome, Request, Socket};

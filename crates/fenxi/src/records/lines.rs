@@ -106,6 +106,7 @@ mod tests {
             counts: Counts::default(),
             reason: EndReason::Idle,
             decision: None,
+            others: Box::default(),
             series: None,
         })
     }

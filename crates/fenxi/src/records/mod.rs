@@ -85,6 +85,12 @@ enum Line<'a> {
         series: Option<&'a [i32]>,
         #[serde(skip_serializing_if = "Option::is_none")]
         series_us: Option<&'a [i64]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        series_payload: Option<&'a [u16]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        series_inter_arrival_us: Option<&'a [u32]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        series_tcp_flags: Option<&'a [u16]>,
     },
 }
 
@@ -123,6 +129,9 @@ fn flow_line<'a>(record: &'a FlowRecord, classes: &'a [String]) -> Line<'a> {
         labelled: labelled(record.decision.as_ref(), classes),
         series: series.map(|series| series.lengths.as_slice()),
         series_us: series.map(|series| series.offsets_us.as_slice()),
+        series_payload: series.and_then(|series| series.payloads.as_deref()),
+        series_inter_arrival_us: series.and_then(|series| series.inter_arrivals_us.as_deref()),
+        series_tcp_flags: series.and_then(|series| series.tcp_flags.as_deref()),
     }
 }
 
@@ -243,6 +252,7 @@ mod tests {
             reason: EndReason::Active,
             is_half_open: false,
             decision: None,
+            others: Box::default(),
             series: None,
         });
         let mut line = Vec::new();
@@ -262,6 +272,7 @@ mod tests {
     fn a_label_names_its_class_and_who_decided() {
         let record = Record::Label(LabelRecord {
             flow: name(),
+            task: 0,
             time_us: 1,
             decision: Decision {
                 class: 1,

@@ -435,6 +435,7 @@ mod tests {
             reason: EndReason::Evicted,
             is_half_open,
             decision: None,
+            others: Box::default(),
             series: None,
         })
     }

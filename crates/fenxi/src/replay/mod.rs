@@ -78,7 +78,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let sockets = sockets.transpose()?;
     let view = sockets.is_some().then(|| sinks.view(&classes));
 
-    let table = Table::of(config, &pipelines.flow_managers);
+    let table = Table::of(config, &bundle, &pipelines.flow_managers);
     let facts = facts(plan, &state, &classes, &sinks);
     let runtime = supervise::runtime()?;
     let signals = runtime.block_on(async { Signals::new() })?;
@@ -190,7 +190,7 @@ fn open_tagged(
     let (Some(output), Some((_, manager))) = (&args.write, pipelines.flow_managers.first()) else {
         return Ok(None);
     };
-    let writer = TaggedWriter::create(output, manager.labels(), pipelines.dscp.clone())?;
+    let writer = TaggedWriter::create(output, manager.labels(), manager.actions().clone())?;
     Ok(Some(Box::new(writer)))
 }
 

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use accel::Bundle;
 use config::checked::{Device, HttpPlace, IoMode, Provider};
 use config::{Config, Loaded, Sources};
-use dataplane::bundle::{check_labels, dscp_by_class, open_bundle};
+use dataplane::bundle::{check_labels, dscp_by_class, open_bundle, series_task};
 use dataplane::clock::Clock;
 use dataplane::egress::{Egress, Forward};
 use dataplane::flow_worker::Limits;
@@ -112,7 +112,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let (signals, hangups) =
         runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
 
-    let table = Table::of(config, &packets.flow_managers);
+    let table = Table::of(config, &bundle, &packets.flow_managers);
     let state = Arc::new(SharedState::new(&bundle, config));
     let facts = facts(plan, &state, &classes, &sinks);
     let recorder = record(plan, &bundle, &classes, options)?;
@@ -278,7 +278,12 @@ fn record(
     let Some(dir) = &args.record else {
         return Ok(None);
     };
-    let flow = flow_config(config, options, dscp_by_class(config, bundle)?);
+    let flow = flow_config(
+        config,
+        series_task(bundle),
+        options,
+        dscp_by_class(config, bundle)?,
+    );
     let configuration = plan.loaded.effective().to_toml(false);
     let header = recording::Header::new(config, configuration, bundle, classes, &flow);
     let recorder = Recorder::start(&recording::Plan {

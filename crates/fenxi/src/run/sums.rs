@@ -34,7 +34,7 @@ pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: Sinks, h
     let ports = outcome.add_workers(ended.workers);
     outcome.records_dropped += counts.failed();
     if is_partial {
-        counters.give_up(outcome.flows.series_emitted - outcome.flows.series_shed);
+        counters.give_up(outcome.flows.series_emitted() - outcome.flows.series_shed());
     }
     outcome.series = counters;
     let nic_dropped = host.dropped().iter().map(NicDrops::total).sum();

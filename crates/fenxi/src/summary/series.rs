@@ -30,13 +30,13 @@ pub struct Series {
 impl Series {
     pub fn of(flows: &flowmgr::Counters, series: &Counters) -> Series {
         Series {
-            emitted: flows.series_emitted,
-            withheld: flows.series_withheld,
+            emitted: flows.series_emitted(),
+            withheld: flows.series_withheld(),
             cached: series.cached,
             inferred: series.inferred,
-            shed: flows.series_shed + series.shed(),
-            shed_ring_full: flows.series_shed - flows.series_shed_half_open,
-            shed_half_open: flows.series_shed_half_open,
+            shed: flows.series_shed() + series.shed(),
+            shed_ring_full: flows.series_shed() - flows.series_shed_half_open(),
+            shed_half_open: flows.series_shed_half_open(),
             shed_no_device: series.shed_no_device,
             failed: series.failed(),
             failed_no_other_device: series.failed_no_other_device,

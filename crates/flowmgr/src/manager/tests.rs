@@ -12,6 +12,7 @@ use cring::{Consumer, Source, ring};
 use proptest::prelude::*;
 
 use super::*;
+use crate::SeriesTask;
 use crate::Volume;
 use crate::hash::HashKind;
 use crate::record::{EndReason, FlowRecord, Record};
@@ -21,7 +22,10 @@ const SECOND_US: i64 = 1_000_000;
 
 fn config() -> Config {
     Config {
-        k: 3,
+        tasks: vec![SeriesTask {
+            midstream: true,
+            ..SeriesTask::lengths(3, 3)
+        }],
         idle_timeout_s: 30,
         closed_timeout_s: 5,
         half_open_timeout_s: 0,
@@ -32,8 +36,7 @@ fn config() -> Config {
         max_flows: 64,
         buckets: 8,
         effect: Effect::PacketTime { delay_us: 0 },
-        dscp: vec![Some(46), None, None],
-        midstream: true,
+        actions: Actions::of_dscp(&[Some(46), None, None]),
         record_series: true,
         flow_id_first: 0,
         flow_id_step: 1,
@@ -133,7 +136,7 @@ impl Bench {
         let waiting = self.ring.waiting();
         for at in 0..waiting {
             let flow = self.ring.get(at).flow;
-            let _ = labels.word(flow.index).decide(flow.generation, label);
+            let _ = labels.word(0, flow.index).decide(flow.generation, label);
         }
         self.ring.release(waiting);
         waiting
@@ -194,7 +197,7 @@ fn the_kth_packet_emits_and_later_ones_are_tagged() {
     );
     assert_eq!(bench.ring.waiting(), 1);
     let slot = *bench.ring.get(0);
-    assert_eq!((slot.series.k, slot.kth_us), (3, 2));
+    assert_eq!((slot.series.k(), slot.kth_us), (3, 2));
     assert_eq!(
         (0..3).map(|i| slot.series.signed(i)).collect::<Vec<_>>(),
         [40, -40, 40]
@@ -289,7 +292,7 @@ fn on_arrival_packets_are_tagged_in_place_and_nothing_waits() {
     assert_eq!(bench.ring.waiting(), 1);
     let flow = bench.ring.get(0).flow;
     let labels = bench.manager.labels();
-    let decided = labels.word(flow.index).decide(flow.generation, CLASS_0);
+    let decided = labels.word(0, flow.index).decide(flow.generation, CLASS_0);
     assert!(decided.is_err(), "post-mortem");
 }
 
@@ -375,7 +378,7 @@ fn a_full_ring_sheds() {
         bench.burst(&[tcp(0, 100 + flow, 1, 0); 3]);
     }
     let counters = bench.manager.counters();
-    assert_eq!((counters.series_emitted, counters.series_shed), (5, 3));
+    assert_eq!((counters.series_emitted(), counters.series_shed()), (5, 3));
     assert!(!bench.manager.has_room(1));
 }
 
@@ -384,7 +387,7 @@ fn a_full_ring_sheds() {
 fn several_rings_share_the_flows() {
     let ((first, mut left), (second, mut right)) = (ring(64), ring(64));
     let mut bench = Bench::new(config());
-    bench.manager = Manager::with_rings(config(), vec![first, second]).unwrap();
+    bench.manager = Manager::with_rings(config(), vec![vec![first, second]]).unwrap();
     for host in 0..8 {
         bench.burst(&[tcp(0, 100 + host, 1, 0); 3]);
     }
@@ -394,7 +397,7 @@ fn several_rings_share_the_flows() {
     let mut sums = bench.manager.counters().clone();
     sums.merge(&bench.manager.counters().clone());
     assert_eq!((sums.verdicts.total(), sums.flows_begun.total()), (48, 16));
-    assert_eq!(sums.series_emitted, 16);
+    assert_eq!(sums.series_emitted(), 16);
 }
 
 /// A handshake.
@@ -607,7 +610,8 @@ proptest! {
             now_us += packet.time_us;
             packet.time_us = now_us;
         }
-        let mut bench = Bench::new(Config { buckets, max_flows: 8 * buckets, k, ..config() });
+        let tasks = vec![SeriesTask { midstream: true, ..SeriesTask::lengths(k, 3) }];
+        let mut bench = Bench::new(Config { buckets, max_flows: 8 * buckets, tasks, ..config() });
         let mut model = Model { now_us: i64::MIN, ..Model::default() };
         for burst in packets.chunks(burst) {
             bench.burst(burst);

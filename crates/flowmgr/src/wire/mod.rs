@@ -31,8 +31,19 @@ pub struct Headers {
     /// Length at the IP layer, bytes: the IPv4 total length (where that is 0,
     /// the captured bytes), or the IPv6 payload length + 40.
     pub length: u32,
+    /// Bytes of all headers from the IP header to that of TCP or UDP, both included.
+    pub header_bytes: u32,
     /// Where the IP header begins in the frame.
     pub ip_at: u32,
+}
+
+impl Headers {
+    /// Layer-4 payload, bytes: the length less all headers, 0 at the least. What the capture cut off counts.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> u32 {
+        self.length.saturating_sub(self.header_bytes)
+    }
 }
 
 /// Reads the headers of a frame of pcap link type `link`.
@@ -55,6 +66,7 @@ pub fn parse(link: u16, frame: &[u8]) -> Result<Headers, Verdict> {
         from_low,
         tcp_flags: ports.tcp_flags,
         length: packet.length,
+        header_bytes: packet.at as u32 + ports.header,
         ip_at: ip_at as u32,
     })
 }

@@ -200,3 +200,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn payload_is_what_the_lengths_leave_and_not_what_was_captured() {
+    let payload = |ip: &[u8]| parse(RAW, ip).unwrap().payload();
+    assert_eq!(payload(&udp_v4(32)), 4);
+    assert_eq!(payload(&udp_v4(28)), 0);
+    // Cut off by the capture: the IP length counts.
+    assert_eq!(payload(&udp_v4(1400)), 1372);
+    // No IP length: what was captured counts.
+    let mut open = udp_v4(0);
+    open.extend([0; 6]);
+    assert_eq!(payload(&open), 10);
+    assert_eq!(payload(&tcp_v4()), 0);
+    // TCP options are a header, and so are the extensions of IPv6.
+    let mut options = tcp_v4();
+    options[2..4].copy_from_slice(&51u16.to_be_bytes());
+    options[32] = 0x60;
+    options.extend([0; 11]);
+    assert_eq!(payload(&options), 7);
+    let mut v6 = udp_v6(0, &[UDP, 0, 0, 0, 0, 0, 0, 0]);
+    v6[5] += 9;
+    assert_eq!(payload(&v6), 9);
+}

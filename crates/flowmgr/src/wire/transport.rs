@@ -17,11 +17,13 @@ pub(super) struct Ports {
     pub source: u16,
     pub destination: u16,
     pub tcp_flags: u8,
+    /// Bytes of the layer-4 header, with options.
+    pub header: u32,
 }
 
 #[inline]
 pub(super) fn parse(protocol: u8, payload: &[u8]) -> Result<Ports, Verdict> {
-    let tcp_flags = match protocol {
+    let (tcp_flags, header) = match protocol {
         TCP => {
             need(payload, 0, 20, Verdict::L4Short)?;
             let header = usize::from(payload[12] >> 4) * 4;
@@ -29,14 +31,14 @@ pub(super) fn parse(protocol: u8, payload: &[u8]) -> Result<Ports, Verdict> {
                 return Err(Verdict::TcpDoff);
             }
             need(payload, 0, header, Verdict::L4Short)?;
-            payload[13]
+            (payload[13], header as u32)
         }
         UDP => {
             need(payload, 0, 8, Verdict::L4Short)?;
             if be16(payload, 4) < 8 {
                 return Err(Verdict::UdpLength);
             }
-            0
+            (0, 8)
         }
         _ => return Err(Verdict::OtherL4),
     };
@@ -44,5 +46,6 @@ pub(super) fn parse(protocol: u8, payload: &[u8]) -> Result<Ports, Verdict> {
         source: be16(payload, 0),
         destination: be16(payload, 2),
         tcp_flags,
+        header,
     })
 }

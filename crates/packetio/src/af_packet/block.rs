@@ -1,7 +1,7 @@
 //! The frames in a block: a chain of headers (`tpacket3_hdr`), each with a frame behind it.
 //!
-//! Every number here was written by the kernel, but lies in memory that whoever holds a burst
-//! may have written since. None is believed: what does not fit the block ends it.
+//! The kernel wrote every number here, but the holder of a burst may have written over it since.
+//! So no number is trusted: a frame that does not fit into the block ends the block.
 
 use super::checksum;
 use super::vlan;
@@ -9,7 +9,7 @@ use super::vlan;
 /// Bytes of a frame's header, and of the address (`sockaddr_ll`) behind it.
 const HEADER: usize = 48;
 const ADDRESS: usize = 20;
-/// Bytes of `virtio_net_hdr`, which lies in front of a frame where it was asked for.
+/// Bytes of `virtio_net_hdr`, which is in front of each frame if the socket asked for it.
 pub(super) const OFFLOAD: usize = 10;
 /// Its fields: flags, kind of segmentation, bytes of headers, where the sum starts and, from there,
 /// goes.
@@ -31,16 +31,16 @@ const GSO_TCP: u32 = 1 << 8;
 /// `sll_pkttype` of a frame that this machine sends.
 const OUTGOING: u8 = 4;
 
-/// How the frames of a port are to be read.
+/// How the frames of a ring are read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
-    /// A `virtio_net_hdr` lies in front of each frame, and checksums are completed.
+    /// A `virtio_net_hdr` is in front of each frame, and checksums are completed.
     pub has_offload: bool,
-    /// Frames that this machine sends are passed over.
+    /// Frames that this machine sends are skipped.
     pub skips_outgoing: bool,
     /// Frames have Ethernet headers.
     pub is_ethernet: bool,
-    /// The longest frame that the wire can have brought.
+    /// The longest frame that can have come from the wire.
     pub frame_max: u32,
 }
 
@@ -52,7 +52,7 @@ impl Reading {
     }
 }
 
-/// What was done to frames or seen of them while they were read.
+/// Counts of what was found in frames, or done to them, while they were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     pub outgoing: u64,
@@ -93,7 +93,7 @@ impl Walk {
         self.left == 0
     }
 
-    /// The next frame of `block` that is to be handed on.
+    /// The next frame of `block` that is not skipped.
     #[inline]
     pub fn next(&mut self, block: &mut [u8], how: &Reading, seen: &mut Seen) -> Option<Raw> {
         while self.left > 0 {
@@ -114,7 +114,7 @@ impl Walk {
     }
 }
 
-/// A frame's header, checked: the frame lies in the block, behind its header.
+/// A frame's header, checked: the frame is inside the block, behind its header.
 struct Header {
     /// Where the next header is; not checked yet.
     next: usize,
@@ -122,7 +122,7 @@ struct Header {
     kind: u8,
     tag: u16,
     tag_protocol: u16,
-    /// End of the header and the address: what lies from here to the frame is room.
+    /// End of the header and the address. The bytes from here to the frame are free.
     room: usize,
     raw: Raw,
 }

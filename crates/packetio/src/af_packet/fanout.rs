@@ -35,7 +35,7 @@ pub(super) struct Group {
     joined: Mutex<Joined>,
 }
 
-/// Which rings have joined: all below `count`. The first one begins anew.
+/// Which rings have joined: all below `count`. When the first one joins again, the others follow.
 #[derive(Debug, Default)]
 struct Joined {
     id: u32,
@@ -123,7 +123,7 @@ const RETURN_A: u16 = 0x16;
 const TO_INDEX: u16 = 0x07; // X = A
 const FROM_INDEX: u16 = 0x87; // A = X
 
-/// Places that tell of the frame and not of its bytes: `SKF_AD_OFF` and an offset.
+/// Addresses of facts about the frame rather than of its bytes: `SKF_AD_OFF` and an offset.
 const FRAME_PROTOCOL: u32 = 0xffff_f000;
 const FRAME_KIND: u32 = 0xffff_f004;
 const KIND_OUTGOING: u32 = 4;

@@ -1,27 +1,34 @@
-//! Real interfaces through Linux packet sockets: [`RingReader`] receives from a ring of blocks that
-//! the kernel fills (TPACKET_V3), [`Transmit`] sends. `CAP_NET_RAW` suffices for both.
+//! Real interfaces through Linux packet sockets (`AF_PACKET`). `CAP_NET_RAW` suffices.
 //!
-//! Frames are handed out where the kernel wrote them, and may be changed there. A block goes
-//! back to the kernel when all its frames were handed out and the next ones are asked for.
-//! The kernel hands a block over when it is full, or [`PortConfig::block_timeout_ms`] after its
-//! first frame; that time is the latency of a port with little traffic.
+//! The kernel fills a ring of blocks (TPACKET_V3). Frames are handed out where the kernel wrote
+//! them, and may be changed there. A block goes back to the kernel when all its frames were handed
+//! out and the next ones are asked for. The kernel hands a block over when it is full, or
+//! `block_timeout_ms` after its first frame; that time is the latency of a port with little
+//! traffic.
 //!
-//! * **VLAN**: the outermost tag, which the kernel takes off, is put back in place.
-//! * **Super-packets** (GRO, LRO, TSO) have the lengths of no packet on the wire. They are counted
-//!   as [`Counts::merged`]; [`Offloads`] says what causes them and the line that turns it off.
-//!   [`Transmit`] can send those that the kernel has merged ([`TransmitConfig::sends_merged`]).
-//! * **Checksums** that a local sender left to its network card are counted as
-//!   [`Counts::partial_checksums`], and completed if [`PortConfig::completes_checksums`].
-//! * **RSS**: [`Frame::rss`](crate::Frame::rss) is `None`. The kernel would tell a hash
+//! | file | holds |
+//! |---|---|
+//! | `receiver.rs` | a ring as an [`Rx`](crate::Rx), whatever happens to its interface |
+//! | `reader.rs`, `block.rs` | frames out of the blocks of a ring |
+//! | `ring.rs` | the memory shared with the kernel |
+//! | `open.rs`, `fanout.rs` | how sockets and rings are set up, and several rings on one interface |
+//! | `sender.rs`, `transmit.rs` | an interface as a [`Tx`](crate::Tx), and the system calls that send |
+//!
+//! * **VLAN**: the kernel strips the outermost tag; it is put back in place.
+//! * **Merged packets** (GRO, LRO, TSO) have lengths that no packet on the wire has. They are
+//!   counted; [`Offloads`](crate::interface::Offloads) finds the cause and the line that turns it
+//!   off. A port that completes checksums can send on those that the kernel merged: a
+//!   `virtio_net_hdr` in front of each frame says how to split it.
+//! * **Checksums** that a local sender left to its network card are counted, and completed if the
+//!   settings ask for it.
+//! * **RSS**: [`Frame::rss`](crate::Frame::rss) is `None`. The kernel reports a hash
 //!   (`tp_rxhash`), but not whether it is its own, which is symmetric, or the card's, which by
 //!   default is not.
-//! * **Several rings** on one interface: both directions of a flow meet in one, see `fanout.rs`.
-//! * **Losses**: frames that found the ring full are [`Counts::dropped`].
+//! * **Losses**: frames that found the ring full are counted as dropped.
 
 mod block;
 mod checksum;
 mod fanout;
-mod old;
 mod open;
 mod reader;
 mod receiver;
@@ -34,7 +41,6 @@ mod vlan;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-pub use old::*;
 pub(crate) use reader::RingReader;
 pub(crate) use receiver::open_rings;
 pub(crate) use sender::Sender;

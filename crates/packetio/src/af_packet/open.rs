@@ -1,4 +1,4 @@
-//! How a receiving socket and its ring are made: everything before the first frame.
+//! How a receiving socket and its ring are set up: everything before the first frame.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::sys;
 
 /// The third version of the ring (`TPACKET_V3`).
 const VERSION: u32 = 2;
-/// Bytes of the slots in which the kernel counts a block; the third version does not use them.
+/// Bytes of the slots by which the kernel checks a block's size; the third version does not use them.
 const SLOT: u32 = 2048;
 /// Whether frames that this machine sends are left out.
 pub(super) fn ignores_outgoing(config: &PortSettings, interface: &Interface) -> bool {
@@ -53,7 +53,7 @@ pub(super) fn set_up(
         set(libc::PACKET_VNET_HDR, &[1], "checksums cannot be completed")?;
     }
     if reading.skips_outgoing {
-        // Older kernels lack it; the frames are then passed over one by one.
+        // Older kernels lack it; the frames are then skipped one by one.
         let _ = sys::set_option(socket, libc::PACKET_IGNORE_OUTGOING, &[1]);
     }
     let blocks = config.blocks;
@@ -82,7 +82,7 @@ pub(super) fn set_up(
     Ok((owned, ring))
 }
 
-/// Ties the socket to the interface and to the other rings. No frame passes its filter yet.
+/// Binds the socket to the interface and joins the other rings. No frame passes its filter yet.
 pub(super) fn start(
     config: &PortSettings,
     interface: &Interface,
@@ -105,7 +105,7 @@ pub(super) fn start(
         .map_err(system(name, "the ring cannot join the others"))
 }
 
-/// Two half words that lie one behind the other, the second 0.
+/// Two consecutive half words, the second 0.
 fn half_words(first: u16) -> [u8; 4] {
     let [low, high] = first.to_ne_bytes();
     [low, high, 0, 0]

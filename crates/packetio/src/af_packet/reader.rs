@@ -1,4 +1,4 @@
-//! A port over the receive ring of an interface.
+//! Reads the frames of a receive ring of an interface.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,25 +18,25 @@ use crate::rx::WaitHandle;
 use crate::settings::PortSettings;
 use crate::sys;
 
-/// Receive calls in vain after which a port that never sleeps looks whether its interface is up.
+/// Number of empty receive calls after which a reader that never sleeps checks its interface.
 const LOOK_EVERY: u32 = 1024;
 
-/// What a port has received and what was lost. Since it was opened; a reopened port counts on.
+/// What a ring has received and lost since it was opened. A reopened ring counts on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames handed out.
     pub received: u64,
     /// Their bytes on the wire.
     pub received_bytes: u64,
-    /// Frames that the kernel has seen for this ring: those handed out, passed over, dropped,
+    /// Frames that the kernel has seen for this ring: those handed out, skipped, dropped,
     /// abandoned, and those still in the ring.
     pub seen: u64,
     /// Of these, frames that found the ring full.
     pub dropped: u64,
-    /// Of these, frames passed over because this machine sends them, where the kernel does not
-    /// pass over them by itself.
+    /// Of these, frames skipped because this machine sends them, if the kernel does not skip them
+    /// by itself.
     pub outgoing: u64,
-    /// Of these, frames that were in a ring when it was given up for another.
+    /// Of these, frames that were in a ring when another one replaced it.
     pub abandoned: u64,
     /// Frames whose VLAN tag was put back.
     pub tags_restored: u64,
@@ -44,7 +44,7 @@ pub struct Counts {
     pub partial_checksums: u64,
     /// Super-packets: several packets merged into one, or one not yet split.
     pub merged: u64,
-    /// Blocks given up because what the kernel says of them cannot be.
+    /// Blocks abandoned because their headers contradict themselves.
     pub damaged_blocks: u64,
 }
 
@@ -74,7 +74,7 @@ pub struct RingReader {
     frames: Vec<Frame>,
     counts: Counts,
     seen: Seen,
-    /// Receive calls in vain since the interface was last looked at.
+    /// Empty receive calls since the interface was last checked.
     idle: u32,
 }
 
@@ -82,7 +82,7 @@ pub struct RingReader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Up,
-    /// Told to the caller.
+    /// Reported to the caller.
     Down,
     Gone,
 }
@@ -99,24 +99,11 @@ fn reading(config: &PortSettings, interface: &Interface) -> Reading {
 }
 
 impl RingReader {
-    /// Opens the one ring of an interface.
-    ///
-    /// # Errors
-    /// There is no such interface, a capability is missing, a setting is out of bounds, …
-    pub fn open(config: &PortSettings) -> Result<Self, OpenError> {
-        config.check()?;
-        let interface = Interface::open(&config.interface)?;
-        let group = Arc::new(group(config, &interface, 1));
-        let port = Self::open_ring(config, interface, group, 0)?;
-        port.accept()?;
-        Ok(port)
-    }
-
-    /// Opens several rings over which the frames of an interface are spread, both directions of a
+    /// Opens the rings of an interface, over which the frames of an interface are spread, both directions of a
     /// flow alike; the n-th rings of two interfaces with as many rings see the same flows.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// There is no such interface, a capability is missing, a setting is out of bounds, …
     pub fn open_rings(config: &PortSettings, rings: u16) -> Result<Vec<Self>, OpenError> {
         config.check()?;
         let rings = u32::from(rings.max(1));
@@ -134,7 +121,7 @@ impl RingReader {
     /// nothing stays.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// As [`Self::open_rings`].
     pub fn look(config: &PortSettings) -> Result<(), OpenError> {
         config.check()?;
         let interface = Interface::open(&config.interface)?;
@@ -174,11 +161,11 @@ impl RingReader {
         })
     }
 
-    /// Opens the port anew, on the interface that has its name now. `false`: another ring of the
+    /// Opens the ring again, on the interface that has its name now. `false`: another ring of the
     /// same interface has to be reopened before this one. Frames still in the ring are lost.
     ///
     /// # Errors
-    /// As [`Self::open`]. The port then stays as it was.
+    /// As [`Self::open_rings`]. The reader then stays as it was.
     pub fn reopen(&mut self) -> Result<bool, OpenError> {
         let interface = Interface::open(&self.config.interface)?;
         if !self.group.is_turn(self.number) {
@@ -215,15 +202,10 @@ impl RingReader {
         &self.interface.name
     }
 
-    /// The interface's name now, where somebody has given it another one. Frames come from it all the same until it goes
-    /// down; then it is gone as far as this port knows, which looks for its old name.
+    /// The interface's current name, if it was renamed. Frames keep coming until it goes down; then
+    /// it counts as gone, because the reader looks for the old name.
     pub fn new_name(&self) -> Option<String> {
         self.interface.new_name()
-    }
-
-    /// Link type of the frames: a `LINKTYPE_` number.
-    pub fn link_type(&self) -> u16 {
-        self.interface.link_type
     }
 
     /// What was received and lost. Asks the kernel, and takes up a changed MTU.
@@ -247,18 +229,12 @@ impl RingReader {
         }
     }
 
-    /// The next 0 to `max` frames (a `max` of 0 counts as 1), valid until the next call. Waits as
-    /// long as [`PortSettings::wait`] says for the first.
+    /// Takes the next 0 to `max` frames (a `max` of 0 counts as 1) from the ring, for
+    /// [`Self::burst`]. Waits as long as [`PortSettings::wait`] says for the first.
     ///
     /// # Errors
     /// The interface went down, which is said once: the reader goes on by itself when it is up. Or
     /// it is gone, which is said on every call until the reader is reopened.
-    pub(crate) fn receive(&mut self, max: usize) -> Result<Burst<'_>, InterfaceError> {
-        self.fetch(max).map_err(|kind| self.interface.error(kind))?;
-        Ok(self.burst())
-    }
-
-    /// Takes the next 0 to `max` frames from the ring, for [`Self::burst`].
     pub(super) fn fetch(&mut self, max: usize) -> Result<(), InterfaceErrorKind> {
         self.frames.clear();
         let max = max.max(1);
@@ -299,7 +275,7 @@ impl RingReader {
         }
     }
 
-    /// Fills `frames` from the block that is held, or else the next one.
+    /// Fills `frames` from the block that is held or, if none is, from the next one.
     #[inline]
     fn fill(&mut self, max: usize) -> bool {
         if self.walk.is_over() {

@@ -106,12 +106,13 @@ impl Receiver {
         if !matches!(before, State::Up | State::Down) {
             return; // known
         }
+        // Another name is the better explanation of an interface that is gone.
         let renamed = match self.state {
-            State::Gone { .. } => self.rename_event(),
+            State::Gone { .. } => self.rename_line(),
             _ => None,
         };
-        let down = || LinkEvent::Down(self.ring.error(kind).to_string());
-        self.event = Some(renamed.unwrap_or_else(down));
+        let line = renamed.unwrap_or_else(|| self.ring.error(kind).to_string());
+        self.event = Some(LinkEvent::Down(line));
     }
 
     /// Whether frames can be asked for. An interface that is gone is opened again now and then,
@@ -148,14 +149,14 @@ impl Receiver {
 
     /// That the interface has another name, said once. It is not followed: the settings name an
     /// interface, and the next start looks for that name.
-    fn rename_event(&mut self) -> Option<LinkEvent> {
+    fn rename_line(&mut self) -> Option<String> {
         let name = self.ring.new_name().filter(|_| !self.is_rename_known)?;
         self.is_rename_known = true;
         let interface = self.ring.interface();
-        Some(LinkEvent::Warning(format!(
+        Some(format!(
             "{interface}: the interface is now called {name}; give it its name back, or put the new one into \
              io.interfaces and restart"
-        )))
+        ))
     }
 
     /// That packets come merged, said by one ring of the interface.
@@ -208,7 +209,7 @@ impl Rx for Receiver {
         if merging.is_some() || !self.reports {
             return merging;
         }
-        self.rename_event()
+        self.rename_line().map(LinkEvent::Warning)
     }
 
     fn counts(&mut self) -> RxCounts {

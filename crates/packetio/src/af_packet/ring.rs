@@ -32,7 +32,7 @@ pub(super) struct Ring {
     start: NonNull<u8>,
     block_bytes: usize,
     blocks: usize,
-    /// The block that is held, or else the one that the kernel hands over next.
+    /// The block that is held; if none is, the one that the kernel hands over next.
     at: usize,
     is_held: bool,
 }

@@ -1,9 +1,10 @@
 //! Sends bursts out of an interface.
 //!
-//! By `sendmmsg` from the memory of the burst, not through a ring of its own (`PACKET_TX_RING`):
-//! on veth, batches of 64 took 311 against 324 ns of CPU per frame of 64 bytes and 353 against
-//! 415 ns of 1514 bytes, the frame need not be copied to a ring first, and the kernel says of
-//! each frame what became of it. Cards that send from such a ring by DMA were not measured.
+//! It calls `sendmmsg` on the memory of the burst instead of using a transmit ring
+//! (`PACKET_TX_RING`): on veth, batches of 64 took 311 against 324 ns of CPU per frame of 64 bytes
+//! and 353 against 415 ns of 1514 bytes, the frame need not be copied to a ring first, and the
+//! kernel reports of each frame what became of it. Cards that send from such a ring by DMA were
+//! not measured.
 //!
 //! A call never waits: what the interface does not take at once is dropped and counted, so that
 //! the frames behind it stay in time.
@@ -28,7 +29,7 @@ const BUFFER: u32 = 4 * 1024 * 1024;
 
 /// A frame, and in front of it what says how to split it (`virtio_net_hdr`).
 type Outgoing<'a> = (&'a [u8; OFFLOAD], &'a [u8]);
-/// Nothing to split and nothing to sum up.
+/// Nothing to split and no checksum to complete.
 const PLAIN: [u8; OFFLOAD] = [0; OFFLOAD];
 
 /// How to send.
@@ -51,7 +52,7 @@ pub struct Transmit {
     interface: Interface,
     socket: OwnedFd,
     counts: TxCounts,
-    /// Whether the interface failed at the last frame, so that it was told.
+    /// Whether the interface failed at the last frame, so that the failure was reported.
     is_failed: bool,
 }
 
@@ -86,7 +87,7 @@ impl Transmit {
         })
     }
 
-    /// Opens it anew, on the interface that has its name now; counts go on.
+    /// Opens it again, on the interface that has its name now; counts go on.
     ///
     /// # Errors
     /// As [`Self::open`]. It then stays as it was.

@@ -1,5 +1,5 @@
-//! The kernel takes the outermost VLAN tag off a frame and tells it beside the frame. Here it is
-//! put back, by moving the two addresses in front of it down into the room before the frame.
+//! The kernel strips the outermost VLAN tag of a frame and reports it in the frame's header. It is
+//! put back here, by moving the two addresses in front of it down into the room before the frame.
 
 /// Bytes of a tag: the protocol that announces it and the tag itself.
 pub(super) const TAG: usize = 4;

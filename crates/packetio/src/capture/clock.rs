@@ -16,7 +16,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// The clock of an interface with these options; microseconds if they do not tell. Of an
+    /// The clock of an interface with these options; microseconds if they do not say. Of an
     /// option given twice the last one counts, and a cut one ends the list.
     pub fn from_options(options: &[u8], order: ByteOrder) -> Self {
         let mut clock = Self {

@@ -1,9 +1,9 @@
 //! Capture files as a port: pcap of either byte order with micro- or nanoseconds, and pcapng,
-//! each plain or in gzip. The format is told by the content, never by the name.
+//! each plain or in gzip. The content decides the format, never the name.
 //!
 //! A capture is read as a stream, through a window of fixed size over which the parsers walk; so
 //! a file may be of any length, and a pipe. Records that are complete in the window are
-//! handed out where they lie. What is accepted and where reading stops does not depend on the
+//! handed out in place. What is accepted and where reading stops does not depend on the
 //! chunks in which the bytes come.
 
 mod clock;
@@ -253,7 +253,7 @@ impl Parser {
     }
 }
 
-/// The file ends inside `part`; but where a broken gzip stream is to blame, that is named.
+/// The file ends inside `part`; if a broken gzip stream is the cause, the error names the stream.
 fn truncated(window: &Window, part: Part) -> CaptureErrorKind {
     let part = if window.is_broken() {
         Part::GzipStream

@@ -2,7 +2,7 @@
 //! captured bytes. Source: draft-ietf-opsawg-pcap.
 //!
 //! The snap length of the file header is ignored, as writers fill it wrongly; a record's own
-//! captured length counts. Of the link type field, the upper half tells the length of a frame
+//! captured length counts. Of the link type field, the upper half gives the length of a frame
 //! check sequence and is dropped.
 
 use super::error::{Flaw, Part};
@@ -18,7 +18,7 @@ const RECORD_HEADER: usize = 16;
 #[derive(Debug)]
 pub(super) struct Pcap {
     order: ByteOrder,
-    /// Whether the fractions are nanoseconds; else microseconds.
+    /// Whether the fractions are nanoseconds; otherwise they are microseconds.
     nanosecond: bool,
     link: u16,
 }
@@ -95,7 +95,7 @@ impl Pcap {
     }
 }
 
-/// Byte order and resolution (true: nanoseconds) told by the magic number.
+/// Byte order and resolution (true: nanoseconds) by the magic number.
 fn variant(magic: [u8; 4]) -> Option<(ByteOrder, bool)> {
     match magic {
         [0xd4, 0xc3, 0xb2, 0xa1] => Some((ByteOrder::Little, false)),

@@ -2,7 +2,7 @@
 //! Source: draft-ietf-opsawg-pcapng.
 //!
 //! A section header sets the byte order and starts a new list of interfaces. Read are interface
-//! descriptions and the three kinds of packet blocks; every other block is passed over, of any
+//! descriptions and the three kinds of packet blocks; every other block is skipped, of any
 //! length, without being held in memory. A packet counts only when its whole block is there and
 //! both lengths agree.
 //!
@@ -45,7 +45,7 @@ pub(super) struct Pcapng {
     interfaces: Vec<Interface>,
     /// Number of those in the sections before.
     interfaces_before: usize,
-    /// The block whose front was taken and whose rest is passed over.
+    /// The block whose front was taken and whose remainder is skipped.
     passing: Option<Passing>,
 }
 
@@ -59,18 +59,18 @@ struct Interface {
     number: u16,
 }
 
-/// A block that is passed over piece by piece, being of no interest or too long.
+/// A block that is skipped piece by piece, because it is of no interest or too long.
 #[derive(Clone, Copy, Debug)]
 struct Passing {
     kind: u32,
-    /// Bytes of the block, as told in front.
+    /// Bytes of the block, according to its first length.
     size: u32,
     /// Bytes of the block already taken.
     taken: u32,
 }
 
 impl Pcapng {
-    /// A parser that is to see the file from its first byte.
+    /// A parser that has to see the file from its first byte.
     pub fn new() -> Self {
         Self {
             order: ByteOrder::Little, // until the section header, which comes first, sets it
@@ -105,7 +105,7 @@ impl Pcapng {
         Parsed { used, stop }
     }
 
-    /// Takes the block at `at`, or the front of one to be passed over. Returns the bytes taken.
+    /// Takes the block at `at`, or the front of one that is skipped. Returns the bytes taken.
     fn block(&mut self, bytes: &[u8], at: usize, frames: &mut Vec<Frame>) -> Result<usize, Stop> {
         let rest = &bytes[at..];
         let (kind, size) = self.front(rest)?;
@@ -155,7 +155,7 @@ impl Pcapng {
         Ok((self.order.u32(kind), size))
     }
 
-    /// Takes what is there of `block`, which is passed over, and its trailer when it is whole.
+    /// Takes what is there of `block`, which is skipped, and its trailer once it is complete.
     fn pass(&mut self, rest: &[u8], block: Passing) -> Result<usize, Stop> {
         let body_left = (block.size - TRAILER - block.taken) as usize;
         if body_left > 0 {

@@ -1,7 +1,7 @@
 //! A source that can be stopped while it is silent.
 //!
-//! A pipe may give nothing for ever, and a read of it cannot be broken off. So a thread of its own
-//! reads, and is left behind when it is told to stop.
+//! A pipe may be silent for ever, and a read of it cannot be interrupted. So a separate thread
+//! reads, and is left behind when the source is stopped.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const CHUNKS: usize = 4;
 /// Between two looks at the flag.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A reader that ends when told to.
+/// A reader that ends once it is stopped.
 pub(super) struct Stoppable {
     /// A chunk without bytes is the end.
     chunks: Receiver<io::Result<Vec<u8>>>,

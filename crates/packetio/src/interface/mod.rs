@@ -46,7 +46,7 @@ impl Interface {
                 interface: name.to_owned(),
                 known: sys::interfaces(),
             },
-            _ => system(name, "cannot be asked")(source),
+            _ => system(name, "cannot be queried")(source),
         };
         let query = sys::query_socket().map_err(failed)?;
         let link = sys::link(query.as_fd(), name).map_err(failed)?;

@@ -1,6 +1,6 @@
-//! What an interface, or the kernel for it, does to packets before they are seen here: merging
-//! those that come in (GRO, LRO), leaving it to the card to split those that go out (TSO), taking
-//! off VLAN tags. `fenxi check --deep` looks at it.
+//! What an interface, or the kernel on its behalf, does to packets before a port sees them: it
+//! merges incoming ones (GRO, LRO), leaves splitting outgoing ones to the card (TSO) and strips
+//! VLAN tags.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use super::{Interface, system};
 use crate::error::OpenError;
 use crate::sys;
 
-/// What `ethtool -K` calls it, and the kernel's features that it stands for.
+/// The name that `ethtool -K` uses, and the kernel features behind it.
 const NAMES: [(&str, &[&str]); 10] = [
     ("gro", &["rx-gro"]),
     ("lro", &["rx-lro"]),
@@ -23,7 +23,7 @@ const NAMES: [(&str, &[&str]); 10] = [
     ("rx-vlan-filter", &["rx-vlan-filter"]),
 ];
 
-/// Offloads that merge packets which come in.
+/// Offloads that merge incoming packets.
 pub const MERGE_INCOMING: [&str; 5] = [
     "gro",
     "lro",
@@ -32,17 +32,17 @@ pub const MERGE_INCOMING: [&str; 5] = [
     "rx-udp-gro-forwarding",
 ];
 
-/// Offloads that show packets which go out before they are split.
+/// Offloads because of which a port sees outgoing packets before they are split.
 ///
-/// GSO is none of them: without TSO the kernel splits what is merged before it shows it.
+/// GSO is not among them: without TSO the kernel splits merged packets before a port sees them.
 pub const SPLIT_OUTGOING: [&str; 2] = ["tso", "tx-udp-segmentation"];
 
 /// An offload that is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
-    /// As `ethtool -K` calls it.
+    /// The name that `ethtool -K` uses.
     pub name: &'static str,
-    /// Whether the driver does not let it be turned off.
+    /// Whether the driver does not allow to turn it off.
     pub is_fixed: bool,
 }
 
@@ -53,10 +53,10 @@ pub struct Offloads {
 }
 
 impl Offloads {
-    /// Asks an interface; needs no capability. What it does not know counts as off.
+    /// Queries an interface; needs no capability. An offload that it does not know counts as off.
     ///
     /// # Errors
-    /// There is no such interface, or it cannot be asked.
+    /// There is no such interface, or it cannot be queried.
     pub fn of(interface: &str) -> Result<Self, OpenError> {
         let asked = Interface::open(interface)?;
         let socket = asked.query.as_fd();
@@ -64,7 +64,7 @@ impl Offloads {
             let names = sys::feature_names(socket, interface)?;
             Ok(Self::read(&names, &sys::features(socket, interface)?))
         };
-        ask().map_err(system(interface, "its offloads cannot be asked for"))
+        ask().map_err(system(interface, "its offloads cannot be queried"))
     }
 
     /// From the kernel's answers: a name for each bit, and blocks of 32 bits as `ethtool_gfeatures` has them.
@@ -106,8 +106,8 @@ impl Offloads {
         self.on.iter().any(|offload| offload.name == name)
     }
 
-    /// The line that turns off those of `names` that are on; `None` where nothing is, or where the
-    /// driver does not let it.
+    /// The line that turns off those of `names` that are on; `None` if none is on, or if the driver
+    /// does not allow it.
     pub fn remedy(&self, interface: &str, names: &[&str]) -> Option<String> {
         let on = self
             .on(names)

@@ -1,5 +1,5 @@
-//! What a network card says of its receive queues: how many it has, how long they are, and by which hash it deals frames out
-//! to them. `fenxi check --deep` looks at it.
+//! What a network card reports of its receive queues: how many it has, how long they are, and by
+//! which hash it spreads frames over them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,14 +13,14 @@ const TOEPLITZ: u8 = 1;
 /// Words of `ethtool_rxfh` before its table.
 const HEAD: usize = 6;
 
-/// The receive queues of a network card. What the driver does not tell is `None`.
+/// The receive queues of a network card. What the driver does not report is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queues {
     /// Queues that receive, and the most that there can be.
     pub count: Option<(u32, u32)>,
     /// Frames that each can hold, and the most that it could.
     pub length: Option<(u32, u32)>,
-    /// How frames are dealt out to them.
+    /// How frames are spread over them.
     pub hash: Option<ReceiveHash>,
 }
 
@@ -29,19 +29,19 @@ pub struct Queues {
 pub struct ReceiveHash {
     /// Whether the function is Toeplitz.
     pub is_toeplitz: bool,
-    /// Whether both directions are made alike before they are hashed (`input_xfrm`).
+    /// Whether both directions are made equal before they are hashed (`input_xfrm`).
     pub is_input_symmetric: bool,
-    /// The key; empty where the driver does not tell it.
+    /// The key; empty if the driver does not report it.
     pub key: Vec<u8>,
     /// Queue by the last bits of the hash.
     pub table: Vec<u32>,
 }
 
 impl Queues {
-    /// Asks an interface; needs no capability.
+    /// Queries an interface; needs no capability.
     ///
     /// # Errors
-    /// There is no such interface, or it cannot be asked.
+    /// There is no such interface, or it cannot be queried.
     pub fn of(interface: &str) -> Result<Self, OpenError> {
         let asked = Interface::open(interface)?;
         let socket = asked.query.as_fd();
@@ -53,11 +53,11 @@ impl Queues {
                     .and_then(|words| ReceiveHash::read(&words)),
             })
         };
-        ask().map_err(system(interface, "its queues cannot be asked for"))
+        ask().map_err(system(interface, "its queues cannot be queried"))
     }
 }
 
-/// Receive queues of their own and combined ones, of `ethtool_channels`.
+/// Receive-only plus combined queues, out of `ethtool_channels`.
 fn counts(words: &[u32; 9]) -> (u32, u32) {
     (words[5] + words[8], words[1] + words[4])
 }
@@ -74,7 +74,7 @@ fn told<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 impl ReceiveHash {
-    /// From the words of `ethtool_rxfh`; `None` where they are too few.
+    /// From the words of `ethtool_rxfh`; `None` if they are too few.
     pub fn read(words: &[u32]) -> Option<Self> {
         let head = words.get(..HEAD)?;
         let (table, key_bytes) = (head[2] as usize, head[3] as usize);
@@ -103,7 +103,7 @@ impl ReceiveHash {
         self.is_input_symmetric || (self.is_toeplitz && repeats)
     }
 
-    /// The line that makes the hash symmetric; `None` where the driver tells no key.
+    /// The line that makes the hash symmetric; `None` if the driver reports no key.
     pub fn remedy(&self, interface: &str) -> Option<String> {
         let pattern = ["6d", "5a"].into_iter().cycle().take(self.key.len());
         let key = pattern.collect::<Vec<_>>().join(":");

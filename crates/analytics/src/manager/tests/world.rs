@@ -4,7 +4,7 @@ use super::device::{Batch, Deed, FakeDevice, PROBE};
 use crate::inlet::Queue;
 use crate::{Accelerator, CacheConfig, Config, Inlet, Manager, Policy, Round};
 use accel::{Profile, Sizes};
-use cring::{FlowRef, Label, LabelWord, Producer, Series, Slot, ring};
+use cring::{Feature, Features, FlowRef, Label, LabelWord, Producer, Series, Slot, ring};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -92,7 +92,9 @@ impl Plan {
             deadline: self.deadline,
         });
         let config = Config {
+            task: 0,
             k: K,
+            features: vec![Feature::SignedLength],
             policy: self.policy,
             cache: self.cache,
             probe: PROBE.to_vec(),
@@ -110,14 +112,9 @@ impl Plan {
 
 /// A TCP series of these signed lengths.
 pub fn series(signed: Row) -> Series {
-    let mut series = Series {
-        protocol: TCP,
-        k: K as u8,
-        ..Series::default()
-    };
+    let mut series = Series::new(TCP, K, Features::LENGTHS);
     for (i, length) in signed.into_iter().enumerate() {
-        series.lengths[i] = length.abs() as u16;
-        series.directions |= u32::from(length < 0.0) << i;
+        series.set_signed(i, length as i32);
     }
     series
 }
@@ -215,13 +212,8 @@ impl World {
     /// Every series that was seen has had its fate, or is where it can be found.
     pub fn check_sum(&self) {
         let dispatch = &self.manager.dispatch;
-        let audits =
-            |rows: &[crate::dispatch::Row]| rows.iter().filter(|r| r.audit.is_some()).count();
-        let in_flight: usize = dispatch
-            .lanes
-            .iter()
-            .map(|l| l.rows.len() - audits(&l.rows))
-            .sum();
+        let rows = dispatch.lanes.iter().flat_map(|lane| lane.rows.iter());
+        let in_flight = rows.filter(|(row, _)| row.audit.is_none()).count();
         let waiting: usize = self
             .manager
             .queues

@@ -2,7 +2,7 @@ use cring::ring;
 use flowmgr::hash::HashKind;
 use flowmgr::record::{EndReason, Record};
 use flowmgr::verdict::Verdict;
-use flowmgr::{Config, Effect, Manager, Packet};
+use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask};
 
 use super::*;
 
@@ -141,7 +141,10 @@ fn syn(host: u8) -> Vec<u8> {
 fn manager() -> Manager {
     let (producer, _) = ring(64);
     let config = Config {
-        k: 10,
+        tasks: vec![SeriesTask {
+            midstream: true,
+            ..SeriesTask::lengths(10, 2)
+        }],
         idle_timeout_s: 30,
         closed_timeout_s: 5,
         half_open_timeout_s: 0,
@@ -152,8 +155,7 @@ fn manager() -> Manager {
         max_flows: 256,
         buckets: 64,
         effect: Effect::Arrival,
-        dscp: vec![None, None],
-        midstream: true,
+        actions: Actions::of_dscp(&[None, None]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -3,11 +3,13 @@
 use std::fmt::Write as _;
 
 use accel::Bundle;
+use cring::Unit;
 use flowmgr::table_bytes;
 
 use config::Config;
 use config::checked::{self, BatchPolicy, DeviceThread};
 use config::layout::SessionPlace;
+use dataplane::bundle::series_task;
 use dataplane::placement::{Cores, Role, Thread};
 
 /// Who hands what to whom, and who runs where.
@@ -18,12 +20,12 @@ pub fn page(config: &Config, bundle: &Bundle) -> String {
         bundle.version(),
         bundle.labels().len()
     );
-    draw(config, &model) + &threads(config)
+    draw(config, bundle, &model) + &threads(config)
 }
 
-fn draw(config: &Config, model: &str) -> String {
+fn draw(config: &Config, bundle: &Bundle, model: &str) -> String {
     let flow = &config.flow;
-    let bytes = table_bytes(flow.max_flows, flow.buckets, flow.k);
+    let bytes = table_bytes(flow.max_flows, flow.buckets, &[series_task(bundle)]);
     let layout = &config.pipeline.layout;
     let devices = config.accel.devices.iter();
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
@@ -41,7 +43,7 @@ fn draw(config: &Config, model: &str) -> String {
    │
   {flow_managers:<23} {flows} flows, {buckets} buckets, {mib} MiB{each}; tag: {tag}
    │        ▲
-   │ ring   │ label words {slots} slots of k = {k} packets{each_ring}
+   │ ring   │ label words {slots} slots of k = {k} {elements}{each_ring}
    ▼        │
   {analytics_managers:<23} {policy}; cache: {cache}
    │        ▲
@@ -65,20 +67,31 @@ fn draw(config: &Config, model: &str) -> String {
             1 => String::new(),
             rings => format!(", {rings} of them"),
         },
-        k = flow.k,
+        k = bundle.k(),
+        elements = elements(bundle),
         policy = policy(config),
         devices = devices.join(", "),
-        cache = cache(config),
+        cache = cache(config, bundle),
         tag = tag(config),
     );
     page
 }
 
-fn cache(config: &Config) -> String {
+/// What the elements of a series are.
+fn elements(bundle: &Bundle) -> &'static str {
+    match series_task(bundle).unit {
+        Unit::Packet => "packets",
+        Unit::Data => "packets with payload",
+    }
+}
+
+fn cache(config: &Config, bundle: &Bundle) -> String {
     match &config.cache {
         Some(cache) => format!(
             "prefix {} of {}, {} entries",
-            cache.prefix, config.flow.k, cache.entries
+            cache.prefix,
+            bundle.k(),
+            cache.entries
         ),
         None => "off".to_owned(),
     }

@@ -1,7 +1,7 @@
 //! Interfaces: there, up, with a carrier, their frames no longer than a block; and in mode inline nothing of the kernel's
 //! between the two.
 
-use packetio::af_packet;
+use packetio::interface;
 
 use super::finding::Finding;
 use super::machine::Machine;
@@ -19,7 +19,7 @@ const BESIDE_FRAME: i64 = 22 + 234;
 
 /// The configured interfaces that are there, each once.
 pub fn present(config: &Config) -> Vec<&str> {
-    let known = af_packet::interfaces();
+    let known = interface::names();
     let mut names: Vec<&str> = Vec::new();
     for name in &config.io.interfaces {
         if known.contains(name) && !names.contains(&name.as_str()) {
@@ -31,7 +31,7 @@ pub fn present(config: &Config) -> Vec<&str> {
 
 /// Looks at all of them.
 pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
-    let known = af_packet::interfaces();
+    let known = interface::names();
     let io = &config.io;
     if io.interfaces.is_empty() {
         return vec![none(&known)];

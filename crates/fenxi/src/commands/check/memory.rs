@@ -1,16 +1,18 @@
 //! Memory: enough of it, and on huge pages where the table is large.
 
+use accel::Bundle;
 use flowmgr::table_bytes;
 
 use super::finding::Finding;
 use super::machine::Machine;
 use config::Config;
+use dataplane::bundle::series_task;
 
 const CHECK: &str = "memory";
 const MIB: u64 = 1 << 20;
 
 /// A series' slot in a ring: two cache lines.
-const SLOT_BYTES: u64 = 128;
+const SLOT_BYTES: u64 = size_of::<cring::Slot>() as u64;
 
 /// Bytes of the program itself: its code, the library, a session of the shipped model on the CPU. Measured: some 40 MiB.
 const PROGRAM: u64 = 64 * MIB;
@@ -27,14 +29,15 @@ struct Need {
 }
 
 impl Need {
-    fn of(config: &Config) -> Need {
+    fn of(config: &Config, bundle: &Bundle) -> Need {
         let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
         let instances = config.pipeline.instances as u64;
         let lanes = layout.flow_managers as u64 * instances;
         let receive = u64::from(io.block_bytes) * u64::from(io.blocks) * io.interfaces.len() as u64;
         let slots = layout.rings().len() as u64 * instances * config.ring.slots as u64;
         Need {
-            tables: lanes * table_bytes(flow.max_flows, flow.buckets, flow.k) as u64,
+            tables: lanes
+                * table_bytes(flow.max_flows, flow.buckets, &[series_task(bundle)]) as u64,
             rings: lanes * receive + slots * SLOT_BYTES,
             max_flows: flow.max_flows,
         }
@@ -42,8 +45,13 @@ impl Need {
 }
 
 /// Looks at them; a `service` that runs holds part of what it needs already.
-pub fn look(machine: &Machine, config: &Config, service: Option<u32>) -> Vec<Finding> {
-    let need = Need::of(config);
+pub fn look(
+    machine: &Machine,
+    config: &Config,
+    bundle: &Bundle,
+    service: Option<u32>,
+) -> Vec<Finding> {
+    let need = Need::of(config, bundle);
     vec![
         enough(machine, need, service),
         pages(machine, need.tables),
@@ -179,6 +187,7 @@ mod tests {
     use super::super::finding::Level;
     use super::super::machine::tests::machine;
     use super::*;
+    use dataplane::bundle::find_bundle;
 
     const NEED: Need = Need {
         tables: 200 * MIB,
@@ -198,7 +207,8 @@ mod tests {
     #[test]
     fn the_need_of_the_defaults_is_that_of_the_drawing() {
         let config = Config::load(None, &["io.interfaces=[\"eth0\"]".to_owned()]).unwrap();
-        let need = Need::of(&config);
+        let shipped = find_bundle(&config, None).unwrap();
+        let need = Need::of(&config, &Bundle::open(&shipped).unwrap());
         assert_eq!(need.rings, 256 * 131_072 + 4096 * SLOT_BYTES);
         assert!(need.tables > 172 << 20, "{need:?}");
     }

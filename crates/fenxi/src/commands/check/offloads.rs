@@ -1,6 +1,7 @@
 //! Offloads: what shows fenxi packets that were never on the wire, or hides some that were.
 
-use packetio::af_packet::{AfPacketError, MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
+use packetio::OpenError;
+use packetio::interface::{MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
 
 use super::finding::Finding;
 use config::checked::IoMode;
@@ -11,7 +12,7 @@ const CHECK: &str = "offloads";
 pub fn look(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
     match Offloads::of(name) {
         Ok(offloads) => judge(&offloads, name, mode, is_promiscuous),
-        Err(error @ AfPacketError::UnsupportedLink { .. }) => {
+        Err(error @ OpenError::UnsupportedLink { .. }) => {
             let line = format!("ip -d link show dev {name}");
             vec![Finding::problem("interface", name, error.to_string()).cure(line)]
         }

@@ -5,7 +5,8 @@
 //! queue is without a reader, and both directions of a flow meet whatever the card's hash does. The queues decide on which CPUs
 //! the kernel does its part, and so, where two of them work on one flow, in which order its packets are seen.
 
-use packetio::af_packet::{AfPacketError, Queues};
+use packetio::OpenError;
+use packetio::interface::Queues;
 
 use super::finding::Finding;
 use super::machine::Machine;
@@ -19,7 +20,7 @@ pub fn look(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
     let queues = match Queues::of(name) {
         Ok(queues) => queues,
         // Said of the interface already.
-        Err(AfPacketError::UnsupportedLink { .. }) => return Vec::new(),
+        Err(OpenError::UnsupportedLink { .. }) => return Vec::new(),
         Err(error) => return vec![Finding::warning(CHECK, name, error.to_string())],
     };
     let readers = config.pipeline.layout.flow_managers * config.pipeline.instances;
@@ -218,7 +219,7 @@ pub fn backlog(machine: &Machine) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use packetio::af_packet::ReceiveHash;
+    use packetio::interface::ReceiveHash;
 
     use super::super::finding::Level;
     use super::super::machine::tests::machine;

@@ -80,8 +80,12 @@ impl Comparison {
     ) -> Result<Comparison, Failure> {
         if samples.rows.is_empty() {
             let k = model.bundle.k();
+            let elements = match model.bundle.unit() {
+                "data" => "packets with payload",
+                _ => "packets",
+            };
             return Err(Failure::data(format!(
-                "{source}: no flow with {k} packets to compare on"
+                "{source}: no flow with {k} {elements} to compare on"
             )));
         }
         let classes = model.bundle.labels().len();

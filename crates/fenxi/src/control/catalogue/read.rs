@@ -69,7 +69,7 @@ pub fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Ve
     pipelines(view, |sums, pipeline| {
         let shown = view.facts.labels.shown().iter();
         let mut samples: Vec<Sample> = shown.map(|label| count(&[pipeline, label], 0)).collect();
-        for class in 0..sums.flows.counters.flows_labelled.len() {
+        for class in 0..sums.flows.counters.flows_labelled().len() {
             if let Value::Count(sum) = &mut samples[view.facts.labels.place_of(class)].value {
                 *sum += read(sums, class);
             }

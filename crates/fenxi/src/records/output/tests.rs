@@ -31,6 +31,7 @@ fn lines(flows: std::ops::Range<u64>) -> Lines {
             reason: EndReason::Idle,
             is_half_open: false,
             decision: None,
+            others: Box::default(),
             series: None,
         });
         lines.push(&record).unwrap();

@@ -227,8 +227,8 @@ fn live_series_of_half_open_flows_leave_half_of_the_ring() {
             bench.burst(&handshake(0, client, 99));
         }
         let counters = bench.manager.counters();
-        assert_eq!(counters.series_emitted, 16);
-        (counters.series_shed, counters.series_shed_half_open)
+        assert_eq!(counters.series_emitted(), 16);
+        (counters.series_shed(), counters.series_shed_half_open())
     };
     assert_eq!(shed(Effect::Arrival), (8, 3));
     assert_eq!(shed(Effect::PacketTime { delay_us: 0 }), (8, 0));

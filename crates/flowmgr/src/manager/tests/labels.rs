@@ -20,14 +20,14 @@ fn a_label_that_is_there_does_not_wait_behind_one_that_is_not() {
     let labels = bench.manager.labels();
     for at in 1..usize::from(flows) {
         let flow = bench.ring.get(at).flow;
-        let word = labels.word(flow.index);
+        let word = labels.word(0, flow.index);
         assert!(word.decide(flow.generation, CLASS_0).is_ok());
     }
     (0..flows).for_each(|_| bench.settle());
     assert_eq!(bench.manager.labels_awaited(), 1);
     assert_eq!(bench.labels(), usize::from(flows) - 1);
     let flow = bench.ring.get(0).flow;
-    let word = labels.word(flow.index);
+    let word = labels.word(0, flow.index);
     assert!(word.decide(flow.generation, CLASS_0).is_ok());
     bench.settle();
     assert_eq!(bench.manager.labels_awaited(), 0);
@@ -48,7 +48,7 @@ fn a_report_names_no_label_that_was_not_said() {
     assert_eq!(bench.ring.waiting(), 8);
     let last = bench.ring.get(7).flow;
     let labels = bench.manager.labels();
-    let word = labels.word(last.index);
+    let word = labels.word(0, last.index);
     word.decide(last.generation, CLASS_0).unwrap();
     bench.burst(&[tcp(11 * SECOND_US, 8, 100, 0)]);
     // Seven are on their way, and the last is not looked at yet.

@@ -1,7 +1,7 @@
 //! Settings that change while flows go on.
 
 use super::*;
-use crate::Settings;
+use crate::{Actions, Settings};
 
 fn settings(config: Config) -> Settings {
     Settings {
@@ -11,7 +11,7 @@ fn settings(config: Config) -> Settings {
         established_timeout_s: config.established_timeout_s,
         active_timeout_s: config.active_timeout_s,
         end_on_fin_rst: config.end_on_fin_rst,
-        dscp: config.dscp,
+        actions: config.actions,
     }
 }
 
@@ -88,10 +88,10 @@ fn labels_get_the_new_dscp_from_the_next_packet_on() {
     bench.answer(CLASS_0);
     assert_eq!(bench.burst(&[packet])[1] >> 2, 46);
     let mut other = settings(live());
-    other.dscp = vec![Some(10), None, None];
+    other.actions = Actions::of_dscp(&[Some(10), None, None]);
     bench.manager.configure(&mut other);
     assert_eq!(bench.burst(&[packet])[1] >> 2, 10);
-    other.dscp.fill(None);
+    other.actions = Actions::of_dscp(&[None; 3]);
     bench.manager.configure(&mut other);
     assert_eq!(bench.burst(&[packet])[1] >> 2, 0);
     assert_eq!(bench.verdicts(), [Verdict::Tagged], "it has its label");

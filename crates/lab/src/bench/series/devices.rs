@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use accel::{Device, Profile, Shape, SimulatedDevice, Sizes, ThreadedDevice};
 use analytics::Accelerator;
-use cring::Series;
+use cring::{Features, Series};
 use flowmgr::Pages;
 
 use super::simulation::Simulation;
@@ -110,10 +110,7 @@ fn simulated(devices: usize, offered: f64) -> Result<Rates, Failure> {
 
 /// Series labelled per second.
 fn live(devices: usize, home: Home, offered: f64, seconds: f64) -> Result<f64, Failure> {
-    let sample = Series {
-        k: SHAPE.k as u8,
-        ..Series::default()
-    };
+    let sample = Series::new(0, SHAPE.k, Features::LENGTHS);
     let (feed, inlet) = Feed::new(vec![sample], SLOTS);
     let accelerators: Result<_, Failure> = (0..devices).map(|_| accelerator(home)).collect();
     let manager = manager(CARRY_OVER, SHAPE.k, inlet, accelerators?)?;

@@ -1,24 +1,30 @@
 //! The golden inputs of a bundle as series.
 
 use accel::Bundle;
-use cring::{K_MAX, Series};
+use cring::{Feature, Series};
+use dataplane::bundle::features;
 
 /// The bundle's golden inputs as series: input that the model was trained for.
 pub fn golden_series(bundle: &Bundle) -> Vec<Series> {
     let inputs = &bundle.golden().inputs;
-    inputs.iter().map(|row| series_of(row)).collect()
+    let features = features(bundle);
+    inputs.iter().map(|row| series_of(row, &features)).collect()
 }
 
-/// One row of a model's input, signed lengths, as the flow manager would have sent it.
-fn series_of(row: &[f32]) -> Series {
-    let mut series = Series {
-        protocol: flowmgr::wire::UDP,
-        k: row.len().min(K_MAX) as u8,
-        ..Series::default()
-    };
-    for (i, &length) in row.iter().take(K_MAX).enumerate() {
-        series.lengths[i] = length.abs() as u16;
-        series.directions |= u32::from(length < 0.0) << i;
+/// One row of a model's input, a channel for each feature, as the flow manager would have sent it.
+fn series_of(row: &[f32], features: &[Feature]) -> Series {
+    let k = row.len() / features.len().max(1);
+    let mut series = Series::new(flowmgr::wire::UDP, k, features.iter().copied().collect());
+    for (feature, channel) in features.iter().zip(row.chunks(k.max(1))) {
+        for (i, &value) in channel.iter().enumerate() {
+            match feature {
+                Feature::SignedLength => series.set_signed(i, value as i32),
+                Feature::InterArrival => series.set_inter_arrival_us(i, value as u32),
+                Feature::PayloadLength | Feature::TcpFlags => {
+                    series.channel_mut(*feature)[i] = value as u16;
+                }
+            }
+        }
     }
     series
 }
@@ -30,7 +36,7 @@ mod tests {
     #[test]
     fn a_row_comes_back_from_its_series() {
         let row = [60.0, -1500.0, 0.0, 65_535.0];
-        let series = series_of(&row);
+        let series = series_of(&row, &[Feature::SignedLength]);
         let back: Vec<f32> = series.signed_lengths().map(|it| it as f32).collect();
         assert_eq!(back, row);
     }

@@ -104,7 +104,9 @@ fn manager(
         audit: 0.0,
     };
     let config = analytics::Config {
+        task: 0,
         k,
+        features: vec![cring::Feature::SignedLength],
         policy,
         cache,
         probe: Vec::new(),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use analytics::{Accelerator, Manager, Policy};
-use cring::Series;
+use cring::{Features, Series};
 
 use super::{SLOTS, manager};
 use crate::rng::Rng;
@@ -96,10 +96,7 @@ impl Simulation {
         sizes: &Sizes,
         devices: usize,
     ) -> Result<Simulation, Failure> {
-        let sample = Series {
-            k: K as u8,
-            ..Series::default()
-        };
+        let sample = Series::new(0, K, Features::LENGTHS);
         let (feed, inlet) = Feed::new(vec![sample], SLOTS);
         let now_ns = Time::default();
         let ready_ns: Vec<Time> = (0..devices).map(|_| Arc::new(NEVER.into())).collect();

@@ -15,10 +15,25 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::reader::RingReader;
 use super::transmit::{Transmit, TransmitConfig};
-use crate::error::OpenError;
+use crate::burst::Burst;
+use crate::error::{InterfaceError, OpenError};
 use crate::settings::{Direction, PortSettings};
 use frames::{End, KINDS, Kind, all, drain, frame, mark, send};
 use netns::Netns;
+
+impl RingReader {
+    /// Opens the one ring of an interface.
+    fn open(settings: &PortSettings) -> Result<RingReader, OpenError> {
+        let mut rings = RingReader::open_rings(settings, 1)?;
+        Ok(rings.pop().expect("one ring was asked for"))
+    }
+
+    /// The next frames, if any.
+    fn receive(&mut self, max: usize) -> Result<Burst<'_>, InterfaceError> {
+        self.fetch(max).map_err(|kind| self.error(kind))?;
+        Ok(self.burst())
+    }
+}
 
 /// A port on the far end of the pair.
 fn config() -> PortSettings {

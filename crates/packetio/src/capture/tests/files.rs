@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::*;
 use crate::error::OpenError;
+use crate::rx::{Received, Rx};
 
 #[test]
 fn no_bytes_and_too_few() {
@@ -37,7 +38,7 @@ fn an_error_comes_again() {
         let source = Cursor::new(file.to_vec());
         let mut reader = CaptureReader::from_reader("test", Box::new(source));
         for _ in 0..packets {
-            assert_eq!(reader.receive(9).unwrap().unwrap().len(), 1);
+            assert_eq!(reader.receive(9).unwrap().burst().unwrap().len(), 1);
         }
         let first = reader.receive(9).unwrap_err().to_string();
         assert_eq!(reader.receive(9).unwrap_err().to_string(), first);
@@ -106,10 +107,10 @@ fn a_file_tells_size_and_position() {
         (reader.size(), reader.position()),
         (Some(capture.len() as u64), 0)
     );
-    assert_eq!(reader.receive(1).unwrap().unwrap().bytes(0), b"one");
-    assert_eq!(reader.receive(1).unwrap().unwrap().bytes(0), b"two");
-    assert!(reader.receive(1).unwrap().is_none());
-    assert!(reader.receive(1).unwrap().is_none());
+    assert_eq!(reader.receive(1).unwrap().burst().unwrap().bytes(0), b"one");
+    assert_eq!(reader.receive(1).unwrap().burst().unwrap().bytes(0), b"two");
+    assert!(matches!(reader.receive(1), Ok(Received::End)));
+    assert!(matches!(reader.receive(1), Ok(Received::End)));
     assert_eq!(
         (reader.position(), reader.packets()),
         (capture.len() as u64, 2)

@@ -13,7 +13,7 @@ use std::io::{self, Cursor, Read};
 use super::step::ByteOrder;
 use super::{CaptureError, CaptureErrorKind, CaptureReader, Part};
 use crate::burst::Frame;
-use crate::port::{Port, PortError};
+use crate::rx::{Received, Rx};
 
 const ORDERS: [ByteOrder; 2] = [ByteOrder::Little, ByteOrder::Big];
 
@@ -71,8 +71,9 @@ fn read_from(source: impl Read + Send + 'static, max: usize) -> Outcome {
     let mut outcome = Outcome::default();
     loop {
         match reader.receive(max) {
-            Ok(None) => return outcome,
-            Ok(Some(burst)) => {
+            Ok(Received::End) => return outcome,
+            Ok(Received::Nothing) => panic!("a capture always has frames or ends"),
+            Ok(Received::Burst(burst)) => {
                 assert!((1..=max.max(1)).contains(&burst.len()));
                 for (i, frame) in burst.frames().iter().enumerate() {
                     assert_eq!(frame.captured as usize, burst.bytes(i).len());
@@ -80,11 +81,11 @@ fn read_from(source: impl Read + Send + 'static, max: usize) -> Outcome {
                     outcome.packets.push(packet);
                 }
             }
-            Err(PortError::Capture(error)) => {
-                outcome.error = Some(error);
+            Err(error) => {
+                let error = error.into_source().downcast();
+                outcome.error = Some(*error.expect("an error of a capture"));
                 return outcome;
             }
-            Err(error) => panic!("a capture has no interface: {error}"),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! DSCP names and their code points (RFC 2474, 2597, 3246, 5865, 8622).
 
-/// Greatest code point: DSCP has six bits.
-pub const MAX: u8 = 63;
+/// A code point, 0 to [`Dscp::MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Dscp(u8);
 
 /// Name and code point. DF stands before CS0, its other name, so that 0 is shown as DF.
 const NAMES: [(&str, u8); 24] = [
@@ -31,30 +32,45 @@ const NAMES: [(&str, u8); 24] = [
     ("CS7", 56),
 ];
 
-/// Every name.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    NAMES.iter().map(|(name, _)| *name)
-}
+impl Dscp {
+    /// Greatest code point: a DSCP has six bits.
+    pub const MAX: u8 = 63;
 
-/// The code point called `name`.
-pub fn parse(name: &str) -> Option<u8> {
-    NAMES
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, dscp)| *dscp)
-}
+    /// The code point, unless it is greater than [`Dscp::MAX`].
+    pub fn new(code_point: u8) -> Option<Dscp> {
+        (code_point <= Dscp::MAX).then_some(Dscp(code_point))
+    }
 
-/// The name of a code point, if it has one.
-pub fn name(dscp: u8) -> Option<&'static str> {
-    NAMES
-        .iter()
-        .find(|(_, known)| *known == dscp)
-        .map(|(name, _)| *name)
+    /// The code point called `name`.
+    pub fn parse(name: &str) -> Option<Dscp> {
+        let found = NAMES.iter().find(|(known, _)| *known == name);
+        found.map(|(_, code_point)| Dscp(*code_point))
+    }
+
+    /// As the six bits of a packet have it.
+    pub fn code_point(self) -> u8 {
+        self.0
+    }
+
+    /// Its name, if it has one.
+    pub fn name(self) -> Option<&'static str> {
+        let found = NAMES.iter().find(|(_, known)| *known == self.0);
+        found.map(|(name, _)| *name)
+    }
+
+    /// Every name.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.iter().map(|(name, _)| *name)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(name: &str) -> Option<u8> {
+        Dscp::parse(name).map(Dscp::code_point)
+    }
 
     #[test]
     fn class_selectors_and_assured_forwarding_follow_their_formulas() {
@@ -81,10 +97,13 @@ mod tests {
 
     #[test]
     fn a_name_leads_back_to_its_code_point() {
-        for dscp in 0..=MAX {
-            assert!(name(dscp).is_none_or(|name| parse(name) == Some(dscp)));
+        for code_point in 0..=Dscp::MAX {
+            let name = Dscp::new(code_point).unwrap().name();
+            assert!(name.is_none_or(|name| parse(name) == Some(code_point)));
         }
+        let name = |code_point| Dscp::new(code_point).unwrap().name();
         assert_eq!(name(0), Some("DF"));
         assert_eq!(name(63), None);
+        assert_eq!(Dscp::new(64), None);
     }
 }

@@ -1,26 +1,26 @@
-//! Refuses a model that has parts outside of its file.
+//! Refuses a model that keeps data in other files.
 //!
-//! ONNX lets a tensor name another file as the place of its data, and ONNX Runtime reads that file wherever it lies; from a
-//! model in memory it looks in the working directory. Such data are not covered by the manifest's hash. So every tensor of
-//! the model is looked at before the runtime sees any of it.
+//! ONNX lets a tensor keep its data in another file ("external data"), and ONNX Runtime reads that file wherever it is;
+//! for a model in memory it looks in the working directory. The manifest's hash does not cover such data. So every
+//! tensor of the model is checked before the runtime sees any of it.
 //!
-//! That none is missed follows from three rules. [`Message::field`] lists every field of the messages that can hold a tensor,
-//! directly or further down, up to IR version 14 of `onnx-ml.proto`. A field that is not listed there is refused where it has
-//! contents: a later version of ONNX might keep tensors in it. And [`super::wire`] refuses whatever another reader could
-//! understand differently. A field that occurs several times is looked at each time, though the runtime may use the last
-//! only, or merge them.
+//! Three rules make sure that no tensor is missed. [`Message::field`] lists every field of the messages that can hold a
+//! tensor, directly or further down, up to IR version 14 of `onnx-ml.proto`. A field that is not listed and has
+//! contents is refused, because a later version of ONNX might keep tensors in it. And [`super::wire`] refuses whatever
+//! another reader could understand differently. A field that occurs several times is checked each time, although the
+//! runtime may use only the last or merge them.
 //!
-//! A model compiled for a device (a node `EPContext`) may lie in another file too, and is held to the same rule.
+//! A model that was compiled for a device (a node `EPContext`) may be in another file, too. The same rule applies.
 
 use super::wire::{Fields, Malformed, Value};
 
-/// How deep messages may be nested; protobuf's own bound, so that the runtime takes nothing deeper either.
+/// How deep messages may be nested. This is protobuf's own limit, so the runtime reads nothing deeper either.
 const DEPTH_MAX: usize = 100;
 
-/// The most characters of a name that a message shows.
+/// The most characters of a name that an error shows.
 const NAME_MAX: usize = 80;
 
-/// What stands at this place of a model in ORT format: ONNX Runtime's own, which is no protobuf.
+/// Marks a model in ORT format, which is ONNX Runtime's own and not protobuf: offset and bytes.
 const ORT_FORMAT: (usize, &[u8]) = (4, b"ORTM");
 
 /// The messages that can hold tensors, by their names in `onnx-ml.proto`.
@@ -36,15 +36,15 @@ enum Message {
     Tensor,
 }
 
-/// What a field can hold, where it has contents.
+/// What a field that has contents can hold.
 enum Contents {
     /// No tensor.
     Plain,
-    /// Perhaps a tensor.
+    /// A message that can hold a tensor.
     Inside(Message),
-    /// Where a tensor's data lie, if not in the tensor.
+    /// Where a tensor's data are, if not in the tensor.
     Elsewhere,
-    /// Not known.
+    /// The field is not listed.
     Unknown,
 }
 
@@ -62,7 +62,7 @@ impl Message {
         }
     }
 
-    /// What field `number` of this message holds, as `onnx-ml.proto` has it.
+    /// What field `number` of this message can hold, according to `onnx-ml.proto`.
     fn field(self, number: u32) -> Contents {
         use Contents::{Elsewhere, Inside, Plain, Unknown};
         match (self, number) {
@@ -95,16 +95,16 @@ impl Message {
     }
 }
 
-/// Checks that the model lies in `bytes` as a whole.
+/// Checks that `bytes` hold the whole model.
 ///
 /// # Errors
-/// What lies elsewhere, by name, and how to bring it in; or why that cannot be told.
+/// What is in another file, by name, and how to bring it in; or why that cannot be determined.
 pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
     let (at, mark) = ORT_FORMAT;
     if bytes.get(at..).is_some_and(|rest| rest.starts_with(mark)) {
         return Err("is in ORT format; export it as ONNX (.onnx)".to_owned());
     }
-    walk(Message::Model, bytes, DEPTH_MAX).map_err(|found| found.to_string())
+    visit(Message::Model, bytes, DEPTH_MAX).map_err(|found| found.to_string())
 }
 
 /// Why a model is refused.
@@ -122,14 +122,14 @@ enum Found {
     #[error(
         "the tensor {} keeps its data in another file{}, which sha256 does not cover; save the model as one file, \
          onnx.save(onnx.load(FILE), FILE, save_as_external_data=False), and update sha256 in model.toml",
-        shown(name),
+        quoted(name),
         location(at)
     )]
     Tensor { name: Vec<u8>, at: Vec<u8> },
     #[error(
         "the node {} (EPContext) keeps its compiled model in another file, which sha256 does not cover; compile it with \
          ep.context_embed_mode = 1, and update sha256 in model.toml",
-        shown(name)
+        quoted(name)
     )]
     Compiled { name: Vec<u8> },
 }
@@ -140,20 +140,21 @@ impl From<Malformed> for Found {
     }
 }
 
-/// Looks at all fields of a message, and of those inside it. Each byte is passed once for each message that it is in.
-fn walk(message: Message, bytes: &[u8], depth: usize) -> Result<(), Found> {
+/// Checks all fields of a message and of the messages in it. Each byte is visited once for each message that it is part
+/// of.
+fn visit(message: Message, bytes: &[u8], depth: usize) -> Result<(), Found> {
     let depth = depth.checked_sub(1).ok_or(Found::Deep)?;
     for field in Fields::of(bytes) {
         match (field?, message) {
             ((number, Value::Bytes(inside)), _) => match message.field(number) {
                 Contents::Plain => {}
                 Contents::Inside(kind) => {
-                    walk(kind, inside, depth).map_err(|found| found.or_of(message, bytes))?;
+                    visit(kind, inside, depth).map_err(|found| found.named_by(message, bytes))?;
                 }
                 Contents::Elsewhere => return Err(tensor(bytes)),
                 Contents::Unknown => return Err(Found::Unknown { message, number }),
             },
-            // The location is 0 where the data are in the tensor.
+            // The location is 0 if the data are in the tensor.
             ((number, Value::Number(1..) | Value::Fixed), Message::Tensor)
                 if matches!(message.field(number), Contents::Elsewhere) =>
             {
@@ -169,8 +170,8 @@ fn walk(message: Message, bytes: &[u8], depth: usize) -> Result<(), Found> {
 }
 
 impl Found {
-    /// A tensor without a name, such as a constant's, is called by the node's output.
-    fn or_of(self, message: Message, bytes: &[u8]) -> Found {
+    /// Names a tensor without a name, such as a constant's, by the output of its node.
+    fn named_by(self, message: Message, bytes: &[u8]) -> Found {
         match self {
             Found::Tensor { name, at } if name.is_empty() && message == Message::Node => {
                 let name = first(bytes, node::OUTPUT).or_else(|| first(bytes, node::NAME));
@@ -182,7 +183,7 @@ impl Found {
     }
 }
 
-/// Numbers of fields that are read, not only walked.
+/// Numbers of fields whose values are read.
 mod node {
     pub const OUTPUT: u32 = 2;
     pub const NAME: u32 = 3;
@@ -194,7 +195,7 @@ mod attribute {
     pub const I: u32 = 3;
 }
 
-/// A tensor with its data elsewhere.
+/// The error for a tensor whose data are in another file.
 fn tensor(bytes: &[u8]) -> Found {
     const NAME: u32 = 8;
     const EXTERNAL_DATA: u32 = 13;
@@ -211,8 +212,8 @@ fn tensor(bytes: &[u8]) -> Found {
     }
 }
 
-/// Refuses a compiled model in another file: a node of the type `EPContext` with an attribute `embed_mode` other than 1,
-/// which is also the default.
+/// Refuses a compiled model in another file: a node of type `EPContext` whose attribute `embed_mode` is not 1. The
+/// default is 1.
 fn check_compiled(bytes: &[u8]) -> Result<(), Found> {
     if !contents(bytes, node::OP_TYPE).any(|name| name == b"EPContext") {
         return Ok(());
@@ -237,7 +238,7 @@ fn check_compiled(bytes: &[u8]) -> Result<(), Found> {
     }
 }
 
-/// The contents of each field of this number.
+/// The contents of every field with this number.
 fn contents(bytes: &[u8], wanted: u32) -> impl Iterator<Item = &[u8]> {
     Fields::of(bytes).filter_map(move |field| match field {
         Ok((number, Value::Bytes(contents))) if number == wanted => Some(contents),
@@ -249,8 +250,8 @@ fn first(bytes: &[u8], wanted: u32) -> Option<&[u8]> {
     contents(bytes, wanted).next()
 }
 
-/// A name out of the model, quoted and on one line.
-fn shown(name: &[u8]) -> String {
+/// A name from the model, quoted and on one line.
+fn quoted(name: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(name)
         .chars()
         .take(NAME_MAX)
@@ -261,7 +262,7 @@ fn shown(name: &[u8]) -> String {
 fn location(at: &[u8]) -> String {
     match at {
         [] => String::new(),
-        at => format!(" ({})", shown(at)),
+        at => format!(" ({})", quoted(at)),
     }
 }
 

@@ -1,36 +1,45 @@
-//! `model.toml`: from what stands in the file to what the program uses, in one step.
+//! Reads and checks `model.toml`.
 //!
-//! [`RawManifest`] is the file word for word, and an unknown key is an error; [`Manifest`] is what passed every check that
-//! needs no other file. Later code never sees the raw form.
+//! [`RawManifest`] mirrors the file, and unknown keys are errors. [`Manifest`] is what the rest of the crate uses; it
+//! has passed every check that needs no other file.
 
 use std::collections::HashSet;
 use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::bundle::BundleError;
+use super::error::BundleError;
 
-/// The most labels a bundle may have. A class is kept in 12 bits, and one value is needed for "unknown".
+/// The most labels a bundle may have. A class is kept in 12 bits, and one value is reserved for "unknown".
 pub const LABELS_MAX: usize = 4095;
 
-/// The longest series a model may ask for, in packets.
+/// The longest series a model may ask for, in elements.
 const K_MAX: i64 = 32;
 
-/// Class name that a flow gets when its confidence is below `min_confidence`.
+/// Name of the class of a flow whose confidence is below `min_confidence`.
 const UNKNOWN: &str = "unknown";
 
-/// The features that can be computed, by the name a bundle asks for them.
-const FEATURES: [&str; 1] = ["signed_length"];
+/// Names of the features that a bundle may ask for. A feature gives one number per element of a series.
+pub const FEATURES: [&str; 4] = [
+    "signed_length",
+    "payload_length",
+    "inter_arrival_us",
+    "tcp_flags",
+];
+
+/// Names of the units that a bundle may ask for. The unit says which packets of a flow are the elements of its series.
+/// The first is the default.
+pub const UNITS: [&str; 2] = ["packet", "data"];
 
 const PRECISIONS: [&str; 3] = ["fp32", "fp16", "int8"];
 
-/// A label, in the order of the model's output columns.
+/// A label. Labels stand in the order of the model's output columns.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabelInfo {
-    /// What a flow of this class is called.
+    /// Name of the class.
     pub name: String,
-    /// The wider group it belongs to, in the model author's terms.
+    /// Wider group that the class belongs to, in the terms of the model's author.
     pub taxonomy: String,
 }
 
@@ -40,7 +49,7 @@ struct Tensor {
     name: String,
 }
 
-/// The file word for word. Numbers are wider than their range, so that a bad one is refused with the range in the message.
+/// The file as it is. Integers are wider than their range, so that the error for a bad one can name the range.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawManifest {
@@ -51,6 +60,7 @@ struct RawManifest {
     file: String,
     sha256: String,
     k: i64,
+    unit: Option<String>, // schema 1 without it is from before there was a choice
     features: Vec<String>,
     precision: String,
     min_confidence: f64,
@@ -71,6 +81,9 @@ pub(crate) struct Manifest {
     /// 64 hexadecimal digits, lower case.
     pub sha256: String,
     pub k: usize,
+    /// One of [`UNITS`].
+    pub unit: String,
+    /// Of [`FEATURES`], in the order of the channels.
     pub features: Vec<String>,
     pub precision: String,
     /// 0 to 1.
@@ -82,7 +95,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Reads the text of the file at `path`, which is only named in errors.
+    /// Parses and checks `text`. `path` is used in errors only.
     pub fn parse(text: &str, path: &Path) -> Result<Self, BundleError> {
         let syntax = |error: &toml::de::Error| BundleError::Syntax {
             path: path.to_owned(),
@@ -92,7 +105,7 @@ impl Manifest {
                 .map_or(1, |before| 1 + before.matches('\n').count()),
             message: error.message().replace('\n', " "),
         };
-        // First of all the version: a later schema may have keys that would look like mistakes here.
+        // The version comes first: keys of a later schema would otherwise be reported as unknown.
         let table: toml::Table = text.parse().map_err(|error| syntax(&error))?;
         if let Some(version) = table
             .get("schema_version")
@@ -114,7 +127,7 @@ impl Manifest {
         })
     }
 
-    /// The raw form checked; an error is the key and what is wrong with it.
+    /// Checks the raw form. An error is the key and what is wrong with it.
     fn check(raw: RawManifest) -> Result<Self, (String, String)> {
         let k = usize::try_from(raw.k)
             .ok()
@@ -156,6 +169,13 @@ impl Manifest {
                 ),
             ));
         }
+        let unit = raw.unit.unwrap_or_else(|| UNITS[0].to_owned());
+        if !UNITS.contains(&unit.as_str()) {
+            return Err((
+                "unit".into(),
+                format!("is {unit:?}, but must be one of {UNITS:?}"),
+            ));
+        }
         check_features(&raw.features)?;
         check_labels(&raw.labels)?;
         Ok(Self {
@@ -164,6 +184,7 @@ impl Manifest {
             file: raw.file,
             sha256,
             k,
+            unit,
             features: raw.features,
             precision: raw.precision,
             min_confidence: raw.min_confidence as f32,
@@ -185,7 +206,7 @@ fn check_text(key: &str, text: &str) -> Result<(), (String, String)> {
     Ok(())
 }
 
-/// The model's file must lie in the bundle, so the key is a name and not a path.
+/// The model's file must be in the bundle's folder, so a path is refused.
 fn check_file(file: &str) -> Result<(), (String, String)> {
     check_text("file", file)?;
     if Path::new(file).file_name().is_none_or(|name| name != file) {
@@ -210,12 +231,12 @@ fn check_features(features: &[String]) -> Result<(), (String, String)> {
             return Err((
                 key(),
                 format!(
-                    "asks for \"{feature}\", which this program cannot compute (it can {FEATURES:?})"
+                    "asks for {feature:?}, which this program cannot compute (it can {FEATURES:?})"
                 ),
             ));
         }
         if features[..at].contains(feature) {
-            return Err((key(), format!("names \"{feature}\" twice")));
+            return Err((key(), format!("names {feature:?} twice")));
         }
     }
     Ok(())

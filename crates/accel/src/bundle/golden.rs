@@ -1,0 +1,85 @@
+//! Golden samples: inputs that come with a bundle, and the outputs that every device must give for them.
+
+use std::path::Path;
+
+use super::error::BundleError;
+use crate::device::{Shape, is_probability};
+
+/// Golden samples: as many outputs as inputs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Golden {
+    /// Rows of channels × K values, as in `golden/inputs.csv`.
+    pub inputs: Vec<Vec<f32>>,
+    /// Rows of one probability per class, as in `golden/outputs.csv`.
+    pub outputs: Vec<Vec<f32>>,
+}
+
+impl Golden {
+    /// Parses the two files, given as path and text. They have one sample per line, numbers separated by commas, and no
+    /// header.
+    pub(crate) fn parse(
+        inputs: (&Path, &str),
+        outputs: (&Path, &str),
+        shape: Shape,
+    ) -> Result<Self, BundleError> {
+        let golden = Self {
+            inputs: rows(inputs, shape.row_len(), "channels × K", f32::is_finite)?,
+            outputs: rows(outputs, shape.classes, "one per label", is_probability)?,
+        };
+        let (given, expected) = (golden.outputs.len(), golden.inputs.len());
+        if given != expected {
+            let problem = format!("{given} rows, but {} has {expected}", inputs.0.display());
+            return Err(BundleError::Golden {
+                path: outputs.0.to_owned(),
+                line: given.max(1),
+                problem,
+            });
+        }
+        Ok(golden)
+    }
+}
+
+fn rows(
+    (path, text): (&Path, &str),
+    width: usize,
+    meaning: &str,
+    holds: fn(f32) -> bool,
+) -> Result<Vec<Vec<f32>>, BundleError> {
+    let refuse = |line: usize, problem: String| BundleError::Golden {
+        path: path.to_owned(),
+        line,
+        problem,
+    };
+    let mut rows = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let mut row = Vec::with_capacity(width);
+        for field in line.split(',') {
+            match field.trim().parse::<f32>() {
+                Ok(value) if holds(value) => row.push(value),
+                _ => {
+                    return Err(refuse(
+                        at + 1,
+                        format!("\"{field}\" is not a number that can stand here"),
+                    ));
+                }
+            }
+        }
+        if row.len() != width {
+            return Err(refuse(
+                at + 1,
+                format!(
+                    "{} numbers, but model.toml asks for {width} ({meaning})",
+                    row.len()
+                ),
+            ));
+        }
+        rows.push(row);
+    }
+    if rows.is_empty() {
+        return Err(refuse(
+            1,
+            "no samples; a bundle needs at least one".to_owned(),
+        ));
+    }
+    Ok(rows)
+}

@@ -1,0 +1,80 @@
+//! Devices that run the model.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use accel::{Faults, Profile, onnx};
+
+use crate::words::words;
+
+/// Devices that run the model.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Accel {
+    /// One per device of the layout, in its order.
+    pub devices: Vec<Device>,
+    /// The ONNX Runtime library; `None`: search.
+    pub library: Option<PathBuf>,
+}
+
+/// A device as it is configured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Device {
+    /// As `accel.devices` names it.
+    pub name: String,
+    /// What runs the model.
+    pub provider: Provider,
+    /// Library of a plug-in provider.
+    pub plugin: Option<PathBuf>,
+    /// Options of the provider, by name, passed on unchanged.
+    pub options: Vec<(String, String)>,
+    /// The set of batch sizes, ascending, none twice.
+    pub batch_sizes: Vec<usize>,
+    /// Whether the device takes only these sizes; otherwise it takes any up to the largest.
+    pub fixed_sizes: bool,
+    /// The thread that runs its batches.
+    pub thread: DeviceThread,
+    /// How long a batch may take before it counts as failed; `None`: for ever.
+    pub deadline: Option<Duration>,
+    /// File of a measured profile; `None`: measured at the start where the policy needs one.
+    pub profile: Option<PathBuf>,
+    /// Latency of [`Provider::Simulated`].
+    pub simulated: Profile,
+    /// Faults to inject.
+    pub faults: Option<Faults>,
+}
+
+/// What runs the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    /// ONNX Runtime with this execution provider.
+    Onnx(onnx::Provider),
+    /// A latency profile without a model.
+    Simulated,
+}
+
+impl Provider {
+    /// The provider called `name` by the user.
+    pub fn parse(name: &str) -> Option<Provider> {
+        let onnx = onnx::Provider::parse(name).map(Provider::Onnx);
+        onnx.or_else(|| (name == "simulated").then_some(Provider::Simulated))
+    }
+
+    /// The name as the user writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Provider::Onnx(provider) => provider.name(),
+            Provider::Simulated => "simulated",
+        }
+    }
+}
+
+words! {
+    /// The thread that runs a device's batches.
+    pub enum DeviceThread {
+        /// On a thread of its own.
+        #[default]
+        Own = "own",
+        /// The thread of its analytics manager.
+        Shared = "shared",
+    }
+}

@@ -1,0 +1,268 @@
+//! Every key outside of tables with names of the user's choice, section by section.
+
+use analytics::CACHE_ENTRIES_MAX;
+use cring::K_MAX;
+use flowmgr::BURST_MAX;
+use packetio::CAPTURED_MAX;
+
+use super::{float, integer, keys, power_of_two};
+use crate::checked::{Backend, FlowHash, IoMode, LogTo};
+use crate::draft::{self, Draft, PolicyName, TagMode};
+use crate::kind::{Entry, Kind};
+
+/// Seconds. The table keeps the time of a flow's last packet in 16 bits, which wrap: longer silences would look short.
+const TIMEOUT_S_MAX: i64 = 32_000;
+
+/// Sizes of batches, for all devices or for one.
+pub(super) const BATCH_SIZES: Kind = Kind::IntegerList {
+    least: 1,
+    min: 1,
+    max: 16_384,
+    most: 16,
+};
+/// Devices by name.
+pub(super) const DEVICES: Kind = Kind::TextList { least: 1 };
+/// Milliseconds from a series' emission to its label.
+pub(super) const LATENCY_GOAL_MS: Kind = float(0.1, 1000.0);
+/// Lengths that make the key of the prefix cache; 0 turns it off.
+pub(super) const CACHE_PREFIX: Kind = integer(0, K_MAX as i64);
+/// Entries of the prefix cache; 0 turns it off.
+pub(super) const CACHE_ENTRIES: Kind = integer(0, CACHE_ENTRIES_MAX as i64);
+/// Microseconds that a simulated device takes, for a batch or a series.
+pub(super) const SIMULATED_US: Kind = float(0.0, 1_000_000.0);
+
+#[rustfmt::skip] // A table: two or three lines per key read better than ten.
+keys! {
+    /// A key of the catalogue.
+    KeyId of KEYS, stored in Draft {
+        IoBurst: restart "io.burst", integer(1, BURST_MAX as i64), "128", "frames",
+            "how many frames are received and processed at a time"
+            => |d, s| s.put(&mut d.io.burst);
+        IoBackend: restart "io.backend", Kind::OneOf(Backend::NAMES), "\"af_packet\"", "",
+            "how frames are received and sent: af_packet uses packet sockets of the kernel"
+            => |d, s| s.put(&mut d.io.backend);
+        IoMode: restart "io.mode", Kind::OneOf(IoMode::NAMES), "\"tap\"", "",
+            "tap: the traffic is a copy and nothing is sent; mark: the kernel forwards and gets labels as connection marks; \
+             inline: what comes in on one of two interfaces leaves by the other"
+            => |d, s| s.put(&mut d.io.mode);
+        IoInterfaces: restart "io.interfaces", Kind::TextList { least: 0 }, "[]", "names",
+            "the interfaces of `fenxi run`; exactly two where mode is inline"
+            => |d, s| s.put(&mut d.io.interfaces);
+        IoPromiscuous: restart "io.promiscuous", Kind::Bool, "false", "",
+            "whether frames for other machines are received; inline always does"
+            => |d, s| s.put(&mut d.io.promiscuous);
+        IoSnapLength: restart "io.snap_length", integer(64, CAPTURED_MAX as i64), "262144", "bytes",
+            "mode tap and mark: the most bytes that are captured of a frame"
+            => |d, s| s.put(&mut d.io.snap_length);
+        IoBlockBytes: restart "io.block_bytes", power_of_two(1 << 16, 1 << 24), "131072", "bytes",
+            "size of a block of the receive ring; no frame may be larger"
+            => |d, s| s.put(&mut d.io.block_bytes);
+        IoBlocks: restart "io.blocks", integer(2, 65_536), "256", "blocks",
+            "blocks of a receive ring; each flow manager has one ring per interface, which holds at least the frames of \
+             blocks x block_timeout_ms"
+            => |d, s| s.put(&mut d.io.blocks);
+        IoBlockTimeoutMs: restart "io.block_timeout_ms", integer(1, 1000), "1", "milliseconds",
+            "a block that is not full is handed over this long after its first frame"
+            => |d, s| s.put(&mut d.io.block_timeout_ms);
+        IoGiveUpS: restart "io.give_up_s", integer(1, 86_400), "30", "seconds",
+            "how long a run waits while all its interfaces are gone; then it exits with code 69"
+            => |d, s| s.put_seconds(&mut d.io.give_up_after);
+
+        FlowK: restart "flow.k", integer(1, K_MAX as i64), "10", "packets",
+            "length of the series, which the model decides: 10 stands for its own k, and any other value must be its k"
+            => |d, s| s.put(&mut d.flow.k);
+        FlowIdleTimeoutS: live "flow.idle_timeout_s", integer(0, TIMEOUT_S_MAX), "30", "seconds, 0 = off",
+            "a flow ends after this long without a packet"
+            => |d, s| s.put_seconds_or_off(&mut d.flow.idle_timeout);
+        FlowActiveTimeoutS: live "flow.active_timeout_s", integer(-1, 86_400),
+            "-1", "seconds, 0 = off, -1 = 120 live and off in a replay",
+            "how often a flow that goes on is recorded"
+            => |d, s| draft::timeouts(
+                s, draft::ACTIVE_TIMEOUT_LIVE, &mut d.flow.active_timeout, &mut d.flow.active_timeout_live
+            );
+        FlowClosedTimeoutS: live "flow.closed_timeout_s", integer(1, 300), "5", "seconds",
+            "how long late packets still count for a flow that ended by FIN or RST, before its record is written"
+            => |d, s| s.put_seconds(&mut d.flow.closed_timeout);
+        FlowHalfOpenTimeoutS: live "flow.half_open_timeout_s", integer(-1, TIMEOUT_S_MAX), "-1",
+            "seconds, 0 = as idle_timeout_s, -1 = 10 live and as idle_timeout_s in a replay",
+            "a flow that nobody has answered, with fewer than k packets, ends after this long without a packet; at most \
+             idle_timeout_s"
+            => |d, s| draft::timeouts(
+                s, draft::HALF_OPEN_TIMEOUT_LIVE, &mut d.flow.half_open_timeout, &mut d.flow.half_open_timeout_live
+            );
+        FlowEstablishedTimeoutS: live "flow.established_timeout_s", integer(-1, TIMEOUT_S_MAX), "-1",
+            "seconds, 0 = as idle_timeout_s, -1 = 2100 live and as idle_timeout_s in a replay",
+            "an established TCP connection without FIN ends after this long without a packet, so that it keeps its label \
+             between keep-alives; where the table is full, flows that are silent for longer than idle_timeout_s are evicted"
+            => |d, s| draft::timeouts(
+                s, draft::ESTABLISHED_TIMEOUT_LIVE, &mut d.flow.established_timeout, &mut d.flow.established_timeout_live
+            );
+        FlowEndOnFinRst: live "flow.end_on_fin_rst", Kind::Bool, "true", "",
+            "whether FIN from both sides, or RST, ends a TCP flow; false leaves the end to the timeouts"
+            => |d, s| s.put(&mut d.flow.end_on_fin_rst);
+        FlowHash: restart "flow.hash", Kind::OneOf(FlowHash::NAMES), "\"keyed\"", "",
+            "bucket hash: \"keyed\" withstands crafted collisions, \"fenxi\" is the paper's, kept to reproduce its figures"
+            => |d, s| s.put(&mut d.flow.hash);
+        FlowHashSeed: restart "flow.hash_seed", integer(0, i64::MAX), "0", "",
+            "key of the bucket hash; 0: fixed in a replay, so that runs repeat, and random for live traffic"
+            => |d, s| draft::hash_seed(s, &mut d.flow.hash_seed);
+        FlowMaxFlows: restart "flow.max_flows", integer(64, 1 << 26), "1048576", "flows",
+            "flows held by each flow manager; where the table is full, half-open and idle flows are evicted, and if there are \
+             none, packets of new flows pass as table_full"
+            => |d, s| s.put(&mut d.flow.max_flows);
+        FlowBuckets: restart "flow.buckets", Kind::PowerOfTwo { min: 8, max: 1 << 24, or_zero: true },
+            "0", "buckets of 8 flows",
+            "size of the hash table; 0: a quarter of max_flows, rounded up to a power of two"
+            => |d, s| s.put(&mut d.flow.buckets);
+
+        TagMode: live "tag.mode", Kind::OneOf(TagMode::NAMES), "\"dscp\"", "",
+            "whether packets of labelled flows get the DSCP of their label"
+            => |d, s| draft::tag_mode(s, &mut d.tag);
+        TagDscp: live "tag.dscp", Kind::Map(Entry::Dscp),
+            "{ TLS = \"AF21\", HTTP = \"AF11\", QUIC = \"AF21\", STUN = \"EF\", SD-RTN = \"EF\", Zabbix = \"CS2\", Gnutella = \
+             \"CS1\", ETHEREUM = \"CS1\" }", "DSCP: a name or 0 to 63",
+            "label to DSCP; labels not named here leave packets as they are; a table in a file replaces the built-in one"
+            => |d, s| draft::dscp_rules(s, &mut d.tag);
+
+        MarkMask: live "mark.mask", integer(1, 0xffff_ffff), "0xff00", "bits of the connection mark",
+            "mode mark: the bits that fenxi may write; it leaves all others as they are"
+            => |d, s| s.put(&mut d.mark.mask);
+        MarkOverwrite: live "mark.overwrite", Kind::Bool, "false", "",
+            "whether a label replaces bits within mark.mask that are set already; false: they stay"
+            => |d, s| s.put(&mut d.mark.overwrite);
+        MarkQueue: restart "mark.queue", integer(64, 1 << 20), "16384", "updates",
+            "how many marks may wait to be written; more are dropped and counted"
+            => |d, s| s.put(&mut d.mark.queue);
+        MarkClass: live "mark.class", Kind::Map(Entry::Mark),
+            "{ TLS = 0x100, HTTP = 0x200, QUIC = 0x300, STUN = 0x400, SD-RTN = 0x500, Zabbix = 0x600, Gnutella = 0x700, \
+             ETHEREUM = 0x800, other = 0xff00 }", "bits of the connection mark, within mark.mask",
+            "label to bits of the connection mark; labels not named here leave connections as they are; a table in a file \
+             replaces the built-in one"
+            => |d, s| draft::mark_rules(s, &mut d.mark);
+
+        RingSlots: restart "ring.slots", power_of_two(16, 1 << 20), "4096", "series",
+            "how many series may wait between a flow manager and an analytics manager"
+            => |d, s| s.put(&mut d.ring.slots);
+
+        AnalyticsPolicy: live "analytics.policy", Kind::OneOf(PolicyName::NAMES), "\"carry-over\"", "",
+            "when a batch fires: at the timeout with carry-over (Alg. 2) or padding (Alg. 1), whenever the device is free \
+             (none), or as late as latency_goal_ms allows (slo, Batchy)"
+            => |d, s| s.put(&mut d.batching.policy);
+        AnalyticsTimeoutMs: live "analytics.timeout_ms", float(0.1, 1000.0), "10.0", "milliseconds",
+            "how long the oldest series waits before a batch is composed"
+            => |d, s| s.put_milliseconds(&mut d.batching.timeout);
+        AnalyticsPhi: live "analytics.phi", float(0.0, 0.5), "0.2", "share of a batch",
+            "carry-over: where padding would exceed this share, the newest series wait for the next batch"
+            => |d, s| s.put(&mut d.batching.phi);
+        AnalyticsBatchSizes: live "analytics.batch_sizes", BATCH_SIZES,
+            "[8, 16, 32, 64, 128, 256]", "series",
+            "batch sizes to choose from, ascending; for a device that takes any size, the last is the limit"
+            => |d, s| s.put(&mut d.batching.batch_sizes);
+        AnalyticsMaxWaitMs: live "analytics.max_wait_ms", float(0.1, 60_000.0), "50.0", "milliseconds",
+            "no series is carried over for longer than this; at least timeout_ms"
+            => |d, s| s.put_milliseconds(&mut d.batching.max_wait);
+        AnalyticsLatencyGoalMs: live "analytics.latency_goal_ms", LATENCY_GOAL_MS, "2.0", "milliseconds",
+            "policy slo: the time from a series to its label that 99 of 100 labels must keep"
+            => |d, s| s.put_milliseconds(&mut d.batching.latency_goal);
+        AnalyticsSloDelta: live "analytics.slo_delta", float(0.0, 0.5), "0.05", "share of the goal",
+            "policy slo: the share of the goal that is kept in reserve"
+            => |d, s| s.put(&mut d.batching.slo_delta);
+
+        CachePrefix: live "cache.prefix", CACHE_PREFIX, "0", "packets, 0 = off",
+            "flows share a label without inference where this many of their first lengths are equal; k is exact, less \
+             is approximate"
+            => |d, s| s.put(&mut d.cache.prefix);
+        CacheEntries: live "cache.entries", CACHE_ENTRIES, "65536", "prefixes, 0 = off",
+            "how many prefixes are remembered; the least recently used one is evicted"
+            => |d, s| s.put(&mut d.cache.entries);
+        CacheAudit: live "cache.audit", float(0.0, 1.0), "0.01", "share of hits",
+            "share of the hits that the model classifies as well, to measure how often the cache is wrong"
+            => |d, s| s.put(&mut d.cache.audit);
+
+        PipelineLayout: restart "pipeline.layout", Kind::Text, "\"1:1:1\"", "flow managers : analytics managers : devices",
+            "threads of a pipeline, each number from 1 to 64"
+            => |d, s| draft::layout(s, &mut d.pipeline.layout);
+        PipelineInstances: restart "pipeline.instances", integer(1, 64), "1", "pipelines",
+            "pipelines side by side, each with the whole layout; flows are distributed by RSS hash"
+            => |d, s| s.put(&mut d.pipeline.instances);
+        PipelineCores: restart "pipeline.cores", Kind::IntegerList { least: 0, min: 0, max: 4095, most: 4096 },
+            "[]", "CPU numbers",
+            "where threads are pinned: flow managers, then analytics managers, then device threads, pipeline by pipeline; \
+             empty: automatic"
+            => |d, s| s.put(&mut d.pipeline.cores);
+
+        AccelDevices: live "accel.devices", DEVICES, "[\"cpu\"]", "",
+            "where the model runs, one name per device of the layout or one for all: a provider, or NAME of a [device.NAME]"
+            => |d, s| s.put(&mut d.accel.devices);
+        AccelLibrary: restart "accel.library", Kind::Text, "\"\"", "path",
+            "the ONNX Runtime library; empty: searched for next to the program and in the usual places"
+            => |d, s| s.put_path(&mut d.accel.library);
+        AccelSimulatedT0Us: live "accel.simulated_t0_us", SIMULATED_US, "100.0", "microseconds per batch",
+            "device simulated: the fixed part of a batch's latency"
+            => |d, s| s.put(&mut d.accel.simulated_t0_us);
+        AccelSimulatedT1Us: live "accel.simulated_t1_us", SIMULATED_US, "2.0", "microseconds per series",
+            "device simulated: what each series of a batch adds to its latency"
+            => |d, s| s.put(&mut d.accel.simulated_t1_us);
+        AccelFixedSizes: live "accel.fixed_sizes", Kind::Bool, "false", "",
+            "whether devices take only the sizes of analytics.batch_sizes, so that batches are padded, as NPUs need; for \
+             experiments"
+            => |d, s| s.put(&mut d.accel.fixed_sizes);
+
+        ModelPath: live "model.path", Kind::Text, "\"\"", "path",
+            "folder of the model bundle; empty: the one that ships with the program"
+            => |d, s| s.put_path(&mut d.model.path);
+        ModelMinConfidence: live "model.min_confidence", float(-1.0, 1.0), "-1.0", "probability, negative = as the bundle says",
+            "a flow whose likeliest class is less likely than this gets the label unknown"
+            => |d, s| draft::min_confidence(s, &mut d.model.min_confidence);
+        ModelOpenTimeoutS: live "model.open_timeout_s", float(0.1, 86_400.0), "50.0", "seconds",
+            "how long a model may take to open, warm up and pass its test; then a start fails with exit code 69, and a reload \
+             keeps the old model; raise it for devices that compile a model for minutes"
+            => |d, s| s.put_seconds(&mut d.model.open_timeout);
+        ModelClassConfidence: live "model.class_confidence", Kind::Map(Entry::Share), "{}", "probability",
+            "min_confidence for single labels, which overrides it"
+            => |d, s| draft::class_confidences(s, &mut d.model);
+
+        RecordsPath: restart "records.path", Kind::Text, "\"\"", "path, empty = none",
+            "the file to which `fenxi run` appends records as JSON Lines; --flows overrides it"
+            => |d, s| draft::records_path(s, &mut d.records.path);
+        RecordsRotateMib: restart "records.rotate_mib", integer(0, 1 << 20), "256", "MiB, 0 = never",
+            "before the file grows larger than this, it becomes PATH.1 and a new file begins; 0 where logrotate does that"
+            => |d, s| draft::rotate_bytes(s, &mut d.rotate);
+        RecordsRotateFiles: restart "records.rotate_files", integer(1, 1000), "4", "files",
+            "how many old files are kept; PATH.1 is the newest"
+            => |d, s| s.put(&mut d.rotate.files);
+        RecordsQueue: restart "records.queue", integer(1024, 1 << 22), "65536", "records",
+            "how many records may wait for the writer"
+            => |d, s| s.put(&mut d.records.queue);
+        RecordsDrainS: restart "records.drain_s", integer(0, 3600), "2", "seconds",
+            "how long `fenxi run` may take at its end to write the records that are left; the rest is lost and counted, and \
+             the exit code is 74"
+            => |d, s| s.put_seconds(&mut d.records.drain_within);
+
+        ControlHttp: restart "control.http", Kind::Text, "\"127.0.0.1:9469\"", "ADDRESS:PORT or unix:PATH, empty = off",
+            "where /metrics, /livez and /readyz are served"
+            => |d, s| draft::http(s, &mut d.control.http);
+        ControlHttpExposed: restart "control.http_exposed", Kind::Bool, "false", "",
+            "whether control.http may be an address that other machines can reach; anybody there can then read it"
+            => |d, s| s.put(&mut d.http_exposed);
+        ControlSocket: restart "control.socket", Kind::Text, "\"/run/fenxi/ctl.sock\"", "path, empty = off",
+            "the Unix socket of `fenxi ctl`; root and the user of the service may use it"
+            => |d, s| draft::socket(s, &mut d.control.socket);
+        ControlReadyWithoutInterfaces: restart "control.ready_without_interfaces", Kind::Bool, "false", "",
+            "whether /readyz stays 200 while all interfaces are down or gone (mode inline: one of them)"
+            => |d, s| s.put(&mut d.control.ready_without_interfaces);
+
+        ProcessSandbox: restart "process.sandbox", Kind::Bool, "true", "",
+            "whether `fenxi run` drops all rights that it no longer needs after its start: capabilities, new programs, new \
+             TCP, and writing outside the folders of records and sockets"
+            => |d, s| s.put(&mut d.sandbox);
+
+        LogLevel: live "log.level", Kind::Text,
+            "\"info\"", "off, error, warn, info, debug or trace; by target: info,fenxi::mark=debug",
+            "what `fenxi run` logs; `fenxi ctl log` changes it at run time, and FENXI_LOG is short for FENXI_LOG_LEVEL"
+            => |d, s| draft::log_level(s, &mut d.log.level);
+        LogTo: restart "log.to", Kind::OneOf(LogTo::NAMES), "\"auto\"", "",
+            "auto: the journal if stderr leads there, as under systemd, otherwise lines on stderr"
+            => |d, s| s.put(&mut d.log.to);
+    }
+}

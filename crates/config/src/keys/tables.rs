@@ -1,0 +1,94 @@
+//! The keys of tables with names of the user's choice: `[device.NAME]` and `[[task]]`.
+//!
+//! They are set in a file or by `--set`, and have no variables, since a name may hold what a variable may not. The defaults
+//! are what `configs/1-1-1.toml` shows; where they depend on other keys, the text says how.
+
+use super::catalogue::{
+    BATCH_SIZES, CACHE_ENTRIES, CACHE_PREFIX, DEVICES, LATENCY_GOAL_MS, SIMULATED_US,
+};
+use super::{float, keys};
+use crate::checked::DeviceThread;
+use crate::draft::{self, DeviceDraft, PolicyName, TaskDraft};
+use crate::kind::{Entry, Kind};
+
+/// Providers that a device may name.
+pub const PROVIDERS: [&str; 8] = [
+    "cpu",
+    "openvino",
+    "cuda",
+    "tensorrt",
+    "cann",
+    "qnn",
+    "plugin",
+    "simulated",
+];
+
+#[rustfmt::skip] // As in the catalogue.
+keys! {
+    /// A key of a `[device.NAME]` table.
+    DeviceKey of DEVICE_KEYS, stored in DeviceDraft {
+        Provider: live "device.NAME.provider", Kind::OneOf(&PROVIDERS), "\"cpu\"", "",
+            "what runs the model; may be left out where NAME is that of a provider"
+            => |d, s| s.put(&mut d.provider);
+        Plugin: live "device.NAME.plugin", Kind::Text, "\"\"", "path",
+            "library of a plug-in provider; for plugin, and for qnn where it is installed as a plug-in"
+            => |d, s| s.put_path(&mut d.plugin);
+        Options: live "device.NAME.options", Kind::Map(Entry::Text), "{}", "",
+            "options of the provider, passed on unchanged"
+            => |d, s| draft::options(s, &mut d.options);
+        BatchSizes: live "device.NAME.batch_sizes", BATCH_SIZES,
+            "[8, 16, 32, 64, 128, 256]", "series",
+            "batch sizes of this device; the default is analytics.batch_sizes"
+            => |d, s| s.put(&mut d.batch_sizes);
+        FixedSizes: live "device.NAME.fixed_sizes", Kind::Bool, "false", "",
+            "whether the device takes only its batch_sizes; the default is accel.fixed_sizes, but true for qnn and tensorrt"
+            => |d, s| s.put(&mut d.fixed_sizes);
+        Thread: live "device.NAME.thread", Kind::OneOf(DeviceThread::NAMES), "\"shared\"", "",
+            "own: a thread of its own, the default except for simulated, and for cpu where its analytics manager has no other \
+             device; shared: inside the analytics thread, where the deadline can end a loop of the model but not every hang"
+            => |d, s| s.put(&mut d.thread);
+        DeadlineMs: live "device.NAME.deadline_ms", float(0.0, 3_600_000.0), "1000.0", "milliseconds, 0 = none",
+            "a batch that takes longer has failed, and the device gets no more until it answers again"
+            => |d, s| draft::deadline(s, &mut d.deadline);
+        Profile: live "device.NAME.profile", Kind::Text, "\"\"", "path",
+            "file of `fenxi profile`, for policy slo; empty: a short profile is measured at the start"
+            => |d, s| s.put_path(&mut d.profile);
+        SimulatedT0Us: live "device.NAME.simulated_t0_us", SIMULATED_US, "100.0", "microseconds per batch",
+            "the fixed part of a batch's latency; the default is accel.simulated_t0_us"
+            => |d, s| s.put(&mut d.simulated_t0_us);
+        SimulatedT1Us: live "device.NAME.simulated_t1_us", SIMULATED_US, "2.0", "microseconds per series",
+            "what each series of a batch adds to its latency; the default is accel.simulated_t1_us"
+            => |d, s| s.put(&mut d.simulated_t1_us);
+        Faults: live "device.NAME.faults", Kind::Text, "\"\"", "",
+            "faults to inject, for experiments, such as error=3,hang=5:200"
+            => |d, s| draft::faults(s, &mut d.faults);
+    }
+}
+
+#[rustfmt::skip] // As in the catalogue.
+keys! {
+    /// A key of a `[[task]]` table.
+    TaskKey of TASK_KEYS, stored in TaskDraft {
+        Name: restart "task.NAME.name", Kind::Text, "\"default\"", "letters, digits, - and _",
+            "name of the task; no two tasks have the same"
+            => |d, s| draft::task_name(s, &d.name);
+        Model: live "task.NAME.model", Kind::Text, "\"\"", "path",
+            "folder of the model bundle; the default is model.path"
+            => |d, s| s.put_path(&mut d.model);
+        Devices: live "task.NAME.devices", DEVICES, "[\"cpu\"]", "",
+            "where the model runs; the default is accel.devices"
+            => |d, s| s.put(&mut d.devices);
+        Policy: live "task.NAME.policy", Kind::OneOf(PolicyName::NAMES), "\"carry-over\"", "",
+            "when a batch fires; the default is analytics.policy"
+            => |d, s| s.put(&mut d.batching.policy);
+        LatencyGoalMs: live "task.NAME.latency_goal_ms", LATENCY_GOAL_MS, "2.0", "milliseconds",
+            "policy slo: the latency goal; the default is analytics.latency_goal_ms"
+            => |d, s| s.put_milliseconds(&mut d.batching.latency_goal);
+        CachePrefix: live "task.NAME.cache_prefix", CACHE_PREFIX, "0", "packets, 0 = off",
+            "length of the prefix; the default is cache.prefix"
+            => |d, s| s.put(&mut d.cache.prefix);
+        CacheEntries: live "task.NAME.cache_entries", CACHE_ENTRIES, "65536", "prefixes, 0 = off",
+            "size of the prefix cache; the default is cache.entries"
+            => |d, s| s.put(&mut d.cache.entries);
+    }
+}

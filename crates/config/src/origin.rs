@@ -1,0 +1,55 @@
+//! Where a value was set.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where a value was set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The default.
+    BuiltIn,
+    /// A line of a configuration file, counted from 1.
+    File {
+        /// The file as it was named.
+        file: Arc<str>,
+        /// The line.
+        line: usize,
+    },
+    /// This environment variable.
+    Variable(Arc<str>),
+    /// `--set`.
+    Set,
+}
+
+impl Origin {
+    /// Which layer it is: that of a greater number goes over the others.
+    pub fn rank(&self) -> usize {
+        match self {
+            Origin::BuiltIn => 0,
+            Origin::File { .. } => 1,
+            Origin::Variable(_) => 2,
+            Origin::Set => 3,
+        }
+    }
+
+    /// The file that a path means. A relative one is meant from the folder of the configuration file that it stands in, so
+    /// that it means the same wherever the program is started; elsewhere, from the working directory.
+    pub fn resolve(&self, path: &str) -> PathBuf {
+        match self {
+            Origin::File { file, .. } => Path::new(&**file).with_file_name("").join(path),
+            _ => PathBuf::from(path),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::BuiltIn => f.write_str("built-in"),
+            Origin::File { file, line } => write!(f, "{file}:{line}"),
+            Origin::Variable(name) => f.write_str(name),
+            Origin::Set => f.write_str("--set"),
+        }
+    }
+}
