@@ -319,6 +319,21 @@ fn swap_compares_runs_with_exchanges_and_without_and_loses_nothing() {
 }
 
 #[test]
+fn help_and_version() {
+    let help = run(fenxi_lab(["--help"])).expect_code(0).stdout;
+    for command in ["bench", "generate"] {
+        assert!(help.contains(&format!("\n  {command} ")), "{help}");
+    }
+    let help = run(fenxi_lab(["bench", "--help"])).expect_code(0).stdout;
+    assert!(help.contains("Adversarial traffic"), "{help}");
+    let version = run(fenxi_lab(["--version"])).expect_code(0).stdout;
+    assert_eq!(
+        version,
+        format!("fenxi-lab {}\n", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[test]
 fn tables_for_people_and_wrong_usage() {
     let mut command = fenxi_lab(["bench", "lookup"]);
     command.args(SMALL);

@@ -52,10 +52,13 @@ impl Templates {
             flows: Vec::new(),
         };
         let mut by_key: HashMap<Key, usize> = HashMap::new();
-        while let Received::Burst(burst) = port
-            .receive(flowmgr::BURST_MAX)
-            .map_err(|error| Failure::data(error.to_string()))?
-        {
+        loop {
+            let received = port.receive(flowmgr::BURST_MAX);
+            let burst = match received.map_err(|error| Failure::data(error.to_string()))? {
+                Received::Burst(burst) => burst,
+                Received::Nothing => continue,
+                Received::End => break,
+            };
             for (i, frame) in burst.frames().iter().enumerate() {
                 if let Ok(headers) = wire::parse(frame.link, burst.bytes(i)) {
                     let flows = &templates.flows;

@@ -48,7 +48,7 @@ pub struct GenerateArgs {
 }
 
 impl GenerateArgs {
-    /// When flows stop to begin.
+    /// The limit on new flows.
     pub fn until(&self) -> Until {
         match self.flows {
             Some(flows) => Until::Flows(flows),

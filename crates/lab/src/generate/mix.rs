@@ -15,7 +15,7 @@ use super::ends::Ends;
 use super::frame::ETHERNET;
 use crate::rng::Rng;
 
-/// When flows stop to begin.
+/// The limit on new flows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Until {
     /// After this many flows.
@@ -43,7 +43,7 @@ pub struct Mix {
     rng: Rng,
     flows_per_s: f64,
     until: Until,
-    /// When the next flow begins; `None` once flows stop to begin.
+    /// When the next flow begins; `None` once the limit is reached.
     arrival_s: Option<f64>,
     begun: u64,
     running: BinaryHeap<Reverse<Running>>,
