@@ -251,7 +251,7 @@ impl Lane {
             None if records.is_wanted() => self
                 .manager
                 .settle(written, now_ns, &mut |record| records.send(record)),
-            None => self.manager.settle_unsaid(written, now_ns),
+            None => self.manager.discard_records(written, now_ns),
         }
         if let Some(end) = &self.end {
             end.publisher.publish(|snapshot| self.describe(snapshot));
