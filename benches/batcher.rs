@@ -3,7 +3,7 @@
 
 use accel::{Classification, Device, DeviceError, Sizes};
 use analytics::batching::{Plan, Situation};
-use analytics::{Accelerator, CacheConfig, Config, Inlet, Manager, Policy, Round};
+use analytics::{Accelerator, CacheConfig, Config, Manager, Policy, RingInput, Round};
 use cring::{Feature, Features, FlowRef, LabelWord, Labels, Slot};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -112,7 +112,7 @@ fn round(criterion: &mut Criterion) {
     ] {
         let words: Arc<Vec<_>> = Arc::new((0..SERIES).map(|_| LabelWord::new()).collect());
         let (mut producer, series) = cring::ring::<Slot>(2 * LARGEST);
-        let inlet = Inlet {
+        let inlet = RingInput {
             series,
             labels: words.clone(),
         };

@@ -83,7 +83,7 @@ impl ExchangePort {
             Step::Offer(standby, change) => {
                 let taken = match seat {
                     Some(seat) => seat.stand_by(manager, standby, change.as_deref()),
-                    None => manager.stand_by(standby),
+                    None => manager.prepare(standby),
                 };
                 self.answer(match taken {
                     Ok(()) => Answer::Accepted,
@@ -92,12 +92,12 @@ impl ExchangePort {
             }
             Step::ChangeOver => match seat {
                 Some(seat) => seat.change_over(manager),
-                None => manager.change_over(),
+                None => manager.commit(),
             },
             Step::StandDown => {
                 let stood_down = match seat {
                     Some(seat) => seat.stand_down(manager),
-                    None => manager.stand_down(),
+                    None => manager.abort(),
                 };
                 self.answer(Answer::StoodDown {
                     _standby: stood_down,

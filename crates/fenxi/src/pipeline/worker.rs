@@ -115,7 +115,7 @@ pub fn work(mut manager: Manager, gathers: bool, run: Arc<Run>, mut ends: Ends) 
             Some(seat) => seat.round(&mut manager, now_ns, drains),
             None => manager.round(now_ns),
         };
-        let spare = manager.spare(now_ns);
+        let spare = manager.time_until_due(now_ns);
         if round != Round::Idle || manager.counters().undecided() > 0 {
             lies = false;
         }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use accel::Bundle;
-use analytics::Inlet;
+use analytics::RingInput;
 use cring::{Features, FlowRef, K_MAX, Label, LabelWord, Producer, Series, Slot};
 
 /// Label words per slot of the ring.
@@ -25,11 +25,11 @@ pub struct Feed {
 
 impl Feed {
     /// A feed of these series, again and again, through a ring of `slots`; and the ring's far end.
-    pub fn new(samples: Vec<Series>, slots: usize) -> (Feed, Inlet) {
+    pub fn new(samples: Vec<Series>, slots: usize) -> (Feed, RingInput) {
         let (ring, series) = cring::ring(slots);
         let words = (0..WORDS_PER_SLOT * slots).map(|_| LabelWord::new());
         let words: Arc<Vec<LabelWord>> = Arc::new(words.collect());
-        let inlet = Inlet {
+        let inlet = RingInput {
             series,
             labels: words.clone(),
         };
