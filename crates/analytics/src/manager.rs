@@ -9,8 +9,8 @@
 //! The order matters twice: results are entered in the cache before the next look, and what was just seen can be in the
 //! batch that is fired next.
 //!
-//! Rings are taken in turn. Each round begins with another ring input and looks at a bounded number of one ring input's series,
-//! as many as the largest batch holds. Among all that was seen the oldest goes first, whatever its ring input; so an ring_input
+//! Rings are taken in turn. Each round begins with another ring and looks at a bounded number of its series,
+//! as many as the largest batch holds. Among all that was seen the oldest goes first, whatever its ring; so a flow manager
 //! that floods its ring delays another one's series by no more than what it has waiting there.
 //!
 //! A device that fails loses the series of that batch to another one, and is left alone until a probe goes well: see
