@@ -8,7 +8,7 @@ use std::time::Duration;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fenxi_benches::flows::config;
 use flowmgr::hash::{HashKind, Hasher, Toeplitz};
-use flowmgr::{Config, Key, LookUp, Manager, Packet, tag};
+use flowmgr::{BareTable, Config, Key, Manager, Packet, tag};
 
 const BURST: usize = 64;
 const UDP: u8 = 17;
@@ -37,7 +37,7 @@ fn hashes(criterion: &mut Criterion) {
 fn look_up(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("table");
     group.throughput(Throughput::Elements(BURST as u64));
-    let mut table = LookUp::new(1 << 10, 1 << 8, 1).expect("memory");
+    let mut table = BareTable::new(1 << 10, 1 << 8, 1).expect("memory");
     let keys: Vec<Key> = (0..512).map(key).collect();
     assert!(keys.iter().all(|key| table.insert(key)));
     let mut bursts = keys.chunks(BURST).cycle();

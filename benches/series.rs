@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use analytics::Inlet;
+use analytics::RingInput;
 use cring::{FlowRef, Label, LabelWord, Producer, Series, Slot};
 
 /// Label words per slot of the ring.
@@ -25,13 +25,13 @@ pub struct Feed {
 
 impl Feed {
     /// A feed that repeats these series through a ring of `slots`, and the ring's other end.
-    pub fn new(samples: Vec<Series>, slots: usize) -> (Feed, Inlet) {
+    pub fn new(samples: Vec<Series>, slots: usize) -> (Feed, RingInput) {
         let (ring, series) = cring::ring(slots);
         // A power of two, so that a mask finds the next word.
         let words = (WORDS_PER_SLOT * slots).next_power_of_two();
         let words = (0..words).map(|_| LabelWord::new());
         let words: Arc<Vec<LabelWord>> = Arc::new(words.collect());
-        let inlet = Inlet {
+        let inlet = RingInput {
             series,
             labels: words.clone(),
         };

@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::hash::BuildHasher;
 
-use flowmgr::{BURST_MAX, Key, LookUp};
+use flowmgr::{BURST_MAX, BareTable, Key};
 use hashbrown::{HashMap, HashTable};
 
 use crate::traffic::Traffic;
@@ -25,11 +25,11 @@ pub trait FlowTable {
     fn look_up(&mut self, keys: &[Key], burst: usize) -> usize;
 }
 
-impl FlowTable for LookUp {
+impl FlowTable for BareTable {
     fn look_up(&mut self, keys: &[Key], burst: usize) -> usize {
         let bursts = keys.chunks(burst);
         bursts
-            .map(|keys| LookUp::look_up(self, keys, SECOND, LENGTH))
+            .map(|keys| BareTable::look_up(self, keys, SECOND, LENGTH))
             .sum()
     }
 }
@@ -99,8 +99,8 @@ pub fn filled(
     })
 }
 
-fn ours(entries: usize, traffic: &Traffic) -> Result<LookUp, Box<dyn Error>> {
-    let mut table = LookUp::new(entries, entries / 4, traffic.seed)?;
+fn ours(entries: usize, traffic: &Traffic) -> Result<BareTable, Box<dyn Error>> {
+    let mut table = BareTable::new(entries, entries / 4, traffic.seed)?;
     match traffic.keys().all(|key| table.insert(&key)) {
         true => Ok(table),
         false => Err("more flows than entries".into()),

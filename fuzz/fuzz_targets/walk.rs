@@ -72,7 +72,10 @@ fuzz_target!(|run: Run| {
 
 fn config(run: &Run) -> Config {
     Config {
-        tasks: vec![SeriesTask { midstream: true, ..SeriesTask::lengths(3, 2) }],
+        tasks: vec![SeriesTask {
+            midstream: true,
+            ..SeriesTask::lengths(3, 2)
+        }],
         idle_timeout_s: if run.has_idle_timeout { 30 } else { 0 },
         closed_timeout_s: 5,
         half_open_timeout_s: 0,

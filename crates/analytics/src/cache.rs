@@ -13,19 +13,19 @@
 //! does not know beforehand which series collide. Keys have a fixed size: nothing is allocated but a new entry's node
 //! until the cache is full, and from then on nothing.
 //!
-//! When the model is exchanged its answers become stale at once, without a walk over them: each carries the number of
-//! the exchange that its model came with, and one with another number than the cache's is not found.
+//! When the model is swapped its answers become stale at once, without a walk over them: each carries the number of
+//! the swap that its model came with, and one with another number than the cache's is not found.
 //!
-//! Whether all this pays is for [`economy`] to say.
+//! Whether all this pays is for [`governor`] to say.
 
-mod economy;
+mod governor;
 
 use crate::CacheConfig;
 use crate::config::CACHE_KEY_WORDS_MAX;
-use crate::lane::Model;
+use crate::device_slot::Model;
 use accel::Classification;
 use cring::{Feature, Features, Label, Series, Source};
-pub(crate) use economy::{Economy, Turn};
+pub(crate) use governor::{CacheGovernor, Transition};
 use lru::LruCache;
 use std::num::NonZeroUsize;
 
@@ -104,9 +104,9 @@ pub(crate) struct Cache {
     prefix: usize,
     features: Features,
     answers: LruCache<Key, Answer>,
-    /// The exchange that the model came with whose answers it holds.
-    exchange: u32,
-    pub economy: Economy,
+    /// The swap that the model came with whose answers it holds.
+    swap: u32,
+    pub governor: CacheGovernor,
     /// The audit's share of one hit, in parts of [`ONE_HIT`].
     audit_step: u64,
     /// The sum of these parts, less those hits that were audited.
@@ -121,8 +121,8 @@ impl Cache {
             prefix: config.prefix,
             features: features.iter().copied().collect(),
             answers: LruCache::new(entries),
-            exchange: 0,
-            economy: Economy::new(config.entries),
+            swap: 0,
+            governor: CacheGovernor::new(config.entries),
             audit_step: audit_step(config.audit),
             audit_sum: 0,
         })
@@ -170,7 +170,7 @@ impl Cache {
     pub fn look_up(&mut self, series: &Series) -> LookUp {
         let key = self.key(series);
         match self.answers.get(&key).copied() {
-            Some(answer) if answer.model.exchange == self.exchange => LookUp::Hit {
+            Some(answer) if answer.model.swap == self.swap => LookUp::Hit {
                 answer,
                 audit: self.is_audited().then_some(Audit(answer)),
             },
@@ -180,14 +180,14 @@ impl Cache {
 
     /// Remembers an answer, unless a model gave it that is on its way out.
     pub fn insert(&mut self, series: &Series, answer: Answer) {
-        if answer.model.exchange == self.exchange {
+        if answer.model.swap == self.swap {
             self.answers.put(self.key(series), answer);
         }
     }
 
-    /// The answers of earlier exchanges are not found any more.
-    pub fn begin(&mut self, exchange: u32) {
-        self.exchange = exchange;
+    /// The answers of earlier swaps are not found any more.
+    pub fn begin(&mut self, swap: u32) {
+        self.swap = swap;
     }
 
     fn is_audited(&mut self) -> bool {
@@ -319,11 +319,8 @@ mod tests {
         let mut cache = cache(1, 2, 1.0);
         let series = series(6, &[60]);
         cache.insert(&series, answer(1));
-        let of = |generation, exchange| Answer {
-            model: Model {
-                generation,
-                exchange,
-            },
+        let of = |generation, swap| Answer {
+            model: Model { generation, swap },
             ..answer(2)
         };
         // The same generation again, as after it has wrapped.

@@ -58,8 +58,8 @@ pub struct CacheConfig {
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum ConfigError {
     /// No ring to read.
-    #[error("an analytics manager needs at least one inlet, that is one flow manager's ring")]
-    NoInlets,
+    #[error("an analytics manager needs at least one ring, that is one flow manager's ring")]
+    NoInputs,
     /// No device to infer on.
     #[error("an analytics manager needs at least one device")]
     NoDevices,

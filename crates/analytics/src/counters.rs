@@ -5,7 +5,7 @@
 mod kinds;
 
 use crate::batching::Fire;
-use crate::cache::Turn;
+use crate::cache::Transition;
 use crate::failure::{Failure, FailureKind};
 use crate::{Accelerator, Trigger};
 use cring::{Counter, PostMortem, Source, counters};
@@ -48,9 +48,9 @@ counters! {
         pub phases: Phases,
         /// The policy `slo`; nothing else counts here.
         pub slo: SloCounters,
-        /// Models exchanged on all devices.
+        /// Models swapped on all devices.
         pub swaps: u64,
-        /// How long the last exchange took, from the first round that knew of it to the last device.
+        /// How long the last swap took, from the first round that knew of it to the last device.
         pub last_swap: Duration = longest,
     }
 }
@@ -124,7 +124,7 @@ counters! {
 }
 
 counters! {
-    /// One device's work. It goes on when the device is exchanged.
+    /// One device's work. It goes on when the device is swapped.
     #[derive(Clone, Debug)]
     pub struct DeviceCounters {
         /// The device as it was asked for.
@@ -147,7 +147,7 @@ counters! {
         failures: [u64; FailureKind::ALL.len()],
         /// How often it went from up to not up.
         pub went_down: u64,
-        /// How often it came up again: brought back by a probe, or exchanged for another.
+        /// How often it came up again: brought back by a probe, or swapped for another.
         pub came_back: u64,
         /// What went wrong the last time.
         pub last_error: Option<String> = texts,
@@ -249,13 +249,13 @@ impl Counters {
         self.batches[trigger as usize]
     }
 
-    pub(crate) fn fired(&mut self, lane: usize, fire: &Fire) {
+    pub(crate) fn fired(&mut self, device_slot: usize, fire: &Fire) {
         let (series, padding) = (fire.take as u64, (fire.size - fire.take) as u64);
         let counters = &mut self.batches[fire.trigger as usize];
         counters.batches += 1;
         counters.series += series;
         counters.padding += padding;
-        let device = &mut self.devices[lane];
+        let device = &mut self.devices[device_slot];
         device.batches += 1;
         device.series += series;
         device.padding += padding;
@@ -312,12 +312,12 @@ fn record(histogram: &mut Histogram<u64>, time_ns: u64, series: u64) {
 }
 
 impl CacheCounters {
-    pub(crate) fn looked_up(&mut self, series: u64, cost_ns: u64, turn: Option<Turn>) {
+    pub(crate) fn looked_up(&mut self, series: u64, cost_ns: u64, turn: Option<Transition>) {
         self.lookups += series;
         self.lookup_time += Duration::from_nanos(cost_ns);
         match turn {
-            Some(Turn::Off) => (self.turned_off, self.is_off) = (self.turned_off + 1, true),
-            Some(Turn::On) => (self.turned_on, self.is_off) = (self.turned_on + 1, false),
+            Some(Transition::Off) => (self.turned_off, self.is_off) = (self.turned_off + 1, true),
+            Some(Transition::On) => (self.turned_on, self.is_off) = (self.turned_on + 1, false),
             None => {}
         }
     }

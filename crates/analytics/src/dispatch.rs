@@ -7,14 +7,14 @@
 
 use crate::Accelerator;
 use crate::cache::Audit;
-use crate::lane::Lane;
+use crate::device_slot::DeviceSlot;
 use cring::{FlowRef, Series};
 use std::collections::VecDeque;
 
 /// One row of a batch: who asked, and what for. Its series stands in [`Rows`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    pub inlet: usize,
+    pub ring_input: usize,
     pub flow: FlowRef,
     pub emitted_ns: u64,
     /// The flow has its label from the cache, and the result is to be compared with it.
@@ -83,9 +83,9 @@ pub(crate) struct Retry {
     pub series: Series,
 }
 
-/// All lanes, with the one whose turn it is.
+/// All device slots, with the one whose turn it is.
 pub(crate) struct Dispatch {
-    pub lanes: Vec<Lane>,
+    pub device_slots: Vec<DeviceSlot>,
     /// Series that wait for their second device, in the order in which they failed.
     pub retries: VecDeque<Retry>,
     next: usize,
@@ -93,9 +93,9 @@ pub(crate) struct Dispatch {
 
 impl Dispatch {
     pub fn new(accelerators: Vec<Accelerator>) -> Self {
-        let lanes: Vec<Lane> = accelerators.into_iter().map(Lane::new).collect();
+        let device_slots: Vec<DeviceSlot> = accelerators.into_iter().map(DeviceSlot::new).collect();
         let mut dispatch = Self {
-            lanes,
+            device_slots,
             retries: VecDeque::new(),
             next: 0,
         };
@@ -105,36 +105,46 @@ impl Dispatch {
 
     /// Makes room for every retry there can be with these devices.
     pub fn reserve(&mut self) {
-        let rows: usize = self.lanes.iter().map(|l| l.sizes().largest()).sum();
+        let rows: usize = self.device_slots.iter().map(|l| l.sizes().largest()).sum();
         let more = rows.saturating_sub(self.retries.len());
         self.retries.reserve(more);
     }
 
-    /// The lanes that can take a batch, beginning with the one after the lane last used.
-    pub fn free(&self) -> impl Iterator<Item = (usize, &Lane)> {
-        let (before, from) = self.lanes.split_at(self.next);
+    /// The device slots that can take a batch, beginning with the one after the device slot last used.
+    pub fn free(&self) -> impl Iterator<Item = (usize, &DeviceSlot)> {
+        let (before, from) = self.device_slots.split_at(self.next);
         let in_turn = (self.next..).zip(from).chain((0..).zip(before));
-        in_turn.filter(|(_, lane)| lane.is_free())
+        in_turn.filter(|(_, device_slot)| device_slot.is_free())
     }
 
     /// How many devices are up, busy or not.
     pub fn up(&self) -> usize {
-        self.lanes.iter().filter(|lane| lane.is_up()).count()
+        self.device_slots
+            .iter()
+            .filter(|device_slot| device_slot.is_up())
+            .count()
     }
 
-    /// This lane is used now.
-    pub fn turn_after(&mut self, lane: usize) {
-        self.next = (lane + 1) % self.lanes.len();
+    /// This device slot is used now.
+    pub fn turn_after(&mut self, device_slot: usize) {
+        self.next = (device_slot + 1) % self.device_slots.len();
     }
 
     /// Whether no series is on its way through a device, or waits for another.
     pub fn is_empty(&self) -> bool {
-        self.retries.is_empty() && self.lanes.iter().all(|lane| lane.rows.is_empty())
+        self.retries.is_empty()
+            && self
+                .device_slots
+                .iter()
+                .all(|device_slot| device_slot.rows.is_empty())
     }
 
     /// The largest batch that any device takes.
     pub fn largest(&self) -> usize {
-        let sizes = self.lanes.iter().map(|lane| lane.sizes().largest());
+        let sizes = self
+            .device_slots
+            .iter()
+            .map(|device_slot| device_slot.sizes().largest());
         sizes.max().unwrap_or(0)
     }
 }

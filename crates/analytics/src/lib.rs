@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Read [`manager`](Manager) first: one [`Manager::round`] is the whole walk, in the order of the picture from right to
-//! left. The rest are its parts: `inlet` (what waits in one ring), `cache` (with the `economy` by which it steps
-//! aside), `batching` (when to fire and how much; `slo` has a controller), `dispatch` (which device, and who is to be
-//! retried), `lane` (one device: its batch, its condition), `counters`.
+//! left. The rest are its parts: `ring_input` (what waits in one ring), `cache` (with the `governor` that turns it
+//! off where it does not pay), `batching` (when to fire and how much; `slo` has a controller), `dispatch` (which device, and who is to be
+//! retried), `device_slot` (one device: its batch, its condition), `counters`.
 //!
-//! Devices fail, and models change, under traffic: see `manager/collect`, `lane` and `manager/swap`.
+//! Devices fail, and models change, under traffic: see `manager/collect`, `device_slot` and `manager/swap`.
 //!
 //! # What always holds
 //!
@@ -21,13 +21,13 @@
 //!    undecided, after every round ([`Counters::undecided`]).
 //! 2. A label is offered only to the flow and generation that asked; when that flow is gone the label is counted
 //!    post-mortem and dropped. Who will get none is told so.
-//! 3. The series of one inlet are inferred in the order in which they were emitted, but for those that are retried.
+//! 3. The series of one ring input are inferred in the order in which they were emitted, but for those that are retried.
 //! 4. A label names the generation of the model that its class is from. No answer of a model outlives it in the cache.
 //! 5. A round never blocks, reads no clock but to account for the cache's cost, and allocates nothing, with three
 //!    exceptions: the cache allocates its entries until it is full, a device's error is kept as text, and a device that
-//!    is exchanged brings its names and room for its rows.
+//!    is swapped brings its names and room for its rows.
 //!
-//! Sources: FENXI, §5 and Algorithms 1 to 3; Batchy, §3 and §4 (`slo`); LiteFlow, §3.4 (exchange of the model).
+//! Sources: FENXI, §5 and Algorithms 1 to 3; Batchy, §3 and §4 (`slo`); LiteFlow, §3.4 (swap of the model).
 
 #![forbid(unsafe_code)]
 
@@ -36,12 +36,12 @@ pub mod batching;
 mod cache;
 mod config;
 mod counters;
+mod device_slot;
 mod dispatch;
 mod failure;
 mod health;
-mod inlet;
-mod lane;
 mod manager;
+mod ring_input;
 
 pub use accelerator::Accelerator;
 pub use batching::{Policy, Trigger};
@@ -52,5 +52,5 @@ pub use config::{
 pub use counters::{BatchCounters, CacheCounters, Counters, DeviceCounters, Phases, SloCounters};
 pub use failure::FailureKind;
 pub use health::{DeviceHealth, DeviceState};
-pub use inlet::Inlet;
 pub use manager::{Manager, NewModel, Refused, Retired, Round, Settings, Standby, SwapError};
+pub use ring_input::RingInput;

@@ -9,12 +9,12 @@
 //! The order matters twice: results are entered in the cache before the next look, and what was just seen can be in the
 //! batch that is fired next.
 //!
-//! Rings are taken in turn. Each round begins with another inlet and looks at a bounded number of one inlet's series,
-//! as many as the largest batch holds. Among all that was seen the oldest goes first, whatever its inlet; so an inlet
+//! Rings are taken in turn. Each round begins with another ring and looks at a bounded number of its series,
+//! as many as the largest batch holds. Among all that was seen the oldest goes first, whatever its ring; so a flow manager
 //! that floods its ring delays another one's series by no more than what it has waiting there.
 //!
 //! A device that fails loses the series of that batch to another one, and is left alone until a probe goes well: see
-//! [`collect`] and [`lane`](crate::lane). While no device is up, series are shed at once.
+//! [`collect`] and [`device_slot`](crate::device_slot). While no device is up, series are shed at once.
 
 mod collect;
 mod gather;
@@ -25,9 +25,10 @@ use crate::batching::slo::Controller;
 use crate::batching::{Decision, Fire, Plan, Situation};
 use crate::cache::{Cache, LookUp};
 use crate::dispatch::Dispatch;
-use crate::inlet::Queue;
+use crate::ring_input::Queue;
 use crate::{
-    Accelerator, Config, ConfigError, Counters, DeviceHealth, Inlet, Policy, SloCounters, Trigger,
+    Accelerator, Config, ConfigError, Counters, DeviceHealth, Policy, RingInput, SloCounters,
+    Trigger,
 };
 use cring::{Feature, Source};
 pub use settings::Settings;
@@ -35,7 +36,7 @@ use std::time::{Duration, Instant};
 use swap::Swap;
 pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
 
-/// A round looks at this many series of an inlet even where batches are smaller, because the cache may answer most.
+/// A round looks at this many series of an ring input even where batches are smaller, because the cache may answer most.
 const LOOK_MAX_LEAST: usize = 64;
 
 /// What the cache's costs are measured by, in ns.
@@ -52,7 +53,7 @@ pub enum Round {
     Idle,
 }
 
-/// Takes series from its inlets, classifies them on its devices, and labels their flows. Belongs to one thread, which
+/// Takes series from its inputs, classifies them on its devices, and labels their flows. Belongs to one thread, which
 /// calls [`Manager::round`] again and again.
 pub struct Manager {
     k: usize,
@@ -70,16 +71,16 @@ pub struct Manager {
     counters: Counters,
     /// When the timer was started that the policies measure the timeout by.
     timer_ns: u64,
-    /// The inlet with which this round began.
+    /// The ring input with which this round began.
     turn: usize,
-    /// How many series of one inlet are looked at in one round, at most.
+    /// How many series of one ring input are looked at in one round, at most.
     look_max: usize,
     draining: bool,
-    /// Accepted, and not in use before [`Manager::change_over`].
+    /// Accepted, and not in use before [`Manager::commit`].
     standby: Option<Standby>,
     swap: Option<Swap>,
-    /// How often the model has been exchanged, or is being.
-    exchanges: u32,
+    /// How often the model has been swapped, or is being.
+    swaps: u32,
 }
 
 impl Manager {
@@ -89,12 +90,12 @@ impl Manager {
     /// When the configuration is impossible in itself, or an accelerator does not fit it.
     pub fn new(
         config: Config,
-        inlets: Vec<Inlet>,
+        inputs: Vec<RingInput>,
         mut accelerators: Vec<Accelerator>,
     ) -> Result<Self, ConfigError> {
         config.check()?;
-        if inlets.is_empty() {
-            return Err(ConfigError::NoInlets);
+        if inputs.is_empty() {
+            return Err(ConfigError::NoInputs);
         }
         if accelerators.is_empty() {
             return Err(ConfigError::NoDevices);
@@ -112,9 +113,9 @@ impl Manager {
             k: config.k,
             policy: config.policy,
             probe,
-            queues: inlets
+            queues: inputs
                 .into_iter()
-                .map(|inlet| Queue::new(inlet, config.task))
+                .map(|ring_input| Queue::new(ring_input, config.task))
                 .collect(),
             cache: Cache::new(&config.cache, &config.features),
             cost_clock: Box::new(move || began.elapsed().as_nanos() as u64),
@@ -127,7 +128,7 @@ impl Manager {
             draining: false,
             standby: None,
             swap: None,
-            exchanges: 0,
+            swaps: 0,
             features: config.features,
         })
     }
@@ -142,7 +143,7 @@ impl Manager {
     /// without a thread of its own works in here.
     pub fn round(&mut self, now_ns: u64) -> Round {
         let collected = self.collect(now_ns);
-        self.change_lanes(now_ns);
+        self.swap_devices(now_ns);
         let seen = self.look(now_ns);
         self.control(now_ns);
         let fired = self.fire(now_ns);
@@ -156,7 +157,7 @@ impl Manager {
     /// How long nothing will be due but to look at what has come down the rings, so that the caller knows how long it may
     /// rest: zero while something is on its way through a device.
     #[must_use]
-    pub fn spare(&self, now_ns: u64) -> Duration {
+    pub fn time_until_due(&self, now_ns: u64) -> Duration {
         if !self.dispatch.is_empty() {
             return Duration::ZERO;
         }
@@ -166,8 +167,8 @@ impl Manager {
         let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
         let due = self
             .policy
-            .spare(since(self.timer_ns), since(seen_ns))
-            .min(self.policy.lull());
+            .time_until_due(since(self.timer_ns), since(seen_ns))
+            .min(self.policy.max_poll_interval());
         // If they go on to come as they have, the largest batch is full after twice this time.
         let (waiting, largest) = (self.waiting(), self.dispatch.largest());
         let missing = largest.saturating_sub(waiting) as f64;
@@ -179,7 +180,7 @@ impl Manager {
         self.draining = true;
     }
 
-    /// Whether all is over: at the last round each inlet's producer was gone and its ring empty, and nothing is on its
+    /// Whether all is over: at the last round each ring input's producer was gone and its ring empty, and nothing is on its
     /// way through a device.
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -194,13 +195,13 @@ impl Manager {
 
     /// How the devices are, in the order in which they were given.
     pub fn health(&self) -> impl Iterator<Item = DeviceHealth<'_>> {
-        let lanes = self.dispatch.lanes.iter();
-        lanes
+        let device_slots = self.dispatch.device_slots.iter();
+        device_slots
             .zip(&self.counters.devices)
-            .map(|(lane, counters)| DeviceHealth {
+            .map(|(device_slot, counters)| DeviceHealth {
                 requested: &counters.requested,
-                state: lane.state(),
-                since_ns: lane.since_ns(),
+                state: device_slot.state(),
+                since_ns: device_slot.since_ns(),
                 last_error: counters.last_error.as_deref(),
             })
     }
@@ -208,7 +209,11 @@ impl Manager {
     /// Series on their way through a device: of those undecided, the ones that do not wait for a batch.
     #[must_use]
     pub fn on_devices(&self) -> u64 {
-        let rows = self.dispatch.lanes.iter().flat_map(|lane| lane.rows.iter());
+        let rows = self
+            .dispatch
+            .device_slots
+            .iter()
+            .flat_map(|device_slot| device_slot.rows.iter());
         rows.filter(|(row, _)| row.audit.is_none()).count() as u64
     }
 
@@ -227,18 +232,18 @@ impl Manager {
     }
 
     /// Looks at what is new in one ring, up to the bound. Returns how many series that were.
-    fn look_at(&mut self, inlet: usize, now_ns: u64) -> usize {
-        let queue = &mut self.queues[inlet];
+    fn look_at(&mut self, ring_input: usize, now_ns: u64) -> usize {
+        let queue = &mut self.queues[ring_input];
         let new = queue.unseen().min(self.look_max);
         if new == 0 {
             return 0;
         }
         self.counters.series += new as u64;
         let kept = match &mut self.cache {
-            Some(cache) if cache.economy.is_in_use() => self.look_up(inlet, new, now_ns),
+            Some(cache) if cache.governor.is_in_use() => self.look_up(ring_input, new, now_ns),
             cache => {
                 if let Some(cache) = cache {
-                    cache.economy.passed_by(new as u64);
+                    cache.governor.passed_by(new as u64);
                     self.counters.cache.bypassed += new as u64;
                 }
                 (0..new).for_each(|_| queue.keep(now_ns, None));
@@ -252,8 +257,8 @@ impl Manager {
     }
 
     /// Looks so many series up in the cache. Returns how many of them are for the devices.
-    fn look_up(&mut self, inlet: usize, new: usize, now_ns: u64) -> usize {
-        let (Some(cache), queue) = (&mut self.cache, &mut self.queues[inlet]) else {
+    fn look_up(&mut self, ring_input: usize, new: usize, now_ns: u64) -> usize {
+        let (Some(cache), queue) = (&mut self.cache, &mut self.queues[ring_input]) else {
             return 0;
         };
         let counters = &mut self.counters;
@@ -284,7 +289,7 @@ impl Manager {
         queue.release();
         let cost_ns = (self.cost_clock)().saturating_sub(began_ns);
         let turn = cache
-            .economy
+            .governor
             .looked_up(new as u64, (new - kept) as u64, cost_ns);
         counters.cache.looked_up(new as u64, cost_ns, turn);
         kept
@@ -301,9 +306,15 @@ impl Manager {
             violations: slo.violations,
         };
         let up = self.dispatch.up();
-        for lane in &mut self.dispatch.lanes {
-            if let Some(profile) = lane.profile() {
-                lane.trigger = slo.trigger(lane.trigger, adjustment, profile, lane.sizes(), up);
+        for device_slot in &mut self.dispatch.device_slots {
+            if let Some(profile) = device_slot.profile() {
+                device_slot.trigger = slo.trigger(
+                    device_slot.trigger,
+                    adjustment,
+                    profile,
+                    device_slot.sizes(),
+                    up,
+                );
             }
         }
     }
@@ -312,19 +323,21 @@ impl Manager {
     /// fired, or shed because no device is up.
     fn fire(&mut self, now_ns: u64) -> bool {
         let mut fired = false;
-        while let Some((lane, fire)) = self.next_retry().or_else(|| self.next_batch(now_ns)) {
-            self.dispatch.turn_after(lane);
+        while let Some((device_slot, fire)) = self.next_retry().or_else(|| self.next_batch(now_ns))
+        {
+            self.dispatch.turn_after(device_slot);
             if fire.trigger == Trigger::Retry {
-                self.gather_again(lane, &fire);
+                self.gather_again(device_slot, &fire);
             } else {
-                self.gather(lane, &fire, now_ns);
+                self.gather(device_slot, &fire, now_ns);
                 if !fire.more {
                     self.timer_ns = now_ns;
                 }
             }
-            self.counters.fired(lane, &fire);
-            if let Err(failure) = self.dispatch.lanes[lane].submit(fire.size, now_ns) {
-                self.fell(lane, true, &failure);
+            self.counters.fired(device_slot, &fire);
+            if let Err(failure) = self.dispatch.device_slots[device_slot].submit(fire.size, now_ns)
+            {
+                self.on_device_failure(device_slot, true, &failure);
             }
             fired = true;
         }
@@ -340,11 +353,11 @@ impl Manager {
         if retries == 0 {
             return None;
         }
-        let (i, lane) = self.dispatch.free().next()?;
-        let take = retries.min(lane.sizes().largest());
+        let (i, device_slot) = self.dispatch.free().next()?;
+        let take = retries.min(device_slot.sizes().largest());
         let fire = Fire {
             take,
-            size: lane.sizes().fitting(take)?,
+            size: device_slot.sizes().fitting(take)?,
             trigger: Trigger::Retry,
             more: false,
         };
@@ -364,16 +377,16 @@ impl Manager {
         let waiting = self.waiting();
         let ring_full = self.queues.iter().any(Queue::is_full);
         let mut expired = false;
-        for (i, lane) in self.dispatch.free() {
+        for (i, device_slot) in self.dispatch.free() {
             match self.policy.decide(&Situation {
                 waiting,
                 oldest_waited: since(oldest_ns),
                 oldest_age: since(emitted_ns),
                 timer: since(self.timer_ns),
-                sizes: lane.sizes(),
-                profile: lane.profile(),
+                sizes: device_slot.sizes(),
+                profile: device_slot.profile(),
                 plan: budget.map_or(Plan::AT_ONCE, |budget| Plan {
-                    trigger: lane.trigger,
+                    trigger: device_slot.trigger,
                     budget,
                 }),
                 ring_full,

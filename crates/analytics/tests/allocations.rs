@@ -1,7 +1,7 @@
 //! A round allocates nothing once the manager is warm: not to look, to gather, to collect, nor to label, under any
 //! policy, with a cache that is full, and while series are shed because no device is up.
 //!
-//! Counted are those of the test's own thread, for the harness has others. What allocates by design is not here: the text of a device's error, and an exchange of the model.
+//! Counted are those of the test's own thread, for the harness has others. What allocates by design is not here: the text of a device's error, and a swap of the model.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
@@ -9,7 +9,7 @@
 
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use allocation_counter::measure;
-use analytics::{Accelerator, CacheConfig, Config, Inlet, Manager, Policy};
+use analytics::{Accelerator, CacheConfig, Config, Manager, Policy, RingInput};
 use cring::{Feature, Features, FlowRef, LabelWord, Labels, Producer, Slot};
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,7 +105,7 @@ impl World {
         };
         let manager = Manager::new(
             config,
-            vec![Inlet { series, labels }],
+            vec![RingInput { series, labels }],
             [(), ()].map(accelerator).into(),
         );
         Self {

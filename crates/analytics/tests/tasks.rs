@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use accel::{Profile, Shape, SimulatedDevice, Sizes};
-use analytics::{CacheConfig, Config, Inlet, Manager, Policy};
+use analytics::{CacheConfig, Config, Manager, Policy, RingInput};
 use cring::{Feature, Labels, Unit};
 use flowmgr::hash::HashKind;
 use flowmgr::record::{FlowRecord, LabelRecord, Record};
@@ -160,7 +160,7 @@ impl World {
         let flows = flowmgr::Manager::with_rings(config, rings.collect()).unwrap();
         let labels = flows.labels();
         let series = consumers.into_iter().enumerate().map(|(task, series)| {
-            let inlet = Inlet {
+            let ring_input = RingInput {
                 series,
                 labels: labels.clone(),
             };
@@ -182,7 +182,7 @@ impl World {
             };
             let device = SimulatedDevice::new(profile, Sizes::Any { cap: 8 }, SHAPES[task]);
             let device: Box<dyn accel::Device> = Box::new(device);
-            Manager::new(config, vec![inlet], vec![device.into()]).unwrap()
+            Manager::new(config, vec![ring_input], vec![device.into()]).unwrap()
         });
         World {
             series: series.collect(),

@@ -122,7 +122,7 @@ impl AnalyticsWorker {
 
     /// Sleeps as long as nothing can be due, or not at all.
     fn sleep(&self, round: Round, now_ns: u64, idle: &mut Idle<'_>) {
-        let due = self.manager.spare(now_ns);
+        let due = self.manager.time_until_due(now_ns);
         let undecided = self.manager.counters().undecided() > 0;
         if round != Round::Idle || undecided {
             idle.is_prepared = false;

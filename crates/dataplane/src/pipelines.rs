@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use accel::Bundle;
-use analytics::{CacheConfig, Inlet, Policy};
+use analytics::{CacheConfig, Policy, RingInput};
 use cring::{Consumer, Mesh, Slot};
 use flowmgr::{Actions, Effect, SeriesTask, hash::HashKind};
 
@@ -74,7 +74,7 @@ pub struct PacketSide {
 }
 
 /// The other ends of the rings: by pipeline, by analytics manager.
-pub struct SeriesSide(Vec<Vec<Vec<Inlet>>>);
+pub struct SeriesSide(Vec<Vec<Vec<RingInput>>>);
 
 impl PacketSide {
     /// Builds it; no device is opened.
@@ -120,10 +120,12 @@ impl PacketSide {
                 .push((Thread { instance, role }, manager));
         }
         let inlets = |consumers: Vec<(usize, Consumer<Slot>)>| {
-            let inlets = consumers.into_iter().map(|(flow_manager, series)| Inlet {
-                series,
-                labels: labels[flow_manager].clone(),
-            });
+            let inlets = consumers
+                .into_iter()
+                .map(|(flow_manager, series)| RingInput {
+                    series,
+                    labels: labels[flow_manager].clone(),
+                });
             inlets.collect()
         };
         let by_manager = rings.consumers.into_iter().map(inlets);

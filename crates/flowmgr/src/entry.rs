@@ -193,7 +193,7 @@ pub(crate) struct Cold {
     /// Counts at the moment the label took effect, since the last record.
     pub bytes_before: u64,
     pub packets_before: u32,
-    /// K-th packet to label, µs; [`UNANNOUNCED`] until the label record is out.
+    /// K-th packet to label, µs; [`LABEL_NOT_EMITTED`] until the label record is out.
     pub time_to_label_us: u32,
     /// Carries of [`Hot`]: of [`PACKETS_CARRIED`] packets, and bytes >> 24, by direction.
     pub packets_high: [u32; 2],
@@ -201,7 +201,7 @@ pub(crate) struct Cold {
 }
 
 /// Value of [`Cold::time_to_label_us`] while no label record was written.
-pub(crate) const UNANNOUNCED: u32 = u32::MAX;
+pub(crate) const LABEL_NOT_EMITTED: u32 = u32::MAX;
 
 // SAFETY: integers only.
 unsafe impl Zeroed for Cold {}
@@ -357,7 +357,7 @@ impl Entries {
         let tasks = self.shared.other_tasks;
         let from = index as usize * tasks;
         for task in &mut self.others[from..from + tasks] {
-            task.time_to_label_us = UNANNOUNCED;
+            task.time_to_label_us = LABEL_NOT_EMITTED;
         }
     }
 

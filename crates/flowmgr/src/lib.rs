@@ -15,7 +15,7 @@
 //! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
 //! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
 //! | `settle`, [`record`] | what is said about flows, and when |
-//! | [`LookUp`] | the table alone, for measuring |
+//! | [`BareTable`] | the table alone, for measuring |
 //! | `counters` | all that is counted |
 //! | [`verdict`] | one per packet, summing up to the packets received |
 //!
@@ -25,6 +25,7 @@
 #![deny(unsafe_code)]
 
 mod action;
+mod bare_table;
 mod config;
 mod counters;
 mod entry;
@@ -33,7 +34,6 @@ mod half_open;
 pub mod hash;
 mod key;
 mod lifecycle;
-mod lookup;
 mod manager;
 mod measure;
 mod memory;
@@ -50,13 +50,13 @@ pub mod verdict;
 pub mod wire;
 
 pub use action::{ACTIONS_MAX, Action, Actions};
+pub use bare_table::BareTable;
 pub use config::{
     CLOSED_TIMEOUT_S, Config, ConfigError, Effect, MAX_FLOWS_MAX, SeriesTask, TIMEOUT_S_MAX,
 };
 pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, TaskCounters, Volume};
 pub use entry::Counts;
 pub use key::Key;
-pub use lookup::LookUp;
 pub use manager::{BURST_MAX, Fate, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::config::Effect;
-use crate::entry::{Cold, STATE_EMITTED, STATE_IN_EFFECT, STATE_RST, UNANNOUNCED};
+use crate::entry::{Cold, LABEL_NOT_EMITTED, STATE_EMITTED, STATE_IN_EFFECT, STATE_RST};
 use crate::expiry::Step;
 use crate::manager::{BURST_MAX, Manager};
 use crate::record::EndReason;
@@ -123,7 +123,7 @@ impl Manager {
             flow_id: self.config.flow_id_first
                 + self.counters.flows_begun.total() * self.config.flow_id_step,
             reported_us: flow_us,
-            time_to_label_us: UNANNOUNCED,
+            time_to_label_us: LABEL_NOT_EMITTED,
             ..Cold::default()
         };
         self.entries.begin_other_tasks(index);

@@ -223,14 +223,14 @@ impl Manager {
         fates: &mut Vec<Fate>,
     ) {
         debug_assert!(packets.len() <= BURST_MAX);
-        self.stage(data, packets);
-        self.lead();
+        self.parse_and_hash(data, packets);
+        self.prefetch_entries();
         fates.clear();
         let staged = std::mem::take(&mut self.staged);
         for (packet, staged) in packets.iter().zip(&staged) {
             self.position += 1;
             let fate = match staged.headers {
-                Ok(ref headers) => self.walk(packet, headers, staged, now_ns, data),
+                Ok(ref headers) => self.process(packet, headers, staged, now_ns, data),
                 Err(verdict) => Fate {
                     verdict,
                     label_of: None,
@@ -247,7 +247,7 @@ impl Manager {
     }
 
     /// Stage one: headers and hash of every packet.
-    fn stage(&mut self, data: &[u8], packets: &[Packet]) {
+    fn parse_and_hash(&mut self, data: &[u8], packets: &[Packet]) {
         self.staged.clear();
         for packet in packets {
             prefetch(data, packet.at);
@@ -269,7 +269,7 @@ impl Manager {
     }
 
     /// Stage two: the entry that each packet will most likely want.
-    fn lead(&mut self) {
+    fn prefetch_entries(&mut self) {
         for staged in self
             .staged
             .iter_mut()
@@ -283,7 +283,7 @@ impl Manager {
     }
 
     /// Stage three: one packet of a flow.
-    fn walk(
+    fn process(
         &mut self,
         packet: &Packet,
         headers: &Headers,

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use cring::{Feature, FlowRef, Label, TASKS_MAX};
 
 use crate::config::Effect;
-use crate::entry::{Counts, UNANNOUNCED};
+use crate::entry::{Counts, LABEL_NOT_EMITTED};
 use crate::manager::Manager;
 use crate::record::{Decision, EndReason, FlowName, FlowRecord, LabelRecord, Record, SeriesRecord};
 use crate::series::SeenByUnit;
@@ -133,12 +133,12 @@ impl Manager {
     }
 
     /// The same where nobody wants the records: they are counted, not made.
-    pub fn settle_unsaid(&mut self, written: u64, now_ns: u64) {
+    pub fn discard_records(&mut self, written: u64, now_ns: u64) {
         self.settle_to(written, usize::MAX, now_ns, None);
     }
 
     fn settle_to(&mut self, written: u64, most: usize, now_ns: u64, mut out: Out<'_>) -> usize {
-        self.announce_in_order(now_ns, &mut out);
+        self.emit_labels_in_order(now_ns, &mut out);
         let mut settled = 0;
         while let Some(&event) = self.outbox.events.front() {
             if settled == most || !self.is_ready(event, written) {
@@ -147,7 +147,7 @@ impl Manager {
             settled += 1;
             self.outbox.events.pop_front();
             match event {
-                Event::Label(awaited) => self.announce(awaited, now_ns, &mut out),
+                Event::Label(awaited) => self.emit_label(awaited, now_ns, &mut out),
                 Event::Active(report) => self.report(report, now_ns, &mut out),
                 Event::Ended {
                     occupant,
@@ -156,11 +156,11 @@ impl Manager {
                     ..
                 } => {
                     self.count_end(occupant, reason, at_us);
-                    self.bury(occupant, reason, now_ns, &mut out);
+                    self.finalize(occupant, reason, now_ns, &mut out);
                 }
             }
         }
-        self.announce_out_of_order(now_ns, &mut out);
+        self.emit_labels_out_of_order(now_ns, &mut out);
         settled
     }
 
@@ -175,23 +175,23 @@ impl Manager {
         self.outbox.events.is_empty()
     }
 
-    /// Announces labels that have come, in the order of their series, up to the first that has not.
-    fn announce_in_order(&mut self, now_ns: u64, out: &mut Out<'_>) {
+    /// Emits the labels that have come, in the order of their series, up to the first that has not.
+    fn emit_labels_in_order(&mut self, now_ns: u64, out: &mut Out<'_>) {
         while let Some(&awaited) = self.outbox.awaited.front() {
             if self.is_pending(awaited) {
                 break;
             }
             self.outbox.awaited.pop_front();
-            self.announce(awaited, now_ns, out);
+            self.emit_label(awaited, now_ns, out);
         }
     }
 
-    /// Announces labels among a few of those that are awaited, in turn: a cache hit or a faster device must not wait behind
+    /// Emits labels among a few of those that are awaited, in turn: a cache hit or a faster device must not wait behind
     /// a device that is slow or hangs.
     ///
-    /// Only where every flow that has ended is buried: else the label of a flow could come before that of an earlier flow
+    /// Only where every flow that has ended is finalized: otherwise the label of a flow could come before that of an earlier flow
     /// with the same addresses and ports, whose mark would then be the last to be set.
-    fn announce_out_of_order(&mut self, now_ns: u64, out: &mut Out<'_>) {
+    fn emit_labels_out_of_order(&mut self, now_ns: u64, out: &mut Out<'_>) {
         if !self.outbox.events.is_empty() {
             return;
         }
@@ -209,7 +209,7 @@ impl Manager {
             }
             // The last one takes its place and is looked at next; the front, which is the oldest, stays.
             self.outbox.awaited.swap_remove_back(at);
-            self.announce(awaited, now_ns, out);
+            self.emit_label(awaited, now_ns, out);
         }
     }
 
@@ -259,12 +259,12 @@ impl Manager {
     }
 
     /// Says that a flow got its label, once.
-    fn announce(&mut self, awaited: Awaited, now_ns: u64, out: &mut Out<'_>) {
+    fn emit_label(&mut self, awaited: Awaited, now_ns: u64, out: &mut Out<'_>) {
         let Awaited { flow, task } = awaited;
         if !matches!(self.label_of(awaited), Some(Label::Class { .. })) {
             return;
         }
-        if self.entries.time_to_label_us(task, flow.index) != UNANNOUNCED {
+        if self.entries.time_to_label_us(task, flow.index) != LABEL_NOT_EMITTED {
             return;
         }
         let emitted_at = self.entries.emitted_at(task, flow.index);
@@ -277,7 +277,7 @@ impl Manager {
                 (emitted_at.saturating_add(delay_us), delay_us as u64)
             }
         };
-        let took_us = took_us.min(u64::from(UNANNOUNCED - 1)) as u32;
+        let took_us = took_us.min(u64::from(LABEL_NOT_EMITTED - 1)) as u32;
         self.entries.set_time_to_label_us(task, flow.index, took_us);
         let Some(decision) = self.decision(awaited) else {
             return;
@@ -303,7 +303,7 @@ impl Manager {
             // A label that is still on its way is not of this record, though its series is complete.
             if self.was_complete(task, report.series_seen) && !self.is_pending(awaited) {
                 // Live, an earlier label that is still on its way may have kept this one from being said.
-                self.announce(awaited, now_ns, out);
+                self.emit_label(awaited, now_ns, out);
                 decisions[usize::from(task)] = self.decision(awaited);
             }
         }
@@ -349,7 +349,7 @@ impl Manager {
     }
 
     /// The last record of a flow, after which its entry is free.
-    fn bury(&mut self, occupant: Occupant, reason: EndReason, now_ns: u64, out: &mut Out<'_>) {
+    fn finalize(&mut self, occupant: Occupant, reason: EndReason, now_ns: u64, out: &mut Out<'_>) {
         let index = occupant.index;
         let flow = self.entries.flow_ref(index);
         let mut decisions = Decisions::default();
@@ -361,7 +361,7 @@ impl Manager {
                 let word = self.entries.word(task, index);
                 let _ = word.decide(flow.generation, Label::Unlabelled);
             }
-            self.announce(awaited, now_ns, out);
+            self.emit_label(awaited, now_ns, out);
             decisions[usize::from(task)] = self.decision(awaited);
             if let Some(decision) = decisions[usize::from(task)] {
                 let counters = &mut self.counters.tasks[usize::from(task)];

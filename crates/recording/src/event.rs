@@ -76,11 +76,11 @@ pub enum Event {
         /// What the devices were asked and answered, in order.
         calls: Vec<Call>,
     },
-    /// [`analytics::Manager::stand_by`].
+    /// [`analytics::Manager::prepare`].
     Offer { manager: u32, offer: Offer },
-    /// [`analytics::Manager::change_over`].
+    /// [`analytics::Manager::commit`].
     ChangeOver { manager: u32 },
-    /// [`analytics::Manager::stand_down`].
+    /// [`analytics::Manager::abort`].
     StandDown { manager: u32 },
     /// What a thread has counted by now.
     Counted { who: Who, counts: Counts },

@@ -103,7 +103,7 @@ impl Walker {
 
     /// The same where nobody wants the records: they are counted, not made.
     pub fn discard_records(&mut self, done: u64, now_ns: u64) -> usize {
-        self.manager.settle_unsaid(done, now_ns);
+        self.manager.discard_records(done, now_ns);
         0
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use analytics::Inlet;
+use analytics::RingInput;
 use cring::Mesh;
 
 use super::header::Header;
@@ -14,7 +14,7 @@ pub struct Managers {
     /// None where no device was open so far.
     pub series: Vec<Option<analytics::Manager>>,
     /// For those.
-    pub inlets: Vec<Option<Vec<Inlet>>>,
+    pub inlets: Vec<Option<Vec<RingInput>>>,
 }
 
 impl Managers {
@@ -45,10 +45,12 @@ impl Managers {
                 managers.flow.push(manager);
             }
             for consumers in rings.consumers {
-                let inlets = consumers.into_iter().map(|(flow_manager, series)| Inlet {
-                    series,
-                    labels: Arc::clone(&labels[flow_manager]),
-                });
+                let inlets = consumers
+                    .into_iter()
+                    .map(|(flow_manager, series)| RingInput {
+                        series,
+                        labels: Arc::clone(&labels[flow_manager]),
+                    });
                 managers.inlets.push(Some(inlets.collect()));
                 managers.series.push(None);
             }

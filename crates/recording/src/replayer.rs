@@ -199,8 +199,8 @@ impl Replayer {
                 }
             }
             Event::Offer { manager, offer } => self.offer(manager, &offer)?,
-            Event::ChangeOver { manager } => self.managers.series(manager)?.change_over(),
-            Event::StandDown { manager } => drop(self.managers.series(manager)?.stand_down()),
+            Event::ChangeOver { manager } => self.managers.series(manager)?.commit(),
+            Event::StandDown { manager } => drop(self.managers.series(manager)?.abort()),
             Event::Counted { who, counts } => self.compare(who, &counts)?,
             Event::Note { text } => self.report.notes.push(text),
             Event::End { reason } => self.report.end = reason,
@@ -239,7 +239,7 @@ impl Replayer {
         let series = self.managers.series(manager)?;
         // Live the thread takes it before it asks for the next step.
         drop(series.take_retired());
-        drop(series.stand_by(Standby { model, settings }));
+        drop(series.prepare(Standby { model, settings }));
         Ok(())
     }
 

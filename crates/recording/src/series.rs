@@ -35,7 +35,7 @@ impl SeriesSeat {
         })
     }
 
-    /// [`Manager::stand_by`]; `change` is what the settings were made of.
+    /// [`Manager::prepare`]; `change` is what the settings were made of.
     ///
     /// # Errors
     /// The manager's.
@@ -56,20 +56,19 @@ impl SeriesSeat {
             let offer = Offer { model, settings };
             self.describe(|manager| Event::Offer { manager, offer });
         }
-        self.0
-            .step(manager, of, |manager| manager.stand_by(standby))
+        self.0.step(manager, of, |manager| manager.prepare(standby))
     }
 
-    /// [`Manager::change_over`].
+    /// [`Manager::commit`].
     pub fn change_over(&mut self, manager: &mut Manager) {
         self.describe(|manager| Event::ChangeOver { manager });
-        self.0.step(manager, of, Manager::change_over);
+        self.0.step(manager, of, Manager::commit);
     }
 
-    /// [`Manager::stand_down`].
+    /// [`Manager::abort`].
     pub fn stand_down(&mut self, manager: &mut Manager) -> Option<Standby> {
         self.describe(|manager| Event::StandDown { manager });
-        self.0.step(manager, of, Manager::stand_down)
+        self.0.step(manager, of, Manager::abort)
     }
 
     /// The thread comes to its end.

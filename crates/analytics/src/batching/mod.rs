@@ -155,10 +155,10 @@ impl Trigger {
     }
 }
 
-/// The longest lull under a short timeout.
-const LULL: Duration = Duration::from_millis(2);
+/// The longest max_poll_interval under a short timeout.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The longest under any: whoever else wants something of the thread waits for so long.
-const LULL_MAX: Duration = Duration::from_millis(20);
+const POLL_INTERVAL_LONG: Duration = Duration::from_millis(20);
 
 impl Policy {
     /// Whether an idle device is given a batch now, and which.
@@ -195,7 +195,7 @@ impl Policy {
 impl Policy {
     /// How long it will want no batch, whatever else comes, unless the largest size or a ring is filled.
     #[must_use]
-    pub fn spare(&self, timer: Duration, oldest_waited: Duration) -> Duration {
+    pub fn time_until_due(&self, timer: Duration, oldest_waited: Duration) -> Duration {
         match *self {
             Self::None | Self::Slo { .. } => Duration::ZERO,
             Self::Timeout { timeout } => timeout.saturating_sub(timer),
@@ -210,11 +210,11 @@ impl Policy {
 
     /// How long it is content not to look at what comes, be it for the cache or for a batch that is full before its time.
     #[must_use]
-    pub fn lull(&self) -> Duration {
+    pub fn max_poll_interval(&self) -> Duration {
         match *self {
             Self::None | Self::Slo { .. } => Duration::ZERO,
             Self::Timeout { timeout } | Self::CarryOver { timeout, .. } => {
-                (timeout / 4).clamp(LULL, LULL_MAX)
+                (timeout / 4).clamp(POLL_INTERVAL, POLL_INTERVAL_LONG)
             }
         }
     }

@@ -260,16 +260,16 @@ prop_compose! {
 
 #[test]
 fn a_lull_is_a_part_of_the_timeout_but_never_so_long_that_others_wait() {
-    let lull = |ms| {
+    let max_poll_interval = |ms| {
         Policy::Timeout {
             timeout: Duration::from_millis(ms),
         }
-        .lull()
+        .max_poll_interval()
     };
-    assert_eq!(lull(1), LULL);
-    assert_eq!(lull(50), Duration::from_micros(12_500));
-    assert_eq!(lull(1000), LULL_MAX);
-    assert_eq!(NONE.lull(), Duration::ZERO);
+    assert_eq!(max_poll_interval(1), POLL_INTERVAL);
+    assert_eq!(max_poll_interval(50), Duration::from_micros(12_500));
+    assert_eq!(max_poll_interval(1000), POLL_INTERVAL_LONG);
+    assert_eq!(NONE.max_poll_interval(), Duration::ZERO);
 }
 
 proptest! {

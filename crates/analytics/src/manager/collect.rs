@@ -9,10 +9,10 @@ use super::{CostClock, Manager};
 use crate::Counters;
 use crate::batching::slo::Controller;
 use crate::cache::{Answer, Cache};
+use crate::device_slot::{Model, Polled};
 use crate::dispatch::{Dispatch, Retry, Row, Rows};
 use crate::failure::Failure;
-use crate::inlet::Queue;
-use crate::lane::{Model, Polled};
+use crate::ring_input::Queue;
 use accel::Classification;
 use cring::{Label, Series, Source};
 use std::time::Duration;
@@ -21,17 +21,17 @@ impl Manager {
     /// Turns finished batches into labels, and sends probes off. Returns whether a batch came back, or is given up.
     pub(super) fn collect(&mut self, now_ns: u64) -> bool {
         let mut collected = false;
-        for lane in 0..self.dispatch.lanes.len() {
-            collected |= self.collect_from(lane, now_ns);
-            self.probe(lane, now_ns);
+        for device_slot in 0..self.dispatch.device_slots.len() {
+            collected |= self.collect_from(device_slot, now_ns);
+            self.probe(device_slot, now_ns);
         }
         collected
     }
 
     fn collect_from(&mut self, i: usize, now_ns: u64) -> bool {
-        let lane = &mut self.dispatch.lanes[i];
-        let was_up = lane.is_up();
-        let failure = match lane.poll(now_ns) {
+        let device_slot = &mut self.dispatch.device_slots[i];
+        let was_up = device_slot.is_up();
+        let failure = match device_slot.poll(now_ns) {
             Polled::Nothing => return false,
             Polled::Recovered => {
                 self.counters.devices[i].came_back += 1;
@@ -54,7 +54,7 @@ impl Manager {
                 let labels = batch.settle(now_ns, &self.queues, &mut self.counters, &mut self.slo);
                 self.counters.phases.device_took(device_ns, labels);
                 if let Some(cache) = &mut self.cache {
-                    cache.economy.inferred(batch.rows.len(), device_ns);
+                    cache.governor.inferred(batch.rows.len(), device_ns);
                     batch.remember(cache, &self.cost_clock, &mut self.counters);
                 }
                 batch.rows.clear();
@@ -62,31 +62,35 @@ impl Manager {
             }
         };
         if let Some(failure) = failure {
-            self.fell(i, was_up, &failure);
+            self.on_device_failure(i, was_up, &failure);
         }
         true
     }
 
     fn probe(&mut self, i: usize, now_ns: u64) {
-        let lane = &mut self.dispatch.lanes[i];
-        let Some(sent) = lane.probe(&self.probe, now_ns) else {
+        let device_slot = &mut self.dispatch.device_slots[i];
+        let Some(sent) = device_slot.probe(&self.probe, now_ns) else {
             return;
         };
         self.counters.devices[i].probes += 1;
         if let Err(failure) = sent {
-            self.fell(i, false, &failure);
+            self.on_device_failure(i, false, &failure);
         }
     }
 
     /// A device failed: its series are to be retried, or given up.
-    pub(super) fn fell(&mut self, i: usize, was_up: bool, failure: &Failure) {
+    pub(super) fn on_device_failure(&mut self, i: usize, was_up: bool, failure: &Failure) {
         let device = &mut self.counters.devices[i];
         device.failed(failure);
         let dispatch = &mut self.dispatch;
-        device.went_down += u64::from(was_up && !dispatch.lanes[i].is_up());
+        device.went_down += u64::from(was_up && !dispatch.device_slots[i].is_up());
         let is_another_up = dispatch.up() > 0;
-        let Dispatch { lanes, retries, .. } = dispatch;
-        for (&row, series) in lanes[i].rows.iter() {
+        let Dispatch {
+            device_slots,
+            retries,
+            ..
+        } = dispatch;
+        for (&row, series) in device_slots[i].rows.iter() {
             if row.audit.is_some() {
                 continue;
             }
@@ -101,21 +105,21 @@ impl Manager {
                 continue;
             }
             // Where the flow is gone there is nobody left to tell.
-            let _ = self.queues[row.inlet].decide(row.flow, Label::Unlabelled);
+            let _ = self.queues[row.ring_input].decide(row.flow, Label::Unlabelled);
             if row.is_retry {
                 self.counters.failed_after_retry += 1;
             } else {
                 self.counters.failed_no_other_device += 1;
             }
         }
-        lanes[i].rows.clear();
+        device_slots[i].rows.clear();
     }
 
     /// No device is up: gives up what waits for one, so that the rings have room. Returns whether there was anything.
     pub(super) fn shed(&mut self) -> bool {
         let before = self.counters.undecided();
         for Retry { row, .. } in self.dispatch.retries.drain(..) {
-            let _ = self.queues[row.inlet].decide(row.flow, Label::Unlabelled);
+            let _ = self.queues[row.ring_input].decide(row.flow, Label::Unlabelled);
             self.counters.failed_no_other_device += 1;
         }
         for queue in &mut self.queues {
@@ -165,7 +169,7 @@ impl Batch<'_> {
                 }
                 continue;
             }
-            let taken = queues[row.inlet].decide(row.flow, answer.label(Source::Model));
+            let taken = queues[row.ring_input].decide(row.flow, answer.label(Source::Model));
             let time_ns = now_ns.saturating_sub(row.emitted_ns);
             counters.labelled(Source::Model, taken, time_ns);
             if let Some(slo) = slo {
@@ -177,7 +181,7 @@ impl Batch<'_> {
 
     /// Enters the answers in the cache. After the labels, because somebody waits for those.
     fn remember(&self, cache: &mut Cache, clock: &CostClock, counters: &mut Counters) {
-        if !cache.economy.is_in_use() {
+        if !cache.governor.is_in_use() {
             return;
         }
         let began_ns = clock();
@@ -189,7 +193,7 @@ impl Batch<'_> {
         }
         counters.cache.entries = cache.len() as u64;
         let cost_ns = clock().saturating_sub(began_ns);
-        cache.economy.entered(cost_ns);
+        cache.governor.entered(cost_ns);
         counters.cache.insert_time += Duration::from_nanos(cost_ns);
     }
 }

@@ -3,24 +3,24 @@
 use super::{Manager, in_turn};
 use crate::batching::Fire;
 use crate::dispatch::{Dispatch, Row};
-use crate::inlet::Queue;
+use crate::ring_input::Queue;
 use cring::{Feature, Series};
 
 impl Manager {
     /// Copies the oldest series that wait into the device's input, and pads the rest of the batch with zeros.
-    pub(super) fn gather(&mut self, lane: usize, fire: &Fire, now_ns: u64) {
+    pub(super) fn gather(&mut self, device_slot: usize, fire: &Fire, now_ns: u64) {
         let row_len = self.row_len();
-        let (input, rows) = self.dispatch.lanes[lane].fill(fire.size);
+        let (input, rows) = self.dispatch.device_slots[device_slot].fill(fire.size);
         let (series, padding) = input.split_at_mut(fire.take * row_len);
         let mut inputs = series.chunks_exact_mut(row_len);
         let phases = &mut self.counters.phases;
         // A policy takes no more than waits, so the rings do not end this early.
         while inputs.len() > 0
-            && let Some((inlet, seen_ns)) = oldest(&self.queues, self.turn)
+            && let Some((ring_input, seen_ns)) = oldest(&self.queues, self.turn)
         {
-            let queue = &mut self.queues[inlet];
+            let queue = &mut self.queues[ring_input];
             let mut labels = 0;
-            // What one round saw in one inlet goes together.
+            // What one round saw in one ring input goes together.
             while queue.oldest_seen_ns() == Some(seen_ns)
                 && let Some(input) = inputs.next()
                 && let Some((audit, slot)) = queue.take()
@@ -31,7 +31,7 @@ impl Manager {
                     phases.ring_waited(seen_ns.saturating_sub(slot.emitted_ns));
                 }
                 let row = Row {
-                    inlet,
+                    ring_input,
                     flow: slot.flow,
                     emitted_ns: slot.emitted_ns,
                     audit,
@@ -46,10 +46,14 @@ impl Manager {
     }
 
     /// Copies series that wait for their second device into its input, and pads the rest of the batch with zeros.
-    pub(super) fn gather_again(&mut self, lane: usize, fire: &Fire) {
+    pub(super) fn gather_again(&mut self, device_slot: usize, fire: &Fire) {
         let row_len = self.row_len();
-        let Dispatch { lanes, retries, .. } = &mut self.dispatch;
-        let (input, rows) = lanes[lane].fill(fire.size);
+        let Dispatch {
+            device_slots,
+            retries,
+            ..
+        } = &mut self.dispatch;
+        let (input, rows) = device_slots[device_slot].fill(fire.size);
         let (series, padding) = input.split_at_mut(fire.take * row_len);
         let inputs = series.chunks_exact_mut(row_len);
         for (input, retry) in inputs.zip(retries.drain(..fire.take)) {
@@ -60,7 +64,7 @@ impl Manager {
     }
 }
 
-/// The inlet whose front has waited longest, and when that was seen. Of several seen in the same round the one that
+/// The ring input whose front has waited longest, and when that was seen. Of several seen in the same round the one that
 /// comes first in turn.
 fn oldest(queues: &[Queue], turn: usize) -> Option<(usize, u64)> {
     in_turn(turn, queues.len())

@@ -68,7 +68,7 @@ impl Manager {
             CacheChange::Replace(cache) => {
                 mem::swap(&mut self.cache, cache.as_mut());
                 if let Some(cache) = &mut self.cache {
-                    cache.begin(self.exchanges);
+                    cache.begin(self.swaps);
                 }
             }
         }

@@ -1,26 +1,26 @@
-//! The exchange of the model under way, and of settings: what is new stands by, and comes into use in a second step, so
-//! that several managers change together or not at all. Each lane then changes over between two of its batches.
+//! Swaps the model and the settings in two phases. A manager first takes what is new without using it, and uses it from
+//! the commit on. So several managers change together or not at all. After the commit each device is replaced as soon as it
+//! is between two batches.
 //!
 //! ```text
-//!   stand_by ──► change_over ──► lane by lane, when its batch has come back ──► all have changed ──► take_retired
-//!      │              │              (a hung one at once)                          (counted)        (dropped elsewhere)
-//!      │              └─ settings hold, answers in the cache are stale from here on
-//!      └─► stand_down: another manager has refused
+//!   prepare ──► commit ──► device by device, when its batch has come back ──► all are replaced ──► take_retired
+//!      │           │                   (a hung one at once)                       (counted)      (dropped elsewhere)
+//!      │           └─ settings hold, answers in the cache are stale from here on
+//!      └─► abort: another manager has refused
 //! ```
 //!
-//! What always holds: a batch is worked on by the device that it was gathered for; a label tells the generation of the
-//! model that its class came from, also when it came by way of the cache; no answer of an old model is found in the
-//! cache, nor entered, once the change-over has begun. For that the cache counts exchanges, because generations wrap.
+//! What always holds: a batch runs on the device that it was gathered for. A label carries the generation of the model that
+//! its class came from, also when it came by way of the cache. Once the commit has begun, no answer of an old model is found
+//! in the cache or entered. For that the cache counts swaps, because generations wrap.
 //!
-//! An exchange lasts as long as the longest batch under way: for ever, if a device without a deadline never answers.
+//! A swap lasts as long as the longest batch under way: for ever, if a device without a deadline never answers.
 //!
-//! To drop a session takes milliseconds, so no accelerator is ever dropped in here: neither the old ones, nor those
-//! that are refused.
+//! Dropping a session takes milliseconds, so no accelerator is dropped in here, neither an old one nor a refused one.
 //!
 //! Source: active and standby snapshot, LiteFlow §3.4.
 
 use super::{LOOK_MAX_LEAST, Manager, Settings};
-use crate::lane::Model;
+use crate::device_slot::Model;
 use crate::{Accelerator, ConfigError};
 use cring::MODELS_MAX;
 use std::fmt;
@@ -41,7 +41,7 @@ pub struct Standby {
 pub struct NewModel {
     /// One for each device, in the manager's order, all with the same model.
     pub accelerators: Vec<Accelerator>,
-    /// The number that labels will carry, below [`MODELS_MAX`]: how often the model has been exchanged, wrapping.
+    /// The number that labels will carry, below [`MODELS_MAX`]: how often the model has been swapped, wrapping.
     pub generation: u16,
 }
 
@@ -54,13 +54,13 @@ pub struct Retired {
     pub settings: Option<Settings>,
 }
 
-/// Why the model is not exchanged. The one in use goes on.
+/// Why the model is not swapped. The one in use goes on.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum SwapError {
-    /// An exchange has not ended, or its old accelerators have not been taken.
-    #[error("the model is being exchanged already: take what that one retires, and try again")]
+    /// A swap has not ended, or its old accelerators have not been taken.
+    #[error("the model is being swapped already: take what that one retires, and try again")]
     UnderWay,
-    /// The lanes would not all change.
+    /// The device slots would not all change.
     #[error("{found} accelerators stand by for {expected} devices: give one for each")]
     Count {
         /// How many stand by.
@@ -79,7 +79,7 @@ pub enum SwapError {
     Accelerator(#[from] ConfigError),
 }
 
-/// What [`Manager::stand_by`] gives back when it refuses, so that the caller can drop it elsewhere.
+/// What [`Manager::prepare`] gives back when it refuses, so that the caller can drop it elsewhere.
 #[derive(Debug)]
 pub struct Refused {
     /// As it was given.
@@ -96,9 +96,9 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// An exchange that has not ended, or whose old accelerators have not been taken.
+/// A swap that has not ended, or whose old accelerators have not been taken.
 pub(super) struct Swap {
-    /// What each lane will change to; none where it has changed.
+    /// What each device slot will change to; none where it has changed.
     incoming: Vec<Option<Accelerator>>,
     generation: u16,
     retired: Retired,
@@ -111,9 +111,9 @@ impl Manager {
     /// K and that its classes mean what they meant.
     ///
     /// # Errors
-    /// When an exchange is under way, or the accelerators do not fit; they come back.
-    pub fn stand_by(&mut self, mut standby: Standby) -> Result<(), Refused> {
-        if let Err(error) = self.check_standby(&mut standby) {
+    /// When a swap is under way, or the accelerators do not fit; they come back.
+    pub fn prepare(&mut self, mut standby: Standby) -> Result<(), Refused> {
+        if let Err(error) = self.check_offer(&mut standby) {
             let standby = Box::new(standby);
             return Err(Refused { standby, error });
         }
@@ -121,14 +121,14 @@ impl Manager {
         Ok(())
     }
 
-    /// Gives back what stands by.
-    pub fn stand_down(&mut self) -> Option<Standby> {
+    /// Gives back what was prepared.
+    pub fn abort(&mut self) -> Option<Standby> {
         self.standby.take()
     }
 
-    /// From now on the settings that stand by hold, and each device is replaced by its counterpart as soon as it is
-    /// between two batches. Allocates, unlike a round.
-    pub fn change_over(&mut self) {
+    /// From now on the prepared settings hold, and each device is replaced by its counterpart as soon as it is between two
+    /// batches. Allocates, unlike a round.
+    pub fn commit(&mut self) {
         let Some(Standby {
             model,
             mut settings,
@@ -137,9 +137,9 @@ impl Manager {
             return;
         };
         if model.is_some() {
-            self.exchanges += 1;
+            self.swaps += 1;
             if let Some(cache) = &mut self.cache {
-                cache.begin(self.exchanges);
+                cache.begin(self.swaps);
             }
         }
         if let Some(settings) = &mut settings {
@@ -164,7 +164,7 @@ impl Manager {
         Some(swap.retired)
     }
 
-    fn check_standby(&mut self, standby: &mut Standby) -> Result<(), SwapError> {
+    fn check_offer(&mut self, standby: &mut Standby) -> Result<(), SwapError> {
         if self.swap.is_some() || self.standby.is_some() {
             return Err(SwapError::UnderWay);
         }
@@ -173,7 +173,7 @@ impl Manager {
         let Some(model) = &mut standby.model else {
             return Ok(());
         };
-        let (found, expected) = (model.accelerators.len(), self.dispatch.lanes.len());
+        let (found, expected) = (model.accelerators.len(), self.dispatch.device_slots.len());
         if found != expected {
             return Err(SwapError::Count { found, expected });
         }
@@ -187,26 +187,26 @@ impl Manager {
         Ok(())
     }
 
-    /// Changes those lanes over that can be.
-    pub(super) fn change_lanes(&mut self, now_ns: u64) {
+    /// Changes those device slots over that can be.
+    pub(super) fn swap_devices(&mut self, now_ns: u64) {
         let Some(swap) = self.swap.as_mut().filter(|swap| !swap.is_over()) else {
             return;
         };
         let began_ns = *swap.began_ns.get_or_insert(now_ns);
-        for (i, lane) in self.dispatch.lanes.iter_mut().enumerate() {
-            if !lane.can_change_over() {
+        for (i, device_slot) in self.dispatch.device_slots.iter_mut().enumerate() {
+            if !device_slot.can_be_replaced() {
                 continue;
             }
             let Some(accelerator) = swap.incoming[i].take() else {
                 continue;
             };
             let counters = &mut self.counters.devices[i];
-            counters.replaced_by(&accelerator, lane.is_up());
+            counters.replaced_by(&accelerator, device_slot.is_up());
             let model = Model {
                 generation: swap.generation,
-                exchange: self.exchanges,
+                swap: self.swaps,
             };
-            let retired = lane.change_over(accelerator, model, now_ns);
+            let retired = device_slot.replace(accelerator, model, now_ns);
             swap.retired.accelerators.push(retired);
         }
         if swap.is_over() {

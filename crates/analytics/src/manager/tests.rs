@@ -290,7 +290,7 @@ fn the_end_waits_for_what_is_on_its_way() {
 
 #[test]
 fn what_cannot_work_is_refused() {
-    let refused = |inlets, k, sizes: Option<Sizes>| {
+    let refused = |inputs, k, sizes: Option<Sizes>| {
         let config = Config {
             task: 0,
             k,
@@ -303,26 +303,26 @@ fn what_cannot_work_is_refused() {
             let device = FakeDevice::new(0, sizes, Vec::new(), Default::default());
             Accelerator::from(Box::new(device) as Box<dyn accel::Device>)
         });
-        let refused = Manager::new(config, inlets, accelerators.collect());
+        let refused = Manager::new(config, inputs, accelerators.collect());
         refused.err().unwrap()
     };
-    let inlets = || {
+    let inputs = || {
         let (_, series) = cring::ring(8);
-        vec![Inlet {
+        vec![RingInput {
             series,
             labels: std::sync::Arc::new(Vec::new()),
         }]
     };
     let any = Some(Sizes::Any { cap: 8 });
-    assert_eq!(refused(Vec::new(), K, any.clone()), ConfigError::NoInlets);
-    assert_eq!(refused(inlets(), K, None), ConfigError::NoDevices);
+    assert_eq!(refused(Vec::new(), K, any.clone()), ConfigError::NoInputs);
+    assert_eq!(refused(inputs(), K, None), ConfigError::NoDevices);
     assert_eq!(
-        refused(inlets(), K + 1, any).to_string(),
+        refused(inputs(), K + 1, any).to_string(),
         "device fake wants 3 numbers per series, but the task has 1 of each of k = 4 elements: its model has another k or \
          other features"
     );
     for sizes in [vec![], vec![0, 8], vec![8, 4], vec![4, 4]] {
-        let error = refused(inlets(), K, Some(Sizes::Fixed(sizes)));
+        let error = refused(inputs(), K, Some(Sizes::Fixed(sizes)));
         assert!(matches!(error, ConfigError::Sizes { .. }), "{error}");
     }
 }

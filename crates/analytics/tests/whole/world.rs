@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use accel::Sizes;
-use analytics::{Accelerator, Config, Inlet, Manager, NewModel, Settings, Standby};
+use analytics::{Accelerator, Config, Manager, NewModel, RingInput, Settings, Standby};
 use cring::{Feature, Labels};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
@@ -122,7 +122,7 @@ impl World {
         let (producer, consumer) = cring::ring(plan.ring_slots);
         let flows = flowmgr::Manager::new(flow_config(&plan, effect), producer).unwrap();
         let labels = flows.labels();
-        let inlet = Inlet {
+        let ring_input = RingInput {
             series: consumer,
             labels: labels.clone(),
         };
@@ -135,7 +135,7 @@ impl World {
             probe: vec![1.0; K],
         };
         let (accelerators, bays) = accelerators(&plan, 0);
-        let mut series = Manager::new(config.clone(), vec![inlet], accelerators).unwrap();
+        let mut series = Manager::new(config.clone(), vec![ring_input], accelerators).unwrap();
         // Whether the cache pays must not depend on the time.
         series.set_cost_clock(|| 0);
         World {
@@ -217,7 +217,7 @@ impl World {
                 self.tell(device, |bay| bay.is_willing = is_willing);
             }
             Event::Swap => self.swap(),
-            Event::StandDown => self.stand_down(),
+            Event::StandDown => self.abort(),
             Event::Reload(number) => self.reload(number),
             Event::Settle => self.settle()?,
         }
@@ -280,20 +280,20 @@ impl World {
 
     fn swap(&mut self) {
         let (standby, bays) = self.standby();
-        if self.series.stand_by(standby).is_err() {
+        if self.series.prepare(standby).is_err() {
             self.coverage.saw("swap refused");
             return;
         }
-        self.series.change_over();
+        self.series.commit();
         self.generations.push(self.now_ns);
         self.bays.extend(bays);
         self.is_swapping = true;
     }
 
-    fn stand_down(&mut self) {
+    fn abort(&mut self) {
         let (standby, _) = self.standby();
-        if self.series.stand_by(standby).is_ok() {
-            assert!(self.series.stand_down().is_some());
+        if self.series.prepare(standby).is_ok() {
+            assert!(self.series.abort().is_some());
             self.coverage.saw("stood down");
         }
     }
@@ -311,11 +311,11 @@ impl World {
             model: None,
             settings: Some(Settings::change(&self.config, &new).unwrap()),
         };
-        if self.series.stand_by(standby).is_err() {
+        if self.series.prepare(standby).is_err() {
             self.coverage.saw("reload refused");
             return;
         }
-        self.series.change_over();
+        self.series.commit();
         assert!(self.series.take_retired().is_some());
         self.config = new;
         self.coverage.saw("reload");

@@ -54,7 +54,7 @@ impl SwapPort {
             Step::Prepare(standby, change) => {
                 let taken = match recorder {
                     Some(recorder) => recorder.stand_by(manager, standby, change.as_deref()),
-                    None => manager.stand_by(standby),
+                    None => manager.prepare(standby),
                 };
                 self.answer(match taken {
                     Ok(()) => Answer::Accepted,
@@ -63,12 +63,12 @@ impl SwapPort {
             }
             Step::Commit => match recorder {
                 Some(recorder) => recorder.change_over(manager),
-                None => manager.change_over(),
+                None => manager.commit(),
             },
             Step::Abort => {
                 let standby = match recorder {
                     Some(recorder) => recorder.stand_down(manager),
-                    None => manager.stand_down(),
+                    None => manager.abort(),
                 };
                 self.answer(Answer::Aborted { _standby: standby });
             }

@@ -125,12 +125,12 @@ fn a_model_for_other_series_is_refused() {
 fn where_one_manager_refuses_none_changes() {
     let mut rig = rig();
     // Something stands by already, which no exchange of ours knows of.
-    rig.threads[1].0.stand_by(Standby::default()).unwrap();
+    rig.threads[1].0.prepare(Standby::default()).unwrap();
     let Err(Refusal::Because(why)) = rig.swap_model() else {
         panic!("not refused");
     };
     assert!(why.to_string().starts_with("analytics-0.1: "), "{why}");
-    assert!(rig.threads[0].0.stand_down().is_none(), "it stood down");
+    assert!(rig.threads[0].0.abort().is_none(), "it stood down");
     assert_eq!(
         (rig.swaps(), rig.state.get().model.generation),
         (vec![0, 0], 0)
@@ -138,7 +138,7 @@ fn where_one_manager_refuses_none_changes() {
     assert_eq!(rig.results(), [0, 1, 0]);
     assert_eq!(rig.swapper.swaps().last_refusal, Some(why.to_string()));
 
-    assert!(rig.threads[1].0.stand_down().is_some());
+    assert!(rig.threads[1].0.abort().is_some());
     assert!(rig.swap_model().unwrap().is_some());
     assert_eq!(
         (rig.swaps(), rig.state.get().model.generation),

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use flowmgr::{LookUp, RandomLines};
+use flowmgr::{BareTable, RandomLines};
 
 use super::frames::Tuple;
 use super::report::{Figure, Report};
@@ -34,7 +34,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let (flows, buckets) = (entries / 2, entries / 4);
     let no_memory =
         |error: std::io::Error| Failure::unavailable(format!("no memory for the table: {error}"));
-    let mut table = LookUp::new(entries, buckets, 7).map_err(no_memory)?;
+    let mut table = BareTable::new(entries, buckets, 7).map_err(no_memory)?;
     for flow in 0..flows {
         table.insert(&Tuple::of(flow as u32).key());
     }
@@ -64,7 +64,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
 
 /// Looks up `count` flows drawn at random and returns the time, s. Keys are made in portions that stay in a cache, as the
 /// keys of packets that were just parsed do, and only the look-ups are timed.
-fn look_up(table: &mut LookUp, rng: &mut Rng, flows: u32, count: usize) -> f64 {
+fn look_up(table: &mut BareTable, rng: &mut Rng, flows: u32, count: usize) -> f64 {
     let mut keys = Vec::with_capacity(PORTION);
     let (mut found, mut elapsed_s) = (0, 0.0);
     for first in (0..count).step_by(PORTION) {

@@ -1,4 +1,4 @@
-//! Several inlets, several devices: who comes when.
+//! Several inputs, several devices: who comes when.
 
 use super::*;
 
@@ -72,24 +72,24 @@ fn idle_devices_take_turns() {
 fn the_oldest_goes_first_whatever_its_inlet() {
     for first in [0, 1] {
         let mut plan = Plan::new(Policy::Timeout { timeout: T });
-        plan.inlets = 2;
+        plan.inputs = 2;
         let mut world = plan.start();
-        let inlets = [first, 1 - first, first];
-        for (now_ms, inlet) in inlets.into_iter().enumerate() {
-            world.emit_new(inlet, 1);
+        let inputs = [first, 1 - first, first];
+        for (now_ms, ring_input) in inputs.into_iter().enumerate() {
+            world.emit_new(ring_input, 1);
             world.round_at_ms(now_ms as u64);
         }
         world.round_at_ms(10);
         let batch = &world.batches()[0];
         let came: Vec<_> = batch.series().iter().map(|r| World::flow_of(r).0).collect();
-        assert_eq!(came, inlets);
+        assert_eq!(came, inputs);
     }
 }
 
 #[test]
 fn two_flooded_inlets_share_alike() {
     let mut plan = Plan::new(Policy::None);
-    plan.inlets = 2;
+    plan.inputs = 2;
     let mut world = plan.start();
     for _ in 0..100 {
         world.emit_new(0, 64);
@@ -106,7 +106,7 @@ fn two_flooded_inlets_share_alike() {
 #[test]
 fn a_flooded_inlet_delays_another_by_its_ring_at_most() {
     let mut plan = Plan::new(Policy::None);
-    plan.inlets = 2;
+    plan.inputs = 2;
     let mut world = plan.start();
     for round in 0..100 {
         world.emit_new(0, 64);
@@ -121,8 +121,8 @@ fn a_flooded_inlet_delays_another_by_its_ring_at_most() {
     let mut light = 0;
     for (i, batch) in world.batches().iter().enumerate() {
         for row in batch.series() {
-            let (inlet, flow) = World::flow_of(row);
-            if inlet == 1 {
+            let (ring_input, flow) = World::flow_of(row);
+            if ring_input == 1 {
                 assert!(i <= flow * 10 + 5, "flow {flow} in batch {i}");
                 light += 1;
             }

@@ -145,7 +145,7 @@ fn a_device_without_a_profile_is_refused() {
         probe: Vec::new(),
     };
     let (_, consumer) = cring::ring(8);
-    let inlet = Inlet {
+    let ring_input = RingInput {
         series: consumer,
         labels: std::sync::Arc::new(Vec::new()),
     };
@@ -157,7 +157,7 @@ fn a_device_without_a_profile_is_refused() {
             profile,
             deadline: None,
         };
-        Manager::new(config, vec![inlet], vec![accelerator])
+        Manager::new(config, vec![ring_input], vec![accelerator])
             .err()
             .unwrap()
     };

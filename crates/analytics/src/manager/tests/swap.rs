@@ -1,4 +1,4 @@
-//! The exchange of the model under way.
+//! The swap of the model under way.
 
 use super::*;
 use accel::Device;
@@ -20,9 +20,9 @@ fn standby(world: &World, devices: usize, generation: u16) -> Standby {
 }
 
 /// Stands by and changes over at once.
-fn exchange(world: &mut World, standby: Standby) {
-    world.manager.stand_by(standby).unwrap();
-    world.manager.change_over();
+fn swap(world: &mut World, standby: Standby) {
+    world.manager.prepare(standby).unwrap();
+    world.manager.commit();
 }
 
 fn accelerators(standby: &Standby) -> usize {
@@ -52,8 +52,8 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
     for generation in 1..=100 {
         let first = world.sources[0].emitted.len();
         let other = standby(&world, 2, generation);
-        exchange(&mut world, other);
-        let refused = world.manager.stand_by(standby(&world, 2, 7)).unwrap_err();
+        swap(&mut world, other);
+        let refused = world.manager.prepare(standby(&world, 2, 7)).unwrap_err();
         assert_eq!(refused.error, SwapError::UnderWay);
         assert_eq!(accelerators(&refused.standby), 2);
         for round in 0..20 {
@@ -71,7 +71,7 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
             }
         }
         assert_eq!(retired, 2 * usize::from(generation));
-        // What was asked after the exchange had ended is of the new model.
+        // What was asked after the swap had ended is of the new model.
         let model = check_label(&world, first + 50);
         assert_eq!(model, generation);
     }
@@ -109,7 +109,7 @@ fn the_cache_forgets_the_old_model_even_where_generations_wrap() {
     // Another model, under the same number.
     let mut standby = standby(&world, 1, 1);
     standby.model.as_mut().unwrap().generation = 0;
-    exchange(&mut world, standby);
+    swap(&mut world, standby);
     for now_ms in 3..6 {
         world.emit(0, series([1.0; K]));
         world.emit(0, series([2.0; K]));
@@ -136,7 +136,7 @@ fn a_hung_device_is_replaced_at_once() {
     world.emit_new(0, 4);
     world.round_at_ms(0);
     let other = standby(&world, 1, 1);
-    exchange(&mut world, other);
+    swap(&mut world, other);
     for now_ms in 1..=5 {
         world.round_at_ms(now_ms);
         assert!(world.manager.take_retired().is_none());
@@ -161,7 +161,7 @@ fn a_hung_device_is_replaced_at_once() {
 fn what_does_not_fit_is_refused_and_comes_back() {
     let mut world = Plan::new(Policy::None).start();
     let mut refused = |standby: Standby| {
-        let refused = world.manager.stand_by(standby).unwrap_err();
+        let refused = world.manager.prepare(standby).unwrap_err();
         (accelerators(&refused.standby), refused.to_string())
     };
     let other = Plan::new(Policy::None).start();
@@ -196,8 +196,8 @@ fn what_does_not_fit_is_refused_and_comes_back() {
 #[test]
 fn what_stands_by_changes_nothing_before_the_change_over() {
     let mut world = Plan::new(Policy::None).start();
-    world.manager.stand_by(standby(&world, 1, 7)).unwrap();
-    let refused = world.manager.stand_by(standby(&world, 1, 8)).unwrap_err();
+    world.manager.prepare(standby(&world, 1, 7)).unwrap();
+    let refused = world.manager.prepare(standby(&world, 1, 8)).unwrap_err();
     assert_eq!(refused.error, SwapError::UnderWay);
     world.emit_new(0, 4);
     for now_ms in 0..3 {
@@ -206,10 +206,10 @@ fn what_stands_by_changes_nothing_before_the_change_over() {
     assert_eq!(check_label(&world, 0), 0);
     assert!(world.manager.take_retired().is_none());
     assert_eq!(
-        accelerators(&world.manager.stand_down().expect("it stood by")),
+        accelerators(&world.manager.abort().expect("it stood by")),
         1
     );
-    world.manager.change_over();
+    world.manager.commit();
     world.emit_new(0, 4);
     world.finish();
     assert_eq!(check_label(&world, 4), 0);
@@ -244,7 +244,7 @@ fn settings_hold_from_the_change_over_on_and_no_series_is_lost() {
         Policy::None,
         [exact_cache(0.0), exact_cache(0.5)],
     );
-    exchange(&mut world, other);
+    swap(&mut world, other);
     world.round_at_ms(1);
     assert_eq!(world.batch_sizes(), [(1, 4)], "and waits no more");
     world.round_at_ms(2);
@@ -259,7 +259,7 @@ fn settings_hold_from_the_change_over_on_and_no_series_is_lost() {
     assert_eq!((cache.hits, world.manager.counters().cached), (4, 4));
     // Without a cache the same series is inferred.
     let other = settings(Policy::None, Policy::None, [exact_cache(0.5), NO_CACHE]);
-    exchange(&mut world, other);
+    swap(&mut world, other);
     let before = world.manager.counters().inferred;
     world.emit(0, alike);
     world.finish();
@@ -273,11 +273,11 @@ fn settings_hold_from_the_change_over_on_and_no_series_is_lost() {
 fn a_new_cache_holds_no_answer_and_takes_those_of_the_model_in_use() {
     let mut world = Plan::new(Policy::None).start();
     let other = standby(&world, 1, 1);
-    exchange(&mut world, other);
+    swap(&mut world, other);
     world.round_at_ms(0);
     assert!(world.manager.take_retired().is_some());
     let other = settings(Policy::None, Policy::None, [NO_CACHE, exact_cache(0.0)]);
-    exchange(&mut world, other);
+    swap(&mut world, other);
     assert!(world.manager.take_retired().is_some());
     for now_ms in 1..4 {
         world.emit(0, series([1.0; K]));

@@ -1,4 +1,4 @@
-//! The round under any course of events: bursts on several inlets, devices of all speeds that fail now and then, flows
+//! The round under any course of events: bursts on several inputs, devices of all speeds that fail now and then, flows
 //! that end too early. After every round and at the end everything must add up.
 
 use super::device::{Deed, class_of};
@@ -21,21 +21,21 @@ const DEADLINE: Duration = Duration::from_micros(300);
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// So many new flows on an inlet, as far as the ring has room.
+    /// So many new flows on an ring input, as far as the ring has room.
     Emit(usize, usize),
     /// The clock goes on.
     Pass { us: u64 },
-    /// A flow ends, the n-th newest of an inlet.
+    /// A flow ends, the n-th newest of an ring input.
     Retire(usize, usize),
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
-        4 => (0..2usize, 1..12usize).prop_map(|(inlet, count)| Event::Emit(inlet, count)),
-        1 => (0..2usize, 30..80usize).prop_map(|(inlet, count)| Event::Emit(inlet, count)),
+        4 => (0..2usize, 1..12usize).prop_map(|(ring_input, count)| Event::Emit(ring_input, count)),
+        1 => (0..2usize, 30..80usize).prop_map(|(ring_input, count)| Event::Emit(ring_input, count)),
         5 => (1..60u64).prop_map(|us| Event::Pass { us }),
         1 => (300..500u64).prop_map(|us| Event::Pass { us }),
-        1 => (0..2usize, 0..20usize).prop_map(|(inlet, nth)| Event::Retire(inlet, nth)),
+        1 => (0..2usize, 0..20usize).prop_map(|(ring_input, nth)| Event::Retire(ring_input, nth)),
     ];
     prop::collection::vec(event, 1..150)
 }
@@ -77,10 +77,10 @@ fn devices() -> impl Strategy<Value = Vec<(Sizes, Vec<Deed>)>> {
     prop::collection::vec((sizes, deeds()), 1..4)
 }
 
-/// A world of two inlets, small rings, and these.
+/// A world of two inputs, small rings, and these.
 fn world(policy: Policy, devices: Vec<(Sizes, Vec<Deed>)>) -> World {
     let mut plan = Plan::new(policy);
-    plan.inlets = 2;
+    plan.inputs = 2;
     plan.devices = devices;
     plan.deadline = Some(DEADLINE);
     plan.profile = PROFILE;
@@ -121,14 +121,14 @@ fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Each inlet's series went out in the order in which they came in, each once, and those again that were retried.
+/// Each ring input's series went out in the order in which they came in, each once, and those again that were retried.
 fn check_order(world: &World) -> Result<(), TestCaseError> {
     let counters = world.manager.counters();
     let (mut last, mut first_time, mut again) = ([None; 2], 0, 0);
     for batch in world.batches() {
-        for (inlet, flow) in batch.series().iter().map(World::flow_of) {
-            if last[inlet] < Some(flow) {
-                last[inlet] = Some(flow);
+        for (ring_input, flow) in batch.series().iter().map(World::flow_of) {
+            if last[ring_input] < Some(flow) {
+                last[ring_input] = Some(flow);
                 first_time += 1;
             } else {
                 again += 1;
@@ -172,15 +172,15 @@ fn check_batches(world: &World, policy: Policy) -> Result<(), TestCaseError> {
 /// Every flow that still lives has its own label, or knows that none will come.
 fn check_labels(world: &World, ended: Ended) -> Result<(), TestCaseError> {
     let mut unlabelled = ended.unlabelled;
-    for (inlet, source) in world.sources.iter().enumerate() {
+    for (ring_input, source) in world.sources.iter().enumerate() {
         for (flow, series) in source.emitted.iter().enumerate() {
-            match world.label(inlet, flow) {
+            match world.label(ring_input, flow) {
                 None => {}
                 Some(Label::Class { class, .. }) => {
                     prop_assert_eq!(class, class_of(&row_of(series)));
                 }
                 Some(Label::Unlabelled) => unlabelled += 1,
-                Some(label) => prop_assert!(false, "{inlet}/{flow}: {label:?}"),
+                Some(label) => prop_assert!(false, "{ring_input}/{flow}: {label:?}"),
             }
         }
     }
@@ -219,11 +219,11 @@ fn play(
     let mut ended = Ended::default();
     for event in events {
         match *event {
-            Event::Emit(inlet, count) => emit(world, inlet, count),
+            Event::Emit(ring_input, count) => emit(world, ring_input, count),
             Event::Pass { us } => world.now_ns += us * 1000,
-            Event::Retire(inlet, nth) => {
-                if let Some(flow) = world.sources[inlet].emitted.len().checked_sub(nth + 1) {
-                    match world.retire(inlet, flow) {
+            Event::Retire(ring_input, nth) => {
+                if let Some(flow) = world.sources[ring_input].emitted.len().checked_sub(nth + 1) {
+                    match world.retire(ring_input, flow) {
                         Some(Label::Pending) => ended.waiting += 1,
                         Some(Label::Unlabelled) => ended.unlabelled += 1,
                         _ => {}
@@ -239,11 +239,11 @@ fn play(
 }
 
 /// Series of which many begin alike, and some are the same.
-fn emit_alike(world: &mut World, inlet: usize, count: usize) {
+fn emit_alike(world: &mut World, ring_input: usize, count: usize) {
     for _ in 0..count {
-        let number = world.sources[inlet].emitted.len() * 7 % 12;
+        let number = world.sources[ring_input].emitted.len() * 7 % 12;
         let lengths = [60.0, -((number % 3) as f32 + 1.0), number as f32 + 40.0];
-        if !world.emit(inlet, series(lengths)) {
+        if !world.emit(ring_input, series(lengths)) {
             return;
         }
     }
@@ -259,8 +259,8 @@ proptest! {
         events in events(),
     ) {
         let mut world = world(policy, devices);
-        let emit = |world: &mut World, inlet, count| {
-            world.emit_new(inlet, count);
+        let emit = |world: &mut World, ring_input, count| {
+            world.emit_new(ring_input, count);
         };
         let ended = play(&mut world, &events, emit, |world| check_round(world, policy))?;
         check_order(&world)?;
@@ -277,7 +277,7 @@ proptest! {
         audit in prop_oneof![Just(0.0), Just(0.3), Just(1.0)],
     ) {
         let mut plan = Plan::new(policy);
-        plan.inlets = 2;
+        plan.inputs = 2;
         plan.devices = devices;
         plan.profile = PROFILE;
         plan.cache = CacheConfig { prefix: K, entries, audit };
@@ -300,14 +300,14 @@ proptest! {
     #[test]
     fn a_short_prefix_gives_the_label_of_a_series_that_begins_alike(events in events()) {
         let mut plan = Plan::new(Policy::None);
-        plan.inlets = 2;
+        plan.inputs = 2;
         plan.cache = CacheConfig { prefix: 2, entries: 2, audit: 1.0 };
         let mut world = plan.start();
         play(&mut world, &events, emit_alike, |_| Ok(()))?;
         let mut differing = 0;
-        for (inlet, source) in world.sources.iter().enumerate() {
+        for (ring_input, source) in world.sources.iter().enumerate() {
             for (flow, series) in source.emitted.iter().enumerate() {
-                let Some(Label::Class { class, .. }) = world.label(inlet, flow) else { continue };
+                let Some(Label::Class { class, .. }) = world.label(ring_input, flow) else { continue };
                 let alike = (0..12).filter(|number| -series.signed(1) == number % 3 + 1);
                 let mut classes = alike.map(|n| class_of(&[60.0, series.signed(1) as f32, n as f32 + 40.0]));
                 prop_assert!(classes.any(|c| c == class));

@@ -1,8 +1,8 @@
 //! Flow managers, rings and devices as the tests want them, and a clock that the test moves.
 
 use super::device::{Batch, Deed, FakeDevice, PROBE};
-use crate::inlet::Queue;
-use crate::{Accelerator, CacheConfig, Config, Inlet, Manager, Policy, Round};
+use crate::ring_input::Queue;
+use crate::{Accelerator, CacheConfig, Config, Manager, Policy, RingInput, Round};
 use accel::{Profile, Sizes};
 use cring::{Feature, Features, FlowRef, Label, LabelWord, Producer, Series, Slot, ring};
 use std::sync::{Arc, Mutex};
@@ -34,12 +34,12 @@ pub struct World {
     pub now_ns: u64,
 }
 
-/// How a world is made: rings of 64 slots; one inlet; one device of sizes 4, 8, 16 that answers at the next round,
+/// How a world is made: rings of 64 slots; one ring input; one device of sizes 4, 8, 16 that answers at the next round,
 /// without profile and deadline; no cache.
 pub struct Plan {
     pub policy: Policy,
     pub cache: CacheConfig,
-    pub inlets: usize,
+    pub inputs: usize,
     pub ring_slots: usize,
     pub devices: Vec<(Sizes, Vec<Deed>)>,
     /// Of every device.
@@ -59,7 +59,7 @@ impl Plan {
         Self {
             policy,
             cache: NO_CACHE,
-            inlets: 1,
+            inputs: 1,
             ring_slots: 64,
             devices: vec![(Sizes::Fixed(vec![4, 8, 16]), vec![Deed::Works(0)])],
             profile: None,
@@ -70,11 +70,11 @@ impl Plan {
     pub fn start(self) -> World {
         let log = Arc::new(Mutex::new(Vec::new()));
         let mut sources = Vec::new();
-        let mut inlets = Vec::new();
-        for _ in 0..self.inlets {
+        let mut inputs = Vec::new();
+        for _ in 0..self.inputs {
             let (producer, consumer) = ring(self.ring_slots);
             let words: Arc<Vec<_>> = Arc::new((0..FLOWS_MAX).map(|_| LabelWord::new()).collect());
-            inlets.push(Inlet {
+            inputs.push(RingInput {
                 series: consumer,
                 labels: Arc::clone(&words) as _,
             });
@@ -99,7 +99,7 @@ impl Plan {
             cache: self.cache,
             probe: PROBE.to_vec(),
         };
-        let mut manager = Manager::new(config, inlets, accelerators.collect()).unwrap();
+        let mut manager = Manager::new(config, inputs, accelerators.collect()).unwrap();
         manager.set_cost_clock(|| 0);
         World {
             manager,
@@ -126,8 +126,8 @@ pub fn row_of(series: &Series) -> Row {
 
 impl World {
     /// A new flow asks for its label. False when the ring is full.
-    pub fn emit(&mut self, inlet: usize, series: Series) -> bool {
-        let source = &mut self.sources[inlet];
+    pub fn emit(&mut self, ring_input: usize, series: Series) -> bool {
+        let source = &mut self.sources[ring_input];
         let index = source.emitted.len();
         let producer = source.producer.as_mut().unwrap();
         let now_ns = self.now_ns;
@@ -155,8 +155,8 @@ impl World {
 
     /// Like [`World::emit`] on an entry that may have had flows before, for tests with more flows than entries. An
     /// entry whose flow still waits is left alone, and then this fails.
-    pub fn emit_again(&mut self, inlet: usize, series: Series) -> bool {
-        let source = &mut self.sources[inlet];
+    pub fn emit_again(&mut self, ring_input: usize, series: Series) -> bool {
+        let source = &mut self.sources[ring_input];
         let index = source.again % FLOWS_MAX;
         let producer = source.producer.as_mut().unwrap();
         let now_ns = self.now_ns;
@@ -182,17 +182,20 @@ impl World {
         true
     }
 
-    /// New flows with a series of their own each, which tells inlet and number. Returns how many found room.
-    pub fn emit_new(&mut self, inlet: usize, count: usize) -> usize {
+    /// New flows with a series of their own each, which tells ring input and number. Returns how many found room.
+    pub fn emit_new(&mut self, ring_input: usize, count: usize) -> usize {
         (0..count)
             .take_while(|_| {
-                let number = self.sources[inlet].emitted.len();
-                self.emit(inlet, series([(inlet + 1) as f32, -(number as f32), 40.0]))
+                let number = self.sources[ring_input].emitted.len();
+                self.emit(
+                    ring_input,
+                    series([(ring_input + 1) as f32, -(number as f32), 40.0]),
+                )
             })
             .count()
     }
 
-    /// Inlet and number of a flow of [`World::emit_new`].
+    /// RingInput and number of a flow of [`World::emit_new`].
     pub fn flow_of(row: &Row) -> (usize, usize) {
         (row[0] as usize - 1, -row[1] as usize)
     }
@@ -212,7 +215,10 @@ impl World {
     /// Every series that was seen has had its fate, or is where it can be found.
     pub fn check_sum(&self) {
         let dispatch = &self.manager.dispatch;
-        let rows = dispatch.lanes.iter().flat_map(|lane| lane.rows.iter());
+        let rows = dispatch
+            .device_slots
+            .iter()
+            .flat_map(|device_slot| device_slot.rows.iter());
         let in_flight = rows.filter(|(row, _)| row.audit.is_none()).count();
         let waiting: usize = self
             .manager
@@ -227,22 +233,22 @@ impl World {
         );
     }
 
-    pub fn label(&self, inlet: usize, flow: usize) -> Option<Label> {
-        self.sources[inlet].words[flow].label(GENERATION)
+    pub fn label(&self, ring_input: usize, flow: usize) -> Option<Label> {
+        self.sources[ring_input].words[flow].label(GENERATION)
     }
 
-    pub fn class(&self, inlet: usize, flow: usize) -> Option<u16> {
-        match self.label(inlet, flow)? {
+    pub fn class(&self, ring_input: usize, flow: usize) -> Option<u16> {
+        match self.label(ring_input, flow)? {
             Label::Class { class, .. } => Some(class),
             _ => None,
         }
     }
 
     /// Ends a flow, and returns the label it had; none where it had ended before.
-    pub fn retire(&mut self, inlet: usize, flow: usize) -> Option<Label> {
-        let label = self.label(inlet, flow);
+    pub fn retire(&mut self, ring_input: usize, flow: usize) -> Option<Label> {
+        let label = self.label(ring_input, flow);
         if label.is_some() {
-            self.sources[inlet].words[flow].retire();
+            self.sources[ring_input].words[flow].retire();
         }
         label
     }

@@ -55,7 +55,7 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
             })
             .collect();
         manager.burst(data, &packets, 0, &mut fates);
-        manager.settle_unsaid(u64::MAX, 0);
+        manager.discard_records(u64::MAX, 0);
         let waiting = ring.waiting();
         let series = (0..waiting).map(|at| &ring.get(at).series);
         samples

@@ -1,4 +1,4 @@
-//! Which labels are announced, live, and when: several are on their way at a time.
+//! Which labels are emitted, live, and when: several are on their way at a time.
 
 use super::*;
 

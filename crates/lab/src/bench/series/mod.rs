@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use accel::{Bundle, Device, Sizes, profile};
-use analytics::{Accelerator, CacheConfig, Inlet, Manager, Policy};
+use analytics::{Accelerator, CacheConfig, Manager, Policy, RingInput};
 
 use crate::cli::BenchArgs;
 use config::Config;
@@ -95,7 +95,7 @@ fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
 fn manager(
     policy: Policy,
     k: usize,
-    inlet: Inlet,
+    inlet: RingInput,
     accelerators: Vec<Accelerator>,
 ) -> Result<Manager, Failure> {
     let cache = CacheConfig {

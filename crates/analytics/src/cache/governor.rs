@@ -41,13 +41,13 @@ enum State {
 
 /// What changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Transition {
     Off,
     On,
 }
 
 /// The account of one cache.
-pub(crate) struct Economy {
+pub(crate) struct CacheGovernor {
     state: State,
     /// Look-ups still to come that are not judged.
     fills: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Economy {
     rest: u64,
 }
 
-impl Economy {
+impl CacheGovernor {
     /// For a cache of so many entries, empty.
     pub fn new(entries: usize) -> Self {
         Self {
@@ -105,7 +105,7 @@ impl Economy {
     }
 
     /// Series were looked up, and so many hits spared the device one.
-    pub fn looked_up(&mut self, series: u64, spared: u64, cost_ns: u64) -> Option<Turn> {
+    pub fn looked_up(&mut self, series: u64, spared: u64, cost_ns: u64) -> Option<Transition> {
         self.lookups += series;
         self.spared += spared;
         self.cost_ns += cost_ns;
@@ -123,12 +123,12 @@ impl Economy {
         match self.state {
             State::On if saved < cost => {
                 self.step_aside();
-                Some(Turn::Off)
+                Some(Transition::Off)
             }
             State::Trial if saved >= MARGIN * cost => {
                 self.state = State::On;
                 self.rest = REST_MIN;
-                Some(Turn::On)
+                Some(Transition::On)
             }
             State::Trial => {
                 self.rest = (self.rest * 2).min(REST_MAX);
@@ -156,71 +156,71 @@ mod tests {
     const COST_NS: u64 = 100;
     const DEVICE_NS: u64 = 10 * COST_NS;
 
-    fn economy() -> Economy {
-        let mut economy = Economy::new(WINDOW as usize);
-        economy.inferred(8, 8 * DEVICE_NS);
-        economy
+    fn governor() -> CacheGovernor {
+        let mut governor = CacheGovernor::new(WINDOW as usize);
+        governor.inferred(8, 8 * DEVICE_NS);
+        governor
     }
 
     /// A window in which so many of a thousand look-ups spare an inference.
-    fn window(economy: &mut Economy, per_mille: u64) -> Option<Turn> {
-        economy.looked_up(WINDOW, WINDOW * per_mille / 1000, WINDOW * COST_NS)
+    fn window(governor: &mut CacheGovernor, per_mille: u64) -> Option<Transition> {
+        governor.looked_up(WINDOW, WINDOW * per_mille / 1000, WINDOW * COST_NS)
     }
 
     /// Lets series pass by until the next trial, and tells how many windows that took.
-    fn rest(economy: &mut Economy) -> u64 {
+    fn rest(governor: &mut CacheGovernor) -> u64 {
         let windows = (1..).find(|_| {
-            economy.passed_by(WINDOW);
-            economy.is_in_use()
+            governor.passed_by(WINDOW);
+            governor.is_in_use()
         });
         windows.unwrap()
     }
 
     #[test]
     fn it_steps_aside_when_it_costs_more_than_it_saves() {
-        let mut economy = economy();
-        assert_eq!(window(&mut economy, 0), None, "it fills first");
-        assert_eq!(window(&mut economy, 110), None);
-        assert_eq!(window(&mut economy, 90), Some(Turn::Off));
-        assert!(!economy.is_in_use());
+        let mut governor = governor();
+        assert_eq!(window(&mut governor, 0), None, "it fills first");
+        assert_eq!(window(&mut governor, 110), None);
+        assert_eq!(window(&mut governor, 90), Some(Transition::Off));
+        assert!(!governor.is_in_use());
     }
 
     #[test]
     fn entering_counts_as_a_cost() {
-        let mut economy = economy();
-        window(&mut economy, 0);
-        economy.entered(WINDOW * COST_NS / 5);
-        assert_eq!(window(&mut economy, 110), Some(Turn::Off));
+        let mut governor = governor();
+        window(&mut governor, 0);
+        governor.entered(WINDOW * COST_NS / 5);
+        assert_eq!(window(&mut governor, 110), Some(Transition::Off));
     }
 
     #[test]
     fn it_comes_back_only_with_a_margin() {
-        let mut economy = economy();
-        window(&mut economy, 0);
-        window(&mut economy, 0);
-        assert_eq!(rest(&mut economy), REST_MIN);
-        assert_eq!(window(&mut economy, 900), None, "it fills first");
-        assert_eq!(window(&mut economy, 120), None);
+        let mut governor = governor();
+        window(&mut governor, 0);
+        window(&mut governor, 0);
+        assert_eq!(rest(&mut governor), REST_MIN);
+        assert_eq!(window(&mut governor, 900), None, "it fills first");
+        assert_eq!(window(&mut governor, 120), None);
         assert!(
-            !economy.is_in_use(),
+            !governor.is_in_use(),
             "120 would do to stay, not to come back"
         );
-        assert_eq!(rest(&mut economy), 2 * REST_MIN);
-        window(&mut economy, 0);
-        assert_eq!(window(&mut economy, 130), Some(Turn::On));
-        assert_eq!(window(&mut economy, 110), None);
+        assert_eq!(rest(&mut governor), 2 * REST_MIN);
+        window(&mut governor, 0);
+        assert_eq!(window(&mut governor, 130), Some(Transition::On));
+        assert_eq!(window(&mut governor, 110), None);
     }
 
     #[test]
     fn trials_that_fail_become_rare() {
-        let mut economy = economy();
-        window(&mut economy, 0);
-        window(&mut economy, 0);
+        let mut governor = governor();
+        window(&mut governor, 0);
+        window(&mut governor, 0);
         let mut rests = Vec::new();
         for _ in 0..8 {
-            rests.push(rest(&mut economy));
-            window(&mut economy, 0);
-            window(&mut economy, 0);
+            rests.push(rest(&mut governor));
+            window(&mut governor, 0);
+            window(&mut governor, 0);
         }
         assert_eq!(rests[..5], [16, 32, 64, 128, 256]);
         assert_eq!(rests[5..], [REST_MAX; 3]);
@@ -228,8 +228,8 @@ mod tests {
 
     #[test]
     fn without_a_measure_of_the_device_or_the_clock_it_stays() {
-        let mut unmeasured = Economy::new(1);
-        let mut free = economy();
+        let mut unmeasured = CacheGovernor::new(1);
+        let mut free = governor();
         for _ in 0..10 {
             assert_eq!(window(&mut unmeasured, 0), None);
             assert_eq!(free.looked_up(WINDOW, 0, 0), None);

@@ -33,13 +33,13 @@ use forecast::Forecast;
 use std::mem;
 use std::time::Duration;
 
-/// Which model a lane holds.
+/// Which model a device slot holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Model {
     /// The number that labels carry; it wraps.
     pub generation: u16,
-    /// How many exchanges there had been when it came; it does not.
-    pub exchange: u32,
+    /// How many swaps there had been when it came; it does not.
+    pub swap: u32,
 }
 
 /// A batch, or a probe, on its way.
@@ -50,7 +50,7 @@ struct Flight {
 }
 
 /// A device, its condition, and the batch it is working on.
-pub(crate) struct Lane {
+pub(crate) struct DeviceSlot {
     accelerator: Accelerator,
     /// The device as requested, for messages.
     name: String,
@@ -84,7 +84,7 @@ pub(crate) enum Polled<'a> {
     Recovered,
 }
 
-impl Lane {
+impl DeviceSlot {
     pub fn new(accelerator: Accelerator) -> Self {
         Self {
             rows: Rows::with_capacity(accelerator.device.sizes().largest()),
@@ -125,7 +125,7 @@ impl Lane {
         self.forecast.as_ref().map(Forecast::expected)
     }
 
-    /// The input of the next batch, and the rows that go with it. The lane must be free.
+    /// The input of the next batch, and the rows that go with it. The device slot must be free.
     pub fn fill(&mut self, size: usize) -> (&mut [f32], &mut Rows) {
         (self.accelerator.device.input(size), &mut self.rows)
     }
@@ -212,12 +212,12 @@ impl Lane {
     }
 
     /// Whether it is between two batches, or hung and so without any hope for the one it has.
-    pub fn can_change_over(&self) -> bool {
+    pub fn can_be_replaced(&self) -> bool {
         self.flight.is_none() || self.condition.state == DeviceState::Hung
     }
 
     /// From now on the new one; the old one is returned.
-    pub fn change_over(&mut self, new: Accelerator, model: Model, now_ns: u64) -> Accelerator {
+    pub fn replace(&mut self, new: Accelerator, model: Model, now_ns: u64) -> Accelerator {
         self.rows.reserve(new.device.sizes().largest());
         new.device.requested().clone_into(&mut self.name);
         self.model = model;

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Where series come from, and where their labels go: one flow manager.
-pub struct Inlet {
+pub struct RingInput {
     /// The ring.
     pub series: Consumer<Slot>,
     /// The label words of the flow manager's table.
@@ -37,9 +37,9 @@ struct Waiting {
     audit: Option<Audit>,
 }
 
-/// An inlet with its state.
+/// An ring input with its state.
 pub(crate) struct Queue {
-    inlet: Inlet,
+    ring_input: RingInput,
     /// The task whose labels these are.
     task: u8,
     /// Number of the ring's oldest slot.
@@ -54,10 +54,10 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub fn new(inlet: Inlet, task: u8) -> Self {
-        let slots = inlet.series.capacity();
+    pub fn new(ring_input: RingInput, task: u8) -> Self {
+        let slots = ring_input.series.capacity();
         Self {
-            inlet,
+            ring_input,
             task,
             released: 0,
             seen: 0,
@@ -70,14 +70,16 @@ impl Queue {
     /// Looks at the ring: how many slots are unseen.
     pub fn unseen(&mut self) -> usize {
         // In this order, or a slot pushed just before the end could be missed.
-        self.closed = self.inlet.series.is_closed();
-        self.end = self.released + self.inlet.series.waiting() as u64;
+        self.closed = self.ring_input.series.is_closed();
+        self.end = self.released + self.ring_input.series.waiting() as u64;
         (self.end - self.seen) as usize
     }
 
     /// The oldest unseen slot. There must be one.
     pub fn next(&self) -> &Slot {
-        self.inlet.series.get((self.seen - self.released) as usize)
+        self.ring_input
+            .series
+            .get((self.seen - self.released) as usize)
     }
 
     /// The oldest unseen slot is done with.
@@ -109,7 +111,7 @@ impl Queue {
     /// before a batch goes. The rest is what a flow manager needs to walk on without shedding,
     /// or, in a replay, without waiting for the timeout.
     pub fn is_full(&self) -> bool {
-        (self.seen - self.released) as usize * 4 > self.inlet.series.capacity() * 3
+        (self.seen - self.released) as usize * 4 > self.ring_input.series.capacity() * 3
     }
 
     /// When the series was emitted that has waited longest.
@@ -126,21 +128,25 @@ impl Queue {
     }
 
     fn slot(&self, number: u64) -> &Slot {
-        self.inlet.series.get((number - self.released) as usize)
+        self.ring_input
+            .series
+            .get((number - self.released) as usize)
     }
 
     /// Gives the slots back that are done and have none waiting before them.
     pub fn release(&mut self) {
         let done = self.waiting.front().map_or(self.seen, |w| w.number);
         if done > self.released {
-            self.inlet.series.release((done - self.released) as usize);
+            self.ring_input
+                .series
+                .release((done - self.released) as usize);
             self.released = done;
         }
     }
 
     /// Offers a label to the flow that asked.
     pub fn decide(&self, flow: FlowRef, label: Label) -> Result<(), PostMortem> {
-        let word = self.inlet.labels.word(self.task, flow.index);
+        let word = self.ring_input.labels.word(self.task, flow.index);
         word.decide(flow.generation, label)
     }
 

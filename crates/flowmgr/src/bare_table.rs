@@ -11,7 +11,7 @@ use crate::memory::Pages;
 use crate::table::Table;
 
 /// A flow table without packets.
-pub struct LookUp {
+pub struct BareTable {
     hasher: Hasher,
     table: Table,
     entries: Entries,
@@ -19,13 +19,13 @@ pub struct LookUp {
     staged: [(u64, Option<u8>); BURST_MAX],
 }
 
-impl LookUp {
+impl BareTable {
     /// A table of `buckets`, a power of two, for `max_flows`, with the keyed hash.
     ///
     /// # Errors
     /// The system has not that much memory.
-    pub fn new(max_flows: usize, buckets: usize, seed: u64) -> io::Result<LookUp> {
-        Ok(LookUp {
+    pub fn new(max_flows: usize, buckets: usize, seed: u64) -> io::Result<BareTable> {
+        Ok(BareTable {
             hasher: Hasher::new(HashKind::Keyed { seed }),
             table: Table::new(buckets, max_flows)?,
             entries: Entries::new(max_flows, 1)?,
@@ -92,7 +92,7 @@ mod tests {
     fn finds_what_was_inserted_and_nothing_else() {
         let end = |host: u32, port| (std::net::Ipv4Addr::from_bits(host).into(), port);
         let key = |host| Key::of(UDP, end(host, 1000), end(0x0a00_0001, 53));
-        let mut table = LookUp::new(1000, 64, 7).unwrap();
+        let mut table = BareTable::new(1000, 64, 7).unwrap();
         for host in 0..1000 {
             assert!(table.insert(&key(host)));
         }

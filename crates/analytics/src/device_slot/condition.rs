@@ -8,7 +8,7 @@ pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// How long it is left alone at most.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
-/// A device's state, as the picture in [`lane`](super) has it.
+/// A device's state, as the picture in [`device_slot`](super) has it.
 #[derive(Debug)]
 pub(crate) struct Condition {
     pub state: DeviceState,
