@@ -55,7 +55,11 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
         ("ready: tap on b", "INFO", "fenxi::run::control: "),
         ("b: the interface is down", "WARN", "fenxi::run::control: "),
         ("b: the interface is back", "INFO", "fenxi::run::control: "),
-        ("model /nowhere: refused", "WARN", "fenxi::run::reload: "),
+        (
+            "model /nowhere: refused",
+            "WARN",
+            "fenxi::supervise::reload: ",
+        ),
         (
             "flows: opened anew",
             "INFO",

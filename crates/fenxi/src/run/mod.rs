@@ -17,11 +17,8 @@
 //! belongs there, too.
 
 mod fence;
-pub mod notify;
 pub mod pair;
 pub mod ports;
-pub mod reload;
-pub mod series;
 mod sums;
 
 use std::path::{Path, PathBuf};
@@ -54,10 +51,11 @@ use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::signals::{Signals, hangups};
 use crate::sinks::{self, Sinks};
+use crate::supervise::notify::Notifier;
+use crate::supervise::reload::Reloader;
+use crate::supervise::series;
 use crate::supervise::{self, Live, Serving, Supervisor, Watchdog};
 use crate::workers::{FlowStart, WorkerIo};
-use notify::Notifier;
-use reload::Reloader;
 
 /// The kernel looks at blocks that are not full once per timeout, at older ones in ticks of up to 10 ms.
 const BLOCK_SLACK: Duration = Duration::from_millis(10);

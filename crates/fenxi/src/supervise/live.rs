@@ -12,13 +12,13 @@ use tokio::signal::unix::Signal;
 use tokio::sync::oneshot;
 use tracing::info;
 
+use super::notify::Notifier;
+use super::reload::{Command, CommandKind};
+use super::series::{Left, Managers, Opening, Series, Starting, wait_until};
 use crate::control::Plane;
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::exit::Failure;
 use crate::log;
-use crate::run::notify::Notifier;
-use crate::run::reload::{Command, CommandKind};
-use crate::run::series::{Left, Managers, Opening, Series, Starting, wait_until};
 use crate::sinks::Sinks;
 
 /// Between two words to the service manager on how it goes.

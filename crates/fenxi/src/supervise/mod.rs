@@ -5,7 +5,10 @@
 //! the service manager; [`Progress`] is the bar of a replay.
 
 pub mod live;
+pub mod notify;
 mod progress;
+pub mod reload;
+pub mod series;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,9 +23,9 @@ use tracing::{info, warn};
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::{Call, Plane};
 use crate::exit::Failure;
-use crate::run::series::Left;
 use crate::signals::Signals;
 use crate::sinks::Sinks;
+use series::Left;
 
 pub use live::{Live, LiveEvent, Watchdog};
 pub use progress::Progress;
