@@ -52,9 +52,9 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
     let lines = lines(&stderr);
     for (said, level, target) in [
         ("fenxi 0", "INFO", "fenxi::run: "),
-        ("ready: tap on b", "INFO", "fenxi::run::control: "),
-        ("b: the interface is down", "WARN", "fenxi::run::control: "),
-        ("b: the interface is back", "INFO", "fenxi::run::control: "),
+        ("ready: tap on b", "INFO", "fenxi::supervise::live: "),
+        ("b: the interface is down", "WARN", "fenxi::supervise: "),
+        ("b: the interface is back", "INFO", "fenxi::supervise: "),
         (
             "model /nowhere: refused",
             "WARN",
@@ -65,7 +65,7 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
             "INFO",
             "fenxi::sinks::records::live: ",
         ),
-        ("a signal asks", "INFO", "fenxi::run::control: "),
+        ("a signal asks", "INFO", "fenxi::supervise: "),
         ("ended after", "INFO", "fenxi::commands::run: "),
     ] {
         assert_eq!(count(&lines, said), 1, "{said}\n{stderr}");
@@ -129,7 +129,7 @@ fn levels_change_while_it_runs_and_repeats_are_counted() {
         "{}",
         wrong.stderr
     );
-    live.ctl(&["log", "off,fenxi::run=warn"]).expect_code(0);
+    live.ctl(&["log", "off,fenxi::supervise=warn"]).expect_code(0);
     for _ in 0..20 {
         refused();
     }
@@ -188,7 +188,7 @@ fn the_journal_gets_levels_and_targets() {
         if to == "log.to=stderr" {
             // The journal behind stderr has the time already.
             assert!(
-                stderr.contains("\n INFO fenxi::run::control: ready: tap on b\n"),
+                stderr.contains("\n INFO fenxi::supervise::live: ready: tap on b\n"),
                 "{stderr}"
             );
             assert!(entries.is_empty(), "{entries:?}");
@@ -199,7 +199,7 @@ fn the_journal_gets_levels_and_targets() {
             .iter()
             .find(|entry| entry.contains("ready: tap on b"));
         let ready = ready.unwrap_or_else(|| panic!("{to}: {entries:?}"));
-        for field in ["PRIORITY\n\u{1}\0\0\0\0\0\0\u{0}6\n", "fenxi::run::control"] {
+        for field in ["PRIORITY\n\u{1}\0\0\0\0\0\0\u{0}6\n", "fenxi::supervise::live"] {
             assert!(ready.contains(field), "{field:?} in {ready:?}");
         }
     }
