@@ -65,7 +65,7 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
             "INFO",
             "fenxi::sinks::records::live: ",
         ),
-        ("a signal asks", "INFO", "fenxi::supervise: "),
+        ("shutting down: received a signal", "INFO", "fenxi::supervise: "),
         ("ended after", "INFO", "fenxi::commands::run: "),
     ] {
         assert_eq!(count(&lines, said), 1, "{said}\n{stderr}");
@@ -137,7 +137,7 @@ fn levels_change_while_it_runs_and_repeats_are_counted() {
     refused();
     let stderr = live.terminate(0).stderr;
     let lines = lines(&stderr);
-    let said = "model /nowhere: refused, the old one goes on: ";
+    let said = "model /nowhere: refused, the old model stays in use: ";
     // The first few, and how many more there were.
     assert_eq!(count(&lines, said), 6, "{stderr}");
     assert_eq!(count(&lines, "… repeated 15 times"), 1, "{stderr}");

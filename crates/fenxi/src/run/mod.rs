@@ -295,7 +295,7 @@ fn record(
 fn raise_fence(plan: &Plan<'_>) -> Result<(), Failure> {
     let config = plan.config;
     if !config.sandbox {
-        info!("sandbox: off, all rights are kept (process.sandbox = false)");
+        info!("sandbox: off, all privileges are kept (process.sandbox = false)");
         return Ok(());
     }
     let is_accelerator = |device: &Device| {
@@ -335,7 +335,7 @@ fn log_start(config: &Config, bundle: &Bundle) {
     let devices = config.accel.devices.iter();
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
     info!(
-        "fenxi {} starts: {} on {}, model {} {}, layout {} x{}, devices {}",
+        "fenxi {} is starting: {} on {}, model {} {}, layout {} x{}, devices {}",
         env!("CARGO_PKG_VERSION"),
         config.io.mode.name(),
         config.io.interfaces.join(", "),
