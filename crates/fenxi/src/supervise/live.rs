@@ -99,7 +99,9 @@ impl Live {
         self.opening = None;
         let managers = opened?;
         let Some(starting) = self.starting.take() else {
-            return Err(Failure::software("the analytics workers were started twice"));
+            return Err(Failure::software(
+                "the analytics workers were started twice",
+            ));
         };
         let state = starting.helpers.state().clone();
         let (series, watched) = starting.start(managers)?;

@@ -231,7 +231,9 @@ impl Supervisor {
         self.log_events();
         let lost = self.run.events_lost();
         if lost > 0 {
-            warn!("{lost} events of the data path were not logged because there were too many at once");
+            warn!(
+                "{lost} events of the data path were not logged because there were too many at once"
+            );
         }
         let series = match (self.live.take(), &self.serving) {
             (Some(live), Some(serving)) => live.finish(&serving.plane).await,

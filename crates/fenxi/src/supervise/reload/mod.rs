@@ -123,7 +123,9 @@ impl Running {
                 reloader.helpers.cores().keep_off();
                 reloader.run(&run);
             })
-            .map_err(|error| Failure::unavailable(format!("cannot start the reload thread: {error}")))?;
+            .map_err(|error| {
+                Failure::unavailable(format!("cannot start the reload thread: {error}"))
+            })?;
         Ok(Running { thread, commands })
     }
 
