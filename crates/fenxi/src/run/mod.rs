@@ -16,9 +16,9 @@
 //! `fenxi check` goes through the same steps without starting anything (`commands/check/start.rs`): a new step of the start
 //! belongs there, too.
 
-mod fence;
 pub mod pair;
 pub mod ports;
+mod sandbox;
 mod sums;
 
 use std::path::{Path, PathBuf};
@@ -51,9 +51,9 @@ use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::signals::{Signals, hangups};
 use crate::sinks::{self, Sinks};
+use crate::supervise::analytics::{AnalyticsParts, ModelOpening};
 use crate::supervise::notify::Notifier;
 use crate::supervise::reload::Reloader;
-use crate::supervise::series;
 use crate::supervise::{self, Live, Serving, Supervisor, Watchdog};
 use crate::workers::{FlowStart, WorkerIo};
 
@@ -97,7 +97,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let ports = ports::open(&config.io, packets.flow_managers.len())?;
     let sockets = Sockets::bind(&config.control)?;
     // No thread runs yet, and all that needs more rights is open.
-    raise_fence(plan)?;
+    enter_sandbox(plan)?;
     let classes = packets.classes.clone();
     let sinks = Sinks::start(&sinks::Start {
         config,
@@ -135,13 +135,13 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let (helpers, run_guard) = Helpers::new(&cores, state.clone());
     let host = Arc::new(HostStats::new(&config.io.interfaces));
     let opening =
-        series::Opening::start(&helpers, config, &bundle, packets.series, recorder.as_ref())?;
+        ModelOpening::start(&helpers, config, &bundle, packets.series, recorder.as_ref())?;
     let live = Live {
         what: what(config),
         notifier: Notifier::from_environment(),
         hangups,
         opening: Some(opening),
-        starting: Some(series::Starting {
+        analytics_parts: Some(AnalyticsParts {
             reloader: reloader(
                 plan,
                 &helpers,
@@ -158,7 +158,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         run_guard: Some(run_guard),
         sinks: sinks.clone(),
         last_within: limits(config).handover + config.records.drain_within,
-        series: None,
+        analytics: None,
         watchdog: Watchdog::new(&run),
         is_to_reload: false,
         status_at: Instant::now(),
@@ -292,7 +292,7 @@ fn record(
 }
 
 /// Gives up the rights that are not needed any more.
-fn raise_fence(plan: &Plan<'_>) -> Result<(), Failure> {
+fn enter_sandbox(plan: &Plan<'_>) -> Result<(), Failure> {
     let config = plan.config;
     if !config.sandbox {
         info!("sandbox: off, all privileges are kept (process.sandbox = false)");
@@ -315,7 +315,7 @@ fn raise_fence(plan: &Plan<'_>) -> Result<(), Failure> {
         recording::make(dir)?;
     }
     let recording = recording.map(|dir| dir.join(recording::HEADER_FILE));
-    fence::raise(&fence::Needs {
+    sandbox::enter(&sandbox::Needs {
         mode: config.io.mode,
         has_accelerator: config.accel.devices.iter().any(is_accelerator),
         written: records_path(plan)

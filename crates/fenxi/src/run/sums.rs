@@ -7,17 +7,17 @@ use crate::control::{HostStats, NicDrops};
 use crate::outcome::{LiveSums, Outcome};
 use crate::sinks::Sinks;
 use crate::supervise::Ended;
-use crate::supervise::series::Left;
+use crate::supervise::analytics::AnalyticsOutcome;
 
 /// Adds what the threads left behind, and waits for the sinks.
 pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: &Sinks, host: &HostStats) {
     let written = sinks.finish(ended.at);
     outcome.sinks = sinks.reports();
-    let Left {
+    let AnalyticsOutcome {
         mut counters,
         is_partial,
         failure,
-    } = ended.series;
+    } = ended.analytics;
     outcome.add_failures(failure.into_iter().chain(written.err()));
     let ports = outcome.add_workers(ended.workers);
     if is_partial {

@@ -12,9 +12,11 @@ use tokio::signal::unix::Signal;
 use tokio::sync::oneshot;
 use tracing::info;
 
+use super::analytics::{
+    AnalyticsOutcome, AnalyticsParts, AnalyticsSide, Managers, ModelOpening, wait_until,
+};
 use super::notify::Notifier;
 use super::reload::{Command, CommandKind};
-use super::series::{Left, Managers, Opening, Series, Starting, wait_until};
 use crate::control::Plane;
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::exit::Failure;
@@ -51,9 +53,9 @@ pub struct Live {
     /// SIGHUP.
     pub hangups: Signal,
     /// The first model, while it is being opened.
-    pub opening: Option<Opening>,
+    pub opening: Option<ModelOpening>,
     /// What follows once it is open.
-    pub starting: Option<Starting>,
+    pub analytics_parts: Option<AnalyticsParts>,
     /// Dropping it ends all waiting for helpers.
     pub run_guard: Option<RunGuard>,
     /// The sinks, whose files `fenxi ctl reopen` reopens.
@@ -61,7 +63,7 @@ pub struct Live {
     /// How long flow workers may wait during a shutdown: for the kernel's last frames, and for room in the record queue.
     pub last_within: Duration,
     /// The analytics workers, once they run.
-    pub series: Option<Series>,
+    pub analytics: Option<AnalyticsSide>,
     /// Progress of the flow workers, for the watchdog.
     pub watchdog: Watchdog,
     /// A signal has asked for a reload that the reload thread has not accepted yet.
@@ -98,14 +100,14 @@ impl Live {
     ) -> Result<(), Failure> {
         self.opening = None;
         let managers = opened?;
-        let Some(starting) = self.starting.take() else {
+        let Some(parts) = self.analytics_parts.take() else {
             return Err(Failure::software(
                 "the analytics workers were started twice",
             ));
         };
-        let state = starting.helpers.state().clone();
-        let (series, watched) = starting.start(managers)?;
-        self.series = Some(series);
+        let state = parts.helpers.state().clone();
+        let (analytics, watched) = parts.start(managers)?;
+        self.analytics = Some(analytics);
         plane.add_analytics(watched).await;
         state.update(|state| state.opening = None);
         let what = &self.what;
@@ -139,7 +141,7 @@ impl Live {
         }
         log::tick();
         onnx::stop_late_runs(self.workers_until.map(|_| LAST_RUN_MAX));
-        if self.series.is_some() && !is_interrupted && self.status_at.elapsed() >= STATUS_EVERY {
+        if self.analytics.is_some() && !is_interrupted && self.status_at.elapsed() >= STATUS_EVERY {
             self.status_at = Instant::now();
             let (what, overview) = (&self.what, plane.overview().await);
             self.notifier.say(&format!("STATUS={what}: {overview}"));
@@ -172,7 +174,7 @@ impl Live {
         self.notifier
             .say(&format!("STOPPING=1\nSTATUS={what}: shutting down"));
         self.leave_helpers().await;
-        if self.series.is_none() || plane.has_stalled_analytics().await {
+        if self.analytics.is_none() || plane.has_stalled_analytics().await {
             // No more labels will come, so flow workers need not wait for them.
             run.analytics_died.store(true, Ordering::Release);
         }
@@ -180,11 +182,11 @@ impl Live {
     }
 
     /// Waits for the analytics workers, once the flow workers have ended.
-    pub async fn finish(mut self, plane: &Plane) -> Left {
+    pub async fn finish(mut self, plane: &Plane) -> AnalyticsOutcome {
         self.leave_helpers().await;
-        match self.series {
-            Some(series) => series.end(plane).await,
-            None => Left::nothing(),
+        match self.analytics {
+            Some(analytics) => analytics.end(plane).await,
+            None => AnalyticsOutcome::nothing(),
         }
     }
 
@@ -194,16 +196,18 @@ impl Live {
             dataplane::leave_threads_behind();
         }
         self.run_guard = None;
-        let series = self.series.as_ref();
+        let analytics = self.analytics.as_ref();
         wait_until(RELOADS_WITHIN, || {
-            series.is_none_or(|series| series.reloads.has_ended())
+            analytics.is_none_or(|analytics| analytics.reloads.has_ended())
         })
         .await;
     }
 
     /// The queue of the reload thread; `None` until the first model is open.
     fn commands(&self) -> Option<&Sender<Command>> {
-        self.series.as_ref().map(|series| series.reloads.commands())
+        self.analytics
+            .as_ref()
+            .map(|analytics| analytics.reloads.commands())
     }
 
     /// Passes a slow command on to the reload thread, which also replies.

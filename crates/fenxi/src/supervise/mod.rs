@@ -4,11 +4,11 @@
 //! [`Live`] is the part that only a live run has: the first model, reloads, the service manager. [`Progress`] is the
 //! progress bar of a replay.
 
+pub mod analytics;
 pub mod live;
 pub mod notify;
 mod progress;
 pub mod reload;
-pub mod series;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,12 +20,12 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use self::analytics::AnalyticsOutcome;
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::{Call, Plane};
 use crate::exit::Failure;
 use crate::signals::Signals;
 use crate::sinks::Sinks;
-use series::Left;
 
 pub use live::{Live, LiveEvent, Watchdog};
 pub use progress::Progress;
@@ -70,7 +70,7 @@ pub struct Ended {
     /// Of the flow workers, in no particular order.
     pub workers: Vec<FlowOutcome>,
     /// Live only: of the analytics workers.
-    pub series: Left,
+    pub analytics: AnalyticsOutcome,
     /// A signal or `fenxi ctl drain` ended the run.
     pub is_interrupted: bool,
     /// When the last flow worker had stopped, or, live, when the last label was given.
@@ -235,9 +235,9 @@ impl Supervisor {
                 "{lost} events of the data path were not logged because there were too many at once"
             );
         }
-        let series = match (self.live.take(), &self.serving) {
+        let analytics = match (self.live.take(), &self.serving) {
             (Some(live), Some(serving)) => live.finish(&serving.plane).await,
-            _ => Left::nothing(),
+            _ => AnalyticsOutcome::nothing(),
         };
         let at = match self.progress {
             Some(_) => all_ended_at.unwrap_or_else(Instant::now),
@@ -259,7 +259,7 @@ impl Supervisor {
         }
         Ok(Ended {
             workers,
-            series,
+            analytics,
             is_interrupted,
             at,
         })

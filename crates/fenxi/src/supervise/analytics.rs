@@ -38,14 +38,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub type Managers = Vec<(Thread, Manager)>;
 
 /// The first model, while it is being opened.
-pub struct Opening {
+pub struct ModelOpening {
     opened: oneshot::Receiver<Result<Managers, dataplane::Error>>,
     helper: Helper,
     limit: Duration,
     until: Instant,
 }
 
-impl Opening {
+impl ModelOpening {
     /// Starts to open the model on the devices that the configuration names.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Opening {
         bundle: &Bundle,
         series: SeriesSide,
         recorder: Option<&Recorder>,
-    ) -> Result<Opening, Failure> {
+    ) -> Result<ModelOpening, Failure> {
         let mut devices: Vec<&str> = config.accel.devices.iter().map(|it| &*it.name).collect();
         devices.dedup();
         let (name, version) = (bundle.name(), bundle.version());
@@ -77,7 +77,7 @@ impl Opening {
             // If nobody waits any more, the managers are dropped here.
             let _ = done.send(series.managers(&config, &bundle, &cores, recorder.as_ref()));
         })?;
-        Ok(Opening {
+        Ok(ModelOpening {
             opened,
             helper,
             limit,
@@ -99,7 +99,7 @@ impl Opening {
 }
 
 /// Everything needed to start the analytics workers once the model is open.
-pub struct Starting {
+pub struct AnalyticsParts {
     pub helpers: Helpers,
     /// The model.
     pub bundle: Bundle,
@@ -111,14 +111,14 @@ pub struct Starting {
 }
 
 /// The running analytics workers and the reload thread.
-pub struct Series {
+pub struct AnalyticsSide {
     threads: Vec<JoinHandle<Counters>>,
     /// The reload thread.
     pub reloads: reload::Running,
 }
 
 /// What the analytics workers return.
-pub struct Left {
+pub struct AnalyticsOutcome {
     /// Sums over all analytics managers.
     pub counters: Counters,
     /// The last counters of some managers are unknown.
@@ -127,7 +127,7 @@ pub struct Left {
     pub failure: Option<Failure>,
 }
 
-impl Starting {
+impl AnalyticsParts {
     /// Starts the threads.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Starting {
     pub fn start(
         self,
         managers: Managers,
-    ) -> Result<(Series, Vec<Watched<AnalyticsSnapshot>>), Failure> {
+    ) -> Result<(AnalyticsSide, Vec<Watched<AnalyticsSnapshot>>), Failure> {
         let (swapper, ports) = Swapper::new(&self.helpers, &self.bundle, &managers);
         let swapper = swapper.recorded_by(self.recorder.clone());
         let start = AnalyticsStart {
@@ -147,20 +147,20 @@ impl Starting {
         };
         let AnalyticsThreads { threads, watched } = start.start(managers, ports)?;
         let reloads = reload::Running::start((self.reloader)(swapper))?;
-        Ok((Series { threads, reloads }, watched))
+        Ok((AnalyticsSide { threads, reloads }, watched))
     }
 }
 
-impl Series {
+impl AnalyticsSide {
     /// Waits for the analytics workers. Called after the flow workers have stopped.
-    pub async fn end(self, plane: &Plane) -> Left {
+    pub async fn end(self, plane: &Plane) -> AnalyticsOutcome {
         wait_until(THREADS_WITHIN, || {
             self.threads.iter().all(JoinHandle::is_finished)
         })
         .await;
-        let mut left = Left {
+        let mut outcome = AnalyticsOutcome {
             is_partial: false,
-            ..Left::nothing()
+            ..AnalyticsOutcome::nothing()
         };
         let mut failures = Vec::new();
         for (thread, last) in self.threads.into_iter().zip(plane.last_counters().await) {
@@ -170,28 +170,28 @@ impl Series {
                 failures.push(Failure::unavailable(format!(
                     "{name}: its device does not answer; the last series get no labels"
                 )));
-                left.is_partial = true;
-                left.counters.merge(&last);
+                outcome.is_partial = true;
+                outcome.counters.merge(&last);
                 continue;
             }
             match thread.join() {
-                Ok(counters) => left.counters.merge(&counters),
+                Ok(counters) => outcome.counters.merge(&counters),
                 Err(_) => {
                     failures.push(Failure::software(format!("{name}: the thread died")));
-                    left.is_partial = true;
-                    left.counters.merge(&last);
+                    outcome.is_partial = true;
+                    outcome.counters.merge(&last);
                 }
             }
         }
-        left.failure = failures.into_iter().reduce(Failure::and);
-        left
+        outcome.failure = failures.into_iter().reduce(Failure::and);
+        outcome
     }
 }
 
-impl Left {
+impl AnalyticsOutcome {
     /// For a run whose analytics workers never started.
-    pub fn nothing() -> Left {
-        Left {
+    pub fn nothing() -> AnalyticsOutcome {
+        AnalyticsOutcome {
             counters: Counters::none(),
             is_partial: true,
             failure: None,

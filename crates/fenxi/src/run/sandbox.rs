@@ -49,7 +49,7 @@ pub struct Needs<'a> {
 ///
 /// # Errors
 /// 70: the kernel does not let us give up rights. A kernel without Landlock is no error.
-pub fn raise(needs: &Needs<'_>) -> Result<(), Failure> {
+pub fn enter(needs: &Needs<'_>) -> Result<(), Failure> {
     let refused = |error: Errno| {
         Failure::software(format!(
             "cannot drop privileges: {error}; set process.sandbox = false to keep them"
@@ -63,7 +63,7 @@ pub fn raise(needs: &Needs<'_>) -> Result<(), Failure> {
             "sandbox: capabilities {kept}, no new privileges; files and TCP are not restricted, because the runtime of an \
              accelerator needs them"
         ),
-        false => match fence_files(needs) {
+        false => match restrict_files(needs) {
             Ok(folders) => {
                 info!(
                     "sandbox: capabilities {kept}, no new privileges, no other programs, no new TCP; writes only to {folders}"
@@ -157,9 +157,9 @@ const OWN_PROGRAM: [&str; 3] = [
 ];
 
 /// Restricts writing, programs and TCP; where may still be written, or why nothing is restricted.
-fn fence_files(needs: &Needs<'_>) -> Result<String, String> {
-    let (fence, folders) = build(needs).map_err(|error| error.to_string())?;
-    let status = fence.restrict_self().map_err(|error| error.to_string())?;
+fn restrict_files(needs: &Needs<'_>) -> Result<String, String> {
+    let (rules, folders) = build(needs).map_err(|error| error.to_string())?;
+    let status = rules.restrict_self().map_err(|error| error.to_string())?;
     match status.ruleset {
         RulesetStatus::NotEnforced => Err("this kernel has no Landlock".to_owned()),
         _ if folders.is_empty() => Ok("/dev/null".to_owned()),
@@ -169,7 +169,7 @@ fn fence_files(needs: &Needs<'_>) -> Result<String, String> {
 
 fn build(needs: &Needs<'_>) -> Result<(landlock::RulesetCreated, BTreeSet<String>), RulesetError> {
     let changes = AccessFs::from_write(landlock::ABI::V5) & !BitFlags::from(AccessFs::IoctlDev);
-    let mut fence = Ruleset::default()
+    let mut rules = Ruleset::default()
         .handle_access(changes | AccessFs::Execute)?
         .handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?
         .scope(Scope::Signal)?
@@ -201,10 +201,10 @@ fn build(needs: &Needs<'_>) -> Result<(landlock::RulesetCreated, BTreeSet<String
     for (place, access) in allowed {
         // What is not there cannot be written to either.
         if let Ok(place) = PathFd::new(&place) {
-            fence = fence.add_rule(PathBeneath::new(place, access))?;
+            rules = rules.add_rule(PathBeneath::new(place, access))?;
         }
     }
-    Ok((fence, folders))
+    Ok((rules, folders))
 }
 
 /// A pipe or a device: nothing is put beside it.

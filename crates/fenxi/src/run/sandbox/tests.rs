@@ -5,8 +5,8 @@ use std::process::Command;
 
 use super::*;
 
-/// Runs it behind the fence, in a thread.
-fn fenced<T: Send>(needs: &Needs<'_>, work: impl FnOnce() -> T + Send) -> T {
+/// Runs `work` in a thread inside the sandbox.
+fn sandboxed<T: Send>(needs: &Needs<'_>, work: impl FnOnce() -> T + Send) -> T {
     let needs = Needs {
         written: needs.written.clone(),
         sockets: needs.sockets.clone(),
@@ -14,11 +14,11 @@ fn fenced<T: Send>(needs: &Needs<'_>, work: impl FnOnce() -> T + Send) -> T {
         ..*needs
     };
     std::thread::scope(|scope| {
-        let fenced = scope.spawn(move || {
-            raise(&needs).unwrap();
+        let sandboxed = scope.spawn(move || {
+            enter(&needs).unwrap();
             work()
         });
-        fenced.join().unwrap()
+        sandboxed.join().unwrap()
     })
 }
 
@@ -61,7 +61,7 @@ fn files_are_written_beneath_their_folder_and_nowhere_else() {
         sockets: vec![&socket],
         ..needs(&file)
     };
-    fenced(&needs, || {
+    sandboxed(&needs, || {
         fs::remove_file(&socket).unwrap();
         assert!(fs::write(&socket, "").is_err());
         fs::rename(&file, inside.path().join("flows.jsonl.1")).unwrap();
@@ -97,7 +97,7 @@ fn a_pipe_is_written_and_nothing_beside_it() {
     let pipe = folder.path().join("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
-    fenced(&needs(&pipe), || {
+    sandboxed(&needs(&pipe), || {
         let open = |path: &Path| fs::File::options().read(true).write(true).open(path);
         open(&pipe).unwrap();
         assert!(fs::write(folder.path().join("x"), "").is_err());
@@ -126,7 +126,7 @@ fn only_what_the_mode_needs_is_left() {
             has_accelerator: accelerator,
             ..needs(file.path())
         };
-        let status = fenced(&needs, || fs::read_to_string("/proc/thread-self/status"));
+        let status = sandboxed(&needs, || fs::read_to_string("/proc/thread-self/status"));
         let status = status.unwrap();
         let value = |name: &str| {
             let line = status.lines().find(|line| line.starts_with(name)).unwrap();
