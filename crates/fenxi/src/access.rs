@@ -1,4 +1,4 @@
-//! What this process may do with files, asked without doing it.
+//! Checks whether this process may create files, without creating them.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 /// Checks whether a file can be made at `path`.
 ///
 /// # Errors
-/// The error that making it would give: the folder is missing, is none, or this process may not write there.
+/// The error that creating it would give: the folder is missing, is not a folder, or this process may not write there.
 pub fn may_make(path: &Path) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

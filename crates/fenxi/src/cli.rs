@@ -69,7 +69,8 @@ pub enum ConfigCommand {
 /// Where the configuration comes from.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// Configuration file (TOML); files in the conf.d folder next to it override it [default: $FENXI_CONFIG; if that is not set, /etc/fenxi/fenxi.toml if it exists, except for replay]
+    /// Configuration file (TOML); files in the conf.d folder next to it override it [default: $FENXI_CONFIG; if that is not
+    /// set, /etc/fenxi/fenxi.toml if it exists, except for replay]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Set one key, for example flow.k=10; overrides file and environment

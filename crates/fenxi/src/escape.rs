@@ -1,5 +1,4 @@
-//! What comes from outside cannot look like something else: a line of the log or of an error stays one line, whatever stands
-//! in the paths and names that it repeats.
+//! Escapes text from outside, so that a line of the log or of an error stays one line whatever paths and names it contains.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

@@ -23,7 +23,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// One line, whatever stands in the names that it repeats.
+    /// A failure of one line; control characters in names are escaped.
     fn new(code: u8, message: impl Into<String>) -> Failure {
         let message = message.into();
         Failure::of_lines(code, (!message.is_empty()).then_some(message.as_str()))
@@ -53,7 +53,7 @@ impl Failure {
         Failure::new(66, message)
     }
 
-    /// 69: something needed, such as a library or a device, is not there.
+    /// 69: something needed, such as a library or a device, is missing.
     pub fn unavailable(message: impl Into<String>) -> Failure {
         Failure::new(69, message)
     }
@@ -68,12 +68,12 @@ impl Failure {
         Failure::new(73, message)
     }
 
-    /// 74: reading or write failed.
+    /// 74: reading or writing failed.
     pub fn io(message: impl Into<String>) -> Failure {
         Failure::new(74, message)
     }
 
-    /// 77: whoever asks may not.
+    /// 77: permission denied.
     pub fn not_allowed(message: impl Into<String>) -> Failure {
         Failure::new(77, message)
     }
@@ -88,7 +88,7 @@ impl Failure {
         Failure::of_lines(78, lines)
     }
 
-    /// The reader of our output has gone: nothing to say, nothing wrong.
+    /// The reader of our output has closed the pipe: prints nothing and exits with 0.
     pub fn quiet() -> Failure {
         Failure {
             lines: Vec::new(),
@@ -110,7 +110,7 @@ impl Failure {
         }
     }
 
-    /// Both: the lines of both, the code of the first that says anything.
+    /// Combines two failures: the lines of both, and the exit code of the first that is not quiet.
     pub fn and(mut self, other: Failure) -> Failure {
         if self.code == 0 {
             self.code = other.code;
@@ -119,7 +119,7 @@ impl Failure {
         self
     }
 
-    /// Whether there is nothing to say.
+    /// Whether it prints nothing.
     pub fn is_quiet(&self) -> bool {
         self.lines.is_empty()
     }
@@ -145,7 +145,7 @@ impl Failure {
     pub fn print_as(&self, program: &str) {
         let mut stderr = io::stderr().lock();
         for line in &self.lines {
-            // If even stderr is gone, the exit code is all that is left.
+            // Without stderr, only the exit code can report the failure.
             let _ = writeln!(stderr, "{program}: {line}");
         }
     }
@@ -195,7 +195,7 @@ impl From<RecordingError> for Failure {
     }
 }
 
-/// Ends the program with this code if a thread is left behind; else `main` goes on to its end.
+/// Exits with this code if a thread was left behind; otherwise `main` returns normally.
 pub fn end(code: u8) -> ExitCode {
     if dataplane::leaves_threads_behind() {
         let _ = io::stdout().flush();

@@ -1,7 +1,9 @@
 //! fenxi: labels flows with a neural network while their packets pass. The program that an operator runs.
 //!
-//! The crate that knows all others, and alone knows command lines, terminals, sockets and output forms. [`replay`] and [`run`]
-//! choose the parts of the workers, [`supervise`] is the control thread, [`control`] serves metrics, health and `fenxi ctl`,
+//! The crate that knows all others, and alone knows command lines, terminals, sockets and output forms. [`replay`] and
+//! [`run`]
+//! choose the parts of the workers, [`supervise`] is the control thread, [`control`] serves metrics, health and `fenxi
+//! ctl`,
 //! [`sinks`] lists where records go, [`summary`] says what came of a run.
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! The machine that figures were taken on, as the kernel describes it.
+//! The machine on which measurements were taken, as the kernel describes it.
 
 use std::fs;
 
 use flowmgr::Pages;
 use serde::Serialize;
 
-/// What stands beside every figure.
+/// The machine, as named next to every measurement.
 #[derive(Debug, Serialize)]
 pub struct Machine {
     /// CPU model.
@@ -18,12 +18,12 @@ pub struct Machine {
     pub memory_mib: u64,
     /// Release of the kernel.
     pub kernel: String,
-    /// Pages under the tables.
+    /// Memory pages of the flow tables.
     pub pages: &'static str,
 }
 
 impl Machine {
-    /// This machine; the tables lie on these pages.
+    /// Describes this machine; `pages` is the kind of pages of the flow tables.
     pub fn here(pages: Pages) -> Machine {
         let memory = field("/proc/meminfo", "MemTotal");
         let memory_kib: Option<u64> = memory.split(' ').next().and_then(|kib| kib.parse().ok());

@@ -1,4 +1,4 @@
-//! What a run did: the sums that the summary is made of.
+//! The result of a run: the counters that the summary is made from.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,77 +16,77 @@ use flowmgr::Pages;
 use crate::exit::Failure;
 use crate::sinks::{self, Report};
 
-/// What a replay or a live run did.
+/// The result of a replay or a live run.
 pub struct Outcome {
     /// Sums of all flow managers.
     pub flows: flowmgr::Counters,
     /// Sums of all analytics managers.
     pub series: analytics::Counters,
-    /// The parts of each pipeline.
+    /// Layout `F:A:D` of each pipeline.
     pub layout: Layout,
-    /// Pipelines side by side.
+    /// Number of pipelines.
     pub instances: usize,
-    /// On which core each thread ran.
+    /// The core of each thread.
     pub cores: Cores,
     /// Swaps of the model.
     pub swaps: Swaps,
     /// Names of the classes.
     pub classes: Arc<[String]>,
-    /// The memory of the flow tables.
+    /// Size of the flow tables.
     pub table: Table,
     /// Bytes that the packets had on the wire.
     pub bytes: u64,
     /// Packets that each flow worker received, in the workers' order.
     pub packets_by_worker: Vec<u64>,
-    /// What the sinks have counted.
+    /// The counters of the sinks.
     pub sinks: Vec<Report>,
-    /// Steps of the clock that stamps packets: of a capture those back, as each flow worker saw them; live each once.
+    /// Steps of the clock that stamps packets. Replay: steps back, summed over the flow workers. Live: each step once.
     pub clock_steps: u64,
-    /// Sums that only live traffic has.
+    /// Counters that only live traffic has.
     pub live: Option<LiveSums>,
-    /// From the first packet to the last flow settled.
+    /// Wall time from the start until the last flow was finished.
     pub wall: Duration,
-    /// A signal ended it.
+    /// A signal or `fenxi ctl drain` ended it.
     pub interrupted: bool,
-    /// Why it ended early.
+    /// Why it ended early; `None` if it did not.
     pub failure: Option<Failure>,
 }
 
-/// Sums that only live traffic has.
+/// Counters that only live traffic has.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub struct LiveSums {
     /// `io.mode`.
     pub mode: &'static str,
-    /// Packets that the kernel had for the receive rings: received, dropped there or unread.
+    /// Packets that the kernel had for the receive rings: received, dropped or unread.
     pub offered: u64,
     /// Packets taken from the rings.
     pub received: u64,
-    /// Of these, packets that are several merged into one.
+    /// Packets received that the kernel or the card had merged from several.
     pub merged: u64,
-    /// Packets that found a ring full, or were in it when its interface went away.
+    /// Packets dropped because a ring was full, or because its interface went away while they were in it.
     pub kernel_dropped: u64,
-    /// Packets that were in a ring at the end.
+    /// Packets left in the rings at the end.
     pub unread: u64,
-    /// Packets that the interfaces had dropped before, of all that the machine was to have.
+    /// Packets that the network cards dropped before they reached the rings.
     pub nic_dropped: u64,
-    /// Packets sent on.
+    /// Packets forwarded.
     pub sent: u64,
-    /// Packets to be sent on that were not.
+    /// Packets that should have been forwarded and were not.
     pub unsent: u64,
 }
 
-/// The memory of all flow tables together.
+/// Size of all flow tables together.
 pub struct Table {
-    /// Flows that they have room for.
+    /// Maximum number of flows.
     pub max_flows: usize,
-    /// Bytes that they may take.
+    /// Maximum size, bytes.
     pub bytes: usize,
-    /// The kind of pages that they lie on; where they differ, the smallest.
+    /// The kind of memory pages; if they differ, the smallest.
     pub pages: Pages,
 }
 
 impl Table {
-    /// Of these managers.
+    /// The tables of these flow managers.
     pub fn of(config: &Config, bundle: &Bundle, managers: &[(Thread, flowmgr::Manager)]) -> Table {
         let flow = &config.flow;
         let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, &[series_task(bundle)]);
@@ -100,7 +100,7 @@ impl Table {
 }
 
 impl Outcome {
-    /// Of a run with this configuration in which nothing has happened.
+    /// The outcome of a run with this configuration before anything has happened.
     pub fn nothing(config: &Config, cores: Cores, classes: Arc<[String]>, table: Table) -> Outcome {
         Outcome {
             flows: flowmgr::Counters::default(),
@@ -122,7 +122,7 @@ impl Outcome {
         }
     }
 
-    /// Adds what the flow workers left behind; returns the sums of their ports.
+    /// Adds what the flow workers returned; gives the sums of their ports.
     pub fn add_workers(&mut self, mut workers: Vec<FlowOutcome>) -> PortCounters {
         workers.sort_by_key(|worker| worker.number);
         let mut ports = PortCounters::default();
@@ -131,7 +131,7 @@ impl Outcome {
             self.flows.merge(&worker.counters);
             self.packets_by_worker.push(own.rx.received);
             self.bytes += own.rx.bytes;
-            // Steps of the wall clock are the same for all workers; those in captures are each worker's own.
+            // All workers see the same steps of the wall clock, but each sees only its own packets of a capture.
             self.clock_steps = match worker.is_live {
                 true => self
                     .clock_steps
@@ -144,7 +144,7 @@ impl Outcome {
         ports
     }
 
-    /// A sum of the summary that a sink has counted.
+    /// A counter of the sinks by its name in the summary; 0 if no sink has it.
     pub fn sink_sum(&self, name: &str) -> u64 {
         let sums = self.sinks.iter().flat_map(|report| &report.summary);
         sums.filter(|(own, _)| *own == name)

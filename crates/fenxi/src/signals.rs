@@ -1,7 +1,7 @@
 //! SIGINT and SIGTERM, for the control threads of replays and live runs; SIGHUP, for the latter.
 //!
-//! The first SIGINT or SIGTERM is for the control thread, which ends the run in order. The second ends the process from
-//! within its handler, whatever any thread is at: exit code 130 or 143, as of a process that the signal killed.
+//! The first SIGINT or SIGTERM is for the control thread, which shuts down gracefully. The second ends the process from
+//! within its handler, whatever the threads are doing: exit code 130 or 143, as for a process that the signal killed.
 
 use std::io;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Failure;
 
-/// Both signals. They no longer end the program by themselves once this is there.
+/// Both signals. While this exists, the first one does not end the process.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    /// Begins to listen; called inside a tokio runtime.
+    /// Installs the handlers; must be called inside a tokio runtime.
     ///
     /// # Errors
     /// The system refuses.
@@ -41,7 +41,7 @@ impl Signals {
     }
 }
 
-/// SIGHUP. It no longer ends the program by itself once this is there.
+/// Installs a handler for SIGHUP, which then no longer ends the process.
 ///
 /// # Errors
 /// The system refuses.
@@ -49,8 +49,8 @@ pub fn hangups() -> Result<Signal, Failure> {
     listen(SignalKind::hangup())
 }
 
-/// Handlers of a signal run in the order in which they were registered: the first looks whether there was a signal before,
-/// the second notes this one.
+/// Handlers of a signal run in the order of their registration: the first checks whether there was a signal before, the
+/// second notes this one.
 fn end_at_the_second() -> io::Result<()> {
     let is_second = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

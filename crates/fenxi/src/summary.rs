@@ -1,4 +1,4 @@
-//! The sums of a replay: one JSON object for machines, a page for people.
+//! The summary of a run: one JSON object for programs, a page of text for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -48,17 +48,17 @@ pub struct Summary {
     time_to_label_ms: Quantiles,
 }
 
-/// A sum of a sink.
+/// Name and value of a sink's counter.
 type SinkSum = (&'static str, u64);
 
-/// Sums that only live traffic has.
+/// Counters that only live traffic has.
 #[derive(Serialize)]
 struct Live {
     #[serde(flatten)]
     sums: LiveSums,
     #[serde(flatten, serialize_with = "as_fields")]
     sinks: Vec<SinkSum>,
-    /// What the sinks say in words, for people.
+    /// The sinks' part of the text line.
     #[serde(skip)]
     text: String,
 }
@@ -81,17 +81,17 @@ fn sums_of(sinks: &[Report], sums: impl Fn(&Report) -> &Vec<SinkSum>) -> Vec<Sin
         .collect()
 }
 
-/// Each sum is a field of the object around them.
+/// Writes each counter as a field of the surrounding object.
 fn as_fields<S: Serializer>(sums: &[SinkSum], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(sums.iter().copied())
 }
 
-/// Who did the work.
+/// Layout and threads.
 #[derive(Serialize)]
 struct Pipeline {
     layout: String,
     instances: usize,
-    /// How cores were chosen.
+    /// How the cores were chosen, in words.
     placement: String,
     threads: Vec<Thread>,
 }
@@ -101,7 +101,7 @@ struct Thread {
     name: String,
     /// `None`: not pinned.
     core: Option<usize>,
-    /// `None`: not a flow manager.
+    /// `None`: not a flow worker.
     packets: Option<u64>,
 }
 
@@ -110,7 +110,7 @@ struct Flows {
     begun: u64,
     midstream: u64,
     ended: Map<String, Value>,
-    /// Records of flows that went on after an active timeout.
+    /// Interim records, written on active timeouts.
     reported: u64,
 }
 
@@ -124,13 +124,13 @@ struct Batches {
 /// Shares, 0 to 1.
 #[derive(Serialize)]
 struct Coverage {
-    /// Of all flows, those that got a label.
+    /// Share of flows with a label.
     flows: f64,
-    /// Of the packets of flows, those that carry one.
+    /// Share of packets of flows that were tagged.
     packets: f64,
-    /// Of the bytes of flows, those in packets that carry one.
+    /// Share of bytes of flows that were in tagged packets.
     bytes: f64,
-    /// Of all flows, those that ended before their K-th packet.
+    /// Share of flows that ended before their K-th packet.
     ended_before_k: f64,
 }
 
@@ -143,7 +143,7 @@ struct Table {
 }
 
 impl Summary {
-    /// The sums of `outcome`.
+    /// The summary of `outcome`.
     pub fn of(outcome: &Outcome) -> Summary {
         let (flows, series) = (&outcome.flows, &outcome.series);
         let packets = flows.verdicts.total();
@@ -184,7 +184,7 @@ impl Summary {
 
     /// One line of JSON.
     pub fn to_json(&self) -> String {
-        // Numbers, strings and maps with string keys: nothing that JSON cannot say.
+        // Numbers, strings and maps with string keys always serialize.
         serde_json::to_string(self).unwrap_or_default()
     }
 
@@ -197,7 +197,7 @@ impl Summary {
         page
     }
 
-    /// What the packets came to.
+    /// Packets, flows, series and labels.
     fn write_flows(&self, page: &mut String) -> std::fmt::Result {
         writeln!(
             page,
@@ -261,7 +261,7 @@ impl Summary {
         Ok(())
     }
 
-    /// Who did the work, and how long it took.
+    /// Batches, threads, devices and times.
     fn write_work(&self, page: &mut String) -> std::fmt::Result {
         let batches: Vec<String> = self
             .batches
@@ -286,7 +286,7 @@ impl Summary {
             "pipeline  {} x {}; cores: {}",
             pipeline.instances, pipeline.layout, pipeline.placement
         )?;
-        let lanes: Vec<String> = pipeline
+        let loads: Vec<String> = pipeline
             .threads
             .iter()
             .filter_map(|thread| {
@@ -294,7 +294,7 @@ impl Summary {
                 Some(format!("{} {share:.1} %", thread.name))
             })
             .collect();
-        writeln!(page, "load      {}", lanes.join(", "))?;
+        writeln!(page, "load      {}", loads.join(", "))?;
         for device in &self.devices {
             device.write_text(page)?;
         }
@@ -307,7 +307,7 @@ impl Summary {
 
 fn pipeline(outcome: &Outcome) -> Pipeline {
     let threads = outcome.cores.iter();
-    // Both in the order of the pipelines, and of the flow managers in each.
+    // Threads and counters are in the same order: by pipeline, then by flow worker.
     let mut packets = outcome.packets_by_worker.iter().copied();
     Pipeline {
         layout: outcome.layout.to_string(),
@@ -392,7 +392,7 @@ fn coverage(flows: &flowmgr::Counters) -> Coverage {
     }
 }
 
-/// `name count` of all that is not 0.
+/// Lists `name count` for all counts that are not 0.
 fn listed(sums: &Map<String, Value>) -> String {
     let some: Vec<String> = sums
         .iter()

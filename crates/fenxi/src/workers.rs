@@ -1,4 +1,4 @@
-//! The worker threads of a run, replay or live: how they are started and watched, and what the analytics workers leave behind.
+//! The worker threads of a run, replay or live: how they are started and watched.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -22,41 +22,41 @@ use tokio::sync::mpsc;
 use crate::control::collector::Watched;
 use crate::exit::Failure;
 
-/// What one flow worker has for itself.
+/// What belongs to one flow worker alone.
 pub struct WorkerIo {
-    /// Where its packets come from.
+    /// The ports that it receives from.
     pub ports: Vec<Box<dyn Rx>>,
-    /// Where they go.
+    /// Where its packets go; `None`: nowhere, as in modes tap and mark.
     pub egress: Option<Box<dyn Egress>>,
-    /// Where its time comes from.
+    /// Its source of time.
     pub clock: Clock,
-    /// Who wants to know of its labels and flows.
+    /// The sinks of its labels and flow records.
     pub sinks: Vec<Box<dyn Sink>>,
 }
 
 /// What all flow workers have in common.
 pub struct FlowStart<'a> {
-    /// On which core each runs.
+    /// The core of each thread.
     pub cores: &'a Cores,
-    /// What they share.
+    /// The state that all threads of the run share.
     pub run: Arc<Run>,
-    /// From when on a label counts.
+    /// When a label takes effect.
     pub effect: Effect,
-    /// What they do at a time.
+    /// Burst size and time limits.
     pub limits: Limits,
-    /// Where they are recorded.
+    /// The recording, with `--record`.
     pub recorder: Option<&'a Recorder>,
-    /// Whether somebody looks at their counters.
+    /// Whether the control plane reads their counters.
     pub is_watched: bool,
 }
 
 /// The running flow workers.
 pub struct FlowThreads {
-    /// What each leaves behind; closed when all have ended.
+    /// What each worker returns when it stops; closed once all have stopped.
     pub outcomes: mpsc::Receiver<FlowOutcome>,
-    /// Their counters.
+    /// Access to their counters.
     pub watched: Vec<Watched<FlowSnapshot>>,
-    /// By which each gets other settings.
+    /// Channels that carry new settings, one per worker.
     pub settings: Vec<SettingsSender>,
 }
 
@@ -64,7 +64,7 @@ impl FlowStart<'_> {
     /// Starts a thread for each manager.
     ///
     /// # Errors
-    /// The system has no thread.
+    /// The system cannot start a thread.
     pub fn start(
         &self,
         managers: Vec<(Thread, flowmgr::Manager)>,
@@ -102,7 +102,7 @@ impl FlowStart<'_> {
             });
             let ended = ended.clone();
             spawn(&thread, core, move || {
-                // The other side goes away with the whole program only.
+                // The receiver lives as long as the program.
                 let _ = ended.blocking_send(worker.run());
             })?;
         }
@@ -112,31 +112,31 @@ impl FlowStart<'_> {
 
 /// What all analytics workers have in common.
 pub struct AnalyticsStart<'a> {
-    /// On which core each runs.
+    /// The core of each thread.
     pub cores: &'a Cores,
-    /// What they share.
+    /// The state that all threads of the run share.
     pub run: &'a Arc<Run>,
-    /// A replay at full speed: they let series gather.
+    /// Wait for larger batches instead of labelling at once: a replay at full speed.
     pub gathers: bool,
-    /// Where they are recorded.
+    /// The recording, with `--record`.
     pub recorder: Option<&'a Recorder>,
-    /// Whether somebody looks at their counters.
+    /// Whether the control plane reads their counters.
     pub is_watched: bool,
 }
 
 /// The running analytics workers.
 pub struct AnalyticsThreads {
-    /// What each has counted at its end.
+    /// The threads, which return their final counters.
     pub threads: Vec<JoinHandle<Counters>>,
-    /// Their counters meanwhile.
+    /// Access to their counters while they run.
     pub watched: Vec<Watched<AnalyticsSnapshot>>,
 }
 
 impl AnalyticsStart<'_> {
-    /// Starts a thread for each manager. `swaps` has the ends by which they get other models, or is empty.
+    /// Starts a thread for each manager. `swaps` holds the channel of model swaps for each manager, or is empty.
     ///
     /// # Errors
-    /// The system has no thread.
+    /// The system cannot start a thread.
     pub fn start(
         &self,
         managers: Vec<(Thread, Manager)>,

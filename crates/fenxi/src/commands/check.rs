@@ -31,12 +31,12 @@ use dataplane::placement::Cores;
 use finding::{Finding, Level, Report};
 use machine::Machine;
 
-/// Checks configuration and bundle, and that `fenxi run` could start with them here; then prints who hands what to whom,
-/// and who runs where, or, with `--deep`, what the machine lacks.
+/// Checks the configuration and the bundle, and that `fenxi run` can start with them on this machine. Then prints the
+/// pipeline and its threads or, with `--deep`, the findings about the machine.
 ///
 /// # Errors
-/// What `fenxi run` would refuse before it is ready, but for devices other than the CPU, which only `--deep` opens; with
-/// `--config-only`, what is wrong on any machine; with `--deep`, any problem of this one.
+/// Whatever `fenxi run` would refuse before it is ready, except devices other than the CPU, which only `--deep` opens. With
+/// `--config-only`: errors that do not depend on the machine. With `--deep`: any problem of this machine.
 pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let config = args.config.of_service().load()?.config;
     let is_plain = !args.deep && !args.config_only;
@@ -67,7 +67,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     report.failure().map_or(Ok(()), Err)
 }
 
-/// Everything that is looked at. Nothing is changed, bound or joined, so that a fenxi that runs is not disturbed.
+/// All findings of `--deep`. Nothing is changed, bound or joined, so a running instance is not disturbed.
 fn look(args: &CheckConfigArgs, config: &Config, dir: &Path, bundle: &Bundle) -> Vec<Finding> {
     let machine = Machine::here();
     let cores = Cores::of(config);
@@ -97,7 +97,7 @@ fn look(args: &CheckConfigArgs, config: &Config, dir: &Path, bundle: &Bundle) ->
     findings
 }
 
-/// What else would keep a run from starting; not said again where a problem was found that may be the same.
+/// Any other reason why a run cannot start. Skipped if there already is a problem, which may be the same.
 fn start(
     machine: &Machine,
     config: &Config,

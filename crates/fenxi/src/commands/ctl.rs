@@ -1,4 +1,4 @@
-//! `fenxi ctl`: one request to a running fenxi, and its reply for people or as JSON.
+//! `fenxi ctl`: sends one request to a running instance and prints the reply as text or JSON.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,13 +15,13 @@ use crate::exit::{Failure, print};
 use crate::sinks;
 use config::{Difference, Sources};
 
-/// How long to wait for the reply: longer than the other side thinks about a model.
+/// Time limit for the reply; longer than the server's own limit for opening a model.
 const REPLY_WITHIN: Duration = Duration::from_secs(150);
 
-/// Asks, and prints what came.
+/// Sends the request and prints the reply.
 ///
 /// # Errors
-/// 69 where nobody listens or the run cannot do it, 77 where we may not ask, 65 where what was named is not there.
+/// 69: no instance listens, or it does not support the request. 77: permission denied. 65: a named thing does not exist.
 pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
     let socket = match &args.socket {
         Some(socket) => socket.clone(),
@@ -37,7 +37,7 @@ pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
         print(&page(body))?;
     }
     match reply.error {
-        // What is wrong with a configuration names its place by itself, line by line.
+        // Errors of a configuration already name file and line, so the socket is not added.
         Some(lines) if reply.code == Code::Invalid as u16 => Err(refusal(reply.code, lines)),
         Some(error) => Err(refusal(
             reply.code,
@@ -70,7 +70,7 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         CtlCommand::Confirm => Request::Confirm {},
         CtlCommand::Reopen => Request::Reopen {},
         CtlCommand::Model(CtlModelCommand::Load { dir }) => Request::ModelLoad {
-            // The other side stands elsewhere.
+            // The server has another working directory.
             dir: std::path::absolute(dir)
                 .map_err(|error| Failure::usage(format!("{}: {error}", dir.display())))?,
         },
@@ -78,7 +78,7 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
     })
 }
 
-/// The line that comes back.
+/// Sends the request and returns the line of the reply.
 fn ask(socket: &Path, request: &Request) -> Result<String, Failure> {
     let name = socket.display();
     let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
@@ -94,7 +94,8 @@ fn ask(socket: &Path, request: &Request) -> Result<String, Failure> {
     let mut line =
         serde_json::to_string(request).map_err(|error| Failure::software(error.to_string()))?;
     line.push('\n');
-    // Who is turned away finds the reply there before it has asked; then the question breaks off, and the reply counts.
+    // A client that is refused gets the reply before it has written its request. The write then fails, but the reply
+    // counts.
     let asked = stream.write_all(line.as_bytes());
     line.clear();
     BufReader::new(stream)
@@ -214,7 +215,7 @@ fn status_page(status: &Status) -> String {
     )
 }
 
-/// Labels named in the overview.
+/// Maximum number of labels in the overview.
 const LABELS: usize = 8;
 
 fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
@@ -343,7 +344,7 @@ fn or_dash<T: ToString>(value: Option<&T>) -> String {
     value.map_or("-".to_owned(), T::to_string)
 }
 
-/// Rows in columns that line up.
+/// Formats rows as aligned columns.
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let header = header.iter().map(|&name| name.to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();

@@ -1,8 +1,8 @@
-//! `fenxi devices`: what this machine can really run.
+//! `fenxi devices`: which devices really work on this machine.
 //!
-//! That a library was built with a provider says little: its toolkit or its hardware may be missing, or it computes something
-//! else. So every device is tried with a real model, in a process of its own (the program itself, with `--try`): a provider
-//! that hangs is given up, one that crashes takes nothing along, and what one has loaded is not in the way of the next.
+//! A library that was built with a provider may still lack its toolkit or hardware, or compute wrong results. So every
+//! device is tried with a real model, in a process of its own (this program with `--try`): a provider that hangs is
+//! abandoned, one that crashes does no further harm, and the libraries of one do not affect the next.
 
 pub(super) mod trial;
 
@@ -20,10 +20,11 @@ use config::{Config, Sources};
 use dataplane::bundle::{find_bundle, open_bundle};
 use trial::{Outcome, here, in_a_process};
 
-/// Tries the devices and prints what came of it.
+/// Tries the devices and prints the results.
 ///
 /// # Errors
-/// The configuration, the model or the library cannot be used, or no device runs the model. The simulated one does not count.
+/// The configuration, the model or the library cannot be used, or no device runs the model. The simulated one does not
+/// count.
 pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     let sets = sets(args);
     let config = Sources::of_service(args.config.config.as_deref(), &sets)
@@ -81,7 +82,7 @@ fn trial_arguments(args: &DevicesArgs, sets: &[String], name: &str, dir: &Path) 
     line
 }
 
-/// What was found.
+/// The results of all devices.
 #[derive(Debug, Serialize)]
 struct Found {
     library: PathBuf,
@@ -91,7 +92,7 @@ struct Found {
 }
 
 impl Found {
-    /// For people.
+    /// The report as text.
     fn page(&self) -> String {
         let (library, version) = (self.library.display(), &self.library_version);
         let mut page = format!(
@@ -130,7 +131,7 @@ fn sets(args: &DevicesArgs) -> Vec<String> {
     sets
 }
 
-/// Every provider's name (a plug-in's only where one is given), and what else the configuration names.
+/// All providers (`plugin` only if a library is given), and the devices that the configuration names.
 fn every_name(config: &Config, has_plugin: bool) -> Vec<String> {
     let known = onnx::Provider::ALL.into_iter();
     let known = known.filter(|provider| has_plugin || *provider != onnx::Provider::Plugin);
@@ -158,7 +159,7 @@ pub(super) fn config_for(
         .config)
 }
 
-/// A text as TOML has it.
+/// `text` as a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }

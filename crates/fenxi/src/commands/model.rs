@@ -1,4 +1,4 @@
-//! `fenxi model`: what a bundle says of itself, whether it does it, and what it loses against what it was made of.
+//! `fenxi model`: prints a bundle's manifest, checks its outputs, and compares it with the bundle it was derived from.
 
 mod compare;
 mod series;
@@ -62,11 +62,11 @@ pub fn info(args: &BundleArgs) -> Result<(), Failure> {
     print(&page)
 }
 
-/// Loads the bundle on the CPU and holds it against its golden outputs, then against another bundle where one is named.
+/// Loads the bundle on the CPU and compares its outputs with the golden ones, then with another bundle if one is named.
 ///
 /// # Errors
 /// A bundle or the library is missing or damaged, the outputs differ from the golden ones, or the other bundle cannot
-/// be compared. A loss is no error.
+/// be compared. A loss of accuracy is not an error.
 pub fn check(args: &CheckArgs) -> Result<(), Failure> {
     let config = Config::load(None, &[])?;
     let mut model = load(&config, &args.dir)?;
@@ -96,15 +96,16 @@ pub fn check(args: &CheckArgs) -> Result<(), Failure> {
     print(&page)
 }
 
-/// How long after its deadline a trial ends by itself, if who started it has not ended it.
+/// A trial exits by itself this long after its deadline, unless its parent has killed it before.
 const TRIAL_SLACK: Duration = Duration::from_secs(1);
 
-/// Opens the bundle on the CPU and runs its golden inputs, whatever comes out: what matters is that it comes to an end.
+/// Opens the bundle on the CPU and runs its golden inputs. The outputs are not compared: the trial shows that the model
+/// neither crashes nor hangs.
 ///
 /// # Errors
 /// It cannot be opened or run.
 pub fn trial(args: &TryArgs) -> Result<(), Failure> {
-    // All three are precautions for a machine that is in trouble already; the trial is as good without them.
+    // All three only keep a bad model from harming the machine; the trial is valid without them.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let last = Duration::from_secs_f64(args.within_s) + TRIAL_SLACK;
@@ -135,7 +136,7 @@ fn load(config: &Config, dir: &Path) -> Result<Model, Failure> {
     Ok(Model { bundle, device })
 }
 
-/// How the model meets its golden outputs, if it does.
+/// Compares the model with its golden outputs; an error if they differ.
 fn golden(model: &mut Model, dir: &Path) -> Result<GoldenReport, Failure> {
     let report = check_golden(&model.bundle, model.device.as_mut())
         .map_err(|error| Failure::data(format!("{}: {error}", dir.display())))?;
@@ -150,7 +151,7 @@ fn golden(model: &mut Model, dir: &Path) -> Result<GoldenReport, Failure> {
     )))
 }
 
-/// The other model, if both take the same series and put them into the same classes.
+/// Returns the other model if both have the same input and the same classes.
 fn comparable(bundle: &Bundle, against: Model) -> Result<Model, Failure> {
     let other = &against.bundle;
     let series = |bundle: &Bundle| {
@@ -179,7 +180,7 @@ fn comparable(bundle: &Bundle, against: Model) -> Result<Model, Failure> {
     )))
 }
 
-/// The golden inputs, then the tables, then the captures.
+/// Compares on the golden inputs, then the tables, then the captures.
 fn compare_all(
     args: &CheckArgs,
     model: &mut Model,

@@ -1,4 +1,4 @@
-//! `fenxi profile`: how long a device takes for a batch, and what follows for batching.
+//! `fenxi profile`: measures how long a device takes for a batch, and recommends batching settings.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,10 +17,10 @@ use config::checked::{Device, Provider};
 use dataplane::bundle::{find_bundle, open_bundle};
 use dataplane::devices::session;
 
-/// The least that `analytics.timeout_ms` may be.
+/// The minimum of `analytics.timeout_ms`.
 const TIMEOUT_MS_MIN: f64 = 0.1;
 
-/// Measures and prints, and writes the profile where `--out` says.
+/// Measures the device, prints the result, and writes the profile to the file of `--out`.
 ///
 /// # Errors
 /// The configuration, the model, the library or the device cannot be used, or the file cannot be written.
@@ -90,7 +90,7 @@ fn measured(
     Ok((file, measured))
 }
 
-/// Memory of this process that is in RAM; 0 where the kernel does not tell.
+/// Resident memory of this process, KiB; 0 if it is unknown.
 fn resident_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -99,7 +99,7 @@ fn resident_kib() -> u64 {
         .unwrap_or(0)
 }
 
-/// What is printed.
+/// The report.
 struct Found<'a> {
     file: &'a ProfileFile,
     measured: &'a Measured,
@@ -141,14 +141,14 @@ impl Found<'_> {
         }
     }
 
-    /// As the configuration takes it.
+    /// The timeout in milliseconds, as `analytics.timeout_ms` takes it.
     fn timeout_ms(&self) -> f64 {
         let ms = self.recommendation.timeout.as_secs_f64() * 1e3;
-        // To a microsecond, downwards: the goal stays met.
+        // Rounded down to a microsecond, so that the goal is still met.
         ((ms * 1e3).floor() / 1e3).max(TIMEOUT_MS_MIN)
     }
 
-    /// For people.
+    /// The report as text.
     fn page(&self) -> String {
         let file = self.file;
         let mut page = format!(

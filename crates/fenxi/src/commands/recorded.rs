@@ -1,4 +1,4 @@
-//! `fenxi replay --recorded`: what `fenxi run --record` wrote, once more.
+//! `fenxi replay --recorded`: replays what `fenxi run --record` wrote.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -19,10 +19,10 @@ use dataplane::placement::Cores;
 use dataplane::state::Swaps;
 use recording::{self, Header, Replayed, Report};
 
-/// Records in the queue to the thread that writes them; the replay waits where it is full.
+/// Size of the queue to the records thread; the replay waits if it is full.
 const QUEUE: usize = 1024;
 
-/// The summary of a replay, and what the comparison came to.
+/// The summary of a replay, and the result of the comparison.
 #[derive(Serialize)]
 struct Page<'a> {
     #[serde(flatten)]
@@ -30,10 +30,10 @@ struct Page<'a> {
     recorded: &'a Report,
 }
 
-/// Replays a recording and compares counters; prints the summary, and where the two part.
+/// Replays a recording and compares counters; prints the summary and the first difference.
 ///
 /// # Errors
-/// 65: they differ, or the recording is damaged. 66: there is none.
+/// 65: the counters differ, or the recording is damaged. 66: there is no recording.
 pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let classes = Header::read(dir)?.classes;
     let (sink, mut records) = match output.flows.as_deref() {
@@ -63,7 +63,7 @@ pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
                 summary,
                 recorded: report,
             };
-            // As for any summary: nothing that JSON cannot say.
+            // A summary always serializes.
             let text = serde_json::to_string(&page).unwrap_or_default();
             print(&format!("{text}\n"))
         }
@@ -71,7 +71,7 @@ pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     };
     let to_stdout = output.flows.as_deref().is_some_and(is_dash);
     let verdict = verdict(dir, report).err();
-    // Whoever reads the records from a pipe and goes away wants the verdict all the same.
+    // A closed pipe of records does not suppress the verdict.
     let written = written.err().filter(|it| !(to_stdout && it.is_quiet()));
     let failures = [verdict, written, said.err()];
     let failure = failures.into_iter().flatten().reduce(Failure::and);
@@ -120,7 +120,7 @@ fn outcome(
 ) -> Result<Outcome, Failure> {
     let layout = Layout::parse(&header.layout);
     let layout = layout.ok_or_else(|| Failure::data("layout is not F:A:D"))?;
-    let lanes = replayed.packets_by_lane.len();
+    let workers = replayed.packets_by_lane.len();
     let (max_flows, buckets, task) = header.flow.table();
     Ok(Outcome {
         flows: replayed.flows.clone(),
@@ -138,8 +138,8 @@ fn outcome(
         },
         classes: header.classes.clone().into(),
         table: Table {
-            max_flows: max_flows * lanes,
-            bytes: flowmgr::table_bytes(max_flows, buckets, &[task]) * lanes,
+            max_flows: max_flows * workers,
+            bytes: flowmgr::table_bytes(max_flows, buckets, &[task]) * workers,
             pages: replayed.pages,
         },
         bytes: replayed.bytes,

@@ -1,4 +1,4 @@
-//! `fenxi replay`: captures through the whole path.
+//! `fenxi replay`: replays captures through the whole pipeline.
 
 use crate::cli::{ReplayArgs, is_dash};
 use crate::exit::{Failure, print, remark};
@@ -8,12 +8,10 @@ use crate::summary::Summary;
 use config::Config;
 use dataplane::bundle::find_bundle;
 
-/// Replays, then prints the summary: as JSON on standard output where asked, else
-/// for people on standard error.
+/// Replays, then prints the summary: as JSON to stdout with `--json`, otherwise as text to stderr.
 ///
 /// # Errors
-/// What was wrong before the first packet, or what ended the replay before its
-/// time; the summary of what was done is printed all the same.
+/// The replay could not start, or ended early; in the latter case the summary is still printed.
 pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     if let Some(dir) = &args.recorded {
         return super::recorded::replay(dir, &args.output);
@@ -40,8 +38,8 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         .map_or(Ok(()), Err)
 }
 
-/// What is said on standard error: the summary for people, and what is missing. Nothing where the
-/// reader of our output has gone; no page of zeros where nothing could be replayed.
+/// The text for stderr: the summary, and what is missing from it. Empty if the reader of our output has closed the pipe;
+/// without the summary if nothing could be replayed.
 fn remarks(args: &ReplayArgs, outcome: &Outcome, summary: &Summary) -> String {
     let failure = outcome.failure.as_ref();
     let is_quiet = failure.is_some_and(Failure::is_quiet);

@@ -1,4 +1,4 @@
-//! `fenxi run`: live traffic through the whole path.
+//! `fenxi run`: live traffic through the whole pipeline.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -12,11 +12,10 @@ use crate::summary::Summary;
 use config::Sources;
 use dataplane::bundle::find_bundle;
 
-/// Runs until told to end, then prints the summary: as JSON on standard output where asked, else for people on standard
-/// error.
+/// Runs until asked to stop, then prints the summary: as JSON to stdout with `--json`, otherwise as text to stderr.
 ///
 /// # Errors
-/// What keeps it from starting, or what ended it before its time; the summary of what was done is printed all the same.
+/// The run could not start, or ended early; in the latter case the summary is still printed.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let sources = sources(args)?;
     let loaded = sources.load()?.live();
@@ -50,7 +49,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-/// `--model` is model.path on the command line, so that a reload does not forget it.
+/// Treats `--model` as `--set model.path=…`, so that a reload keeps it.
 fn sources(args: &RunArgs) -> Result<Sources, Failure> {
     let mut sets = args.config.sets.clone();
     if let Some(dir) = &args.model {
@@ -66,7 +65,7 @@ fn sources(args: &RunArgs) -> Result<Sources, Failure> {
     Ok(Sources::of_service(args.config.config.as_deref(), &sets))
 }
 
-/// A seed that nobody who sends packets can know.
+/// A seed that senders of packets cannot guess.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -1,13 +1,13 @@
-//! Something that gets lost: said when it begins and when it is over, not once for each.
+//! Loss, logged when it begins and when it is over, not for each packet or record.
 
 use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-/// It is over when nothing was lost for so long.
+/// Loss is over once nothing was lost for this long.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// A counter of what is lost, looked at now and then.
+/// A counter of losses that is polled.
 pub struct Loss {
     what: &'static str,
     count: u64,
@@ -19,7 +19,7 @@ struct Going {
     last: Instant,
 }
 
-/// What there is to say.
+/// What to log.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
     Nothing,
@@ -37,7 +37,7 @@ impl Loss {
         }
     }
 
-    /// So many are lost by now; `why` is asked where it begins, and may be empty.
+    /// Logs changes, given the total `count` so far. `why` is called when loss begins, and may return an empty text.
     pub fn look(&mut self, now: Instant, count: u64, why: impl FnOnce() -> String) {
         let what = self.what;
         match self.step(now, count) {

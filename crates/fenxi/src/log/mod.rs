@@ -4,8 +4,9 @@
 //! event! ─► levels (by target) ─► repeats ─► journal, or lines on stderr
 //! ```
 //!
-//! Everything off the data path logs by the macros of `tracing`; the data path counts, and tells the control thread what
-//! people should know. A message says all by itself: who reads the journal sees no fields. At info and above it names
+//! Code off the data path logs with the macros of `tracing`. The data path counts, and reports events to the control
+//! thread, which logs them. A message is complete without fields, because readers of the journal do not see them. At info
+//! and above it names
 //! interfaces, devices and files, never an address or a port of the traffic or of ours.
 
 mod levels;
@@ -28,16 +29,16 @@ use repeats::{Limit, Repeats};
 pub use config::levels::LevelError;
 pub use loss::Loss;
 
-/// What of the log can be reached while it is in use.
+/// The parts of the log that can change while it is in use.
 struct Running {
     levels: reload::Handle<Targets, Registry>,
     repeats: Repeats,
 }
 
-/// There once [`start`] was called.
+/// Set by [`start`].
 static RUNNING: OnceLock<Running> = OnceLock::new();
 
-/// From now on events go where the configuration says; before, and where this is never called, they go nowhere.
+/// Starts to write events where the configuration says. Events before this call are dropped.
 ///
 /// # Errors
 /// 69: the journal is asked for and not there. 70: the log was started before.
@@ -59,7 +60,7 @@ pub fn start(config: &Log) -> Result<(), Failure> {
     tracing::subscriber::set_global_default(log).map_err(|_| twice())
 }
 
-/// Checks whether the log could be started: the journal, where it is asked for, must be there.
+/// Checks whether the log could be started: if the configuration asks for the journal, it must exist.
 ///
 /// # Errors
 /// As [`start`].
@@ -67,7 +68,7 @@ pub fn look(config: &Log) -> Result<(), Failure> {
     output::open::<Registry>(config.to).map(drop)
 }
 
-/// From now on logs at these levels; on an error as before. Without a running log it only checks.
+/// Sets the levels; an error leaves them as they were. Without a running log it only checks `levels`.
 ///
 /// # Errors
 /// No levels.
@@ -80,12 +81,12 @@ pub fn set_level(text: &str) -> Result<(), LevelError> {
     Ok(())
 }
 
-/// Says how often lines were repeated whose period is over; to be called now and then.
+/// Logs how often lines were repeated whose period is over; must be called regularly.
 pub fn tick() {
     say_repeats(|repeats| repeats.take_over(Instant::now()));
 }
 
-/// At the end of the run: the same for all lines, whatever their period.
+/// Logs the repeats of all lines; for the end of the run.
 pub fn finish() {
     say_repeats(Repeats::take_all);
 }
@@ -94,7 +95,7 @@ fn say_repeats(take: impl FnOnce(&Repeats) -> Vec<repeats::Repeated>) {
     let Some(running) = RUNNING.get() else {
         return;
     };
-    // The lock is free again by now: what is said goes through the same layers.
+    // The lock is free by now; these lines go through the same layers and take it again.
     for repeated in take(&running.repeats) {
         repeated.say();
     }

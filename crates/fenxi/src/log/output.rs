@@ -26,10 +26,11 @@ const PRIORITIES: PriorityMappings = PriorityMappings {
     trace: Priority::Debug,
 };
 
-/// Whatever writes.
+/// The output of the log.
 type Output<S> = Box<dyn Layer<S> + Send + Sync>;
 
-/// Opens it. Where stderr leads to the journal, the journal is spoken to as it wants; that is, with levels.
+/// Opens the output. If stderr is connected to the journal, events go to the journal directly, so that they keep their
+/// levels.
 pub fn open<S>(to: LogTo) -> Result<Output<S>, Failure>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -47,10 +48,10 @@ where
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .with_writer(Stderr)
-        // Where stderr is gone, there is nowhere to say so.
+        // Without stderr the error cannot be reported anywhere.
         .log_internal_errors(false);
     Ok(match leads_to_journal {
-        // It stamps every line itself.
+        // The journal stamps every line itself.
         true => Box::new(lines.without_time()),
         false => Box::new(lines.with_timer(Utc)),
     })
@@ -62,7 +63,7 @@ fn no_journal(error: io::Error) -> Failure {
     ))
 }
 
-/// Whether stderr is what the service manager says is connected to the journal: another file may have come in between.
+/// Whether stderr is the stream that the service manager connected to the journal; it may have been redirected since.
 fn leads_to_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -72,7 +73,7 @@ fn leads_to_journal() -> bool {
     found.is_ok_and(|found| stream == format!("{}:{}", found.dev(), found.ino()))
 }
 
-/// As in records: RFC 3339 in UTC with microseconds.
+/// Formats times like those of records: RFC 3339 in UTC with microseconds.
 struct Utc;
 
 impl FormatTime for Utc {

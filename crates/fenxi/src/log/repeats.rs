@@ -1,7 +1,7 @@
 //! Lines that say the same again and again: the first few are let through, the others are counted.
 //!
-//! The same is what comes from the same place in the program with the same words. Its period begins with its first line;
-//! when that is over, one line says how many more there were, and all begins anew.
+//! Lines are the same if they come from the same place in the program with the same words. A period begins with the first
+//! of them; at its end one line says how many more there were, and the next line begins a new period.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -14,19 +14,19 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// From its first line on.
+/// Length of a period, from its first line.
 pub const PERIOD: Duration = Duration::from_secs(30);
 
 /// Lines let through in a period.
 pub const LINES: u64 = 5;
 
-/// Different lines remembered; further ones are told apart by their place in the program alone.
+/// Different lines remembered; beyond that, lines are distinguished only by their place in the program.
 const KINDS: usize = 256;
 
-/// Target of the lines that say how often.
+/// Target of the lines that report repeats.
 pub const TARGET: &str = "fenxi::log::repeated";
 
-/// Which lines are the same: by place and words.
+/// Key of equal lines: place and words.
 type Kind = u64;
 
 /// A line of this period.
@@ -37,7 +37,7 @@ struct Seen {
     text: String,
 }
 
-/// A line that came more often than was let through.
+/// A line that came more often than it was let through.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Repeated {
     times: u64,
@@ -81,12 +81,12 @@ impl Repeats {
         seen.lines <= LINES
     }
 
-    /// Those whose period is over.
+    /// Takes the lines whose period is over.
     pub fn take_over(&self, now: Instant) -> Vec<Repeated> {
         self.take(|seen| now.duration_since(seen.began) >= PERIOD)
     }
 
-    /// All of them.
+    /// Takes all lines.
     pub fn take_all(&self) -> Vec<Repeated> {
         self.take(|_| true)
     }
@@ -106,7 +106,7 @@ impl Repeats {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Kind, Seen>> {
-        // Whole between any two statements.
+        // The state is consistent after every statement, so a panic elsewhere does not matter.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -117,7 +117,7 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Stands before the output.
+/// The filter in front of the output.
 pub struct Limit(pub Repeats);
 
 impl<S: Subscriber> Layer<S> for Limit {

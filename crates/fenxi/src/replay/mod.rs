@@ -52,8 +52,7 @@ pub struct Plan<'a> {
 /// Runs a replay to its end.
 ///
 /// # Errors
-/// Whatever is wrong before the first packet. What goes wrong later stands in [`Outcome::failure`], with the sums up to
-/// there.
+/// The replay cannot start. Later failures are in [`Outcome::failure`], with the counters up to that point.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let Plan { config, args, .. } = plan;
     outputs::check(args)?;
@@ -102,7 +101,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     };
     let io = inputs.into_iter().map(|port| WorkerIo {
         ports: vec![port],
-        // There is one worker where packets are written.
+        // With `--write` there is only one worker.
         egress: egress.take(),
         clock: Clock::Packets,
         sinks: sinks.worker_halves(),
@@ -145,7 +144,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// Packets of several flow workers would leave in an order that nobody could repeat.
+/// Refuses `--write` with several flow workers: the order of their packets would not be reproducible.
 fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
     let pipeline = &config.pipeline;
     let workers = pipeline.instances * pipeline.layout.flow_managers;
@@ -173,7 +172,7 @@ fn pace(args: &ReplayArgs) -> Option<Pace> {
     }
 }
 
-/// By packet time where the replay runs as fast as it can, otherwise as labels arrive.
+/// Labels take effect by packet time at full speed, otherwise when they arrive.
 fn effect(args: &ReplayArgs) -> Effect {
     match args.speed {
         Speed::Max => Effect::PacketTime {
@@ -209,13 +208,13 @@ fn open_sinks(
         is_served: args.control,
         replay: Some(sinks::ReplayStart {
             waits: args.speed == Speed::Max,
-            // The packets are wanted even when the records are not any more.
+            // Packets are still written if writing records has failed.
             stopped: args.write.is_none().then(|| run.clone()),
         }),
     })
 }
 
-/// The thread that swaps the model, where `--swap-model` asks for it, and the analytics workers' ends.
+/// Starts the thread that swaps the model, if `--swap-model` asks for it; returns it with the analytics workers' channels.
 fn start_swapper(
     plan: &Plan<'_>,
     cores: &Cores,

@@ -1,6 +1,6 @@
-//! Which outputs a replay may write to: none that is one of its inputs, and not both to one file.
+//! Checks that no output of a replay is one of its inputs, and that its outputs are different files.
 //!
-//! Looked at before anything is created, since creating an output empties it.
+//! This is checked before anything is created, since creating an output empties it.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -40,8 +40,8 @@ pub fn check(args: &ReplayArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether two paths lead to one file, by whatever links; where it is not there yet, whether they
-/// would create one. Devices such as `/dev/null` are no files that could be destroyed.
+/// Whether two paths lead to the same file, through any links; or would create the same file. Devices such as `/dev/null`
+/// do not count, since writing does not destroy them.
 fn is_same(a: &Path, b: &Path) -> bool {
     let of = |path: &Path| -> Option<Metadata> {
         let path = if is_dash(path) {

@@ -59,15 +59,15 @@ impl Source {
         self.read.clone()
     }
 
-    /// All bytes, where that is known.
+    /// Size of all captures in bytes, if known.
     pub fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// The ports of so many flow workers, and the thread that fills them if there is more than one.
+    /// The ports of `workers` flow workers, and the thread that fills them if there is more than one.
     ///
     /// # Errors
-    /// No thread.
+    /// The system cannot start a thread.
     pub fn spread(
         self,
         workers: usize,
@@ -103,10 +103,10 @@ impl Source {
 }
 
 impl Reader {
-    /// Waits for its end.
+    /// Waits for the thread to end.
     ///
     /// # Errors
-    /// A capture is damaged or cannot be read.
+    /// A capture is damaged or unreadable.
     pub fn join(self) -> Result<(), Failure> {
         let died = |_| Failure::software("the thread that reads the captures died");
         Ok(self.0.join().map_err(died)??)

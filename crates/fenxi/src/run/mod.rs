@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The flow workers and the control thread start first: where fenxi forwards, it does so before a device is open and warm,
-//! and signals, health and `fenxi ctl` are served. Until a helper has opened the first model, series are shed. A device that
+//! and signals, health and `fenxi ctl` are served. Until a helper has opened the first model, series are shed. A device
+//! that
 //! cannot be used still ends the run, before it is said to be ready.
 //!
 //! The end has a bound for each step, 5 s together: see `docs/operations.md`.
@@ -57,19 +58,19 @@ use crate::supervise::reload::Reloader;
 use crate::supervise::{self, Live, Serving, Supervisor, Watchdog};
 use crate::workers::{FlowStart, WorkerIo};
 
-/// The kernel looks at blocks that are not full once per timeout, at older ones in ticks of up to 10 ms.
+/// Kernels check blocks that are not full once per timeout; older kernels do so in ticks of up to 10 ms.
 const BLOCK_SLACK: Duration = Duration::from_millis(10);
 
-/// How long flow workers may take for their first round; those that are later forward later, no more.
+/// How long the start waits for the first round of the flow workers. A worker that is later only forwards later.
 const MOVING_WITHIN: Duration = Duration::from_secs(1);
 
 /// What to run.
 pub struct Plan<'a> {
-    /// Where the configuration comes from, for reloads.
+    /// The sources of the configuration, for reloads.
     pub sources: Sources,
-    /// What was read, for reloads.
+    /// The configuration as read, for reloads.
     pub loaded: Loaded,
-    /// The checked configuration, as it is for live traffic.
+    /// The checked configuration for live traffic.
     pub config: &'a Config,
     /// The command line.
     pub args: &'a RunArgs,
@@ -80,7 +81,7 @@ pub struct Plan<'a> {
 /// Runs until a signal, `fenxi ctl drain`, or until no interface is left.
 ///
 /// # Errors
-/// Whatever keeps it from starting. What goes wrong later stands in [`Outcome::failure`], with the sums up to there.
+/// The run cannot start. Later failures are in [`Outcome::failure`], with the counters up to that point.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let config = plan.config;
     let cores = Cores::of(config);
@@ -96,7 +97,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let _pair = pair::hold(&config.io)?;
     let ports = ports::open(&config.io, packets.flow_managers.len())?;
     let sockets = Sockets::bind(&config.control)?;
-    // No thread runs yet, and all that needs more rights is open.
+    // No thread runs yet, and everything that needs more privileges is open.
     enter_sandbox(plan)?;
     let classes = packets.classes.clone();
     let sinks = Sinks::start(&sinks::Start {
@@ -191,7 +192,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// The run in some words.
+/// A short description of the run.
 fn what(config: &Config) -> String {
     let interfaces = config.io.interfaces.join(", ");
     format!("{} on {interfaces}", config.io.mode.name())
@@ -229,8 +230,8 @@ fn worker_io(
     parts.collect()
 }
 
-/// Waits until each flow worker has had a turn, before a library is loaded: while glibc does that, it holds a lock which a
-/// thread's start takes, too, for its first `__cxa_thread_atexit_impl`. Nothing would be forwarded meanwhile.
+/// Waits until each flow worker has finished a round. Only then may a library be loaded: meanwhile glibc holds a lock that
+/// a starting thread needs for its first `__cxa_thread_atexit_impl`, so nothing would be forwarded.
 fn wait_until_moving(run: &Run) {
     let began = Instant::now();
     while run.rounds().any(|rounds| rounds == 0) && began.elapsed() < MOVING_WITHIN {
@@ -238,7 +239,7 @@ fn wait_until_moving(run: &Run) {
     }
 }
 
-/// Builds the thread for reloads once there is a swapper.
+/// A function that builds the reload thread's state from a swapper.
 fn reloader(
     plan: &Plan<'_>,
     helpers: &Helpers,
@@ -264,7 +265,7 @@ fn reloader(
     })
 }
 
-/// The recording, where `--record` asks for one.
+/// Starts the recording, if `--record` asks for one.
 fn record(
     plan: &Plan<'_>,
     bundle: &Bundle,
@@ -291,7 +292,7 @@ fn record(
     Ok(Some(recorder))
 }
 
-/// Gives up the rights that are not needed any more.
+/// Drops the privileges that are no longer needed.
 fn enter_sandbox(plan: &Plan<'_>) -> Result<(), Failure> {
     let config = plan.config;
     if !config.sandbox {
@@ -364,7 +365,7 @@ fn facts(plan: &Plan<'_>, state: &Arc<SharedState>, classes: &Arc<[String]>) -> 
         ports_up_least: Some(
             match (config.control.ready_without_interfaces, config.io.mode) {
                 (true, _) => 0,
-                // What comes in on one leaves by the other.
+                // Packets that come in on one interface leave by the other.
                 (false, IoMode::Inline) => 2,
                 (false, _) => 1,
             },

@@ -1,8 +1,8 @@
 //! Two interfaces belong to one run in mode inline: two runs between the same pair would send every frame twice.
 //!
-//! The pair is held by listening Unix sockets with abstract names. Such a name belongs to the network namespace, as the
-//! interfaces do, and goes with the process however that ends. Whoever finds it taken can ask the kernel for the process
-//! that listens.
+//! A run claims the pair with listening Unix sockets that have abstract names. Such a name belongs to the network
+//! namespace, like the interfaces, and disappears with the process, however that ends. A run that finds the name taken asks
+//! the kernel which process listens.
 
 use std::os::fd::OwnedFd;
 
@@ -19,16 +19,16 @@ use tracing::warn;
 use crate::exit::Failure;
 use config::checked::{Io, IoMode};
 
-/// Others that may have asked who listens; they are never answered.
+/// Backlog of connections that ask who listens; they are never answered.
 const BACKLOG: i32 = 4096;
 
-/// The pair is ours while this lives.
+/// Claims the pair until it is dropped.
 pub struct Pair(#[expect(dead_code, reason = "held, not used")] Vec<OwnedFd>);
 
-/// Takes the pair of interfaces for this run; nothing in another mode.
+/// Claims the pair of interfaces for this run; does nothing in other modes.
 ///
 /// # Errors
-/// 69: another run has it.
+/// 69: another run has claimed it.
 pub fn hold(io: &Io) -> Result<Option<Pair>, Failure> {
     let [one, other] = io.interfaces.as_slice() else {
         return Ok(None);
@@ -43,7 +43,7 @@ pub fn hold(io: &Io) -> Result<Option<Pair>, Failure> {
             Err(Errno::ADDRINUSE) => {
                 let holder = holder(&name);
                 if let Some(stranger) = holder.filter(|it| !may_hold(it)) {
-                    // Anybody may take such a name, and must not keep us from running by it.
+                    // Any user may take such a name; that must not keep this run from starting.
                     let user = stranger.uid();
                     warn!(
                         "{one} and {other}: ignoring a claim on this pair by user {user}, who is not fenxi's user"
@@ -52,14 +52,15 @@ pub fn hold(io: &Io) -> Result<Option<Pair>, Failure> {
                 }
                 return Err(taken(one, other, holder));
             }
-            // It protects from a mistake; where it cannot be had, the run goes on.
+            // The lock only protects from a mistake, so the run starts without it.
             Err(error) => warn!("{one} and {other}: cannot lock the pair: {error}"),
         }
     }
     Ok(Some(Pair(held)))
 }
 
-/// The pair by its interfaces' names, because one that goes and comes back has another number; and by their numbers, because
+/// The pair by its interfaces' names, because one that goes and comes back has another number; and by their numbers,
+/// because
 /// an interface may have several names. Both in one order.
 fn names(one: &str, other: &str) -> Vec<String> {
     let by_name = pair("name", one.to_owned(), other.to_owned());
@@ -79,7 +80,7 @@ fn names(one: &str, other: &str) -> Vec<String> {
         (Some((one, first)), Some((other, second))) => {
             vec![pair("name", first, second), pair("number", one, other)]
         }
-        // Whoever opens them says what is wrong.
+        // The open that follows reports the error.
         _ => vec![by_name],
     }
 }
@@ -118,7 +119,7 @@ fn unix() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Root, or who we are.
+/// Root, or the user of this process.
 fn may_hold(holder: &UCred) -> bool {
     holder.uid() == 0 || holder.uid() == rustix::process::geteuid().as_raw()
 }
@@ -129,7 +130,7 @@ fn taken(one: &str, other: &str, holder: Option<UCred>) -> Failure {
         Some(pid) => format!(
             "{one} and {other}: process {pid} already runs fenxi inline between them, {twice}; stop it first: kill {pid}"
         ),
-        // It is in another PID namespace.
+        // The process is in another PID namespace.
         None => format!(
             "{one} and {other}: another process already runs fenxi inline between them, {twice}; stop it first"
         ),

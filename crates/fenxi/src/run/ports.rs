@@ -1,6 +1,7 @@
 //! The interfaces of a live run: opened as the configuration asks, or refused by name.
 //!
-//! Each interface has one receive ring for each flow worker, over which the kernel spreads its frames. The n-th rings of all
+//! Each interface has one receive ring for each flow worker, over which the kernel spreads its frames. The n-th rings of
+//! all
 //! interfaces belong to the n-th flow worker, so both directions of a flow meet there.
 
 use std::time::Duration;
@@ -11,7 +12,7 @@ use packetio::{Backend, Direction, OpenError, Opened, PortSettings};
 
 use crate::exit::Failure;
 
-/// Opens all interfaces for so many flow workers; gives each worker its ports, in the order of the configuration.
+/// Opens all interfaces for `workers` flow workers; gives each worker its ports, in the order of the configuration.
 ///
 /// # Errors
 /// 69 where an interface is not to be had, 77 where a capability is missing, 78 where there is no interface to open or a
@@ -28,7 +29,7 @@ pub fn open(io: &Io, workers: usize) -> Result<Vec<Vec<Opened>>, Failure> {
     Ok(by_worker)
 }
 
-/// Checks what [`open`] would refuse, without being tied to an interface.
+/// Checks what [`open`] would refuse, without binding to an interface.
 ///
 /// # Errors
 /// As [`open`].
@@ -58,7 +59,7 @@ fn settings(io: &Io, interface: &str) -> PortSettings {
             false => Direction::Both,
         },
         is_promiscuous: io.promiscuous || is_inline,
-        // What is sent on must be whole.
+        // Forwarded packets must be complete.
         snap_length: match is_inline {
             true => defaults.snap_length,
             false => io.snap_length,
@@ -66,7 +67,7 @@ fn settings(io: &Io, interface: &str) -> PortSettings {
         block_bytes: io.block_bytes,
         blocks: io.blocks,
         block_timeout_ms: io.block_timeout_ms,
-        // The worker sleeps for all its rings at once.
+        // A worker waits for all its rings at once.
         wait: Duration::ZERO,
         completes_checksums: is_inline,
         sends: is_inline,

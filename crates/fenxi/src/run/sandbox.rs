@@ -1,14 +1,14 @@
-//! What the process may still do once it runs: whoever takes it over by a frame that it misreads gains little.
+//! What the process may still do once it runs, so that an attacker who takes it over with a malformed frame gains little.
 //!
 //! ```text
-//! capabilities   those that the mode needs to reopen an interface or to set marks; none can be regained
-//! programs       none can be started but this one, which tries new models; none has more rights (no_new_privs)
-//! files          read as before; written only beneath the folders of records and sockets (Landlock)
-//! TCP            no new listener, no connection (Landlock); those that are open stay
+//! capabilities   only those that the mode needs to reopen an interface or to set marks; none can be regained
+//! programs       only this program can be started, to try new models; none gains privileges (no_new_privs)
+//! files          readable as before; writable only in the folders of records and sockets (Landlock)
+//! TCP            no new listener, no new connection (Landlock); open ones stay
 //! ```
 //!
-//! All of this belongs to a thread and is inherited by those that it starts, so it has to be in place before the first of
-//! them. What needs more rights, such as ports below 1024 and folders of other users, is opened before.
+//! All of this belongs to a thread and is inherited by the threads that it starts, so it must be in place before the first
+//! of them. Whatever needs more privileges, such as ports below 1024 and folders of other users, is opened earlier.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -30,7 +30,7 @@ use tracing::{info, warn};
 use crate::exit::Failure;
 use config::checked::IoMode;
 
-/// What a run needs while it goes on.
+/// What a run needs while it is running.
 pub struct Needs<'a> {
     /// The mode.
     pub mode: IoMode,
@@ -45,10 +45,10 @@ pub struct Needs<'a> {
     pub read: Vec<&'a Path>,
 }
 
-/// Gives up all other rights, for this thread and those that it starts from now on; the log says what is in effect.
+/// Drops all other privileges, for this thread and those that it starts later; logs what is in effect.
 ///
 /// # Errors
-/// 70: the kernel does not let us give up rights. A kernel without Landlock is no error.
+/// 70: the kernel does not allow dropping privileges. A kernel without Landlock is not an error.
 pub fn enter(needs: &Needs<'_>) -> Result<(), Failure> {
     let refused = |error: Errno| {
         Failure::software(format!(
@@ -88,7 +88,7 @@ pub fn enter(needs: &Needs<'_>) -> Result<(), Failure> {
 
 impl Needs<'_> {
     fn capabilities(&self) -> CapabilitySet {
-        // To reopen an interface that comes back.
+        // Needed to reopen an interface that comes back.
         let mut needed = CapabilitySet::NET_RAW;
         if self.mode == IoMode::Mark {
             needed |= CapabilitySet::NET_ADMIN;
@@ -108,7 +108,7 @@ impl Needs<'_> {
     }
 }
 
-/// The capabilities that are left: those of `needed` that were there.
+/// Drops all capabilities except `needed`; returns those that are left.
 fn keep_only(needed: CapabilitySet) -> Result<CapabilitySet, Errno> {
     let kept = capabilities(None)?.permitted & needed;
     for number in 0..u64::BITS {
@@ -118,7 +118,7 @@ fn keep_only(needed: CapabilitySet) -> Result<CapabilitySet, Errno> {
         }
         match remove_capability_from_bounding_set(capability) {
             Ok(()) => {}
-            // The kernel has no more; or we may not, and then no_new_privs has to do.
+            // Either the kernel has no more capabilities, or dropping is not allowed; then no_new_privs must suffice.
             Err(Errno::INVAL | Errno::PERM) => break,
             Err(error) => return Err(error),
         }
@@ -134,7 +134,7 @@ fn keep_only(needed: CapabilitySet) -> Result<CapabilitySet, Errno> {
     Ok(kept)
 }
 
-/// Names as people know them.
+/// Names of capabilities, for the log.
 struct Names(CapabilitySet);
 
 impl fmt::Display for Names {
@@ -148,15 +148,15 @@ impl fmt::Display for Names {
     }
 }
 
-/// The one program that may be started: this one, in which a new model is tried before it is opened here, with the loaders
-/// that the kernel starts it by (x86-64, aarch64).
+/// The only program that may be started: this one, which tries a new model before it is opened here, and its loaders
+/// (x86-64, aarch64).
 const OWN_PROGRAM: [&str; 3] = [
     "/proc/self/exe",
     "/lib64/ld-linux-x86-64.so.2",
     "/lib/ld-linux-aarch64.so.1",
 ];
 
-/// Restricts writing, programs and TCP; where may still be written, or why nothing is restricted.
+/// Restricts writing, programs and TCP. Returns the writable folders, or why nothing is restricted.
 fn restrict_files(needs: &Needs<'_>) -> Result<String, String> {
     let (rules, folders) = build(needs).map_err(|error| error.to_string())?;
     let status = rules.restrict_self().map_err(|error| error.to_string())?;
@@ -199,7 +199,7 @@ fn build(needs: &Needs<'_>) -> Result<(landlock::RulesetCreated, BTreeSet<String
     let sockets = needs.sockets.iter();
     allowed.extend(sockets.map(|path| (folder(path), AccessFs::RemoveFile.into())));
     for (place, access) in allowed {
-        // What is not there cannot be written to either.
+        // A folder that does not exist cannot be written to.
         if let Ok(place) = PathFd::new(&place) {
             rules = rules.add_rule(PathBeneath::new(place, access))?;
         }
@@ -207,7 +207,7 @@ fn build(needs: &Needs<'_>) -> Result<(landlock::RulesetCreated, BTreeSet<String
     Ok((rules, folders))
 }
 
-/// A pipe or a device: nothing is put beside it.
+/// A pipe or a device, which is written in place: its folder need not be writable.
 fn is_special(found: &Metadata) -> bool {
     let kind = found.file_type();
     kind.is_fifo() || kind.is_char_device() || kind.is_block_device()
@@ -221,7 +221,7 @@ fn folder(file: &Path) -> PathBuf {
     }
 }
 
-/// Folders within folders of a bundle, at most.
+/// Maximum depth of folders in a bundle.
 const FOLDERS: u32 = 3;
 
 /// Whether a path can be read by its owner and mode alone; of a folder, all that is in it, too, to so many folders within

@@ -1,4 +1,4 @@
-//! The end of a live run: who is waited for, and what stands in the summary.
+//! The end of a live run: waits for the sinks and fills in the summary.
 
 use config::Config;
 use dataplane::counters::PortCounters;
@@ -9,7 +9,7 @@ use crate::sinks::Sinks;
 use crate::supervise::Ended;
 use crate::supervise::analytics::AnalyticsOutcome;
 
-/// Adds what the threads left behind, and waits for the sinks.
+/// Adds what the threads returned, and waits for the sinks.
 pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: &Sinks, host: &HostStats) {
     let written = sinks.finish(ended.at);
     outcome.sinks = sinks.reports();

@@ -1,4 +1,4 @@
-//! What became of the series, and who worked on them.
+//! The series in the summary: outcomes, cache, devices, times, swaps.
 
 use std::fmt::{self, Write as _};
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::times::Quantiles;
 use crate::outcome::Outcome;
 
-/// Fates: emitted = cached + inferred + shed + failed.
+/// Series by outcome: emitted = cached + inferred + shed + failed.
 #[derive(Serialize)]
 pub struct Series {
     emitted: u64,
@@ -46,7 +46,7 @@ impl Series {
         }
     }
 
-    /// The reasons only where there is something to explain.
+    /// Writes the counts; reasons only if they are not 0.
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
         write!(
             page,
@@ -97,7 +97,7 @@ impl Cache {
         }
     }
 
-    /// Only where the cache is on.
+    /// Writes the line of the cache, if it is on.
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
         if self.lookups + self.bypassed == 0 {
             return Ok(());
@@ -116,7 +116,7 @@ impl Cache {
     }
 }
 
-/// 0 of nothing.
+/// `part` as a percentage of `whole`; 0 if `whole` is 0.
 fn percent(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64 * 100.0
 }
@@ -130,7 +130,7 @@ pub struct Device {
     series: u64,
     padding: u64,
     busy_s: f64,
-    /// By kind.
+    /// Failures by kind.
     failures: Map<String, Value>,
     probes: u64,
     went_down: u64,
@@ -177,7 +177,7 @@ impl Device {
     }
 }
 
-/// Where the time to a label goes.
+/// How the time to a label is spent.
 #[derive(Serialize)]
 pub struct Phases {
     ring_wait: Quantiles,
@@ -226,7 +226,7 @@ impl Slo {
         }
     }
 
-    /// Only where the policy is `slo` and had something to keep to.
+    /// Writes the line of the goal, if the policy is `slo` and had a control period.
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
         if self.periods == 0 {
             return Ok(());
@@ -240,7 +240,7 @@ impl Slo {
     }
 }
 
-/// Exchanges of the model.
+/// Swaps of the model.
 #[derive(Serialize)]
 pub struct Swaps {
     done: u64,
@@ -260,7 +260,7 @@ impl Swaps {
         }
     }
 
-    /// Nothing where nobody asked for any.
+    /// Writes the line of swaps, if any were requested.
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
         let Swaps {
             done,

@@ -1,11 +1,11 @@
-//! Times of a histogram as summaries give them.
+//! Quantiles of a histogram of times.
 
 use std::fmt;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// The middle, the slow ones and the slowest, in milliseconds.
+/// Median, 99th percentile and maximum, ms.
 #[derive(Serialize)]
 pub struct Quantiles {
     p50: f64,
@@ -14,7 +14,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Of a histogram of microseconds; zeros where it is empty.
+    /// The quantiles of a histogram of microseconds; zeros if it is empty.
     pub fn of_us(times: &Histogram<u64>) -> Quantiles {
         let milliseconds = |us: u64| us as f64 / 1000.0;
         Quantiles {

@@ -49,7 +49,7 @@ impl ModelOpening {
     /// Starts to open the model on the devices that the configuration names.
     ///
     /// # Errors
-    /// No thread.
+    /// The system cannot start a thread.
     pub fn start(
         helpers: &Helpers,
         config: &Config,

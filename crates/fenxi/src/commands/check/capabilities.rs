@@ -1,4 +1,4 @@
-//! What this process, and the service as it is installed, may do.
+//! Capabilities of this process and of the installed service.
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -9,7 +9,7 @@ use config::checked::IoMode;
 
 const CHECK: &str = "capabilities";
 
-/// Looks at those that the mode needs; CAP_NET_ADMIN for marks is tried by [`super::marks`].
+/// Checks the capabilities that the mode needs; [`super::marks`] tries CAP_NET_ADMIN.
 pub fn look(machine: &Machine, mode: IoMode) -> Vec<Finding> {
     let needs_admin = mode == IoMode::Mark;
     let mut findings = vec![packet_socket(needs_admin)];
@@ -17,7 +17,7 @@ pub fn look(machine: &Machine, mode: IoMode) -> Vec<Finding> {
     findings
 }
 
-/// The line that lets the program at `path` run without root.
+/// The command that lets this program run without root.
 pub fn set_capabilities(needs_admin: bool) -> String {
     let program = std::env::current_exe()
         .map_or_else(|_| "fenxi".to_owned(), |path| path.display().to_string());
@@ -25,7 +25,7 @@ pub fn set_capabilities(needs_admin: bool) -> String {
     format!("setcap {admin}cap_net_raw+ep {program}")
 }
 
-/// Opens a packet socket for no protocol, which receives nothing.
+/// Tries to open a packet socket without a protocol, which receives nothing.
 fn packet_socket(needs_admin: bool) -> Finding {
     match socket_with(
         AddressFamily::PACKET,
@@ -49,7 +49,7 @@ fn packet_socket(needs_admin: bool) -> Finding {
     }
 }
 
-/// Whether the installed unit gives what marks need, whatever this process may.
+/// Checks whether the installed unit grants what mode mark needs, regardless of this process.
 fn unit(machine: &Machine, needs_admin: bool) -> Option<Finding> {
     let drop_ins = machine.unit()?;
     if !needs_admin {

@@ -1,11 +1,11 @@
-//! The clock that time stamps come from.
+//! The clock source of timestamps.
 
 use super::finding::Finding;
 use super::machine::Machine;
 
 const CHECK: &str = "clock";
 
-/// Sources whose reading is a system call of a microsecond or more, and not a few instructions.
+/// Sources that take a system call of a microsecond or more instead of a few instructions.
 const SLOW: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "xen"];
 
 /// Looks at it.

@@ -1,5 +1,5 @@
-//! The places of the control plane: free, or held by a fenxi that runs already. Nothing is bound; a socket is connected to, to
-//! learn who listens, and left at once.
+//! The addresses of the control plane: free, or in use by a running instance. Nothing is bound. A connection to a Unix
+//! socket shows who listens, and is closed at once.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::FileTypeExt;
@@ -16,17 +16,17 @@ use config::checked::{Control, HttpPlace};
 
 const CHECK: &str = "control";
 
-/// Who has a place.
+/// Who uses an address.
 #[derive(Debug, PartialEq, Eq)]
 enum Holder {
     Nobody,
-    /// A file that is no socket.
+    /// A file that is not a socket.
     File,
-    /// A process, where it can be told which.
+    /// A process, with its number if that is visible.
     Process(Option<u32>),
 }
 
-/// The fenxi that runs with this configuration, where one does: the process that has its socket or its port.
+/// The instance that runs with this configuration, if any: the process that uses its socket or port.
 pub fn service(machine: &Machine, control: &Control) -> Option<u32> {
     let socket = control.socket.as_deref().map(holder_of_socket);
     let http = control.http.as_ref().map(|place| holder_of(machine, place));
@@ -39,7 +39,7 @@ pub fn service(machine: &Machine, control: &Control) -> Option<u32> {
         })
 }
 
-/// Looks at both.
+/// Checks the port and the socket.
 pub fn look(machine: &Machine, control: &Control) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(place) = &control.http {
@@ -66,7 +66,7 @@ fn holder_of(machine: &Machine, place: &HttpPlace) -> Holder {
     }
 }
 
-/// Held by `pid`: good where that is a fenxi.
+/// The address is in use by `pid`: fine if that is an instance of fenxi.
 fn held(machine: &Machine, name: &str, place: &str, pid: Option<u32>, line: String) -> Finding {
     let program = pid.and_then(|pid| machine.program(pid));
     match (pid, program.as_deref()) {
@@ -100,7 +100,7 @@ fn port(machine: &Machine, address: SocketAddr) -> Finding {
             format!("ss -ltnp 'sport = :{}'", address.port()),
         );
     }
-    // A port of the kernel's choice on the same address tells whether the address is ours.
+    // Binding any free port on the address shows whether the address belongs to this machine.
     match UdpSocket::bind((address.ip(), 0)) {
         Ok(_) => Finding::ok(CHECK, NAME, format!("{place}: free")),
         Err(error) => {
@@ -110,7 +110,7 @@ fn port(machine: &Machine, address: SocketAddr) -> Finding {
     }
 }
 
-/// Who listens on a port, as `/proc/net/tcp` and the open files of processes tell.
+/// Who listens on a port, according to `/proc/net/tcp` and the open files of processes.
 fn holder_of_port(machine: &Machine, wanted: SocketAddr) -> Holder {
     let files =
         ["proc/net/tcp", "proc/net/tcp6"].map(|file| machine.text(file).unwrap_or_default());
@@ -153,7 +153,7 @@ fn listener(line: &str) -> Option<(SocketAddr, u64)> {
     Some((SocketAddr::new(ip, port), fields.get(9)?.parse().ok()?))
 }
 
-/// The process that has a socket open; of other users' processes only root is told.
+/// The process that has a socket open; only root sees the processes of other users.
 fn owner(machine: &Machine, inode: u64) -> Option<u32> {
     let link = format!("socket:[{inode}]");
     let processes = machine
@@ -200,13 +200,13 @@ fn holder_of_socket(path: &Path) -> Holder {
     };
     match asked() {
         Ok(pid) => Holder::Process(Some(pid)),
-        // What a program that is no more has left behind makes room by itself.
+        // The next bind replaces a socket whose program has ended.
         Err(Errno::CONNREFUSED) => Holder::Nobody,
         Err(_) => Holder::Process(None),
     }
 }
 
-/// Whether a socket can be made.
+/// Checks whether the socket can be created.
 fn folder(machine: &Machine, name: &str, path: &Path) -> Finding {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -1,4 +1,4 @@
-//! Cores: there, allowed, each for one thread of the data path, near the network card, at full speed.
+//! Cores: online, allowed, one per thread of the data path, near the network card, at full speed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ const CHECK: &str = "cores";
 /// CPUs that the kernel starts no program on.
 const ISOLATED: &str = "sys/devices/system/cpu/isolated";
 
-/// Steal time above this share of all CPU time is worth a word.
+/// Steal time above this share of all CPU time is a warning.
 const STEAL_MAX: f64 = 0.01;
 
-/// Looks at them all; `service` is the fenxi that runs with this configuration.
+/// Checks all cores; `service` is the instance that runs with this configuration.
 pub fn look(
     machine: &Machine,
     config: &Config,
@@ -77,7 +77,7 @@ fn named(cpus: &[usize]) -> String {
     cpus.join(",")
 }
 
-/// CPUs that this process may use, those among them that it has to ask for.
+/// CPUs that this process may use, including isolated ones, on which it must be pinned.
 fn allowed(machine: &Machine) -> Vec<usize> {
     let own = machine.field("proc/self/status", "Cpus_allowed_list");
     let own = own.map_or_else(Vec::new, |text| numbers(&text));
@@ -86,7 +86,7 @@ fn allowed(machine: &Machine) -> Vec<usize> {
     all.into_iter().collect()
 }
 
-/// CPUs that are not there, or not for this process.
+/// CPUs that are offline, or not allowed for this process.
 fn there(machine: &Machine, used: &[usize]) -> Option<Finding> {
     let online = machine.list("sys/devices/system/cpu/online")?;
     if let Some(core) = used.iter().find(|core| !online.contains(core)) {
@@ -110,7 +110,7 @@ fn there(machine: &Machine, used: &[usize]) -> Option<Finding> {
     )
 }
 
-/// The line that asks for as many cores as there are threads, the first CPU left to the rest of the program.
+/// The command that sets one core per thread and leaves the first CPU to the rest of the program.
 fn suggestion(cpus: &[usize], threads: usize) -> String {
     let cores = match cpus {
         [_, rest @ ..] if rest.len() >= threads => named(&rest[..threads]),
@@ -119,14 +119,14 @@ fn suggestion(cpus: &[usize], threads: usize) -> String {
     format!("fenxi check --deep --set 'pipeline.cores=[{cores}]'")
 }
 
-/// Two threads that poll on one core starve each other.
+/// Two threads on one core: both poll, and starve each other.
 fn doubled(machine: &Machine, placed: &[(String, usize)]) -> Option<Finding> {
     let (first, second, core) = pair(placed, |a, b| a == b)?;
     let cause = format!("{first} and {second} share CPU {core} and starve each other");
     Some(Finding::problem(CHECK, "", cause).cure(suggestion(&allowed(machine), placed.len())))
 }
 
-/// Two threads on two halves of one core.
+/// Two threads on two hyper-threads of one core.
 fn siblings(machine: &Machine, placed: &[(String, usize)]) -> Option<Finding> {
     let halves: BTreeMap<usize, Vec<usize>> = placed
         .iter()
@@ -143,7 +143,7 @@ fn siblings(machine: &Machine, placed: &[(String, usize)]) -> Option<Finding> {
     Some(Finding::warning(CHECK, "", cause).cure("lscpu -e=CPU,CORE,NODE"))
 }
 
-/// The first two threads of which it holds, and the core of the first.
+/// The first two threads for whose cores `holds` is true, and the core of the first.
 fn pair(
     placed: &[(String, usize)],
     holds: impl Fn(usize, usize) -> bool,
@@ -156,7 +156,7 @@ fn pair(
     })
 }
 
-/// Another fenxi with a thread pinned to one of our cores; the one that we are to replace does not count.
+/// Another instance with a thread pinned to one of our cores; the service that this run would replace does not count.
 fn others(machine: &Machine, used: &[usize], service: Option<u32>) -> Option<Finding> {
     let others = machine
         .other_fenxis()
@@ -206,11 +206,11 @@ fn isolated(machine: &Machine, used: &[usize], is_chosen: bool) -> Finding {
     .cure(line)
 }
 
-/// Whether the cores are on the network card's side of the machine.
+/// Whether the cores are on the network card's NUMA node.
 fn node(machine: &Machine, name: &str, used: &[usize]) -> Option<Finding> {
     const CHECK: &str = "numa";
     let node = machine.number(&format!("sys/class/net/{name}/device/numa_node"))?;
-    // -1: the machine has one memory, or the firmware does not tell.
+    // -1: the machine has one node, or the firmware does not report it.
     let near = (node >= 0)
         .then(|| machine.list(&format!("sys/devices/system/node/node{node}/cpulist")))??;
     let far: Vec<usize> = used

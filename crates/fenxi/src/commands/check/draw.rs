@@ -1,4 +1,4 @@
-//! The pipeline of a configuration, drawn for people.
+//! The pipeline of a configuration, drawn as text.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use config::layout::SessionPlace;
 use dataplane::bundle::series_task;
 use dataplane::placement::{Cores, Role, Thread};
 
-/// Who hands what to whom, and who runs where.
+/// The drawing of the pipeline, and the list of its threads.
 pub fn page(config: &Config, bundle: &Bundle) -> String {
     let model = format!(
         "{} {} ({} classes)",
@@ -77,7 +77,7 @@ fn draw(config: &Config, bundle: &Bundle, model: &str) -> String {
     page
 }
 
-/// What the elements of a series are.
+/// What one element of a series is, in words.
 fn elements(bundle: &Bundle) -> &'static str {
     match series_task(bundle).unit {
         Unit::Packet => "packets",
@@ -112,7 +112,7 @@ fn several(count: usize, what: &str) -> String {
     }
 }
 
-/// A line for each thread: where it runs, and who gets its work.
+/// One line per thread: its core, and which threads it passes work to.
 fn threads(config: &Config) -> String {
     let cores = Cores::of(config);
     let mut page = format!("\nthreads ({})\n", cores.reason);
@@ -151,7 +151,7 @@ fn work(config: &Config, thread: &Thread) -> String {
     parts.join(", ")
 }
 
-/// The device's name, with its provider where the name does not say it.
+/// The device's name, followed by its provider if that differs.
 fn named(device: &checked::Device) -> String {
     let (name, provider) = (&device.name, device.provider.name());
     match name == provider {

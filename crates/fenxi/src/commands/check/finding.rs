@@ -1,4 +1,4 @@
-//! What `fenxi check --deep` finds, and how it says so.
+//! The findings of `fenxi check --deep`, and their report.
 
 use std::fmt::Write as _;
 
@@ -7,38 +7,38 @@ use serde_json::json;
 
 use crate::exit::Failure;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
+    /// Everything is as it should be.
     Ok,
-    /// It runs, and could run better.
+    /// fenxi runs, but could run better.
     Warning,
-    /// It does not run, or what comes out is wrong.
+    /// fenxi does not run, or its results are wrong.
     Problem,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The kind of thing, one word.
+    /// Name of the check, one word.
     pub check: &'static str,
-    /// Which one of its kind; empty where there is only one.
+    /// What was checked, such as an interface; empty if there is only one.
     pub subject: String,
-    /// How bad it is.
+    /// The severity of a finding.
     pub level: Level,
-    /// What was seen, and what follows from it.
+    /// What was found, and its consequence.
     pub cause: String,
-    /// A command that mends it, to be pasted into a shell.
+    /// A shell command that fixes it.
     pub remedy: Option<String>,
-    /// Whether it is for want of permission.
+    /// Whether a missing permission is the cause.
     #[serde(skip)]
     pub is_permission: bool,
 }
 
 impl Finding {
-    /// As it should be.
+    /// Everything is as it should be.
     pub fn ok(check: &'static str, subject: &str, cause: impl Into<String>) -> Finding {
         Finding {
             check,
@@ -50,7 +50,7 @@ impl Finding {
         }
     }
 
-    /// It could be better.
+    /// A warning.
     pub fn warning(check: &'static str, subject: &str, cause: impl Into<String>) -> Finding {
         let level = Level::Warning;
         Finding {
@@ -59,7 +59,7 @@ impl Finding {
         }
     }
 
-    /// It is wrong.
+    /// A problem.
     pub fn problem(check: &'static str, subject: &str, cause: impl Into<String>) -> Finding {
         let level = Level::Problem;
         Finding {
@@ -68,26 +68,26 @@ impl Finding {
         }
     }
 
-    /// With the command that mends it.
+    /// Adds the command that fixes it.
     pub fn cure(mut self, remedy: impl Into<String>) -> Finding {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// With the command that mends it, where there is one.
+    /// Adds the command that fixes it, if there is one.
     pub fn cure_if(mut self, remedy: Option<String>) -> Finding {
         self.remedy = remedy;
         self
     }
 
-    /// For want of permission.
+    /// Marks the cause as a missing permission.
     pub fn for_permission(mut self) -> Finding {
         self.is_permission = true;
         self
     }
 }
 
-/// All that was found.
+/// All findings.
 pub struct Report(pub Vec<Finding>);
 
 impl Report {
@@ -109,7 +109,7 @@ impl Report {
         format!("{problems}, {warnings}, {} ok", self.count(Level::Ok))
     }
 
-    /// For people: a line each, and below it the command that mends it.
+    /// The report as text: a line for each finding, and below it the command that fixes it.
     pub fn page(&self) -> String {
         let mut page = String::new();
         for finding in &self.0 {
@@ -131,7 +131,7 @@ impl Report {
         page + &self.sums() + "\n"
     }
 
-    /// For machines: one object on a line.
+    /// The report as JSON, one object on one line.
     pub fn to_json(&self) -> String {
         let object = json!({
             "problems": self.count(Level::Problem),
@@ -142,7 +142,7 @@ impl Report {
         format!("{object}\n")
     }
 
-    /// 77 where a permission is missing, 69 where there is another problem, none where there are warnings at most.
+    /// Exit code 77 if a permission is missing, 69 for other problems; `None` if there are only warnings.
     pub fn failure(&self) -> Option<Failure> {
         let mut problems = self
             .0

@@ -1,5 +1,4 @@
-//! Interfaces: there, up, with a carrier, their frames no longer than a block; and in mode inline nothing of the kernel's
-//! between the two.
+//! Interfaces: present, up, with a carrier, frames no longer than a block; in mode inline, no second path between the two.
 
 use packetio::interface;
 
@@ -14,10 +13,11 @@ const CHECK: &str = "interface";
 const UP: i64 = 0x1;
 const PROMISCUOUS: i64 = 0x100;
 
-/// Link header with two tags, and what the kernel puts before a frame in a block, rounded up.
-const BESIDE_FRAME: i64 = 22 + 234;
+/// Bytes that a frame needs in a block in addition to its MTU: link header with two tags, and the kernel's header, rounded
+/// up.
+const FRAME_OVERHEAD: i64 = 22 + 234;
 
-/// The configured interfaces that are there, each once.
+/// The configured interfaces that exist, each once.
 pub fn present(config: &Config) -> Vec<&str> {
     let known = interface::names();
     let mut names: Vec<&str> = Vec::new();
@@ -29,7 +29,7 @@ pub fn present(config: &Config) -> Vec<&str> {
     names
 }
 
-/// Looks at all of them.
+/// Checks all interfaces.
 pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
     let known = interface::names();
     let io = &config.io;
@@ -99,7 +99,7 @@ fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
             format!("up, with a carrier, MTU {mtu}"),
         ));
     }
-    if mtu + BESIDE_FRAME > i64::from(io.block_bytes) {
+    if mtu + FRAME_OVERHEAD > i64::from(io.block_bytes) {
         let cause = format!(
             "frames of MTU {mtu} do not fit into a block of {} bytes and are truncated; mode inline does not forward them",
             io.block_bytes
@@ -119,7 +119,7 @@ fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
     findings
 }
 
-/// What else may lead from one to the other.
+/// Checks for other paths between the two interfaces of mode inline.
 fn between(machine: &Machine, left: &str, right: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mtu = |name: &str| {
@@ -162,7 +162,7 @@ fn master(machine: &Machine, name: &str) -> Option<Finding> {
     Some(Finding::problem(CHECK, name, cause).cure(format!("ip link set dev {name} nomaster")))
 }
 
-/// Addresses on an interface that is to be a wire.
+/// Addresses on an interface of mode inline, which should have none.
 fn addressed(machine: &Machine, name: &str) -> Option<Finding> {
     let families = [(4, "IPv4"), (6, "IPv6")].into_iter();
     let families: Vec<&str> = families
@@ -202,7 +202,7 @@ fn routed(machine: &Machine, left: &str, right: &str) -> Option<Finding> {
     Some(Finding::problem(CHECK, &format!("{left}, {right}"), cause).cure(line))
 }
 
-/// Whether routes lead out of an interface, other than those that each has for its own neighbours and groups in IPv6.
+/// Whether an interface has routes, not counting the link-local and multicast routes that each one has in IPv6.
 fn has_routes(machine: &Machine, name: &str, version: u8) -> bool {
     let file = if version == 4 {
         "proc/net/route"

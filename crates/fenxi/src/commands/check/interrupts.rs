@@ -6,7 +6,7 @@ use dataplane::placement::Cores;
 
 const CHECK: &str = "interrupts";
 
-/// Looks at one interface.
+/// Checks one interface.
 pub fn look(machine: &Machine, name: &str, cores: &Cores) -> Vec<Finding> {
     let pinned: Vec<(String, usize)> = cores
         .iter()
@@ -41,11 +41,11 @@ pub fn look(machine: &Machine, name: &str, cores: &Cores) -> Vec<Finding> {
     }
 }
 
-/// Those that have ever come.
+/// Interrupts of the card that have fired at least once.
 fn active(machine: &Machine, name: &str) -> Vec<u32> {
     let text = machine.text("proc/interrupts").unwrap_or_default();
     let device = format!("sys/class/net/{name}/device");
-    // Virtio cards stand below the PCI device that has the interrupts.
+    // A virtio card is a child of the PCI device that has the interrupts.
     let of_device: Vec<String> = [
         format!("{device}/msi_irqs"),
         format!("{device}/../msi_irqs"),

@@ -1,4 +1,4 @@
-//! What the kernel says of the machine in `/proc` and `/sys`; in tests, in a folder that holds the same.
+//! The machine as `/proc` and `/sys` describe it; tests use a folder with the same files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The one that this runs on.
+    /// The machine that this process runs on.
     pub fn here() -> Machine {
         Machine {
             root: PathBuf::from("/"),
         }
     }
 
-    /// A file's text without the blanks around it; `None` where it cannot be read.
+    /// A file's text, trimmed; `None` if it cannot be read.
     pub fn text(&self, path: &str) -> Option<String> {
         let text = fs::read(self.root.join(path)).ok()?;
         Some(String::from_utf8_lossy(&text).trim().to_owned())

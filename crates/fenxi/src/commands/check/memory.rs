@@ -32,13 +32,13 @@ impl Need {
     fn of(config: &Config, bundle: &Bundle) -> Need {
         let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
         let instances = config.pipeline.instances as u64;
-        let lanes = layout.flow_managers as u64 * instances;
+        let flow_managers = layout.flow_managers as u64 * instances;
         let receive = u64::from(io.block_bytes) * u64::from(io.blocks) * io.interfaces.len() as u64;
         let slots = layout.rings().len() as u64 * instances * config.ring.slots as u64;
         Need {
-            tables: lanes
+            tables: flow_managers
                 * table_bytes(flow.max_flows, flow.buckets, &[series_task(bundle)]) as u64,
-            rings: lanes * receive + slots * SLOT_BYTES,
+            rings: flow_managers * receive + slots * SLOT_BYTES,
             max_flows: flow.max_flows,
         }
     }
@@ -165,7 +165,8 @@ fn pages(machine: &Machine, tables: u64) -> Finding {
     Finding::warning(CHECK, "", cause).cure(line)
 }
 
-/// The limit on locked memory, which concerns none of what packet sockets and ONNX Runtime's CPU provider take: with a limit of 0
+/// The limit on locked memory, which concerns none of what packet sockets and ONNX Runtime's CPU provider take: with a
+/// limit of 0
 /// and no CAP_IPC_LOCK rings of 128 MiB were had.
 fn locked(machine: &Machine) -> Finding {
     const CHECK: &str = "memlock";

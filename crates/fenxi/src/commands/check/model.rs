@@ -1,4 +1,5 @@
-//! The model on its devices: the library loads, every device runs the bundle and gives its golden outputs. Each device is tried
+//! The model on its devices: the library loads, every device runs the bundle and gives its golden outputs. Each device is
+//! tried
 //! in a process of its own, as `fenxi devices` does it.
 
 use std::collections::BTreeSet;

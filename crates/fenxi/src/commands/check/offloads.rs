@@ -8,7 +8,7 @@ use config::checked::IoMode;
 
 const CHECK: &str = "offloads";
 
-/// Looks at one interface.
+/// Checks one interface.
 pub fn look(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
     match Offloads::of(name) {
         Ok(offloads) => judge(&offloads, name, mode, is_promiscuous),

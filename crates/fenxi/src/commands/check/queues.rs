@@ -1,8 +1,10 @@
 //! Receive queues: who reads them, by which hash they are filled, whether they are long enough; and the kernel's backlog
 //! behind them.
 //!
-//! The kernel empties every queue of an interface by itself and hands each frame to a flow manager by fenxi's own hash, so no
-//! queue is without a reader, and both directions of a flow meet whatever the card's hash does. The queues decide on which CPUs
+//! The kernel empties every queue of an interface by itself and hands each frame to a flow manager by fenxi's own hash, so
+//! no
+//! queue is without a reader, and both directions of a flow meet whatever the card's hash does. The queues decide on which
+//! CPUs
 //! the kernel does its part, and so, where two of them work on one flow, in which order its packets are seen.
 
 use packetio::OpenError;
@@ -15,7 +17,7 @@ use config::checked::IoMode;
 
 const CHECK: &str = "queues";
 
-/// Looks at one interface.
+/// Checks one interface.
 pub fn look(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
     let queues = match Queues::of(name) {
         Ok(queues) => queues,

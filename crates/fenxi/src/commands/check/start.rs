@@ -18,7 +18,8 @@ use config::Config;
 use config::checked::{Control, HttpPlace};
 use dataplane::pipelines::{FlowOptions, PacketSide};
 
-/// Looks at everything but the devices. `is_running`: a fenxi runs with this configuration; the sockets and the file that it
+/// Looks at everything but the devices. `is_running`: a fenxi runs with this configuration; the sockets and the file that
+/// it
 /// holds are free once it is started again.
 ///
 /// # Errors

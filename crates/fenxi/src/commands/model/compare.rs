@@ -1,7 +1,7 @@
-//! What two models say of the same series: how often the same class, how far apart the probabilities, and, where the
-//! true class is known, who is right how often.
+//! Compares two models on the same series: how often they agree on the class, how far apart their probabilities are and, if
+//! the true class is known, their accuracies.
 //!
-//! The class is the likeliest one, whatever `min_confidence` says: two models are compared and not two thresholds.
+//! The class is the likeliest one, regardless of `min_confidence`: this compares models, not thresholds.
 
 use accel::{Bundle, Device, DeviceError};
 use serde_json::{Value, json};
@@ -46,24 +46,24 @@ impl Model {
     }
 }
 
-/// What came of it.
+/// The result of a comparison.
 #[derive(Debug, Default, PartialEq)]
 pub struct Comparison {
-    /// Where the series are from.
+    /// Name of the source of the series.
     pub source: String,
     /// Series compared.
     pub rows: usize,
-    /// Of them, those that get the same class from both.
+    /// Series that get the same class from both models.
     pub same_class: usize,
     /// The largest difference between two probabilities.
     pub max_difference: f32,
-    /// The mean over all probabilities of all rows.
+    /// The mean difference over all probabilities of all rows.
     pub mean_difference: f64,
     /// Series whose class is known.
     pub labelled: usize,
-    /// Of them, those that the model gets right.
+    /// Labelled series that the model gets right.
     pub right: usize,
-    /// Of them, those that the other model gets right.
+    /// Labelled series that the other model gets right.
     pub right_against: usize,
 }
 
@@ -134,7 +134,7 @@ impl Comparison {
         (self.labelled > 0).then(|| (self.right as f64 / all, self.right_against as f64 / all))
     }
 
-    /// A line or two for people.
+    /// One or two lines of text.
     pub fn as_text(&self) -> String {
         let mut text = format!(
             "  {}: same class for {} of {} series ({:.2} %); probabilities differ by {:.4} on average, {:.4} at most\n",
@@ -158,7 +158,7 @@ impl Comparison {
         text
     }
 
-    /// The same for machines; shares and accuracies are 0 to 1.
+    /// The comparison as JSON; shares and accuracies are 0 to 1.
     pub fn as_json(&self) -> Value {
         let accuracies = self.accuracies();
         json!({

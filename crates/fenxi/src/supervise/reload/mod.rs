@@ -114,7 +114,7 @@ impl Running {
     /// Starts it.
     ///
     /// # Errors
-    /// No thread.
+    /// The system cannot start a thread.
     pub fn start(reloader: Reloader) -> Result<Running, Failure> {
         let (commands, run) = bounded(1);
         let thread = std::thread::Builder::new()
