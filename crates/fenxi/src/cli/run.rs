@@ -19,7 +19,8 @@ pub struct RunArgs {
     /// What it says, and where.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Record the run (headers, device answers, requests) into a new or empty folder, for `fenxi replay --recorded`. For diagnosis only: it slows the run down, and the recording contains addresses and ports
+    /// Record the run (headers, device answers, requests) into a new or empty folder, for `fenxi replay --recorded`. For
+    /// diagnosis only: it slows the run down, and the recording contains addresses and ports
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
     /// Maximum size of the recording in MiB; when it is reached, the recording ends and the run continues

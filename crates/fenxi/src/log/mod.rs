@@ -6,8 +6,7 @@
 //!
 //! Code off the data path logs with the macros of `tracing`. The data path counts, and reports events to the control
 //! thread, which logs them. A message is complete without fields, because readers of the journal do not see them. At info
-//! and above it names
-//! interfaces, devices and files, never an address or a port of the traffic or of ours.
+//! and above it names interfaces, devices and files, never an address or a port of the traffic or of ours.
 
 mod levels;
 mod loss;

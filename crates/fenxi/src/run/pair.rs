@@ -60,8 +60,7 @@ pub fn hold(io: &Io) -> Result<Option<Pair>, Failure> {
 }
 
 /// The pair by its interfaces' names, because one that goes and comes back has another number; and by their numbers,
-/// because
-/// an interface may have several names. Both in one order.
+/// because an interface may have several names. Both in one order.
 fn names(one: &str, other: &str) -> Vec<String> {
     let by_name = pair("name", one.to_owned(), other.to_owned());
     let number = |name: &str| {

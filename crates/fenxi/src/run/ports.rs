@@ -1,8 +1,7 @@
 //! The interfaces of a live run: opened as the configuration asks, or refused by name.
 //!
 //! Each interface has one receive ring for each flow worker, over which the kernel spreads its frames. The n-th rings of
-//! all
-//! interfaces belong to the n-th flow worker, so both directions of a flow meet there.
+//! all interfaces belong to the n-th flow worker, so both directions of a flow meet there.
 
 use std::time::Duration;
 

@@ -34,23 +34,23 @@ impl Machine {
         Some(numbers(&self.text(path)?))
     }
 
-    /// What follows `name` in a file of lines `name: value`, as `/proc/self/status` is one.
+    /// The value of `name` in a file of lines `name: value`, such as `/proc/self/status`.
     pub fn field(&self, path: &str, name: &str) -> Option<String> {
         field(&self.text(path)?, name).map(str::to_owned)
     }
 
-    /// Whether there is such a file or folder.
+    /// Whether the file or folder exists.
     pub fn has(&self, path: &str) -> bool {
         self.root.join(path).exists()
     }
 
-    /// The last part of where a link leads.
+    /// The last component of a link's target.
     pub fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.root.join(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// The names in a folder, in order; none where the folder does not exist.
+    /// The sorted names in a folder; none if the folder does not exist.
     pub fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(path)).into_iter().flatten();
         let mut names: Vec<String> = entries
@@ -60,7 +60,7 @@ impl Machine {
         names
     }
 
-    /// The processes whose program is called `fenxi`, but for this one.
+    /// The other processes whose program is called `fenxi`.
     pub fn other_fenxis(&self) -> Vec<u32> {
         let processes = self
             .names("proc")
@@ -91,13 +91,13 @@ impl Machine {
         Some(drop_ins.collect::<Vec<_>>().join("\n"))
     }
 
-    /// A path as the file system knows it.
+    /// The path in the real file system.
     pub fn path(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 }
 
-/// What follows `name:` in lines of `name: value`.
+/// The value of `name` in lines of `name: value`.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = text.lines();
     lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))

@@ -1,4 +1,4 @@
-//! Mode mark: whether the kernel tracks connections, takes marks from us, and forwards; and whether rules write over them.
+//! Mode mark: whether the kernel tracks connections, accepts marks, and forwards; and whether rules overwrite marks.
 
 use std::process::{Command, Stdio};
 
@@ -14,11 +14,11 @@ use dataplane::bundle::UNKNOWN;
 
 const CHECK: &str = "marks";
 
-/// Rules that ask for connections to be tracked, and do nothing else.
+/// Rules that only ask for connections to be tracked.
 const TRACK: &str = "nft 'add table inet track; add chain inet track connections { type filter hook prerouting priority -200; }; add \
                      rule inet track connections ct state new accept'";
 
-/// Looks at them, where the mode is mark.
+/// Checks marks if the mode is mark.
 pub fn look(machine: &Machine, config: &Config, bundle: &Bundle) -> Vec<Finding> {
     if config.io.mode != IoMode::Mark {
         return Vec::new();
@@ -35,7 +35,7 @@ pub fn look(machine: &Machine, config: &Config, bundle: &Bundle) -> Vec<Finding>
     findings
 }
 
-/// The rules of nftables; `None` where there is no `nft`, or they may not be read.
+/// The rules of nftables; `None` if `nft` is missing or may not read them.
 fn rules() -> Option<String> {
     let output = Command::new("nft")
         .args(["list", "ruleset"])
@@ -48,7 +48,7 @@ fn rules() -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether labels and bits go together.
+/// Whether the marks fit the labels of the model and the bits of the mask.
 fn classes(config: &Config, bundle: &Bundle) -> Finding {
     let labels = bundle.labels().iter().map(|label| label.name.clone());
     let labels: Vec<String> = labels.chain([UNKNOWN.to_owned()]).collect();
@@ -63,7 +63,7 @@ fn classes(config: &Config, bundle: &Bundle) -> Finding {
     }
 }
 
-/// Whether the kernel accepts marks from this process: it is asked to change a connection that cannot be.
+/// Whether the kernel accepts marks from this process: asks it to change a connection that cannot exist.
 fn written() -> Finding {
     match mark::probe() {
         Ok(()) => Finding::ok(
@@ -81,7 +81,7 @@ fn written() -> Finding {
     }
 }
 
-/// Whether connections are tracked: that needs a rule that asks for it.
+/// Whether connections are tracked, which needs a rule that asks for it.
 fn tracked(machine: &Machine, rules: Option<&str>) -> Finding {
     const NAME: &str = "conntrack";
     let Some(count) = machine.number("proc/sys/net/netfilter/nf_conntrack_count") else {
@@ -116,7 +116,7 @@ fn tracked(machine: &Machine, rules: Option<&str>) -> Finding {
     }
 }
 
-/// Whether further connections find room.
+/// Whether the connection table has room.
 fn room(machine: &Machine) -> Option<Finding> {
     let of = |name: &str| machine.number(&format!("proc/sys/net/netfilter/nf_conntrack_{name}"));
     let (count, most) = (of("count")?, of("max")?);
@@ -129,7 +129,7 @@ fn room(machine: &Machine) -> Option<Finding> {
     Some(Finding::warning(CHECK, "conntrack", cause).cure(line))
 }
 
-/// Whether this machine routes at all.
+/// Whether this machine forwards packets.
 fn forwarded(machine: &Machine) -> Option<Finding> {
     let on = |path: &str| machine.number(path) == Some(1);
     if on("proc/sys/net/ipv4/ip_forward") || on("proc/sys/net/ipv6/conf/all/forwarding") {
@@ -143,13 +143,13 @@ fn forwarded(machine: &Machine) -> Option<Finding> {
     )
 }
 
-/// A rule that sets the whole mark of connections old and new, and with it our bits.
+/// A rule that overwrites the whole mark of existing connections, and with it our bits.
 fn overwritten(rules: &str, mask: u32) -> Option<Finding> {
     let rule = rules.lines().map(str::trim).find(|rule| {
         let Some((before, set)) = rule.split_once("ct mark set ") else {
             return false;
         };
-        // Where the old mark comes in, or the connection is new, our bits stay; so do they where none was set before.
+        // A rule is harmless if it combines the old mark, matches only new connections, or only sets marks that are 0.
         !set.starts_with("ct mark")
             && !before.contains("ct state new")
             && !before.contains("ct mark 0x0")

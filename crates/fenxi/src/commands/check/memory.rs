@@ -1,4 +1,4 @@
-//! Memory: enough of it, and on huge pages where the table is large.
+//! Memory: whether it is enough, and whether large tables are on huge pages.
 
 use accel::Bundle;
 use flowmgr::table_bytes;
@@ -14,17 +14,17 @@ const MIB: u64 = 1 << 20;
 /// A series' slot in a ring: two cache lines.
 const SLOT_BYTES: u64 = size_of::<cring::Slot>() as u64;
 
-/// Bytes of the program itself: its code, the library, a session of the shipped model on the CPU. Measured: some 40 MiB.
+/// Bytes of the program itself: its code, the library, a session of the shipped model on the CPU. Measured: about 40 MiB.
 const PROGRAM: u64 = 64 * MIB;
 
-/// What a configuration takes.
+/// Memory that a configuration needs, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Need {
-    /// Flow tables, which grow as flows come.
+    /// Flow tables when full; their pages are taken as flows begin.
     tables: u64,
-    /// Receive rings and all else, taken at the start.
+    /// Receive rings and series rings, taken at start.
     rings: u64,
-    /// Flows that the tables are for.
+    /// Flows per table.
     max_flows: usize,
 }
 
@@ -44,7 +44,7 @@ impl Need {
     }
 }
 
-/// Looks at them; a `service` that runs holds part of what it needs already.
+/// Checks memory; a running `service` already holds part of what it needs.
 pub fn look(
     machine: &Machine,
     config: &Config,
@@ -108,7 +108,7 @@ fn enough(machine: &Machine, need: Need, service: Option<u32>) -> Finding {
     Finding::ok(CHECK, "", cause)
 }
 
-/// The least memory that a control group above this process allows.
+/// The smallest limit of the control groups of this process, bytes.
 fn limit(machine: &Machine) -> Option<u64> {
     let groups = machine.text("proc/self/cgroup")?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -123,7 +123,7 @@ fn limit(machine: &Machine) -> Option<u64> {
     least
 }
 
-/// Which pages the tables will lie on.
+/// The kind of pages that the tables will use.
 fn pages(machine: &Machine, tables: u64) -> Finding {
     const CHECK: &str = "huge-pages";
     let size = kib(machine, "proc/meminfo", "Hugepagesize").unwrap_or(2 * MIB);
@@ -165,9 +165,8 @@ fn pages(machine: &Machine, tables: u64) -> Finding {
     Finding::warning(CHECK, "", cause).cure(line)
 }
 
-/// The limit on locked memory, which concerns none of what packet sockets and ONNX Runtime's CPU provider take: with a
-/// limit of 0
-/// and no CAP_IPC_LOCK rings of 128 MiB were had.
+/// The limit on locked memory. It does not apply to packet sockets or ONNX Runtime's CPU provider: rings of 128 MiB work
+/// with a limit of 0 and without CAP_IPC_LOCK.
 fn locked(machine: &Machine) -> Finding {
     const CHECK: &str = "memlock";
     let limits = machine.text("proc/self/limits").unwrap_or_default();

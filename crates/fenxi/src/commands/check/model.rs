@@ -1,6 +1,5 @@
 //! The model on its devices: the library loads, every device runs the bundle and gives its golden outputs. Each device is
-//! tried
-//! in a process of its own, as `fenxi devices` does it.
+//! tried in a process of its own, as `fenxi devices` does it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,10 +16,10 @@ use config::checked::{Device, Provider};
 
 const CHECK: &str = "model";
 
-/// How long a device may take to load the model and answer.
+/// Time limit for a device to load the model and answer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Looks at the library and at every device of the configuration.
+/// Checks the library and every device of the configuration.
 pub fn look(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Vec<Finding> {
     let devices = &config.accel.devices;
     let mut findings = Vec::new();
@@ -48,7 +47,7 @@ pub fn look(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Vec<Finding>
     findings
 }
 
-/// The ONNX Runtime that is found.
+/// Checks the ONNX Runtime library.
 fn library(config: &Config) -> Finding {
     match onnx::load(config.accel.library.as_deref()) {
         Ok(library) => {
@@ -66,7 +65,7 @@ fn library(config: &Config) -> Finding {
     }
 }
 
-/// The command line by which this program tries one device.
+/// The command line with which this program tries one device.
 fn arguments(args: &CheckConfigArgs, device: &str, dir: &Path) -> Vec<OsString> {
     let mut line: Vec<OsString> = vec![
         "devices".into(),
@@ -93,7 +92,7 @@ fn judge(device: &Device, outcome: &Outcome, dir: &Path) -> Finding {
     let problem = |cause: String| Finding::problem(CHECK, name, cause);
     match &outcome.golden {
         Some(golden) if golden.agrees => Finding::ok(CHECK, name, line),
-        // Other arithmetic than that of the golden outputs: a few samples may fall into another class, as in a run.
+        // A device with other arithmetic than the golden outputs may put a few samples into another class, as in a run.
         Some(golden)
             if device.provider != Provider::Onnx(onnx::Provider::Cpu) && is_near(golden) =>
         {
@@ -107,7 +106,7 @@ fn judge(device: &Device, outcome: &Outcome, dir: &Path) -> Finding {
     }
 }
 
-/// Nine samples of ten have the right class.
+/// Whether nine of ten samples have the right class.
 fn is_near(golden: &Golden) -> bool {
     golden.argmax_differences * 10 <= golden.rows
 }

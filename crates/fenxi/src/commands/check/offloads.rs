@@ -1,4 +1,4 @@
-//! Offloads: what shows fenxi packets that were never on the wire, or hides some that were.
+//! Offloads that merge packets, so that fenxi sees some that were never on the wire, or that hide packets.
 
 use packetio::OpenError;
 use packetio::interface::{MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
@@ -21,14 +21,15 @@ pub fn look(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
 }
 
 fn judge(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
-    // A mirror port sends nothing, and inline sends what was received.
+    // Transmit offloads matter only where this machine's own packets are seen: a mirror port sends nothing, and inline
+    // sends what it received.
     let sees_outgoing = mode == IoMode::Mark;
     let mut harmful = MERGE_INCOMING.to_vec();
     if sees_outgoing {
         harmful.extend(SPLIT_OUTGOING);
     }
     let on = offloads.on(&harmful);
-    // Alone it does nothing.
+    // This offload has no effect without the others.
     let on: Vec<Offload> = on
         .into_iter()
         .filter(|offload| offload.name != "rx-udp-gro-forwarding" || offloads.is_on("gro"))
@@ -67,7 +68,7 @@ fn names(offloads: &[Offload]) -> String {
     format!("{} on", names.join(", "))
 }
 
-/// VLAN tags: taken off by the card, they are put back; frames that the card filters out are gone.
+/// VLAN tags: fenxi restores tags that the card strips, but frames that the card filters are lost.
 fn tags(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) -> Finding {
     const CHECK: &str = "vlan";
     if mode == IoMode::Tap && !is_promiscuous && offloads.is_on("rx-vlan-filter") {

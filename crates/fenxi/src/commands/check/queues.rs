@@ -2,10 +2,8 @@
 //! behind them.
 //!
 //! The kernel empties every queue of an interface by itself and hands each frame to a flow manager by fenxi's own hash, so
-//! no
-//! queue is without a reader, and both directions of a flow meet whatever the card's hash does. The queues decide on which
-//! CPUs
-//! the kernel does its part, and so, where two of them work on one flow, in which order its packets are seen.
+//! no queue is without a reader, and both directions of a flow meet whatever the card's hash does. The queues decide on
+//! which CPUs the kernel does its part, and so, where two of them work on one flow, in which order its packets are seen.
 
 use packetio::OpenError;
 use packetio::interface::Queues;
@@ -21,7 +19,7 @@ const CHECK: &str = "queues";
 pub fn look(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
     let queues = match Queues::of(name) {
         Ok(queues) => queues,
-        // Said of the interface already.
+        // Already reported for the interface.
         Err(OpenError::UnsupportedLink { .. }) => return Vec::new(),
         Err(error) => return vec![Finding::warning(CHECK, name, error.to_string())],
     };
@@ -48,7 +46,7 @@ fn receive_queues(machine: &Machine, name: &str) -> Vec<String> {
     queues
 }
 
-/// Whether the kernel's part is done by enough CPUs.
+/// Whether enough CPUs do the kernel's part of the work.
 fn spread(machine: &Machine, name: &str, queues: &Queues, readers: usize) -> Finding {
     let receive = receive_queues(machine, name);
     let count = receive.len().max(1);
@@ -91,7 +89,7 @@ fn spread(machine: &Machine, name: &str, queues: &Queues, readers: usize) -> Fin
     Finding::warning(CHECK, name, cause).cure(line)
 }
 
-/// Whether both directions of a flow are worked on by one CPU.
+/// Whether one CPU handles both directions of a flow.
 fn symmetry(machine: &Machine, name: &str, queues: &Queues, mode: IoMode) -> Finding {
     const CHECK: &str = "rss";
     if receive_queues(machine, name).len() < 2 {
@@ -123,7 +121,7 @@ fn symmetry(machine: &Machine, name: &str, queues: &Queues, mode: IoMode) -> Fin
     }
 }
 
-/// What the card has lost so far.
+/// Packets that the card has lost so far.
 fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
     const CHECK: &str = "losses";
     let count = |file: &str| {
@@ -172,7 +170,7 @@ fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
     findings
 }
 
-/// What the kernel could not keep up with, over all interfaces.
+/// Packets that the kernel has lost so far, over all interfaces.
 pub fn backlog(machine: &Machine) -> Vec<Finding> {
     const CHECK: &str = "backlog";
     let Some(text) = machine.text("proc/net/softnet_stat") else {

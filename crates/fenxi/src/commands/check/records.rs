@@ -1,4 +1,4 @@
-//! The file of records: whether it can be written, and whether there is room for what it may grow to.
+//! The record file: whether it can be written, and whether the disk has room for its maximum size.
 
 use std::path::{Path, PathBuf};
 
@@ -11,16 +11,16 @@ use config::checked::{Records, Rotate};
 
 const CHECK: &str = "records";
 
-/// With less than this free, a file that nothing bounds is soon in trouble.
+/// A record file without rotation should have at least this much free space, bytes.
 const ENOUGH: u64 = 1 << 30;
 
-/// The only folder of the system that the service may write to; its unit says so.
+/// The only folder that the service's unit lets it write to.
 const OF_SERVICE: &str = "/var/lib/fenxi";
 
-/// Where that is changed.
+/// The folder of the unit's drop-ins, which can change that.
 const DROP_INS: &str = "/etc/systemd/system/fenxi.service.d";
 
-/// Looks at the file, if there is to be one.
+/// Checks the record file, if one is configured.
 pub fn look(machine: &Machine, records: &Records) -> Vec<Finding> {
     let Some(path) = records.path.as_deref().filter(|path| !is_dash(path)) else {
         return Vec::new();
@@ -34,7 +34,7 @@ pub fn look(machine: &Machine, records: &Records) -> Vec<Finding> {
     findings
 }
 
-/// What keeps it from being written.
+/// Why it cannot be written, if so.
 fn writable(path: &Path, folder: &Path, is_service: bool) -> Option<Finding> {
     let name = path.display().to_string();
     let problem = |cause: &str| Some(Finding::problem(CHECK, &name, cause));
@@ -58,7 +58,7 @@ fn writable(path: &Path, folder: &Path, is_service: bool) -> Option<Finding> {
         })
 }
 
-/// How much it may grow, and whether there is room for that.
+/// Whether the disk has room for the file's maximum size.
 fn room(path: &Path, folder: &Path, rotate: Option<Rotate>) -> Finding {
     let name = path.display().to_string();
     let Ok(system) = statvfs(folder) else {
@@ -90,7 +90,7 @@ fn room(path: &Path, folder: &Path, rotate: Option<Rotate>) -> Finding {
     }
 }
 
-/// What the file and its predecessors take already.
+/// Bytes that the file and its predecessors use already.
 fn taken(path: &Path, old: usize) -> u64 {
     let numbered = |number: usize| PathBuf::from(format!("{}.{number}", path.display()));
     let files = std::iter::once(path.to_owned()).chain((1..=old).map(numbered));
@@ -99,7 +99,7 @@ fn taken(path: &Path, old: usize) -> u64 {
         .sum()
 }
 
-/// Whether the service may write there, where it is installed.
+/// Whether the installed service may write to the folder.
 fn in_reach(machine: &Machine, folder: &Path) -> Option<Finding> {
     let drop_ins = machine.unit()?;
     let is_opened = |line: &str| {

@@ -1,8 +1,8 @@
-//! What would keep `fenxi run` from starting on this machine, found without starting it.
+//! Checks whether `fenxi run` can start on this machine, without starting it.
 //!
-//! The steps are those of [`crate::run::run`], in its order. Each is a function beside the one that `run` calls, shares its
-//! checks and its messages, and leaves nothing behind: no interface is watched, no socket listens, no file is made. So
-//! `fenxi check` and `fenxi run` refuse the same configurations in the same words; a test holds one against the other.
+//! The steps are those of [`crate::run::run`], in its order. Each is a function next to the one that `run` calls, shares
+//! its checks and its messages, and has no lasting effect: no interface is watched, no socket listens, no file is created.
+//! So `fenxi check` and `fenxi run` refuse the same configurations with the same messages; a test compares them.
 
 use std::path::Path;
 
@@ -18,9 +18,8 @@ use config::Config;
 use config::checked::{Control, HttpPlace};
 use dataplane::pipelines::{FlowOptions, PacketSide};
 
-/// Looks at everything but the devices. `is_running`: a fenxi runs with this configuration; the sockets and the file that
-/// it
-/// holds are free once it is started again.
+/// Checks everything except the devices. `is_running`: an instance runs with this configuration; its sockets and record
+/// file will be free when it is restarted.
 ///
 /// # Errors
 /// As [`crate::run::run`].
@@ -38,7 +37,7 @@ pub fn look(
     ports::look(&config.io)?;
     let is_made = |path: &Path| is_made_by_unit(machine, path);
     if !is_running {
-        // Given back at once.
+        // Released at once.
         drop(pair::hold(&config.io)?);
         look_at_sockets(config, is_made)?;
     }
@@ -57,8 +56,8 @@ fn look_at_sockets(config: &Config, is_made: impl Fn(&Path) -> bool) -> Result<(
     })
 }
 
-/// Whether the file's folder is not there yet, and the service's unit will make it: `/run/fenxi`, `/run/fenxi-INSTANCE` or
-/// `/var/lib/fenxi`.
+/// Whether the file's folder does not exist yet, but the service's unit will create it: `/run/fenxi`, `/run/fenxi-INSTANCE`
+/// or `/var/lib/fenxi`.
 fn is_made_by_unit(machine: &Machine, path: &Path) -> bool {
     let Some(folder) = path.parent() else {
         return false;

@@ -1,4 +1,4 @@
-//! One device tried: in this process, or from outside in one of its own.
+//! Tries one device, in this process or in a process of its own.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -15,50 +15,50 @@ use config::Config;
 use config::checked::Provider;
 use dataplane::devices::session;
 
-/// The batch that is tried: large enough for an accelerator to show itself, and taken by all.
+/// Batch size of the trial: large enough to show an accelerator's speed, and supported by all devices.
 const ROWS: usize = 64;
 
-/// How long it is timed.
+/// How long the device is timed.
 const BUDGET: Duration = Duration::from_millis(200);
 
-/// What came of trying a device.
+/// The result of trying a device.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Outcome {
     pub device: String,
-    /// Whether it ran.
+    /// Whether the device ran the model.
     pub runs: bool,
-    /// Why it does not; empty where it runs.
+    /// Why not; empty if it ran.
     pub reason: String,
-    /// What did the work.
+    /// The hardware or library that did the work.
     pub effective: Option<String>,
     /// Batch size of the latency.
     pub rows: usize,
-    /// The median time of a batch.
+    /// Median time of a batch, µs.
     pub median_us: Option<f64>,
-    /// How the outputs compare with the bundle's golden ones; none for a device that computes none.
+    /// Comparison with the bundle's golden outputs; `None` for a device that computes no outputs.
     pub golden: Option<Golden>,
 }
 
-/// How outputs compare with the golden ones.
+/// Comparison of outputs with the golden ones.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Golden {
     pub rows: usize,
-    /// The largest difference of a probability; none where it is no number.
+    /// The largest difference of a probability; `None` if it is not a number.
     pub max_abs_difference: Option<f32>,
-    /// Samples with another likeliest class.
+    /// Samples whose likeliest class differs.
     pub argmax_differences: usize,
     /// Whether the difference is within the tolerance.
     pub agrees: bool,
 }
 
 impl Outcome {
-    /// A device that does not run.
+    /// The outcome of a device that does not run.
     fn fails(device: &str, reason: &str) -> Outcome {
         let name = format!("device {device}: ");
         Outcome {
             device: device.to_owned(),
             runs: false,
-            // The name stands in front already.
+            // The line already begins with the name.
             reason: reason.strip_prefix(&name).unwrap_or(reason).to_owned(),
             effective: None,
             rows: ROWS,
@@ -67,12 +67,12 @@ impl Outcome {
         }
     }
 
-    /// Whether it runs and what it computes is the model's answer.
+    /// Whether the device runs and its outputs are correct.
     pub fn classifies(&self) -> bool {
         self.runs && self.golden.is_some()
     }
 
-    /// For people, in one line.
+    /// The outcome as one line of text.
     pub fn line(&self) -> String {
         let (Some(effective), Some(median_us)) = (&self.effective, self.median_us) else {
             return format!("does not run: {}", self.reason);
@@ -138,7 +138,7 @@ fn run(config: &Config, bundle: &Bundle) -> Result<Outcome, Failure> {
 pub fn in_a_process(device: &str, arguments: &[OsString], deadline: Duration) -> Outcome {
     let started = std::env::current_exe().and_then(|program| {
         let mut command = Command::new(program);
-        // What libraries say while they load is not for the user: the reason is in the outcome.
+        // Libraries print noise while they load; the reason of a failure is in the outcome.
         command
             .args(arguments)
             .stdin(Stdio::null())
@@ -149,7 +149,7 @@ pub fn in_a_process(device: &str, arguments: &[OsString], deadline: Duration) ->
     match started {
         Ok(mut child) => {
             let outcome = answer(device, &mut child, deadline);
-            // After its answer a process may hang in the clean-up of a library.
+            // After its outcome a process may hang in the clean-up of a library.
             let _ = child.kill();
             let _ = child.wait();
             outcome
@@ -170,13 +170,13 @@ fn answer(device: &str, child: &mut Child, deadline: Duration) -> Outcome {
     thread::spawn(move || {
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
         let mut outcomes = lines.filter_map(|line| serde_json::from_str::<Outcome>(&line).ok());
-        // Nobody listens any more once the deadline is over.
+        // After the deadline the receiver is gone.
         let _ = tell.send(outcomes.next());
     });
     match told.recv_timeout(deadline) {
         Ok(Some(outcome)) => outcome,
         Ok(None) | Err(RecvTimeoutError::Disconnected) => {
-            // One that has ended is not changed by this, and one that lives on without output is waited for in vain.
+            // This has no effect on a process that has ended; one that lives on without output would never be done.
             let _ = child.kill();
             let end = child
                 .wait()

@@ -15,17 +15,17 @@ use dataplane::bundle::{features, series_task};
 
 pub use table::of_table;
 
-/// Flows that a capture may have open at once; more have no series.
+/// Maximum number of concurrent flows of a capture; further flows have no series.
 const CAPTURE_FLOWS_MAX: usize = 1 << 18;
-/// Silence that ends a flow, in a capture; as `flow.idle_timeout_s` by default.
+/// Idle timeout of flows in a capture; the default of `flow.idle_timeout_s`.
 const IDLE_TIMEOUT_S: u16 = 30;
 
-/// Input rows, and the class that each ought to get where that is known.
+/// Input rows, and the true class of each if known.
 #[derive(Default)]
 pub struct Samples {
     /// Channels × K numbers each, channel after channel in the order of the bundle's features.
     pub rows: Vec<Vec<f32>>,
-    /// As many, or none at all.
+    /// One per row, or empty.
     pub classes: Vec<Option<usize>>,
 }
 
@@ -66,7 +66,7 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
     Ok(samples)
 }
 
-/// Flows as a replay has them by default, but for what becomes of their labels.
+/// The flow settings that a replay has by default, without tagging.
 fn flow_config(bundle: &Bundle) -> Config {
     Config {
         tasks: vec![series_task(bundle)],

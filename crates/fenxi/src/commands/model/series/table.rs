@@ -1,7 +1,7 @@
 //! Tables of flows: CSV, gzipped or not, with a header.
 //!
 //! Which columns are read follows the bundle's unit and features ([`column`]); each holds one number per element of the
-//! series, with spaces between, and so have the tables of `shared/data/series`. Two columns may be there besides: `label`,
+//! series, with spaces between, and so have the tables of `shared/data/series`. Two more columns are optional: `label`,
 //! such as `TLS.Google`, and `confidence`, how the label was found.
 
 use std::fs::File;
@@ -15,7 +15,7 @@ use flate2::read::MultiGzDecoder;
 use super::Samples;
 use crate::exit::Failure;
 
-/// The label under which a model puts all that it has no name for, if it has such a label.
+/// The label that a model uses for everything without a label of its own, if it has one.
 const OTHER: &str = "other";
 /// The confidence of labels that were found in the flow's bytes and not guessed.
 const CERTAIN: &str = "dpi";
@@ -49,7 +49,7 @@ pub fn of_table(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
     Ok(samples)
 }
 
-/// Where in a record the numbers of the bundle's features are.
+/// The columns of the bundle's features.
 struct Columns {
     /// By channel: the feature's name and its column.
     features: Vec<(String, usize)>,
@@ -84,12 +84,12 @@ impl Columns {
         })
     }
 
-    /// A row of input; none where the flow has fewer than `k` elements.
+    /// A row of input; `None` if the flow has fewer than `k` elements.
     fn row(&self, record: &StringRecord, k: usize) -> Result<Option<Vec<f32>>, String> {
         let mut row = Vec::with_capacity(self.features.len() * k);
         for (feature, column) in &self.features {
             let text = record.get(*column).unwrap_or_default();
-            // A flow of UDP has elements without flags.
+            // UDP packets have no flags.
             let is_udp = feature == "tcp_flags" && text.is_empty();
             let elements = self.elements.and_then(|column| record.get(column));
             if is_udp && elements.is_some_and(|lengths| lengths.split_whitespace().count() >= k) {
@@ -123,7 +123,7 @@ fn column(unit: &str, feature: &str) -> String {
     }
 }
 
-/// A column's numbers as a series holds them: saturated, and times as differences to the element before.
+/// A column's numbers as a series stores them: saturated, and times as differences from the element before.
 fn channel(feature: &str, numbers: &[i64]) -> Vec<f32> {
     const LENGTH_MAX: i64 = u16::MAX as i64;
     if feature != "inter_arrival_us" {
@@ -137,7 +137,7 @@ fn channel(feature: &str, numbers: &[i64]) -> Vec<f32> {
     times.map(|pair| gap(pair) as f32).collect()
 }
 
-/// The file's bytes, unpacked where they begin as gzip does.
+/// The file's bytes, decompressed if it is gzipped.
 fn gunzipped(mut file: File) -> io::Result<Box<dyn Read>> {
     let mut first = Vec::new();
     file.by_ref().take(2).read_to_end(&mut first)?;
@@ -149,8 +149,8 @@ fn gunzipped(mut file: File) -> io::Result<Box<dyn Read>> {
     })
 }
 
-/// The bundle's class of the flow's label: its whole name, or what stands before the first dot, or "other". None where
-/// the label was not found in the flow's bytes.
+/// The bundle's class for the flow's label: its full name, the part before the first dot, or "other". `None` if the label
+/// was not found in the flow's bytes.
 fn class_of(label: &str, confidence: Option<&str>, bundle: &Bundle) -> Option<usize> {
     if label.is_empty() || confidence.is_some_and(|confidence| confidence != CERTAIN) {
         return None;
