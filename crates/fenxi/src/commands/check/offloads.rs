@@ -21,8 +21,8 @@ pub fn look(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
 }
 
 fn judge(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
-    // Transmit offloads matter only where this machine's own packets are seen: a mirror port sends nothing, and inline
-    // sends what it received.
+    // Only mode mark sees packets that this machine sends itself: a mirror port sends nothing, and inline sends what it
+    // received.
     let sees_outgoing = mode == IoMode::Mark;
     let mut harmful = MERGE_INCOMING.to_vec();
     if sees_outgoing {
