@@ -26,11 +26,11 @@ pub(super) mod devices {
     use crate::DeviceCounters;
     use cring::Counter;
 
-    pub fn merge(all: &mut Vec<DeviceCounters>, other: &Vec<DeviceCounters>) {
+    pub fn merge(all: &mut Vec<DeviceCounters>, other: &[DeviceCounters]) {
         all.extend_from_slice(other);
     }
 
-    pub fn copy_from(copy: &mut Vec<DeviceCounters>, from: &Vec<DeviceCounters>) {
+    pub fn copy_from(copy: &mut [DeviceCounters], from: &[DeviceCounters]) {
         for (copy, device) in copy.iter_mut().zip(from) {
             copy.copy_from(device);
         }
