@@ -23,6 +23,8 @@
 //! | how much of a frame is kept | [`frame`] |
 //! | the replay | [`replayer`], [`managers`], [`script`], [`counts`] |
 
+#![forbid(unsafe_code)]
+
 mod call;
 mod codec;
 mod counts;
