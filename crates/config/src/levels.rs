@@ -1,4 +1,4 @@
-//! `log.level`: a level, or levels by target, as in `info,fenxi::sinks=debug`.
+//! `log.level`: a level, or levels by target, as in `info,fenxi::sinks::mark=debug`.
 
 /// How much is logged, from nothing to everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,14 +32,14 @@ const LEVELS: [(&str, Level); 6] = [
 pub struct Levels {
     /// The level of the program itself; info where the text names none.
     pub program: Level,
-    /// Targets (paths of Rust, as in `fenxi::sinks`) with levels of their own, in the order of the text.
+    /// Targets (paths of Rust, as in `fenxi::sinks::mark`) with levels of their own, in the order of the text.
     pub targets: Vec<(String, Level)>,
 }
 
 /// The part of a text that is no level.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{0}\": expected off, error, warn, info, debug or trace, or a target with one of them, as in info,fenxi::sinks=debug"
+    "\"{0}\": expected off, error, warn, info, debug or trace, or a target with one of them, as in info,fenxi::sinks::mark=debug"
 )]
 pub struct LevelError(pub String);
 
@@ -91,7 +91,7 @@ mod tests {
             ("inof", "inof"),
             ("info,debug", "debug"),
             ("info,", ""),
-            ("fenxi::mark=loud", "fenxi::mark=loud"),
+            ("fenxi::sinks::mark=loud", "fenxi::sinks::mark=loud"),
             ("fenxi::=debug", "fenxi::=debug"),
             ("=debug", "=debug"),
             ("info,[span]=debug", "[span]=debug"),

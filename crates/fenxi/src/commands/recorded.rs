@@ -85,7 +85,7 @@ fn verdict(dir: &Path, report: &Report) -> Result<(), Failure> {
             first.event, first.at_s, first.what
         ),
         None if report.compared == 0 => {
-            "the recording breaks off before the first counters, so there is nothing to compare"
+            "the recording ends before the first counters, so there is nothing to compare"
                 .to_owned()
         }
         None => return Ok(()),

@@ -51,7 +51,7 @@ pub struct Needs<'a> {
 pub fn raise(needs: &Needs<'_>) -> Result<(), Failure> {
     let refused = |error: Errno| {
         Failure::software(format!(
-            "rights cannot be given up: {error}; process.sandbox = false keeps them"
+            "cannot drop privileges: {error}; set process.sandbox = false to keep them"
         ))
     };
     set_no_new_privs(true).map_err(refused)?;
@@ -78,7 +78,7 @@ pub fn raise(needs: &Needs<'_>) -> Result<(), Failure> {
     let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     if threads > 1 {
         warn!(
-            "sandbox: not in effect for {} threads that were started before",
+            "sandbox: not in effect for {} threads that were started earlier",
             threads - 1
         );
     }
