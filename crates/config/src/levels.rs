@@ -1,4 +1,4 @@
-//! `log.level`: a level, or levels by target, as in `info,fenxi::mark=debug`.
+//! `log.level`: a level, or levels by target, as in `info,fenxi::sinks::mark=debug`.
 
 /// How much is logged, from nothing to everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ pub struct Levels {
 /// The part of a text that is no level.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{0}\": expected off, error, warn, info, debug or trace, or a target with one of them, as in info,fenxi::mark=debug"
+    "\"{0}\": expected off, error, warn, info, debug or trace, or a target with one of them, as in info,fenxi::sinks::mark=debug"
 )]
 pub struct LevelError(pub String);
 

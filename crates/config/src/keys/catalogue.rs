@@ -258,7 +258,7 @@ keys! {
             => |d, s| s.put(&mut d.sandbox);
 
         LogLevel: live "log.level", Kind::Text,
-            "\"info\"", "off, error, warn, info, debug or trace; by target: info,fenxi::mark=debug",
+            "\"info\"", "off, error, warn, info, debug or trace; by target: info,fenxi::sinks::mark=debug",
             "what `fenxi run` logs; `fenxi ctl log` changes it at run time, and FENXI_LOG is short for FENXI_LOG_LEVEL"
             => |d, s| draft::log_level(s, &mut d.log.level);
         LogTo: restart "log.to", Kind::OneOf(LogTo::NAMES), "\"auto\"", "",
