@@ -121,7 +121,7 @@ fn report(counts: &RecordCounts) -> Report {
                 "fenxi_records_dropped_total",
                 "records",
                 &["sink", "reason"],
-                "Records not written: queue_full, the writer or its reader is too slow; write_failed, as where the disk is full.",
+                "Records not written: queue_full, the writer or its reader is too slow; write_failed, for example because the disk is full.",
                 [
                     count(&["json", "queue_full"], dropped),
                     count(&["json", "write_failed"], failed),
