@@ -15,9 +15,15 @@ pub(super) mod histograms {
         merge(copy, from);
     }
 
-    /// The number of values; their distribution is for whoever asks for the histogram.
+    /// The number of values, their sum, each value rounded up to its bucket's largest, and the largest value.
     pub fn list(counter: &Histogram<u64>, name: &str, each: &mut dyn FnMut(&str, u64)) {
+        let sum = counter.iter_recorded().fold(0_u64, |sum, it| {
+            let values = it.count_since_last_iteration();
+            sum.wrapping_add(it.value_iterated_to().wrapping_mul(values))
+        });
         each(&format!("{name}.count"), counter.len());
+        each(&format!("{name}.sum"), sum);
+        each(&format!("{name}.max"), counter.max());
     }
 }
 
