@@ -231,8 +231,7 @@ mod tests {
         let full = Failure::writing("out.jsonl", &ErrorKind::StorageFull.into());
         assert_eq!(full.code(), 74);
         assert!(
-            full.to_string()
-                .starts_with("out.jsonl: write failed: "),
+            full.to_string().starts_with("out.jsonl: write failed: "),
             "{full}"
         );
     }

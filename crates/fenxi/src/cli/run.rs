@@ -130,9 +130,7 @@ impl ReplayArgs {
         if stdins > 1 {
             Err(Failure::usage("stdin (-) can be replayed only once"))
         } else if stdins > 0 && self.loops > 1 {
-            Err(Failure::usage(
-                "--loop cannot repeat stdin (-); use a file",
-            ))
+            Err(Failure::usage("--loop cannot repeat stdin (-); use a file"))
         } else if self.write.as_deref().is_some_and(is_dash) {
             Err(Failure::usage(
                 "--write needs a file; stdout is not supported",

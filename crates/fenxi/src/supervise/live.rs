@@ -16,9 +16,9 @@ use super::notify::Notifier;
 use super::reload::{Command, CommandKind};
 use super::series::{Left, Managers, Opening, Series, Starting, wait_until};
 use crate::control::Plane;
-use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::exit::Failure;
 use crate::log;
+use crate::protocol::{Body, Code, Reply, Request};
 use crate::sinks::Sinks;
 
 /// Between two words to the service manager on how it goes.
@@ -99,7 +99,9 @@ impl Live {
         self.opening = None;
         let managers = opened?;
         let Some(starting) = self.starting.take() else {
-            return Err(Failure::software("the analytics workers were started twice"));
+            return Err(Failure::software(
+                "the analytics workers were started twice",
+            ));
         };
         let state = starting.helpers.state().clone();
         let (series, watched) = starting.start(managers)?;
@@ -139,7 +141,7 @@ impl Live {
         onnx::stop_late_runs(self.workers_until.map(|_| LAST_RUN_MAX));
         if self.series.is_some() && !is_interrupted && self.status_at.elapsed() >= STATUS_EVERY {
             self.status_at = Instant::now();
-            let (what, overview) = (&self.what, plane.overview().await);
+            let (what, overview) = (&self.what, plane.status_line().await);
             self.notifier.say(&format!("STATUS={what}: {overview}"));
         }
         self.workers_until

@@ -20,9 +20,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::{Call, Plane};
 use crate::exit::Failure;
+use crate::protocol::{Body, Code, Reply, Request};
 use crate::signals::Signals;
 use crate::sinks::Sinks;
 use series::Left;
@@ -231,7 +231,9 @@ impl Supervisor {
         self.log_events();
         let lost = self.run.events_lost();
         if lost > 0 {
-            warn!("{lost} events of the data path were not logged because there were too many at once");
+            warn!(
+                "{lost} events of the data path were not logged because there were too many at once"
+            );
         }
         let series = match (self.live.take(), &self.serving) {
             (Some(live), Some(serving)) => live.finish(&serving.plane).await,

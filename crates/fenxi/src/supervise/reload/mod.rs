@@ -39,9 +39,9 @@ use recording::Recorder;
 use tracing::{info, warn};
 
 use super::notify::Notifier;
-use crate::control::protocol::{Body, Code, Reply};
 use crate::exit::Failure;
 use crate::log;
+use crate::protocol::{Body, Code, Reply};
 use crate::sinks::Sinks;
 use change::{Base, Change, Sessions};
 
@@ -123,7 +123,9 @@ impl Running {
                 reloader.helpers.cores().keep_off();
                 reloader.run(&run);
             })
-            .map_err(|error| Failure::unavailable(format!("cannot start the reload thread: {error}")))?;
+            .map_err(|error| {
+                Failure::unavailable(format!("cannot start the reload thread: {error}"))
+            })?;
         Ok(Running { thread, commands })
     }
 
