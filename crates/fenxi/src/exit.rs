@@ -101,7 +101,7 @@ impl Failure {
         Failure::cannot_create(format!("{}: cannot be created: {error}", path.display()))
     }
 
-    /// Writing to `output` broke off; a closed pipe ends quietly.
+    /// Writing to `output` failed; a closed pipe ends quietly.
     pub fn writing(output: &str, error: &io::Error) -> Failure {
         if error.kind() == ErrorKind::BrokenPipe {
             Failure::quiet()
