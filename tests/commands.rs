@@ -98,14 +98,14 @@ fn help_version_and_wrong_usage() {
             &["replay", "a.pcap", "--faults", "loss=2"],
             "expected a number from 0 to 1",
         ),
-        (&["replay", "-", "-"], "stdin (-) can be replayed once only"),
+        (&["replay", "-", "-"], "stdin (-) can be replayed only once"),
         (
             &["replay", "-", "--loop", "2"],
             "--loop cannot repeat stdin",
         ),
         (
             &["replay", "a.pcap", "--flows", "-", "--json"],
-            "both want stdout",
+            "both write to stdout",
         ),
         (
             &["replay", "a.pcap", "--write", "-"],

@@ -469,7 +469,7 @@ fn a_device_that_does_not_come_back_does_not_keep_the_process() {
         code == 503 && page.contains("analytics-0.0 has not answered")
     });
     let finished = terminate(live, 69);
-    let line = "analytics-0.0: its device does not come back, and the last series have no labels";
+    let line = "analytics-0.0: its device does not answer; the last series get no labels";
     assert!(finished.stderr.contains(line), "{}", finished.stderr);
     let summary = finished.json();
     let series = &summary["series"];

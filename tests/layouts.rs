@@ -178,7 +178,7 @@ fn written_packets_want_one_flow_manager() {
         let finished = common::run(command).expect_code(64);
         assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
         assert!(
-            finished.stderr.contains("--write keeps the order"),
+            finished.stderr.contains("--write must keep the order"),
             "{}",
             finished.stderr
         );

@@ -214,7 +214,7 @@ fn what_can_be_applied_is_and_what_is_wrong_changes_nothing() {
     assert_eq!(told[1], "READY=1");
     assert!(keys(&same["applied"]).is_empty() && keys(&same["needs_restart"]).is_empty());
     assert!(same["unchanged"].as_u64().unwrap() > 50, "{same}");
-    assert_eq!(same["model_exchanged"], false);
+    assert_eq!(same["model_swapped"], false);
     assert_eq!(world.of("fenxi_flows_ended_total", "idle"), 0.0);
 
     // Another file, too, and a key that has to wait.
@@ -297,7 +297,7 @@ fn what_nobody_confirms_is_undone() {
     assert_eq!(world.of("fenxi_model_info", "generation=\"2\""), 1.0);
     assert_eq!(world.swaps(), [1.0, 0.0, 1.0]);
     let late = world.ctl(&["confirm"]).expect_code(69);
-    assert!(late.stderr.contains("no reload waits"), "{}", late.stderr);
+    assert!(late.stderr.contains("there is no reload"), "{}", late.stderr);
 
     // All of it was undone, so all of it is there to be applied.
     let reply = world.reload(&other, &["--confirm-within", "1m"]);
@@ -340,7 +340,7 @@ fn labels_are_those_of_the_model_and_the_confidence_that_a_reload_brings() {
     let reply = world.reload(&config("1.0"), &[]);
     assert_eq!(keys(&reply["applied"]), ["model.min_confidence"]);
     assert_eq!(
-        (&reply["model_exchanged"], &reply["model_generation"]),
+        (&reply["model_swapped"], &reply["model_generation"]),
         (&true.into(), &1.into())
     );
     world.wait_for_more(flows, unknown);
@@ -360,7 +360,7 @@ fn labels_are_those_of_the_model_and_the_confidence_that_a_reload_brings() {
     let reply = world.reload(&config("1.0"), &[]);
     let model = reply["model"].as_str().unwrap();
     assert!(model.starts_with("app-id-k10 "), "{model}");
-    assert_eq!(reply["model_exchanged"], true);
+    assert_eq!(reply["model_swapped"], true);
     world.finish();
 }
 

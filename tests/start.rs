@@ -54,7 +54,7 @@ const CASES: &[Case] = &[
     (0, &[("control.http", "\"unix:DIR/h\"")]),
     // Paths from the file's folder.
     (0, &[("records.path", "\"flows.jsonl\""), ("control.socket", "\"s\"")]),
-    (0, &[("log.to", "\"stderr\""), ("log.level", "\"warn,fenxi::run=debug\"")]),
+    (0, &[("log.to", "\"stderr\""), ("log.level", "\"warn,fenxi::supervise=debug\"")]),
     (0, &[("mark.class.other", "0x900")]),
     (0, &[("tag.mode", "\"off\""), ("tag.dscp.nonesuch", "\"EF\"")]),
     // A label of the mark's table matters in mode mark only.

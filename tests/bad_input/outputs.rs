@@ -55,7 +55,7 @@ fn a_full_disk_behind_either_file() {
             .collect();
         assert_eq!(
             complaints,
-            ["fenxi: /dev/full: writing broke off: No space left on device (os error 28)"]
+            ["fenxi: /dev/full: write failed: No space left on device (os error 28)"]
         );
     }
     // One output broken, the other is not the worse for it: what was begun is recorded, and the
@@ -110,7 +110,7 @@ fn a_full_disk_behind_a_standard_stream() {
         let finished = run_into_full_disk(command, false).unwrap().expect_code(74);
         assert_says(
             &finished,
-            &["fenxi: stdout: writing broke off: No space left on device"],
+            &["fenxi: stdout: write failed: No space left on device"],
         );
     }
     // The summary for people is an output too.
@@ -174,7 +174,7 @@ fn nothing_is_written_over_an_input_or_another_output() {
                 64,
                 &[
                     option,
-                    "that is one of the captures to replay; name another file",
+                    "this is one of the captures to replay; choose another file",
                 ],
             );
         }

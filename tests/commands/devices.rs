@@ -125,7 +125,7 @@ fn a_plugin_that_crashes_or_hangs_is_told() {
     }
     let dir = tempfile::tempdir().unwrap();
     for (body, reason) in [
-        ("abort();", "its process broke off: signal: 6"),
+        ("abort();", "its process ended early: signal: 6"),
         ("for (;;) pause();", "hangs: no answer within 1 s"),
         ("", "plugin.so: cannot be registered"),
     ] {

@@ -52,16 +52,20 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
     let lines = lines(&stderr);
     for (said, level, target) in [
         ("fenxi 0", "INFO", "fenxi::run: "),
-        ("ready: tap on b", "INFO", "fenxi::run::control: "),
-        ("b: the interface is down", "WARN", "fenxi::run::control: "),
-        ("b: the interface is back", "INFO", "fenxi::run::control: "),
-        ("model /nowhere: refused", "WARN", "fenxi::run::reload: "),
+        ("ready: tap on b", "INFO", "fenxi::supervise::live: "),
+        ("b: the interface is down", "WARN", "fenxi::supervise: "),
+        ("b: the interface is back", "INFO", "fenxi::supervise: "),
+        (
+            "model /nowhere: refused",
+            "WARN",
+            "fenxi::supervise::reload: ",
+        ),
         (
             "flows: opened anew",
             "INFO",
             "fenxi::sinks::records::live: ",
         ),
-        ("a signal asks", "INFO", "fenxi::run::control: "),
+        ("shutting down: received a signal", "INFO", "fenxi::supervise: "),
         ("ended after", "INFO", "fenxi::commands::run: "),
     ] {
         assert_eq!(count(&lines, said), 1, "{said}\n{stderr}");
@@ -125,7 +129,7 @@ fn levels_change_while_it_runs_and_repeats_are_counted() {
         "{}",
         wrong.stderr
     );
-    live.ctl(&["log", "off,fenxi::run=warn"]).expect_code(0);
+    live.ctl(&["log", "off,fenxi::supervise=warn"]).expect_code(0);
     for _ in 0..20 {
         refused();
     }
@@ -133,7 +137,7 @@ fn levels_change_while_it_runs_and_repeats_are_counted() {
     refused();
     let stderr = live.terminate(0).stderr;
     let lines = lines(&stderr);
-    let said = "model /nowhere: refused, the old one goes on: ";
+    let said = "model /nowhere: refused, the old model stays in use: ";
     // The first few, and how many more there were.
     assert_eq!(count(&lines, said), 6, "{stderr}");
     assert_eq!(count(&lines, "… repeated 15 times"), 1, "{stderr}");
@@ -184,7 +188,7 @@ fn the_journal_gets_levels_and_targets() {
         if to == "log.to=stderr" {
             // The journal behind stderr has the time already.
             assert!(
-                stderr.contains("\n INFO fenxi::run::control: ready: tap on b\n"),
+                stderr.contains("\n INFO fenxi::supervise::live: ready: tap on b\n"),
                 "{stderr}"
             );
             assert!(entries.is_empty(), "{entries:?}");
@@ -195,7 +199,7 @@ fn the_journal_gets_levels_and_targets() {
             .iter()
             .find(|entry| entry.contains("ready: tap on b"));
         let ready = ready.unwrap_or_else(|| panic!("{to}: {entries:?}"));
-        for field in ["PRIORITY\n\u{1}\0\0\0\0\0\0\u{0}6\n", "fenxi::run::control"] {
+        for field in ["PRIORITY\n\u{1}\0\0\0\0\0\0\u{0}6\n", "fenxi::supervise::live"] {
             assert!(ready.contains(field), "{field:?} in {ready:?}");
         }
     }

@@ -272,7 +272,7 @@ fn a_disk_that_stays_full_does_not_hold_up_the_end() {
     assert!(
         finished
             .stderr
-            .contains("fenxi: /dev/full: writing broke off: No space left"),
+            .contains("fenxi: /dev/full: write failed: No space left"),
         "{}",
         finished.stderr
     );

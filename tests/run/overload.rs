@@ -227,7 +227,7 @@ fn overload_is_told_of_when_it_begins_and_when_it_is_over() {
     }
     wait_for_all(&live, sent);
     let [_, dropped] = arrived(&live);
-    let over = format!("no more since 10 s: {what}; {dropped} were\n");
+    let over = format!("over for 10 s: {what}; {dropped} in total\n");
     live.wait_for("its end is told", |live| live.said(&over) > 0);
     let stderr = live.terminate(0).stderr;
     assert_eq!(stderr.matches(what).count(), 2, "{stderr}");

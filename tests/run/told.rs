@@ -90,7 +90,7 @@ fn marks_that_fail_or_are_dropped_are_told_of_when_it_begins_and_when_it_is_over
     look_on();
     strace.interrupt();
 
-    let over = |what: &str, outcomes: f64| format!("no more since 10 s: {what}; {outcomes} were");
+    let over = |what: &str, outcomes: f64| format!("over for 10 s: {what}; {outcomes} in total");
     let lines = [(refused, "failed"), (dropped, "dropped")];
     let lines = lines.map(|(what, of)| over(what, outcome(&live, of)));
     live.wait_for("it is told that both are over", |live| {

@@ -1,6 +1,11 @@
 //! Two tasks on the same flows, from packets to records: each has its own unit, features, ring, manager, device and label
 //! word, and the device's answers tell which row they are of.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
+)]
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

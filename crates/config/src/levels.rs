@@ -32,7 +32,7 @@ const LEVELS: [(&str, Level); 6] = [
 pub struct Levels {
     /// The level of the program itself; info where the text names none.
     pub program: Level,
-    /// Targets (paths of Rust, as in `fenxi::mark`) with levels of their own, in the order of the text.
+    /// Targets (paths of Rust, as in `fenxi::sinks::mark`) with levels of their own, in the order of the text.
     pub targets: Vec<(String, Level)>,
 }
 
@@ -91,7 +91,7 @@ mod tests {
             ("inof", "inof"),
             ("info,debug", "debug"),
             ("info,", ""),
-            ("fenxi::mark=loud", "fenxi::mark=loud"),
+            ("fenxi::sinks::mark=loud", "fenxi::sinks::mark=loud"),
             ("fenxi::=debug", "fenxi::=debug"),
             ("=debug", "=debug"),
             ("info,[span]=debug", "[span]=debug"),

@@ -159,7 +159,7 @@ impl SeriesSide {
                 let mut accelerators = opener.accelerators(instance, i)?;
                 let analytics = analytics_config(config, bundle);
                 if let Some(recorder) = recorder {
-                    recorder.starts(managers.len(), &analytics, &mut accelerators);
+                    recorder.series_start(managers.len(), &analytics, &mut accelerators);
                 }
                 let mut manager = analytics::Manager::new(analytics, inlets, accelerators)
                     .map_err(|error| Error::config(error.to_string()))?;

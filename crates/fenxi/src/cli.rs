@@ -39,27 +39,27 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Label live traffic on interfaces, until SIGTERM or SIGINT
+    /// Label live traffic on network interfaces until SIGTERM or SIGINT
     Run(RunArgs),
-    /// Replay captures through the whole path
+    /// Replay captures through the whole pipeline
     Replay(Box<ReplayArgs>),
-    /// Check that `fenxi run` could start with a configuration, and draw its pipeline; with --deep, diagnose the machine
+    /// Check that `fenxi run` can start with a configuration and draw its pipeline; with --deep, diagnose the machine
     Check(CheckConfigArgs),
-    /// Look at the configuration
+    /// Inspect the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Look at a model bundle
+    /// Inspect or check a model bundle
     #[command(subcommand)]
     Model(ModelCommand),
-    /// Try every device and list those that this machine can run
+    /// Try every device and list those that work on this machine
     Devices(DevicesArgs),
-    /// Measure a device at several batch sizes and recommend how to batch
+    /// Measure a device at several batch sizes and recommend batching settings
     Profile(ProfileArgs),
-    /// Ask a running fenxi, or tell it what to do
+    /// Query or control a running instance
     Ctl(CtlArgs),
 }
 
-/// Look at the configuration.
+/// Inspect the configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Print the configuration in effect
@@ -69,11 +69,10 @@ pub enum ConfigCommand {
 /// Where the configuration comes from.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// Configuration file (TOML); the files in conf.d beside it go over it. Without it FENXI_CONFIG, or, for all but replays,
-    /// /etc/fenxi/fenxi.toml where that is there
+    /// Configuration file (TOML); files in the conf.d folder next to it override it [default: $FENXI_CONFIG; if that is not set, /etc/fenxi/fenxi.toml if it exists, except for replay]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Set one key, over file and environment, as in flow.k=10
+    /// Set one key, for example flow.k=10; overrides file and environment
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
 }
@@ -91,13 +90,13 @@ pub struct CheckConfigArgs {
     /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Look at interfaces, cores, memory, permissions, devices and all else that a run needs; says cause and remedy
+    /// Diagnose interfaces, cores, memory, permissions, devices and everything a run needs, and print the fixes
     #[arg(long)]
     pub deep: bool,
-    /// Check the configuration and the model only, not this machine: for a configuration of another machine, or of replays
+    /// Check only the configuration and the model, not this machine: for replays, or the configuration of another machine
     #[arg(long, conflicts_with = "deep")]
     pub config_only: bool,
-    /// Print what was found as one JSON object
+    /// Print the findings as one JSON object
     #[arg(long, requires = "deep")]
     pub json: bool,
 }
@@ -108,10 +107,10 @@ pub struct ShowArgs {
     /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Say behind each value where it was set
+    /// Show where each value was set
     #[arg(long)]
     pub origin: bool,
-    /// Print one JSON object, with origins, units and meanings
+    /// Print one JSON object with origins, units and descriptions
     #[arg(long)]
     pub json: bool,
 }
@@ -146,7 +145,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok();
     seconds
         .filter(|seconds| (0.0..=86_400.0).contains(seconds))
-        .ok_or_else(|| "expected seconds, 0 to 86400".to_owned())
+        .ok_or_else(|| "expected seconds from 0 to 86400".to_owned())
 }
 
 /// Whether a path means stdin or stdout.

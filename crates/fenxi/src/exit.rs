@@ -68,7 +68,7 @@ impl Failure {
         Failure::new(73, message)
     }
 
-    /// 74: reading or writing broke off.
+    /// 74: reading or write failed.
     pub fn io(message: impl Into<String>) -> Failure {
         Failure::new(74, message)
     }
@@ -106,7 +106,7 @@ impl Failure {
         if error.kind() == ErrorKind::BrokenPipe {
             Failure::quiet()
         } else {
-            Failure::io(format!("{output}: writing broke off: {error}"))
+            Failure::io(format!("{output}: write failed: {error}"))
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(full.code(), 74);
         assert!(
             full.to_string()
-                .starts_with("out.jsonl: writing broke off: "),
+                .starts_with("out.jsonl: write failed: "),
             "{full}"
         );
     }

@@ -211,7 +211,7 @@ impl Summary {
         if let Some(live) = &self.live {
             writeln!(
                 page,
-                "live      {}: {} received, {} dropped at the ring, {} before it, {} left in it, {} sent on, {} not sent{}",
+                "live      {}: {} received, {} dropped at the ring, {} before it, {} left in it, {} forwarded, {} not forwarded{}",
                 live.sums.mode,
                 live.sums.received,
                 live.sums.kernel_dropped,

@@ -41,11 +41,11 @@ fn each_wrong_configuration_gets_one_clear_line() {
         ),
         // Text that is not what it should be.
         bad(
-            "[log]\nlevel = \"info,fenxi::mark=loud\"",
+            "[log]\nlevel = \"info,fenxi::sinks::mark=loud\"",
             &[
                 "log.level",
                 "c.toml:2",
-                "fenxi::mark=loud",
+                "fenxi::sinks::mark=loud",
                 "expected off, error",
             ],
         ),

@@ -10,10 +10,10 @@ pub struct CtlArgs {
     /// What to ask or tell.
     #[command(subcommand)]
     pub command: CtlCommand,
-    /// Control socket of the running fenxi; without it, control.socket of the service's configuration
+    /// Control socket of the running instance [default: control.socket in the service's configuration]
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
-    /// Print the reply as it comes, as one JSON object
+    /// Print the raw reply, one JSON object
     #[arg(long, global = true)]
     pub json: bool,
 }
@@ -21,47 +21,47 @@ pub struct CtlArgs {
 /// What to ask a running fenxi, or to tell it.
 #[derive(Debug, Subcommand)]
 pub enum CtlCommand {
-    /// How it is, with all figures that are not 0
+    /// Show status and non-zero counters
     Status,
-    /// The threads of the data path
+    /// List the threads of the data path
     Threads,
-    /// The devices, and what went wrong with them
+    /// List the devices and their last errors
     Devices,
-    /// Some of the flows seen last, the largest first
+    /// List a sample of recent flows, largest first
     Flows {
-        /// Only flows with this label
+        /// Show only flows with this label
         #[arg(long)]
         label: Option<String>,
-        /// At most so many
+        /// Show at most this many flows
         #[arg(long, value_name = "N", default_value_t = 20)]
         top: usize,
     },
-    /// From now on log at this level
+    /// Set the log level
     Log {
-        /// error, warn, info, debug or trace; or levels by target
+        /// off, error, warn, info, debug or trace, or levels by target
         level: String,
     },
-    /// Read the configuration, and all that it points to, anew
+    /// Reload the configuration and the model
     Reload {
-        /// Undo it after this time, as in 300s or 5m, unless `fenxi ctl confirm` comes before
+        /// Undo the reload after this time (for example 300s or 5m) unless `fenxi ctl confirm` comes first
         #[arg(long, value_name = "TIME", value_parser = confirm_within)]
         confirm_within: Option<u32>,
     },
-    /// The last reload is to stay
+    /// Confirm the last reload
     Confirm,
-    /// Open the file of records anew, once the old one was moved away
+    /// Reopen the record file after it was moved away
     Reopen,
-    /// Exchange the model
+    /// Swap the model
     #[command(subcommand)]
     Model(CtlModelCommand),
-    /// Come to an end in good order
+    /// Shut down gracefully
     Drain,
 }
 
 /// What to do with the model.
 #[derive(Debug, Subcommand)]
 pub enum CtlModelCommand {
-    /// Take this bundle instead
+    /// Swap to the model of this bundle
     Load {
         /// Folder of the bundle
         #[arg(value_name = "DIR")]
@@ -84,7 +84,7 @@ fn confirm_within(text: &str) -> Result<u32, String> {
     });
     seconds
         .filter(|seconds| (1..=86_400).contains(seconds))
-        .ok_or_else(|| "expected a time of 1 second to a day, such as 300s, 5m or 1h".to_owned())
+        .ok_or_else(|| "expected a time from 1 second to 1 day, such as 300s, 5m or 1h".to_owned())
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 
 use super::{ConfigArgs, seconds};
 
-/// Look at a model bundle.
+/// Inspect or check a model bundle.
 #[derive(Debug, Subcommand)]
 pub enum ModelCommand {
-    /// Print what a bundle says of itself
+    /// Print the manifest of a bundle
     Info(BundleArgs),
-    /// Run a bundle on its golden inputs and compare; with --against, compare it with another bundle
+    /// Run a bundle on its golden inputs and compare the outputs; with --against, compare it with another bundle
     Check(CheckArgs),
     /// Run a bundle on its golden inputs in this process: what a live run starts for a model that is new
     #[command(hide = true)]
@@ -25,7 +25,7 @@ pub struct TryArgs {
     /// Folder of the bundle
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// End soon after so long, whatever the model is at
+    /// Exit soon after this time, even if the model still runs
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub within_s: f64,
     /// ONNX Runtime library to use
@@ -47,13 +47,13 @@ pub struct CheckArgs {
     /// Folder of the bundle
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Bundle that this one is a form of, such as the fp32 model of an int8 one: says what is lost
+    /// Bundle that this one was derived from, such as the fp32 model of an int8 one: reports the loss
     #[arg(long, value_name = "DIR")]
     pub against: Option<PathBuf>,
-    /// Table of labelled flows (CSV, also gzipped) to compare on, beside the golden inputs
+    /// Table of labelled flows (CSV, optionally gzipped) to compare on, in addition to the golden inputs
     #[arg(long, value_name = "FILE", requires = "against")]
     pub series: Vec<PathBuf>,
-    /// Capture whose flows to compare on, beside the golden inputs
+    /// Capture whose flows to compare on, in addition to the golden inputs
     #[arg(long, value_name = "FILE", requires = "against")]
     pub capture: Vec<PathBuf>,
     /// Print one JSON object
@@ -70,16 +70,16 @@ pub struct DevicesArgs {
     /// Model bundle to try instead of the shipped one
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// ONNX Runtime library to use, over accel.library
+    /// ONNX Runtime library to use; overrides accel.library
     #[arg(long, value_name = "PATH")]
     pub library: Option<PathBuf>,
-    /// Library of a plug-in provider, tried as the device "plugin"
+    /// Library of a plug-in provider; tried as the device "plugin"
     #[arg(long, value_name = "PATH")]
     pub plugin: Option<PathBuf>,
-    /// Devices to try, providers or names of [device.NAME] tables, instead of all
+    /// Devices to try: providers or names of [device.NAME] tables [default: all]
     #[arg(long = "device", value_name = "NAME,...", value_delimiter = ',')]
     pub devices: Vec<String>,
-    /// Give a device up after so long; some compile a model for minutes
+    /// Give up on a device after this time; some compile a model for minutes
     #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = seconds)]
     pub deadline_s: f64,
     /// Print one JSON object instead of a table
@@ -106,7 +106,7 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256,512,1024",
         value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub sizes: Vec<u32>,
-    /// Recommend for this goal from series to label
+    /// Recommend settings for this latency goal from series to label
     #[arg(long, value_name = "D", value_parser = latency_goal)]
     pub latency_goal_ms: Option<Duration>,
     /// Write the profile to this file
@@ -115,7 +115,7 @@ pub struct ProfileArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
-    /// About how long to measure, without the preparations
+    /// Approximate time to measure, not counting preparation
     #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = seconds)]
     pub seconds: f64,
 }
@@ -124,5 +124,5 @@ fn latency_goal(text: &str) -> Result<Duration, String> {
     let ms = text.parse::<f64>().ok();
     ms.filter(|ms| (0.001..=60_000.0).contains(ms))
         .map(|ms| Duration::from_secs_f64(ms / 1e3))
-        .ok_or_else(|| "expected milliseconds, 0.001 to 60000".to_owned())
+        .ok_or_else(|| "expected milliseconds from 0.001 to 60000".to_owned())
 }

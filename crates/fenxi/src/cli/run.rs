@@ -19,11 +19,10 @@ pub struct RunArgs {
     /// What it says, and where.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Record the run into a new or empty folder, for `fenxi replay --recorded`: headers, device answers, requests. For
-    /// diagnosis: it slows the run down, and holds addresses and ports
+    /// Record the run (headers, device answers, requests) into a new or empty folder, for `fenxi replay --recorded`. For diagnosis only: it slows the run down, and the recording contains addresses and ports
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// MiB of the recording, at most; when it is full it ends, and the run goes on
+    /// Maximum size of the recording in MiB; when it is reached, the recording ends and the run continues
     #[arg(long, value_name = "N", default_value_t = 256, requires = "record", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub record_max_mib: u32,
 }
@@ -48,10 +47,10 @@ const NOT_RECORDED: [&str; 13] = [
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// Captures (pcap, pcapng, also gzipped), one after the other; - is stdin
+    /// Captures (pcap or pcapng, optionally gzipped), replayed one after the other; - is stdin
     #[arg(required_unless_present = "recorded", value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Replay what `fenxi run --record DIR` recorded, and say whether it gives the same counters
+    /// Replay a recording of `fenxi run --record DIR` and report whether it gives the same counters
     #[arg(long, value_name = "DIR", conflicts_with_all = NOT_RECORDED)]
     pub recorded: Option<PathBuf>,
     /// Where the configuration comes from.
@@ -63,31 +62,31 @@ pub struct ReplayArgs {
     /// What it says, and where.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Write the packets as they would leave, with DSCP set
+    /// Write the packets as they would be sent, with DSCP set
     #[arg(long, value_name = "TAGGED.pcap")]
     pub write: Option<PathBuf>,
-    /// At --speed max: ms of packet time from the k-th packet until its label counts
+    /// With --speed max: ms of packet time from the K-th packet until its label takes effect
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub label_delay_ms: u32,
-    /// max, real (by the timestamps) or a multiple such as 10x
+    /// max, real (by timestamps) or a multiple such as 10x
     #[arg(long, value_name = "PACE", default_value = "max", value_parser = Speed::parse)]
     pub speed: Speed,
     /// Replay the captures this many times
     #[arg(long = "loop", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub loops: u32,
-    /// Exchange the model for this bundle while the replay goes on
+    /// Swap to the model of this bundle during the replay
     #[arg(long, value_name = "DIR")]
     pub swap_model: Option<PathBuf>,
-    /// Time between two exchanges, in ms of wall time
+    /// Time between two swaps, in ms of wall time
     #[arg(long, value_name = "MS", default_value_t = 1000, requires = "swap_model", value_parser = clap::value_parser!(u32).range(1..))]
     pub swap_every: u32,
-    /// Serve metrics, health and `fenxi ctl` meanwhile; the keys of the configuration under control say where
+    /// Serve metrics, health and `fenxi ctl` during the replay, where the [control] keys say
     #[arg(long)]
     pub control: bool,
-    /// Stay when all is done, and go on serving, until a signal or `fenxi ctl drain`
+    /// Keep serving after the replay until a signal or `fenxi ctl drain`
     #[arg(long, requires = "control")]
     pub hold: bool,
-    /// Damage packets, as in loss=0.01,truncate=0.01,corrupt=0.01,seed=1
+    /// Damage packets, for example loss=0.01,truncate=0.01,corrupt=0.01,seed=1
     #[arg(long, value_name = "LIST", value_parser = FaultRates::parse)]
     pub faults: Option<FaultRates>,
 }
@@ -98,7 +97,7 @@ pub struct OutputArgs {
     /// Write flow and label records as JSON Lines; - is stdout
     #[arg(long, value_name = "OUT.jsonl")]
     pub flows: Option<PathBuf>,
-    /// Put the series into flow records
+    /// Include the series in flow records
     #[arg(long)]
     pub series: bool,
     /// Print the summary as one JSON object on stdout
@@ -111,7 +110,7 @@ impl OutputArgs {
     fn check(&self) -> Result<(), Failure> {
         match self.json && self.flows.as_deref().is_some_and(is_dash) {
             true => Err(Failure::usage(
-                "--flows - and --json both want stdout; give --flows a file",
+                "--flows - and --json both write to stdout; give --flows a file",
             )),
             false => Ok(()),
         }
@@ -129,10 +128,10 @@ impl ReplayArgs {
     pub(super) fn check(&self) -> Result<(), Failure> {
         let stdins = self.files.iter().filter(|file| is_dash(file)).count();
         if stdins > 1 {
-            Err(Failure::usage("stdin (-) can be replayed once only"))
+            Err(Failure::usage("stdin (-) can be replayed only once"))
         } else if stdins > 0 && self.loops > 1 {
             Err(Failure::usage(
-                "--loop cannot repeat stdin (-); give it a file",
+                "--loop cannot repeat stdin (-); use a file",
             ))
         } else if self.write.as_deref().is_some_and(is_dash) {
             Err(Failure::usage(
@@ -140,7 +139,7 @@ impl ReplayArgs {
             ))
         } else if self.output.series && self.output.flows.is_none() {
             Err(Failure::usage(
-                "--series puts series into records, and there are none; add --flows FILE",
+                "--series includes the series in records, but no records are written; add --flows FILE",
             ))
         } else {
             self.output.check()

@@ -30,7 +30,7 @@ pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
     let request = request(&args.command)?;
     let line = ask(&socket, &request)?;
     let reply: Reply = serde_json::from_str(&line)
-        .map_err(|error| Failure::data(format!("{}: no reply: {error}", socket.display())))?;
+        .map_err(|error| Failure::data(format!("{}: invalid reply: {error}", socket.display())))?;
     if args.json {
         print(&line)?;
     } else if let Some(body) = &reply.body {
@@ -48,7 +48,7 @@ pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
 }
 
 fn configured_socket() -> Result<PathBuf, Failure> {
-    let none = || Failure::config("control.socket is empty; name the socket with --socket PATH");
+    let none = || Failure::config("control.socket is empty; set the socket with --socket PATH");
     Sources::of_service(None, &[]).socket().ok_or_else(none)
 }
 
@@ -83,11 +83,11 @@ fn ask(socket: &Path, request: &Request) -> Result<String, Failure> {
     let name = socket.display();
     let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => Failure::not_allowed(format!(
-            "{name}: this user may not ask; be root or the user that fenxi runs as"
+            "{name}: permission denied: run as root or as the service user"
         )),
-        _ => Failure::unavailable(format!("{name}: no fenxi listens there: {error}")),
+        _ => Failure::unavailable(format!("{name}: no fenxi listens on this socket: {error}")),
     })?;
-    let broken = |error: io::Error| Failure::io(format!("{name}: the talk broke off: {error}"));
+    let broken = |error: io::Error| Failure::io(format!("{name}: connection lost: {error}"));
     stream
         .set_read_timeout(Some(REPLY_WITHIN))
         .map_err(broken)?;
@@ -169,8 +169,8 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
         0 => String::new(),
         _ => table(&["what", "key", "before", "read", "where"], rows),
     };
-    let model = match reloaded.model_exchanged {
-        true => "exchanged",
+    let model = match reloaded.model_swapped {
+        true => "swapped",
         false => "unchanged",
     };
     // Writing to a string cannot fail.
@@ -182,7 +182,7 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
     if let Some(seconds) = reloaded.confirm_within_s {
         let _ = writeln!(
             page,
-            "undone in {seconds} s, unless `fenxi ctl confirm` comes before"
+            "the reload will be undone in {seconds} s unless `fenxi ctl confirm` comes first"
         );
     }
     page
@@ -199,7 +199,7 @@ fn status_page(status: &Status) -> String {
     if let Some(left) = status.unconfirmed_s {
         let _ = writeln!(
             page,
-            "the last reload is undone in {left:.0} s, unless `fenxi ctl confirm` comes before"
+            "the last reload will be undone in {left:.0} s unless `fenxi ctl confirm` comes first"
         );
     }
     for check in &status.checks {
@@ -221,7 +221,7 @@ fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
     let n = grouped;
     writeln!(
         page,
-        "traffic   {} packets, {}B; now {}pps; {} flows of {} at most ({} half-open), {} begun",
+        "traffic   {} packets, {}B; now {}pps; {} of at most {} flows ({} half-open), {} begun",
         n(overview.packets),
         scaled(overview.bytes as f64),
         scaled(overview.packets_per_s),
@@ -263,7 +263,7 @@ fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
     let lost = sinks::lost(&overview.sinks).map(|(noun, count)| format!(", {} {noun}", n(count)));
     writeln!(
         page,
-        "lost      {} packets before they were read, {} not sent on, {} series{}; {} packets found the table full, {} flows \
+        "lost      {} packets before they were read, {} not forwarded, {} series{}; {} packets found the table full, {} flows \
          were evicted from it",
         n(overview.dropped),
         n(overview.unsent),

@@ -143,8 +143,7 @@ fn golden(model: &mut Model, dir: &Path) -> Result<GoldenReport, Failure> {
         return Ok(report);
     }
     Err(Failure::data(format!(
-        "{}: golden outputs differ by more than {:.0e}: {}; the model, the library or the golden files are not \
-         those that were made together",
+        "{}: golden outputs differ by more than {:.0e}: {}; the model, the library and the golden files do not belong together",
         dir.display(),
         report.tolerance,
         found(report),
@@ -174,7 +173,7 @@ fn comparable(bundle: &Bundle, against: Model) -> Result<Model, Failure> {
         return Ok(against);
     };
     Err(Failure::data(format!(
-        "{} and {} {difference}; --against wants a bundle that was made of the same model",
+        "{} and {} {difference}; --against needs a bundle made from the same model",
         title(bundle),
         title(other),
     )))

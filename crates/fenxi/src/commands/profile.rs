@@ -28,7 +28,7 @@ pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     let config = config_for(&args.config, &args.config.sets, &args.device)?;
     let bundle = open_bundle(&config, &find_bundle(&config, args.model.as_deref())?)?;
     let [device] = config.accel.devices.as_slice() else {
-        return Err(Failure::software("one device is measured at a time"));
+        return Err(Failure::software("profile measures one device at a time"));
     };
     let (file, measured) = measured(args, &config, &bundle, device)?;
     let found = Found {
@@ -45,7 +45,7 @@ pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     print(&page)?;
     if !found.recommendation.meets_goal {
         remark(
-            "fenxi: the device cannot meet the latency goal: two of its smallest batches take that long\n",
+            "fenxi: the device cannot meet the latency goal: two of its smallest batches take at least that long\n",
         )?;
     }
     let Some(path) = &args.out else { return Ok(()) };

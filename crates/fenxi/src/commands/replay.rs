@@ -51,7 +51,7 @@ fn remarks(args: &ReplayArgs, outcome: &Outcome, summary: &Summary) -> String {
         page += &summary.to_text();
     }
     if !args.output.json && outcome.interrupted {
-        page += "fenxi: interrupted; the above is what was done so far\n";
+        page += "fenxi: interrupted; the figures above cover what was done so far\n";
     }
     let records_dropped = outcome.sink_sum("records_dropped");
     if records_dropped > 0 {
@@ -62,8 +62,7 @@ fn remarks(args: &ReplayArgs, outcome: &Outcome, summary: &Summary) -> String {
             .filter(|output| !is_dash(output));
         let output = output.map_or("stdout".to_owned(), |output| output.display().to_string());
         page += &format!(
-            "fenxi: {output}: {records_dropped} records found no room in their queue and are missing; \
-             raise records.queue\n"
+            "fenxi: {output}: {records_dropped} records were dropped because their queue was full; raise records.queue\n"
         );
     }
     page

@@ -151,7 +151,7 @@ pub struct Reloaded {
     /// The number that its labels carry.
     pub model_generation: u16,
     /// Whether it, or a device, was exchanged.
-    pub model_exchanged: bool,
+    pub model_swapped: bool,
     /// After how many seconds it is undone; none: it stays.
     pub confirm_within_s: Option<u64>,
 }

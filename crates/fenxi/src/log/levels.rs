@@ -38,13 +38,13 @@ mod tests {
 
     #[test]
     fn levels_hold_for_fenxi_and_targets_for_what_they_name() {
-        let targets = parse("info, fenxi::mark=debug,hyper=error").unwrap();
+        let targets = parse("info, fenxi::sinks::mark=debug,hyper=error").unwrap();
         for (target, level, is_let_through) in [
             ("fenxi", Level::INFO, true),
-            ("fenxi::run::control", Level::INFO, true),
-            ("fenxi::run::control", Level::DEBUG, false),
-            ("fenxi::mark::writer", Level::DEBUG, true),
-            ("fenxi::mark::writer", Level::TRACE, false),
+            ("fenxi::supervise", Level::INFO, true),
+            ("fenxi::supervise", Level::DEBUG, false),
+            ("fenxi::sinks::mark::writer", Level::DEBUG, true),
+            ("fenxi::sinks::mark::writer", Level::TRACE, false),
             ("tokio", Level::INFO, false),
             ("tokio", Level::WARN, true),
             ("hyper", Level::WARN, false),
@@ -54,7 +54,7 @@ mod tests {
             assert_eq!(found, is_let_through, "{target} {level}");
         }
         // Who asks for more of one part keeps the rest.
-        let targets = parse("fenxi::mark=trace").unwrap();
+        let targets = parse("fenxi::sinks::mark=trace").unwrap();
         assert!(targets.would_enable("fenxi::run", &Level::INFO));
         let off = parse("off").unwrap();
         assert!(!off.would_enable("fenxi::run", &Level::ERROR));

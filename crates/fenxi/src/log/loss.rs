@@ -48,7 +48,7 @@ impl Loss {
                 warn!("{what}{gap}{why}");
             }
             Said::Over { lost } => {
-                info!("no more since {} s: {what}; {lost} were", QUIET.as_secs())
+                info!("over for {} s: {what}; {lost} in total", QUIET.as_secs())
             }
         }
     }

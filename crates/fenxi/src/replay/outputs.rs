@@ -24,7 +24,7 @@ pub fn check(args: &ReplayArgs) -> Result<(), Failure> {
         let Some(output) = output else { continue };
         if args.files.iter().any(|input| is_same(input, output)) {
             return Err(Failure::usage(format!(
-                "{option} {}: that is one of the captures to replay; name another file",
+                "{option} {}: this is one of the captures to replay; choose another file",
                 output.display()
             )));
         }

@@ -81,7 +81,7 @@ impl Source {
             .name("reader".to_owned())
             .spawn(move || self.read_for(senders))
             .map_err(|error| {
-                Failure::unavailable(format!("no thread for the captures: {error}"))
+                Failure::unavailable(format!("cannot start the reader thread: {error}"))
             })?;
         let ports = ports.into_iter().map(|port| paced(port, pace.as_ref()));
         Ok((ports.collect(), Some(Reader(reader))))

@@ -1,7 +1,7 @@
 //! What the process may still do once it runs: whoever takes it over by a frame that it misreads gains little.
 //!
 //! ```text
-//! capabilities   those that the mode needs to reopen an interface or to set marks; none can be regained
+//! capabilities   those that it takes to reopen an interface, and those of the sinks; none can be regained
 //! programs       none can be started but this one, which tries new models; none has more rights (no_new_privs)
 //! files          read as before; written only beneath the folders of records and sockets (Landlock)
 //! TCP            no new listener, no connection (Landlock); those that are open stay
@@ -28,12 +28,11 @@ use rustix::thread::{
 use tracing::{info, warn};
 
 use crate::exit::Failure;
-use config::checked::IoMode;
 
 /// What a run needs while it goes on.
 pub struct Needs<'a> {
-    /// The mode.
-    pub mode: IoMode,
+    /// Capabilities of the sinks.
+    pub capabilities: CapabilitySet,
     /// Whether a device is neither `cpu` nor `simulated`: its runtime writes caches, opens devices and locks memory as it
     /// likes.
     pub has_accelerator: bool,
@@ -52,7 +51,7 @@ pub struct Needs<'a> {
 pub fn raise(needs: &Needs<'_>) -> Result<(), Failure> {
     let refused = |error: Errno| {
         Failure::software(format!(
-            "rights cannot be given up: {error}; process.sandbox = false keeps them"
+            "cannot drop privileges: {error}; set process.sandbox = false to keep them"
         ))
     };
     set_no_new_privs(true).map_err(refused)?;
@@ -79,7 +78,7 @@ pub fn raise(needs: &Needs<'_>) -> Result<(), Failure> {
     let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     if threads > 1 {
         warn!(
-            "sandbox: not in effect for {} threads that were started before",
+            "sandbox: not in effect for {} threads that were started earlier",
             threads - 1
         );
     }
@@ -89,10 +88,7 @@ pub fn raise(needs: &Needs<'_>) -> Result<(), Failure> {
 impl Needs<'_> {
     fn capabilities(&self) -> CapabilitySet {
         // To reopen an interface that comes back.
-        let mut needed = CapabilitySet::NET_RAW;
-        if self.mode == IoMode::Mark {
-            needed |= CapabilitySet::NET_ADMIN;
-        }
+        let mut needed = CapabilitySet::NET_RAW | self.capabilities;
         if self.has_accelerator {
             needed |= CapabilitySet::IPC_LOCK;
         }

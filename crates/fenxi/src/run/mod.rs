@@ -17,11 +17,8 @@
 //! belongs there, too.
 
 mod fence;
-pub mod notify;
 pub mod pair;
 pub mod ports;
-pub mod reload;
-pub mod series;
 mod sums;
 
 use std::path::{Path, PathBuf};
@@ -47,17 +44,18 @@ use packetio::{Opened, Tx};
 use recording::Recorder;
 use tracing::info;
 
-use crate::cli::{RunArgs, is_dash};
+use crate::cli::RunArgs;
 use crate::control::collector::Collector;
 use crate::control::{Facts, HostStats, LabelNames, Plane, Sockets};
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::signals::{Signals, hangups};
 use crate::sinks::{self, Sinks};
+use crate::supervise::notify::Notifier;
+use crate::supervise::reload::Reloader;
+use crate::supervise::series;
 use crate::supervise::{self, Live, Serving, Supervisor, Watchdog};
 use crate::workers::{FlowStart, WorkerIo};
-use notify::Notifier;
-use reload::Reloader;
 
 /// The kernel looks at blocks that are not full once per timeout, at older ones in ticks of up to 10 ms.
 const BLOCK_SLACK: Duration = Duration::from_millis(10);
@@ -297,7 +295,7 @@ fn record(
 fn raise_fence(plan: &Plan<'_>) -> Result<(), Failure> {
     let config = plan.config;
     if !config.sandbox {
-        info!("sandbox: off, all rights are kept (process.sandbox = false)");
+        info!("sandbox: off, all privileges are kept (process.sandbox = false)");
         return Ok(());
     }
     let is_accelerator = |device: &Device| {
@@ -317,14 +315,12 @@ fn raise_fence(plan: &Plan<'_>) -> Result<(), Failure> {
         recording::make(dir)?;
     }
     let recording = recording.map(|dir| dir.join(recording::HEADER_FILE));
+    let sinks = sinks::rights(config, records_path(plan));
+    let written = sinks.written.iter().map(PathBuf::as_path);
     fence::raise(&fence::Needs {
-        mode: config.io.mode,
+        capabilities: sinks.capabilities,
         has_accelerator: config.accel.devices.iter().any(is_accelerator),
-        written: records_path(plan)
-            .filter(|path| !is_dash(path))
-            .into_iter()
-            .chain(recording.as_deref())
-            .collect(),
+        written: written.chain(recording.as_deref()).collect(),
         sockets: sockets.collect(),
         read: read
             .chain([plan.bundle.as_path()])
@@ -337,7 +333,7 @@ fn log_start(config: &Config, bundle: &Bundle) {
     let devices = config.accel.devices.iter();
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
     info!(
-        "fenxi {} starts: {} on {}, model {} {}, layout {} x{}, devices {}",
+        "fenxi {} is starting: {} on {}, model {} {}, layout {} x{}, devices {}",
         env!("CARGO_PKG_VERSION"),
         config.io.mode.name(),
         config.io.interfaces.join(", "),

@@ -46,14 +46,14 @@ pub fn hold(io: &Io) -> Result<Option<Pair>, Failure> {
                     // Anybody may take such a name, and must not keep us from running by it.
                     let user = stranger.uid();
                     warn!(
-                        "{one} and {other}: a process of user {user}, which is not fenxi's, claims the pair; that is ignored"
+                        "{one} and {other}: ignoring a claim on this pair by user {user}, who is not fenxi's user"
                     );
                     continue;
                 }
                 return Err(taken(one, other, holder));
             }
             // It protects from a mistake; where it cannot be had, the run goes on.
-            Err(error) => warn!("{one} and {other}: no lock for the pair: {error}"),
+            Err(error) => warn!("{one} and {other}: cannot lock the pair: {error}"),
         }
     }
     Ok(Some(Pair(held)))
@@ -124,14 +124,14 @@ fn may_hold(holder: &UCred) -> bool {
 }
 
 fn taken(one: &str, other: &str, holder: Option<UCred>) -> Failure {
-    let twice = "and two would send every frame twice";
+    let twice = "and two instances would send every frame twice";
     Failure::unavailable(match holder.and_then(|holder| holder.pid()) {
         Some(pid) => format!(
-            "{one} and {other}: process {pid} runs fenxi inline between them, {twice}; end it first: kill {pid}"
+            "{one} and {other}: process {pid} already runs fenxi inline between them, {twice}; stop it first: kill {pid}"
         ),
         // It is in another PID namespace.
         None => format!(
-            "{one} and {other}: another process runs fenxi inline between them, {twice}; end it first"
+            "{one} and {other}: another process already runs fenxi inline between them, {twice}; stop it first"
         ),
     })
 }

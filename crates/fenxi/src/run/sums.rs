@@ -3,11 +3,11 @@
 use config::Config;
 use dataplane::counters::PortCounters;
 
-use super::series::Left;
 use crate::control::{HostStats, NicDrops};
 use crate::outcome::{LiveSums, Outcome};
 use crate::sinks::Sinks;
 use crate::supervise::Ended;
+use crate::supervise::series::Left;
 
 /// Adds what the threads left behind, and waits for the sinks.
 pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: &Sinks, host: &HostStats) {

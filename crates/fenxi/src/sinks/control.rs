@@ -5,7 +5,7 @@
 //! Everything but the start and the workers' halves has a default, so a sink says only what it has.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,6 +13,7 @@ use config::Config;
 use dataplane::Error;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
+use rustix::thread::CapabilitySet;
 
 use super::reopen::Reopener;
 use crate::control::metric::Family;
@@ -51,6 +52,12 @@ pub trait SinkKind: Sync {
     /// It cannot be started.
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure>;
 
+    /// The rights that a live run keeps for the sink; all others are given up before it starts. `records` is where records
+    /// go.
+    fn rights(&self, _config: &Config, _records: Option<&Path>) -> Rights {
+        Rights::none()
+    }
+
     /// Whether a live run could start the sink, found without starting it and without leaving anything behind. Files that
     /// are `is_exempt` are not examined: a run writes them now, or the service's unit makes their folder.
     ///
@@ -81,6 +88,24 @@ pub trait SinkKind: Sync {
     /// The name in [`Report::status`] of what the sink gave up, and the noun that follows the number on the line of losses.
     fn losses(&self) -> Option<(&'static str, &'static str)> {
         None
+    }
+}
+
+/// Rights that a sink needs once the ports of a run are open.
+pub struct Rights {
+    /// Capabilities.
+    pub capabilities: CapabilitySet,
+    /// Files that are written, moved on, and reopened.
+    pub written: Vec<PathBuf>,
+}
+
+impl Rights {
+    /// None but those of every run.
+    pub fn none() -> Rights {
+        Rights {
+            capabilities: CapabilitySet::empty(),
+            written: Vec::new(),
+        }
     }
 }
 

@@ -43,7 +43,7 @@ struct Worker(Sender<LabelRecord>, Arc<[AtomicU64; 3]>);
 impl Sink for Worker {
     fn record(&mut self, record: &Record) {
         if let Record::Label(label) = record
-            && self.0.try_send(label.clone()).is_err()
+            && self.0.try_send(*label).is_err()
         {
             self.1[2].fetch_add(1, Relaxed);
         }

@@ -54,7 +54,7 @@ impl Series {
             self.emitted, self.cached, self.inferred, self.shed, self.failed
         )?;
         let reasons = [
-            ("not asked, began mid-stream:", self.withheld),
+            ("not classified, began mid-stream:", self.withheld),
             ("shed: ring full", self.shed_ring_full),
             ("shed: half-open", self.shed_half_open),
             ("shed: no device", self.shed_no_device),

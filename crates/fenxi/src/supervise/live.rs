@@ -12,13 +12,13 @@ use tokio::signal::unix::Signal;
 use tokio::sync::oneshot;
 use tracing::info;
 
+use super::notify::Notifier;
+use super::reload::{Command, CommandKind};
+use super::series::{Left, Managers, Opening, Series, Starting, wait_until};
 use crate::control::Plane;
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::exit::Failure;
 use crate::log;
-use crate::run::notify::Notifier;
-use crate::run::reload::{Command, CommandKind};
-use crate::run::series::{Left, Managers, Opening, Series, Starting, wait_until};
 use crate::sinks::Sinks;
 
 /// Between two words to the service manager on how it goes.
@@ -99,7 +99,7 @@ impl Live {
         self.opening = None;
         let managers = opened?;
         let Some(starting) = self.starting.take() else {
-            return Err(Failure::software("the series' side was started twice"));
+            return Err(Failure::software("the analytics workers were started twice"));
         };
         let state = starting.helpers.state().clone();
         let (series, watched) = starting.start(managers)?;
@@ -157,7 +157,7 @@ impl Live {
                 confirm_within: confirm_within_s.map(|s| Duration::from_secs(s.into())),
             },
             _ => {
-                let why = "a live run cannot do that yet";
+                let why = "not supported by a live run";
                 return say(answer, Reply::refused(Code::NotHere, why));
             }
         };
@@ -168,7 +168,7 @@ impl Live {
     pub async fn end(&mut self, plane: &Plane, run: &Run) {
         let what = &self.what;
         self.notifier
-            .say(&format!("STOPPING=1\nSTATUS={what}: comes to its end"));
+            .say(&format!("STOPPING=1\nSTATUS={what}: shutting down"));
         self.leave_helpers().await;
         if self.series.is_none() || plane.has_stalled_analytics().await {
             // There will be no labels to wait for.
@@ -207,14 +207,14 @@ impl Live {
     /// What takes its time is done, and answered, by the thread for reloads.
     fn pass_on(&self, kind: CommandKind, answer: oneshot::Sender<Reply>) {
         let Some(commands) = self.commands() else {
-            let why = "starting: the first model is being opened; ask again";
+            let why = "starting: the first model is still being opened; try again later";
             return say(answer, Reply::refused(Code::Busy, why));
         };
         let answer = Box::new(move |reply| say(answer, reply));
         if let Err(TrySendError::Full(command) | TrySendError::Disconnected(command)) =
             commands.try_send(Command { kind, answer })
         {
-            let why = "another reload or model is under way; ask again";
+            let why = "another reload or model swap is in progress; try again later";
             (command.answer)(Reply::refused(Code::Busy, why));
         }
     }
@@ -222,7 +222,7 @@ impl Live {
     fn reopen(&self, answer: oneshot::Sender<Reply>) {
         self.sinks.reopen(Box::new(move |opened| {
             let reply = match opened {
-                Ok(()) => Reply::ok(Body::Done("the file was opened anew".to_owned())),
+                Ok(()) => Reply::ok(Body::Done("the file was reopened".to_owned())),
                 Err(why) => Reply::refused(Code::NotHere, why),
             };
             say(answer, reply);
@@ -238,8 +238,8 @@ fn say(answer: oneshot::Sender<Reply>, reply: Reply) {
 fn set_level(level: &str) -> Reply {
     match log::set_level(level) {
         Ok(()) => {
-            info!("logs at {level} from now on");
-            Reply::ok(Body::Done(format!("logs at {level} from now on")))
+            info!("log level set to {level}");
+            Reply::ok(Body::Done(format!("log level set to {level}")))
         }
         Err(error) => Reply::refused(Code::Malformed, error.to_string()),
     }

@@ -5,7 +5,10 @@
 //! the service manager; [`Progress`] is the bar of a replay.
 
 pub mod live;
+pub mod notify;
 mod progress;
+pub mod reload;
+pub mod series;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,9 +23,9 @@ use tracing::{info, warn};
 use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::{Call, Plane};
 use crate::exit::Failure;
-use crate::run::series::Left;
 use crate::signals::Signals;
 use crate::sinks::Sinks;
+use series::Left;
 
 pub use live::{Live, LiveEvent, Watchdog};
 pub use progress::Progress;
@@ -82,7 +85,7 @@ pub fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::unavailable(format!("no control thread: {error}")))
+        .map_err(|error| Failure::unavailable(format!("cannot start the control thread: {error}")))
 }
 
 impl Supervisor {
@@ -118,7 +121,7 @@ impl Supervisor {
                     }
                 },
                 () = self.signals.next() => {
-                    info!("a signal asks the run to end");
+                    info!("shutting down: received a signal");
                     true
                 }
                 Some(call) = next_call(&mut self.serving) => self.answer(call),
@@ -201,17 +204,17 @@ impl Supervisor {
         let drains = request == Request::Drain {};
         let reply = match (request, &mut self.live) {
             (Request::Drain {}, Some(_)) => {
-                info!("fenxi ctl asks the run to end");
-                Reply::ok(Body::Done("the run comes to its end".to_owned()))
+                info!("shutting down: requested by fenxi ctl");
+                Reply::ok(Body::Done("the run is shutting down".to_owned()))
             }
             (Request::Drain {}, None) => {
-                Reply::ok(Body::Done("the replay comes to its end".to_owned()))
+                Reply::ok(Body::Done("the replay is shutting down".to_owned()))
             }
             (request, Some(live)) => {
                 live.answer(request, answer);
                 return false;
             }
-            (_, None) => Reply::refused(Code::NotHere, "a replay cannot do that"),
+            (_, None) => Reply::refused(Code::NotHere, "not supported during a replay"),
         };
         // Whoever asked may have gone.
         let _ = answer.send(reply);
@@ -228,7 +231,7 @@ impl Supervisor {
         self.log_events();
         let lost = self.run.events_lost();
         if lost > 0 {
-            warn!("{lost} events of the data path were not logged: there were too many at once");
+            warn!("{lost} events of the data path were not logged because there were too many at once");
         }
         let series = match (self.live.take(), &self.serving) {
             (Some(live), Some(serving)) => live.finish(&serving.plane).await,
@@ -248,9 +251,9 @@ impl Supervisor {
             // One that died has let go of its end of the channel; one that still has it is stuck.
             if !self.outcomes.is_closed() {
                 dataplane::leave_threads_behind();
-                return Err(Failure::software("a flow-manager thread did not end"));
+                return Err(Failure::software("a flow worker did not stop"));
             }
-            return Err(Failure::software("a flow-manager thread died"));
+            return Err(Failure::software("a flow worker died"));
         }
         Ok(Ended {
             workers,

@@ -78,7 +78,7 @@ impl Outcome {
             return format!("does not run: {}", self.reason);
         };
         let golden = match &self.golden {
-            None => "computes no probabilities".to_owned(),
+            None => "does not output probabilities".to_owned(),
             Some(golden) => format!(
                 "golden outputs {} (largest difference {:.1e}, {} of {} with another class)",
                 if golden.agrees { "agree" } else { "DIFFER" },
@@ -106,7 +106,7 @@ pub fn here(config: &Config, bundle: &Bundle) -> Outcome {
 
 fn run(config: &Config, bundle: &Bundle) -> Result<Outcome, Failure> {
     let [asked] = config.accel.devices.as_slice() else {
-        return Err(Failure::software("one device is tried at a time"));
+        return Err(Failure::software("this process tries one device at a time"));
     };
     let mut asked = asked.clone();
     (asked.batch_sizes, asked.fixed_sizes) = (vec![ROWS], true);
@@ -154,7 +154,7 @@ pub fn in_a_process(device: &str, arguments: &[OsString], deadline: Duration) ->
             let _ = child.wait();
             outcome
         }
-        Err(error) => Outcome::fails(device, &format!("no process to try it in: {error}")),
+        Err(error) => Outcome::fails(device, &format!("cannot start a process to try it: {error}")),
     }
 }
 
@@ -178,7 +178,7 @@ fn answer(device: &str, child: &mut Child, deadline: Duration) -> Outcome {
             let end = child
                 .wait()
                 .map_or_else(|error| error.to_string(), |status| status.to_string());
-            Outcome::fails(device, &format!("its process broke off: {end}"))
+            Outcome::fails(device, &format!("its process ended early: {end}"))
         }
         Err(RecvTimeoutError::Timeout) => {
             let waited_s = deadline.as_secs_f64();

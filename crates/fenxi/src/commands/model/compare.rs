@@ -147,7 +147,7 @@ impl Comparison {
         );
         if let Some((accuracy, against)) = self.accuracies() {
             text += &format!(
-                "  {}: of {} with a known class {:.2} % right against {:.2} %: a loss of {:.2} points\n",
+                "  {}: of {} with a known class {:.2} % right, against {:.2} %: a loss of {:.2} points\n",
                 self.source,
                 self.labelled,
                 100.0 * accuracy,

@@ -1,6 +1,7 @@
 //! Marks as the control thread has them: started in mode mark, changed by a reload, flushed at the end.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,11 +11,12 @@ use config::checked::IoMode;
 use dataplane::Error;
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
+use rustix::thread::CapabilitySet;
 
 use super::{ClassMarks, Counts, MarkSink, StartError, Writer, probe};
 use crate::control::metric::{Family, Kind, Metric, TIMES, US, buckets, count, number, sample};
 use crate::exit::Failure;
-use crate::sinks::{Commit, Lost, Report, SinkControl, SinkKind, Start, Sums};
+use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 
 /// How long after the last label the end of a run waits for marks that are still to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
@@ -37,7 +39,15 @@ impl SinkKind for Marks {
         })))
     }
 
-    fn probe(&self, config: &Config, _: &dyn Fn(&std::path::Path) -> bool) -> Result<(), Failure> {
+    fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
+        let mut rights = Rights::none();
+        if config.io.mode == IoMode::Mark {
+            rights.capabilities = CapabilitySet::NET_ADMIN;
+        }
+        rights
+    }
+
+    fn probe(&self, config: &Config, _: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
         match config.io.mode {
             IoMode::Mark => Ok(probe()?),
             _ => Ok(()),

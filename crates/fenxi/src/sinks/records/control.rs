@@ -9,10 +9,11 @@ use dataplane::sink::Sink;
 
 use super::output;
 use super::sink::{RecordCounts, RecordSender, RecordSink};
+use crate::cli::is_dash;
 use crate::control::metric::{Family, count};
 use crate::exit::Failure;
 use crate::sinks::reopen::Reopener;
-use crate::sinks::{Lost, Report, SinkControl, SinkKind, Start};
+use crate::sinks::{Lost, Report, Rights, SinkControl, SinkKind, Start};
 
 /// The file of records, where a run has a path for it.
 pub struct Records;
@@ -37,6 +38,14 @@ impl SinkKind for Records {
             reopener: sink.reopener(),
             parts: Mutex::new(Some((sink, sender))),
         })))
+    }
+
+    fn rights(&self, _: &Config, records: Option<&Path>) -> Rights {
+        let file = records.filter(|path| !is_dash(path));
+        Rights {
+            written: file.map(Path::to_owned).into_iter().collect(),
+            ..Rights::none()
+        }
     }
 
     fn probe(&self, config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {

@@ -123,7 +123,7 @@ impl Running {
                 reloader.helpers.cores().keep_off();
                 reloader.run(&run);
             })
-            .map_err(|error| Failure::unavailable(format!("no thread for reloads: {error}")))?;
+            .map_err(|error| Failure::unavailable(format!("cannot start the reload thread: {error}")))?;
         Ok(Running { thread, commands })
     }
 
@@ -186,7 +186,7 @@ impl Reloader {
             CommandKind::Confirm => self.confirm(),
             _ if self.undo.is_some() => Reply::refused(
                 Code::Conflict,
-                "the last reload waits to be confirmed: say `fenxi ctl confirm`, or let its time run out",
+                "the last reload is not confirmed yet: run `fenxi ctl confirm`, or wait until it is undone",
             ),
             CommandKind::Reload { confirm_within } => self.reload(*confirm_within),
             CommandKind::LoadModel(dir) => self.load_model(dir),
@@ -217,7 +217,7 @@ impl Reloader {
                 let reply = answers::refused(&refusal);
                 let why = reply.error.as_deref().unwrap_or_default();
                 for line in why.lines() {
-                    warn!("not reloaded: {line}");
+                    warn!("reload refused: {line}");
                 }
                 reply
             }
@@ -227,7 +227,7 @@ impl Reloader {
     /// Reads, checks, and brings into use; all or nothing.
     fn take_over(&mut self, confirm_within: Option<Duration>) -> Result<Outcome, Refusal> {
         let sources = self.sources.clone();
-        let cure = "see what keeps its files from being read";
+        let cure = "check why its files cannot be read";
         let read = self
             .helpers
             .run("reading the configuration", READ_WITHIN, cure, move || {
@@ -335,11 +335,11 @@ impl Reloader {
 
     fn confirm(&mut self) -> Reply {
         if self.undo.take().is_none() {
-            return Reply::refused(Code::Conflict, "no reload waits to be confirmed");
+            return Reply::refused(Code::Conflict, "there is no reload to confirm");
         }
         self.note_undo();
-        info!("the reload is confirmed");
-        Reply::ok(Body::Done("the reload stays".to_owned()))
+        info!("the last reload is confirmed");
+        Reply::ok(Body::Done("the last reload is confirmed".to_owned()))
     }
 
     /// Nobody has confirmed the last reload: back to what was before.
@@ -356,7 +356,7 @@ impl Reloader {
             Ok(_) => {
                 self.running = running;
                 self.state.update(|state| state.reloads.reverted += 1);
-                warn!("the reload was not confirmed in time and is undone");
+                warn!("the reload was not confirmed in time and has been undone");
             }
             Err(refusal) => {
                 let why = answers::refused(&refusal).error.unwrap_or_default();
@@ -371,7 +371,7 @@ impl Reloader {
         let change = self.open_model_in(dir, limit, move |base| Change::model(base, &path));
         match change.and_then(|change| self.apply(change)) {
             Ok(_) => {
-                let done = format!("{}: in use from now on", dir.display());
+                let done = format!("{}: now in use", dir.display());
                 info!("model {done}");
                 Reply::ok(Body::Done(done))
             }
@@ -379,7 +379,7 @@ impl Reloader {
                 let reply = answers::refused(&refusal);
                 let why = reply.error.as_deref().unwrap_or_default();
                 warn!(
-                    "model {}: refused, the old one goes on: {why}",
+                    "model {}: refused, the old model stays in use: {why}",
                     dir.display()
                 );
                 reply
@@ -397,7 +397,7 @@ impl Reloader {
         if self.sinks.has_files() {
             self.sinks.reopen(Box::new(|opened| {
                 if let Err(why) = opened {
-                    warn!("the records go on into the old file: {why}");
+                    warn!("records continue in the old file: {why}");
                 }
             }));
         }

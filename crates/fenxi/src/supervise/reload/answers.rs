@@ -18,7 +18,7 @@ impl Reloader {
             unchanged: outcome.differences.unchanged,
             model: format!("{} {}", model.name, model.version),
             model_generation: model.generation,
-            model_exchanged: outcome.has_model,
+            model_swapped: outcome.has_model,
             confirm_within_s: confirm_within.map(|time| time.as_secs()),
         }
     }
@@ -36,14 +36,14 @@ impl Reloaded {
         };
         let mut line = format!("reloaded: applied {}", named(&self.applied));
         if !self.needs_restart.is_empty() {
-            line += &format!("; {} needs a restart", named(&self.needs_restart));
+            line += &format!("; restart needed for {}", named(&self.needs_restart));
         }
-        if self.model_exchanged {
+        if self.model_swapped {
             let (model, generation) = (&self.model, self.model_generation);
             line += &format!("; model {model}, generation {generation}");
         }
         if let Some(seconds) = self.confirm_within_s {
-            line += &format!("; undone in {seconds} s unless confirmed");
+            line += &format!("; will be undone in {seconds} s unless confirmed");
         }
         line
     }
@@ -53,6 +53,6 @@ impl Reloaded {
 pub(super) fn refused(refusal: &Refusal) -> Reply {
     match refusal {
         Refusal::Because(failure) => Reply::refused(Code::Invalid, failure.to_string()),
-        Refusal::RunEnded => Reply::refused(Code::Busy, "the run comes to its end"),
+        Refusal::RunEnded => Reply::refused(Code::Busy, "the run is shutting down"),
     }
 }

@@ -168,7 +168,7 @@ impl Series {
             if !thread.is_finished() {
                 dataplane::leave_threads_behind();
                 failures.push(Failure::unavailable(format!(
-                    "{name}: its device does not come back, and the last series have no labels"
+                    "{name}: its device does not answer; the last series get no labels"
                 )));
                 left.is_partial = true;
                 left.counters.merge(&last);

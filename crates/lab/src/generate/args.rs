@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
-use super::{is_dash, seconds};
-use crate::generate::{COPIES_MAX, Payload, Until};
+use super::{COPIES_MAX, Payload, Until};
 use fenxi::exit::Failure;
+use fenxi::{is_dash, seconds};
 
 /// Arguments of `generate`.
 #[derive(Debug, Args)]
