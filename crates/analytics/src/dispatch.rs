@@ -7,8 +7,7 @@
 
 use crate::Accelerator;
 use crate::device_slot::DeviceSlot;
-use crate::rows::{Row, Rows};
-use cring::{FlowRef, Series};
+use crate::rows::Retry;
 use std::collections::VecDeque;
 
 /// All device slots, with the one whose turn it is.
