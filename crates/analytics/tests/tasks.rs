@@ -1,6 +1,11 @@
 //! Two tasks on the same flows, from packets to records: each has its own unit, features, ring, manager, device and label
 //! word, and the device's answers tell which row they are of.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
+)]
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -141,17 +146,19 @@ impl World {
         let (producers, consumers): (Vec<_>, Vec<_>) = rings.into_iter().unzip();
         let config = flowmgr::Config {
             tasks: tasks(),
-            idle_timeout_s: 30,
-            closed_timeout_s: 5,
-            half_open_timeout_s: 0,
-            established_timeout_s: 0,
-            active_timeout_s: 0,
-            end_on_fin_rst: true,
+            settings: flowmgr::Settings {
+                idle_timeout_s: 30,
+                closed_timeout_s: 5,
+                half_open_timeout_s: 0,
+                established_timeout_s: 0,
+                active_timeout_s: 0,
+                end_on_fin_rst: true,
+                actions: Actions::of_dscp(&[None]),
+            },
             hash: HashKind::Keyed { seed: 5 },
             max_flows: 64,
             buckets: 16,
             effect,
-            actions: Actions::of_dscp(&[None]),
             record_series: true,
             flow_id_first: 0,
             flow_id_step: 1,
@@ -396,17 +403,19 @@ fn caches_are_of_one_task() {
 fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
     let config = |tasks| flowmgr::Config {
         tasks,
-        idle_timeout_s: 30,
-        closed_timeout_s: 5,
-        half_open_timeout_s: 0,
-        established_timeout_s: 0,
-        active_timeout_s: 0,
-        end_on_fin_rst: true,
+        settings: flowmgr::Settings {
+            idle_timeout_s: 30,
+            closed_timeout_s: 5,
+            half_open_timeout_s: 0,
+            established_timeout_s: 0,
+            active_timeout_s: 0,
+            end_on_fin_rst: true,
+            actions: Actions::of_dscp(&[None]),
+        },
         hash: HashKind::Keyed { seed: 5 },
         max_flows: 64,
         buckets: 16,
         effect: Effect::Arrival,
-        actions: Actions::of_dscp(&[None]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use analytics::{Counters, Manager, Round};
 use crossbeam_utils::Backoff;
-use recording::SeriesSeat;
+use recording::SeriesRecorder;
 
 use crate::counters::AnalyticsSnapshot;
 use crate::run::{PAUSE, Run};
@@ -44,7 +44,7 @@ pub struct Hooks {
     /// Takes snapshots of the counters.
     pub telemetry: Option<Publisher<AnalyticsSnapshot>>,
     /// Records the rounds.
-    pub recorder: Option<SeriesSeat>,
+    pub recorder: Option<SeriesRecorder>,
 }
 
 /// The thread's work.
@@ -131,7 +131,7 @@ impl AnalyticsWorker {
             .hooks
             .recorder
             .as_ref()
-            .is_some_and(SeriesSeat::is_open);
+            .is_some_and(SeriesRecorder::is_open);
         match round {
             Round::Worked => idle.backoff = Backoff::new(),
             Round::Seen if !self.gathers && due.is_zero() => idle.backoff = Backoff::new(),

@@ -1,5 +1,11 @@
 //! Raw frames over a Unix socket, through a flow worker and a simulated device, to labels and records.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use dataplane::sink::Sink;
 use dataplane::swap::SwapPort;
 use flowmgr::Effect;
 use packetio::Rx;
-use recording::{Recorder, Walker};
+use recording::{Recorder, SeriesRecorder, Walker};
 use tokio::sync::mpsc;
 
 use crate::control::collector::Watched;
@@ -155,7 +155,9 @@ impl AnalyticsStart<'_> {
             let mut hooks = analytics_worker::Hooks {
                 swap,
                 telemetry: None,
-                recorder: self.recorder.map(|recorder| recorder.series_seat(number)),
+                recorder: self
+                    .recorder
+                    .map(|recorder| SeriesRecorder::new(recorder, number)),
             };
             if self.is_watched {
                 let empty = || AnalyticsSnapshot::of(&manager);

@@ -1,9 +1,9 @@
 //! What a device was asked in a round, and what it answered.
 
-use accel::{Classification, DeviceError, Sizes};
+use accel::{Classification, DeviceError};
 
-use super::codec::{Cursor, Malformed, put_bytes, put_json, put_u64, read_json};
-use super::settings::SizesForm;
+use super::codec::{Cursor, Malformed, put_json, put_u64, read_json};
+use super::settings::{ReadError, WrittenError};
 
 /// A call of a device, with its outcome.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub enum Call {
     Results(Vec<Classification>),
     /// Polled: the batch failed.
     Failed(DeviceError),
-    /// A batch of so many rows was submitted; `input` is [`hash_of`] them.
+    /// A batch of so many rows was submitted; `input` is [`hash_of`] its rows.
     Submitted {
         rows: usize,
         input: u32,
@@ -22,7 +22,7 @@ pub enum Call {
     },
 }
 
-/// As `DeviceError` has no equality: the same in the file.
+/// Two calls are equal if their bytes in the file are: `DeviceError` has no equality.
 impl PartialEq for Call {
     fn eq(&self, other: &Call) -> bool {
         let bytes = |call: &Call| {
@@ -67,12 +67,12 @@ impl Call {
                 });
                 Call::Results(results.collect::<Result<_, Malformed>>()?)
             }
-            2 => Call::Failed(read_error(cursor)?),
+            2 => Call::Failed(read_json::<ReadError>(cursor)?.0),
             kind @ (3 | 4) => Call::Submitted {
                 rows: cursor.u32()? as usize,
                 input: cursor.u32()?,
                 refused: match kind {
-                    4 => Some(read_error(cursor)?),
+                    4 => Some(read_json::<ReadError>(cursor)?.0),
                     _ => None,
                 },
             },
@@ -98,7 +98,7 @@ pub fn encode_results(out: &mut Vec<u8>, results: &[Classification]) {
 /// [`Call::Failed`].
 pub fn encode_failed(out: &mut Vec<u8>, error: &DeviceError) {
     out.push(2);
-    put_error(out, error);
+    put_json(out, &WrittenError(error));
 }
 
 /// [`Call::Submitted`].
@@ -107,87 +107,6 @@ pub fn encode_submitted(out: &mut Vec<u8>, rows: usize, input: u32, refused: Opt
     put_u64(out, rows as u64);
     put_u64(out, input.into());
     if let Some(error) = refused {
-        put_error(out, error);
+        put_json(out, &WrittenError(error));
     }
-}
-
-fn put_error(out: &mut Vec<u8>, error: &DeviceError) {
-    let mut put = |kind: u8, text: &str, numbers: &[u64]| {
-        out.push(kind);
-        put_bytes(out, text.as_bytes());
-        numbers.iter().for_each(|&number| put_u64(out, number));
-    };
-    match error {
-        DeviceError::Busy { device } => put(0, device, &[]),
-        DeviceError::Rows {
-            device,
-            rows,
-            sizes,
-        } => {
-            put(1, device, &[*rows as u64]);
-            put_json(out, &SizesForm::from(sizes));
-        }
-        DeviceError::Run {
-            device,
-            rows,
-            cause,
-        } => {
-            put(2, device, &[*rows as u64]);
-            put_bytes(out, cause.as_bytes());
-        }
-        DeviceError::Output {
-            device,
-            rows,
-            classes,
-            found,
-        } => {
-            put(3, device, &[*rows as u64, *classes as u64]);
-            put_bytes(out, found.as_bytes());
-        }
-        DeviceError::NotAProbability { row, class, value } => {
-            put(4, "", &[*row as u64, *class as u64]);
-            out.extend_from_slice(&value.to_le_bytes());
-        }
-        DeviceError::Gone { device, cause } => {
-            put(5, device, &[]);
-            put_bytes(out, cause.as_bytes());
-        }
-    }
-}
-
-fn read_error(cursor: &mut Cursor<'_>) -> Result<DeviceError, Malformed> {
-    let (kind, device) = (cursor.u8()?, cursor.text()?);
-    Ok(match kind {
-        0 => DeviceError::Busy { device },
-        1 => DeviceError::Rows {
-            device,
-            rows: cursor.u32()? as usize,
-            sizes: Sizes::from(read_json::<SizesForm>(cursor)?),
-        },
-        2 => DeviceError::Run {
-            device,
-            rows: cursor.u32()? as usize,
-            cause: cursor.text()?,
-        },
-        3 => DeviceError::Output {
-            device,
-            rows: cursor.u32()? as usize,
-            classes: cursor.u32()? as usize,
-            found: cursor.text()?,
-        },
-        4 => DeviceError::NotAProbability {
-            row: cursor.u32()? as usize,
-            class: cursor.u32()? as usize,
-            value: cursor.f32()?,
-        },
-        5 => DeviceError::Gone {
-            device,
-            cause: cursor.text()?,
-        },
-        kind => {
-            return Err(Malformed::new(format!(
-                "no error of a device is of the kind {kind}"
-            )));
-        }
-    })
 }

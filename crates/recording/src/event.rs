@@ -6,7 +6,7 @@
 //! body:   kind (1 byte), fields in the order of [`Event`]
 //! ```
 //!
-//! What is rare and has many fields (settings, devices, counters) is JSON in its field.
+//! Rare fields with many parts (settings, devices, counters, errors) are JSON.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use flate2::Crc;
 
 use super::call::Call;
 use super::codec::{Cursor, Malformed, put_bytes, put_i64, put_json, put_u64, read_json};
-use super::settings::{FlowSettings, Offer, SeriesStart};
+use super::settings::{FlowSettings, SeriesStart, SwapForm};
 
 /// How the file begins.
 pub const MAGIC: &[u8; 8] = b"FENXIREC";
 /// Of the format described here.
-pub const VERSION: u32 = 1;
-/// A longer body is no event. A burst has 256 frames at most, of which some hundred bytes each are kept.
+pub const VERSION: u32 = 2;
+/// No event has a longer body. A burst has 256 frames at most, of which some hundred bytes each are kept.
 pub const BODY_MAX: usize = 64 << 20;
-/// A longer frame is none that a packet socket gives.
+/// No packet socket gives a longer frame.
 pub const CAPTURED_MAX: u32 = 1 << 20;
 
-/// Counters by name; what is 0 may be left out.
+/// Counters by name; those that are 0 may be left out.
 pub type Counts = BTreeMap<String, u64>;
 
 /// A thread whose steps are recorded.
@@ -46,24 +46,31 @@ impl std::fmt::Display for Who {
     }
 }
 
-/// One step, or what is said about the steps. Times `now_ns` are on the clock of the run, `time_us` are since the epoch.
+/// One step, or a statement about the steps. Times `now_ns` are on the clock of the run, `time_us` are since the epoch.
 #[derive(Debug, PartialEq)]
 pub enum Event {
     /// [`flowmgr::Manager::burst`].
     Burst {
-        lane: u32,
+        manager: u32,
         now_ns: u64,
         frames: Vec<Frame>,
     },
     /// [`flowmgr::Manager::pass`].
-    Pass { lane: u32, time_us: i64 },
+    Pass { manager: u32, time_us: i64 },
     /// [`flowmgr::Manager::settle_some`].
-    Settle { lane: u32, now_ns: u64, most: u64 },
+    Settle {
+        manager: u32,
+        now_ns: u64,
+        most: u64,
+    },
     /// [`flowmgr::Manager::configure`].
-    Configure { lane: u32, settings: FlowSettings },
+    Configure {
+        manager: u32,
+        settings: FlowSettings,
+    },
     /// [`flowmgr::Manager::drain`].
-    Drain { lane: u32 },
-    /// An analytics manager and its devices are there.
+    Drain { manager: u32 },
+    /// An analytics manager starts, with these devices.
     Start { manager: u32, start: SeriesStart },
     /// [`analytics::Manager::round`].
     Round {
@@ -71,20 +78,20 @@ pub enum Event {
         now_ns: u64,
         /// [`analytics::Manager::drain`] was called before.
         draining: bool,
-        /// What the clock of the cache's cost said, in the order in which it was asked.
+        /// Readings of the clock that prices the prefix cache, in order.
         costs: Vec<u64>,
-        /// What the devices were asked and answered, in order.
+        /// Calls of the devices and their answers, in order.
         calls: Vec<Call>,
     },
     /// [`analytics::Manager::prepare`].
-    Offer { manager: u32, offer: Offer },
+    Prepare { manager: u32, swap: SwapForm },
     /// [`analytics::Manager::commit`].
-    ChangeOver { manager: u32 },
+    Commit { manager: u32 },
     /// [`analytics::Manager::abort`].
-    StandDown { manager: u32 },
-    /// What a thread has counted by now.
+    Abort { manager: u32 },
+    /// The counters of a thread at this point.
     Counted { who: Who, counts: Counts },
-    /// For people: a request of the control plane, and what came of it.
+    /// For people: a request of the control plane and its outcome.
     Note { text: String },
     /// The recording is complete up to here.
     End { reason: String },
@@ -94,7 +101,7 @@ pub enum Event {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     pub time_us: i64,
-    /// Bytes that the walk saw. Those behind the kept ones are zeros in the replay.
+    /// Bytes that the manager saw. In the replay, those behind the kept ones are zeros.
     pub captured: u32,
     pub link: u16,
     pub rss: Option<u32>,
@@ -107,30 +114,34 @@ impl Event {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Event::Burst {
-                lane,
+                manager,
                 now_ns,
                 frames,
             } => {
-                begin_burst(out, *lane, *now_ns, frames.len());
+                begin_burst(out, *manager, *now_ns, frames.len());
                 let mut before_us = 0;
                 for frame in frames {
                     frame.encode(&frame.kept, &mut before_us, out);
                 }
             }
-            Event::Pass { lane, time_us } => {
-                begin(out, 1, *lane);
+            Event::Pass { manager, time_us } => {
+                begin(out, 1, *manager);
                 put_i64(out, *time_us);
             }
-            Event::Settle { lane, now_ns, most } => {
-                begin(out, 2, *lane);
+            Event::Settle {
+                manager,
+                now_ns,
+                most,
+            } => {
+                begin(out, 2, *manager);
                 put_u64(out, *now_ns);
                 put_u64(out, *most);
             }
-            Event::Configure { lane, settings } => {
-                begin(out, 3, *lane);
+            Event::Configure { manager, settings } => {
+                begin(out, 3, *manager);
                 put_json(out, settings);
             }
-            Event::Drain { lane } => begin(out, 4, *lane),
+            Event::Drain { manager } => begin(out, 4, *manager),
             Event::Start { manager, start } => {
                 begin(out, 5, *manager);
                 put_json(out, start);
@@ -147,12 +158,12 @@ impl Event {
                 let calls = (calls.len(), encoded.as_slice());
                 encode_round(out, *manager, *now_ns, *draining, costs, calls);
             }
-            Event::Offer { manager, offer } => {
+            Event::Prepare { manager, swap } => {
                 begin(out, 7, *manager);
-                put_json(out, offer);
+                put_json(out, swap);
             }
-            Event::ChangeOver { manager } => begin(out, 8, *manager),
-            Event::StandDown { manager } => begin(out, 9, *manager),
+            Event::Commit { manager } => begin(out, 8, *manager),
+            Event::Abort { manager } => begin(out, 9, *manager),
             Event::Counted { who, counts } => {
                 match who {
                     Who::Flow(i) => begin(out, 10, *i),
@@ -193,41 +204,40 @@ impl Event {
             }
             _ => {}
         }
-        let lane = cursor.u32()?;
-        let manager = lane;
+        let manager = cursor.u32()?;
         Ok(match kind {
             0 => Event::Burst {
-                lane,
+                manager,
                 now_ns: cursor.u64()?,
                 frames: read_frames(cursor)?,
             },
             1 => Event::Pass {
-                lane,
+                manager,
                 time_us: cursor.i64()?,
             },
             2 => Event::Settle {
-                lane,
+                manager,
                 now_ns: cursor.u64()?,
                 most: cursor.u64()?,
             },
             3 => Event::Configure {
-                lane,
+                manager,
                 settings: read_json(cursor)?,
             },
-            4 => Event::Drain { lane },
+            4 => Event::Drain { manager },
             5 => Event::Start {
                 manager,
                 start: read_json(cursor)?,
             },
             6 => read_round(cursor, manager)?,
-            7 => Event::Offer {
+            7 => Event::Prepare {
                 manager,
-                offer: read_json(cursor)?,
+                swap: read_json(cursor)?,
             },
-            8 => Event::ChangeOver { manager },
-            9 => Event::StandDown { manager },
+            8 => Event::Commit { manager },
+            9 => Event::Abort { manager },
             10 => Event::Counted {
-                who: Who::Flow(lane),
+                who: Who::Flow(manager),
                 counts: read_json(cursor)?,
             },
             11 => Event::Counted {
@@ -258,8 +268,8 @@ fn begin(out: &mut Vec<u8>, kind: u8, number: u32) {
 }
 
 /// The head of a burst; so many frames must follow.
-pub fn begin_burst(out: &mut Vec<u8>, lane: u32, now_ns: u64, frames: usize) {
-    begin(out, 0, lane);
+pub fn begin_burst(out: &mut Vec<u8>, manager: u32, now_ns: u64, frames: usize) {
+    begin(out, 0, manager);
     put_u64(out, now_ns);
     put_u64(out, frames as u64);
 }

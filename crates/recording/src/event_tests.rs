@@ -114,8 +114,9 @@ fn series_config() -> impl Strategy<Value = SeriesConfig> {
             },
             probe,
         };
-        let form = SeriesConfig::of(&config);
-        assert_eq!(form.config(), config);
+        let form = SeriesConfig(config);
+        let text = serde_json::to_string(&form).unwrap();
+        assert_eq!(serde_json::from_str::<SeriesConfig>(&text).unwrap(), form);
         form
     })
 }
@@ -134,14 +135,15 @@ pub fn event() -> impl Strategy<Value = Event> {
             any::<u64>(),
             prop::collection::vec(frame(), 0..20)
         )
-            .prop_map(|(lane, now_ns, frames)| Event::Burst {
-                lane,
+            .prop_map(|(manager, now_ns, frames)| Event::Burst {
+                manager,
                 now_ns,
                 frames
             }),
-        (any::<u32>(), any::<i64>()).prop_map(|(lane, time_us)| Event::Pass { lane, time_us }),
-        any::<(u32, u64, u64)>().prop_map(|(lane, now_ns, most)| Event::Settle {
-            lane,
+        (any::<u32>(), any::<i64>())
+            .prop_map(|(manager, time_us)| Event::Pass { manager, time_us }),
+        any::<(u32, u64, u64)>().prop_map(|(manager, now_ns, most)| Event::Settle {
+            manager,
             now_ns,
             most
         }),
@@ -150,9 +152,9 @@ pub fn event() -> impl Strategy<Value = Event> {
             any::<u16>(),
             prop::collection::vec(any::<Option<u8>>(), 0..9)
         )
-            .prop_map(|(lane, idle_timeout_s, dscp)| Event::Configure {
-                lane,
-                settings: FlowSettings::of(&flowmgr::Settings {
+            .prop_map(|(manager, idle_timeout_s, dscp)| Event::Configure {
+                manager,
+                settings: FlowSettings(flowmgr::Settings {
                     idle_timeout_s,
                     closed_timeout_s: 1,
                     half_open_timeout_s: 2,
@@ -162,7 +164,7 @@ pub fn event() -> impl Strategy<Value = Event> {
                     actions: flowmgr::Actions::of_dscp(&dscp),
                 }),
             }),
-        any::<u32>().prop_map(|lane| Event::Drain { lane }),
+        any::<u32>().prop_map(|manager| Event::Drain { manager }),
         (any::<u32>(), series_config()).prop_map(|(manager, config)| Event::Start {
             manager,
             start: SeriesStart {
@@ -182,14 +184,14 @@ pub fn event() -> impl Strategy<Value = Event> {
         (any::<u32>(), prop::option::of(changes), any::<bool>()).prop_map(
             |(manager, settings, has_model)| {
                 let model = has_model.then(|| (vec![DeviceFacts::unknown(10)], 3));
-                Event::Offer {
+                Event::Prepare {
                     manager,
-                    offer: Offer { model, settings },
+                    swap: SwapForm { model, settings },
                 }
             }
         ),
-        any::<u32>().prop_map(|manager| Event::ChangeOver { manager }),
-        any::<u32>().prop_map(|manager| Event::StandDown { manager }),
+        any::<u32>().prop_map(|manager| Event::Commit { manager }),
+        any::<u32>().prop_map(|manager| Event::Abort { manager }),
         (any::<u32>(), any::<bool>(), counts).prop_map(|(number, is_flow, counts)| {
             Event::Counted {
                 who: if is_flow {
@@ -307,6 +309,6 @@ fn other_files_are_named() {
         read(b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0").1,
         Err(ReadError::Magic)
     ));
-    let newer = [&MAGIC[..], &2u32.to_le_bytes()].concat();
-    assert!(matches!(read(&newer).1, Err(ReadError::Version(2))));
+    let newer = [&MAGIC[..], &3u32.to_le_bytes()].concat();
+    assert!(matches!(read(&newer).1, Err(ReadError::Version(3))));
 }

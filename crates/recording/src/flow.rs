@@ -1,4 +1,4 @@
-//! A flow manager as its thread holds it: its calls are steps of the recording, where there is one.
+//! A flow manager as its thread holds it: if the run is recorded, each call of the manager is a step of the recording.
 
 use std::ops::Deref;
 
@@ -6,21 +6,21 @@ use flowmgr::record::Record;
 use flowmgr::{Fate, Manager, Packet, Settings};
 
 use super::counts;
-use super::event::{Counts, Event, Frame, begin_burst};
+use super::event::{Counts, Event, Frame, Who, begin_burst};
 use super::frame::Keeper;
-use super::seat::Seat;
 use super::settings::FlowSettings;
+use super::step::StepRecorder;
 use super::tape::Recorder;
 
-/// The manager. Who only looks at it sees it as it is; what changes it goes through here. Without a recording that costs a
-/// branch a burst.
+/// The manager. It can be read through `Deref`; all calls that change it go through the methods here. Without a recording
+/// that costs a branch per burst.
 pub struct Walker {
     manager: Manager,
     end: Option<Box<End>>,
 }
 
 struct End {
-    seat: Seat,
+    steps: StepRecorder,
     keeper: Keeper,
 }
 
@@ -36,7 +36,7 @@ impl Walker {
     /// `number` counts through all pipelines.
     pub fn new(manager: Manager, number: usize, recorder: Option<&Recorder>) -> Walker {
         let end = recorder.map(|recorder| End {
-            seat: recorder.flow_seat(number),
+            steps: StepRecorder::new(recorder, Who::Flow(number as u32)),
             keeper: Keeper::default(),
         });
         Walker {
@@ -57,23 +57,23 @@ impl Walker {
         let Some(end) = &mut self.end else {
             return self.manager.burst(data, packets, now_ns, fates);
         };
-        if end.seat.is_open() {
+        if end.steps.is_open() {
             // Before the walk, which may write into the packets.
             end.describe(data, packets, now_ns);
         }
-        end.seat.step(&mut self.manager, of, |manager| {
+        end.steps.step(&mut self.manager, of, |manager| {
             manager.burst(data, packets, now_ns, fates);
         });
     }
 
     /// [`Manager::pass`].
     pub fn pass(&mut self, time_us: i64) {
-        let event = |lane| Event::Pass { lane, time_us };
+        let event = |manager| Event::Pass { manager, time_us };
         self.step(event, |manager| manager.pass(time_us));
     }
 
-    /// Hands over records that are ready, of at most `most` flows where `done` is `u64::MAX`; returns how many flows that were.
-    /// `done` is that of [`Manager::settle`], and only a replay has another: a recorded run keeps no packets.
+    /// Hands over records that are ready and returns the number of their flows: at most `most` where `done` is `u64::MAX`.
+    /// `done` is that of [`Manager::settle`]. Only a replay passes another value: a recorded run keeps no packets.
     pub fn settle(
         &mut self,
         done: u64,
@@ -85,12 +85,12 @@ impl Walker {
             self.manager.settle(done, now_ns, out);
             return 0;
         }
-        // Nothing waits, so nothing happens: not worth an event each time.
+        // Nothing waits, so the call would change nothing: not worth an event each time.
         if self.manager.labels_awaited() == 0 && self.manager.is_settled() {
             return 0;
         }
-        let event = |lane| Event::Settle {
-            lane,
+        let event = |manager| Event::Settle {
+            manager,
             now_ns,
             most: most as u64,
         };
@@ -101,7 +101,7 @@ impl Walker {
         settled
     }
 
-    /// The same where nobody wants the records: they are counted, not made.
+    /// The same without a consumer: records are counted, not made.
     pub fn discard_records(&mut self, done: u64, now_ns: u64) -> usize {
         self.manager.discard_records(done, now_ns);
         0
@@ -114,37 +114,37 @@ impl Walker {
 
     /// [`Manager::configure`].
     pub fn configure(&mut self, settings: &mut Settings) {
-        let Some(End { seat, .. }) = self.end.as_deref_mut() else {
+        let Some(End { steps, .. }) = self.end.as_deref_mut() else {
             return self.manager.configure(settings);
         };
         let event = Event::Configure {
-            lane: seat.number(),
-            settings: FlowSettings::of(settings),
+            manager: steps.number(),
+            settings: FlowSettings(settings.clone()),
         };
-        seat.body.clear();
-        event.encode(&mut seat.body);
-        seat.step(&mut self.manager, of, |manager| manager.configure(settings));
+        steps.body.clear();
+        event.encode(&mut steps.body);
+        steps.step(&mut self.manager, of, |manager| manager.configure(settings));
     }
 
     /// [`Manager::drain`].
     pub fn drain(&mut self) {
-        self.step(|lane| Event::Drain { lane }, Manager::drain);
+        self.step(|manager| Event::Drain { manager }, Manager::drain);
     }
 
     fn step(&mut self, event: impl FnOnce(u32) -> Event, act: impl FnOnce(&mut Manager)) {
-        let Some(End { seat, .. }) = self.end.as_deref_mut() else {
+        let Some(End { steps, .. }) = self.end.as_deref_mut() else {
             return act(&mut self.manager);
         };
-        seat.body.clear();
-        event(seat.number()).encode(&mut seat.body);
-        seat.step(&mut self.manager, of, act);
+        steps.body.clear();
+        event(steps.number()).encode(&mut steps.body);
+        steps.step(&mut self.manager, of, act);
     }
 }
 
 impl Drop for Walker {
     fn drop(&mut self) {
         if let Some(end) = &mut self.end {
-            end.seat.leave(|classes| of(&self.manager, classes));
+            end.steps.leave(|classes| of(&self.manager, classes));
         }
     }
 }
@@ -152,10 +152,10 @@ impl Drop for Walker {
 impl End {
     /// The burst's event, with the headers of its packets.
     fn describe(&mut self, data: &[u8], packets: &[Packet], now_ns: u64) {
-        let End { seat, keeper } = self;
-        let lane = seat.number();
-        seat.body.clear();
-        begin_burst(&mut seat.body, lane, now_ns, packets.len());
+        let End { steps, keeper } = self;
+        let manager = steps.number();
+        steps.body.clear();
+        begin_burst(&mut steps.body, manager, now_ns, packets.len());
         let mut before_us = 0;
         for packet in packets {
             let captured = &data[packet.at..packet.at + packet.captured as usize];
@@ -167,7 +167,7 @@ impl End {
                 rss: packet.rss,
                 kept: Vec::new(),
             };
-            frame.encode(kept, &mut before_us, &mut seat.body);
+            frame.encode(kept, &mut before_us, &mut steps.body);
         }
     }
 }

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::HEADER_FILE;
 use super::event::VERSION;
-use super::settings::FlowConfig;
+use super::settings::FlowConfigForm;
 use crate::error::RecordingError;
 use config::layout::Layout;
 
-/// The number of managers that is taken for a slip, or worse.
-const LANES_MAX: usize = 4096;
+/// The largest plausible number of pipelines.
+const INSTANCES_MAX: usize = 4096;
 
-/// What all managers begin with, and what people want to know.
+/// The initial state of all managers, and facts for people.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Header {
     /// Of the events' file.
@@ -42,9 +42,10 @@ pub struct Header {
     pub instances: usize,
     /// Slots of each ring.
     pub ring_slots: usize,
-    /// Of each flow manager; with the seed of the bucket hash, which is another one with each start.
-    pub flow: FlowConfig,
-    /// As `fenxi config show` prints it; for people.
+    /// Configuration of all flow managers, with the seed of the bucket hash, which differs with each start.
+    #[serde(with = "FlowConfigForm")]
+    pub flow: flowmgr::Config,
+    /// The output of `fenxi config show`; for people.
     pub configuration: String,
 }
 
@@ -70,7 +71,7 @@ impl Header {
             layout: config.pipeline.layout.to_string(),
             instances: config.pipeline.instances,
             ring_slots: config.ring.slots,
-            flow: FlowConfig::of(flow),
+            flow: flow.clone(),
             configuration,
         }
     }
@@ -106,12 +107,12 @@ impl Header {
         Ok(header)
     }
 
-    /// What would otherwise be found out the hard way.
+    /// Values from which memory is allocated, or that index others.
     fn check(&self) -> Result<(), &'static str> {
         if Layout::parse(&self.layout).is_none() {
             return Err("layout is not F:A:D");
         }
-        if !(1..=LANES_MAX).contains(&self.instances) {
+        if !(1..=INSTANCES_MAX).contains(&self.instances) {
             return Err("instances is out of range");
         }
         if !self.ring_slots.is_power_of_two() || self.ring_slots > 1 << 24 {
@@ -120,8 +121,8 @@ impl Header {
         if self.classes.is_empty() || self.classes.len() > cring::CLASSES_MAX {
             return Err("there are no classes, or too many");
         }
-        if !self.flow.is_possible(self.classes.len()) {
-            return Err("flow.settings are out of range");
+        if self.flow.settings.actions.classes() != self.classes.len() {
+            return Err("flow.settings.dscp has not one value for each class");
         }
         Ok(())
     }

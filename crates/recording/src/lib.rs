@@ -1,27 +1,29 @@
-//! Recording a live run and replaying the recording: a fault seen on somebody's router is reproduced from a file.
+//! Recording a live run and replaying the recording: a fault seen on a router is reproduced from a file.
 //!
 //! While a run is recorded, every call that changes a flow manager or an analytics manager is a *step*. Steps of all threads
 //! exclude each other by one lock, and a step is written to the file before the next one begins. So the file is a total
 //! order in which each step sees exactly what the steps before it did: label words, ring slots and all. A replay makes the
 //! same calls in that order on one thread.
 //!
-//! What a step takes in besides the managers' own state is in its event: the clock, frames, answers of devices, readings of
-//! the clock that prices the prefix cache, settings. From time to time, and at its end, each thread writes what it has
-//! counted; the replay must have counted the same at the same place.
+//! An event holds the inputs of its step apart from the managers' own state: the clock, frames, answers of devices, readings
+//! of the clock that prices the prefix cache, settings. Four times a second, and at its end, each thread writes its
+//! counters; the replay must have the same counters at the same place.
 //!
 //! ```text
 //! flow manager ── burst, pass, settle, configure, drain ─┐ lock   chunk       thread
 //!                                                        ├──────► of events ─► "recording" ─► DIR/events
-//! analytics ───── round, exchange of the model ──────────┘        (bounded queue)
+//! analytics ───── round, prepare, commit, abort ─────────┘        (bounded queue)
 //! ```
 //!
 //! | what | where |
 //! |---|---|
 //! | the lock, the bounds, the writer | [`tape`], [`writer`] |
-//! | the threads' ends of it | [`flow`], [`series`], [`device`] |
+//! | what each thread records | [`step`], [`flow`], [`series`], [`device`] |
 //! | the file | [`event`], [`call`], [`codec`], [`header`], [`reader`] |
 //! | how much of a frame is kept | [`frame`] |
 //! | the replay | [`replayer`], [`managers`], [`script`], [`counts`] |
+
+#![forbid(unsafe_code)]
 
 mod call;
 mod codec;
@@ -36,9 +38,9 @@ mod managers;
 mod reader;
 mod replayer;
 mod script;
-mod seat;
 mod series;
 mod settings;
+mod step;
 mod tape;
 mod writer;
 
@@ -46,7 +48,7 @@ pub use error::RecordingError;
 pub use flow::Walker;
 pub use header::Header;
 pub use replayer::{Replayed, Report, replay};
-pub use series::SeriesSeat;
+pub use series::SeriesRecorder;
 pub use tape::{Plan, Recorder};
 pub use writer::make;
 

@@ -11,10 +11,10 @@ use config::layout::Layout;
 /// All managers, numbered through the pipelines.
 pub struct Managers {
     pub flow: Vec<flowmgr::Manager>,
-    /// None where no device was open so far.
+    /// None until its devices are known.
     pub series: Vec<Option<analytics::Manager>>,
-    /// For those.
-    pub inlets: Vec<Option<Vec<RingInput>>>,
+    /// The rings of those that have not started.
+    pub inputs: Vec<Option<Vec<RingInput>>>,
 }
 
 impl Managers {
@@ -28,7 +28,7 @@ impl Managers {
         let mut managers = Managers {
             flow: Vec::new(),
             series: Vec::new(),
-            inlets: Vec::new(),
+            inputs: Vec::new(),
         };
         for _ in 0..header.instances {
             let rings = layout.rings().into_iter();
@@ -36,22 +36,25 @@ impl Managers {
             let rings = Mesh::new(places, header.ring_slots);
             let mut labels = Vec::new();
             for producers in rings.producers {
-                let config = header
-                    .flow
-                    .config(managers.flow.len(), count, record_series);
+                let config = flowmgr::Config {
+                    record_series,
+                    flow_id_first: managers.flow.len() as u64,
+                    flow_id_step: count as u64,
+                    ..header.flow.clone()
+                };
                 let manager = flowmgr::Manager::with_rings(config, vec![producers])
                     .map_err(|error| error.to_string())?;
                 labels.push(manager.labels());
                 managers.flow.push(manager);
             }
             for consumers in rings.consumers {
-                let inlets = consumers
+                let inputs = consumers
                     .into_iter()
                     .map(|(flow_manager, series)| RingInput {
                         series,
                         labels: Arc::clone(&labels[flow_manager]),
                     });
-                managers.inlets.push(Some(inlets.collect()));
+                managers.inputs.push(Some(inputs.collect()));
                 managers.series.push(None);
             }
         }
@@ -60,10 +63,10 @@ impl Managers {
 
     /// # Errors
     /// There is none of this number.
-    pub fn lane(&mut self, lane: u32) -> Result<&mut flowmgr::Manager, String> {
-        let lanes = self.flow.len();
-        let found = self.flow.get_mut(lane as usize);
-        found.ok_or_else(|| format!("there is no flow manager {lane}, only {lanes}"))
+    pub fn flow(&mut self, number: u32) -> Result<&mut flowmgr::Manager, String> {
+        let count = self.flow.len();
+        let found = self.flow.get_mut(number as usize);
+        found.ok_or_else(|| format!("there is no flow manager {number}, only {count}"))
     }
 
     /// # Errors

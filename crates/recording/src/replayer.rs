@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use analytics::{NewModel, Standby};
+use analytics::{NewModel, Settings, Standby};
 use flowmgr::record::Record;
 use flowmgr::{Fate, Packet};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use super::header::Header;
 use super::managers::Managers;
 use super::reader::{self, Next};
 use super::script::Script;
-use super::settings::{DeviceFacts, Offer, SeriesConfig, SeriesStart};
+use super::settings::{DeviceFacts, SeriesConfig, SeriesStart, SwapForm};
 use super::{EVENTS_FILE, HEADER_FILE};
 use crate::error::RecordingError;
 
@@ -24,13 +24,13 @@ pub struct Replayed {
     pub flows: flowmgr::Counters,
     /// Of all analytics managers.
     pub series: analytics::Counters,
-    /// Exchanges of the model, which all analytics managers take part in.
+    /// Swaps of the model, in which all analytics managers take part.
     pub swaps: u64,
     /// Packets of each flow manager.
-    pub packets_by_lane: Vec<u64>,
-    /// Bytes that they had captured.
+    pub packets_by_worker: Vec<u64>,
+    /// Bytes captured of these packets.
     pub bytes: u64,
-    /// What the flow tables lie on.
+    /// The kind of memory pages that hold the flow tables.
     pub pages: flowmgr::Pages,
     /// The comparison.
     pub report: Report,
@@ -126,7 +126,8 @@ pub fn replay(
     if replayer.report.end.is_empty() {
         replayer.report.end = end;
     }
-    let replayed = replayer.finish(header.flow.k());
+    let k = header.flow.tasks.first().map_or(1, |task| task.k);
+    let replayed = replayer.finish(k);
     replayed.map(|replayed| (header, replayed))
 }
 
@@ -154,29 +155,32 @@ impl Replayer {
     fn take(&mut self, event: Event, out: &mut dyn FnMut(Record)) -> Result<(), String> {
         match event {
             Event::Burst {
-                lane,
+                manager,
                 now_ns,
                 frames,
             } => {
                 self.now_ns = now_ns;
-                let manager = self.managers.lane(lane)?;
+                let manager = self.managers.flow(manager)?;
                 self.work.burst(manager, &frames, now_ns);
             }
-            Event::Pass { lane, time_us } => self.managers.lane(lane)?.pass(time_us),
-            Event::Settle { lane, now_ns, most } => {
+            Event::Pass { manager, time_us } => self.managers.flow(manager)?.pass(time_us),
+            Event::Settle {
+                manager,
+                now_ns,
+                most,
+            } => {
                 self.now_ns = now_ns;
                 let most = usize::try_from(most).unwrap_or(usize::MAX);
-                self.managers.lane(lane)?.settle_some(most, now_ns, out);
+                self.managers.flow(manager)?.settle_some(most, now_ns, out);
             }
-            Event::Configure { lane, settings } => {
+            Event::Configure { manager, settings } => {
                 if !settings.is_possible(self.classes.len()) {
                     return Err("the settings are out of range".to_owned());
                 }
-                self.managers
-                    .lane(lane)?
-                    .configure(&mut settings.settings());
+                let mut settings = settings.0;
+                self.managers.flow(manager)?.configure(&mut settings);
             }
-            Event::Drain { lane } => self.managers.lane(lane)?.drain(),
+            Event::Drain { manager } => self.managers.flow(manager)?.drain(),
             Event::Start { manager, start } => self.start(manager, &start)?,
             Event::Round {
                 manager,
@@ -198,9 +202,9 @@ impl Replayer {
                     self.differ(format!("{who} does something else than recorded: {how}"));
                 }
             }
-            Event::Offer { manager, offer } => self.offer(manager, &offer)?,
-            Event::ChangeOver { manager } => self.managers.series(manager)?.commit(),
-            Event::StandDown { manager } => drop(self.managers.series(manager)?.abort()),
+            Event::Prepare { manager, swap } => self.prepare(manager, &swap)?,
+            Event::Commit { manager } => self.managers.series(manager)?.commit(),
+            Event::Abort { manager } => drop(self.managers.series(manager)?.abort()),
             Event::Counted { who, counts } => self.compare(who, &counts)?,
             Event::Note { text } => self.report.notes.push(text),
             Event::End { reason } => self.report.end = reason,
@@ -210,22 +214,21 @@ impl Replayer {
 
     fn start(&mut self, manager: u32, start: &SeriesStart) -> Result<(), String> {
         check_devices(&start.devices)?;
-        let inlets = self.managers.inlets.get_mut(manager as usize);
-        let inlets = inlets
+        let inputs = self.managers.inputs.get_mut(manager as usize);
+        let inputs = inputs
             .and_then(Option::take)
             .ok_or_else(|| format!("analytics manager {manager} cannot start here"))?;
         let accelerators = self.script.accelerators(&start.devices);
-        let config = start.config.config();
-        let mut series = analytics::Manager::new(config, inlets, accelerators)
+        let mut series = analytics::Manager::new(start.config.0.clone(), inputs, accelerators)
             .map_err(|error| error.to_string())?;
         series.set_cost_clock(self.script.cost_clock());
         self.managers.series[manager as usize] = Some(series);
         Ok(())
     }
 
-    /// What stands by. Whether the manager takes it is the manager's matter, now as then.
-    fn offer(&mut self, manager: u32, offer: &Offer) -> Result<(), String> {
-        let model = match &offer.model {
+    /// The manager accepts or refuses the swap, as it did in the run.
+    fn prepare(&mut self, manager: u32, swap: &SwapForm) -> Result<(), String> {
+        let model = match &swap.model {
             Some((devices, generation)) => {
                 check_devices(devices)?;
                 Some(NewModel {
@@ -235,9 +238,11 @@ impl Replayer {
             }
             None => None,
         };
-        let settings = offer.change().map_err(|error| error.to_string())?;
+        let change = |(old, new): &(SeriesConfig, SeriesConfig)| Settings::change(&old.0, &new.0);
+        let settings = swap.settings.as_ref().map(change).transpose();
+        let settings = settings.map_err(|error| error.to_string())?;
         let series = self.managers.series(manager)?;
-        // Live the thread takes it before it asks for the next step.
+        // A live thread takes what is retired before it takes the next step.
         drop(series.take_retired());
         drop(series.prepare(Standby { model, settings }));
         Ok(())
@@ -259,8 +264,8 @@ impl Replayer {
 
     fn compare(&mut self, who: Who, recorded: &Counts) -> Result<(), String> {
         let replayed = match who {
-            Who::Flow(lane) => {
-                counts::of_flows(self.managers.lane(lane)?.counters(), &self.classes)
+            Who::Flow(manager) => {
+                counts::of_flows(self.managers.flow(manager)?.counters(), &self.classes)
             }
             Who::Series(manager) => counts::of_series(self.managers.series(manager)?.counters()),
         };
@@ -286,13 +291,13 @@ impl Replayer {
 
     fn finish(mut self, k: usize) -> Result<Replayed, RecordingError> {
         let mut flows = flowmgr::Counters::new([self.classes.len()]);
-        let lanes = &self.managers.flow;
-        for manager in lanes {
+        let managers = &self.managers.flow;
+        for manager in managers {
             flows.merge(manager.counters());
         }
-        let packets = lanes.iter().map(|it| it.counters().verdicts.total());
-        let packets_by_lane = packets.collect();
-        let pages = lanes.iter().map(flowmgr::Manager::pages).min();
+        let packets = managers.iter().map(|it| it.counters().verdicts.total());
+        let packets_by_worker = packets.collect();
+        let pages = managers.iter().map(flowmgr::Manager::pages).min();
         for manager in 0..self.managers.series.len() {
             if self.managers.series[manager].is_none() {
                 // Its devices were never open; it has counted nothing.
@@ -321,7 +326,7 @@ impl Replayer {
                 RecordingError::Damaged("there are no analytics managers".to_owned())
             })?,
             swaps: swaps.unwrap_or(0),
-            packets_by_lane,
+            packets_by_worker,
             bytes: self.work.bytes,
             pages: pages.unwrap_or(flowmgr::Pages::Plain),
             report,

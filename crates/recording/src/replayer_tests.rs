@@ -12,12 +12,15 @@ fn header() -> String {
         "idle_timeout_s": 30, "closed_timeout_s": 5, "half_open_timeout_s": 0, "established_timeout_s": 0,
         "active_timeout_s": 0, "end_on_fin_rst": true, "dscp": [null, 46, null],
     });
+    let task = json!({
+        "k": 10, "unit": "packet", "features": ["signed_length"], "midstream": false, "classes": 3,
+    });
     let header = json!({
-        "format": 1, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [], "model": "m",
+        "format": 2, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [], "model": "m",
         "model_version": "1", "features": [], "classes": ["one", "other", "unknown"],
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
-            "k": 10, "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64, "buckets": 16, "midstream": false,
+            "tasks": [task], "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64, "buckets": 16,
             "settings": settings,
         },
     });
@@ -28,24 +31,30 @@ fn header() -> String {
 fn within(event: Event) -> Event {
     match event {
         Event::Burst {
-            lane,
+            manager,
             now_ns,
             frames,
         } => Event::Burst {
-            lane: lane % 2,
+            manager: manager % 2,
             now_ns,
             frames,
         },
-        Event::Pass { lane, time_us } => Event::Pass {
-            lane: lane % 2,
+        Event::Pass { manager, time_us } => Event::Pass {
+            manager: manager % 2,
             time_us,
         },
-        Event::Settle { lane, now_ns, most } => Event::Settle {
-            lane: lane % 2,
+        Event::Settle {
+            manager,
+            now_ns,
+            most,
+        } => Event::Settle {
+            manager: manager % 2,
             now_ns,
             most,
         },
-        Event::Drain { lane } => Event::Drain { lane: lane % 2 },
+        Event::Drain { manager } => Event::Drain {
+            manager: manager % 2,
+        },
         Event::Round {
             now_ns,
             draining,
@@ -59,9 +68,9 @@ fn within(event: Event) -> Event {
             costs,
             calls,
         },
-        Event::Offer { offer, .. } => Event::Offer { manager: 0, offer },
-        Event::ChangeOver { .. } => Event::ChangeOver { manager: 0 },
-        Event::StandDown { .. } => Event::StandDown { manager: 0 },
+        Event::Prepare { swap, .. } => Event::Prepare { manager: 0, swap },
+        Event::Commit { .. } => Event::Commit { manager: 0 },
+        Event::Abort { .. } => Event::Abort { manager: 0 },
         Event::Counted { counts, .. } => Event::Counted {
             who: Who::Flow(0),
             counts,
@@ -112,7 +121,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("\"ring_slots\":64", "\"ring_slots\":65", "ring_slots"),
         ("\"one\",", "", "flow.settings"),
         ("\"max_flows\":64", "\"max_flows\":0", "max_flows"),
-        ("\"format\":1", "\"format\":2", "fenxi 0.1.0"),
+        ("\"format\":2", "\"format\":3", "fenxi 0.1.0"),
     ] {
         let header = good.replace(from, to);
         assert_ne!(header, good, "{from}");
@@ -127,7 +136,7 @@ fn what_cannot_be_is_refused_by_name() {
     };
     for (events, said) in [
         (
-            vec![Event::Drain { lane: 2 }],
+            vec![Event::Drain { manager: 2 }],
             "event 1, at byte 12: there is no flow manager 2",
         ),
         (

@@ -1,4 +1,4 @@
-//! What a replayed round is told: the answers of its devices and the readings of its cost clock, as they were recorded.
+//! The script of a replayed round: the recorded answers of its devices and readings of its cost clock.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ pub struct Script(Arc<Mutex<Lines>>);
 struct Lines {
     calls: VecDeque<Call>,
     costs: VecDeque<u64>,
-    /// What the replay did first that the recording does not have.
+    /// The first thing that the replay did and the run had not done.
     strayed: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl Script {
         lines.costs = costs.into();
     }
 
-    /// After it: how it was another one than the recorded one.
+    /// After the round: how it differed from the recorded one.
     pub fn strayed(&self) -> Option<String> {
         let mut lines = self.lines();
         let (calls, costs) = (lines.calls.len(), lines.costs.len());
@@ -64,7 +64,7 @@ impl Script {
         let accelerator = |facts: &DeviceFacts| Accelerator {
             device: Box::new(ScriptedDevice::new(facts, self.clone())),
             profile: facts.profile(),
-            deadline: facts.deadline(),
+            deadline: facts.deadline,
         };
         facts.iter().map(accelerator).collect()
     }
@@ -90,7 +90,7 @@ struct ScriptedDevice {
 
 impl ScriptedDevice {
     fn new(facts: &DeviceFacts, script: Script) -> ScriptedDevice {
-        let sizes = Sizes::from(facts.sizes.clone());
+        let sizes = facts.sizes.clone();
         ScriptedDevice {
             requested: facts.requested.clone(),
             effective: facts.effective.clone(),

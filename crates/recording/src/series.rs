@@ -1,26 +1,28 @@
-//! An analytics manager's thread: rounds and exchanges are steps of the recording.
+//! What an analytics worker records: its rounds and swaps are steps of the recording.
 
 use analytics::{Manager, Refused, Round, Standby};
 
 use super::counts;
-use super::event::{Counts, Event, encode_round};
-use super::seat::Seat;
-use super::settings::{DeviceFacts, Offer, SeriesConfig};
+use super::event::{Counts, Event, Who, encode_round};
+use super::settings::{DeviceFacts, SeriesConfig, SwapForm};
+use super::step::StepRecorder;
+use super::tape::Recorder;
 
-/// The thread's end.
-pub struct SeriesSeat(Seat);
+/// Records the steps of one analytics worker.
+pub struct SeriesRecorder(StepRecorder);
 
-impl SeriesSeat {
-    pub(super) fn new(seat: Seat) -> SeriesSeat {
-        SeriesSeat(seat)
+impl SeriesRecorder {
+    /// `number` is the analytics manager's, through all pipelines.
+    pub fn new(recorder: &Recorder, number: usize) -> SeriesRecorder {
+        SeriesRecorder(StepRecorder::new(recorder, Who::Series(number as u32)))
     }
 
-    /// Whether steps are recorded: then a thread that polls leaves the lock to others in between.
+    /// Whether steps are recorded: then a thread that polls releases the lock between rounds.
     pub fn is_open(&self) -> bool {
         self.0.is_open()
     }
 
-    /// [`Manager::round`], of a manager that drains or does not.
+    /// [`Manager::round`]; `draining` says whether [`Manager::drain`] was called before.
     pub fn round(&mut self, manager: &mut Manager, now_ns: u64, draining: bool) -> Round {
         let number = self.0.number();
         self.0.body.clear();
@@ -39,7 +41,7 @@ impl SeriesSeat {
     ///
     /// # Errors
     /// The manager's.
-    pub fn stand_by(
+    pub fn prepare(
         &mut self,
         manager: &mut Manager,
         mut standby: Standby,
@@ -50,24 +52,23 @@ impl SeriesSeat {
                 let devices = model.accelerators.iter_mut().map(DeviceFacts::of);
                 (devices.collect(), model.generation)
             });
-            let forms = |(old, new): &_| (SeriesConfig::of(old), SeriesConfig::of(new));
-            let settings = standby.settings.is_some();
-            let settings = change.filter(|_| settings).map(forms);
-            let offer = Offer { model, settings };
-            self.describe(|manager| Event::Offer { manager, offer });
+            let change = change.filter(|_| standby.settings.is_some()).cloned();
+            let settings = change.map(|(old, new)| (SeriesConfig(old), SeriesConfig(new)));
+            let swap = SwapForm { model, settings };
+            self.describe(|manager| Event::Prepare { manager, swap });
         }
         self.0.step(manager, of, |manager| manager.prepare(standby))
     }
 
     /// [`Manager::commit`].
-    pub fn change_over(&mut self, manager: &mut Manager) {
-        self.describe(|manager| Event::ChangeOver { manager });
+    pub fn commit(&mut self, manager: &mut Manager) {
+        self.describe(|manager| Event::Commit { manager });
         self.0.step(manager, of, Manager::commit);
     }
 
     /// [`Manager::abort`].
-    pub fn stand_down(&mut self, manager: &mut Manager) -> Option<Standby> {
-        self.describe(|manager| Event::StandDown { manager });
+    pub fn abort(&mut self, manager: &mut Manager) -> Option<Standby> {
+        self.describe(|manager| Event::Abort { manager });
         self.0.step(manager, of, Manager::abort)
     }
 

@@ -1,202 +1,122 @@
-//! What managers and devices are given, in a form that can be written down. Floats are texts, since JSON readers do not
-//! promise to give back the same bits.
+//! How configurations are written down: the fields of other crates' types with the texts that stand for what JSON cannot
+//! say. Floats are texts, since JSON readers do not promise to give back the same bits.
 
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 
-use accel::{Profile, Sizes};
-use analytics::{Accelerator, CacheConfig, Policy, Settings};
-use cring::{Feature, Unit};
+use accel::{DeviceError, Profile, Sizes};
+use analytics::{Accelerator, CacheConfig, Policy};
+use cring::{Feature, Features, Unit};
 use flowmgr::hash::HashKind;
-use flowmgr::{Actions, SeriesTask};
-use serde::{Deserialize, Serialize};
+use flowmgr::{Actions, CLOSED_TIMEOUT_S, Effect, SeriesTask, TIMEOUT_S_MAX};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// More rows in a batch are none that a device has.
+/// No device takes a batch of more rows.
 const ROWS_MAX: usize = 1 << 20;
 
-/// A flow manager's configuration, but for what differs between the managers of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FlowConfig {
-    k: usize,
-    #[serde(default)]
-    data: bool,
-    #[serde(default = "lengths")]
-    features: Vec<String>,
-    hash: HashForm,
+/// [`flowmgr::Config`], but for what differs between the managers of a run, and between a run and its replay.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "flowmgr::Config")]
+pub struct FlowConfigForm {
+    #[serde(with = "tasks")]
+    tasks: Vec<SeriesTask>,
+    #[serde(with = "FlowSettingsForm")]
+    settings: flowmgr::Settings,
+    #[serde(with = "HashForm")]
+    hash: HashKind,
     max_flows: usize,
     buckets: usize,
-    midstream: bool,
-    settings: FlowSettings,
+    #[serde(skip, default = "on_arrival")]
+    effect: Effect,
+    #[serde(skip)]
+    record_series: bool,
+    #[serde(skip)]
+    flow_id_first: u64,
+    #[serde(skip)]
+    flow_id_step: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// Only live runs are recorded.
+fn on_arrival() -> Effect {
+    Effect::Arrival
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "HashKind", rename_all = "snake_case")]
 enum HashForm {
     Keyed { seed: u64 },
     Fenxi,
 }
 
-/// What is collected where a recording does not say it.
-fn lengths() -> Vec<String> {
-    vec![Feature::SignedLength.name().to_owned()]
-}
-
-fn names(features: impl IntoIterator<Item = Feature>) -> Vec<String> {
-    let names = features.into_iter().map(Feature::name);
-    names.map(str::to_owned).collect()
-}
-
-/// Features by their names; a name that is none says nothing.
-fn by_name(names: &[String]) -> impl Iterator<Item = Feature> {
-    let known = |name: &String| Feature::ALL.into_iter().find(|it| it.name() == name);
-    names.iter().filter_map(known)
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "SeriesTask")]
+struct TaskForm {
+    k: usize,
+    #[serde(with = "units")]
+    unit: Unit,
+    #[serde(with = "feature_set")]
+    features: Features,
+    midstream: bool,
+    classes: usize,
 }
 
 /// [`flowmgr::Settings`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FlowSettings {
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowSettings(#[serde(with = "FlowSettingsForm")] pub flowmgr::Settings);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "flowmgr::Settings")]
+struct FlowSettingsForm {
     idle_timeout_s: u16,
     closed_timeout_s: u16,
     half_open_timeout_s: u16,
     established_timeout_s: u16,
     active_timeout_s: u32,
     end_on_fin_rst: bool,
-    dscp: Vec<Option<u8>>,
-}
-
-impl FlowConfig {
-    /// For all flow managers of a run.
-    pub fn of(config: &flowmgr::Config) -> FlowConfig {
-        let task = config.tasks[0];
-        FlowConfig {
-            k: task.k,
-            data: task.unit == Unit::Data,
-            features: names(task.features.iter()),
-            hash: match config.hash {
-                HashKind::Keyed { seed } => HashForm::Keyed { seed },
-                HashKind::Fenxi => HashForm::Fenxi,
-            },
-            max_flows: config.max_flows,
-            buckets: config.buckets,
-            midstream: task.midstream,
-            settings: FlowSettings {
-                idle_timeout_s: config.idle_timeout_s,
-                closed_timeout_s: config.closed_timeout_s,
-                half_open_timeout_s: config.half_open_timeout_s,
-                established_timeout_s: config.established_timeout_s,
-                active_timeout_s: config.active_timeout_s,
-                end_on_fin_rst: config.end_on_fin_rst,
-                dscp: config.actions.dscp_by_class(),
-            },
-        }
-    }
-
-    /// For the flow manager `number` of `managers`.
-    pub fn config(&self, number: usize, managers: usize, record_series: bool) -> flowmgr::Config {
-        let settings = &self.settings;
-        flowmgr::Config {
-            tasks: vec![self.task()],
-            idle_timeout_s: settings.idle_timeout_s,
-            closed_timeout_s: settings.closed_timeout_s,
-            half_open_timeout_s: settings.half_open_timeout_s,
-            established_timeout_s: settings.established_timeout_s,
-            active_timeout_s: settings.active_timeout_s,
-            end_on_fin_rst: settings.end_on_fin_rst,
-            hash: match self.hash {
-                HashForm::Keyed { seed } => HashKind::Keyed { seed },
-                HashForm::Fenxi => HashKind::Fenxi,
-            },
-            max_flows: self.max_flows,
-            buckets: self.buckets,
-            effect: flowmgr::Effect::Arrival,
-            actions: Actions::of_dscp(&settings.dscp),
-            record_series,
-            flow_id_first: number as u64,
-            flow_id_step: managers as u64,
-        }
-    }
-
-    fn task(&self) -> SeriesTask {
-        SeriesTask {
-            k: self.k,
-            unit: if self.data { Unit::Data } else { Unit::Packet },
-            features: by_name(&self.features).collect(),
-            midstream: self.midstream,
-            classes: self.settings.dscp.len(),
-        }
-    }
-
-    /// Whether its settings can be, for so many classes; all else the manager checks itself.
-    pub fn is_possible(&self, classes: usize) -> bool {
-        self.settings.is_possible(classes)
-    }
-
-    /// Packets in a series.
-    pub fn k(&self) -> usize {
-        self.k
-    }
-
-    /// Flows, buckets and task, by which the table takes its memory.
-    pub fn table(&self) -> (usize, usize, SeriesTask) {
-        (self.max_flows, self.buckets, self.task())
-    }
+    #[serde(rename = "dscp", with = "dscp")]
+    actions: Actions,
 }
 
 impl FlowSettings {
-    pub fn of(settings: &flowmgr::Settings) -> FlowSettings {
-        FlowSettings {
-            idle_timeout_s: settings.idle_timeout_s,
-            closed_timeout_s: settings.closed_timeout_s,
-            half_open_timeout_s: settings.half_open_timeout_s,
-            established_timeout_s: settings.established_timeout_s,
-            active_timeout_s: settings.active_timeout_s,
-            end_on_fin_rst: settings.end_on_fin_rst,
-            dscp: settings.actions.dscp_by_class(),
-        }
-    }
-
-    /// Whether a configuration can say so, for so many classes.
+    /// Whether a manager of so many classes takes them: it does not check them itself.
     pub fn is_possible(&self, classes: usize) -> bool {
-        self.idle_timeout_s <= 32_000
-            && (1..=300).contains(&self.closed_timeout_s)
-            && self.dscp.len() == classes
-            && self.dscp.iter().flatten().all(|dscp| *dscp < 64)
-    }
-
-    pub fn settings(&self) -> flowmgr::Settings {
-        flowmgr::Settings {
-            idle_timeout_s: self.idle_timeout_s,
-            closed_timeout_s: self.closed_timeout_s,
-            half_open_timeout_s: self.half_open_timeout_s,
-            established_timeout_s: self.established_timeout_s,
-            active_timeout_s: self.active_timeout_s,
-            end_on_fin_rst: self.end_on_fin_rst,
-            actions: Actions::of_dscp(&self.dscp),
-        }
+        self.0.idle_timeout_s <= TIMEOUT_S_MAX
+            && CLOSED_TIMEOUT_S.contains(&self.0.closed_timeout_s)
+            && self.0.actions.classes() == classes
     }
 }
 
 /// What an analytics manager begins with.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeriesStart {
     pub config: SeriesConfig,
     pub devices: Vec<DeviceFacts>,
 }
 
-/// [`analytics::Config`].
+/// [`analytics::Config`] of the first task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SeriesConfig {
+pub struct SeriesConfig(#[serde(with = "SeriesConfigForm")] pub analytics::Config);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "analytics::Config")]
+struct SeriesConfigForm {
+    #[serde(skip)]
+    task: u8,
     k: usize,
-    #[serde(default = "lengths")]
-    features: Vec<String>,
-    policy: PolicyForm,
-    prefix: usize,
-    entries: usize,
-    audit: Exact,
-    probe: Vec<Exact32>,
+    #[serde(with = "features")]
+    features: Vec<Feature>,
+    #[serde(with = "PolicyForm")]
+    policy: Policy,
+    #[serde(with = "CacheForm")]
+    cache: CacheConfig,
+    #[serde(with = "exact_list")]
+    probe: Vec<f32>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Policy", rename_all = "snake_case")]
 enum PolicyForm {
     None,
     Timeout {
@@ -204,159 +124,72 @@ enum PolicyForm {
     },
     CarryOver {
         timeout: Duration,
-        phi: Exact,
+        #[serde(with = "exact")]
+        phi: f64,
         max_wait: Duration,
     },
     Slo {
         latency_goal: Duration,
-        delta: Exact,
+        #[serde(with = "exact")]
+        delta: f64,
     },
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "CacheConfig")]
+struct CacheForm {
+    prefix: usize,
+    entries: usize,
+    #[serde(with = "exact")]
+    audit: f64,
+}
+
 impl SeriesConfig {
-    pub fn of(config: &analytics::Config) -> SeriesConfig {
-        let CacheConfig {
-            prefix,
-            entries,
-            audit,
-        } = config.cache;
-        SeriesConfig {
-            k: config.k,
-            features: names(config.features.iter().copied()),
-            policy: match config.policy {
-                Policy::None => PolicyForm::None,
-                Policy::Timeout { timeout } => PolicyForm::Timeout { timeout },
-                Policy::CarryOver {
-                    timeout,
-                    phi,
-                    max_wait,
-                } => PolicyForm::CarryOver {
-                    timeout,
-                    phi: Exact(phi),
-                    max_wait,
-                },
-                Policy::Slo {
-                    latency_goal,
-                    delta,
-                } => PolicyForm::Slo {
-                    latency_goal,
-                    delta: Exact(delta),
-                },
-            },
-            prefix,
-            entries,
-            audit: Exact(audit),
-            probe: config.probe.iter().copied().map(Exact32).collect(),
-        }
-    }
-
-    pub fn config(&self) -> analytics::Config {
-        analytics::Config {
-            task: 0,
-            k: self.k,
-            features: by_name(&self.features).collect(),
-            policy: match self.policy {
-                PolicyForm::None => Policy::None,
-                PolicyForm::Timeout { timeout } => Policy::Timeout { timeout },
-                PolicyForm::CarryOver {
-                    timeout,
-                    phi: Exact(phi),
-                    max_wait,
-                } => Policy::CarryOver {
-                    timeout,
-                    phi,
-                    max_wait,
-                },
-                PolicyForm::Slo {
-                    latency_goal,
-                    delta: Exact(delta),
-                } => Policy::Slo {
-                    latency_goal,
-                    delta,
-                },
-            },
-            cache: CacheConfig {
-                prefix: self.prefix,
-                entries: self.entries,
-                audit: self.audit.0,
-            },
-            probe: self.probe.iter().map(|value| value.0).collect(),
-        }
-    }
-
-    /// For a manager that nothing is known of, since its devices never were open.
+    /// Of a manager whose devices were never open, so that nothing is known of it.
     pub fn unknown(k: usize) -> SeriesConfig {
-        SeriesConfig {
+        SeriesConfig(analytics::Config {
+            task: 0,
             k,
-            features: lengths(),
-            policy: PolicyForm::None,
-            prefix: 0,
-            entries: 0,
-            audit: Exact(0.0),
+            features: vec![Feature::SignedLength],
+            policy: Policy::None,
+            cache: CacheConfig {
+                prefix: 0,
+                entries: 0,
+                audit: 0.0,
+            },
             probe: Vec::new(),
-        }
+        })
     }
 }
 
-/// What an analytics manager is to change to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Offer {
+/// What an analytics manager prepares for a swap.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct SwapForm {
     /// Another model's devices, and its generation.
     pub model: Option<(Vec<DeviceFacts>, u16)>,
     /// From this configuration to that.
     pub settings: Option<(SeriesConfig, SeriesConfig)>,
 }
 
-impl Offer {
-    /// The settings, as the exchange makes them.
-    ///
-    /// # Errors
-    /// Settings that are impossible in themselves.
-    pub fn change(&self) -> Result<Option<Settings>, analytics::ConfigError> {
-        let settings = self.settings.as_ref();
-        settings
-            .map(|(old, new)| Settings::change(&old.config(), &new.config()))
-            .transpose()
-    }
-}
-
-/// What managers ask of a device, beside its answers.
+/// What managers ask of a device, apart from its answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceFacts {
     pub requested: String,
     pub effective: String,
-    pub sizes: SizesForm,
+    #[serde(with = "SizesForm")]
+    pub sizes: Sizes,
     /// Floats in a row of its input.
     pub row_len: usize,
     /// T₀ and T₁, µs.
-    profile: Option<(Exact, Exact)>,
-    deadline: Option<Duration>,
+    profile: Option<(Exact<f64>, Exact<f64>)>,
+    pub deadline: Option<Duration>,
 }
 
-/// [`Sizes`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SizesForm {
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Sizes", rename_all = "snake_case")]
+enum SizesForm {
     Any { cap: usize },
     Fixed(Vec<usize>),
-}
-
-impl From<&Sizes> for SizesForm {
-    fn from(sizes: &Sizes) -> SizesForm {
-        match sizes {
-            Sizes::Any { cap } => SizesForm::Any { cap: *cap },
-            Sizes::Fixed(sizes) => SizesForm::Fixed(sizes.clone()),
-        }
-    }
-}
-
-impl From<SizesForm> for Sizes {
-    fn from(sizes: SizesForm) -> Sizes {
-        match sizes {
-            SizesForm::Any { cap } => Sizes::Any { cap },
-            SizesForm::Fixed(sizes) => Sizes::Fixed(sizes),
-        }
-    }
 }
 
 impl DeviceFacts {
@@ -367,7 +200,7 @@ impl DeviceFacts {
         DeviceFacts {
             requested: device.requested().to_owned(),
             effective: device.effective().to_owned(),
-            sizes: device.sizes().into(),
+            sizes: device.sizes().clone(),
             row_len,
             profile: profile.map(|it| (Exact(it.t0_us), Exact(it.t1_us))),
             deadline: accelerator.deadline,
@@ -379,7 +212,7 @@ impl DeviceFacts {
         DeviceFacts {
             requested: "none".to_owned(),
             effective: "none".to_owned(),
-            sizes: SizesForm::Any { cap: 1 },
+            sizes: Sizes::Any { cap: 1 },
             row_len: k,
             profile: None,
             deadline: None,
@@ -393,54 +226,150 @@ impl DeviceFacts {
         })
     }
 
-    pub fn deadline(&self) -> Option<Duration> {
-        self.deadline
-    }
-
     /// Whether such a device can be: its input is allocated by these numbers.
     pub fn is_possible(&self) -> bool {
-        let rows = Sizes::from(self.sizes.clone()).largest();
-        (1..=ROWS_MAX).contains(&rows)
+        (1..=ROWS_MAX).contains(&self.sizes.largest())
             && (1..=cring::K_MAX * Feature::ALL.len()).contains(&self.row_len)
     }
 }
 
+/// [`DeviceError`], as it is read.
+#[derive(Deserialize)]
+pub struct ReadError(#[serde(with = "DeviceErrorForm")] pub DeviceError);
+
+/// The same, as it is written.
+#[derive(Serialize)]
+pub struct WrittenError<'a>(#[serde(with = "DeviceErrorForm")] pub &'a DeviceError);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "DeviceError")]
+enum DeviceErrorForm {
+    Busy {
+        device: String,
+    },
+    Rows {
+        device: String,
+        rows: usize,
+        #[serde(with = "SizesForm")]
+        sizes: Sizes,
+    },
+    Run {
+        device: String,
+        rows: usize,
+        cause: String,
+    },
+    Output {
+        device: String,
+        rows: usize,
+        classes: usize,
+        found: String,
+    },
+    NotAProbability {
+        row: usize,
+        class: usize,
+        #[serde(with = "exact32")]
+        value: f32,
+    },
+    Gone {
+        device: String,
+        cause: String,
+    },
+}
+
 /// A float whose text gives back the same bits.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub struct Exact(pub f64);
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Exact<T>(pub T);
 
-/// The same.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub struct Exact32(pub f32);
-
-impl From<Exact> for String {
-    fn from(value: Exact) -> String {
-        value.0.to_string()
+impl<T: Display> Serialize for Exact<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
     }
 }
 
-impl From<Exact32> for String {
-    fn from(value: Exact32) -> String {
-        value.0.to_string()
+impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Exact<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Exact<T>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Exact).map_err(D::Error::custom)
     }
 }
 
-impl TryFrom<String> for Exact {
-    type Error = std::num::ParseFloatError;
+/// A module for serde's `with`: a field is written as another type, and read back from it.
+macro_rules! written_as {
+    ($module:ident, $type:ty as $form:ty, $write:expr, $read:expr) => {
+        mod $module {
+            use super::*;
 
-    fn try_from(text: String) -> Result<Exact, Self::Error> {
-        text.parse().map(Exact)
-    }
+            pub fn serialize<S: Serializer>(value: &$type, to: S) -> Result<S::Ok, S::Error> {
+                let write: fn(&$type) -> $form = $write;
+                write(value).serialize(to)
+            }
+
+            pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<$type, D::Error> {
+                let read: fn($form) -> Result<$type, String> = $read;
+                read(<$form>::deserialize(from)?).map_err(D::Error::custom)
+            }
+        }
+    };
 }
 
-impl TryFrom<String> for Exact32 {
-    type Error = std::num::ParseFloatError;
-
-    fn try_from(text: String) -> Result<Exact32, Self::Error> {
-        text.parse().map(Exact32)
+written_as!(exact, f64 as Exact<f64>, |value| Exact(*value), |it| Ok(
+    it.0
+));
+written_as!(exact32, f32 as Exact<f32>, |value| Exact(*value), |it| Ok(
+    it.0
+));
+written_as!(
+    exact_list,
+    Vec<f32> as Vec<Exact<f32>>,
+    |values| values.iter().copied().map(Exact).collect(),
+    |list| Ok(list.into_iter().map(|it| it.0).collect())
+);
+written_as!(
+    dscp,
+    Actions as Vec<Option<u8>>,
+    Actions::dscp_by_class,
+    |by_class| match by_class.iter().flatten().find(|&&dscp| dscp > 63) {
+        Some(dscp) => Err(format!("dscp {dscp} is out of range: 0 to 63")),
+        None => Ok(Actions::of_dscp(&by_class)),
     }
+);
+written_as!(
+    units,
+    Unit as String,
+    |unit| unit.name().to_owned(),
+    |name| by_name(&Unit::ALL, Unit::name, &name)
+);
+written_as!(
+    features,
+    Vec<Feature> as Vec<String>,
+    |features| features.iter().map(|it| it.name().to_owned()).collect(),
+    |names| {
+        let feature = |name: &String| by_name(&Feature::ALL, Feature::name, name);
+        names.iter().map(feature).collect()
+    }
+);
+written_as!(
+    feature_set,
+    Features as FeatureList,
+    |features| FeatureList(features.iter().collect()),
+    |list| Ok(list.0.into_iter().collect())
+);
+written_as!(
+    tasks,
+    Vec<SeriesTask> as Vec<Task>,
+    |tasks| tasks.iter().copied().map(Task).collect(),
+    |list| Ok(list.into_iter().map(|task| task.0).collect())
+);
+
+#[derive(Serialize, Deserialize)]
+struct FeatureList(#[serde(with = "features")] Vec<Feature>);
+
+#[derive(Serialize, Deserialize)]
+struct Task(#[serde(with = "TaskForm")] SeriesTask);
+
+fn by_name<T: Copy>(all: &[T], name_of: fn(T) -> &'static str, name: &str) -> Result<T, String> {
+    let found = all.iter().copied().find(|&it| name_of(it) == name);
+    found.ok_or_else(|| format!("{name}: there is no such name"))
 }
 
 #[cfg(test)]
@@ -452,8 +381,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_float_comes_back_with_the_same_bits(value in any::<f64>(), small in any::<f32>()) {
-            let text = serde_json::to_string(&(Exact(value), Exact32(small))).unwrap();
-            let (back, small_back): (Exact, Exact32) = serde_json::from_str(&text).unwrap();
+            let text = serde_json::to_string(&(Exact(value), Exact(small))).unwrap();
+            let (back, small_back): (Exact<f64>, Exact<f32>) = serde_json::from_str(&text).unwrap();
             prop_assert_eq!(back.0.to_bits(), value.to_bits());
             prop_assert_eq!(small_back.0.to_bits(), small.to_bits());
         }

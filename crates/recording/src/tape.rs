@@ -16,12 +16,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, bounded};
 use tracing::{info, warn};
 
-use super::event::{Event, MAGIC, VERSION, Who, put_event};
+use super::event::{Event, MAGIC, VERSION, put_event};
 use super::header::Header;
-use super::seat::Seat;
 use super::settings::{DeviceFacts, SeriesConfig, SeriesStart};
 use super::writer::{Writer, create, make};
-use super::{EVENTS_FILE, HEADER_FILE, SeriesSeat};
+use super::{EVENTS_FILE, HEADER_FILE};
 use crate::error::RecordingError;
 
 /// Bytes that are worth a write by themselves.
@@ -55,14 +54,14 @@ pub struct Recorder(pub(super) Arc<Shared>);
 
 pub(super) struct Shared {
     tape: Mutex<Tape>,
-    /// Steps are recorded: what only serves them can be left alone otherwise.
+    /// Whether steps are recorded.
     is_on: AtomicBool,
-    /// What devices were asked, and the cost clock said, in the round under way. Rounds exclude each other.
+    /// Calls of devices and readings of the cost clock in the round under way. Rounds exclude each other.
     pub calls: Mutex<Calls>,
-    /// The disk takes nothing any more.
+    /// The disk accepts no more writes.
     has_failed: Arc<AtomicBool>,
-    /// What the writer is to log at its end, since the data path does not log.
-    farewell: Arc<Mutex<Option<String>>>,
+    /// The writer logs this at its end, since the data path does not log.
+    last_words: Arc<Mutex<Option<String>>>,
     pub classes: Vec<String>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -78,7 +77,7 @@ pub(super) struct Calls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     On,
-    /// Full: threads leave.
+    /// The file is full: each thread leaves at its next step.
     Ending,
     Over,
 }
@@ -86,7 +85,7 @@ enum State {
 /// The events' file, as far as the lock's holder knows it.
 pub(super) struct Tape {
     state: State,
-    /// Whole events that are not on their way yet.
+    /// Whole events that were not sent to the writer yet.
     chunk: Vec<u8>,
     sent: Instant,
     to_writer: Option<Sender<Vec<u8>>>,
@@ -123,12 +122,12 @@ impl Recorder {
 
         let (to_writer, chunks) = bounded(CHUNKS);
         let has_failed = Arc::new(AtomicBool::new(false));
-        let farewell = Arc::default();
+        let last_words = Arc::default();
         let writer = Writer {
             file,
             path,
             has_failed: has_failed.clone(),
-            farewell: Arc::clone(&farewell),
+            last_words: Arc::clone(&last_words),
         };
         let thread = std::thread::Builder::new()
             .name("recording".to_owned())
@@ -155,43 +154,33 @@ impl Recorder {
             is_on: AtomicBool::new(true),
             calls: Mutex::default(),
             has_failed,
-            farewell,
+            last_words,
             classes: header.classes.clone(),
             writer: Mutex::new(Some(thread)),
         })))
     }
 
-    /// The end of a flow manager's thread.
-    pub(super) fn flow_seat(&self, number: usize) -> Seat {
-        Seat::new(self, Who::Flow(number as u32))
-    }
-
-    /// An analytics manager is made, with these devices.
-    pub fn starts(
+    /// Records that an analytics manager starts, with these devices.
+    pub fn series_start(
         &self,
         number: usize,
         config: &analytics::Config,
         accelerators: &mut [analytics::Accelerator],
     ) {
         let start = SeriesStart {
-            config: SeriesConfig::of(config),
+            config: SeriesConfig(config.clone()),
             devices: accelerators.iter_mut().map(DeviceFacts::of).collect(),
         };
         let manager = number as u32;
-        self.say(&Event::Start { manager, start });
+        self.record(&Event::Start { manager, start });
     }
 
-    /// The end of its thread.
-    pub fn series_seat(&self, number: usize) -> SeriesSeat {
-        SeriesSeat::new(Seat::new(self, Who::Series(number as u32)))
-    }
-
-    /// For people: what was asked of the run, and what came of it.
+    /// For people: a request to the run and its outcome.
     pub fn note(&self, text: String) {
-        self.say(&Event::Note { text });
+        self.record(&Event::Note { text });
     }
 
-    fn say(&self, event: &Event) {
+    fn record(&self, event: &Event) {
         let mut body = Vec::new();
         event.encode(&mut body);
         let mut tape = self.0.lock();
@@ -200,7 +189,7 @@ impl Recorder {
         }
     }
 
-    /// The clock by which a manager prices its cache.
+    /// The clock that prices a manager's prefix cache; its readings are recorded.
     pub fn cost_clock(&self) -> impl Fn() -> u64 + Send + 'static {
         let (shared, began) = (self.0.clone(), Instant::now());
         move || {
@@ -212,7 +201,7 @@ impl Recorder {
         }
     }
 
-    /// The run has ended, and so have its threads: what is left is written.
+    /// Writes what is left, after the run's threads have ended.
     pub fn finish(&self) {
         let began = Instant::now();
         let Some(mut tape) = self.0.lock_within(LAST_STEP_WITHIN) else {
@@ -239,7 +228,7 @@ impl Recorder {
 }
 
 impl Shared {
-    /// The lock, if whoever takes a step gives it back in time.
+    /// The lock, unless the step under way holds it for longer than `limit`.
     fn lock_within(&self, limit: Duration) -> Option<MutexGuard<'_, Tape>> {
         let until = Instant::now() + limit;
         loop {
@@ -269,21 +258,24 @@ impl Shared {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    fn say_farewell(&self, text: String) {
-        let mut farewell = self.farewell.lock().unwrap_or_else(PoisonError::into_inner);
-        farewell.get_or_insert(text);
+    fn set_last_words(&self, text: String) {
+        let mut last_words = self
+            .last_words
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        last_words.get_or_insert(text);
     }
 }
 
 impl Tape {
-    /// Whether a step whose event has about so many bytes is to be recorded.
+    /// Whether a step is to be recorded, if its event has about so many bytes.
     pub fn takes(&mut self, shared: &Shared, bytes: usize) -> bool {
         if shared.has_failed() {
-            self.turn(shared, State::Over);
+            self.enter_state(shared, State::Over);
         }
         let most = self.max_bytes - self.max_bytes / RESERVE;
         if self.state == State::On && self.bytes + bytes as u64 > most {
-            self.turn(shared, State::Ending);
+            self.enter_state(shared, State::Ending);
         }
         self.state == State::On
     }
@@ -294,13 +286,13 @@ impl Tape {
         self.state == State::On
     }
 
-    /// A thread leaves; `last` is what it has counted.
+    /// A thread leaves; `last` has its counters.
     pub fn leave(&mut self, shared: &Shared, last: &Event) {
         if self.state != State::Over {
             let mut body = std::mem::take(&mut self.body);
             body.clear();
             last.encode(&mut body);
-            // The reserve is for this; but a bound is a bound.
+            // The reserve is for this, but `max_bytes` holds for it as well.
             if self.bytes + body.len() as u64 + 64 <= self.max_bytes {
                 self.append(shared, &body);
             }
@@ -308,7 +300,7 @@ impl Tape {
         }
         self.open = self.open.saturating_sub(1);
         if self.open == 0 && self.state == State::Ending {
-            shared.say_farewell(format!(
+            shared.set_last_words(format!(
                 "the recording is full at {} MiB and ends; the run goes on",
                 self.max_bytes >> 20
             ));
@@ -316,7 +308,7 @@ impl Tape {
         }
     }
 
-    /// An event behind the others.
+    /// Appends an event.
     pub fn append(&mut self, shared: &Shared, body: &[u8]) {
         let before = self.chunk.len();
         put_event(&mut self.chunk, body);
@@ -327,7 +319,7 @@ impl Tape {
         }
     }
 
-    /// Everything so far is on its way, or the recording is over.
+    /// Sends the chunk to the writer; if that takes too long, the recording is over.
     fn send(&mut self, shared: &Shared) {
         self.sent = Instant::now();
         let Some(to_writer) = &self.to_writer else {
@@ -336,12 +328,12 @@ impl Tape {
         let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(2 * CHUNK));
         if !chunk.is_empty() && to_writer.send_timeout(chunk, PATIENCE).is_err() {
             if !shared.has_failed() {
-                shared.say_farewell(format!(
+                shared.set_last_words(format!(
                     "the disk has taken nothing of the recording for {} s; it ends, and the run goes on",
                     PATIENCE.as_secs()
                 ));
             }
-            self.turn(shared, State::Over);
+            self.enter_state(shared, State::Over);
         }
     }
 
@@ -353,14 +345,14 @@ impl Tape {
             self.append(shared, &body);
             self.send(shared);
         }
-        self.turn(shared, State::Over);
+        self.enter_state(shared, State::Over);
     }
 
-    fn turn(&mut self, shared: &Shared, state: State) {
+    fn enter_state(&mut self, shared: &Shared, state: State) {
         self.state = state;
         shared.is_on.store(state == State::On, Ordering::Relaxed);
         if state == State::Over {
-            // The writer ends when it has written what is on its way.
+            // The writer ends after the chunks that it was sent.
             self.to_writer = None;
             self.chunk = Vec::new();
         }
@@ -390,7 +382,7 @@ mod tests {
             is_on: AtomicBool::new(true),
             calls: Mutex::default(),
             has_failed: Arc::default(),
-            farewell: Arc::default(),
+            last_words: Arc::default(),
             classes: Vec::new(),
             writer: Mutex::default(),
         };
@@ -403,9 +395,9 @@ mod tests {
         }
         assert_eq!(steps, 2, "one finds room, the next none");
         assert!(!shared.is_on());
-        let farewell = shared.farewell.lock().unwrap();
+        let last_words = shared.last_words.lock().unwrap();
         assert!(
-            farewell
+            last_words
                 .as_ref()
                 .unwrap()
                 .contains("the disk has taken nothing")

@@ -16,14 +16,14 @@ use crate::error::RecordingError;
 pub struct Writer {
     pub file: File,
     pub path: PathBuf,
-    /// Raised by it: nothing can be written any more.
+    /// Set by the thread: nothing more can be written.
     pub has_failed: Arc<AtomicBool>,
-    /// What it is to log at its end, since the data path does not log.
-    pub farewell: Arc<Mutex<Option<String>>>,
+    /// The thread logs this at its end, since the data path does not log.
+    pub last_words: Arc<Mutex<Option<String>>>,
 }
 
 impl Writer {
-    /// Writes whole chunks until there will be no more, or none can be written.
+    /// Writes whole chunks until the last one, or until one cannot be written.
     pub fn run(mut self, chunks: &Receiver<Vec<u8>>) {
         for chunk in chunks {
             if self.has_failed.load(Ordering::Relaxed) {
@@ -37,14 +37,14 @@ impl Writer {
                 );
             }
         }
-        let farewell = self.farewell.lock();
-        if let Some(text) = farewell.unwrap_or_else(PoisonError::into_inner).take() {
+        let last_words = self.last_words.lock();
+        if let Some(text) = last_words.unwrap_or_else(PoisonError::into_inner).take() {
             warn!("{}: {text}", self.path.display());
         }
     }
 }
 
-/// A folder of our own: nobody else may look at addresses.
+/// Makes the folder, for its owner alone: the files hold addresses.
 ///
 /// # Errors
 /// 73: it holds something, or cannot be made.

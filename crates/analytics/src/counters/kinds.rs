@@ -15,9 +15,15 @@ pub(super) mod histograms {
         merge(copy, from);
     }
 
-    /// The number of values; their distribution is for whoever asks for the histogram.
+    /// The number of values, their sum, each value rounded up to its bucket's largest, and the largest value.
     pub fn list(counter: &Histogram<u64>, name: &str, each: &mut dyn FnMut(&str, u64)) {
+        let sum = counter.iter_recorded().fold(0_u64, |sum, it| {
+            let values = it.count_since_last_iteration();
+            sum.wrapping_add(it.value_iterated_to().wrapping_mul(values))
+        });
         each(&format!("{name}.count"), counter.len());
+        each(&format!("{name}.sum"), sum);
+        each(&format!("{name}.max"), counter.max());
     }
 }
 
@@ -26,11 +32,11 @@ pub(super) mod devices {
     use crate::DeviceCounters;
     use cring::Counter;
 
-    pub fn merge(all: &mut Vec<DeviceCounters>, other: &Vec<DeviceCounters>) {
+    pub fn merge(all: &mut Vec<DeviceCounters>, other: &[DeviceCounters]) {
         all.extend_from_slice(other);
     }
 
-    pub fn copy_from(copy: &mut Vec<DeviceCounters>, from: &Vec<DeviceCounters>) {
+    pub fn copy_from(copy: &mut [DeviceCounters], from: &[DeviceCounters]) {
         for (copy, device) in copy.iter_mut().zip(from) {
             copy.copy_from(device);
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use analytics::{Manager, Refused, Retired, Standby};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
-use recording::SeriesSeat;
+use recording::SeriesRecorder;
 
 use super::helpers::Helpers;
 use super::{Change, Refusal};
@@ -43,7 +43,7 @@ pub struct SwapPort {
 impl SwapPort {
     /// Between two rounds: takes the next step, and hands back what is no longer in use. Costs two loads where there is
     /// neither. `recorder` is the worker's end of a recording, if there is one.
-    pub fn serve(&self, manager: &mut Manager, recorder: Option<&mut SeriesSeat>) {
+    pub fn serve(&self, manager: &mut Manager, recorder: Option<&mut SeriesRecorder>) {
         if let Some(retired) = manager.take_retired() {
             self.answer(Answer::Retired(retired));
         }
@@ -53,7 +53,7 @@ impl SwapPort {
         match step {
             Step::Prepare(standby, change) => {
                 let taken = match recorder {
-                    Some(recorder) => recorder.stand_by(manager, standby, change.as_deref()),
+                    Some(recorder) => recorder.prepare(manager, standby, change.as_deref()),
                     None => manager.prepare(standby),
                 };
                 self.answer(match taken {
@@ -62,12 +62,12 @@ impl SwapPort {
                 });
             }
             Step::Commit => match recorder {
-                Some(recorder) => recorder.change_over(manager),
+                Some(recorder) => recorder.commit(manager),
                 None => manager.commit(),
             },
             Step::Abort => {
                 let standby = match recorder {
-                    Some(recorder) => recorder.stand_down(manager),
+                    Some(recorder) => recorder.abort(manager),
                     None => manager.abort(),
                 };
                 self.answer(Answer::Aborted { _standby: standby });

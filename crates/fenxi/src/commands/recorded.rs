@@ -120,8 +120,7 @@ fn outcome(
 ) -> Result<Outcome, Failure> {
     let layout = Layout::parse(&header.layout);
     let layout = layout.ok_or_else(|| Failure::data("layout is not F:A:D"))?;
-    let workers = replayed.packets_by_lane.len();
-    let (max_flows, buckets, task) = header.flow.table();
+    let (flow, workers) = (&header.flow, replayed.packets_by_worker.len());
     Ok(Outcome {
         flows: replayed.flows.clone(),
         series: replayed.series.clone(),
@@ -138,12 +137,12 @@ fn outcome(
         },
         classes: header.classes.clone().into(),
         table: Table {
-            max_flows: max_flows * workers,
-            bytes: flowmgr::table_bytes(max_flows, buckets, &[task]) * workers,
+            max_flows: flow.max_flows * workers,
+            bytes: flowmgr::table_bytes(flow.max_flows, flow.buckets, &flow.tasks) * workers,
             pages: replayed.pages,
         },
         bytes: replayed.bytes,
-        packets_by_worker: replayed.packets_by_lane.clone(),
+        packets_by_worker: replayed.packets_by_worker.clone(),
         clock_steps: 0,
         sinks: sinks::empty_reports(),
         live: None,

@@ -12,10 +12,10 @@ use flowmgr::record::EndReason;
 use flowmgr::verdict::Verdict;
 
 use super::State;
-use super::metric::{
+use super::view::View;
+use crate::metric::{
     Family, Kind, Metric, Sample, TIMES, US, Value, buckets, count, number, sample,
 };
-use super::view::View;
 use read::{
     balances, devices, drops, ends, failures, labels, lags, pipelines, queues, seconds_since_epoch,
     stalls, sums, workers,
@@ -76,71 +76,71 @@ const FEATURES: &str = "af_packet,capture,ctnetlink,onnxruntime,simulated";
 #[rustfmt::skip] // A table: a metric in three lines reads better than in ten.
 static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_build_info", "", &["version", "revision", "features"],
-        "1; the labels say what runs: revision is BUILD_REVISION of the build's environment, else unknown.",
+        "1; the labels say what runs. The revision is BUILD_REVISION from the environment of the build, or unknown.",
         |view| vec![count(&[view.facts.version, REVISION, FEATURES], 1)]),
     metric(G, "fenxi_model_info", "", &["model", "version", "sha256", "generation"],
-        "1; the labels say which model is in use. The generation is that of records, and grows with each exchange.",
+        "1; the labels say which model is in use. The generation is that of records, and grows with each swap.",
         |view| {
             let model = &view.run_state.model;
             vec![count(&[&model.name, &model.version, &model.sha256, &model.generation.to_string()], 1)]
         }),
     metric(G, "fenxi_state", "", &["state"],
-        "1 for the state that the run is in, 0 for the others.",
+        "1 for the current state of the run, 0 for the others.",
         |view| State::ALL.map(|state| count(&[state.name()], u64::from(state == view.state))).into()),
     metric(G, "fenxi_uptime_seconds", "seconds", &[],
         "Time since the run began.",
         |view| vec![number(&[], view.uptime.as_secs_f64())]),
     metric(C, "fenxi_config_reloads_total", "reloads", &["result"],
-        "Reloads of the configuration: applied; refused, and the old one goes on; reverted, having been applied but not confirmed.",
+        "Reloads of the configuration: applied; refused, and the old one stays; reverted, because nobody confirmed it.",
         |view| {
             let reloads = &view.run_state.reloads;
             [("applied", reloads.applied), ("refused", reloads.refused), ("reverted", reloads.reverted)]
                 .map(|(result, reloads)| count(&[result], reloads)).into()
         }),
     metric(G, "fenxi_config_last_success_timestamp_seconds", "seconds", &[],
-        "When a configuration was last taken over, at the start or by a reload, since the epoch.",
+        "When a configuration was last applied, at the start or by a reload, since the epoch.",
         |view| vec![number(&[], seconds_since_epoch(view.run_state.configured))]),
     metric(G, "fenxi_config_unconfirmed_seconds", "seconds", &[],
-        "Time left until a reload is undone that was not confirmed; 0: none waits to be.",
+        "Time left until an unconfirmed reload is undone; 0 if no reload waits to be confirmed.",
         |view| vec![number(&[], view.run_state.unconfirmed().map_or(0.0, |left| left.as_secs_f64()))]),
     metric(G, "fenxi_helpers_abandoned", "threads", &[],
-        "Threads that were to open a model or read files, were late and were given up, and still run: they keep memory, and perhaps a core.",
+        "Threads that open a model or read files, missed their deadline, were abandoned and still run. They keep memory, and perhaps a core.",
         |view| vec![count(&[], view.run_state.abandoned.len() as u64)]),
     metric(G, "fenxi_balance", "packets, series, flows or marks", &["pipeline", "of"],
-        "What is missing (above 0) or too much (below 0) where what came in is held against what became of it. Always 0.",
+        "What came in, less what is accounted for: above 0 if something is missing, below 0 if there is too much. Always 0.",
         balances),
 
     metric(C, "fenxi_port_offered_packets_total", "packets", &["port", "queue"],
-        "Packets that the kernel had for a flow manager's receive ring, whatever became of them.",
+        "Packets that the kernel had for a flow manager's receive ring, including those it dropped.",
         |view| queues(view, |port, labels| vec![count(labels, port.rx.offered)])),
     metric(G, "fenxi_port_up", "", &["port", "queue"],
-        "1 while the port's interface is there and up, else 0.",
+        "1 while the port's interface exists and is up, otherwise 0.",
         |view| queues(view, |port, labels| vec![count(labels, u64::from(!port.rx.is_away))])),
     metric(C, "fenxi_port_packets_total", "packets", &["port", "queue"],
-        "Packets taken from a port.",
+        "Packets received from a port.",
         |view| queues(view, |port, labels| vec![count(labels, port.rx.received)])),
     metric(C, "fenxi_port_bytes_total", "bytes", &["port", "queue"],
-        "Bytes that these packets had on the wire.",
+        "Bytes of these packets on the wire.",
         |view| queues(view, |port, labels| vec![count(labels, port.rx.bytes)])),
     metric(C, "fenxi_port_merged_packets_total", "packets", &["port", "queue"],
-        "Of the packets taken from a port, those that are several merged by GRO, LRO or TSO, or longer than its MTU: labels go wrong.",
+        "Packets received from a port that are several packets merged by GRO, LRO or TSO, or longer than its MTU. They cause wrong labels.",
         |view| queues(view, |port, labels| vec![count(labels, port.rx.merged)])),
     metric(G, "fenxi_port_waiting_packets", "packets", &["port", "queue"],
-        "Packets in a receive ring.",
+        "Packets that wait in a receive ring.",
         |view| queues(view, |port, labels| vec![count(labels, port.rx.waiting)])),
     metric(C, "fenxi_port_dropped_packets_total", "packets", &["port", "queue", "reason"],
-        "Packets lost before fenxi could read them: those of the receive ring by queue, those before it with the queue all.",
+        "Packets lost before fenxi could read them: in the receive ring by queue, before it with queue = all.",
         drops),
     metric(C, "fenxi_port_sent_total", "packets", &["port", "queue"],
-        "Packets sent out of a port, mode inline.",
+        "Packets sent on a port, mode inline.",
         |view| queues(view, |port, labels| vec![count(labels, port.tx.sent)])),
     metric(C, "fenxi_port_unsent_total", "packets", &["port", "queue", "reason"],
-        "Packets to be sent out of a port that were not: refused, it was full or down; too_long for its MTU, or merged and not to be split again; cut when captured.",
+        "Packets not sent on a port: refused, the port was full or down; too_long for its MTU, or merged and impossible to split; cut when captured.",
         |view| queues(view, |port, &[name, queue]|
             [("refused", port.tx.refused), ("too_long", port.tx.too_long + port.tx.unsplit), ("cut", port.tx.cut)]
                 .map(|(reason, packets)| count(&[name, queue, reason], packets)).into())),
     metric(C, "fenxi_packets_total", "packets", &["pipeline", "verdict"],
-        "Packets by what became of them; each has exactly one verdict.",
+        "Packets by verdict; each has exactly one.",
         |view| pipelines(view, |sums, pipeline| Verdict::ALL.map(|verdict|
             count(&[pipeline, verdict.name()], sums.flows.counters.verdicts.of(verdict))).into())),
     metric(C, "fenxi_label_packets_total", "packets", &["pipeline", "label"],
@@ -150,23 +150,23 @@ static CATALOGUE: &[Row] = &[
         "Bytes of these packets at the IP layer.",
         |view| labels(view, |sums, class| sums.flows.counters.tagged_by_class[class].bytes)),
     metric(C, "fenxi_label_flows_total", "flows", &["pipeline", "label"],
-        "Flows that have ended with a label, by label.",
+        "Flows that ended with a label, by label.",
         |view| labels(view, |sums, class| sums.flows.counters.flows_labelled()[class])),
     metric(C, "fenxi_labels_total", "labels", &["pipeline", "label"],
-        "Labels given to flows, by label, as they are given.",
+        "Labels given to flows, by label, counted when they are given.",
         |view| labels(view, |sums, class| sums.flows.counters.labels_given()[class])),
 
     metric(G, "fenxi_flow_table_entries", "flows", &["pipeline", "worker"],
         "Flows in a flow manager's table.",
         |view| workers(view, |flows, pipeline, worker| count(&[pipeline, worker], flows.alive))),
     metric(G, "fenxi_flow_table_capacity_entries", "flows", &["pipeline", "worker"],
-        "Flows that the table has room for.",
+        "Capacity of a flow manager's table.",
         |view| workers(view, |_, pipeline, worker| count(&[pipeline, worker], view.facts.table_entries))),
     metric(G, "fenxi_flows_half_open", "flows", &["pipeline", "worker"],
-        "Flows in a flow manager's table that nobody has answered yet. Many of them, and evictions, are a flood from forged addresses.",
+        "Flows in a flow manager's table that nobody has answered yet. Many of them, together with evictions, mean a flood from forged addresses.",
         |view| workers(view, |flows, pipeline, worker| count(&[pipeline, worker], flows.half_open))),
     metric(C, "fenxi_flows_evicted_total", "flows", &["pipeline", "kind"],
-        "Flows that made room for others in a full table: half_open; closed, they only lingered; idle, silent for longer than the idle timeout. None in use goes.",
+        "Flows evicted from a full table to make room for others: half_open; closed, already ended; idle, silent for longer than the idle timeout. Flows in use are never evicted.",
         |view| pipelines(view, |sums, pipeline| sums.flows.counters.evictions.by_kind()
             .map(|(kind, flows)| count(&[pipeline, kind], flows)).into())),
     metric(C, "fenxi_flows_begun_total", "flows", &["pipeline", "ip", "proto"],
@@ -174,47 +174,47 @@ static CATALOGUE: &[Row] = &[
         |view| pipelines(view, |sums, pipeline| sums.flows.counters.flows_begun.by_kind()
             .map(|(ip, proto, flows)| count(&[pipeline, ip, proto], flows)).into())),
     metric(C, "fenxi_flows_midstream_total", "flows", &["pipeline"],
-        "TCP flows begun of which the first packet seen was not the SYN that opens a connection, as after a restart.",
+        "TCP flows whose first packet seen was not the SYN that opens a connection, as after a restart.",
         |view| sums(view, |sums| sums.flows.counters.flows_midstream)),
     metric(C, "fenxi_flows_ended_total", "flows", &["pipeline", "reason"],
-        "Flows whose last record was made, by what ended them.",
+        "Flows whose last record was made, by the reason of their end.",
         |view| pipelines(view, |sums, pipeline| ends().map(|reason|
             count(&[pipeline, reason.name()], sums.flows.counters.flows_ended[reason as usize])).collect())),
     metric(C, "fenxi_flows_short_total", "flows", &["pipeline"],
-        "Flows that ended before their K-th packet, and so without a series.",
+        "Flows that ended before their K-th packet and therefore have no series.",
         |view| sums(view, |sums| sums.flows.counters.flows_short)),
     metric(C, "fenxi_flows_one_way_total", "flows", &["pipeline"],
-        "Ended flows of which all packets went the way of the first: scans, or answers that take another way.",
+        "Ended flows whose packets all went in the direction of the first: scans, or answers that take another path.",
         |view| sums(view, |sums| sums.flows.counters.flows_one_way)),
     metric(H, "fenxi_flow_expiry_lag_seconds", "seconds", &["pipeline"],
-        "Time from when a silent flow was over to its end. Timeouts are kept in whole seconds, so up to 1 s is no delay.",
+        "Time from the timeout of a silent flow to its end. Timeouts are kept in whole seconds, so up to 1 s is not a delay.",
         |view| pipelines(view, |sums, pipeline|
             vec![sample(&[pipeline], lags(&sums.flows.counters.expiry_lag))])),
     metric(C, "fenxi_clock_steps_total", "steps", &["pipeline", "worker"],
-        "Steps of the clock that stamps packets, as each flow manager saw them: back by more than 60 s in a capture; live each time that the system clock was set.",
+        "Steps of the clock that stamps packets, as each flow manager saw them: in a capture, back by more than 60 s; live, each time the system clock was set.",
         |view| workers(view, |flows, pipeline, worker| count(&[pipeline, worker], flows.clock_steps))),
     metric(C, "fenxi_flow_reports_total", "records", &["pipeline"],
-        "Records of flows that went on after an active timeout.",
+        "Records of flows that continued after an active timeout.",
         |view| sums(view, |sums| sums.flows.counters.flows_ended[EndReason::Active as usize])),
     metric(G, "fenxi_flows_unrecorded", "flows", &["pipeline"],
-        "Flows that have ended and wait for their record.",
+        "Flows that ended and wait for their record.",
         |view| sums(view, |sums| sums.flows.unrecorded)),
 
     metric(C, "fenxi_series_emitted_total", "series", &["pipeline"],
-        "Flows that reached their K-th packet and were asked about.",
+        "Flows that reached their K-th packet and were sent to the model.",
         |view| sums(view, |sums| sums.flows.counters.series_emitted())),
     metric(C, "fenxi_series_withheld_total", "series", &["pipeline"],
-        "Flows that reached their K-th packet and were not asked about: they began mid-stream, and the model was not trained for that.",
+        "Flows that reached their K-th packet and were not sent to the model: they began mid-stream, and the model was not trained for that.",
         |view| sums(view, |sums| sums.flows.counters.series_withheld())),
     metric(C, "fenxi_series_total", "series", &["pipeline", "outcome"],
-        "Series by what became of them.",
+        "Series by outcome.",
         |view| pipelines(view, |sums, pipeline| {
             let (series, full) = (&sums.analytics, sums.flows.counters.series_shed());
             [("cached", series.cached), ("inferred", series.inferred), ("shed", full + series.shed()), ("failed", series.failed())]
                 .map(|(outcome, series)| count(&[pipeline, outcome], series)).into()
         })),
     metric(C, "fenxi_series_lost_total", "series", &["pipeline", "reason"],
-        "Series shed or failed, by why.",
+        "Series shed or failed, by reason.",
         |view| pipelines(view, |sums, pipeline| {
             let (series, flows) = (&sums.analytics, &sums.flows.counters);
             [("ring_full", flows.series_shed() - flows.series_shed_half_open()),
@@ -223,24 +223,24 @@ static CATALOGUE: &[Row] = &[
                 .map(|(reason, series)| count(&[pipeline, reason], series)).into()
         })),
     metric(C, "fenxi_series_retried_total", "series", &["pipeline"],
-        "Series given to a second device because the first one failed.",
+        "Series sent to a second device because the first one failed.",
         |view| sums(view, |sums| sums.analytics.retried)),
     metric(G, "fenxi_series_waiting", "series", &["pipeline", "place"],
-        "Series without an outcome: unseen in a ring, seen and waiting for a batch, or on their way through a device.",
+        "Series without an outcome yet: in a ring, waiting for a batch, or on a device.",
         |view| pipelines(view, |sums, pipeline| {
             let batch = sums.analytics.undecided() - sums.on_devices;
             [("ring", sums.in_rings), ("batch", batch), ("device", sums.on_devices)]
                 .map(|(place, series)| count(&[pipeline, place], series)).into()
         })),
     metric(G, "fenxi_ring_capacity_slots", "series", &["pipeline"],
-        "Room in all rings of the pipeline.",
+        "Capacity of all rings of the pipeline.",
         |view| sums(view, |_| view.facts.ring_slots)),
 
     metric(G, "fenxi_cache_entries", "prefixes", &["pipeline"],
-        "Prefixes in the pipeline's caches, those of an earlier model too until they make room.",
+        "Prefixes in the pipeline's caches, including those of an earlier model until they are evicted.",
         |view| sums(view, |sums| sums.analytics.cache.entries)),
     metric(G, "fenxi_cache_capacity_entries", "prefixes", &["pipeline"],
-        "Prefixes that the pipeline's caches have room for; 0: they are off.",
+        "Capacity of the pipeline's caches; 0 if they are off.",
         |view| sums(view, |_| view.run_state.cache_entries)),
     metric(C, "fenxi_cache_lookups_total", "series", &["pipeline", "result"],
         "Series looked up in the prefix cache.",
@@ -250,18 +250,18 @@ static CATALOGUE: &[Row] = &[
                 .map(|(result, series)| count(&[pipeline, result], series)).into()
         })),
     metric(C, "fenxi_cache_audits_total", "series", &["pipeline", "result"],
-        "Hits inferred as well, by whether the model said the same.",
+        "Cache hits that the model classified as well, by whether it agreed.",
         |view| pipelines(view, |sums, pipeline| {
             let cache = &sums.analytics.cache;
             [("agree", cache.audits_agree), ("differ", cache.audits_differ)]
                 .map(|(result, series)| count(&[pipeline, result], series)).into()
         })),
     metric(C, "fenxi_cache_bypassed_total", "series", &["pipeline"],
-        "Series not looked up, because the cache cost more than it saved and had turned itself off.",
+        "Series not looked up, because the cache cost more than it saved and turned itself off.",
         |view| sums(view, |sums| sums.analytics.cache.bypassed)),
 
     metric(C, "fenxi_batches_total", "batches", &["pipeline", "trigger"],
-        "Batches by what fired them.",
+        "Batches by trigger.",
         |view| pipelines(view, |sums, pipeline| Trigger::ALL.map(|trigger|
             count(&[pipeline, trigger.name()], sums.analytics.batches(trigger).batches)).into())),
     metric(H, "fenxi_batch_size_series", "series", &["pipeline", "device", "session"],
@@ -271,49 +271,49 @@ static CATALOGUE: &[Row] = &[
         "Rows of padding in batches.",
         |view| devices(view, |device, _| Value::Count(device.padding))),
     metric(G, "fenxi_device_up", "", &["pipeline", "device", "session"],
-        "1 while a device is given batches, else 0. A session is an analytics manager's number and its device's.",
+        "1 while a device is given batches, otherwise 0. A session is the number of an analytics manager and that of its device.",
         |view| devices(view, |_, state| Value::Count(u64::from(state.is_up())))),
     metric(C, "fenxi_device_busy_seconds_total", "seconds", &["pipeline", "device", "session"],
-        "Time from submission to result, of batches that came back good.",
+        "Time from submission to result of successful batches.",
         |view| devices(view, |device, _| Value::Number(device.busy.as_secs_f64()))),
     metric(C, "fenxi_device_failures_total", "batches", &["pipeline", "device", "session", "reason"],
         "Batches and probes that failed.",
         failures),
 
     metric(H, "fenxi_series_wait_seconds", "seconds", &["pipeline", "place"],
-        "Time that series waited in a ring, and then for their batch. Bounds are exact to 1 %, and never flatter.",
+        "Time that series waited in a ring, and then for their batch. Bounds are conservative, within 1 %.",
         |view| pipelines(view, |sums, pipeline| {
             let phases = &sums.analytics.phases;
             [("ring", &phases.ring_wait_us), ("batch", &phases.batch_wait_us)]
                 .map(|(place, waits)| sample(&[pipeline, place], buckets(&TIMES, US, waits))).into()
         })),
     metric(H, "fenxi_inference_duration_seconds", "seconds", &["pipeline"],
-        "Time that series spent on a device, from their batch to its result. Bounds as above.",
+        "Time that series spent on a device, from the submission of their batch to its result. Bounds are conservative, within 1 %.",
         |view| pipelines(view, |sums, pipeline|
             vec![sample(&[pipeline], buckets(&TIMES, US, &sums.analytics.phases.device_us))])),
     metric(H, "fenxi_label_latency_seconds", "seconds", &["pipeline", "source"],
-        "Time from a flow's K-th packet to its label, by where that came from. Bounds are exact to 0.1 %, and never flatter.",
+        "Time from a flow's K-th packet to its label, by the source of the label. Bounds are conservative, within 0.1 %.",
         |view| pipelines(view, |sums, pipeline| {
             let series = &sums.analytics;
             [("cache", &series.time_to_cached_label_us), ("device", &series.time_to_inferred_label_us)]
                 .map(|(source, times)| sample(&[pipeline, source], buckets(&TIMES, US, times))).into()
         })),
     metric(C, "fenxi_labels_discarded_total", "labels", &["pipeline", "reason"],
-        "Labels that did not become a flow's: post_mortem, it had ended; low_confidence, it was given unknown instead.",
+        "Labels that were not given to a flow: post_mortem, the flow had ended; low_confidence, the flow got unknown instead.",
         |view| pipelines(view, |sums, pipeline| {
             let unknown = sums.flows.counters.labels_given().last().copied().unwrap_or(0);
             [("post_mortem", sums.analytics.post_mortem), ("low_confidence", unknown)]
                 .map(|(reason, labels)| count(&[pipeline, reason], labels)).into()
         })),
     metric(C, "fenxi_slo_periods_total", "periods", &["pipeline", "result"],
-        "Policy slo: control periods, by whether 99 of 100 labels kept the goal.",
+        "Policy slo: control periods, by whether 99 of 100 labels met the goal.",
         |view| pipelines(view, |sums, pipeline| {
             let slo = &sums.analytics.slo;
             [("kept", slo.periods - slo.violations), ("violated", slo.violations)]
                 .map(|(result, periods)| count(&[pipeline, result], periods)).into()
         })),
-    metric(C, "fenxi_model_swaps_total", "exchanges", &["result"],
-        "Exchanges of the model, by all analytics managers: done; refused, and the old one goes on; reverted, with a reload that was not confirmed.",
+    metric(C, "fenxi_model_swaps_total", "swaps", &["result"],
+        "Swaps of the model in all analytics managers: done; refused, and the old one stays; reverted, with a reload that nobody confirmed.",
         |view| {
             let swaps = &view.run_state.swaps;
             [("done", swaps.done), ("refused", swaps.refused), ("reverted", swaps.reverted)]
@@ -321,10 +321,10 @@ static CATALOGUE: &[Row] = &[
         }),
 
     metric(C, "fenxi_thread_cpu_seconds_total", "seconds", &["thread"],
-        "Time on a CPU of the threads that there are; those of one name together.",
+        "CPU time of the threads that run now; threads of the same name are added.",
         |view| view.threads.iter().map(|time| number(&[&time.name], time.seconds)).collect()),
     metric(C, "fenxi_worker_stalls_total", "stalls", &["worker"],
-        "How often a thread of the data path has not answered for more than a second.",
+        "How often a thread of the data path did not answer for more than a second.",
         stalls),
 ];
 

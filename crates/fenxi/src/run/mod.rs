@@ -44,7 +44,7 @@ use packetio::{Opened, Tx};
 use recording::Recorder;
 use tracing::info;
 
-use crate::cli::{RunArgs, is_dash};
+use crate::cli::RunArgs;
 use crate::control::collector::Collector;
 use crate::control::{Facts, HostStats, LabelNames, Plane, Sockets};
 use crate::exit::Failure;
@@ -315,14 +315,12 @@ fn enter_sandbox(plan: &Plan<'_>) -> Result<(), Failure> {
         recording::make(dir)?;
     }
     let recording = recording.map(|dir| dir.join(recording::HEADER_FILE));
+    let sinks = sinks::rights(config, records_path(plan));
+    let written = sinks.written.iter().map(PathBuf::as_path);
     sandbox::enter(&sandbox::Needs {
-        mode: config.io.mode,
+        capabilities: sinks.capabilities,
         has_accelerator: config.accel.devices.iter().any(is_accelerator),
-        written: records_path(plan)
-            .filter(|path| !is_dash(path))
-            .into_iter()
-            .chain(recording.as_deref())
-            .collect(),
+        written: written.chain(recording.as_deref()).collect(),
         sockets: sockets.collect(),
         read: read
             .chain([plan.bundle.as_path()])

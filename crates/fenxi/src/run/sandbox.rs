@@ -1,7 +1,7 @@
 //! What the process may still do once it runs, so that an attacker who takes it over with a malformed frame gains little.
 //!
 //! ```text
-//! capabilities   only those that the mode needs to reopen an interface or to set marks; none can be regained
+//! capabilities   only those needed to reopen an interface, and those of the sinks; none can be regained
 //! programs       only this program can be started, to try new models; none gains privileges (no_new_privs)
 //! files          readable as before; writable only in the folders of records and sockets (Landlock)
 //! TCP            no new listener, no new connection (Landlock); open ones stay
@@ -28,12 +28,11 @@ use rustix::thread::{
 use tracing::{info, warn};
 
 use crate::exit::Failure;
-use config::checked::IoMode;
 
 /// What a run needs while it is running.
 pub struct Needs<'a> {
-    /// The mode.
-    pub mode: IoMode,
+    /// Capabilities of the sinks.
+    pub capabilities: CapabilitySet,
     /// Whether a device is neither `cpu` nor `simulated`: its runtime writes caches, opens devices and locks memory as it
     /// likes.
     pub has_accelerator: bool,
@@ -89,10 +88,7 @@ pub fn enter(needs: &Needs<'_>) -> Result<(), Failure> {
 impl Needs<'_> {
     fn capabilities(&self) -> CapabilitySet {
         // Needed to reopen an interface that comes back.
-        let mut needed = CapabilitySet::NET_RAW;
-        if self.mode == IoMode::Mark {
-            needed |= CapabilitySet::NET_ADMIN;
-        }
+        let mut needed = CapabilitySet::NET_RAW | self.capabilities;
         if self.has_accelerator {
             needed |= CapabilitySet::IPC_LOCK;
         }

@@ -4,8 +4,7 @@
 //! A kind of sink is a [`SinkKind`], which knows the configuration and starts a [`SinkControl`] where a run wants one.
 //! Everything but the start and the workers' halves has a default, so a sink says only what it has.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,11 +12,12 @@ use config::Config;
 use dataplane::Error;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
+use rustix::thread::CapabilitySet;
 
 use super::reopen::Reopener;
-use crate::control::metric::Family;
-use crate::control::protocol::{Reply, Request};
 use crate::exit::Failure;
+use crate::metric::Family;
+use crate::protocol::{Reply, Request, Sums};
 
 /// What sinks are started with.
 pub struct Start<'a> {
@@ -50,6 +50,12 @@ pub trait SinkKind: Sync {
     /// # Errors
     /// It cannot be started.
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure>;
+
+    /// The rights that a live run keeps for the sink; all others are given up before it starts. `records` is where records
+    /// go.
+    fn rights(&self, _config: &Config, _records: Option<&Path>) -> Rights {
+        Rights::none()
+    }
 
     /// Whether a live run could start the sink, found without starting it and without leaving anything behind. Files that
     /// are `is_exempt` are not examined: a run writes them now, or the service's unit makes their folder.
@@ -84,8 +90,23 @@ pub trait SinkKind: Sync {
     }
 }
 
-/// Sums by name, as `fenxi ctl status --json` has them.
-pub type Sums = BTreeMap<String, u64>;
+/// Rights that a sink needs once the ports of a run are open.
+pub struct Rights {
+    /// Capabilities.
+    pub capabilities: CapabilitySet,
+    /// Files that are written, moved on, and reopened.
+    pub written: Vec<PathBuf>,
+}
+
+impl Rights {
+    /// None but those of every run.
+    pub fn none() -> Rights {
+        Rights {
+            capabilities: CapabilitySet::empty(),
+            written: Vec::new(),
+        }
+    }
+}
 
 /// A sink of this run. It is shared by the control thread, the thread for reloads and the end of the run.
 pub trait SinkControl: Send + Sync {

@@ -11,8 +11,8 @@ use dataplane::{run::PAUSE, sink::Sink};
 use flowmgr::record::{LabelRecord, Record};
 
 use super::{Report, SinkControl, SinkKind, Start};
-use crate::control::metric::{Family, count};
 use crate::exit::Failure;
+use crate::metric::{Family, count};
 
 /// The socket's path. A real one would be a key of the configuration.
 pub struct LabelSocket(pub std::path::PathBuf);
@@ -43,7 +43,7 @@ struct Worker(Sender<LabelRecord>, Arc<[AtomicU64; 3]>);
 impl Sink for Worker {
     fn record(&mut self, record: &Record) {
         if let Record::Label(label) = record
-            && self.0.try_send(label.clone()).is_err()
+            && self.0.try_send(*label).is_err()
         {
             self.1[2].fetch_add(1, Relaxed);
         }

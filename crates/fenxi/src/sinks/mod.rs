@@ -21,14 +21,28 @@ use config::Config;
 use dataplane::Error;
 use dataplane::sink::Sink;
 
-use crate::control::protocol::{Reply, Request};
 use crate::exit::Failure;
+use crate::protocol::{Reply, Request, Sums};
 
-pub use control::{Commit, Lost, ReplayStart, Report, SinkControl, SinkKind, Start, Sums};
+pub use control::{Commit, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
 pub use reopen::Answer;
 
 /// Every kind of sink, in the order in which a flow worker calls them and in which they are reported.
 pub static KINDS: &[&dyn SinkKind] = &[&records::Records, &mark::Marks, &flows::Flows];
+
+/// The rights that a live run keeps for its sinks.
+pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
+    let mut all = Rights::none();
+    for kind in KINDS {
+        let Rights {
+            capabilities,
+            written,
+        } = kind.rights(config, records);
+        all.capabilities |= capabilities;
+        all.written.extend(written);
+    }
+    all
+}
 
 /// Whether a live run could start its sinks, found without starting them.
 ///
@@ -67,7 +81,10 @@ pub fn lost(sums: &Sums) -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 /// The sinks of this run, for everybody off the data path.
-pub struct Sinks(Vec<(&'static dyn SinkKind, Option<Box<dyn SinkControl>>)>);
+pub struct Sinks(Vec<(&'static dyn SinkKind, Started)>);
+
+/// A sink, where the run has one of this kind.
+type Started = Option<Box<dyn SinkControl>>;
 
 impl Sinks {
     /// Starts those that the run wants.
@@ -84,7 +101,7 @@ impl Sinks {
         Ok(Arc::new(Sinks(sinks?)))
     }
 
-    fn running(&self) -> impl DoubleEndedIterator<Item = &dyn SinkControl> {
+    fn running(&self) -> impl Iterator<Item = &dyn SinkControl> {
         self.0.iter().filter_map(|(_, control)| control.as_deref())
     }
 

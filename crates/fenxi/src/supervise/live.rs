@@ -18,9 +18,9 @@ use super::analytics::{
 use super::notify::Notifier;
 use super::reload::{Command, CommandKind};
 use crate::control::Plane;
-use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::exit::Failure;
 use crate::log;
+use crate::protocol::{Body, Code, Reply, Request};
 use crate::sinks::Sinks;
 
 /// Interval between two status messages to the service manager.
@@ -143,7 +143,7 @@ impl Live {
         onnx::stop_late_runs(self.workers_until.map(|_| LAST_RUN_MAX));
         if self.analytics.is_some() && !is_interrupted && self.status_at.elapsed() >= STATUS_EVERY {
             self.status_at = Instant::now();
-            let (what, overview) = (&self.what, plane.overview().await);
+            let (what, overview) = (&self.what, plane.status_line().await);
             self.notifier.say(&format!("STATUS={what}: {overview}"));
         }
         self.workers_until

@@ -21,9 +21,9 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use self::analytics::AnalyticsOutcome;
-use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::{Call, Plane};
 use crate::exit::Failure;
+use crate::protocol::{Body, Code, Reply, Request};
 use crate::signals::Signals;
 use crate::sinks::Sinks;
 

@@ -7,11 +7,10 @@ use clap::{Parser, Subcommand};
 use fenxi::exit::Failure;
 
 mod bench;
-mod generate;
 
+pub use crate::generate::GenerateArgs;
 pub use bench::{BenchArgs, BenchName};
-pub use fenxi::{is_dash, seconds};
-pub use generate::GenerateArgs;
+pub use fenxi::seconds;
 
 /// The arguments of the program.
 #[derive(Debug, Parser)]

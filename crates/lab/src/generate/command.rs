@@ -3,7 +3,7 @@
 use packetio::TxCounts;
 use serde_json::{Value, json};
 
-use crate::cli::GenerateArgs;
+use crate::generate::GenerateArgs;
 use crate::generate::{self, Outcome};
 use fenxi::exit::{Failure, print, remark};
 

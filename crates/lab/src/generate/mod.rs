@@ -7,6 +7,7 @@
 //!
 //! One thread does it all, so the same seed and captures give the same bytes.
 
+mod args;
 mod catalogue;
 pub mod command;
 mod control;
@@ -22,7 +23,6 @@ use std::time::{Duration, Instant};
 
 use packetio::{CaptureReader, Frame, OpenError, Received, Rx, TxCounts};
 
-use crate::cli::GenerateArgs;
 use catalogue::Catalogue;
 use control::Shared;
 use dataplane::bundle::find_shipped;
@@ -30,6 +30,7 @@ use fenxi::exit::Failure;
 use mix::Mix;
 use sink::Sink;
 
+pub use args::GenerateArgs;
 pub use catalogue::Payload;
 pub use ends::COPIES_MAX;
 pub use mix::Until;

@@ -11,9 +11,9 @@ use packetio::{
 
 use super::control::Shared;
 use super::frame::ETHERNET;
-use crate::cli::is_dash;
 use dataplane::clock::Pace;
 use fenxi::exit::{Failure, remark};
+use fenxi::is_dash;
 
 /// Name of the output that takes frames and forgets them.
 const MEMORY: &str = "memory";

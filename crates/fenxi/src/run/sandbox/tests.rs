@@ -4,6 +4,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use super::*;
+use crate::sinks;
+use config::Sources;
+use config::checked::IoMode;
 
 /// Runs `work` in a thread inside the sandbox.
 fn sandboxed<T: Send>(needs: &Needs<'_>, work: impl FnOnce() -> T + Send) -> T {
@@ -24,7 +27,7 @@ fn sandboxed<T: Send>(needs: &Needs<'_>, work: impl FnOnce() -> T + Send) -> T {
 
 fn needs<'a>(written: &'a Path) -> Needs<'a> {
     Needs {
-        mode: IoMode::Tap,
+        capabilities: CapabilitySet::empty(),
         has_accelerator: false,
         written: vec![written],
         sockets: Vec::new(),
@@ -121,8 +124,10 @@ fn only_what_the_mode_needs_is_left() {
             CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN,
         ),
     ] {
+        let mut config = Sources::named(None, &[]).load().unwrap().config;
+        config.io.mode = mode;
         let needs = Needs {
-            mode,
+            capabilities: sinks::rights(&config, None).capabilities,
             has_accelerator: accelerator,
             ..needs(file.path())
         };

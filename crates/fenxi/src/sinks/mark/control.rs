@@ -1,6 +1,7 @@
 //! Marks as the control thread has them: started in mode mark, changed by a reload, flushed at the end.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,11 +11,12 @@ use config::checked::IoMode;
 use dataplane::Error;
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
+use rustix::thread::CapabilitySet;
 
 use super::{ClassMarks, Counts, MarkSink, StartError, Writer, probe};
-use crate::control::metric::{Family, Kind, Metric, TIMES, US, buckets, count, number, sample};
 use crate::exit::Failure;
-use crate::sinks::{Commit, Lost, Report, SinkControl, SinkKind, Start, Sums};
+use crate::metric::{Family, Kind, Metric, TIMES, US, buckets, count, number, sample};
+use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 
 /// How long after the last label the end of a run waits for marks that are still to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
@@ -37,7 +39,15 @@ impl SinkKind for Marks {
         })))
     }
 
-    fn probe(&self, config: &Config, _: &dyn Fn(&std::path::Path) -> bool) -> Result<(), Failure> {
+    fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
+        let mut rights = Rights::none();
+        if config.io.mode == IoMode::Mark {
+            rights.capabilities = CapabilitySet::NET_ADMIN;
+        }
+        rights
+    }
+
+    fn probe(&self, config: &Config, _: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
         match config.io.mode {
             IoMode::Mark => Ok(probe()?),
             _ => Ok(()),
@@ -53,7 +63,7 @@ impl SinkKind for Marks {
     }
 
     fn status_line(&self, sums: &Sums) -> Option<String> {
-        use crate::control::overview::grouped;
+        use crate::figures::grouped;
         let names = ["marks_written", "marks_kept", "marks_not_found"];
         let [written, kept, not_found] =
             names.map(|name| sums.get(name).copied().unwrap_or_default());
@@ -190,7 +200,7 @@ fn metrics(counts: &Counts) -> Vec<Family> {
             "fenxi_marks_failed_total",
             "marks",
             &["cause"],
-            "Marks that the kernel refused, by why.",
+            "Marks that the kernel refused, by cause.",
             causes.map(|(cause, marks)| count(&[cause], marks)),
         ),
         Family {
@@ -199,7 +209,7 @@ fn metrics(counts: &Counts) -> Vec<Family> {
                 "fenxi_marks_waiting",
                 "marks",
                 &[],
-                "Marks on their way to the kernel.",
+                "Marks that wait to be written.",
             ),
             samples: vec![number(&[], counts.waiting() as f64)],
         },
@@ -209,7 +219,7 @@ fn metrics(counts: &Counts) -> Vec<Family> {
                 "fenxi_mark_latency_seconds",
                 "seconds",
                 &[],
-                "Time from a label to the kernel's word that the connection has its mark. Bounds are exact to 1 %, and never flatter.",
+                "Time from a label to the kernel's confirmation that the connection has its mark. Bounds are conservative, within 1 %.",
             ),
             samples: vec![sample(&[], buckets(&TIMES, US, &counts.latency_us))],
         },

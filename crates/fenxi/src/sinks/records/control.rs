@@ -9,10 +9,11 @@ use dataplane::sink::Sink;
 
 use super::output;
 use super::sink::{RecordCounts, RecordSender, RecordSink};
-use crate::control::metric::{Family, count};
+use crate::cli::is_dash;
 use crate::exit::Failure;
+use crate::metric::{Family, count};
 use crate::sinks::reopen::Reopener;
-use crate::sinks::{Lost, Report, SinkControl, SinkKind, Start};
+use crate::sinks::{Lost, Report, Rights, SinkControl, SinkKind, Start};
 
 /// The file of records, where a run has a path for it.
 pub struct Records;
@@ -37,6 +38,14 @@ impl SinkKind for Records {
             reopener: sink.reopener(),
             parts: Mutex::new(Some((sink, sender))),
         })))
+    }
+
+    fn rights(&self, _: &Config, records: Option<&Path>) -> Rights {
+        let file = records.filter(|path| !is_dash(path));
+        Rights {
+            written: file.map(Path::to_owned).into_iter().collect(),
+            ..Rights::none()
+        }
     }
 
     fn probe(&self, config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
@@ -112,7 +121,7 @@ fn report(counts: &RecordCounts) -> Report {
                 "fenxi_records_dropped_total",
                 "records",
                 &["sink", "reason"],
-                "Records not written: queue_full, the writer or its reader is too slow; write_failed, as where the disk is full.",
+                "Records not written: queue_full, the writer or its reader is too slow; write_failed, for example because the disk is full.",
                 [
                     count(&["json", "queue_full"], dropped),
                     count(&["json", "write_failed"], failed),

@@ -6,7 +6,7 @@ use config::Difference;
 use dataplane::swap::Refusal;
 
 use super::{Outcome, Reloader};
-use crate::control::protocol::{Code, Reloaded, Reply};
+use crate::protocol::{Code, Reloaded, Reply};
 
 impl Reloader {
     /// The reply's body.

@@ -39,9 +39,9 @@ use recording::Recorder;
 use tracing::{info, warn};
 
 use super::notify::Notifier;
-use crate::control::protocol::{Body, Code, Reply};
 use crate::exit::Failure;
 use crate::log;
+use crate::protocol::{Body, Code, Reply};
 use crate::sinks::Sinks;
 use change::{Base, Change, Sessions};
 

@@ -1,4 +1,4 @@
-//! A thread's place at the recording, whichever manager it has.
+//! How one thread takes its steps, whichever manager it has.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,22 +9,22 @@ use super::tape::{Recorder, Shared, Tape};
 /// Between two records of what a thread has counted.
 const COUNTED_EVERY: Duration = Duration::from_millis(250);
 
-/// The place.
-pub struct Seat {
+/// Records the steps of one thread.
+pub struct StepRecorder {
     pub(super) shared: Arc<Shared>,
     who: Who,
-    /// It records; it never does again once it has left.
+    /// False for good once the thread has left the recording.
     is_open: bool,
     /// The event under way.
     pub(super) body: Vec<u8>,
     counted: Instant,
-    /// What was written then.
+    /// The counters that were written last, at `counted`.
     counts: Counts,
 }
 
-impl Seat {
-    pub(super) fn new(recorder: &Recorder, who: Who) -> Seat {
-        Seat {
+impl StepRecorder {
+    pub(super) fn new(recorder: &Recorder, who: Who) -> StepRecorder {
+        StepRecorder {
             shared: recorder.0.clone(),
             who,
             is_open: recorder.0.lock().enter(),
@@ -39,14 +39,14 @@ impl Seat {
         self.is_open
     }
 
-    /// The number of its manager.
+    /// The number of the thread's manager.
     pub fn number(&self) -> u32 {
         match self.who {
             Who::Flow(number) | Who::Series(number) => number,
         }
     }
 
-    /// Takes a step whose event is in the body. `counts` says what the manager has counted.
+    /// Takes a step whose event is in the body. `counts` lists the manager's counters.
     pub fn step<M, T>(
         &mut self,
         manager: &mut M,
@@ -56,7 +56,8 @@ impl Seat {
         self.step_then(manager, counts, act, |_, _| {})
     }
 
-    /// The same; `describe` adds to the body what is known only once the step was taken, and must add little.
+    /// The same; `describe` adds to the body what is known only after the step. It must add little, since the size of the
+    /// body was checked before.
     pub fn step_then<M, T>(
         &mut self,
         manager: &mut M,
