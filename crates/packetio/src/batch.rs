@@ -36,7 +36,7 @@ const STOP_WITHIN: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug, Default)]
 pub struct FrameBatch {
     data: Vec<u8>,
-    frames: Vec<Frame>,
+    pub(crate) frames: Vec<Frame>,
     counts: TxCounts,
 }
 
@@ -75,6 +75,11 @@ impl FrameBatch {
     /// Bytes of all frames.
     pub fn bytes(&self) -> usize {
         self.data.len()
+    }
+
+    /// The frames, in order.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
     }
 
     /// All frames, as a burst.

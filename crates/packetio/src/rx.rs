@@ -117,6 +117,21 @@ pub struct RxCounts {
 }
 
 impl RxCounts {
+    /// Adds those of another port.
+    pub fn merge(&mut self, other: &RxCounts) {
+        *self = RxCounts {
+            received: self.received + other.received,
+            bytes: self.bytes + other.bytes,
+            merged: self.merged + other.merged,
+            offered: self.offered + other.offered,
+            dropped: self.dropped + other.dropped,
+            abandoned: self.abandoned + other.abandoned,
+            waiting: self.waiting + other.waiting,
+            missing: self.missing + other.missing,
+            is_away: self.is_away || other.is_away,
+        };
+    }
+
     /// Counts frames handed out.
     #[inline]
     pub(crate) fn count(&mut self, frames: &[Frame]) {

@@ -77,30 +77,20 @@ pub struct TxCounts {
 }
 
 impl TxCounts {
+    /// Adds those of another port.
+    pub fn merge(&mut self, other: &TxCounts) {
+        *self = TxCounts {
+            sent: self.sent + other.sent,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            refused: self.refused + other.refused,
+            too_long: self.too_long + other.too_long,
+            cut: self.cut + other.cut,
+            unsplit: self.unsplit + other.unsplit,
+        };
+    }
+
     /// Frames that were not sent.
     pub fn unsent(&self) -> u64 {
         self.refused + self.too_long + self.cut + self.unsplit
-    }
-}
-
-impl<T: Tx + ?Sized> Tx for Box<T> {
-    fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError> {
-        (**self).send(burst, which)
-    }
-
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn counts(&self) -> TxCounts {
-        (**self).counts()
-    }
-
-    fn flush(&mut self) -> Result<(), TxError> {
-        (**self).flush()
-    }
-
-    fn link_event(&mut self) -> Option<LinkEvent> {
-        (**self).link_event()
     }
 }
