@@ -8,22 +8,22 @@ use packetio::{FrameBatch, Received, Rx, RxCounts, RxError};
 /// The longest wait in one call, so that the worker looks at labels and at the end of the run in between.
 const WAIT_MAX: Duration = Duration::from_millis(1);
 
-/// When packets of which time are due. Clones share one clock, so that several workers keep step.
+/// Says when packets are due. Clones share one clock, so that several workers keep step.
 #[derive(Clone)]
 pub struct Pace {
-    /// Packet time per wall time.
+    /// Seconds of packet time per second of wall time.
     factor: f64,
     start: Arc<OnceLock<Start>>,
 }
 
-/// When which packet time was due.
+/// The start of the clock: the wall time at which a packet of `time_us` was due.
 struct Start {
     at: Instant,
     time_us: i64,
 }
 
 impl Pace {
-    /// `factor` times as fast as the timestamps say.
+    /// Packets are due `factor` times as fast as their timestamps say.
     pub fn new(factor: f64) -> Pace {
         Pace {
             factor,
@@ -47,7 +47,7 @@ impl Pace {
     }
 }
 
-/// A port whose packets come when they are due. It copies what it takes from the port behind it.
+/// A port whose packets come when they are due. It copies the packets of the port behind it.
 pub struct PacedRx<R> {
     inner: R,
     pace: Pace,
