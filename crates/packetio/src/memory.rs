@@ -1,8 +1,8 @@
-//! Frames held in memory and replayed from there: for tests, and for measuring what comes after
-//! a port without measuring the port.
+//! Frames held in memory and replayed from there: for tests, and for measuring the data path without
+//! a port.
 //!
-//! Bursts are slices of what is held, so a replay touches no byte by itself. It follows that what
-//! a receiver writes into a frame stays, and is seen again in the next round.
+//! Bursts are slices of the held frames, so a replay touches no byte itself. Changes that a receiver
+//! writes into a frame therefore stay, and are seen again in the next round.
 
 use crate::batch::FrameBatch;
 use crate::burst::Frame;
