@@ -1,10 +1,10 @@
 //! An analytics worker: the thread around an analytics manager. It runs rounds and decides how long to sleep between them.
 //!
-//! Busy it polls. With nothing to do it spins and yields for some microseconds. Then it sleeps: briefly while series are on
-//! their way through a device; until a batch is due or may be full while series wait for that; and for [`IDLE_SLEEP`] while
-//! there are none. Live it then parks until a flow worker wakes it ([`crate::waker`]). So an idle thread costs little, and
-//! the first series after a quiet time is seen within that sleep. The system may add its timer slack to each sleep, 50 µs
-//! by default; a thread whose labels are awaited asks for less.
+//! A busy thread polls. With nothing to do it spins and yields for some microseconds. Then it sleeps: briefly while a device
+//! works on series; until a batch is due or may be full while series wait for their batch; and for [`IDLE_SLEEP`] while
+//! there are no series. In a live run it parks instead, until a flow worker wakes it ([`crate::waker`]). So an idle thread
+//! costs little, and the first series after a quiet time is seen within that sleep. The system may add its timer slack to each
+//! sleep, 50 µs by default; a thread of a live run asks for less.
 //!
 //! In a replay at full speed nobody waits for a single label. There the thread gathers: it sleeps until a batch has come
 //! together instead of looking at every series as it comes.
@@ -24,10 +24,10 @@ use crate::snapshot::Publisher;
 use crate::swap::SwapPort;
 use crate::waker::Waiter;
 
-/// Sleep while there is no series to decide and nobody would wake the thread.
+/// Sleep while no series is undecided and nobody would wake the thread.
 const IDLE_SLEEP: Duration = Duration::from_micros(450);
 
-/// The longest time to stay parked: whoever asks for the counters waits for so long at most.
+/// The longest time to stay parked, and so the longest wait for a snapshot of the counters.
 const PARK_MAX: Duration = Duration::from_millis(20);
 
 /// Sleep of a thread that gathers.
@@ -53,7 +53,7 @@ pub struct AnalyticsWorker {
     pub manager: Manager,
     /// A replay at full speed: rounds wait for series to gather.
     pub gathers: bool,
-    /// What it shares.
+    /// State shared with the other threads of the run.
     pub run: Arc<Run>,
     /// How others reach it.
     pub hooks: Hooks,
@@ -76,7 +76,7 @@ impl AnalyticsWorker {
         let run = self.run.clone();
         let _alarm = Alarm(run.clone());
         if !self.gathers {
-            // Where it is refused, sleeps are a little longer, no more.
+            // If the system refuses, sleeps are only a little longer.
             let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
         }
         let mut idle = Idle {
@@ -136,7 +136,7 @@ impl AnalyticsWorker {
             Round::Worked => idle.backoff = Backoff::new(),
             Round::Seen if !self.gathers && due.is_zero() => idle.backoff = Backoff::new(),
             _ if self.gathers => std::thread::sleep(GATHER),
-            // While a run is recorded, rounds in vain would fill the file and keep other threads from their steps.
+            // While a run is recorded, empty rounds would fill the file and hold the lock that other threads need.
             _ if !idle.backoff.is_completed() && !is_recorded => idle.backoff.snooze(),
             _ if undecided => std::thread::sleep(due.max(PAUSE)),
             _ => idle.park(),
@@ -144,7 +144,7 @@ impl AnalyticsWorker {
     }
 }
 
-/// What the thread remembers while there is nothing to do.
+/// State of a thread with nothing to do.
 struct Idle<'a> {
     backoff: Backoff,
     waiter: Option<&'a Waiter>,

@@ -1,4 +1,4 @@
-//! Which bundle is meant, and how its classes meet the configuration.
+//! Finds and opens the bundle, and maps its features and classes to those of the data path.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,15 +17,15 @@ pub const UNKNOWN: &str = "unknown";
 
 /// The shipped bundle.
 const SHIPPED: &str = "models/app-id-k10";
-/// What `flow.k` is where nobody sets it; then K follows the bundle.
+/// The default of `flow.k`; with it, K follows the bundle.
 const K_BUILT_IN: usize = 10;
-/// Where a package puts what is shipped.
+/// The folder where a package installs shipped files.
 const INSTALLED: &str = "/usr/share/fenxi";
 
-/// The bundle's folder: `--model`, else `model.path`, else the shipped one ([`find_shipped`]).
+/// The bundle's folder: `--model`, or else `model.path`, or else the shipped one ([`find_shipped`]).
 ///
 /// # Errors
-/// The shipped bundle is at none of the places, all of which are named.
+/// The shipped bundle is at none of the places; the error names them all.
 pub fn find_bundle(config: &Config, option: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(dir) = option.or(config.model.path.as_deref()) {
         return Ok(dir.to_owned());
@@ -41,7 +41,7 @@ pub fn find_bundle(config: &Config, option: Option<&Path>) -> Result<PathBuf, Er
 /// not choose the model of a program that another user starts.
 ///
 /// # Errors
-/// It is at none of the places: which those are.
+/// It is at none of the places, which the error lists.
 pub fn find_shipped(path: &str) -> Result<PathBuf, String> {
     let program = std::env::current_exe().ok();
     let places = places(program.as_deref());
@@ -55,8 +55,8 @@ pub fn find_shipped(path: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// Where shipped files can be: in the program's folder, in `../share/fenxi` from there, in the checkout where the program
-/// was built, and where a package puts them.
+/// The folders where shipped files can be: the program's folder, `../share/fenxi` from there, the checkout where the program
+/// was built, and the folder of the package.
 fn places(program: Option<&Path>) -> Vec<PathBuf> {
     let folder = program.and_then(Path::parent);
     let shared = folder
@@ -78,7 +78,7 @@ fn checkout(program: &Path) -> Option<PathBuf> {
     target.parent().map(Path::to_owned)
 }
 
-/// Opens a bundle and holds it against the configuration.
+/// Opens a bundle and compares it with the configuration.
 ///
 /// # Errors
 /// The bundle is damaged or contradicts itself, or has another K than the user asks for.
@@ -100,7 +100,7 @@ pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Error> {
     Ok(bundle)
 }
 
-/// What flow managers collect for the bundle.
+/// The task that makes flow managers collect the bundle's series.
 pub fn series_task(bundle: &Bundle) -> SeriesTask {
     let unit = Unit::ALL.into_iter().find(|it| it.name() == bundle.unit());
     SeriesTask {
@@ -114,7 +114,7 @@ pub fn series_task(bundle: &Bundle) -> SeriesTask {
 }
 
 /// The bundle's features, in the order of its model's channels. A bundle names only features that are in
-/// [`accel::FEATURES`], and a test holds that list against [`Feature::ALL`].
+/// [`accel::FEATURES`], and a test compares that list with [`Feature::ALL`].
 pub fn features(bundle: &Bundle) -> Vec<Feature> {
     let names = bundle.features().iter();
     let feature = |name: &String| Feature::ALL.into_iter().find(|it| it.name() == name);

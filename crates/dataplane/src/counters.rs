@@ -1,4 +1,4 @@
-//! Snapshots: what a thread of the data path has counted at one moment.
+//! Snapshots: the counters of a thread of the data path at one moment.
 
 use analytics::DeviceState;
 use packetio::{RxCounts, TxCounts};
@@ -15,57 +15,16 @@ pub struct PortCounters {
 impl PortCounters {
     /// Adds those of another flow worker, or port.
     pub fn merge(&mut self, other: &PortCounters) {
-        let PortCounters { rx, tx } = other;
-        merge_rx(&mut self.rx, rx);
-        merge_tx(&mut self.tx, tx);
+        self.rx.merge(&other.rx);
+        self.tx.merge(&other.tx);
     }
 
-    /// Of several.
+    /// The sum of several.
     pub fn sum<'a>(ports: impl IntoIterator<Item = &'a PortCounters>) -> PortCounters {
         let mut sum = PortCounters::default();
         ports.into_iter().for_each(|port| sum.merge(port));
         sum
     }
-}
-
-fn merge_rx(sum: &mut RxCounts, more: &RxCounts) {
-    let RxCounts {
-        received,
-        bytes,
-        merged,
-        offered,
-        dropped,
-        abandoned,
-        waiting,
-        missing,
-        is_away,
-    } = more;
-    sum.received += received;
-    sum.bytes += bytes;
-    sum.merged += merged;
-    sum.offered += offered;
-    sum.dropped += dropped;
-    sum.abandoned += abandoned;
-    sum.waiting += waiting;
-    sum.missing += missing;
-    sum.is_away |= is_away;
-}
-
-fn merge_tx(sum: &mut TxCounts, more: &TxCounts) {
-    let TxCounts {
-        sent,
-        sent_bytes,
-        refused,
-        too_long,
-        cut,
-        unsplit,
-    } = more;
-    sum.sent += sent;
-    sum.sent_bytes += sent_bytes;
-    sum.refused += refused;
-    sum.too_long += too_long;
-    sum.cut += cut;
-    sum.unsplit += unsplit;
 }
 
 /// A flow manager's thread between two bursts.
@@ -75,7 +34,7 @@ pub struct FlowSnapshot {
     pub counters: flowmgr::Counters,
     /// Its ports, in the order of the worker's ports.
     pub ports: Vec<PortCounters>,
-    /// Whether what it receives has to leave again.
+    /// Whether every received packet has to leave again.
     pub forwards: bool,
     /// Flows in the table.
     pub alive: u64,
@@ -88,7 +47,7 @@ pub struct FlowSnapshot {
 }
 
 impl FlowSnapshot {
-    /// Of a manager with so many ports that has counted this; all else is 0.
+    /// Of a manager with these counters and so many ports; the rest is 0.
     pub fn of(counters: &flowmgr::Counters, ports: usize) -> FlowSnapshot {
         FlowSnapshot {
             counters: counters.clone(),
@@ -133,12 +92,12 @@ pub struct AnalyticsSnapshot {
     pub counters: analytics::Counters,
     /// Series on their way through a device.
     pub on_devices: u64,
-    /// How its devices are.
+    /// State of each device.
     pub devices: Vec<DeviceState>,
 }
 
 impl AnalyticsSnapshot {
-    /// How a manager stands now.
+    /// The manager's counters and devices at this moment.
     pub fn of(manager: &analytics::Manager) -> AnalyticsSnapshot {
         AnalyticsSnapshot {
             counters: manager.counters().clone(),
@@ -147,7 +106,7 @@ impl AnalyticsSnapshot {
         }
     }
 
-    /// The same again, into the memory that is there.
+    /// Takes the manager's counters again, into the memory that is there.
     pub fn update(&mut self, manager: &analytics::Manager) {
         self.counters.copy_from(manager.counters());
         self.on_devices = manager.on_devices();

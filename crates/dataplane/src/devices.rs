@@ -1,4 +1,4 @@
-//! From devices as the configuration asks for them to sessions that run the bundle.
+//! Opens the devices of a configuration: sessions that run the bundle.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,19 +19,19 @@ use recording::Recorder;
 /// How long a device without a profile is measured.
 const MEASURE: Duration = Duration::from_millis(200);
 
-/// What sessions are opened for.
+/// Opens sessions.
 #[derive(Clone, Copy)]
 pub struct Opener<'a> {
-    /// The devices, and what holds for all of them.
+    /// The devices and the settings that they share.
     pub config: &'a Config,
     /// The model.
     pub bundle: &'a Bundle,
     /// Where device threads run.
     pub cores: &'a Cores,
-    /// Whether each session must give the bundle's golden outputs before it is used: where the model comes in under way,
-    /// and nobody has run `fenxi model check`.
+    /// Whether each session must give the bundle's golden outputs before it is used. A model that is swapped in needs this,
+    /// because nobody has run `fenxi model check` on it.
     pub golden_test: bool,
-    /// Where what the sessions answer is recorded.
+    /// Records the sessions' answers.
     pub recorder: Option<&'a Recorder>,
 }
 
@@ -77,7 +77,8 @@ impl Opener<'_> {
         if let Some(recorder) = self.recorder {
             session = recorder.device(session);
         }
-        // What works inside the analytics thread is back before that could give it up; the control thread stops what it can.
+        // A device that works inside the analytics thread has returned before the thread could look at a deadline; the control
+        // thread stops such runs where the runtime allows it.
         let can_hang = is_own || device.provider == Provider::Simulated;
         Ok(Accelerator {
             device: session,
@@ -87,7 +88,7 @@ impl Opener<'_> {
     }
 }
 
-/// A device with the bundle loaded and run once; it works where it is called.
+/// A device with the bundle loaded and run once; it works on the calling thread.
 ///
 /// # Errors
 /// A library, device or model that cannot be used.
@@ -124,8 +125,8 @@ fn spec(
     })
 }
 
-/// Holds a session against the golden outputs: within the tolerance, or, where the arithmetic is not that of fp32 on the
-/// CPU, with the same class for nine samples of ten.
+/// Compares a session with the golden outputs. They must agree within the tolerance; where the arithmetic is not fp32 on the
+/// CPU, it is enough that nine samples of ten have the same class.
 fn check_outputs(
     bundle: &Bundle,
     provider: onnx::Provider,
@@ -146,7 +147,7 @@ fn check_outputs(
     )))
 }
 
-/// How long batches take: from the device's file, or, where the policy plans by it, from a short measurement.
+/// How long batches take: from the device's file, or, if the policy needs it, from a short measurement.
 fn profile(
     config: &Config,
     bundle: &Bundle,
@@ -168,7 +169,7 @@ fn profile(
     Ok(Some(measured.fit()))
 }
 
-/// The profile in the device's file, where it has one.
+/// The profile in the device's file, if it has one.
 fn profile_of_file(bundle: &Bundle, device: &checked::Device) -> Result<Option<Profile>, Error> {
     let Some(path) = &device.profile else {
         return Ok(None);
@@ -180,8 +181,8 @@ fn profile_of_file(bundle: &Bundle, device: &checked::Device) -> Result<Option<P
     }
 }
 
-/// Checks the devices of a configuration. Those on the CPU are opened; of others, which may take minutes or are in use,
-/// only what shows without them is checked.
+/// Checks the devices of a configuration. Those on the CPU are opened. Others may take minutes to open or may be in use, so
+/// only what can be seen without opening them is checked.
 ///
 /// # Errors
 /// A library, device or model that cannot be used.
@@ -266,7 +267,7 @@ fn sizes(device: &checked::Device) -> Sizes {
     }
 }
 
-/// The bundle's least confidences, with the configuration's over them.
+/// The bundle's minimum confidences, overridden by those of the configuration.
 ///
 /// # Errors
 /// The configuration names a label that the model does not have.

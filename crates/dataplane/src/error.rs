@@ -1,8 +1,8 @@
-//! Why the data plane cannot start, go on, or take something new.
+//! Errors of the data plane, by what the user can do about them.
 
 use packetio::{RxError, RxErrorKind};
 
-/// One line for people, by what they can do about it.
+/// An error; its message is one line for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The configuration does not fit the model or the machine.
@@ -14,16 +14,16 @@ pub enum Error {
     /// An input is not there.
     #[error("{0}")]
     NoInput(String),
-    /// A library, device, thread or interface is not to be had.
+    /// A library, device, thread or interface is not available.
     #[error("{0}")]
     Unavailable(String),
     /// An output cannot be created.
     #[error("{0}")]
     CannotCreate(String),
-    /// Reading or writing broke off.
+    /// Reading or writing failed.
     #[error("{0}")]
     Io(String),
-    /// The process has not the right.
+    /// The process lacks a permission.
     #[error("{0}")]
     NotAllowed(String),
     /// A bug.

@@ -39,11 +39,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use error::Error;
 
-/// A thread runs code of a library and cannot be stopped.
+/// Whether a thread may still run a library's code, where it cannot be stopped.
 static LEAVES_THREADS: AtomicBool = AtomicBool::new(false);
 
-/// Notes that some thread may still run code of a library when the program ends. That library's clean-up would take away
-/// what the thread works with, so the end of the program has to leave it out.
+/// Notes that some thread may still run a library's code when the program ends. The library's clean-up would free memory that
+/// the thread uses, so the program has to end without it.
 pub fn leave_threads_behind() {
     LEAVES_THREADS.store(true, Ordering::Relaxed);
 }

@@ -22,7 +22,7 @@ pub use config::layout;
 /// Seed of the bucket hash in a replay, so that runs repeat.
 const REPLAY_SEED: u64 = 0x5eed;
 
-/// The managers of all pipelines, connected, and what names their classes.
+/// The managers of all pipelines, connected by rings, and the names of the classes.
 pub struct Pipelines {
     /// The packet's walk: the flow managers, pipeline by pipeline.
     pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
@@ -32,10 +32,10 @@ pub struct Pipelines {
     pub classes: Arc<[String]>,
 }
 
-/// What the flow managers of a run are told beside the configuration.
+/// Options of flow managers that depend on the kind of run, not on the configuration.
 #[derive(Clone, Copy)]
 pub struct FlowOptions {
-    /// From when on a label counts.
+    /// The time from which on a label counts.
     pub effect: Effect,
     /// Flow records carry the series.
     pub record_series: bool,
@@ -61,19 +61,19 @@ impl Pipelines {
     }
 }
 
-/// The packets' side of all pipelines. It works without the other side: what finds no room in a ring is shed.
+/// The packets' side of all pipelines. It works without the other side: series that find no room in a ring are shed.
 pub struct PacketSide {
-    /// As in [`Pipelines`].
+    /// The flow managers, pipeline by pipeline.
     pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
-    /// As in [`Pipelines`].
+    /// Names of the classes.
     pub classes: Arc<[String]>,
     /// DSCP by class.
     pub dscp: Vec<Option<u8>>,
-    /// What the series' side is built from.
+    /// The consumers of the rings, from which the series' side is built.
     pub series: SeriesSide,
 }
 
-/// The other ends of the rings: by pipeline, by analytics manager.
+/// The consumers of the rings: by pipeline, by analytics manager.
 pub struct SeriesSide(Vec<Vec<Vec<RingInput>>>);
 
 impl PacketSide {
@@ -119,23 +119,23 @@ impl PacketSide {
             self.flow_managers
                 .push((Thread { instance, role }, manager));
         }
-        let inlets = |consumers: Vec<(usize, Consumer<Slot>)>| {
-            let inlets = consumers
+        let inputs = |consumers: Vec<(usize, Consumer<Slot>)>| {
+            let inputs = consumers
                 .into_iter()
                 .map(|(flow_manager, series)| RingInput {
                     series,
                     labels: labels[flow_manager].clone(),
                 });
-            inlets.collect()
+            inputs.collect()
         };
-        let by_manager = rings.consumers.into_iter().map(inlets);
+        let by_manager = rings.consumers.into_iter().map(inputs);
         self.series.0.push(by_manager.collect());
         Ok(())
     }
 }
 
 impl SeriesSide {
-    /// Opens and warms the devices, and puts an analytics manager before each.
+    /// Opens and warms the devices, and makes the analytics managers.
     ///
     /// # Errors
     /// A library or device that cannot be used, or does not fit the configuration.
@@ -155,13 +155,13 @@ impl SeriesSide {
         };
         let mut managers = Vec::new();
         for (instance, by_manager) in self.0.into_iter().enumerate() {
-            for (i, inlets) in by_manager.into_iter().enumerate() {
+            for (i, inputs) in by_manager.into_iter().enumerate() {
                 let mut accelerators = opener.accelerators(instance, i)?;
                 let analytics = analytics_config(config, bundle);
                 if let Some(recorder) = recorder {
                     recorder.series_start(managers.len(), &analytics, &mut accelerators);
                 }
-                let mut manager = analytics::Manager::new(analytics, inlets, accelerators)
+                let mut manager = analytics::Manager::new(analytics, inputs, accelerators)
                     .map_err(|error| Error::config(error.to_string()))?;
                 if let Some(recorder) = recorder {
                     manager.set_cost_clock(recorder.cost_clock());
@@ -181,7 +181,7 @@ fn flow_failure(error: flowmgr::ConfigError) -> Error {
     }
 }
 
-/// What of a flow manager's configuration a reload can change.
+/// The part of a flow manager's configuration that a reload can change.
 pub fn flow_settings(config: &Config, dscp: Vec<Option<u8>>) -> flowmgr::Settings {
     let flow = &config.flow;
     flowmgr::Settings {
@@ -200,7 +200,7 @@ fn seconds(timeout: Option<Duration>) -> u64 {
     timeout.map_or(0, |timeout| timeout.as_secs())
 }
 
-/// What flow managers begin with.
+/// The configuration of the first flow manager; the others have other flow numbers.
 pub fn flow_config(
     config: &Config,
     task: SeriesTask,
@@ -226,7 +226,7 @@ pub fn flow_config(
     }
 }
 
-/// How analytics managers work.
+/// The configuration of analytics managers.
 pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
     let analytics = &config.analytics;
     analytics::Config {

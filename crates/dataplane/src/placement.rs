@@ -1,7 +1,7 @@
-//! The threads of a program's pipelines: which there are, and on which core each runs.
+//! The threads of all pipelines, and the core on which each runs.
 //!
 //! Only threads of the data path are counted here. The reader of captures, the writer of records and the control thread
-//! are never pinned and live on what is left.
+//! are never pinned and use the remaining cores.
 
 use std::ffi::CString;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::Error;
 use config::Config;
 use config::layout::Layout;
 
-/// CPUs that the kernel starts no program on (`isolcpus=`). They are not among those a process may use, and yet it may ask
+/// CPUs on which the kernel starts no program (`isolcpus=`). They are not in a process's affinity mask, but a process may ask
 /// for them.
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 
@@ -20,11 +20,11 @@ const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 pub struct Thread {
     /// Which of the pipelines side by side, from 0.
     pub instance: usize,
-    /// What it does, and which of its kind it is, from 0 in each pipeline.
+    /// The thread's work and its number, from 0 in each pipeline.
     pub role: Role,
 }
 
-/// What a thread does.
+/// The work of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// A flow manager.
@@ -36,7 +36,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Which of its kind, in its pipeline.
+    /// Number among the threads of its kind in its pipeline.
     pub fn number(self) -> usize {
         match self {
             Role::Flow(i) | Role::Analytics(i) | Role::Session(i) => i,
@@ -73,20 +73,20 @@ pub fn threads_of(config: &Config) -> Vec<Thread> {
         .collect()
 }
 
-/// On which core each thread runs.
+/// The core of each thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cores {
     /// The threads, and the core of each; `None`: not pinned.
     placed: Vec<(Thread, Option<usize>)>,
-    /// Why it came out so, for people.
+    /// Why the threads were placed like this, for people.
     pub reason: String,
 }
 
 impl Cores {
     /// Deals out the cores of the configuration, or the CPUs that this process may use.
     ///
-    /// Automatic: one core each, from the second on, where one is left for the threads that are not pinned. Else nothing
-    /// is pinned, since threads that poll, tied to one core, would starve each other.
+    /// Automatic: one core each, from the second on, if one is left for the threads that are not pinned. Otherwise no thread
+    /// is pinned, because threads that poll on the same core would starve each other.
     pub fn of(config: &Config) -> Cores {
         Cores::deal(threads_of(config), &config.pipeline.cores, &usable())
     }
@@ -132,19 +132,19 @@ impl Cores {
         *core
     }
 
-    /// Keeps the calling thread, and those that it starts, off the cores of the threads that are pinned, where that leaves
-    /// it any: what loads a model must not hold up who labels with the one in use.
+    /// Keeps the calling thread, and those that it starts, off the cores of pinned threads, if other cores are left. A thread
+    /// that loads a model must not hold up the threads that label with the model in use.
     pub fn keep_off(&self) {
         let others = self.others(&usable());
         if !others.is_empty() {
             let mut set = rustix::thread::CpuSet::new();
             others.into_iter().for_each(|cpu| set.set(cpu));
-            // Where the system refuses, it runs where it did.
+            // If the system refuses, the thread runs on the same cores as before.
             let _ = rustix::thread::sched_setaffinity(None, &set);
         }
     }
 
-    /// Those of `usable` that no thread is pinned to.
+    /// Those of `usable` to which no thread is pinned.
     fn others(&self, usable: &[usize]) -> Vec<usize> {
         let taken: Vec<usize> = self.placed.iter().filter_map(|(_, core)| *core).collect();
         let usable = usable.iter().copied();
@@ -195,8 +195,8 @@ pub fn spawn<T: Send + 'static>(
     started.map_err(|error| Error::unavailable(format!("no thread {thread}: {error}")))
 }
 
-/// Pins the calling thread. A core that [`Cores::check`] found usable can still be taken away; then the thread runs where
-/// the system puts it.
+/// Pins the calling thread. A core that [`Cores::check`] found usable can still be taken away; then the system chooses where
+/// the thread runs.
 pub fn pin(core: Option<usize>) {
     if let Some(core) = core {
         let mut set = rustix::thread::CpuSet::new();
@@ -205,14 +205,14 @@ pub fn pin(core: Option<usize>) {
     }
 }
 
-/// Gives the calling thread the name that the system shows. A thread that keeps its old one works as well.
+/// Sets the name of the calling thread that the system shows. If that fails, the thread keeps its old name.
 pub fn rename(name: &str) {
     if let Ok(name) = CString::new(name) {
         let _ = rustix::thread::set_name(&name);
     }
 }
 
-/// Whether a thread may be pinned there; tried with one of its own.
+/// Whether a thread may be pinned to this core; tried with a new thread.
 fn can_pin(core: usize) -> bool {
     let tried = std::thread::spawn(move || {
         let mut set = rustix::thread::CpuSet::new();

@@ -1,4 +1,4 @@
-//! What the threads of a run share in addition to rings and label words.
+//! State that the threads of a run share in addition to rings and label words.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ pub const PAUSE: Duration = Duration::from_micros(50);
 /// Events that may wait for the control thread. More come only from a fault that repeats itself.
 const EVENTS: usize = 256;
 
-/// Something that people should know and that the data path must not log itself.
+/// An event for the log. The data path does not log itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Something is wrong.
@@ -49,7 +49,7 @@ pub struct Run {
     pub inputs_open: AtomicUsize,
     /// An analytics worker has died, so some series will never get a label.
     pub analytics_died: AtomicBool,
-    /// Raised by whoever wants the run to end: a signal, a port or an output that failed.
+    /// Set to end the run: by a signal handler, or after a port or an output failed.
     pub stop: Arc<AtomicBool>,
     /// Wakes the analytics workers; used by flow workers that emitted series.
     pub waker: Waker,
@@ -81,7 +81,7 @@ impl Run {
         self.started.elapsed().as_nanos() as u64
     }
 
-    /// Asks all threads to come to their end.
+    /// Asks all threads to end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -105,7 +105,7 @@ impl Run {
 
     /// A flow worker has finished a round, in which it processed so many packets.
     pub(crate) fn count_round(&self, flow_worker: usize, packets: u64) {
-        // Only this worker writes them, so a load and a store do.
+        // Only this worker writes the two, so a load and a store are enough.
         let Progress {
             rounds,
             packets: sum,

@@ -1,6 +1,5 @@
-//! How a flow worker gets other settings while it runs: a box comes in between two bursts, its contents are swapped with
-//! those in use, and it goes back with the old ones, to be dropped by whoever sent it. The worker neither waits nor
-//! allocates.
+//! How a running flow worker gets other settings: between two bursts it takes a box, swaps its contents with the settings in
+//! use and sends the box back, so that the sender drops the old settings. The worker neither waits nor allocates.
 
 use std::convert::Infallible;
 
@@ -14,7 +13,7 @@ pub struct SettingsPort {
     back: Sender<Box<Settings>>,
 }
 
-/// The end of whoever changes settings.
+/// The sender's end.
 pub struct SettingsSender {
     outgoing: Sender<Box<Settings>>,
     back: Receiver<Box<Settings>>,
@@ -37,7 +36,7 @@ pub fn settings() -> (SettingsSender, SettingsPort) {
 }
 
 impl SettingsPort {
-    /// Between two bursts: takes settings that have come. Costs one load where none have.
+    /// Takes new settings between two bursts. Costs one load if there are none.
     pub fn take(&self, manager: &mut Walker) {
         if self.incoming.is_empty() {
             return;

@@ -2,7 +2,7 @@
 
 use flowmgr::record::Record;
 
-/// Something that wants to know of labels and flows: a file of records, connection marks, a view of recent flows.
+/// A consumer of labels and ended flows: a file of records, connection marks, a view of recent flows.
 ///
 /// Each flow worker has an instance of its own and calls it between two bursts. A sink neither blocks, except for room
 /// once [`Sink::drain`] was called, nor writes itself: it hands over to a thread and counts what it had to drop.

@@ -1,5 +1,5 @@
-//! What can change during a run and is not a counter: the model in use, reloads, and work that is under way or was given up.
-//! Whoever changes it notes it here, for metrics, health and `fenxi ctl`; the data path never looks.
+//! State of a run that is not a counter: the model in use, reloads, and work that is under way or was given up. It serves
+//! metrics, health and `fenxi ctl`; the data path never reads it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -59,18 +59,18 @@ pub struct Swaps {
 /// Work under way.
 #[derive(Debug, Clone)]
 pub struct Pending {
-    /// What is being done, as in `opening the model m 1.0 on cpu`.
+    /// The work, as in `opening the model m 1.0 on cpu`.
     pub what: String,
     /// When it began.
     pub since: Instant,
 }
 
-/// A helper thread that missed its deadline and that nobody waits for any more. It keeps its memory until it ends.
+/// A helper thread that missed its deadline, so that nobody waits for it. It keeps its memory until it ends.
 #[derive(Debug, Clone)]
 pub struct Abandoned {
     /// Number of the helper.
     pub id: u64,
-    /// What it was started for.
+    /// The work for which it was started.
     pub what: String,
     /// When it began.
     pub since: Instant,
@@ -81,7 +81,7 @@ pub struct Abandoned {
 pub struct RuntimeState {
     /// The model of all devices; during a swap some may still have the old one.
     pub model: ModelId,
-    /// Entries of all prefix caches of one pipeline together; 0 where there are none.
+    /// Entries of all prefix caches of one pipeline together; 0 without a cache.
     pub cache_entries: u64,
     /// Swaps of the model so far.
     pub swaps: Swaps,
@@ -98,7 +98,7 @@ pub struct RuntimeState {
 }
 
 impl RuntimeState {
-    /// Time left until the last reload is undone; `None` where none waits for confirmation.
+    /// Time left until the last reload is undone; `None` if no reload waits for confirmation.
     pub fn unconfirmed(&self) -> Option<Duration> {
         let until = self.undone_at?;
         Some(until.saturating_duration_since(Instant::now()))

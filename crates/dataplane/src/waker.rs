@@ -1,8 +1,8 @@
 //! How a flow worker wakes an analytics worker that sleeps because no series comes.
 //!
-//! Without it the analytics worker has to look by itself, every fraction of a millisecond, which costs some percent of a
-//! core where timers are slow (virtual machines). With it the flow worker looks, after each burst that emitted series, at
-//! a flag of each analytics worker; it makes a system call only where one sleeps.
+//! Otherwise the analytics worker would have to poll every fraction of a millisecond, which costs some percent of a core
+//! where timers are slow (virtual machines). Instead, after each burst that emitted series, the flow worker reads a flag of
+//! each analytics worker, and makes a system call only if that worker sleeps.
 //!
 //! A worker that wants to sleep raises its flag, looks at its rings once more, and then parks. So a series that comes
 //! meanwhile is seen by that last look, or the flow worker sees the flag.
@@ -26,7 +26,7 @@ pub struct Waiter {
 }
 
 impl Waker {
-    /// For so many threads; 0 where nobody will call [`Waker::wake`].
+    /// For so many threads; 0 if nobody will call [`Waker::wake`].
     pub fn new(threads: usize) -> Waker {
         Waker {
             waiters: (0..threads).map(|_| Waiter::default()).collect(),
@@ -34,7 +34,7 @@ impl Waker {
         }
     }
 
-    /// The waiter of the calling thread; `None` where nobody would wake it.
+    /// The waiter of the calling thread; `None` if nobody would wake it.
     pub fn waiter(&self) -> Option<&Waiter> {
         let waiter = self
             .waiters
@@ -66,7 +66,7 @@ impl Waiter {
         fence(Ordering::SeqCst);
     }
 
-    /// Parks until [`Waker::wake`], for `most` at the longest. Where a wake-up has come since [`Waiter::prepare`], maybe for
+    /// Parks until [`Waker::wake`], for `most` at the longest. If a wake-up has come since [`Waiter::prepare`], maybe for
     /// another thread, it only prepares again.
     pub fn park(&self, most: Duration) {
         match self.is_parked.load(Ordering::Relaxed) {

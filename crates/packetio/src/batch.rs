@@ -6,7 +6,7 @@
 //!           └─────── emptied batches ──────────────┘
 //! ```
 //!
-//! A batch holds what one read had for one receiver: its frames, with a copy of their bytes.
+//! A batch holds the frames of one read for one receiver, with a copy of their bytes.
 //! Batches go round, so that after the first ones nothing is allocated; a reader that finds no
 //! empty one waits, and so does not run away from its receivers. No receiver waits for another
 //! one, so all batches come back.
@@ -26,17 +26,17 @@ const BATCHES: usize = 32;
 /// Frames that a reader takes at a time, at most.
 const READ: usize = 512;
 
-/// How long a receiver waits for a batch before it looks after other work.
+/// How long a receiver waits for a batch before it returns to other work.
 const SILENCE: Duration = Duration::from_millis(1);
 
-/// How long a reader sleeps without looking whether it is to stop.
+/// How long a reader sleeps before it checks whether it is to stop.
 const STOP_WITHIN: Duration = Duration::from_millis(20);
 
 /// Frames with their bytes.
 #[derive(Clone, Debug, Default)]
 pub struct FrameBatch {
     data: Vec<u8>,
-    frames: Vec<Frame>,
+    pub(crate) frames: Vec<Frame>,
     counts: TxCounts,
 }
 
@@ -75,6 +75,11 @@ impl FrameBatch {
     /// Bytes of all frames.
     pub fn bytes(&self) -> usize {
         self.data.len()
+    }
+
+    /// The frames, in order.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
     }
 
     /// All frames, as a burst.
@@ -158,7 +163,7 @@ impl Rx for BatchRx {
 pub struct BatchSender {
     full: SyncSender<FrameBatch>,
     empty: Receiver<FrameBatch>,
-    /// What has been pushed since the last send.
+    /// Frames that were pushed since the last send.
     filling: Option<FrameBatch>,
 }
 
@@ -181,7 +186,7 @@ impl BatchSender {
         Ok(())
     }
 
-    /// Hands over what was pushed.
+    /// Hands over the pushed frames.
     ///
     /// # Errors
     /// The receiving end is gone.
@@ -220,7 +225,7 @@ pub fn channel() -> (BatchSender, BatchRx) {
 /// `stop` is raised, and raises it if a receiver is gone before its input has ended.
 ///
 /// # Errors
-/// The port fails; what came before was handed over.
+/// The port fails; the frames before were handed over.
 pub fn spread(
     rx: &mut dyn Rx,
     mut senders: Vec<BatchSender>,

@@ -1,4 +1,4 @@
-//! What a port hands out: the frames of one receive call and the memory that holds them.
+//! A burst: the frames of one receive call and the memory that holds them.
 //!
 //! The descriptors lie apart from the bytes, side by side, because the stages that work on a
 //! burst walk all descriptors first and touch the bytes later (or, for a header-only reader,
@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-/// One received frame: where its bytes are in the burst, and what the source said about it.
+/// One received frame: the place of its bytes in the burst, and the source's description.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     /// Offset of the first captured byte in the burst's data.

@@ -1,5 +1,5 @@
-//! What can go wrong when a port is opened, when it receives and when it sends. The errors name
-//! kinds of trouble, never the backend that met it, so that callers decide by kind alone.
+//! Errors of opening a port, of receiving and of sending. They name kinds of trouble, never the
+//! backend, so that callers decide by kind alone.
 
 use std::error::Error;
 use std::io;
@@ -38,7 +38,7 @@ pub enum OpenError {
     BadSetting {
         /// The name as given.
         interface: String,
-        /// Which setting, what it is and what it may be.
+        /// The setting, its value and its range.
         setting: String,
     },
     /// The kernel does not give the memory of the ring.
@@ -58,9 +58,9 @@ pub enum OpenError {
     System {
         /// The name as given.
         interface: String,
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// There is no such file.
@@ -86,13 +86,13 @@ pub enum OpenError {
     Io {
         /// The path as given.
         file: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl OpenError {
-    /// What the system said when `file` was opened.
+    /// The error of opening `file`.
     pub(crate) fn new(file: String, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::NotFound => Self::NotFound { file },
@@ -103,17 +103,17 @@ impl OpenError {
     }
 }
 
-/// Something happened to the interface of an open port.
+/// An error of the interface of an open port.
 #[derive(Debug, thiserror::Error)]
 #[error("{interface}: {kind}")]
 pub struct InterfaceError {
     /// The interface's name as given.
     pub interface: String,
-    /// What happened.
+    /// The kind of error.
     pub kind: InterfaceErrorKind,
 }
 
-/// What happened to an interface.
+/// The kinds of errors of an interface.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceErrorKind {
     /// It was set down. The port goes on by itself once it is up.
@@ -150,7 +150,7 @@ pub struct RxError {
 pub enum RxErrorKind {
     /// An input that the port needs next cannot be opened.
     NoInput,
-    /// What was read is not what it should be: a damaged or truncated capture, a bad record.
+    /// The input is damaged: a truncated capture, a bad record.
     Damaged,
     /// The system could not read on.
     Io,

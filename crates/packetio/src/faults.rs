@@ -73,11 +73,6 @@ impl<P: Rx> Faults<P> {
         &self.inner
     }
 
-    /// The port inside.
-    pub fn inner_mut(&mut self) -> &mut P {
-        &mut self.inner
-    }
-
     /// Receives and forgets the frames lost in front of the next one that is not. A burst cannot
     /// be given back, so they have to go before the burst that is handed on is asked for. What a
     /// live port does not have yet stays owed.

@@ -2,11 +2,11 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`burst`] | [`Frame`], what is known of one frame, and [`Burst`], some frames and the memory they lie in |
+//! | [`burst`] | [`Frame`], the description of one frame, and [`Burst`], some frames and the memory they lie in |
 //! | [`rx`] | [`Rx`], where bursts come from, and [`wait`], which sleeps until some come |
 //! | [`tx`] | [`Tx`], where bursts go |
 //! | [`open`](mod@open) | [`open`](fn@open): interfaces by [`Backend`] and [`PortSettings`] |
-//! | [`interface`] | what the system says of an interface, whichever backend reads it |
+//! | [`interface`] | properties of an interface, for any backend |
 //! | [`capture`] | [`CaptureReader`] over a capture file (pcap, pcapng, gzip), [`Sequence`] over several |
 //! | [`batch`] | [`FrameBatch`], frames that own their bytes, and a channel of them between threads |
 //! | [`memory`] | [`MemoryTrace`], frames held in memory |

@@ -1,18 +1,18 @@
-//! Frames held in memory and replayed from there: for tests, and for measuring what comes after
-//! a port without measuring the port.
+//! Frames held in memory and replayed from there: for tests, and for measuring the data path without
+//! a port.
 //!
-//! Bursts are slices of what is held, so a replay touches no byte by itself. It follows that what
-//! a receiver writes into a frame stays, and is seen again in the next round.
+//! Bursts are slices of the held frames, so a replay touches no byte itself. Changes that a receiver
+//! writes into a frame therefore stay, and are seen again in the next round.
 
-use crate::burst::{Burst, Frame};
+use crate::batch::FrameBatch;
+use crate::burst::Frame;
 use crate::error::RxError;
 use crate::rx::{Received, Rx, RxCounts};
 
 /// A sequence of frames, replayed once or several times.
 #[derive(Clone, Debug)]
 pub struct MemoryTrace {
-    data: Vec<u8>,
-    frames: Vec<Frame>,
+    held: FrameBatch,
     /// Index of the next frame to hand out.
     next: usize,
     rounds_left: u64,
@@ -30,8 +30,7 @@ impl MemoryTrace {
     /// A trace without frames, to be replayed once.
     pub fn new() -> Self {
         Self {
-            data: Vec::new(),
-            frames: Vec::new(),
+            held: FrameBatch::new(),
             next: 0,
             rounds_left: 1,
             period_us: 0,
@@ -62,12 +61,7 @@ impl MemoryTrace {
     /// Adds a frame at the end. Its bytes are `bytes`, whatever `frame` says of place and
     /// captured length.
     pub fn push(&mut self, frame: &Frame, bytes: &[u8]) {
-        self.frames.push(Frame {
-            at: self.data.len(),
-            captured: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-            ..*frame
-        });
-        self.data.extend_from_slice(bytes);
+        self.held.push(frame, bytes);
     }
 
     /// Replays `rounds` times from the first frame, with the times of each round `period_us`
@@ -82,17 +76,17 @@ impl MemoryTrace {
 
     /// Number of frames held.
     pub fn len(&self) -> usize {
-        self.frames.len()
+        self.held.len()
     }
 
     /// Whether no frame is held.
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty()
+        self.held.is_empty()
     }
 
     /// Microseconds from the earliest to the latest frame.
     pub fn span_us(&self) -> i64 {
-        let times = self.frames.iter().map(|frame| frame.time_us);
+        let times = self.held.frames.iter().map(|frame| frame.time_us);
         let (first, last) = (times.clone().min(), times.max());
         last.unwrap_or(0).saturating_sub(first.unwrap_or(0))
     }
@@ -100,7 +94,7 @@ impl MemoryTrace {
     fn start_next_round(&mut self) {
         self.next = 0;
         self.rounds_left -= 1;
-        for frame in &mut self.frames {
+        for frame in &mut self.held.frames {
             frame.time_us = frame.time_us.saturating_add(self.period_us);
         }
     }
@@ -108,17 +102,16 @@ impl MemoryTrace {
 
 impl Rx for MemoryTrace {
     fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
-        if self.next == self.frames.len() && self.rounds_left > 1 {
+        if self.next == self.held.len() && self.rounds_left > 1 {
             self.start_next_round();
         }
-        if self.next == self.frames.len() || self.rounds_left == 0 {
+        if self.next == self.held.len() || self.rounds_left == 0 {
             return Ok(Received::End);
         }
-        let from = self.next;
-        self.next = self.frames.len().min(from.saturating_add(max.max(1)));
-        let frames = &self.frames[from..self.next];
-        self.counts.count(frames);
-        Ok(Received::Burst(Burst::new(&mut self.data, frames)))
+        let burst = self.held.part(self.next, max.max(1));
+        self.next += burst.len();
+        self.counts.count(burst.frames());
+        Ok(Received::Burst(burst))
     }
 
     fn name(&self) -> &str {

@@ -16,7 +16,7 @@ use crate::error::RxError;
 pub trait Rx: Send {
     /// The next 1 to `max` frames (a `max` of 0 counts as 1), valid until the next call.
     ///
-    /// A port whose link goes down or away does not fail: it has nothing, says so by
+    /// A port whose link goes down or away does not fail: it has no frames, reports that by
     /// [`link_event`](Self::link_event), and goes on by itself when the link is back.
     ///
     /// # Errors
@@ -27,8 +27,8 @@ pub trait Rx: Send {
     /// The port's name for people: the interface, the file.
     fn name(&self) -> &str;
 
-    /// What was received and lost since the port was opened. Live ports ask the kernel, which is
-    /// a system call, so call it only when somebody wants to know.
+    /// Counts of received and lost frames since the port was opened. Live ports ask the kernel, which
+    /// is a system call, so call it only for a snapshot.
     fn counts(&mut self) -> RxCounts;
 
     /// Whether frames carry the time of a live clock. Otherwise their times come from a recording.
@@ -36,7 +36,7 @@ pub trait Rx: Send {
         false
     }
 
-    /// What people should know of the link: each change once, on one of the ports that share an
+    /// The next event of the link: each change once, on one of the ports that share an
     /// interface. Ask after a `receive` without frames and at least once a second. Asks the
     /// system once a second at most.
     fn link_event(&mut self) -> Option<LinkEvent> {
@@ -53,13 +53,13 @@ pub trait Rx: Send {
         false
     }
 
-    /// What a thread can sleep on until the port has frames; see [`wait`].
+    /// The handle on which a thread can sleep until the port has frames; see [`wait`].
     fn wait_handle(&self) -> WaitHandle<'_> {
         WaitHandle::InReceive
     }
 }
 
-/// What a port has.
+/// The result of a receive call.
 #[derive(Debug)]
 pub enum Received<'a> {
     /// Frames, at least one.
@@ -87,11 +87,11 @@ pub enum LinkEvent {
     Down(String),
     /// Frames come again.
     Up(String),
-    /// Frames come, but something about the link has to be mended; the line says how.
+    /// Frames come, but something about the link has to be fixed; the line says how.
     Warning(String),
 }
 
-/// What a port has received and lost, since it was opened. What a backend cannot know is 0.
+/// Counts of a port since it was opened. Those that a backend cannot know are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxCounts {
     /// Frames handed out.
@@ -101,7 +101,7 @@ pub struct RxCounts {
     /// Of the frames, those that are several packets merged into one, or longer than the
     /// interface's MTU.
     pub merged: u64,
-    /// Live: frames that the kernel had for this port, whatever became of them.
+    /// Live: frames that the kernel had for this port, received or not.
     pub offered: u64,
     /// Of these, frames that found the receive ring full, and the abandoned ones.
     pub dropped: u64,
@@ -117,6 +117,21 @@ pub struct RxCounts {
 }
 
 impl RxCounts {
+    /// Adds those of another port.
+    pub fn merge(&mut self, other: &RxCounts) {
+        *self = RxCounts {
+            received: self.received + other.received,
+            bytes: self.bytes + other.bytes,
+            merged: self.merged + other.merged,
+            offered: self.offered + other.offered,
+            dropped: self.dropped + other.dropped,
+            abandoned: self.abandoned + other.abandoned,
+            waiting: self.waiting + other.waiting,
+            missing: self.missing + other.missing,
+            is_away: self.is_away || other.is_away,
+        };
+    }
+
     /// Counts frames handed out.
     #[inline]
     pub(crate) fn count(&mut self, frames: &[Frame]) {
@@ -169,38 +184,4 @@ pub(crate) fn wait_for<'a>(handles: impl IntoIterator<Item = WaitHandle<'a>>, ti
     let timeout = Timespec::try_from(timeout).unwrap_or_default();
     // If it fails, nothing was slept, and the next `receive` finds out why.
     let _ = poll(&mut polled[..count], Some(&timeout));
-}
-
-impl<R: Rx + ?Sized> Rx for Box<R> {
-    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
-        (**self).receive(max)
-    }
-
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn counts(&mut self) -> RxCounts {
-        (**self).counts()
-    }
-
-    fn is_live(&self) -> bool {
-        (**self).is_live()
-    }
-
-    fn link_event(&mut self) -> Option<LinkEvent> {
-        (**self).link_event()
-    }
-
-    fn is_lost(&self) -> bool {
-        (**self).is_lost()
-    }
-
-    fn is_failed(&self) -> bool {
-        (**self).is_failed()
-    }
-
-    fn wait_handle(&self) -> WaitHandle<'_> {
-        (**self).wait_handle()
-    }
 }

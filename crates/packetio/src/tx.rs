@@ -6,13 +6,13 @@ use crate::rx::LinkEvent;
 
 /// A destination of frames: an interface, a capture, memory.
 ///
-/// A call never waits for the destination: what an interface does not take at once is dropped and
+/// A call never waits for the destination: frames that an interface does not take at once are dropped and
 /// counted, so that the frames behind it stay in time.
 pub trait Tx: Send {
     /// Sends those frames of a burst that are selected, in order.
     ///
     /// # Errors
-    /// The link is down or gone, or the system refuses; said once, until sending works again. All
+    /// The link is down or gone, or the system refuses; reported once, until sending works again. All
     /// frames have been counted, and sending may go on: while it fails, frames are dropped.
     fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError>;
 
@@ -57,7 +57,7 @@ impl Selection<'_> {
     }
 }
 
-/// What became of the frames to be sent. Each is in exactly one of `sent`, `refused`, `too_long`,
+/// Counts of frames to be sent, by outcome. Each is in exactly one of `sent`, `refused`, `too_long`,
 /// `cut` and `unsplit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCounts {
@@ -77,30 +77,20 @@ pub struct TxCounts {
 }
 
 impl TxCounts {
+    /// Adds those of another port.
+    pub fn merge(&mut self, other: &TxCounts) {
+        *self = TxCounts {
+            sent: self.sent + other.sent,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            refused: self.refused + other.refused,
+            too_long: self.too_long + other.too_long,
+            cut: self.cut + other.cut,
+            unsplit: self.unsplit + other.unsplit,
+        };
+    }
+
     /// Frames that were not sent.
     pub fn unsent(&self) -> u64 {
         self.refused + self.too_long + self.cut + self.unsplit
-    }
-}
-
-impl<T: Tx + ?Sized> Tx for Box<T> {
-    fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError> {
-        (**self).send(burst, which)
-    }
-
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn counts(&self) -> TxCounts {
-        (**self).counts()
-    }
-
-    fn flush(&mut self) -> Result<(), TxError> {
-        (**self).flush()
-    }
-
-    fn link_event(&mut self) -> Option<LinkEvent> {
-        (**self).link_event()
     }
 }

@@ -1,4 +1,4 @@
-//! What a device was asked in a round, and what it answered.
+//! Calls of a device in a round, and its answers.
 
 use accel::{Classification, DeviceError};
 
@@ -34,7 +34,7 @@ impl PartialEq for Call {
     }
 }
 
-/// FNV-1a of a batch's input: enough to notice that a replay submits something else.
+/// FNV-1a of a batch's input: enough to notice that a replay submits other series.
 pub fn hash_of(input: &[f32]) -> u32 {
     input.iter().fold(0x811c_9dc5, |hash, value| {
         (hash ^ value.to_bits()).wrapping_mul(0x0100_0193)

@@ -125,14 +125,14 @@ fn short() -> Malformed {
     Malformed::new("it ends too early")
 }
 
-/// As JSON text, for what is rare and has many fields.
+/// Writes a value as JSON text, for rare values with many fields.
 pub fn put_json(out: &mut Vec<u8>, value: &impl Serialize) {
     // Numbers, texts, lists, and maps with texts as keys: nothing that JSON cannot say.
     let text = serde_json::to_string(value).unwrap_or_default();
     put_bytes(out, text.as_bytes());
 }
 
-/// The reverse.
+/// Reads what [`put_json`] wrote.
 pub fn read_json<T: DeserializeOwned>(cursor: &mut Cursor<'_>) -> Result<T, Malformed> {
     serde_json::from_slice(cursor.bytes()?).map_err(|error| Malformed::new(error.to_string()))
 }

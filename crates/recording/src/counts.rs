@@ -1,4 +1,4 @@
-//! The counters of managers by name: what a recording and its replay are compared by.
+//! The counters of managers by name, by which a recording is compared with its replay.
 //!
 //! Durations are among them: a replay takes them from the recorded clocks, so they come out the same.
 

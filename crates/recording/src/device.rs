@@ -8,14 +8,14 @@ use accel::{Classification, Device, DeviceError, Sizes};
 use super::call::{encode_failed, encode_results, encode_submitted, hash_of};
 use super::tape::{Recorder, Shared};
 
-/// Stands in front of the device that does the work.
+/// A wrapper around the device that does the work.
 pub struct RecordedDevice {
     inner: Box<dyn Device>,
     shared: Arc<Shared>,
 }
 
 impl Recorder {
-    /// The same device, recorded.
+    /// Wraps a device so that its answers are recorded.
     pub fn device(&self, inner: Box<dyn Device>) -> Box<dyn Device> {
         let shared = self.0.clone();
         Box::new(RecordedDevice { inner, shared })

@@ -1,9 +1,9 @@
-//! What can be wrong with a recording: when it is made, and when it is read.
+//! Errors of making and of reading a recording.
 
 use std::io;
 use std::path::Path;
 
-/// Why there is no recording, or no replay of one. Each is one line for people, with the file in it.
+/// Why there is no recording, or no replay. Each message is one line for people and names the file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordingError {
     /// The folder or one of its files is not there.
@@ -15,7 +15,7 @@ pub enum RecordingError {
     /// The folder or a file cannot be created.
     #[error("{0}")]
     CannotCreate(String),
-    /// The system has no thread for the writer.
+    /// The system refuses a thread for the writer.
     #[error("no thread to record: {0}")]
     NoThread(String),
 }

@@ -1,8 +1,8 @@
-//! How much of a frame is kept: what the parser reads, and nothing behind it.
+//! Decides how much of a frame is kept: the bytes that the parser reads, and none behind them.
 //!
-//! The parser holds lengths in the headers against the bytes that were captured, so a replay gives it a frame of the same
-//! length whose other bytes are zeros. Whether it says the same of that frame is tried before anything is written, so what
-//! is kept is enough by construction, whatever the frame is.
+//! The parser compares lengths in the headers with the captured bytes, so a replay gives it a frame of the same length whose
+//! other bytes are zeros. Before anything is written, that frame is parsed, too, and must give the same result. So the kept
+//! bytes are enough by construction, for any frame.
 
 use flowmgr::Key;
 use flowmgr::verdict::Verdict;
@@ -12,7 +12,7 @@ use flowmgr::wire::{self, Headers, TCP, UDP};
 const TCP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 
-/// Finds out, in memory of its own.
+/// Decides it, in memory of its own.
 #[derive(Default)]
 pub struct Keeper {
     /// Zeros between two frames.
@@ -34,8 +34,7 @@ impl Keeper {
         &frame[..kept]
     }
 
-    /// By trying: the least power of two that is enough, then by halves down to where the parser begins to say another
-    /// thing.
+    /// By trying: the least power of two that is enough, then by bisection down to the least number.
     fn least(&mut self, link: u16, frame: &[u8], parsed: &Result<Headers, Verdict>) -> usize {
         let mut enough = 1;
         while enough < frame.len() && !self.is_enough(link, frame, enough, parsed) {
@@ -54,7 +53,7 @@ impl Keeper {
         enough
     }
 
-    /// Whether the parser says the same where all behind the first `kept` bytes is zero.
+    /// Whether the parser gives the same result if all bytes behind the first `kept` are zero.
     fn is_enough(
         &mut self,
         link: u16,

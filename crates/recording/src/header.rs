@@ -1,4 +1,4 @@
-//! `run.json`: what a recorded run began with.
+//! `run.json`: the initial state of a recorded run.
 
 use std::path::Path;
 
@@ -18,11 +18,11 @@ const INSTANCES_MAX: usize = 4096;
 /// The initial state of all managers, and facts for people.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Header {
-    /// Of the events' file.
+    /// Version of the format of both files.
     pub format: u32,
     /// Version of the program.
     pub fenxi: String,
-    /// When, RFC 3339.
+    /// Time of the start, RFC 3339.
     pub started: String,
     /// `io.mode`.
     pub mode: String,
@@ -30,11 +30,11 @@ pub struct Header {
     pub interfaces: Vec<String>,
     /// Name of the model's bundle.
     pub model: String,
-    /// Its version.
+    /// Version of the bundle.
     pub model_version: String,
-    /// What it takes of each packet.
+    /// The model's features.
     pub features: Vec<String>,
-    /// Names of the classes, the last for what is unknown.
+    /// Names of the classes; the last is `unknown`.
     pub classes: Vec<String>,
     /// F:A:D of each pipeline.
     pub layout: String,
@@ -50,7 +50,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Of a run that is about to begin. `configuration` is the effective one as TOML.
+    /// The header of a run that is about to begin. `configuration` is the effective one as TOML.
     pub fn new(
         config: &Config,
         configuration: String,
@@ -79,7 +79,7 @@ impl Header {
     /// Reads it from the folder of a recording.
     ///
     /// # Errors
-    /// 66: there is none. 65: it is damaged, or of another version.
+    /// There is none; it is damaged, or of another version.
     pub fn read(dir: &Path) -> Result<Header, RecordingError> {
         let path = dir.join(HEADER_FILE);
         let text = std::fs::read_to_string(&path).map_err(|error| {

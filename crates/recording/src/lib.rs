@@ -2,7 +2,7 @@
 //!
 //! While a run is recorded, every call that changes a flow manager or an analytics manager is a *step*. Steps of all threads
 //! exclude each other by one lock, and a step is written to the file before the next one begins. So the file is a total
-//! order in which each step sees exactly what the steps before it did: label words, ring slots and all. A replay makes the
+//! order in which each step sees all effects of the steps before it: label words, ring slots and so on. A replay makes the
 //! same calls in that order on one thread.
 //!
 //! An event holds the inputs of its step apart from the managers' own state: the clock, frames, answers of devices, readings

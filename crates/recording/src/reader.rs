@@ -28,7 +28,7 @@ pub enum ReadError {
     },
 }
 
-/// What comes next.
+/// The next item of the file.
 #[derive(Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "there is one of them at a time")]
 pub enum Next {
@@ -39,12 +39,12 @@ pub enum Next {
     Torn,
 }
 
-/// Where it is in the file.
+/// Reads events one by one.
 pub struct Reader<R> {
     input: R,
     /// Bytes read.
     offset: u64,
-    /// Where the event began that was read last.
+    /// Offset of the last event.
     pub at: u64,
     /// Its number, from 1.
     pub number: u64,
@@ -53,7 +53,7 @@ pub struct Reader<R> {
 /// Opens the file and reads its head.
 ///
 /// # Errors
-/// It cannot be read, or is something else.
+/// It cannot be read, or is no recording.
 pub fn open(path: &Path) -> Result<Reader<BufReader<File>>, ReadError> {
     Reader::new(BufReader::with_capacity(1 << 16, File::open(path)?))
 }

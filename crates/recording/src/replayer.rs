@@ -1,4 +1,4 @@
-//! The replay: the recorded calls in the recorded order, on one thread, held against what was counted then.
+//! The replay: makes the recorded calls in the recorded order, on one thread, and compares counters with the recorded ones.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use super::settings::{DeviceFacts, SeriesConfig, SeriesStart, SwapForm};
 use super::{EVENTS_FILE, HEADER_FILE};
 use crate::error::RecordingError;
 
-/// What a replay came to.
+/// The result of a replay.
 pub struct Replayed {
     /// Of all flow managers.
     pub flows: flowmgr::Counters,
@@ -36,10 +36,10 @@ pub struct Replayed {
     pub report: Report,
 }
 
-/// Whether the replay counted what the run had counted.
+/// The comparison of the replay's counters with those of the run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// It did, wherever the run had written down what it had counted.
+    /// Whether all recorded counters are the same, and there were some.
     pub same: bool,
     /// The first difference, where there is one.
     pub first_difference: Option<Difference>,
@@ -47,24 +47,24 @@ pub struct Report {
     pub events: u64,
     /// How often counters were compared.
     pub compared: u64,
-    /// How the recording ends.
+    /// Why the recording ends.
     pub end: String,
     /// Version that recorded it.
     pub fenxi: String,
     /// When the run started.
     pub started: String,
-    /// What was asked of the run, and what came of it.
+    /// Requests to the run and their outcomes.
     pub notes: Vec<String>,
 }
 
-/// Where recording and replay part.
+/// The first difference between recording and replay.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
     /// Number of the event, from 1.
     pub event: u64,
     /// Time of the run, s.
     pub at_s: f64,
-    /// In words.
+    /// The difference in words.
     pub what: String,
 }
 
@@ -136,7 +136,7 @@ struct Replayer {
     classes: Vec<String>,
     script: Script,
     work: Work,
-    /// As far as events have said.
+    /// Time of the last event that has one.
     now_ns: u64,
     report: Report,
 }

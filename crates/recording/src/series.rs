@@ -37,7 +37,7 @@ impl SeriesRecorder {
         })
     }
 
-    /// [`Manager::prepare`]; `change` is what the settings were made of.
+    /// [`Manager::prepare`]; `change` has the configurations from which the settings were made.
     ///
     /// # Errors
     /// The manager's.
@@ -72,7 +72,7 @@ impl SeriesRecorder {
         self.0.step(manager, of, Manager::abort)
     }
 
-    /// The thread comes to its end.
+    /// Ends the recording of this thread.
     pub fn finish(mut self, manager: &Manager) {
         self.0.leave(|classes| of(manager, classes));
     }

@@ -1,5 +1,5 @@
-//! How configurations are written down: the fields of other crates' types with the texts that stand for what JSON cannot
-//! say. Floats are texts, since JSON readers do not promise to give back the same bits.
+//! Configurations as JSON: the fields of other crates' types. Names stand for features and units. Floats are texts, since
+//! JSON readers do not promise to give back the same bits.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// No device takes a batch of more rows.
 const ROWS_MAX: usize = 1 << 20;
 
-/// [`flowmgr::Config`], but for what differs between the managers of a run, and between a run and its replay.
+/// [`flowmgr::Config`], without the fields that differ between managers, or between a run and its replay.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "flowmgr::Config")]
 pub struct FlowConfigForm {
@@ -88,7 +88,7 @@ impl FlowSettings {
     }
 }
 
-/// What an analytics manager begins with.
+/// The initial state of an analytics manager.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeriesStart {
     pub config: SeriesConfig,
@@ -145,7 +145,7 @@ struct CacheForm {
 }
 
 impl SeriesConfig {
-    /// Of a manager whose devices were never open, so that nothing is known of it.
+    /// For a manager whose devices were never open, so that its configuration was not recorded.
     pub fn unknown(k: usize) -> SeriesConfig {
         SeriesConfig(analytics::Config {
             task: 0,
@@ -171,7 +171,7 @@ pub struct SwapForm {
     pub settings: Option<(SeriesConfig, SeriesConfig)>,
 }
 
-/// What managers ask of a device, apart from its answers.
+/// The properties of a device that managers read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceFacts {
     pub requested: String,
@@ -207,7 +207,7 @@ impl DeviceFacts {
         }
     }
 
-    /// Where nothing is known.
+    /// For a device that was never open.
     pub fn unknown(k: usize) -> DeviceFacts {
         DeviceFacts {
             requested: "none".to_owned(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::event::{Counts, Event, Who};
 use super::tape::{Recorder, Shared, Tape};
 
-/// Between two records of what a thread has counted.
+/// Interval between two records of a thread's counters.
 const COUNTED_EVERY: Duration = Duration::from_millis(250);
 
 /// Records the steps of one thread.
@@ -84,7 +84,7 @@ impl StepRecorder {
         done
     }
 
-    /// The thread comes to its end.
+    /// Ends the recording of this thread.
     pub fn leave(&mut self, counts: impl FnOnce(&[String]) -> Counts) {
         if self.is_open {
             let shared = self.shared.clone();

@@ -1,10 +1,10 @@
-//! What all threads record on: one lock, one file, and bounds on both.
+//! The tape on which all threads record: one lock, one file, and bounds on both.
 //!
 //! A step holds the lock while it works and until its event is in the chunk; the chunk goes to a thread that writes. Where
 //! that thread falls behind, steps wait, for [`PATIENCE`] at most: then, as after an error of the disk, the recording ends
-//! with the events that were written, and the run goes on. Where the file is full, each thread writes what it has counted
+//! with the events that were written, and the run goes on. Once the file is full, each thread writes its counters
 //! before its next step and leaves; behind the last of them the recording is closed. A thread's counters change in its own
-//! steps only, so what it wrote is of the same moment for all of them.
+//! steps only, so the last counters of all threads are of the same moment.
 
 use std::io::Write;
 use std::path::Path;
@@ -23,11 +23,11 @@ use super::writer::{Writer, create, make};
 use super::{EVENTS_FILE, HEADER_FILE};
 use crate::error::RecordingError;
 
-/// Bytes that are worth a write by themselves.
+/// A chunk of this many bytes is sent to the writer.
 const CHUNK: usize = 64 * 1024;
 /// Chunks on their way to the disk, at most.
 const CHUNKS: usize = 64;
-/// What is recorded is written after so long at latest: what a program that is killed loses.
+/// Events are written after this time at latest, so a program that is killed loses no more.
 const WRITE_WITHIN: Duration = Duration::from_millis(100);
 /// The longest that steps wait for the disk.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -38,13 +38,13 @@ const LAST_STEP_WITHIN: Duration = Duration::from_millis(250);
 /// This part of the file is kept for the last counters.
 const RESERVE: u64 = 8;
 
-/// What is to be recorded, and where.
+/// The options of a recording.
 pub struct Plan<'a> {
     /// The folder.
     pub dir: &'a Path,
-    /// Of all files in it together.
+    /// The most bytes of all files together.
     pub max_bytes: u64,
-    /// What the run begins with.
+    /// The initial state of the run.
     pub header: &'a Header,
 }
 

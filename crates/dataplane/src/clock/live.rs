@@ -1,27 +1,26 @@
 //! The time of a live flow manager: monotonic for flows, wall time for records.
 //!
 //! The kernel stamps packets with the wall clock, which may be set: by an administrator, by NTP at boot, after a battery
-//! ran empty. Flows must age by a clock that cannot. So packets and pauses reach the flow manager in *flow time*,
-//! `CLOCK_BOOTTIME` plus what the wall clock was ahead of it at the start, and records leave it in wall time. While nobody
-//! sets the clock both are the same. `CLOCK_BOOTTIME` and not `CLOCK_MONOTONIC`, because it goes on while the machine is
-//! suspended: flows are over after that, and the two do not part.
+//! ran empty. Flows must age by a clock that cannot be set. So packets and pauses reach the flow manager in *flow time*,
+//! `CLOCK_BOOTTIME` plus the lead of the wall clock at the start, and records leave it in wall time. While nobody
+//! sets the clock, both are the same. `CLOCK_BOOTTIME` is used instead of `CLOCK_MONOTONIC` because it goes on while the
+//! machine is suspended: flows have ended after that, and the two clocks stay together.
 //!
-//! NTP slews both clocks alike, so they part only where the wall clock is set (or a leap second is inserted). Then
-//! packets stamped before may still wait in a ring, and each packet is taken for one of before or after by what makes it
-//! younger.
+//! NTP slews both clocks alike, so they differ only once the wall clock is set (or a leap second is inserted). Packets
+//! stamped before that may still wait in a ring. Of the two possible times, the one that makes a packet younger is taken.
 //!
-//! No packet costs a system call, and a round of the lane reads one clock; both are read once a second, and where a stamp
-//! does not fit.
+//! No packet costs a system call. A round of the flow worker reads one clock; both are read once a second, and whenever a
+//! stamp does not fit.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Where wall time and flow time part by more than this, µs, the wall clock was set.
+/// If wall time and flow time differ by more than this, µs, the wall clock was set.
 const STEP_US: i64 = 100_000;
-/// A packet within this of now, µs, was stamped by the wall clock as it is; frames wait for milliseconds.
+/// A packet within this of now, µs, was stamped by the wall clock as it is: frames wait for milliseconds only.
 const NEAR_US: i64 = 1_000_000;
-/// No packet waits longer than this, µs: one that seems to has a stamp that says nothing.
+/// No packet waits longer than this, µs. If one seems to, its stamp is useless.
 const WAIT_MAX_US: i64 = 30_000_000;
-/// Two looks at one clock with one at the other between them are this close, µs, unless the thread was interrupted.
+/// Two readings of one clock around a reading of the other are this close, µs, unless the thread was interrupted.
 const LOOK_US: i64 = 1000;
 
 /// Both clocks at one moment, µs.
@@ -71,21 +70,21 @@ fn us(clock: ClockId) -> i64 {
     now.tv_sec * 1_000_000 + now.tv_nsec / 1000
 }
 
-/// What flow time and wall time are to each other. Reads no clock.
+/// The relation of flow time to wall time. Reads no clock.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveClock {
-    /// Flow time less boot time, µs: what the wall clock was ahead of it at the start.
+    /// Flow time less boot time, µs: the lead of the wall clock at the start.
     base_us: i64,
     /// Wall time less flow time, µs; 0 until the clock is set.
     ahead_us: i64,
-    /// The same before the clock was last set.
+    /// `ahead_us` before the clock was last set.
     before_us: i64,
     /// How often it was set.
     steps: u64,
 }
 
 impl LiveClock {
-    /// From now on; flow time is wall time.
+    /// A clock that starts now; flow time equals wall time.
     pub fn new(now: Reading) -> LiveClock {
         LiveClock {
             base_us: now.wall_us - now.boot_us,
@@ -100,7 +99,7 @@ impl LiveClock {
         boot_us + self.base_us
     }
 
-    /// Compares both clocks. By how much the wall clock was set, µs, if it was.
+    /// Compares both clocks. Returns by how much the wall clock was set since the last call, µs, if it was.
     pub fn look(&mut self, now: Reading) -> Option<i64> {
         let ahead_us = now.wall_us - self.flow_time(now.boot_us);
         let by_us = ahead_us - self.ahead_us;
@@ -129,7 +128,7 @@ impl LiveClock {
         }
     }
 
-    /// By the clock as it is or as it was, whatever makes the packet younger; but none comes from the future.
+    /// Flow time by the clock as it is or as it was, whichever makes the packet younger without placing it in the future.
     #[cold]
     fn nearest(&self, stamp_us: i64, now_us: i64) -> i64 {
         let of = [self.ahead_us, self.before_us].map(|ahead_us| stamp_us.saturating_sub(ahead_us));
@@ -139,7 +138,7 @@ impl LiveClock {
             .clamp(now_us - WAIT_MAX_US, now_us)
     }
 
-    /// What has to be added to flow time to give wall time, µs.
+    /// Wall time less flow time, µs.
     pub fn ahead_us(&self) -> i64 {
         self.ahead_us
     }

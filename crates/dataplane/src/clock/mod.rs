@@ -1,4 +1,4 @@
-//! Where a flow worker's time comes from: the machine's clocks, or the packets themselves.
+//! The clock of a flow worker: the machine's clocks, or the times of the packets.
 
 mod live;
 mod pace;
@@ -12,19 +12,19 @@ pub use pace::{Pace, PacedRx};
 
 /// The clock of a flow worker.
 pub enum Clock {
-    /// Live: packets are stamped by the wall clock, which may be set. Flows age by one that is not.
+    /// Live: packets are stamped by the wall clock, which may be set. Flows age by a clock that cannot be set.
     Live(LiveClock),
-    /// A replay: time is what the packets say.
+    /// A replay: time is that of the packets.
     Packets,
 }
 
 impl Clock {
-    /// For live packets, from now on.
+    /// A clock for live packets that starts now.
     pub fn live() -> Clock {
         Clock::Live(LiveClock::new(Reading::take()))
     }
 
-    /// Flow time now, µs; `None` where only packets know.
+    /// Flow time now, µs; `None` in a replay, where only packets have a time.
     pub fn now_us(&self) -> Option<i64> {
         match self {
             Clock::Live(clock) => Some(clock.flow_time(live::boot_us())),
@@ -32,7 +32,7 @@ impl Clock {
         }
     }
 
-    /// By how much the wall clock was set since the last call, µs, if it was. Reads both clocks.
+    /// Reads both clocks and returns by how much the wall clock was set since the last call, µs, if it was.
     pub fn check(&mut self) -> Option<i64> {
         match self {
             Clock::Live(clock) => clock.look(Reading::take()),
@@ -59,7 +59,7 @@ impl Clock {
         }
     }
 
-    /// What has to be added to flow time to give wall time, µs.
+    /// Wall time less flow time, µs.
     pub fn ahead_us(&self) -> i64 {
         match self {
             Clock::Live(clock) => clock.ahead_us(),
@@ -76,7 +76,7 @@ impl Clock {
     }
 }
 
-/// The event of a wall clock that was set, for people.
+/// The warning that the wall clock was set by so many µs.
 pub fn clock_set(by_us: i64) -> String {
     let by = Duration::from_micros(by_us.unsigned_abs()).as_secs_f64();
     let direction = if by_us > 0 { "forward" } else { "back" };

@@ -8,22 +8,22 @@ use packetio::{FrameBatch, Received, Rx, RxCounts, RxError};
 /// The longest wait in one call, so that the worker looks at labels and at the end of the run in between.
 const WAIT_MAX: Duration = Duration::from_millis(1);
 
-/// When packets of which time are due. Clones share one clock, so that several workers keep step.
+/// Says when packets are due. Clones share one clock, so that several workers keep step.
 #[derive(Clone)]
 pub struct Pace {
-    /// Packet time per wall time.
+    /// Seconds of packet time per second of wall time.
     factor: f64,
     start: Arc<OnceLock<Start>>,
 }
 
-/// When which packet time was due.
+/// The start of the clock: the wall time at which a packet of `time_us` was due.
 struct Start {
     at: Instant,
     time_us: i64,
 }
 
 impl Pace {
-    /// `factor` times as fast as the timestamps say.
+    /// Packets are due `factor` times as fast as their timestamps say.
     pub fn new(factor: f64) -> Pace {
         Pace {
             factor,
@@ -47,13 +47,11 @@ impl Pace {
     }
 }
 
-/// A port whose packets come when they are due. It copies what it takes from the port behind it.
+/// A port whose packets come when they are due. It copies the packets of the port behind it.
 pub struct PacedRx<R> {
     inner: R,
     pace: Pace,
     batch: FrameBatch,
-    /// Times of its frames, µs.
-    times_us: Vec<i64>,
     /// Frames of the batch that were handed out.
     taken: usize,
     counts: RxCounts,
@@ -66,7 +64,6 @@ impl<R: Rx> PacedRx<R> {
             inner,
             pace,
             batch: FrameBatch::new(),
-            times_us: Vec::new(),
             taken: 0,
             counts: RxCounts::default(),
         }
@@ -74,9 +71,9 @@ impl<R: Rx> PacedRx<R> {
 
     /// How many frames of the batch are due, at most `max`; at least the next one.
     fn due(&self, max: usize) -> usize {
-        let times = self.times_us[self.taken..].iter().take(max.max(1));
-        let is_due = |time_us: &&i64| self.pace.wait(**time_us).is_none();
-        times.take_while(is_due).count().max(1)
+        let frames = self.batch.frames()[self.taken..].iter().take(max.max(1));
+        let due = frames.take_while(|frame| self.pace.wait(frame.time_us).is_none());
+        due.count().max(1)
     }
 }
 
@@ -84,20 +81,18 @@ impl<R: Rx> Rx for PacedRx<R> {
     fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
         if self.taken == self.batch.len() {
             self.batch.clear();
-            self.times_us.clear();
             self.taken = 0;
             match self.inner.receive(max)? {
                 Received::Burst(burst) => {
                     for (i, frame) in burst.frames().iter().enumerate() {
                         self.batch.push(frame, burst.bytes(i));
-                        self.times_us.push(frame.time_us);
                     }
                 }
                 Received::Nothing => return Ok(Received::Nothing),
                 Received::End => return Ok(Received::End),
             }
         }
-        if let Some(wait) = self.pace.wait(self.times_us[self.taken]) {
+        if let Some(wait) = self.pace.wait(self.batch.frames()[self.taken].time_us) {
             std::thread::sleep(wait);
             return Ok(Received::Nothing);
         }

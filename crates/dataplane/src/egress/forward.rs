@@ -1,4 +1,4 @@
-//! Inline: what comes in on one interface leaves by the other.
+//! Inline: packets that come in on one interface leave by the other.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::run::{Event, Run};
 pub struct Forward {
     ports: [Box<dyn Tx>; 2],
     run: Arc<Run>,
-    /// Several workers send out of one interface; the first one reports what is wrong with it.
+    /// Several workers send out of one interface; only the first one reports its errors.
     reports: bool,
 }
 

@@ -12,7 +12,7 @@ use crate::counters::PortCounters;
 pub use forward::Forward;
 pub use tagged::TaggedWriter;
 
-/// What becomes of packets once a flow worker has processed them. A worker without one drops them: a tap.
+/// Takes the packets that a flow worker has processed. A worker without an egress drops them: a tap.
 pub trait Egress: Send {
     /// Takes a burst that was received from port `port`. `packets` and `fates` have one element for each of its frames.
     ///
@@ -34,7 +34,7 @@ pub trait Egress: Send {
         Ok(())
     }
 
-    /// Packets, counted from the first, that need nothing of the flow table any more; `u64::MAX` where none ever does.
+    /// Packets, counted from the first, that need nothing of the flow table any more; `u64::MAX` if none ever does.
     fn done(&self) -> u64 {
         u64::MAX
     }
@@ -44,7 +44,7 @@ pub trait Egress: Send {
         false
     }
 
-    /// Whether every packet is to leave again, so that one that does not is lost.
+    /// Whether every packet has to leave again, so that a packet that does not is lost.
     fn forwards(&self) -> bool {
         false
     }
@@ -52,7 +52,7 @@ pub trait Egress: Send {
     /// Adds what was sent out of each port.
     fn count(&self, _ports: &mut [PortCounters]) {}
 
-    /// No packet comes any more: lets go of everything.
+    /// Releases all packets, after the last one has come.
     ///
     /// # Errors
     /// As [`Egress::send`].

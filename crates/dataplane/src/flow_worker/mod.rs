@@ -1,4 +1,4 @@
-//! A flow worker: one thread that takes packets from its ports through the flow manager to the egress, and what becomes of
+//! A flow worker: one thread that takes packets from its ports through the flow manager to the egress, and labels and ended
 //! flows to the sinks. Replays and live runs use the same worker with other parts.
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //! idle:  let time pass ─ look at the links ─ sleep until there are packets
 //! ```
 //!
-//! Live it waits for nothing but packets, and for [`SLEEP_MAX`] at most, so that labels, time and those who ask for counters
-//! get their turn. In a replay by packet time nothing may be shed, so before each burst it waits for room: a ring slot for
+//! In a live run it waits only for packets, and for [`SLEEP_MAX`] at most, so that labels, timeouts and snapshots get their
+//! turn. In a replay by packet time nothing may be shed, so before each burst it waits for room: a ring slot for
 //! every series, and an entry for every flow, that the burst may bring.
 
 mod finish;
@@ -34,12 +34,12 @@ pub use finish::FlowOutcome;
 
 /// Rounds without packets before the thread sleeps until there are some.
 const ROUNDS_BEFORE_SLEEP: u32 = 1;
-/// The longest sleep while labels are awaited that a sink wants at once: nothing else wakes the thread for them.
+/// The longest sleep while labels are awaited that a sink wants at once: nothing wakes the thread for a label.
 const SLEEP_FOR_LABELS: Duration = Duration::from_micros(500);
 /// The longest sleep otherwise.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
-/// By so much the clock of an idle flow manager is behind flow time, µs: packets on their way through the kernel were stamped
-/// earlier, and must not find that time has passed them by.
+/// The clock of an idle flow manager lags flow time by this, µs: packets still in the kernel were stamped earlier, and must
+/// not be older than the manager's clock.
 const LAG_US: i64 = 100_000;
 /// Between two looks at links and at the wall clock, µs.
 const LOOK_EVERY_US: i64 = 1_000_000;
@@ -53,7 +53,7 @@ pub struct Hooks {
     pub telemetry: Option<Publisher<FlowSnapshot>>,
 }
 
-/// Bounds on what a flow worker does at a time.
+/// Bounds on the work that a flow worker does at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Packets in a burst; at most a quarter of a ring's slots, since the analytics side makes room once a ring is three
@@ -67,25 +67,25 @@ pub struct Limits {
 
 /// The parts of a flow worker.
 pub struct Parts {
-    /// Which one it is, from 0.
+    /// Number of the flow worker, from 0.
     pub number: usize,
     /// The flow manager.
     pub manager: Walker,
-    /// From when on a label counts, as the manager was told.
+    /// The time from which on a label counts, as the manager was configured.
     pub effect: Effect,
-    /// Where packets come from.
+    /// The ports that packets come from.
     pub ports: Vec<Box<dyn Rx>>,
-    /// Where they go; `None` drops them.
+    /// The egress that packets leave by; `None` drops them.
     pub egress: Option<Box<dyn Egress>>,
-    /// Who wants to know of labels and flows.
+    /// The consumers of labels and ended flows.
     pub sinks: Vec<Box<dyn Sink>>,
-    /// Where time comes from.
+    /// The source of time.
     pub clock: Clock,
     /// How others reach it.
     pub hooks: Hooks,
-    /// What it shares.
+    /// State shared with the other threads of the run.
     pub run: Arc<Run>,
-    /// What it does at a time.
+    /// Bounds on one round.
     pub limits: Limits,
 }
 
@@ -95,15 +95,15 @@ pub struct FlowWorker {
     processor: Processor,
     hooks: Hooks,
     limits: Limits,
-    /// The ports' counters when somebody last asked.
+    /// The ports' counters at the last snapshot.
     counters: Vec<PortCounters>,
     /// When links and clock were last looked at, in flow time.
     looked_us: i64,
-    /// Since when all ports are gone.
+    /// When all ports were first seen to be lost; `None` while one is there.
     alone_since: Option<Instant>,
 }
 
-/// What works on packets once they are received. Apart from the ports, whose memory the packets lie in.
+/// The parts that work on received packets. They are apart from the ports, whose memory the packets borrow.
 struct Processor {
     number: usize,
     manager: Walker,
@@ -160,7 +160,7 @@ impl FlowWorker {
     pub fn run(mut self) -> FlowOutcome {
         let worked = self.work();
         if worked.is_err() {
-            // What other workers would do is of no use any more.
+            // The run has failed, so the other workers end, too.
             self.processor.run.stop();
         }
         self.finish(worked)
@@ -238,7 +238,7 @@ impl FlowWorker {
         Ok(())
     }
 
-    /// Sleeps until there are packets, or something else may be due.
+    /// Sleeps until there are packets, a label may have come, or a timeout may be due.
     fn sleep(&self) {
         let Processor { manager, sinks, .. } = &self.processor;
         let is_urgent = sinks.iter().any(|sink| sink.is_urgent());
@@ -249,7 +249,7 @@ impl FlowWorker {
         packetio::wait(self.ports.iter().map(AsRef::as_ref), most);
     }
 
-    /// Once a second: what people should know of links, and whether the wall clock was set where no packet says so.
+    /// Once a second: reports events of links, and a wall clock that was set while no packet came.
     fn look_at_links(&mut self) {
         if self.processor.now_us - self.looked_us < LOOK_EVERY_US {
             return;
@@ -265,7 +265,7 @@ impl FlowWorker {
         }
     }
 
-    /// Gives up where no port is left and none has come back.
+    /// Fails if no port is left and none has come back in time.
     fn check_ports(&mut self) -> Result<(), Error> {
         if !self.ports.iter().all(|port| port.is_lost()) {
             self.alone_since = None;
@@ -307,7 +307,7 @@ impl FlowWorker {
     }
 }
 
-/// Asks kernel and ports what became of packets: only when somebody wants to know, so that all figures are of one moment.
+/// Asks the kernel and the ports for their counts. Only for a snapshot, so that all figures are of one moment.
 fn count_ports(ports: &mut [Box<dyn Rx>], processor: &Processor, counters: &mut [PortCounters]) {
     for (port, counters) in ports.iter_mut().zip(&mut *counters) {
         counters.rx = port.counts();
@@ -342,14 +342,14 @@ impl Processor {
             self.give_up_egress_on(&sent);
             sent?;
         }
-        // Once the burst is on its way: this may be a system call, and the thread that it wakes may get this CPU.
+        // After the burst was sent: this may be a system call, and the thread that it wakes may get this CPU.
         if self.manager.counters().series_emitted() != emitted {
             self.run.waker.wake();
         }
         Ok(())
     }
 
-    /// An egress that failed is given up, so that everything else is settled all the same.
+    /// Gives up an egress that failed, so that records are settled all the same.
     fn give_up_egress_on(&mut self, result: &Result<(), Error>) {
         if result.is_err() {
             self.egress = None;
@@ -362,7 +362,7 @@ impl Processor {
         self.give_up_egress_on(&advanced);
         let done = self.egress.as_ref().map_or(u64::MAX, |it| it.done());
         let now_ns = self.run.now_ns();
-        // Flows have their own time, people have that of the wall clock.
+        // Records have wall time.
         let ahead_us = self.clock.ahead_us();
         let sinks = &mut self.sinks;
         let settled = match sinks.is_empty() {

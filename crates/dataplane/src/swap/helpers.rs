@@ -1,10 +1,9 @@
-//! Work that may never end, on threads of its own and with a deadline.
+//! Helper threads: work that may never end, with a deadline.
 //!
-//! To open a model runs the code of others: a library, a driver, the model's own graph; to read a file may wait for a device
-//! or a server. Nothing can stop such a thread from outside. So whoever needs the outcome waits until the deadline at most,
-//! and not at all once the run ends. A thread that is late is abandoned: it goes on and keeps its memory, and [`SharedState`] says
-//! so to health and metrics until it ends after all. The state of who waits never lies with the thread, so the next attempt
-//! starts a new one.
+//! Opening a model runs foreign code: a library, a driver, the model's graph. Reading a file may wait for a device or a
+//! server. Nothing can stop such a thread from outside. So the caller waits until the deadline at most, and not at all once
+//! the run ends. A thread that is late is abandoned: it goes on and keeps its memory, and [`SharedState`] reports it to
+//! health and metrics until it ends. The thread never holds the caller's state, so the next attempt can start a new one.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -31,7 +30,7 @@ pub struct Helpers {
     run_ended: Receiver<Infallible>,
 }
 
-/// As long as this is there, helpers are waited for.
+/// Callers wait for helpers until this is dropped.
 pub struct RunGuard {
     _sender: Sender<Infallible>,
 }
@@ -46,7 +45,7 @@ pub struct Helper {
 }
 
 impl Helpers {
-    /// For a run that has these cores. Helpers are waited for as long as the second value is there.
+    /// For a run on these cores. Callers wait for helpers until the guard is dropped.
     pub fn new(cores: &Cores, state: Arc<SharedState>) -> (Helpers, RunGuard) {
         let (sender, run_ended) = bounded(0);
         let helpers = Helpers {
@@ -57,12 +56,12 @@ impl Helpers {
         (helpers, RunGuard { _sender: sender })
     }
 
-    /// The cores of the data path, which helpers keep off.
+    /// The cores of the data path; helpers run on others.
     pub fn cores(&self) -> &Cores {
         &self.cores
     }
 
-    /// Where it is noted what is in use.
+    /// The state of the run.
     pub fn state(&self) -> &Arc<SharedState> {
         &self.state
     }
@@ -85,7 +84,7 @@ impl Helpers {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
         let (done, outcome) = bounded(1);
-        // An outcome that nobody waits for is dropped on the helper's thread.
+        // If nobody waits for the outcome any more, it is dropped on the helper's thread.
         let helper = self.start(what, move || drop(done.send(work())))?;
         let died = || Error::software(format!("{what}: the thread for it died"));
         select! {
@@ -101,7 +100,7 @@ impl Helpers {
         }
     }
 
-    /// The same for work that opens the model in `dir`; where it is late, the attempt counts as refused.
+    /// The same for work that opens the model in `dir`; if it is late, the attempt counts as refused.
     ///
     /// # Errors
     /// As above, or those of the work.
@@ -143,7 +142,7 @@ impl Helpers {
         std::thread::Builder::new()
             .name("helper".to_owned())
             .spawn(move || {
-                // Also where the work panics.
+                // Dropped at the end of the work, also if it panics.
                 let _ending = EndNote(theirs);
                 cores.keep_off();
                 work();
@@ -154,7 +153,7 @@ impl Helpers {
 }
 
 impl Helper {
-    /// Nobody waits for it any more, after so long; how to have more time, `cure` says.
+    /// Gives the helper up after `limit`. Returns the error, in which `cure` says how to allow more time.
     pub fn abandon(&self, limit: Duration, cure: &str) -> Error {
         let Helper { id, what, .. } = self;
         leave_threads_behind();

@@ -1,10 +1,10 @@
-//! Two-phase swap of what the analytics workers work with: the model, the devices, batching and cache.
+//! Two-phase swap of the analytics workers' model, devices, batching and cache.
 //!
 //! The driver works off the data path. A helper ([`Opening`]) opens the other bundle while the old one is in use, checks
-//! that its labels mean the same, and opens and warms a session for each that is in use. Then the driver *prepares* every
+//! that its labels mean the same, and opens and warms a session for each one that is in use. Then the driver *prepares* every
 //! analytics worker, and only when all have accepted does it *commit*, so either all swap or none. Each worker swaps between
-//! two batches and hands back what it had, to be dropped here. Whatever fails before the commit *aborts* the swap, and the
-//! old model stays in use.
+//! two batches and hands back the old model, which is dropped here. Any failure before the commit *aborts* the swap, and
+//! the old model stays in use.
 //!
 //! ```text
 //! driver:            open ─ check ─ golden test ─ warm ─┐         ┌ commit                   ┌─ drop, or keep
@@ -43,7 +43,7 @@ pub use opening::Opening;
 pub use periodic::{PeriodicSwapper, Plan};
 pub use port::SwapPort;
 
-/// From one configuration to another.
+/// The configurations before and after a swap.
 type Change = (analytics::Config, analytics::Config);
 
 /// How long an analytics worker may take for a step. It takes one between two rounds, thus within a batch of a device that
@@ -54,7 +54,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Why a swap did not take place.
 #[derive(Debug)]
 pub enum Refusal {
-    /// This; what was in use stays in use.
+    /// For this reason; the old model and settings stay in use.
     Because(Error),
     /// The run has ended.
     RunEnded,
@@ -66,16 +66,16 @@ impl From<Error> for Refusal {
     }
 }
 
-/// What is to come into use, open and warm.
+/// The devices and settings that are to come into use; devices are open and warm.
 pub struct Prepared {
-    /// Another model, or the same on other devices, for each analytics worker; empty where they keep theirs.
+    /// Another model, or the same on other devices, for each analytics worker; empty if they keep theirs.
     accelerators: Vec<Vec<Accelerator>>,
     bundle: Arc<Bundle>,
     settings: Vec<Option<Settings>>,
-    /// What the settings were made of.
+    /// The configurations from which the settings were made.
     change: Option<Arc<Change>>,
     cache_entries: u64,
-    /// The model, if there is one, was in use before and comes back.
+    /// Whether a model that was in use before comes back.
     pub is_return: bool,
 }
 
@@ -101,12 +101,12 @@ pub struct Swapper {
     generation: u16,
     known: Known,
     answer_within: Duration,
-    /// Where sessions that come in are recorded.
+    /// Records new sessions.
     recorder: Option<Recorder>,
 }
 
 impl Swapper {
-    /// For these analytics workers; each is given its end. `bundle` is the model in use.
+    /// For these analytics workers, each of which gets one of the ports. `bundle` is the model in use.
     pub fn new(
         helpers: &Helpers,
         bundle: &Bundle,
@@ -136,7 +136,7 @@ impl Swapper {
         self.helpers.state().get().swaps
     }
 
-    /// An attempt to open what is to come into use, for the thread of a helper.
+    /// Starts an attempt to open another model, for a helper thread.
     pub fn opening(&self) -> Opening {
         Opening {
             helpers: self.helpers.clone(),
@@ -149,10 +149,10 @@ impl Swapper {
         }
     }
 
-    /// Brings it into use on every worker or on none; gives the sessions that were replaced.
+    /// Brings it into use on every worker or on none; returns the sessions that were replaced.
     ///
     /// # Errors
-    /// An analytics worker refuses, and all keep what they have; or the run has ended.
+    /// An analytics worker refuses, and none swaps; or the run has ended.
     pub fn swap(&mut self, prepared: Prepared) -> Result<Option<Previous>, Refusal> {
         let Prepared {
             accelerators,
@@ -203,7 +203,7 @@ impl Swapper {
     }
 
     /// The first phase: all workers accept, or none. A worker that does not answer in time is stuck in a device. Then the swap
-    /// is aborted by a step behind the offer, so that the worker finds both, in this order, whenever it goes on. Nobody
+    /// is aborted by a second step, so that the worker finds prepare and abort, in this order, whenever it goes on. Nobody
     /// commits before all have accepted, so no two workers use different models for longer than it takes to send the commit.
     fn prepare(
         &mut self,
@@ -246,7 +246,7 @@ impl Swapper {
         for i in to_abort {
             let target = &mut self.targets[i];
             target.send(Step::Abort)?;
-            // One that is late owes both answers; they are dropped before the next swap.
+            // A worker that is late owes both answers; they are dropped before the next swap.
             if target.owed == 1 {
                 drop(target.answer(until, &self.helpers)?);
             }
@@ -254,8 +254,8 @@ impl Swapper {
         Err(refusal.into())
     }
 
-    /// The second phase: all workers swap and give what they had; `None` where one is late. That one swaps before it works on
-    /// another batch, whenever it goes on, so the swap stands.
+    /// The second phase: all workers swap and hand back the old sessions; `None` if one is late. That worker swaps before its
+    /// next batch, whenever it goes on, so the swap stands.
     fn commit(&mut self) -> Result<Option<Vec<Vec<Accelerator>>>, Refusal> {
         for target in &mut self.targets {
             target.send(Step::Commit)?;
@@ -283,7 +283,7 @@ impl Swapper {
 }
 
 impl Prepared {
-    /// With batching and cache as the new configuration has them, for managers that work by the old one.
+    /// Adds the change of batching and cache from the old configuration to the new one.
     ///
     /// # Errors
     /// Settings that are impossible in themselves.
@@ -299,17 +299,17 @@ impl Prepared {
         Ok(self)
     }
 
-    /// Its model.
+    /// The model.
     pub fn bundle(&self) -> &Arc<Bundle> {
         &self.bundle
     }
 
-    /// Whether devices get another model, or the same one anew.
+    /// Whether devices are replaced, by those of another model or of the same one.
     pub fn has_model(&self) -> bool {
         !self.accelerators.is_empty()
     }
 
-    /// Whether there is anything to bring into use.
+    /// Whether anything changes.
     pub fn is_something(&self) -> bool {
         self.has_model() || self.settings.iter().any(Option::is_some)
     }

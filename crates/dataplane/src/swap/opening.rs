@@ -1,12 +1,12 @@
-//! The first half of an exchange: another bundle is opened, checked and warmed.
+//! The first half of a swap: another bundle is opened, checked and warmed.
 //!
-//! All of it may take long, or for ever. So it has none of the state of [`Swapper`](super::Swapper), and works on the thread
-//! of a helper.
+//! Each step may take long, or for ever. So an [`Opening`] shares no state with [`Swapper`](super::Swapper) and works on a
+//! helper thread.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use accel::Bundle;
 
@@ -22,16 +22,16 @@ use config::Config;
 use config::checked::Provider;
 use recording::Recorder;
 
-/// Models that need no trial any more; more than anybody changes between.
+/// The most models that are remembered as tried; more than anybody alternates between.
 const KNOWN_MAX: usize = 16;
 
-/// Of the time that there is to open a model, the share that it has in a process of its own.
+/// The share of the time to open a model that its trial in another process may take.
 const TRIAL_SHARE: f64 = 0.8;
 
-/// SHA-256 of models that have run.
+/// SHA-256 of models whose trial succeeded.
 pub(super) type Known = Arc<Mutex<Vec<String>>>;
 
-/// One attempt to open what is to come into use.
+/// One attempt to open a model that is to come into use.
 #[derive(Clone)]
 pub struct Opening {
     pub(super) helpers: Helpers,
@@ -40,7 +40,7 @@ pub struct Opening {
     /// The model in use.
     pub(super) bundle: Arc<Bundle>,
     pub(super) known: Known,
-    /// Where what the sessions answer is recorded.
+    /// Records the sessions' answers.
     pub(super) recorder: Option<Recorder>,
     /// The attempt has been counted as refused.
     pub(super) is_refused: Arc<AtomicBool>,
@@ -53,10 +53,10 @@ impl Opening {
         &self.bundle
     }
 
-    /// Opens a bundle that could take the place of the one in use.
+    /// Opens a bundle that could replace the one in use.
     ///
     /// # Errors
-    /// It is damaged, or its classes or features mean something else.
+    /// It is damaged, or its classes or features have another meaning.
     pub fn open(&self, config: &Config, dir: &Path) -> Result<Arc<Bundle>, Error> {
         let bundle = self.read(config, dir)?;
         let fits = check_meaning(dir, "features", bundle.features(), self.bundle.features());
@@ -70,7 +70,7 @@ impl Opening {
         Ok(Arc::new(bundle))
     }
 
-    /// Opens a bundle, whatever its classes and features are.
+    /// Opens a bundle with any classes and features.
     ///
     /// # Errors
     /// It is damaged.
@@ -78,8 +78,8 @@ impl Opening {
         open_bundle(config, dir).inspect_err(|why| self.refuse(why))
     }
 
-    /// Sessions with a model for each analytics thread, as the configuration asks for them. A model that has not run yet is
-    /// tried in a process of its own first.
+    /// Opens the configured sessions of each analytics thread. A model that has not run yet is first tried in a process of
+    /// its own.
     ///
     /// # Errors
     /// A device or a model that cannot be used, or golden outputs that differ; or the run ends.
@@ -108,7 +108,8 @@ impl Opening {
             .model
             .open_timeout
             .saturating_sub(self.began.elapsed());
-        trial::try_bundle(config, dir, share(left), self.helpers.run_ended())?;
+        let limit = left.mul_f64(TRIAL_SHARE);
+        trial::try_bundle(config, dir, limit, self.helpers.run_ended())?;
         let mut known = known();
         if known.len() == KNOWN_MAX {
             known.remove(0);
@@ -136,12 +137,12 @@ impl Opening {
         Ok(self.prepared(config, accelerators, bundle))
     }
 
-    /// The devices in use, for other settings only.
+    /// Keeps the devices in use; only settings change.
     pub fn keep(&self, config: &Config) -> Prepared {
         self.prepared(config, Vec::new(), self.bundle.clone())
     }
 
-    /// Sessions that were in use before, if all of them can work again.
+    /// Brings back sessions that were in use before, if all of them can work again.
     pub fn again(&self, config: &Config, before: Previous) -> Option<Prepared> {
         before
             .is_sound()
@@ -164,7 +165,7 @@ impl Opening {
         }
     }
 
-    /// The old model goes on: counted where it comes to light, once for each attempt, which ends there.
+    /// Counts the attempt as refused, once, whoever finds the reason first. The old model stays in use.
     pub fn refuse(&self, why: &Error) {
         if self.is_refused.swap(true, Ordering::Relaxed) {
             return;
@@ -174,9 +175,4 @@ impl Opening {
             state.swaps.last_refusal = Some(why.to_string());
         });
     }
-}
-
-/// What the trial may take of the time that is left.
-fn share(left: Duration) -> Duration {
-    left.mul_f64(TRIAL_SHARE)
 }

@@ -30,12 +30,12 @@ pub struct PeriodicSwapper {
     thread: JoinHandle<Swaps>,
     /// Dropped to end it.
     goes_on: Sender<()>,
-    /// Dropped so that it waits for nothing any more.
+    /// Dropped so that the thread stops waiting for helpers.
     lasts: RunGuard,
 }
 
 impl PeriodicSwapper {
-    /// Starts the thread, for these analytics threads; each is given its end.
+    /// Starts the thread for these analytics threads, each of which gets one of the ports.
     ///
     /// # Errors
     /// No thread.
@@ -66,7 +66,7 @@ impl PeriodicSwapper {
         Ok((swapper, ports))
     }
 
-    /// Ends the thread; a model that it is at is left alone.
+    /// Ends the thread; a model that is being opened is abandoned.
     ///
     /// # Errors
     /// It died.

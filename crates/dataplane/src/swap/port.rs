@@ -1,4 +1,4 @@
-//! Both ends of the channel between whoever drives a swap and one analytics worker.
+//! The channel between the driver of swaps and one analytics worker.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,23 +12,23 @@ use super::{Change, Refusal};
 use crate::Error;
 use crate::placement::Thread;
 
-/// Prepare, abort and commit: the most steps, and answers, that can be under way.
+/// The most steps, and answers, that can be under way: prepare, abort, commit.
 const STEPS: usize = 3;
 
-/// What an analytics worker is told.
+/// A step that the driver asks for.
 pub(super) enum Step {
-    /// With what its settings were made of, for a recording.
+    /// With the configurations from which its settings were made, for a recording.
     Prepare(Standby, Option<Arc<Change>>),
     Commit,
     Abort,
 }
 
-/// What it answers; to a commit once all of its devices use the new model.
+/// The worker's answer; to a commit it comes once all of the worker's devices use the new model.
 pub(super) enum Answer {
     Accepted,
     Refused(Refused),
     Retired(Retired),
-    /// With what was prepared, to be dropped on the other side.
+    /// With what was prepared, so that the driver drops it.
     Aborted {
         _standby: Option<Standby>,
     },
@@ -41,8 +41,8 @@ pub struct SwapPort {
 }
 
 impl SwapPort {
-    /// Between two rounds: takes the next step, and hands back what is no longer in use. Costs two loads where there is
-    /// neither. `recorder` is the worker's end of a recording, if there is one.
+    /// Between two rounds: takes the next step, and hands back devices and settings that are no longer in use. Costs two loads
+    /// if there is neither. `recorder` records the steps, if the run is recorded.
     pub fn serve(&self, manager: &mut Manager, recorder: Option<&mut SeriesRecorder>) {
         if let Some(retired) = manager.take_retired() {
             self.answer(Answer::Retired(retired));
@@ -76,7 +76,7 @@ impl SwapPort {
     }
 
     fn answer(&self, answer: Answer) {
-        // There is room for the answers to all steps of a swap; where the other side has gone, the run is about to end.
+        // There is room for the answers to all steps of a swap; if the driver is gone, the run is about to end.
         let _ = self.answers.try_send(answer);
     }
 }
@@ -86,12 +86,12 @@ pub(super) struct Target {
     pub thread: Thread,
     steps: Sender<Step>,
     answers: Receiver<Answer>,
-    /// Answers that are still to come.
+    /// Answers that the worker has not given yet.
     pub owed: usize,
 }
 
 impl Target {
-    /// Whether it owes no answer of an earlier swap, or gives it in time. What is retired late is dropped here.
+    /// Whether the worker has answered all steps of earlier swaps, or does so in time. Late answers are dropped here.
     pub fn has_finished_the_last(
         &mut self,
         until: Instant,
@@ -105,7 +105,7 @@ impl Target {
         Ok(true)
     }
 
-    /// Sends a step on its way. Each step has one answer.
+    /// Sends a step. Each step has one answer.
     pub fn send(&mut self, step: Step) -> Result<(), Refusal> {
         self.owed += 1;
         // There is room for all steps of a swap.
@@ -127,7 +127,7 @@ impl Target {
         }
     }
 
-    /// The error of a worker that has not answered within `limit`.
+    /// The error for a worker that has not answered within `limit`.
     pub fn is_late(&self, limit: Duration, what: &str) -> Error {
         Error::unavailable(format!(
             "{}: no answer within {} s, a device does not come back; {what}",

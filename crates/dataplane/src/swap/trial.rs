@@ -1,9 +1,9 @@
-//! A model that is new is tried in a process of its own before it is opened in this one.
+//! Tries a new model in another process before this process opens it.
 //!
-//! A graph can run for ever, take all memory or make the runtime crash. In another process that costs nothing: it is killed.
-//! The process opens the model on the device `cpu` and runs its golden inputs; whether the outputs are right and whether the
-//! configured devices take the model is checked in this one, which says it better. The other process is first in line when
-//! memory is short, ends with this one, and ends by itself some time after the deadline should nobody kill it.
+//! A graph can run for ever, take all memory or crash the runtime. Another process that does so is simply killed. It opens the
+//! model on the device `cpu` and runs the golden inputs. This process checks afterwards whether the outputs are right and
+//! whether the configured devices take the model, because its messages are better. The kernel kills the other process first
+//! when memory is short. It ends with this one, and by itself some time after the deadline if nobody kills it.
 
 use std::convert::Infallible;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -18,16 +18,16 @@ use super::Refusal;
 use crate::Error;
 use config::Config;
 
-/// Between two looks at the process.
+/// Interval between two checks of the process.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// The one variable of ours that the process needs: it names the library.
+/// The only one of fenxi's variables that the process needs: it names the library.
 const LIBRARY: &str = "FENXI_ONNXRUNTIME";
 
 /// Tries the bundle in `dir` for `limit` at most.
 ///
 /// # Errors
-/// It crashes or does not come to an end; or the run ends.
+/// The model crashes the process or does not end in time; or the run ends.
 pub fn try_bundle(
     config: &Config,
     dir: &Path,
@@ -44,11 +44,11 @@ pub fn try_bundle(
         }
     };
     let ended = wait(&mut child, until, run_ended);
-    // One that has ended is not changed by this.
+    // Harmless if it has ended already.
     let _ = child.kill();
     let _ = child.wait();
     match ended? {
-        // What it says in order, opening the model here says as well.
+        // Other failures show again when this process opens the model.
         Some(status) => match status.signal() {
             None => Ok(()),
             Some(_) => Err(Error::data(format!(
@@ -81,13 +81,13 @@ fn command(config: &Config, dir: &Path, limit: Duration) -> Command {
             command.env_remove(name);
         }
     }
-    // What libraries say is not for the log.
+    // Messages of libraries do not belong in the log.
     let [stdin, stdout, stderr] = [Stdio::null(), Stdio::null(), Stdio::null()];
     command.stdin(stdin).stdout(stdout).stderr(stderr);
     command
 }
 
-/// How it ended; `None`: it has not.
+/// How the process ended; `None` if it has not.
 fn wait(
     child: &mut Child,
     until: Instant,

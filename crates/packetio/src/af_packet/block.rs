@@ -52,7 +52,7 @@ impl Reading {
     }
 }
 
-/// Counts of what was found in frames, or done to them, while they were read.
+/// Counts of findings in frames, and of changes to them, while they were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     pub outgoing: u64,

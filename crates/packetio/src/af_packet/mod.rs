@@ -8,7 +8,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `receiver.rs` | a ring as an [`Rx`](crate::Rx), whatever happens to its interface |
+//! | `receiver.rs` | a ring as an [`Rx`](crate::Rx) that survives the loss of its interface |
 //! | `reader.rs`, `block.rs` | frames out of the blocks of a ring |
 //! | `ring.rs` | the memory shared with the kernel |
 //! | `open.rs`, `fanout.rs` | how sockets and rings are set up, and several rings on one interface |

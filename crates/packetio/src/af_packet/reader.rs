@@ -21,7 +21,7 @@ use crate::sys;
 /// Number of empty receive calls after which a reader that never sleeps checks its interface.
 const LOOK_EVERY: u32 = 1024;
 
-/// What a ring has received and lost since it was opened. A reopened ring counts on.
+/// Counts of a ring since it was opened. Reopening does not reset them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames handed out.
@@ -78,7 +78,7 @@ pub struct RingReader {
     idle: u32,
 }
 
-/// What is known of the interface.
+/// State of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Up,
@@ -208,7 +208,7 @@ impl RingReader {
         self.interface.new_name()
     }
 
-    /// What was received and lost. Asks the kernel, and takes up a changed MTU.
+    /// Counts of received and lost frames. Asks the kernel, and notices a changed MTU.
     pub fn counts(&mut self) -> Counts {
         // `tpacket_stats_v3`: frames, of these dropped, times the ring was full; reading it sets
         // them to 0, so this is the only place that does.
@@ -233,8 +233,8 @@ impl RingReader {
     /// [`Self::burst`]. Waits as long as [`PortSettings::wait`] says for the first.
     ///
     /// # Errors
-    /// The interface went down, which is said once: the reader goes on by itself when it is up. Or
-    /// it is gone, which is said on every call until the reader is reopened.
+    /// The interface went down, which is reported once: the reader goes on by itself when it is up. Or
+    /// it is gone, which is reported on every call until the reader is reopened.
     pub(super) fn fetch(&mut self, max: usize) -> Result<(), InterfaceErrorKind> {
         self.frames.clear();
         let max = max.max(1);
@@ -265,7 +265,7 @@ impl RingReader {
         self.interface.error(kind)
     }
 
-    /// What announces frames: nothing while the interface is down, for its socket would be
+    /// The descriptor that announces frames; none while the interface is down, for its socket would be
     /// readable for ever.
     pub(super) fn wait_handle(&self) -> WaitHandle<'_> {
         if self.is_up() {
@@ -332,7 +332,7 @@ impl RingReader {
         }
     }
 
-    /// The socket has failed: what is the matter with the interface?
+    /// The state of the interface after the socket has failed.
     fn look_up(&mut self) -> Result<(), InterfaceErrorKind> {
         match socket_error(&self.socket).map_err(io::Error::from)? {
             Ok(()) => Ok(()),

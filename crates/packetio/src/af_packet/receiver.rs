@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// found empty: longer than any block timeout, which a block that is not full may take.
 const OUT_AFTER: Duration = Duration::from_secs(2);
 
-/// What the rings of one interface share.
+/// State that the rings of one interface share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// People know that packets come merged.
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub is_loss_known: AtomicBool,
 }
 
-/// One receive ring of an interface, whatever happens to the interface.
+/// One receive ring of an interface, which survives the loss of the interface.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     ring: RingReader,
@@ -43,7 +43,7 @@ pub(crate) struct Receiver {
     looked: Instant,
     /// People know that the interface has another name now.
     is_rename_known: bool,
-    /// The last change that nobody has asked for yet.
+    /// The last change of the link, until it is asked for.
     event: Option<LinkEvent>,
     /// Whether it is the ring that reports for its interface.
     reports: bool,
@@ -83,7 +83,7 @@ impl Receiver {
         }
     }
 
-    /// What all rings of its interface share.
+    /// The state that all rings of the interface share.
     pub fn shared(&self) -> Arc<Shared> {
         self.shared.clone()
     }
@@ -93,7 +93,7 @@ impl Receiver {
         self.reopened.clone()
     }
 
-    /// Takes note of an error, and of what to tell people.
+    /// Changes the state after an error, and keeps the event for people.
     fn note(&mut self, kind: InterfaceErrorKind) {
         let state = match kind {
             InterfaceErrorKind::Down => State::Down,
@@ -147,7 +147,7 @@ impl Receiver {
         self.event = Some(LinkEvent::Up(format!("{interface}: the interface is back")));
     }
 
-    /// That the interface has another name, said once. It is not followed: the settings name an
+    /// A warning that the interface has another name, given once. It is not followed: the settings name an
     /// interface, and the next start looks for that name.
     fn rename_line(&mut self) -> Option<String> {
         let name = self.ring.new_name().filter(|_| !self.is_rename_known)?;
@@ -159,7 +159,7 @@ impl Receiver {
         ))
     }
 
-    /// That packets come merged, said by one ring of the interface.
+    /// A warning that packets come merged; only one ring of the interface gives it.
     fn merging_event(&mut self) -> Option<LinkEvent> {
         let now = self.ring.counts().merged;
         let (before, were_more) = std::mem::replace(&mut self.merged, (now, false));
@@ -266,7 +266,7 @@ struct Check {
     since: Instant,
     /// The time has passed, and the ring has yet to be found empty.
     is_over: bool,
-    /// What was missing the last time.
+    /// Missing frames at the last check.
     missing: u64,
 }
 

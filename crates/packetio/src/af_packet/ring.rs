@@ -40,7 +40,7 @@ pub(super) struct Ring {
 // SAFETY: the mapping belongs to the ring alone, and nothing about it is tied to a thread.
 unsafe impl Send for Ring {}
 
-/// What the descriptor says of the frames in a block. From the kernel: checked by the reader.
+/// The descriptor's numbers for the frames in a block. They come from the kernel, and the reader checks them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Contents {
     /// Frames in the block.

@@ -1,5 +1,5 @@
 //! An interface as a destination: follows its receiving side to an interface that came back, and
-//! says what people should know of sending.
+//! reports errors of sending.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,11 +17,11 @@ pub(crate) struct Sender {
     transmit: Transmit,
     /// The receiving side that it follows, if it has one.
     partner: Option<Partner>,
-    /// The last failure that nobody has asked for yet.
+    /// The last failure, until it is asked for.
     event: Option<LinkEvent>,
 }
 
-/// What it knows of its receiving side.
+/// The state of its receiving side.
 #[derive(Debug)]
 struct Partner {
     reopened: Arc<AtomicU32>,
@@ -93,7 +93,7 @@ impl Sender {
         }
     }
 
-    /// That merged packets are lost, said by one port of the interface.
+    /// A warning that merged packets are lost; only one port of the interface gives it.
     fn loss_event(&self) -> Option<LinkEvent> {
         let partner = self.partner.as_ref()?;
         let is_news = self.transmit.counts().unsplit > 0

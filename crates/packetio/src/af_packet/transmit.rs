@@ -6,7 +6,7 @@
 //! kernel reports of each frame what became of it. Cards that send from such a ring by DMA were
 //! not measured.
 //!
-//! A call never waits: what the interface does not take at once is dropped and counted, so that
+//! A call never waits: frames that the interface does not take at once are dropped and counted, so that
 //! the frames behind it stay in time.
 
 use std::io::{self, IoSlice};
@@ -27,7 +27,7 @@ const BATCH: usize = 64;
 /// Bytes asked for to hold frames that a card has not sent yet.
 const BUFFER: u32 = 4 * 1024 * 1024;
 
-/// A frame, and in front of it what says how to split it (`virtio_net_hdr`).
+/// The header that says how to split a frame (`virtio_net_hdr`), and the frame.
 type Outgoing<'a> = (&'a [u8; OFFLOAD], &'a [u8]);
 /// Nothing to split and no checksum to complete.
 const PLAIN: [u8; OFFLOAD] = [0; OFFLOAD];
@@ -103,7 +103,7 @@ impl Transmit {
         &self.interface.name
     }
 
-    /// What became of the frames so far.
+    /// Counts of frames sent and not sent so far.
     pub fn counts(&self) -> TxCounts {
         self.counts
     }
@@ -111,7 +111,7 @@ impl Transmit {
     /// Sends the selected frames of a burst, in order.
     ///
     /// # Errors
-    /// The interface went down or is gone, said once; all frames have been counted, and sending
+    /// The interface went down or is gone, reported once; all frames have been counted, and sending
     /// may go on: while it fails, frames are refused.
     pub fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), InterfaceError> {
         let sent_before = self.counts.sent;

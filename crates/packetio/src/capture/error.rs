@@ -1,5 +1,5 @@
-//! What can be wrong with a capture file. Every message is one line: the file, what is wrong,
-//! the place, and how many packets were read before it.
+//! Errors of capture files. Every message is one line: the file, the error, the place, and the
+//! number of packets read before it.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use crate::CAPTURED_MAX;
 pub struct CaptureError {
     /// The file's name as given, or `standard input`.
     pub file: String,
-    /// What is wrong.
+    /// The kind of error.
     pub kind: CaptureErrorKind,
     /// Offset of the broken record or block in the capture, after gunzipping.
     pub at: u64,
@@ -20,7 +20,7 @@ pub struct CaptureError {
     pub packets: u64,
 }
 
-/// What is wrong with a capture.
+/// The kinds of errors of a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureErrorKind {
     /// The file has no bytes.
@@ -97,7 +97,7 @@ pub enum Flaw {
         /// Bytes between the lengths.
         bytes: usize,
     },
-    /// A packet or interface block is longer than any honest one.
+    /// A packet or interface block is longer than any valid one.
     #[error("a packet or interface block of {0} bytes; at most {max} are read", max = super::pcapng::BLOCK_MAX)]
     BlockTooLong(u32),
     /// A section's byte-order mark is neither way round.
@@ -113,7 +113,7 @@ pub enum Flaw {
         /// Interfaces described so far.
         known: usize,
     },
-    /// A section describes more interfaces than any honest one.
+    /// A section describes more interfaces than any valid one.
     #[error("a section with more than {max} interfaces", max = super::pcapng::INTERFACES_MAX)]
     TooManyInterfaces,
 }
