@@ -2,7 +2,7 @@
 
 use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
-use flowmgr::{Actions, Config, Effect, SeriesTask};
+use flowmgr::{Actions, Config, Effect, SeriesTask, Settings};
 
 /// The label of every series.
 pub const LABEL: Label = Label::Class {
@@ -22,17 +22,19 @@ pub fn config(k: usize, entries: usize) -> Config {
             midstream: true,
             ..SeriesTask::lengths(k, 2)
         }],
-        idle_timeout_s: 30,
-        closed_timeout_s: 5,
-        half_open_timeout_s: 0,
-        established_timeout_s: 0,
-        active_timeout_s: 0,
-        end_on_fin_rst: true,
+        settings: Settings {
+            idle_timeout_s: 30,
+            closed_timeout_s: 5,
+            half_open_timeout_s: 0,
+            established_timeout_s: 0,
+            active_timeout_s: 0,
+            end_on_fin_rst: true,
+            actions: Actions::of_dscp(&[Some(DSCP), None]),
+        },
         hash: HashKind::Keyed { seed: 1 },
         max_flows: entries,
         buckets: (entries / 4).next_power_of_two(),
         effect: Effect::Arrival,
-        actions: Actions::of_dscp(&[Some(DSCP), None]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

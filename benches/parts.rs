@@ -8,7 +8,7 @@ use std::time::Duration;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fenxi_benches::flows::config;
 use flowmgr::hash::{HashKind, Hasher, Toeplitz};
-use flowmgr::{BareTable, Config, Key, Manager, Packet, tag};
+use flowmgr::{BareTable, Config, Key, Manager, Packet, Settings, tag};
 
 const BURST: usize = 64;
 const UDP: u8 = 17;
@@ -67,8 +67,11 @@ fn series(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(cring::K_MAX as u64 - 1));
     let (producer, _ring) = cring::ring(64);
     let config = Config {
-        idle_timeout_s: 1,
-        closed_timeout_s: 1,
+        settings: Settings {
+            idle_timeout_s: 1,
+            closed_timeout_s: 1,
+            ..config(cring::K_MAX, 1 << 10).settings
+        },
         ..config(cring::K_MAX, 1 << 10)
     };
     let mut manager = Manager::new(config, producer).expect("in range");

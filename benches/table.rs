@@ -6,7 +6,7 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fenxi_benches::flows::{config, label_all};
-use flowmgr::{Config, Manager, Packet};
+use flowmgr::{Config, Manager, Packet, Settings};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -17,7 +17,10 @@ const UDP_PACKET: usize = 28;
 /// A manager with room for `flows`, K = 1, and the far end of its ring.
 fn manager(flows: usize, idle_timeout_s: u16) -> (Manager, cring::Consumer<cring::Slot>) {
     let config = Config {
-        idle_timeout_s,
+        settings: Settings {
+            idle_timeout_s,
+            ..config(1, flows).settings
+        },
         ..config(1, flows)
     };
     let (producer, consumer) = cring::ring(4 * BURST);

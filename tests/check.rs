@@ -219,7 +219,7 @@ fn a_fenxi_that_runs_is_found_and_not_disturbed() {
                 && finding["cause"]
                     .as_str()
                     .unwrap()
-                    .contains("a fenxi serves there")
+                    .contains("in use by a running fenxi")
         });
         assert_eq!(found.count(), 2, "{}", beside.stdout);
     }

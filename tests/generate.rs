@@ -253,7 +253,7 @@ fn what_cannot_be_generated_is_refused_in_one_line() {
             73,
             "cannot be created",
         ),
-        (&["--to", "/dev/full"], 74, "/dev/full: writing broke off"),
+        (&["--to", "/dev/full"], 74, "/dev/full: write failed"),
         (&["--to", "-", "--json"], 64, "both want stdout"),
         (&["--to", "memory", "-", "-"], 64, "read once only"),
     ] {

@@ -16,7 +16,14 @@ const MAY_KNOW: [(&str, &[&str]); 12] = [
     // The ranges and the types of settings that the leaves own.
     (
         "config",
-        &["packetio", "cring", "accel", "policy", "flowmgr", "analytics"],
+        &[
+            "packetio",
+            "cring",
+            "accel",
+            "policy",
+            "flowmgr",
+            "analytics",
+        ],
     ),
     (
         "recording",
@@ -25,13 +32,27 @@ const MAY_KNOW: [(&str, &[&str]); 12] = [
     (
         "dataplane",
         &[
-            "packetio", "cring", "accel", "policy", "flowmgr", "analytics", "config", "recording",
+            "packetio",
+            "cring",
+            "accel",
+            "policy",
+            "flowmgr",
+            "analytics",
+            "config",
+            "recording",
         ],
     ),
     (
         "fenxi",
         &[
-            "packetio", "cring", "accel", "policy", "flowmgr", "analytics", "config", "recording",
+            "packetio",
+            "cring",
+            "accel",
+            "policy",
+            "flowmgr",
+            "analytics",
+            "config",
+            "recording",
             "dataplane",
         ],
     ),
@@ -42,15 +63,33 @@ const MAY_KNOW: [(&str, &[&str]); 12] = [
     (
         "lab",
         &[
-            "packetio", "cring", "accel", "policy", "flowmgr", "analytics", "config", "recording",
-            "dataplane", "fenxi", "fenxi-benches",
+            "packetio",
+            "cring",
+            "accel",
+            "policy",
+            "flowmgr",
+            "analytics",
+            "config",
+            "recording",
+            "dataplane",
+            "fenxi",
+            "fenxi-benches",
         ],
     ),
 ];
 
 /// What only the program around the data plane may use: runtimes, text formats, terminals, sockets for people.
 const NOT_IN_THE_DATA_PLANE: [&str; 10] = [
-    "tokio", "serde", "serde_json", "toml", "clap", "hyper", "indicatif", "csv", "jiff", "mio",
+    "tokio",
+    "serde",
+    "serde_json",
+    "toml",
+    "clap",
+    "hyper",
+    "indicatif",
+    "csv",
+    "jiff",
+    "mio",
 ];
 
 /// A crate may hold this share of the product's lines at most.
@@ -86,16 +125,23 @@ fn crates() -> Vec<String> {
 fn crates_know_only_those_below_them() {
     let known: BTreeMap<&str, &[&str]> = MAY_KNOW.into_iter().collect();
     for name in crates() {
-        assert!(known.contains_key(name.as_str()), "where does {name} stand?");
+        assert!(
+            known.contains_key(name.as_str()),
+            "where does {name} stand?"
+        );
     }
     let ours: BTreeSet<&str> = known.keys().copied().chain(["fenxi-benches"]).collect();
     for (place, (name, may)) in MAY_KNOW.into_iter().enumerate() {
         for below in may {
             let stands = |(other, _): &(&str, _)| other == below || *below == "fenxi-benches";
-            assert!(MAY_KNOW[..place].iter().any(stands), "{name} before {below}");
+            assert!(
+                MAY_KNOW[..place].iter().any(stands),
+                "{name} before {below}"
+            );
         }
         for dependency in dependencies(name) {
-            let is_allowed = !ours.contains(dependency.as_str()) || may.contains(&dependency.as_str());
+            let is_allowed =
+                !ours.contains(dependency.as_str()) || may.contains(&dependency.as_str());
             assert!(is_allowed, "{name} must not know {dependency}");
         }
     }
@@ -103,7 +149,14 @@ fn crates_know_only_those_below_them() {
 
 #[test]
 fn the_data_plane_and_the_leaves_know_no_runtime_and_no_text_format() {
-    for name in ["dataplane", "packetio", "cring", "flowmgr", "analytics", "policy"] {
+    for name in [
+        "dataplane",
+        "packetio",
+        "cring",
+        "flowmgr",
+        "analytics",
+        "policy",
+    ] {
         let found = dependencies(name);
         for banned in NOT_IN_THE_DATA_PLANE {
             assert!(!found.contains(banned), "{name} uses {banned}");
@@ -163,7 +216,12 @@ fn no_crate_has_more_than_a_third_of_the_lines() {
 
 /// The module at the top of the crate that a file belongs to.
 fn module_of(source: &Path, file: &Path) -> String {
-    let first = file.strip_prefix(source).unwrap().components().next().unwrap();
+    let first = file
+        .strip_prefix(source)
+        .unwrap()
+        .components()
+        .next()
+        .unwrap();
     let first = first.as_os_str().to_string_lossy();
     first.trim_end_matches(".rs").to_owned()
 }
@@ -205,7 +263,10 @@ fn no_two_folders_of_a_crate_import_each_other() {
         }
         for (from, to) in &edges {
             let back = (to.clone(), from.clone());
-            assert!(!edges.contains(&back), "{name}: {from} and {to} import each other");
+            assert!(
+                !edges.contains(&back),
+                "{name}: {from} and {to} import each other"
+            );
         }
     }
 }

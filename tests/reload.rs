@@ -297,7 +297,11 @@ fn what_nobody_confirms_is_undone() {
     assert_eq!(world.of("fenxi_model_info", "generation=\"2\""), 1.0);
     assert_eq!(world.swaps(), [1.0, 0.0, 1.0]);
     let late = world.ctl(&["confirm"]).expect_code(69);
-    assert!(late.stderr.contains("there is no reload"), "{}", late.stderr);
+    assert!(
+        late.stderr.contains("there is no reload"),
+        "{}",
+        late.stderr
+    );
 
     // All of it was undone, so all of it is there to be applied.
     let reply = world.reload(&other, &["--confirm-within", "1m"]);

@@ -11,7 +11,7 @@ use cring::{Consumer, Label, Slot, Source};
 use flowmgr::hash::HashKind;
 use flowmgr::record::{EndReason, Record};
 use flowmgr::verdict::Verdict;
-use flowmgr::{Actions, BURST_MAX, Config, Effect, Fate, Manager, Packet, SeriesTask};
+use flowmgr::{Actions, BURST_MAX, Config, Effect, Fate, Manager, Packet, SeriesTask, Settings};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
@@ -76,12 +76,15 @@ fn config(run: &Run) -> Config {
             midstream: true,
             ..SeriesTask::lengths(3, 2)
         }],
-        idle_timeout_s: if run.has_idle_timeout { 30 } else { 0 },
-        closed_timeout_s: 5,
-        half_open_timeout_s: 0,
-        established_timeout_s: 0,
-        active_timeout_s: if run.has_active_timeout { 10 } else { 0 },
-        end_on_fin_rst: run.end_on_fin_rst,
+        settings: Settings {
+            idle_timeout_s: if run.has_idle_timeout { 30 } else { 0 },
+            closed_timeout_s: 5,
+            half_open_timeout_s: 0,
+            established_timeout_s: 0,
+            active_timeout_s: if run.has_active_timeout { 10 } else { 0 },
+            end_on_fin_rst: run.end_on_fin_rst,
+            actions: Actions::of_dscp(&[Some(46), None]),
+        },
         hash: match run.is_keyed {
             true => HashKind::Keyed { seed: 7 },
             false => HashKind::Fenxi,
@@ -94,7 +97,6 @@ fn config(run: &Run) -> Config {
             },
             None => Effect::Arrival,
         },
-        actions: Actions::of_dscp(&[Some(46), None]),
         record_series: true,
         flow_id_first: 0,
         flow_id_step: 1,

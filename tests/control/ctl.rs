@@ -244,7 +244,11 @@ fn another_user_is_refused() {
         return skip(NAME, "root and setpriv");
     };
     let by_mode = Finished::of(output).expect_code(77);
-    assert!(by_mode.stderr.contains("permission denied"), "{}", by_mode.stderr);
+    assert!(
+        by_mode.stderr.contains("permission denied"),
+        "{}",
+        by_mode.stderr
+    );
     // The socket of HTTP has its mode, and is the group's too.
     let http = Finished::of(ask(&served.http_path()).unwrap()).expect_code(77);
     assert!(http.stderr.contains("permission denied"), "{}", http.stderr);

@@ -65,7 +65,11 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
             "INFO",
             "fenxi::sinks::records::live: ",
         ),
-        ("shutting down: received a signal", "INFO", "fenxi::supervise: "),
+        (
+            "shutting down: received a signal",
+            "INFO",
+            "fenxi::supervise: ",
+        ),
         ("ended after", "INFO", "fenxi::commands::run: "),
     ] {
         assert_eq!(count(&lines, said), 1, "{said}\n{stderr}");
@@ -129,7 +133,8 @@ fn levels_change_while_it_runs_and_repeats_are_counted() {
         "{}",
         wrong.stderr
     );
-    live.ctl(&["log", "off,fenxi::supervise=warn"]).expect_code(0);
+    live.ctl(&["log", "off,fenxi::supervise=warn"])
+        .expect_code(0);
     for _ in 0..20 {
         refused();
     }
@@ -199,7 +204,10 @@ fn the_journal_gets_levels_and_targets() {
             .iter()
             .find(|entry| entry.contains("ready: tap on b"));
         let ready = ready.unwrap_or_else(|| panic!("{to}: {entries:?}"));
-        for field in ["PRIORITY\n\u{1}\0\0\0\0\0\0\u{0}6\n", "fenxi::supervise::live"] {
+        for field in [
+            "PRIORITY\n\u{1}\0\0\0\0\0\0\u{0}6\n",
+            "fenxi::supervise::live",
+        ] {
             assert!(ready.contains(field), "{field:?} in {ready:?}");
         }
     }

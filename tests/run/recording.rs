@@ -142,7 +142,7 @@ fn a_replay_of_a_recorded_run_gives_the_same_counters() {
         live.ctl(&["reload", "--confirm-within", "1s"])
             .expect_code(0);
         talk(&lab, 20);
-        live.wait_for("it is undone", |live| live.said("is undone") > 0);
+        live.wait_for("it is undone", |live| live.said("has been undone") > 0);
         talk(&lab, 5);
         live.wait_for("flows end by the new timeout", |live| {
             live.samples_with("fenxi_flows_ended_total", "idle")[0] > 0.0

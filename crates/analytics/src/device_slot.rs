@@ -24,8 +24,8 @@
 mod condition;
 mod forecast;
 
-use crate::dispatch::Rows;
 use crate::failure::{Failure, check_answers};
+use crate::rows::Rows;
 use crate::{Accelerator, DeviceState};
 use accel::{Classification, Profile, Sizes};
 use condition::Condition;

@@ -6,82 +6,9 @@
 //! more room.
 
 use crate::Accelerator;
-use crate::cache::Audit;
 use crate::device_slot::DeviceSlot;
-use cring::{FlowRef, Series};
+use crate::rows::Retry;
 use std::collections::VecDeque;
-
-/// One row of a batch: who asked, and what for. Its series stands in [`Rows`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Row {
-    pub ring_input: usize,
-    pub flow: FlowRef,
-    pub emitted_ns: u64,
-    /// The flow has its label from the cache, and the result is to be compared with it.
-    pub audit: Option<Audit>,
-    /// A device has failed on it.
-    pub is_retry: bool,
-}
-
-/// The rows of a batch, each with its series, for the cache's key and for a retry: the ring slot is given back when the
-/// batch goes.
-///
-/// A series is large, and most use little of it. So the series are allocated once, and a row copies only what is used.
-#[derive(Default)]
-pub(crate) struct Rows {
-    rows: Vec<Row>,
-    /// Of each row at the same place; those beyond have no meaning.
-    series: Vec<Series>,
-}
-
-impl Rows {
-    /// Room for so many rows.
-    pub fn with_capacity(rows: usize) -> Self {
-        let mut all = Self::default();
-        all.reserve(rows);
-        all
-    }
-
-    /// Makes room for so many rows altogether, if there is less.
-    pub fn reserve(&mut self, rows: usize) {
-        self.rows.reserve(rows.saturating_sub(self.rows.len()));
-        if self.series.len() < rows {
-            self.series.resize(rows, Series::default());
-        }
-    }
-
-    /// Adds a row. A batch is never larger than what there is room for; a row beyond that would allocate.
-    pub fn push(&mut self, row: Row, series: &Series) {
-        match self.series.get_mut(self.rows.len()) {
-            Some(copy) => copy.copy_from(series),
-            None => self.series.push(*series),
-        }
-        self.rows.push(row);
-    }
-
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    pub fn clear(&mut self) {
-        self.rows.clear();
-    }
-
-    /// The rows with their series, in the order in which they were added.
-    pub fn iter(&self) -> impl Iterator<Item = (&Row, &Series)> {
-        self.rows.iter().zip(&self.series)
-    }
-}
-
-/// A series that waits for its second device.
-pub(crate) struct Retry {
-    pub row: Row,
-    pub series: Series,
-}
 
 /// All device slots, with the one whose turn it is.
 pub(crate) struct Dispatch {

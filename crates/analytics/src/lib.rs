@@ -42,6 +42,7 @@ mod failure;
 mod health;
 mod manager;
 mod ring_input;
+mod rows;
 
 pub use accelerator::Accelerator;
 pub use batching::{Policy, Trigger};

@@ -208,23 +208,9 @@ pub fn flow_config(
     dscp: Vec<Option<u8>>,
 ) -> flowmgr::Config {
     let (flow, pipeline) = (&config.flow, &config.pipeline);
-    let flowmgr::Settings {
-        idle_timeout_s,
-        closed_timeout_s,
-        half_open_timeout_s,
-        established_timeout_s,
-        active_timeout_s,
-        end_on_fin_rst,
-        actions,
-    } = flow_settings(config, dscp);
     flowmgr::Config {
         tasks: vec![task],
-        idle_timeout_s,
-        closed_timeout_s,
-        half_open_timeout_s,
-        established_timeout_s,
-        active_timeout_s,
-        end_on_fin_rst,
+        settings: flow_settings(config, dscp),
         hash: match flow.hash {
             FlowHash::Keyed => HashKind::Keyed {
                 seed: flow.hash_seed.unwrap_or(REPLAY_SEED),
@@ -234,7 +220,6 @@ pub fn flow_config(
         max_flows: flow.max_flows,
         buckets: flow.buckets,
         effect: options.effect,
-        actions,
         record_series: options.record_series,
         flow_id_first: 0,
         flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,

@@ -101,7 +101,7 @@ impl Failure {
         Failure::cannot_create(format!("{}: cannot be created: {error}", path.display()))
     }
 
-    /// Writing to `output` broke off; a closed pipe ends quietly.
+    /// Writing to `output` failed; a closed pipe ends quietly.
     pub fn writing(output: &str, error: &io::Error) -> Failure {
         if error.kind() == ErrorKind::BrokenPipe {
             Failure::quiet()
@@ -231,8 +231,7 @@ mod tests {
         let full = Failure::writing("out.jsonl", &ErrorKind::StorageFull.into());
         assert_eq!(full.code(), 74);
         assert!(
-            full.to_string()
-                .starts_with("out.jsonl: write failed: "),
+            full.to_string().starts_with("out.jsonl: write failed: "),
             "{full}"
         );
     }

@@ -155,7 +155,9 @@ impl AnalyticsStart<'_> {
             let mut hooks = analytics_worker::Hooks {
                 swap,
                 telemetry: None,
-                recorder: self.recorder.map(|recorder| SeriesRecorder::new(recorder, number)),
+                recorder: self
+                    .recorder
+                    .map(|recorder| SeriesRecorder::new(recorder, number)),
             };
             if self.is_watched {
                 let empty = || AnalyticsSnapshot::of(&manager);

@@ -1,4 +1,4 @@
-//! What a flow manager is told.
+//! The configuration of a flow manager, and its check.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use cring::{Features, K_MAX, TASKS_MAX, Unit};
 use thiserror::Error;
 
-use crate::action::Actions;
 use crate::hash::HashKind;
+use crate::settings::Settings;
 
 /// The longest timeout of a silent flow, s; 0 is none. Ages are kept in 16 bits of seconds.
 pub const TIMEOUT_S_MAX: u16 = 32_000;
@@ -59,25 +59,13 @@ impl SeriesTask {
     }
 }
 
-/// Settings of a flow manager.
+/// Configuration of a flow manager.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What is asked of flows: 1 to [`TASKS_MAX`] tasks. The first one's label says what becomes of packets.
     pub tasks: Vec<SeriesTask>,
-    /// Seconds of silence that end a flow, up to 32,000; 0 for never.
-    pub idle_timeout_s: u16,
-    /// The same for a flow that FIN or RST closed; 1 to 300.
-    pub closed_timeout_s: u16,
-    /// The same for a flow that nobody has answered and that has no series for the first task yet, up
-    /// to 32,000; 0, or more than `idle_timeout_s`: as that.
-    pub half_open_timeout_s: u16,
-    /// The same for a TCP connection that was seen to be established and that no FIN has
-    /// come for, up to 32,000; 0, or less than `idle_timeout_s`: as that.
-    pub established_timeout_s: u16,
-    /// Seconds after which a flow that goes on is reported; 0 for never.
-    pub active_timeout_s: u32,
-    /// FIN from both sides or RST closes a flow.
-    pub end_on_fin_rst: bool,
+    /// What may change while the manager works.
+    pub settings: Settings,
     /// Bucket hash.
     pub hash: HashKind,
     /// Flows in the table, at most.
@@ -86,8 +74,6 @@ pub struct Config {
     pub buckets: usize,
     /// From when on a label counts.
     pub effect: Effect,
-    /// What becomes of packets, by class of the first task's label.
-    pub actions: Actions,
     /// Flow records carry the series.
     pub record_series: bool,
     /// Number of the first flow.
@@ -151,10 +137,10 @@ impl Config {
             let holds = timeout_s <= TIMEOUT_S_MAX;
             in_range(setting, timeout_s.into(), holds, "0 to 32,000")
         };
-        silence("idle_timeout_s", self.idle_timeout_s)?;
-        silence("half_open_timeout_s", self.half_open_timeout_s)?;
-        silence("established_timeout_s", self.established_timeout_s)?;
-        let closed = self.closed_timeout_s;
+        silence("idle_timeout_s", self.settings.idle_timeout_s)?;
+        silence("half_open_timeout_s", self.settings.half_open_timeout_s)?;
+        silence("established_timeout_s", self.settings.established_timeout_s)?;
+        let closed = self.settings.closed_timeout_s;
         let holds = CLOSED_TIMEOUT_S.contains(&closed);
         in_range("closed_timeout_s", closed.into(), holds, "1 to 300")?;
         let flows = self.max_flows;

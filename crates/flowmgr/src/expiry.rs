@@ -12,7 +12,7 @@
 //! jumps by more than [`Clock::JUMP_US`], everything older is over and no stamp
 //! is asked.
 
-use crate::config::Config;
+use crate::settings::Settings;
 use crate::table::Occupant;
 
 const SECOND_US: i64 = 1_000_000;
@@ -217,19 +217,19 @@ pub(crate) struct Lifetimes {
 }
 
 impl Lifetimes {
-    pub fn of(config: &Config) -> Lifetimes {
-        let idle_s = config.idle_timeout_s;
+    pub fn of(settings: &Settings) -> Lifetimes {
+        let idle_s = settings.idle_timeout_s;
         let or_idle = |timeout_s| if timeout_s == 0 { idle_s } else { timeout_s };
-        let half_open_s = match (config.half_open_timeout_s, idle_s) {
+        let half_open_s = match (settings.half_open_timeout_s, idle_s) {
             (0, _) => idle_s,
             (half_open_s, 0) => half_open_s,
             (half_open_s, _) => half_open_s.min(idle_s),
         };
         let established_s = match idle_s {
             0 => 0,
-            _ => or_idle(config.established_timeout_s).max(idle_s),
+            _ => or_idle(settings.established_timeout_s).max(idle_s),
         };
-        let closed_s = config.closed_timeout_s;
+        let closed_s = settings.closed_timeout_s;
         let timeouts = [idle_s, closed_s, half_open_s];
         Lifetimes {
             idle_s,

@@ -63,8 +63,10 @@ impl Manager {
             .entries
             .hot(self.table.occupant(place).index)
             .is_closing();
-        self.table
-            .establish(place, is_tcp && self.config.end_on_fin_rst && !is_closing);
+        self.table.establish(
+            place,
+            is_tcp && self.config.settings.end_on_fin_rst && !is_closing,
+        );
     }
 
     /// Whether a flow was silent for too long.

@@ -5,7 +5,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::wire::{TCP, UDP};
+/// IP protocol number of TCP.
+pub const TCP: u8 = 6;
+/// IP protocol number of UDP.
+pub const UDP: u8 = 17;
 
 /// Bit of [`Key::kind`]: UDP, else TCP.
 pub(crate) const KIND_UDP: u8 = 1;

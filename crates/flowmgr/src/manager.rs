@@ -143,7 +143,7 @@ impl Manager {
                 .div_ceil(1 << 20),
             cause,
         };
-        let lifetimes = Lifetimes::of(&config);
+        let lifetimes = Lifetimes::of(&config.settings);
         Ok(Manager {
             hasher: Hasher::new(config.hash),
             table: Table::new(config.buckets, entries).map_err(no_memory)?,
@@ -156,7 +156,7 @@ impl Manager {
             clock: Clock::new(),
             lifetimes,
             sweep: Sweep::new(config.buckets as u32, lifetimes),
-            active: ActiveTimeout::new(config.active_timeout_s),
+            active: ActiveTimeout::new(config.settings.active_timeout_s),
             outbox: Outbox::new(config.effect),
             counters: Counters::new(config.tasks.iter().map(|task| task.classes)),
             alive: 0,
@@ -178,7 +178,7 @@ impl Manager {
 
     /// The actions in use, for a caller that applies them later than the walk.
     pub fn actions(&self) -> &Actions {
-        &self.config.actions
+        &self.config.settings.actions
     }
 
     /// The sums so far.
@@ -325,7 +325,7 @@ impl Manager {
         if !is_emitted || self.has_more_tasks {
             self.collect(index, direction, staged, packet.time_us, now_ns);
         }
-        if headers.tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.config.end_on_fin_rst {
+        if headers.tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.config.settings.end_on_fin_rst {
             self.close(staged.hash, index, direction, headers.tcp_flags);
         }
         fate
@@ -350,7 +350,7 @@ impl Manager {
                 };
                 // The action is that of the entry, unless the label is new or the map of actions is another one.
                 let action = match hot.policy == self.policy {
-                    true => self.config.actions.get(hot.action),
+                    true => self.config.settings.actions.get(hot.action),
                     false => self.look_up_action(index, class),
                 };
                 if let Some(tagged) = self.counters.tagged_by_class.get_mut(usize::from(class)) {
@@ -377,10 +377,10 @@ impl Manager {
     /// Looks a flow's action up by the class of its label, and notes it in the entry.
     #[cold]
     fn look_up_action(&mut self, index: u32, class: u16) -> Action {
-        let action = self.config.actions.number_of(class);
+        let action = self.config.settings.actions.number_of(class);
         let hot = self.entries.hot_mut(index);
         (hot.action, hot.policy) = (action, self.policy);
-        self.config.actions.get(action)
+        self.config.settings.actions.get(action)
     }
 
     /// The flow's entry, and whether the flow is half-open; notes the access. Begins a flow

@@ -1,26 +1,27 @@
-//! What of a flow manager's configuration may change while it walks.
+//! The part of a flow manager's configuration that may change while it works.
 
 use crate::action::Actions;
 use crate::expiry::{ActiveTimeout, Lifetimes};
 use crate::manager::Manager;
 
-/// The part of [`crate::Config`] that may change, in the same ranges. All else is fixed by the memory that was taken at
-/// the start.
+/// The part of [`crate::Config`] that may change. The rest is fixed by the memory that was taken at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// As in [`crate::Config`].
+    /// Seconds of silence that end a flow, up to 32,000; 0 for never.
     pub idle_timeout_s: u16,
-    /// As in [`crate::Config`].
+    /// The same for a flow that FIN or RST closed; 1 to 300.
     pub closed_timeout_s: u16,
-    /// As in [`crate::Config`].
+    /// The same for a flow that nobody has answered and that has no series for the first task yet, up
+    /// to 32,000; 0, or more than `idle_timeout_s`: as that.
     pub half_open_timeout_s: u16,
-    /// As in [`crate::Config`].
+    /// The same for a TCP connection that was seen to be established and that no FIN has
+    /// come for, up to 32,000; 0, or less than `idle_timeout_s`: as that.
     pub established_timeout_s: u16,
-    /// As in [`crate::Config`].
+    /// Seconds after which a flow that goes on is reported; 0 for never.
     pub active_timeout_s: u32,
-    /// As in [`crate::Config`].
+    /// FIN from both sides or RST closes a flow.
     pub end_on_fin_rst: bool,
-    /// As in [`crate::Config`]: of the same classes.
+    /// What becomes of packets, by class of the first task's label; a change keeps the number of classes.
     pub actions: Actions,
 }
 
@@ -31,27 +32,11 @@ impl Manager {
     /// Where the active timeout changes, the ticks in the entries are of another length until a flow's next report, which
     /// may come late by one timeout at most.
     pub fn configure(&mut self, settings: &mut Settings) {
-        let config = &mut self.config;
-        let Settings {
-            idle_timeout_s,
-            closed_timeout_s,
-            half_open_timeout_s,
-            established_timeout_s,
-            active_timeout_s,
-            end_on_fin_rst,
-            actions,
-        } = settings;
-        std::mem::swap(&mut config.idle_timeout_s, idle_timeout_s);
-        std::mem::swap(&mut config.closed_timeout_s, closed_timeout_s);
-        std::mem::swap(&mut config.half_open_timeout_s, half_open_timeout_s);
-        std::mem::swap(&mut config.established_timeout_s, established_timeout_s);
-        std::mem::swap(&mut config.active_timeout_s, active_timeout_s);
-        std::mem::swap(&mut config.end_on_fin_rst, end_on_fin_rst);
-        std::mem::swap(&mut config.actions, actions);
+        std::mem::swap(&mut self.config.settings, settings);
         // Each flow looks its action up again at its next packet.
         self.policy = self.policy.next();
-        self.lifetimes = Lifetimes::of(config);
+        self.lifetimes = Lifetimes::of(&self.config.settings);
         self.sweep.set_pace(self.lifetimes);
-        self.active = ActiveTimeout::new(config.active_timeout_s);
+        self.active = ActiveTimeout::new(self.config.settings.active_timeout_s);
     }
 }

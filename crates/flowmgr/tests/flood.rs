@@ -14,7 +14,7 @@ use cring::{Consumer, Label, Series, Slot, Source, ring};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::verdict::Verdict;
-use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask};
+use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask, Settings};
 
 const SECOND_US: i64 = 1_000_000;
 const K: usize = 10;
@@ -232,17 +232,19 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
             midstream: true,
             ..SeriesTask::lengths(K, 4_001)
         }],
-        idle_timeout_s: 30,
-        closed_timeout_s: 5,
-        half_open_timeout_s: 10,
-        established_timeout_s: 2100,
-        active_timeout_s: 0,
-        end_on_fin_rst: true,
+        settings: Settings {
+            idle_timeout_s: 30,
+            closed_timeout_s: 5,
+            half_open_timeout_s: 10,
+            established_timeout_s: 2100,
+            active_timeout_s: 0,
+            end_on_fin_rst: true,
+            actions: Actions::of_dscp(&[None; 4_001]),
+        },
         hash: HashKind::Keyed { seed: 3 },
         max_flows,
         buckets: max_flows / 4,
         effect: Effect::Arrival,
-        actions: Actions::of_dscp(&[None; 4_001]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

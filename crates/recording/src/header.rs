@@ -121,8 +121,8 @@ impl Header {
         if self.classes.is_empty() || self.classes.len() > cring::CLASSES_MAX {
             return Err("there are no classes, or too many");
         }
-        if self.flow.actions.classes() != self.classes.len() {
-            return Err("flow.dscp has not one value for each class");
+        if self.flow.settings.actions.classes() != self.classes.len() {
+            return Err("flow.settings.dscp has not one value for each class");
         }
         Ok(())
     }

@@ -8,6 +8,10 @@ use crate::event::tests::{event, file};
 
 /// Of a run with two flow managers and one analytics manager.
 fn header() -> String {
+    let settings = json!({
+        "idle_timeout_s": 30, "closed_timeout_s": 5, "half_open_timeout_s": 0, "established_timeout_s": 0,
+        "active_timeout_s": 0, "end_on_fin_rst": true, "dscp": [null, 46, null],
+    });
     let task = json!({
         "k": 10, "unit": "packet", "features": ["signed_length"], "midstream": false, "classes": 3,
     });
@@ -17,8 +21,7 @@ fn header() -> String {
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
             "tasks": [task], "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64, "buckets": 16,
-            "idle_timeout_s": 30, "closed_timeout_s": 5, "half_open_timeout_s": 0, "established_timeout_s": 0,
-            "active_timeout_s": 0, "end_on_fin_rst": true, "dscp": [null, 46, null],
+            "settings": settings,
         },
     });
     header.to_string()
@@ -116,7 +119,7 @@ fn what_cannot_be_is_refused_by_name() {
     for (from, to, said) in [
         ("\"2:1:1\"", "\"2:1\"", "layout"),
         ("\"ring_slots\":64", "\"ring_slots\":65", "ring_slots"),
-        ("\"one\",", "", "flow.dscp"),
+        ("\"one\",", "", "flow.settings"),
         ("\"max_flows\":64", "\"max_flows\":0", "max_flows"),
         ("\"format\":2", "\"format\":3", "fenxi 0.1.0"),
     ] {

@@ -22,20 +22,14 @@ const ROWS_MAX: usize = 1 << 20;
 pub struct FlowConfigForm {
     #[serde(with = "tasks")]
     tasks: Vec<SeriesTask>,
-    idle_timeout_s: u16,
-    closed_timeout_s: u16,
-    half_open_timeout_s: u16,
-    established_timeout_s: u16,
-    active_timeout_s: u32,
-    end_on_fin_rst: bool,
+    #[serde(with = "FlowSettingsForm")]
+    settings: flowmgr::Settings,
     #[serde(with = "HashForm")]
     hash: HashKind,
     max_flows: usize,
     buckets: usize,
     #[serde(skip, default = "on_arrival")]
     effect: Effect,
-    #[serde(rename = "dscp", with = "dscp")]
-    actions: Actions,
     #[serde(skip)]
     record_series: bool,
     #[serde(skip)]

@@ -2,8 +2,9 @@
 
 use super::{Manager, in_turn};
 use crate::batching::Fire;
-use crate::dispatch::{Dispatch, Row};
+use crate::dispatch::Dispatch;
 use crate::ring_input::Queue;
+use crate::rows::Row;
 use cring::{Feature, Series};
 
 impl Manager {

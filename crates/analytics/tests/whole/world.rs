@@ -75,18 +75,12 @@ fn settings(number: u8, plan: &Plan) -> flowmgr::Settings {
 }
 
 fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
-    let settings = settings(0, plan);
     flowmgr::Config {
         tasks: vec![SeriesTask {
             midstream: plan.asks_midstream,
             ..SeriesTask::lengths(K, CLASSES)
         }],
-        idle_timeout_s: settings.idle_timeout_s,
-        closed_timeout_s: settings.closed_timeout_s,
-        half_open_timeout_s: settings.half_open_timeout_s,
-        established_timeout_s: settings.established_timeout_s,
-        active_timeout_s: settings.active_timeout_s,
-        end_on_fin_rst: settings.end_on_fin_rst,
+        settings: settings(0, plan),
         hash: match plan.collides {
             true => HashKind::Fenxi,
             false => HashKind::Keyed { seed: 7 },
@@ -94,7 +88,6 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         max_flows: plan.max_flows,
         buckets: 8,
         effect,
-        actions: settings.actions,
         record_series: true,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -162,7 +162,7 @@ impl Egress for TaggedWriter {
 fn failure(output: &Path, error: WriteError) -> Error {
     let name = output.display();
     Error::io(match error {
-        WriteError::Io(error) => format!("{name}: writing broke off: {error}"),
+        WriteError::Io(error) => format!("{name}: write failed: {error}"),
         error => format!("{name}: {error}"),
     })
 }

@@ -1,4 +1,4 @@
-//! `fenxi ctl`: what to ask a running fenxi.
+//! `fenxi ctl`: queries and commands for a running instance.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 /// Arguments of `ctl`.
 #[derive(Debug, Args)]
 pub struct CtlArgs {
-    /// What to ask or tell.
+    /// The query or command.
     #[command(subcommand)]
     pub command: CtlCommand,
     /// Control socket of the running instance [default: control.socket in the service's configuration]
@@ -18,7 +18,7 @@ pub struct CtlArgs {
     pub json: bool,
 }
 
-/// What to ask a running fenxi, or to tell it.
+/// Queries and commands for a running instance.
 #[derive(Debug, Subcommand)]
 pub enum CtlCommand {
     /// Show status and non-zero counters
@@ -58,7 +58,7 @@ pub enum CtlCommand {
     Drain,
 }
 
-/// What to do with the model.
+/// Commands that concern the model.
 #[derive(Debug, Subcommand)]
 pub enum CtlModelCommand {
     /// Swap to the model of this bundle

@@ -80,7 +80,7 @@ pub struct ReplayArgs {
     /// Time between two swaps, in ms of wall time
     #[arg(long, value_name = "MS", default_value_t = 1000, requires = "swap_model", value_parser = clap::value_parser!(u32).range(1..))]
     pub swap_every: u32,
-    /// Serve metrics, health and `fenxi ctl` during the replay, where the [control] keys say
+    /// Serve metrics, health and `fenxi ctl` during the replay, as the [control] keys configure
     #[arg(long)]
     pub control: bool,
     /// Keep serving after the replay until a signal or `fenxi ctl drain`
@@ -130,9 +130,7 @@ impl ReplayArgs {
         if stdins > 1 {
             Err(Failure::usage("stdin (-) can be replayed only once"))
         } else if stdins > 0 && self.loops > 1 {
-            Err(Failure::usage(
-                "--loop cannot repeat stdin (-); use a file",
-            ))
+            Err(Failure::usage("--loop cannot repeat stdin (-); use a file"))
         } else if self.write.as_deref().is_some_and(is_dash) {
             Err(Failure::usage(
                 "--write needs a file; stdout is not supported",

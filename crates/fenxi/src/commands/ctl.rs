@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand};
-use crate::control::overview::{Overview, grouped, scaled};
-use crate::control::protocol::{
+use crate::exit::{Failure, print};
+use crate::figures::{grouped, scaled};
+use crate::protocol::Overview;
+use crate::protocol::{
     Body, Code, DeviceRow, Figure, FlowRow, Reloaded, Reply, Request, Status, ThreadRow,
 };
-use crate::exit::{Failure, print};
 use crate::sinks;
 use config::{Difference, Sources};
 

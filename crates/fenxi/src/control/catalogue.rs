@@ -12,10 +12,10 @@ use flowmgr::record::EndReason;
 use flowmgr::verdict::Verdict;
 
 use super::State;
-use super::metric::{
+use super::view::View;
+use crate::metric::{
     Family, Kind, Metric, Sample, TIMES, US, Value, buckets, count, number, sample,
 };
-use super::view::View;
 use read::{
     balances, devices, drops, ends, failures, labels, lags, pipelines, queues, seconds_since_epoch,
     stalls, sums, workers,

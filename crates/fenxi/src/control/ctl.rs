@@ -16,9 +16,9 @@ use tokio::time::{sleep, timeout};
 
 use super::Plane;
 use super::http::{ACCEPT_PAUSE, with_peer};
-use super::protocol::{Code, Reply, Request};
 use super::room::{Peer, Place, Room, Stage};
 use super::sockets::UnixSocket;
+use crate::protocol::{Code, Reply, Request};
 
 /// Connections at a time.
 const CONNECTIONS: usize = 16;

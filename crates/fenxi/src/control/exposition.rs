@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::metric::{Buckets, Family, Value};
+use crate::metric::{Buckets, Family, Value};
 
 /// What the text is, for the header of an answer.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -94,8 +94,8 @@ fn escaped_help(help: &str) -> String {
 mod tests {
     use hdrhistogram::Histogram;
 
-    use super::super::metric::{Kind, Metric, Sample, sample};
     use super::*;
+    use crate::metric::{Kind, Metric, Sample, sample};
 
     fn page(kind: Kind, labels: &'static [&'static str], samples: &[Sample]) -> String {
         let help = "What \"it\" is\\\nand why.";

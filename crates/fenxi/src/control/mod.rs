@@ -21,10 +21,9 @@ mod health;
 mod host;
 mod http;
 mod labels;
-pub mod metric;
 pub mod overview;
-pub mod protocol;
 mod room;
+mod rows;
 mod sockets;
 mod view;
 mod watch;
@@ -39,13 +38,12 @@ use tokio::sync::{Mutex, MutexGuard, RwLock, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::exit::Failure;
+use crate::metric::Value;
+use crate::protocol::{Body, CheckRow, Code, DeviceRow, Figure, Reply, Request, Status, ThreadRow};
 use collector::{Collector, STALLED_AFTER, Watched};
 use dataplane::counters::AnalyticsSnapshot;
 use dataplane::state::SharedState;
 use health::Health;
-use metric::Value;
-use overview::Overview;
-use protocol::{Body, CheckRow, Code, DeviceRow, Figure, Reply, Request, Status, ThreadRow};
 use view::View;
 use watch::Watch;
 
@@ -208,10 +206,10 @@ impl Plane {
         page
     }
 
-    /// The run in few figures, as it was when it was last looked at.
-    pub async fn overview(&self) -> Overview {
+    /// The run in a few figures, in one line.
+    pub async fn status_line(&self) -> String {
         let collector = self.collected().await;
-        Overview::of(&self.view(&collector))
+        overview::line(&overview::of(&self.view(&collector)))
     }
 
     /// How the run is.
@@ -288,7 +286,7 @@ impl Plane {
             uptime_s: view.uptime.as_secs_f64(),
             unconfirmed_s: view.run_state.unconfirmed().map(|left| left.as_secs_f64()),
             checks: checks.collect(),
-            overview: Overview::of(&view),
+            overview: overview::of(&view),
             figures: figures(&view),
         }
     }
@@ -302,11 +300,11 @@ impl Plane {
         };
         let flows = collector.flows.iter().map(|flow| ThreadRow {
             packets: Some(flow.latest.port_counters().rx.received),
-            ..ThreadRow::of(flow)
+            ..rows::thread(flow)
         });
         let analytics = collector.analytics.iter().map(|analytics| ThreadRow {
             series: Some(analytics.latest.counters.series),
-            ..ThreadRow::of(analytics)
+            ..rows::thread(analytics)
         });
         let rows = flows.chain(analytics);
         rows.map(|row| ThreadRow {
@@ -319,7 +317,7 @@ impl Plane {
     async fn devices(&self) -> Vec<DeviceRow> {
         let collector = self.collected().await;
         let managers = collector.analytics.iter();
-        managers.flat_map(DeviceRow::of).collect()
+        managers.flat_map(rows::devices).collect()
     }
 }
 

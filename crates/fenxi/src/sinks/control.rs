@@ -4,7 +4,6 @@
 //! A kind of sink is a [`SinkKind`], which knows the configuration and starts a [`SinkControl`] where a run wants one.
 //! Everything but the start and the workers' halves has a default, so a sink says only what it has.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,9 +15,9 @@ use dataplane::sink::Sink;
 use rustix::thread::CapabilitySet;
 
 use super::reopen::Reopener;
-use crate::control::metric::Family;
-use crate::control::protocol::{Reply, Request};
 use crate::exit::Failure;
+use crate::metric::Family;
+use crate::protocol::{Reply, Request, Sums};
 
 /// What sinks are started with.
 pub struct Start<'a> {
@@ -108,9 +107,6 @@ impl Rights {
         }
     }
 }
-
-/// Sums by name, as `fenxi ctl status --json` has them.
-pub type Sums = BTreeMap<String, u64>;
 
 /// A sink of this run. It is shared by the control thread, the thread for reloads and the end of the run.
 pub trait SinkControl: Send + Sync {

@@ -14,8 +14,8 @@ use flowmgr::Counts;
 use flowmgr::record::{Decision, EndReason, FlowName, FlowRecord, Record};
 
 use super::{SinkControl, SinkKind, Start};
-use crate::control::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply, Request};
 use crate::exit::Failure;
+use crate::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply, Request};
 
 /// Records that may wait for the control thread.
 const QUEUE: usize = 1024;

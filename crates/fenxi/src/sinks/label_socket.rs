@@ -11,8 +11,8 @@ use dataplane::{run::PAUSE, sink::Sink};
 use flowmgr::record::{LabelRecord, Record};
 
 use super::{Report, SinkControl, SinkKind, Start};
-use crate::control::metric::{Family, count};
 use crate::exit::Failure;
+use crate::metric::{Family, count};
 
 /// The socket's path. A real one would be a key of the configuration.
 pub struct LabelSocket(pub std::path::PathBuf);

@@ -21,10 +21,10 @@ use config::Config;
 use dataplane::Error;
 use dataplane::sink::Sink;
 
-use crate::control::protocol::{Reply, Request};
 use crate::exit::Failure;
+use crate::protocol::{Reply, Request, Sums};
 
-pub use control::{Commit, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start, Sums};
+pub use control::{Commit, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
 pub use reopen::Answer;
 
 /// Every kind of sink, in the order in which a flow worker calls them and in which they are reported.

@@ -18,7 +18,7 @@ use recording::Walker;
 
 use super::label_socket::LabelSocket;
 use super::*;
-use crate::control::metric::Value;
+use crate::metric::Value;
 
 #[path = "../../../../tests/common/packets.rs"]
 #[allow(dead_code, reason = "each test uses its own part")]

@@ -1,4 +1,4 @@
-//! What the control thread of a live run does in addition: the first model, reloads, the service manager.
+//! What the control thread does only in a live run: the first model, reloads, the service manager.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,25 +16,25 @@ use super::notify::Notifier;
 use super::reload::{Command, CommandKind};
 use super::series::{Left, Managers, Opening, Series, Starting, wait_until};
 use crate::control::Plane;
-use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::exit::Failure;
 use crate::log;
+use crate::protocol::{Body, Code, Reply, Request};
 use crate::sinks::Sinks;
 
-/// Between two words to the service manager on how it goes.
+/// Interval between two status messages to the service manager.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
 
-/// How long the end of a run waits for the thread for reloads, before the flow workers are told.
+/// Time that a shutdown gives the reload thread to end, before it asks the flow workers to stop.
 const RELOADS_WITHIN: Duration = Duration::from_millis(250);
 
-/// How long flow workers may take to end, beyond what the kernel takes to hand over the last frames, and beyond
-/// `records.drain_s`. They give the last frames half a second and the last labels one.
+/// Time that flow workers have to stop, in addition to the kernel's hand-over of the last frames and `records.drain_s`.
+/// They wait half a second for the last frames and one second for the last labels.
 const WORKERS_WITHIN: Duration = Duration::from_millis(1600);
 
-/// How long a run of a model may take once the run of the program ends.
+/// Time limit for one inference once the shutdown has begun.
 const LAST_RUN_MAX: Duration = Duration::from_millis(250);
 
-/// What only a live run waits for.
+/// The events that only a live run waits for.
 pub enum LiveEvent {
     /// The first model is open, or cannot be opened.
     Opened(Result<Managers, Failure>),
@@ -44,9 +44,9 @@ pub enum LiveEvent {
 
 /// The parts of a live run.
 pub struct Live {
-    /// The run in some words, for the service manager.
+    /// A short description of the run, for the service manager.
     pub what: String,
-    /// The way to the service manager.
+    /// The connection to the service manager.
     pub notifier: Notifier,
     /// SIGHUP.
     pub hangups: Signal,
@@ -54,21 +54,21 @@ pub struct Live {
     pub opening: Option<Opening>,
     /// What follows once it is open.
     pub starting: Option<Starting>,
-    /// Dropped so that nobody waits for helpers any more.
+    /// Dropping it ends all waiting for helpers.
     pub run_guard: Option<RunGuard>,
-    /// Whose files can be reopened.
+    /// The sinks, whose files `fenxi ctl reopen` reopens.
     pub sinks: Arc<Sinks>,
-    /// How long flow workers may wait at the end: for the kernel's last frames, and until their records find room.
+    /// How long flow workers may wait during a shutdown: for the kernel's last frames, and for room in the record queue.
     pub last_within: Duration,
     /// The analytics workers, once they run.
     pub series: Option<Series>,
     /// Progress of the flow workers, for the watchdog.
     pub watchdog: Watchdog,
-    /// A reload was asked for by a signal and has yet to be handed over.
+    /// A signal has asked for a reload that the reload thread has not accepted yet.
     pub is_to_reload: bool,
-    /// When the service manager was last told how it goes.
+    /// When the last status message was sent to the service manager.
     pub status_at: Instant,
-    /// When flow workers must have ended.
+    /// The deadline by which flow workers must have stopped; `None` before the shutdown.
     pub workers_until: Option<Instant>,
 }
 
@@ -99,7 +99,9 @@ impl Live {
         self.opening = None;
         let managers = opened?;
         let Some(starting) = self.starting.take() else {
-            return Err(Failure::software("the analytics workers were started twice"));
+            return Err(Failure::software(
+                "the analytics workers were started twice",
+            ));
         };
         let state = starting.helpers.state().clone();
         let (series, watched) = starting.start(managers)?;
@@ -112,8 +114,8 @@ impl Live {
         Ok(())
     }
 
-    /// Asks for a reload because of a signal, so nobody waits for the answer. Where another command is under way, it is tried
-    /// again with the next tick.
+    /// Asks for a reload because of a signal, so nobody waits for the reply. If another command is queued, the next tick
+    /// tries again.
     pub fn reload(&mut self) {
         let Some(commands) = self.commands() else {
             self.is_to_reload = true;
@@ -126,9 +128,9 @@ impl Live {
         self.is_to_reload = commands.try_send(Command { kind, answer }).is_err();
     }
 
-    /// Every 100 ms; true where flow workers have not ended in time.
+    /// Runs every 100 ms; returns true if flow workers missed their deadline for stopping.
     pub async fn tick(&mut self, run: &Run, plane: &Plane, is_interrupted: bool) -> bool {
-        // A service manager that waits to hear that we are ready wants to hear nothing else.
+        // Before READY=1 the service manager expects no watchdog messages.
         if self.opening.is_none() {
             self.watchdog.look(&self.notifier, run);
         }
@@ -139,14 +141,14 @@ impl Live {
         onnx::stop_late_runs(self.workers_until.map(|_| LAST_RUN_MAX));
         if self.series.is_some() && !is_interrupted && self.status_at.elapsed() >= STATUS_EVERY {
             self.status_at = Instant::now();
-            let (what, overview) = (&self.what, plane.overview().await);
+            let (what, overview) = (&self.what, plane.status_line().await);
             self.notifier.say(&format!("STATUS={what}: {overview}"));
         }
         self.workers_until
             .is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Answers what concerns a live run only.
+    /// Answers requests that only a live run supports.
     pub fn answer(&self, request: Request, answer: oneshot::Sender<Reply>) {
         let kind = match request {
             Request::Log { level } => return say(answer, set_level(&level)),
@@ -164,14 +166,14 @@ impl Live {
         self.pass_on(kind, answer);
     }
 
-    /// The run is to end: gives up, while packets still pass, all that may hang.
+    /// Begins the shutdown: gives up everything that may hang while packets still pass.
     pub async fn end(&mut self, plane: &Plane, run: &Run) {
         let what = &self.what;
         self.notifier
             .say(&format!("STOPPING=1\nSTATUS={what}: shutting down"));
         self.leave_helpers().await;
         if self.series.is_none() || plane.has_stalled_analytics().await {
-            // There will be no labels to wait for.
+            // No more labels will come, so flow workers need not wait for them.
             run.analytics_died.store(true, Ordering::Release);
         }
         self.workers_until = Some(Instant::now() + self.last_within + WORKERS_WITHIN);
@@ -186,7 +188,7 @@ impl Live {
         }
     }
 
-    /// Waits for no helper any more, and a moment for the thread for reloads, which notices that.
+    /// Stops waiting for helpers, and gives the reload thread a moment to notice.
     async fn leave_helpers(&mut self) {
         if self.opening.take().is_some() {
             dataplane::leave_threads_behind();
@@ -199,12 +201,12 @@ impl Live {
         .await;
     }
 
-    /// Where reloads and models are commanded; `None` until the first model is open.
+    /// The queue of the reload thread; `None` until the first model is open.
     fn commands(&self) -> Option<&Sender<Command>> {
         self.series.as_ref().map(|series| series.reloads.commands())
     }
 
-    /// What takes its time is done, and answered, by the thread for reloads.
+    /// Passes a slow command on to the reload thread, which also replies.
     fn pass_on(&self, kind: CommandKind, answer: oneshot::Sender<Reply>) {
         let Some(commands) = self.commands() else {
             let why = "starting: the first model is still being opened; try again later";
@@ -230,7 +232,7 @@ impl Live {
     }
 }
 
-/// Whoever asked may have gone.
+/// Sends a reply; the client may have disconnected.
 fn say(answer: oneshot::Sender<Reply>, reply: Reply) {
     let _ = answer.send(reply);
 }
@@ -245,15 +247,15 @@ fn set_level(level: &str) -> Reply {
     }
 }
 
-/// Tells the service manager that the data path moves: only when each flow worker has finished a round since the last time.
+/// Sends the watchdog message, but only if each flow worker has finished a round since the last one.
 pub struct Watchdog {
-    /// Rounds of the flow workers then.
+    /// Rounds of each flow worker at the last message.
     rounds: Vec<u64>,
     said_at: Instant,
 }
 
 impl Watchdog {
-    /// For the flow workers of a run.
+    /// A watchdog for the flow workers of a run.
     pub fn new(run: &Run) -> Watchdog {
         Watchdog {
             rounds: run.rounds().map(|_| 0).collect(),

@@ -1,8 +1,8 @@
-//! The control thread of a run, replay or live: signals, the control plane, events of the data path, and the end; on tokio,
-//! off the data path.
+//! The control thread of a run, replay or live: signals, the control plane, events of the data path, shutdown. It uses
+//! tokio and is not on the data path.
 //!
-//! What only one kind of run has is a part that the other leaves out: [`Live`] has the first model on its way, reloads and
-//! the service manager; [`Progress`] is the bar of a replay.
+//! [`Live`] is the part that only a live run has: the first model, reloads, the service manager. [`Progress`] is the
+//! progress bar of a replay.
 
 pub mod live;
 pub mod notify;
@@ -20,9 +20,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::control::protocol::{Body, Code, Reply, Request};
 use crate::control::{Call, Plane};
 use crate::exit::Failure;
+use crate::protocol::{Body, Code, Reply, Request};
 use crate::signals::Signals;
 use crate::sinks::Sinks;
 use series::Left;
@@ -30,54 +30,54 @@ use series::Left;
 pub use live::{Live, LiveEvent, Watchdog};
 pub use progress::Progress;
 
-/// Between two looks at what the data path does.
+/// Interval at which the control thread looks at the data path.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The control plane, where the run has one.
 pub struct Serving {
-    /// What serves.
+    /// The server.
     pub plane: Arc<Plane>,
-    /// What it asks of the run.
+    /// The requests that the control thread answers.
     pub calls: mpsc::Receiver<Call>,
 }
 
-/// The control thread's parts.
+/// The state of the control thread.
 pub struct Supervisor {
-    /// What the threads share.
+    /// The state that all threads of the run share.
     pub run: Arc<Run>,
-    /// What flow workers leave behind.
+    /// What each flow worker returns when it stops; closed once all have stopped.
     pub outcomes: mpsc::Receiver<FlowOutcome>,
-    /// How many they are.
+    /// Number of flow workers.
     pub workers: usize,
-    /// What the data path reports.
+    /// Warnings and messages from the data path, for the log.
     pub events: Receiver<Event>,
     /// SIGINT and SIGTERM.
     pub signals: Signals,
     /// The control plane.
     pub serving: Option<Serving>,
-    /// Who wants to know of labels and flows.
+    /// The sinks of labels and flow records.
     pub sinks: Arc<Sinks>,
     /// Live only.
     pub live: Option<Live>,
     /// Replay only.
     pub progress: Option<Progress>,
-    /// Goes on serving when all is done, until asked to end.
+    /// Keep serving after a replay until asked to stop (`--hold`).
     pub holds: bool,
 }
 
-/// What the threads left behind.
+/// What the threads of a run return.
 pub struct Ended {
-    /// The flow workers.
+    /// Of the flow workers, in no particular order.
     pub workers: Vec<FlowOutcome>,
-    /// Live: the analytics workers.
+    /// Live only: of the analytics workers.
     pub series: Left,
-    /// Somebody asked the run to end.
+    /// A signal or `fenxi ctl drain` ended the run.
     pub is_interrupted: bool,
-    /// When the last flow worker had ended, or, live, when the last label was given.
+    /// When the last flow worker had stopped, or, live, when the last label was given.
     pub at: Instant,
 }
 
-/// The runtime of the control thread.
+/// Starts the runtime of the control thread.
 ///
 /// # Errors
 /// The system refuses.
@@ -89,8 +89,8 @@ pub fn runtime() -> Result<Runtime, Failure> {
 }
 
 impl Supervisor {
-    /// Serves until all flow workers have ended, and the analytics workers after them. The first SIGINT or SIGTERM, or
-    /// `fenxi ctl drain`, asks them to. Called inside the runtime.
+    /// Serves until all flow workers, and then the analytics workers, have stopped. The first SIGINT or SIGTERM, or `fenxi
+    /// ctl drain`, asks them to stop. Must be called inside the runtime.
     ///
     /// # Errors
     /// The first model cannot be opened, or a flow worker died.
@@ -144,7 +144,7 @@ impl Supervisor {
             .await
     }
 
-    /// Asks the workers to end.
+    /// Asks the workers to stop.
     async fn end(&mut self) {
         if let Some(Serving { plane, .. }) = &self.serving {
             plane.drain();
@@ -155,7 +155,7 @@ impl Supervisor {
         self.run.stop();
     }
 
-    /// Every 100 ms; true where flow workers have not ended in the time that they have for it.
+    /// Runs every 100 ms; returns true if flow workers missed their deadline for stopping.
     async fn tick(&mut self, is_interrupted: bool) -> bool {
         self.log_events();
         self.sinks.tick();
@@ -173,7 +173,7 @@ impl Supervisor {
         }
     }
 
-    /// Flow workers do not write the log themselves.
+    /// Logs what the data path reports, since its threads do not log themselves.
     fn log_events(&self) {
         for event in self.events.try_iter() {
             match event {
@@ -194,10 +194,10 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Answers a call; true where it asks the run to end.
+    /// Answers a call; returns true if it asks the run to stop.
     fn answer(&mut self, Call { request, answer }: Call) -> bool {
         if let Some(reply) = self.sinks.answer(&request) {
-            // Whoever asked may have gone.
+            // The client may have disconnected.
             let _ = answer.send(reply);
             return false;
         }
@@ -216,7 +216,7 @@ impl Supervisor {
             }
             (_, None) => Reply::refused(Code::NotHere, "not supported during a replay"),
         };
-        // Whoever asked may have gone.
+        // The client may have disconnected.
         let _ = answer.send(reply);
         drains
     }
@@ -231,7 +231,9 @@ impl Supervisor {
         self.log_events();
         let lost = self.run.events_lost();
         if lost > 0 {
-            warn!("{lost} events of the data path were not logged because there were too many at once");
+            warn!(
+                "{lost} events of the data path were not logged because there were too many at once"
+            );
         }
         let series = match (self.live.take(), &self.serving) {
             (Some(live), Some(serving)) => live.finish(&serving.plane).await,
@@ -264,7 +266,7 @@ impl Supervisor {
     }
 }
 
-/// What only a live run waits for.
+/// The events that only a live run waits for.
 async fn next_of(live: &mut Option<Live>) -> LiveEvent {
     match live {
         Some(live) => live.next().await,

@@ -1,6 +1,6 @@
-//! What a service manager is told: datagrams to `$NOTIFY_SOCKET`, as sd_notify(3) describes them.
+//! Messages to the service manager: datagrams to `$NOTIFY_SOCKET`, as sd_notify(3) describes them.
 //!
-//! Nothing is said where there is no socket, and what cannot be said is left unsaid: the traffic matters more.
+//! Without a socket nothing is sent, and errors are ignored: the traffic matters more.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -8,15 +8,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// The way to the service manager.
+/// The connection to the service manager.
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// The manager ends us where it is not told so often that work goes on.
+    /// The service manager kills the process if it gets no `WATCHDOG=1` for this long; `None`: no watchdog.
     pub watchdog: Option<Duration>,
 }
 
 impl Notifier {
-    /// As the environment says.
+    /// Reads `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`.
     pub fn from_environment() -> Notifier {
         let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|name| open(&name));
         let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
@@ -28,14 +28,14 @@ impl Notifier {
         }
     }
 
-    /// Says that a reload begins; `READY=1` says that it has ended. The time is what notify-reload wants.
+    /// Reports the start of a reload; `READY=1` reports its end. Units of type `notify-reload` need the time.
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let us = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
         self.say(&format!("RELOADING=1\nMONOTONIC_USEC={us}"));
     }
 
-    /// Says it, as in `READY=1`.
+    /// Sends one message, such as `READY=1`.
     pub fn say(&self, state: &str) {
         if let Some((socket, to)) = &self.socket {
             let _ = socket.send_to_addr(state.as_bytes(), to);
@@ -43,7 +43,7 @@ impl Notifier {
     }
 }
 
-/// A path, or a name without one behind an `@`.
+/// Opens the socket `name`: a path, or an abstract name after an `@`.
 fn open(name: &OsStr) -> Option<(UnixDatagram, SocketAddr)> {
     let to = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dataplane::run::Run;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar on a terminal, nothing elsewhere.
+/// A progress bar on a terminal; shows nothing if stderr is not a terminal.
 pub struct Progress {
     bar: ProgressBar,
     /// Bytes of the captures read.
@@ -15,7 +15,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of a replay that reads so many bytes, where that is known, and counts them in `read`.
+    /// For a replay of `size` bytes, if that is known, which counts the bytes it has read in `read`.
     pub fn new(read: Arc<AtomicU64>, size: Option<u64>) -> Progress {
         let target = if std::io::stderr().is_terminal() {
             ProgressDrawTarget::stderr()
@@ -34,13 +34,13 @@ impl Progress {
         Progress { bar, read }
     }
 
-    /// Brings it up to date.
+    /// Updates the bar.
     pub fn show(&self, run: &Run) {
         self.bar.set_position(self.read.load(Ordering::Relaxed));
         self.bar.set_message(format!("{} packets", run.packets()));
     }
 
-    /// Takes it off the screen.
+    /// Removes the bar from the screen.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,7 +1,7 @@
-//! The series' side of a live run: it comes once the first model is open, and goes after the flow managers.
+//! The analytics side of a live run: it starts once the first model is open, and stops after the flow workers.
 //!
-//! To open a model may take long, or for ever, so a helper does it, while the control thread serves and the flow managers
-//! forward. What finds no room in a ring until then is shed.
+//! Opening a model may take long or hang, so a helper does it while the control thread serves and the flow workers forward.
+//! Until then, series that find no room in a ring are shed.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,11 +27,11 @@ use crate::control::collector::Watched;
 use crate::exit::Failure;
 use crate::workers::{AnalyticsStart, AnalyticsThreads};
 
-/// How long the end of a run waits for analytics threads, once the flow managers have ended and waited for labels. Longer
-/// than a batch takes; a thread whose device does not come back is left behind.
+/// Time that analytics workers have to stop after the flow workers. It is longer than a batch takes; a thread whose device
+/// does not answer is left behind.
 const THREADS_WITHIN: Duration = Duration::from_millis(750);
 
-/// Between two looks at whether threads have ended.
+/// Interval at which the end of threads is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Analytics managers with their devices open and warm.
@@ -46,7 +46,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Begins to open it, with the devices that the configuration names.
+    /// Starts to open the model on the devices that the configuration names.
     ///
     /// # Errors
     /// No thread.
@@ -74,7 +74,7 @@ impl Opening {
         let (config, bundle) = (config.clone(), bundle.clone());
         let recorder = recorder.cloned();
         let helper = helpers.start(&what, move || {
-            // What nobody waits for is dropped here.
+            // If nobody waits any more, the managers are dropped here.
             let _ = done.send(series.managers(&config, &bundle, &cores, recorder.as_ref()));
         })?;
         Ok(Opening {
@@ -85,7 +85,7 @@ impl Opening {
         })
     }
 
-    /// Waits until it is open. May be called again if the wait is broken off.
+    /// Waits until the model is open. Safe to cancel and call again.
     ///
     /// # Errors
     /// It cannot be opened, or takes too long.
@@ -98,30 +98,30 @@ impl Opening {
     }
 }
 
-/// What the side is started with, once the model is open.
+/// Everything needed to start the analytics workers once the model is open.
 pub struct Starting {
     pub helpers: Helpers,
     /// The model.
     pub bundle: Bundle,
     pub run: Arc<Run>,
-    /// Where rounds, and what devices answer, are recorded.
+    /// The recording, for rounds and device answers.
     pub recorder: Option<Recorder>,
-    /// Puts the thread for reloads together.
+    /// Builds the state of the reload thread.
     pub reloader: Box<dyn FnOnce(Swapper) -> Reloader>,
 }
 
-/// The side at work.
+/// The running analytics workers and the reload thread.
 pub struct Series {
     threads: Vec<JoinHandle<Counters>>,
-    /// The thread for reloads.
+    /// The reload thread.
     pub reloads: reload::Running,
 }
 
-/// What it leaves behind.
+/// What the analytics workers return.
 pub struct Left {
-    /// Of the series' walk, over all analytics managers.
+    /// Sums over all analytics managers.
     pub counters: Counters,
-    /// Some of them cannot say what they had counted at last.
+    /// The last counters of some managers are unknown.
     pub is_partial: bool,
     /// What went wrong.
     pub failure: Option<Failure>,
@@ -152,7 +152,7 @@ impl Starting {
 }
 
 impl Series {
-    /// Waits for the analytics threads, once the flow managers have ended.
+    /// Waits for the analytics workers. Called after the flow workers have stopped.
     pub async fn end(self, plane: &Plane) -> Left {
         wait_until(THREADS_WITHIN, || {
             self.threads.iter().all(JoinHandle::is_finished)
@@ -189,7 +189,7 @@ impl Series {
 }
 
 impl Left {
-    /// Where the side never came.
+    /// For a run whose analytics workers never started.
     pub fn nothing() -> Left {
         Left {
             counters: Counters::none(),
@@ -199,7 +199,7 @@ impl Left {
     }
 }
 
-/// Waits until it is so, or for `limit`.
+/// Waits until `is_so` returns true, or for `limit`.
 pub async fn wait_until(limit: Duration, is_so: impl Fn() -> bool) {
     let until = Instant::now() + limit;
     while !is_so() && Instant::now() < until {

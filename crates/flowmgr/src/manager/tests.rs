@@ -12,11 +12,11 @@ use cring::{Consumer, Source, ring};
 use proptest::prelude::*;
 
 use super::*;
-use crate::SeriesTask;
 use crate::Volume;
 use crate::hash::HashKind;
 use crate::record::{EndReason, FlowRecord, Record};
 use crate::wire::{TCP_ACK, TCP_SYN};
+use crate::{SeriesTask, Settings};
 
 const SECOND_US: i64 = 1_000_000;
 
@@ -26,17 +26,19 @@ fn config() -> Config {
             midstream: true,
             ..SeriesTask::lengths(3, 3)
         }],
-        idle_timeout_s: 30,
-        closed_timeout_s: 5,
-        half_open_timeout_s: 0,
-        established_timeout_s: 0,
-        active_timeout_s: 0,
-        end_on_fin_rst: true,
+        settings: Settings {
+            idle_timeout_s: 30,
+            closed_timeout_s: 5,
+            half_open_timeout_s: 0,
+            established_timeout_s: 0,
+            active_timeout_s: 0,
+            end_on_fin_rst: true,
+            actions: Actions::of_dscp(&[Some(46), None, None]),
+        },
         hash: HashKind::Keyed { seed: 1 },
         max_flows: 64,
         buckets: 8,
         effect: Effect::PacketTime { delay_us: 0 },
-        actions: Actions::of_dscp(&[Some(46), None, None]),
         record_series: true,
         flow_id_first: 0,
         flow_id_step: 1,
@@ -346,7 +348,10 @@ fn time_passes_without_packets() {
 fn flows_that_end_say_how_late_and_whether_anybody_answered() {
     let mut bench = Bench::new(Config {
         effect: Effect::Arrival,
-        active_timeout_s: 10,
+        settings: Settings {
+            active_timeout_s: 10,
+            ..config().settings
+        },
         ..config()
     });
     bench.burst(&[tcp(0, 1, 2, 0), tcp(0, 2, 1, 0), tcp(0, 3, 4, 0)]);
@@ -462,8 +467,11 @@ fn closed_flows_linger_until_a_syn() {
 #[test]
 fn active_timeouts_report_what_was_added() {
     let mut bench = Bench::new(Config {
-        active_timeout_s: 10,
-        idle_timeout_s: 0,
+        settings: Settings {
+            active_timeout_s: 10,
+            idle_timeout_s: 0,
+            ..config().settings
+        },
         ..config()
     });
     for second in 0..=35 {
@@ -645,7 +653,8 @@ proptest! {
             Tcp { time_us: now_us, ..packet }
         }).collect();
         let run = |burst: usize| {
-            let mut bench = Bench::new(Config { active_timeout_s, ..config() });
+            let settings = Settings { active_timeout_s, ..config().settings };
+            let mut bench = Bench::new(Config { settings, ..config() });
             for packets in packets.chunks(burst) {
                 bench.burst(packets);
                 bench.answer(CLASS_0);

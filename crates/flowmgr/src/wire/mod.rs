@@ -14,10 +14,7 @@ use crate::verdict::Verdict;
 
 pub use transport::{TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
 
-/// IP protocol number of TCP.
-pub const TCP: u8 = 6;
-/// IP protocol number of UDP.
-pub const UDP: u8 = 17;
+pub use crate::key::{TCP, UDP};
 
 /// What a flow needs of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use cring::{Consumer, Labels, Slot};
 use fenxi_benches::flows::{config, label_all};
 use flowmgr::hash::HashKind;
 use flowmgr::verdict::{Verdict, Verdicts};
-use flowmgr::{Config, Fate, Manager, Packet, Pages};
+use flowmgr::{Config, Fate, Manager, Packet, Pages, Settings};
 
 use super::frames::{FRAME, Frames, Tuple};
 use fenxi::exit::Failure;
@@ -64,9 +64,12 @@ impl Rig {
     pub fn new(table: Table) -> Result<Rig, Failure> {
         let (producer, ring) = cring::ring(1 << 12);
         let config = Config {
-            idle_timeout_s: table.idle_timeout_s,
             hash: table.hash,
             buckets: table.buckets,
+            settings: Settings {
+                idle_timeout_s: table.idle_timeout_s,
+                ..config(K, table.entries).settings
+            },
             ..config(K, table.entries)
         };
         let manager =

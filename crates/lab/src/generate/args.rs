@@ -57,7 +57,7 @@ impl GenerateArgs {
     }
 
     /// Checks what clap cannot express: stdin can be read once, and stdout takes one output.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self) -> Result<(), Failure> {
         if self.captures.iter().filter(|file| is_dash(file)).count() > 1 {
             Err(Failure::usage("stdin (-) can be read once only"))
         } else if self.json && self.to.as_deref().is_some_and(is_dash) {

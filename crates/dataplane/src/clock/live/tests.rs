@@ -2,7 +2,7 @@ use cring::ring;
 use flowmgr::hash::HashKind;
 use flowmgr::record::{EndReason, Record};
 use flowmgr::verdict::Verdict;
-use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask};
+use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask, Settings};
 
 use super::*;
 
@@ -145,17 +145,19 @@ fn manager() -> Manager {
             midstream: true,
             ..SeriesTask::lengths(10, 2)
         }],
-        idle_timeout_s: 30,
-        closed_timeout_s: 5,
-        half_open_timeout_s: 0,
-        established_timeout_s: 0,
-        active_timeout_s: 0,
-        end_on_fin_rst: true,
+        settings: Settings {
+            idle_timeout_s: 30,
+            closed_timeout_s: 5,
+            half_open_timeout_s: 0,
+            established_timeout_s: 0,
+            active_timeout_s: 0,
+            end_on_fin_rst: true,
+            actions: Actions::of_dscp(&[None, None]),
+        },
         hash: HashKind::Keyed { seed: 1 },
         max_flows: 256,
         buckets: 64,
         effect: Effect::Arrival,
-        actions: Actions::of_dscp(&[None, None]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -35,13 +35,17 @@ fn packet_socket(needs_admin: bool) -> Finding {
     ) {
         Ok(_) => Finding::ok(CHECK, "CAP_NET_RAW", "packet sockets can be opened"),
         Err(Errno::PERM | Errno::ACCESS) => {
-            let cause = "missing: this process may not open packet sockets";
+            let cause = "missing: this process cannot open packet sockets";
             Finding::problem(CHECK, "CAP_NET_RAW", cause)
                 .cure(set_capabilities(needs_admin))
                 .for_permission()
         }
-        Err(error) => Finding::problem(CHECK, "CAP_NET_RAW", format!("no packet socket: {error}"))
-            .cure("modprobe af_packet"),
+        Err(error) => Finding::problem(
+            CHECK,
+            "CAP_NET_RAW",
+            format!("cannot open a packet socket: {error}"),
+        )
+        .cure("modprobe af_packet"),
     }
 }
 
@@ -55,10 +59,10 @@ fn unit(machine: &Machine, needs_admin: bool) -> Option<Finding> {
         return Some(Finding::ok(
             CHECK,
             "fenxi.service",
-            "a drop-in gives it CAP_NET_ADMIN",
+            "a drop-in grants CAP_NET_ADMIN",
         ));
     }
-    let cause = "mode mark needs CAP_NET_ADMIN, which the unit gives by a drop-in only";
+    let cause = "mode mark needs CAP_NET_ADMIN, which the systemd unit grants only with a drop-in";
     let line = "install -D -m 644 packaging/systemd/mark.conf /etc/systemd/system/fenxi.service.d/mark.conf && systemctl \
                 daemon-reload";
     Some(Finding::warning(CHECK, "fenxi.service", cause).cure(line))

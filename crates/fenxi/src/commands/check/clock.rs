@@ -22,7 +22,7 @@ pub fn look(machine: &Machine) -> Option<Finding> {
         .split_whitespace()
         .find(|source| !SLOW.contains(source));
     let line = fast.map(|source| format!("echo {source} > /{folder}/current_clocksource"));
-    let cause = format!("{current}: every time stamp is a slow system call");
+    let cause = format!("{current}: every timestamp is a slow system call");
     Some(Finding::warning(CHECK, "", cause).cure_if(line))
 }
 

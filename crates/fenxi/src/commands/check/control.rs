@@ -74,15 +74,15 @@ fn held(machine: &Machine, name: &str, place: &str, pid: Option<u32>, line: Stri
             CHECK,
             name,
             format!(
-                "{place}: a fenxi serves there, process {pid}; another one needs another place"
+                "{place}: in use by a running fenxi, process {pid}; another instance needs another address"
             ),
         ),
         (Some(pid), Some(program)) => {
-            let cause = format!("{place}: taken by {program}, process {pid}");
+            let cause = format!("{place}: in use by {program}, process {pid}");
             Finding::problem(CHECK, name, cause).cure(line)
         }
         _ => {
-            let cause = format!("{place}: somebody listens there, of whom only root is told more");
+            let cause = format!("{place}: in use by another process; run as root to see which");
             Finding::warning(CHECK, name, cause).cure(format!("sudo {line}"))
         }
     }
@@ -104,7 +104,7 @@ fn port(machine: &Machine, address: SocketAddr) -> Finding {
     match UdpSocket::bind((address.ip(), 0)) {
         Ok(_) => Finding::ok(CHECK, NAME, format!("{place}: free")),
         Err(error) => {
-            let cause = format!("{place}: this machine has no such address: {error}");
+            let cause = format!("{place}: not an address of this machine: {error}");
             Finding::problem(CHECK, NAME, cause).cure("ip -br addr")
         }
     }
@@ -175,7 +175,7 @@ fn socket(machine: &Machine, name: &str, path: &Path) -> Finding {
     match holder_of_socket(path) {
         Holder::Process(pid) => held(machine, name, &place, pid, format!("ss -lxp src {place}")),
         Holder::File => {
-            let cause = format!("{place}: is there and no socket");
+            let cause = format!("{place}: exists and is not a socket");
             Finding::problem(CHECK, name, cause).cure(format!("ls -l {place}"))
         }
         Holder::Nobody => folder(machine, name, path),
@@ -220,11 +220,11 @@ fn folder(machine: &Machine, name: &str, path: &Path) -> Finding {
         return Finding::ok(
             CHECK,
             name,
-            format!("{place}: free; the unit makes the folder"),
+            format!("{place}: free; the systemd unit creates the folder"),
         );
     }
     let cause = format!(
-        "{place}: there is no folder {shown}; the unit makes /run/fenxi, without it that is for you to do"
+        "{place}: the folder {shown} does not exist; the systemd unit creates /run/fenxi, without it you must create the folder"
     );
     Finding::problem(CHECK, name, cause).cure(format!("install -d -m 750 {shown}"))
 }
@@ -258,7 +258,7 @@ mod tests {
             (Level::Problem, Some("ss -ltnp 'sport = :9469'"))
         );
         assert!(
-            taken.cause.ends_with("taken by nginx, process 77"),
+            taken.cause.ends_with("in use by nginx, process 77"),
             "{taken:?}"
         );
         let ours = [theirs[0], theirs[1], ("proc/77/comm", "fenxi\n")];

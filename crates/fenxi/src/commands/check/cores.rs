@@ -29,7 +29,7 @@ pub fn look(
     let mut findings = vec![clock_speed(machine, &placed), stolen(machine)];
     if placed.is_empty() {
         let cause = format!(
-            "{}; who needs steady latency gives each thread a CPU of its own",
+            "{}; for steady latency, give each thread its own CPU",
             cores.reason
         );
         findings.push(Finding::warning(CHECK, "", cause));
@@ -91,7 +91,7 @@ fn there(machine: &Machine, used: &[usize]) -> Option<Finding> {
     let online = machine.list("sys/devices/system/cpu/online")?;
     if let Some(core) = used.iter().find(|core| !online.contains(core)) {
         let cause = format!(
-            "pipeline.cores names CPU {core}; there are {}",
+            "pipeline.cores names CPU {core}; available CPUs: {}",
             named(&online)
         );
         return Some(
@@ -101,7 +101,7 @@ fn there(machine: &Machine, used: &[usize]) -> Option<Finding> {
     let allowed = allowed(machine);
     let core = used.iter().find(|core| !allowed.contains(core))?;
     let cause = format!(
-        "CPU {core} is there, but this process may use {} only",
+        "CPU {core} exists, but this process may use only {}",
         named(&allowed)
     );
     Some(
@@ -138,7 +138,7 @@ fn siblings(machine: &Machine, placed: &[(String, usize)]) -> Option<Finding> {
     let are = |a, b| a != b && halves.get(&a).is_some_and(|halves| halves.contains(&b));
     let (first, second, core) = pair(placed, are)?;
     let cause = format!(
-        "{first} and {second} run on two halves of one core (CPU {core} is one of them): each has half its speed"
+        "{first} and {second} run on two hyper-threads of one core (CPU {core} is one of them): each gets half the speed"
     );
     Some(Finding::warning(CHECK, "", cause).cure("lscpu -e=CPU,CORE,NODE"))
 }
@@ -192,13 +192,18 @@ fn isolated(machine: &Machine, used: &[usize], is_chosen: bool) -> Finding {
     }
     let cause = format!("other programs may run on CPU {}", named(&open));
     if !is_chosen {
-        return Finding::ok(CHECK, "", format!("{cause}, as the kernel pleases"));
+        return Finding::ok(CHECK, "", format!("{cause}, as the kernel decides"));
     }
     let line = format!(
         "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX isolcpus={}\"' >> /etc/default/grub && update-grub",
         named(used)
     );
-    Finding::warning(CHECK, "", format!("{cause}: each time packets wait")).cure(line)
+    Finding::warning(
+        CHECK,
+        "",
+        format!("{cause}, and packets wait while they do"),
+    )
+    .cure(line)
 }
 
 /// Whether the cores are on the network card's side of the machine.
@@ -217,11 +222,11 @@ fn node(machine: &Machine, name: &str, used: &[usize]) -> Option<Finding> {
         return Some(Finding::ok(
             CHECK,
             name,
-            format!("the cores are on its node, {node}"),
+            format!("the cores are on its NUMA node, {node}"),
         ));
     }
     let cause = format!(
-        "it is on node {node}, CPU {} on another one: every frame crosses between them",
+        "it is on NUMA node {node}, CPU {} is on another: every frame crosses between them",
         named(&far)
     );
     Some(Finding::warning(CHECK, name, cause).cure(suggestion(&near, used.len())))
@@ -247,13 +252,13 @@ fn clock_speed(machine: &Machine, placed: &[(String, usize)]) -> Finding {
     });
     let mut governors = governors.peekable();
     if governors.peek().is_none() {
-        return Finding::ok(CHECK, "", "not this machine's to set");
+        return Finding::ok(CHECK, "", "this machine does not control it");
     }
     match governors.find(|(_, governor)| governor != "performance") {
-        None => Finding::ok(CHECK, "", "as fast as the cores can"),
+        None => Finding::ok(CHECK, "", "the cores run at full speed"),
         Some((cpu, governor)) => {
             let cause = format!(
-                "the governor of CPU {cpu} is {governor}: a thread that rests finds its core slow when packets come"
+                "the governor of CPU {cpu} is {governor}: a thread that wakes up finds its core slow"
             );
             let line =
                 "echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
@@ -280,11 +285,11 @@ fn stolen(machine: &Machine) -> Finding {
     );
     let share = if all > 0.0 { steal / all } else { 0.0 };
     let cause = format!(
-        "{:.1} % of CPU time since the machine started went to other guests of its host",
+        "{:.1} % of CPU time since boot went to other guests of the host",
         share * 100.0
     );
     match share > STEAL_MAX {
-        true => Finding::warning(CHECK, "", format!("{cause}: packets wait meanwhile"))
+        true => Finding::warning(CHECK, "", format!("{cause}, and packets waited meanwhile"))
             .cure("vmstat 1 10"),
         false => Finding::ok(CHECK, "", cause),
     }
@@ -323,7 +328,7 @@ mod tests {
         );
         let forbidden = there(&four, &[3]).unwrap();
         assert!(
-            forbidden.cause.contains("may use 0,1,2 only"),
+            forbidden.cause.contains("may use only 0,1,2"),
             "{forbidden:?}"
         );
         assert_eq!(

@@ -31,7 +31,7 @@ fn draw(config: &Config, bundle: &Bundle, model: &str) -> String {
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
     let instances = match config.pipeline.instances {
         1 => "1 instance".to_owned(),
-        instances => format!("{instances} instances, each as below"),
+        instances => format!("{instances} instances, each like this"),
     };
     let mut page = String::new();
     // Writing to a string cannot fail.
@@ -164,7 +164,7 @@ fn policy(config: &Config) -> String {
     let analytics = &config.analytics;
     let (timeout, max_wait) = (analytics.timeout, analytics.max_wait);
     match analytics.policy {
-        BatchPolicy::None => "none: fires when the device is free".to_owned(),
+        BatchPolicy::None => "none: fires when the device is idle".to_owned(),
         BatchPolicy::Slo {
             latency_goal,
             delta,

@@ -47,8 +47,7 @@ pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
         findings.extend(between(machine, left, right));
     }
     if io.mode == IoMode::Mark && io.interfaces.len() > 1 {
-        let cause = "a flow that passes two of the interfaces is counted and labelled on both; one that all traffic passes \
-                     is enough";
+        let cause = "a flow that passes two of the interfaces is counted and labelled on both; name one interface that all traffic passes";
         findings.push(Finding::warning(CHECK, &io.interfaces.join(", "), cause));
     }
     findings
@@ -60,7 +59,7 @@ fn none(known: &[String]) -> Finding {
     Finding::problem(
         CHECK,
         "",
-        "io.interfaces is empty: `fenxi run` has nothing to read from",
+        "io.interfaces is empty: `fenxi run` has no interface to read from",
     )
     .cure(format!(
         "fenxi check --deep --set 'io.interfaces=[\"{example}\"]'"
@@ -70,10 +69,7 @@ fn none(known: &[String]) -> Finding {
 fn missing(name: &str, known: &[String]) -> Finding {
     let near = nearest(name, known.iter().map(String::as_str));
     let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
-    let cause = format!(
-        "there is none of this name; there are: {}{near}",
-        known.join(", ")
-    );
+    let cause = format!("no such interface; there are: {}{near}", known.join(", "));
     Finding::problem(CHECK, name, cause).cure("ip -br link")
 }
 
@@ -82,17 +78,18 @@ fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
     let Some(flags) =
         of("flags").and_then(|flags| i64::from_str_radix(flags.trim_start_matches("0x"), 16).ok())
     else {
-        let cause = "/sys does not show it: it belongs to another network namespace, so what stands there was not looked at";
+        let cause =
+            "not in /sys because it belongs to another network namespace, so it was not checked";
         return vec![Finding::warning(CHECK, name, cause)];
     };
     let mtu: i64 = of("mtu").and_then(|mtu| mtu.parse().ok()).unwrap_or(0);
     let mut findings = Vec::new();
     if flags & UP == 0 {
-        let cause = "it is down: nothing comes in";
+        let cause = "the interface is down: no traffic comes in";
         findings
             .push(Finding::problem(CHECK, name, cause).cure(format!("ip link set dev {name} up")));
     } else if of("carrier").as_deref() == Some("0") {
-        let cause = "it has no carrier: no cable, or the other end is down";
+        let cause = "no carrier: no cable, or the other end is down";
         findings
             .push(Finding::problem(CHECK, name, cause).cure(format!("ip -d link show dev {name}")));
     } else {
@@ -104,7 +101,7 @@ fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
     }
     if mtu + BESIDE_FRAME > i64::from(io.block_bytes) {
         let cause = format!(
-            "frames of MTU {mtu} do not fit into a block of {} bytes and are cut; inline does not send them on",
+            "frames of MTU {mtu} do not fit into a block of {} bytes and are truncated; mode inline does not forward them",
             io.block_bytes
         );
         let line = format!(
@@ -115,8 +112,7 @@ fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
     }
     let sees_own_only = !io.promiscuous && flags & PROMISCUOUS == 0;
     if io.mode == IoMode::Tap && sees_own_only && name != "lo" {
-        let cause =
-            "not promiscuous: frames for other machines, as of a mirror port, are not received";
+        let cause = "not promiscuous: frames for other machines, for example from a mirror port, are not received";
         let line = "fenxi check --deep --set io.promiscuous=true";
         findings.push(Finding::warning(CHECK, name, cause).cure(line));
     }
@@ -139,7 +135,7 @@ fn between(machine: &Machine, left: &str, right: &str) -> Vec<Finding> {
             (right, of_left)
         };
         let cause = format!(
-            "MTU {of_left} and {of_right}: frames too long for the other interface are not sent on"
+            "MTU {of_left} and {of_right}: frames too long for the other interface are not forwarded"
         );
         let line = format!("ip link set dev {small} mtu {large}");
         findings.push(Finding::problem(CHECK, &format!("{left}, {right}"), cause).cure(line));
@@ -157,10 +153,10 @@ fn master(machine: &Machine, name: &str) -> Option<Finding> {
     let master = machine.link(&format!("sys/class/net/{name}/master"))?;
     let cause = match machine.has(&format!("sys/class/net/{name}/brport")) {
         true => format!(
-            "it is a port of the bridge {master}, which forwards its frames as well: they arrive twice"
+            "it is a port of the bridge {master}, which also forwards its frames: they arrive twice"
         ),
         false => {
-            format!("it belongs to {master}, which takes its frames as well; name {master} instead")
+            format!("it belongs to {master}, which also receives its frames; name {master} instead")
         }
     };
     Some(Finding::problem(CHECK, name, cause).cure(format!("ip link set dev {name} nomaster")))
@@ -177,7 +173,7 @@ fn addressed(machine: &Machine, name: &str) -> Option<Finding> {
         return None;
     }
     let cause = format!(
-        "it has routes ({}): the kernel answers what is for its addresses, and fenxi passes the same frames on",
+        "it has routes ({}): the kernel answers packets for its addresses, and fenxi also forwards them",
         families.join(", ")
     );
     Some(Finding::warning(CHECK, name, cause).cure(format!("ip addr flush dev {name}")))
@@ -200,7 +196,8 @@ fn routed(machine: &Machine, left: &str, right: &str) -> Option<Finding> {
     if switches.is_empty() {
         return None;
     }
-    let cause = "the kernel routes between them as well: packets that hosts send to this router arrive twice";
+    let cause =
+        "the kernel also routes between them: packets that hosts send to this router arrive twice";
     let line = format!("sysctl -w {}", switches.join(" "));
     Some(Finding::problem(CHECK, &format!("{left}, {right}"), cause).cure(line))
 }

@@ -18,7 +18,7 @@ pub fn look(machine: &Machine, name: &str, cores: &Cores) -> Vec<Finding> {
             .find_map(|file| machine.list(&format!("proc/irq/{interrupt}/{file}")))?;
         let (thread, core) = pinned.iter().find(|(_, core)| cpus.contains(core))?;
         let cause = format!(
-            "interrupt {interrupt} of {name} works on CPU {core}, where {thread} is pinned"
+            "interrupt {interrupt} of {name} is handled on CPU {core}, where {thread} is pinned"
         );
         let online = machine
             .list("sys/devices/system/cpu/online")

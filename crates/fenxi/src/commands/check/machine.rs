@@ -50,7 +50,7 @@ impl Machine {
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// The names in a folder, in order; none where there is no such folder.
+    /// The names in a folder, in order; none where the folder does not exist.
     pub fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(path)).into_iter().flatten();
         let mut names: Vec<String> = entries

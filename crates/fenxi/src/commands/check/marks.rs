@@ -63,13 +63,13 @@ fn classes(config: &Config, bundle: &Bundle) -> Finding {
     }
 }
 
-/// Whether the kernel takes marks from this process: it is asked to change a connection that cannot be.
+/// Whether the kernel accepts marks from this process: it is asked to change a connection that cannot be.
 fn written() -> Finding {
     match mark::probe() {
         Ok(()) => Finding::ok(
             CHECK,
             "ctnetlink",
-            "the kernel takes marks from this process",
+            "the kernel accepts marks from this process",
         ),
         Err(error @ mark::StartError::Capability) => {
             Finding::problem(CHECK, "CAP_NET_ADMIN", error.to_string())
@@ -88,7 +88,7 @@ fn tracked(machine: &Machine, rules: Option<&str>) -> Finding {
         return Finding::problem(
             CHECK,
             NAME,
-            "the kernel tracks no connections: nothing to mark",
+            "the kernel does not track connections: there is nothing to mark",
         )
         .cure("modprobe nf_conntrack");
     };
@@ -102,15 +102,15 @@ fn tracked(machine: &Machine, rules: Option<&str>) -> Finding {
     };
     match rules {
         Some(rules) if asks(rules) => {
-            Finding::ok(CHECK, NAME, "rules ask for it; no connection yet")
+            Finding::ok(CHECK, NAME, "a rule asks for tracking; no connection yet")
         }
         Some(_) => {
-            let cause = "no connection, and no rule of nftables asks for any to be tracked: nothing to mark";
+            let cause =
+                "no connection, and no nftables rule asks for tracking: there is nothing to mark";
             Finding::problem(CHECK, NAME, cause).cure(TRACK)
         }
         None => {
-            let cause =
-                "no connection; the rules, of which one must ask for tracking, could not be read";
+            let cause = "no connection; the nftables rules could not be read, and one of them must ask for tracking";
             Finding::warning(CHECK, NAME, cause).cure("sudo nft list ruleset")
         }
     }
@@ -124,7 +124,7 @@ fn room(machine: &Machine) -> Option<Finding> {
     if most == 0 || count * 10 < most * 9 {
         return None;
     }
-    let cause = format!("{count} of {most} connections: further ones are dropped by the kernel");
+    let cause = format!("{count} of {most} connections: at the limit the kernel drops new ones");
     let line = format!("sysctl -w net.netfilter.nf_conntrack_max={}", most * 2);
     Some(Finding::warning(CHECK, "conntrack", cause).cure(line))
 }
@@ -135,7 +135,8 @@ fn forwarded(machine: &Machine) -> Option<Finding> {
     if on("proc/sys/net/ipv4/ip_forward") || on("proc/sys/net/ipv6/conf/all/forwarding") {
         return None;
     }
-    let cause = "the kernel forwards nothing: only this machine's own connections are marked";
+    let cause =
+        "the kernel does not forward packets: only this machine's own connections are marked";
     Some(
         Finding::warning(CHECK, "forwarding", cause)
             .cure("sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"),
@@ -154,7 +155,7 @@ fn overwritten(rules: &str, mask: u32) -> Option<Finding> {
             && !before.contains("ct mark 0x0")
     })?;
     let cause = format!(
-        "the rule `{rule}` writes all bits of the mark, also those of mark.mask = {mask:#x}"
+        "the rule `{rule}` writes all bits of the mark, including those of mark.mask = {mask:#x}"
     );
     let line = "nft -a list ruleset | grep 'ct mark set' # rather: ct state new ct mark set, or ct mark set ct mark & ... | ...";
     Some(Finding::warning(CHECK, "rules", cause).cure(line))

@@ -84,7 +84,7 @@ fn enough(machine: &Machine, need: Need, service: Option<u32>) -> Finding {
     let start = need.rings + PROGRAM;
     let all = start + need.tables;
     let cause = format!(
-        "{} MiB at the start and {} MiB with full flow tables, of {} MiB",
+        "needs {} MiB at start and {} MiB with full flow tables; {} MiB available",
         start / MIB,
         all / MIB,
         available / MIB
@@ -101,7 +101,7 @@ fn enough(machine: &Machine, need: Need, service: Option<u32>) -> Finding {
         return Finding::problem(
             CHECK,
             "",
-            format!("{cause}: the system ends fenxi before its tables are full"),
+            format!("{cause}: the kernel kills fenxi before its tables are full"),
         )
         .cure(line);
     }
@@ -139,7 +139,7 @@ fn pages(machine: &Machine, tables: u64) -> Finding {
         return Finding::ok(
             CHECK,
             "",
-            format!("{free} free, the flow tables take {wanted}"),
+            format!("{free} free; the flow tables need {wanted}"),
         );
     }
     let reserve = format!("sysctl -w vm.nr_hugepages={}", total + wanted - free);
@@ -148,7 +148,7 @@ fn pages(machine: &Machine, tables: u64) -> Finding {
         .unwrap_or_default();
     if total > 0 {
         let cause = format!(
-            "{free} of {total} free, the flow tables take {wanted}: the rest lies on other pages"
+            "{free} of {total} free; the flow tables need {wanted}, and the rest is on other pages"
         );
         return Finding::warning(CHECK, "", cause).cure(reserve);
     }
@@ -156,10 +156,11 @@ fn pages(machine: &Machine, tables: u64) -> Finding {
         return Finding::ok(
             CHECK,
             "",
-            "none set aside; transparent ones, which the flow tables ask for",
+            "none reserved; the flow tables request transparent ones",
         );
     }
-    let cause = "none set aside, transparent ones off: look-ups in a large table wait for the TLB";
+    let cause =
+        "none reserved, and transparent ones are off: look-ups in a large table wait for the TLB";
     let line = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
     Finding::warning(CHECK, "", cause).cure(line)
 }
@@ -178,7 +179,7 @@ fn locked(machine: &Machine) -> Finding {
     Finding::ok(
         CHECK,
         "",
-        format!("limit {limit}; neither receive rings nor flow tables count"),
+        format!("limit {limit}; receive rings and flow tables do not count towards it"),
     )
 }
 

@@ -51,7 +51,7 @@ pub fn look(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Vec<Finding>
 fn library(config: &Config) -> Finding {
     match onnx::load(config.accel.library.as_deref()) {
         Ok(library) => {
-            let version = library.version().unwrap_or("of unknown version");
+            let version = library.version().unwrap_or("(version unknown)");
             Finding::ok(
                 "library",
                 "",

@@ -37,10 +37,10 @@ fn judge(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) ->
     let mut findings = Vec::new();
     if !free.is_empty() {
         let cause = format!(
-            "{}: fenxi sees several packets merged into one, whose length was never on the wire, and labels go wrong{}",
+            "{}: fenxi sees merged packets whose lengths were never on the wire, and labels go wrong{}",
             names(&free),
             if free.iter().any(|offload| offload.name == "lro") && mode == IoMode::Inline {
-                "; what LRO merges cannot be sent on and is lost"
+                "; packets merged by LRO cannot be forwarded and are lost"
             } else {
                 ""
             }
@@ -50,8 +50,7 @@ fn judge(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) ->
     }
     if !fixed.is_empty() {
         let cause = format!(
-            "{}: its driver does not let it be turned off; packets that it merges have lengths that were never on the \
-             wire and get wrong labels; on a virtual card the host can turn it off",
+            "{}: the driver does not allow turning it off; merged packets have lengths that were never on the wire and get wrong labels; on a virtual card the host can turn it off",
             names(&fixed)
         );
         findings.push(Finding::warning(CHECK, name, cause));
@@ -72,13 +71,13 @@ fn names(offloads: &[Offload]) -> String {
 fn tags(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) -> Finding {
     const CHECK: &str = "vlan";
     if mode == IoMode::Tap && !is_promiscuous && offloads.is_on("rx-vlan-filter") {
-        let cause = "rx-vlan-filter on: the card drops frames of VLANs that this machine has no interface for";
+        let cause = "rx-vlan-filter on: the card drops frames of VLANs for which this machine has no interface";
         let line = offloads.remedy(name, &["rx-vlan-filter"]);
         return Finding::warning(CHECK, name, cause).cure_if(line);
     }
     let cause = match offloads.is_on("rxvlan") {
-        true => "rxvlan on: the card takes the outer tag off, and fenxi puts it back",
-        false => "tags come as they are on the wire",
+        true => "rxvlan on: the card strips the outer tag, and fenxi restores it",
+        false => "tags arrive as they are on the wire",
     };
     Finding::ok(CHECK, name, cause)
 }
@@ -134,7 +133,7 @@ mod tests {
         assert!(
             judge(&with(&["rx-lro"]), "eth0", IoMode::Inline, true)[0]
                 .cause
-                .contains("is lost")
+                .contains("are lost")
         );
     }
 

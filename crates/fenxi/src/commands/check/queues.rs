@@ -61,15 +61,14 @@ fn spread(machine: &Machine, name: &str, queues: &Queues, readers: usize) -> Fin
             ""
         };
         let cause = format!(
-            "{} read by the kernel{steered}; {} by fenxi's own hash",
+            "{} read by the kernel{steered}; {}, spread by fenxi's own hash",
             several(count, "queue"),
             several(readers, "flow manager"),
         );
         return Finding::ok(CHECK, name, cause);
     }
     let cause = format!(
-        "{} for {readers} flow managers: the kernel's part of the work is done by as many CPUs, for which all flow managers \
-         wait",
+        "{} for {readers} flow managers: only as many CPUs do the kernel's part of the work, and all flow managers wait for them",
         several(count, "queue")
     );
     let line = match queues.count {
@@ -100,11 +99,10 @@ fn symmetry(machine: &Machine, name: &str, queues: &Queues, mode: IoMode) -> Fin
         return Finding::ok(
             CHECK,
             name,
-            "of each flow one direction comes in here, so its order is kept",
+            "only one direction of each flow comes in here, so its order is kept",
         );
     }
-    let cause = "the directions of a flow may be worked on by two CPUs: both reach the same flow manager, but packets of one \
-                 and the other that are microseconds apart may change places in the series";
+    let cause = "two CPUs may handle the two directions of a flow: both reach the same flow manager, but packets of opposite directions that are microseconds apart may swap places in the series";
     match &queues.hash {
         Some(hash) if hash.is_symmetric() => {
             let used = hash
@@ -118,7 +116,7 @@ fn symmetry(machine: &Machine, name: &str, queues: &Queues, mode: IoMode) -> Fin
         None => Finding::warning(
             CHECK,
             name,
-            format!("the driver does not tell its hash: {cause}"),
+            format!("the driver does not report its hash: {cause}"),
         ),
     }
 }
@@ -142,9 +140,11 @@ fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
     let mut findings = Vec::new();
     if full > 0 {
         let length = queues.length.map_or(String::new(), |(now, most)| {
-            format!(" of {now} frames, {most} at most")
+            format!(" of {now} frames (maximum {most})")
         });
-        let cause = format!("{full} frames since it came up found the card's queue{length} full");
+        let cause = format!(
+            "{full} frames were dropped since the interface came up because the card's queue{length} was full"
+        );
         let longer = queues.length.filter(|(now, most)| now < most);
         let line = longer.map_or(
             format!("ethtool -S {name} | grep -iE 'miss|drop|no_buf'"),
@@ -154,7 +154,7 @@ fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
     }
     if damaged > 0 {
         let cause = format!(
-            "{damaged} frames since it came up arrived damaged: cable, connector or the other end"
+            "{damaged} frames arrived damaged since the interface came up: check cable, connector and the other end"
         );
         findings.push(
             Finding::warning(CHECK, name, cause).cure(format!("ip -s -s link show dev {name}")),
@@ -164,7 +164,7 @@ fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
         findings.push(Finding::ok(
             CHECK,
             name,
-            "none by the card since it came up",
+            "the card has dropped nothing since the interface came up",
         ));
     }
     findings
@@ -192,7 +192,7 @@ pub fn backlog(machine: &Machine) -> Vec<Finding> {
             .number("proc/sys/net/core/netdev_max_backlog")
             .unwrap_or(1000);
         let cause = format!(
-            "{dropped} frames since the machine started found the kernel's backlog of {limit} full"
+            "{dropped} frames were dropped since boot because the kernel's backlog of {limit} was full"
         );
         let line = format!("sysctl -w net.core.netdev_max_backlog={}", limit * 4);
         findings.push(Finding::warning(CHECK, "", cause).cure(line));
@@ -201,9 +201,7 @@ pub fn backlog(machine: &Machine) -> Vec<Finding> {
         let budget = machine
             .number("proc/sys/net/core/netdev_budget")
             .unwrap_or(300);
-        let cause = format!(
-            "{squeezed} times since the machine started the kernel's time was up before its work was done"
-        );
+        let cause = format!("the kernel ran out of time for receiving {squeezed} times since boot");
         let line = format!("sysctl -w net.core.netdev_budget={}", budget * 2);
         findings.push(Finding::warning(CHECK, "", cause).cure(line));
     }
@@ -211,7 +209,7 @@ pub fn backlog(machine: &Machine) -> Vec<Finding> {
         findings.push(Finding::ok(
             CHECK,
             "",
-            "the kernel has dropped nothing since the machine started",
+            "the kernel has dropped nothing since boot",
         ));
     }
     findings

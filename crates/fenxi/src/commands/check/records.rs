@@ -41,16 +41,16 @@ fn writable(path: &Path, folder: &Path, is_service: bool) -> Option<Finding> {
     if !folder.is_dir() {
         let owner = if is_service { "-o fenxi " } else { "" };
         let line = format!("install -d {owner}-m 750 {}", folder.display());
-        return problem("there is no such folder").map(|found| found.cure(line));
+        return problem("the folder does not exist").map(|found| found.cure(line));
     }
     if path.is_dir() {
-        return problem("a folder; a file is wanted");
+        return problem("this is a folder, but a file is needed");
     }
     let touched = if path.exists() { path } else { folder };
     accessat(CWD, touched, Access::WRITE_OK, AtFlags::EACCESS)
         .err()
         .map(|error| {
-            let cause = format!("{}: may not be written: {error}", touched.display());
+            let cause = format!("{}: not writable: {error}", touched.display());
             let line = format!("ls -ld {} {}", folder.display(), touched.display());
             Finding::problem(CHECK, &name, cause)
                 .cure(line)
@@ -65,7 +65,7 @@ fn room(path: &Path, folder: &Path, rotate: Option<Rotate>) -> Finding {
         return Finding::warning(
             CHECK,
             &name,
-            "its file system does not say how much room there is",
+            "the file system does not report its free space",
         );
     };
     let free = system.f_bavail * system.f_frsize;
@@ -75,12 +75,12 @@ fn room(path: &Path, folder: &Path, rotate: Option<Rotate>) -> Finding {
             let files = rotate.files + 1;
             (
                 most.saturating_sub(taken(path, rotate.files)),
-                format!("{files} files of {} come to", mib(rotate.bytes)),
+                format!("{files} files of {} need", mib(rotate.bytes)),
             )
         }
         None => (
             ENOUGH,
-            "nothing bounds it, and it should have at least".to_owned(),
+            "its size is not limited, and it should have at least".to_owned(),
         ),
     };
     let cause = format!("{} free; {why} {}", mib(free), mib(needed));
@@ -117,7 +117,7 @@ fn in_reach(machine: &Machine, folder: &Path) -> Option<Finding> {
         return None;
     }
     let name = folder.display().to_string();
-    let cause = format!("out of reach of the service, which writes to {OF_SERVICE}");
+    let cause = format!("the service cannot write here, only to {OF_SERVICE}");
     let line = format!(
         "install -d {DROP_INS} && printf '[Service]\nReadWritePaths=%s\n' {name} >{DROP_INS}/records.conf && \
          systemctl daemon-reload"

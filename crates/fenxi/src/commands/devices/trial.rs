@@ -154,7 +154,10 @@ pub fn in_a_process(device: &str, arguments: &[OsString], deadline: Duration) ->
             let _ = child.wait();
             outcome
         }
-        Err(error) => Outcome::fails(device, &format!("cannot start a process to try it: {error}")),
+        Err(error) => Outcome::fails(
+            device,
+            &format!("cannot start a process to try it: {error}"),
+        ),
     }
 }
 

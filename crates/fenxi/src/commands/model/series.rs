@@ -7,7 +7,7 @@ use std::path::Path;
 use accel::Bundle;
 use cring::{Feature, Series};
 use flowmgr::hash::HashKind;
-use flowmgr::{Actions, BURST_MAX, Config, Effect, Manager, Packet};
+use flowmgr::{Actions, BURST_MAX, Config, Effect, Manager, Packet, Settings};
 use packetio::{CaptureReader, Received, Rx};
 
 use crate::exit::Failure;
@@ -70,17 +70,19 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
 fn flow_config(bundle: &Bundle) -> Config {
     Config {
         tasks: vec![series_task(bundle)],
-        idle_timeout_s: IDLE_TIMEOUT_S,
-        closed_timeout_s: 5,
-        half_open_timeout_s: 0,
-        established_timeout_s: 0,
-        active_timeout_s: 0,
-        end_on_fin_rst: true,
+        settings: Settings {
+            idle_timeout_s: IDLE_TIMEOUT_S,
+            closed_timeout_s: 5,
+            half_open_timeout_s: 0,
+            established_timeout_s: 0,
+            active_timeout_s: 0,
+            end_on_fin_rst: true,
+            actions: Actions::of_dscp(&[]),
+        },
         hash: HashKind::Keyed { seed: 0 },
         max_flows: CAPTURE_FLOWS_MAX,
         buckets: CAPTURE_FLOWS_MAX / 4,
         effect: Effect::Arrival,
-        actions: Actions::of_dscp(&[]),
         record_series: false,
         flow_id_first: 0,
         flow_id_step: 1,

@@ -7,8 +7,8 @@ use flowmgr::ExpiryLag;
 use flowmgr::record::EndReason;
 
 use crate::control::collector::Watched;
-use crate::control::metric::{Buckets, Sample, Value, count, number};
 use crate::control::view::{Balance, PipelineSums, View};
+use crate::metric::{Buckets, Sample, Value, count, number};
 use dataplane::counters::PortCounters;
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
 

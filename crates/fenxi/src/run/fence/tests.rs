@@ -124,8 +124,8 @@ fn only_what_the_mode_needs_is_left() {
             CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN,
         ),
     ] {
-        let sets = [format!("io.mode={}", mode.name())];
-        let config = Sources::named(None, &sets).load().unwrap().config;
+        let mut config = Sources::named(None, &[]).load().unwrap().config;
+        config.io.mode = mode;
         let needs = Needs {
             capabilities: sinks::rights(&config, None).capabilities,
             has_accelerator: accelerator,

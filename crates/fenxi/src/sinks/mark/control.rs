@@ -14,8 +14,8 @@ use dataplane::sink::Sink;
 use rustix::thread::CapabilitySet;
 
 use super::{ClassMarks, Counts, MarkSink, StartError, Writer, probe};
-use crate::control::metric::{Family, Kind, Metric, TIMES, US, buckets, count, number, sample};
 use crate::exit::Failure;
+use crate::metric::{Family, Kind, Metric, TIMES, US, buckets, count, number, sample};
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 
 /// How long after the last label the end of a run waits for marks that are still to be written.
@@ -63,7 +63,7 @@ impl SinkKind for Marks {
     }
 
     fn status_line(&self, sums: &Sums) -> Option<String> {
-        use crate::control::overview::grouped;
+        use crate::figures::grouped;
         let names = ["marks_written", "marks_kept", "marks_not_found"];
         let [written, kept, not_found] =
             names.map(|name| sums.get(name).copied().unwrap_or_default());

@@ -10,8 +10,8 @@ use dataplane::sink::Sink;
 use super::output;
 use super::sink::{RecordCounts, RecordSender, RecordSink};
 use crate::cli::is_dash;
-use crate::control::metric::{Family, count};
 use crate::exit::Failure;
+use crate::metric::{Family, count};
 use crate::sinks::reopen::Reopener;
 use crate::sinks::{Lost, Report, Rights, SinkControl, SinkKind, Start};
 

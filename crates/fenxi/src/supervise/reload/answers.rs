@@ -1,4 +1,4 @@
-//! What a reload says of itself: to who asked, and in a line for the log.
+//! The result of a reload, as a reply and as a line of the log.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use config::Difference;
 use dataplane::swap::Refusal;
 
 use super::{Outcome, Reloader};
-use crate::control::protocol::{Code, Reloaded, Reply};
+use crate::protocol::{Code, Reloaded, Reply};
 
 impl Reloader {
-    /// What came of it.
+    /// The reply's body.
     pub(super) fn reloaded(&self, outcome: Outcome, confirm_within: Option<Duration>) -> Reloaded {
         let model = self.state.get().model;
         Reloaded {
@@ -49,7 +49,7 @@ impl Reloaded {
     }
 }
 
-/// Why the old goes on.
+/// The reply to a refused command; the old configuration or model stays in use.
 pub(super) fn refused(refusal: &Refusal) -> Reply {
     match refusal {
         Refusal::Because(failure) => Reply::refused(Code::Invalid, failure.to_string()),

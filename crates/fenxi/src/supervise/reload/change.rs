@@ -1,4 +1,4 @@
-//! What another configuration comes to: everything that live keys reach, made and ready to be brought into use.
+//! Everything that a new configuration changes in a running instance, prepared and ready to be applied.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use dataplane::swap::{Opening, Prepared, Previous, Refusal};
 
 use crate::sinks::{self, Commit, Sinks};
 
-/// What is to be brought into use; nothing where nothing changes.
+/// A prepared change; parts that stay the same are `None` or empty.
 pub struct Change {
-    /// For the analytics threads.
+    /// For the analytics workers.
     pub prepared: Prepared,
-    /// For the flow managers.
+    /// For the flow workers.
     pub flow: Option<flowmgr::Settings>,
     /// For the sinks.
     pub sinks: Vec<Commit>,
@@ -26,26 +26,27 @@ pub struct Change {
     pub log_level: Option<String>,
 }
 
-/// Which sessions the devices are to have.
+/// Which sessions the devices use after the change.
 pub enum Sessions {
-    /// As the configuration says: those in use, unless it wants others.
+    /// Those that the configuration asks for; the ones in use where they already match.
     AsConfigured,
-    /// These, which were in use before.
+    /// These sessions, which were in use before and are still warm.
     Again(Previous),
-    /// Those in use.
+    /// The sessions in use.
     AsTheyAre,
 }
 
-/// What a change begins with, for the thread of a helper: to open a model may take for ever.
+/// What a change starts from. It is sent to a helper's thread, because opening a model may hang.
 pub struct Base {
     pub opening: Opening,
-    /// What the run works by.
+    /// The configuration in use.
     pub now: Config,
     pub sinks: Arc<Sinks>,
 }
 
 impl Change {
-    /// From what the run works by to `next`. Opens, tests and warms what is new, and changes nothing yet.
+    /// Prepares the change from the configuration in use to `next`. Opens, tests and warms what is new, and applies nothing
+    /// yet.
     ///
     /// # Errors
     /// Something cannot be used, or does not fit.
@@ -65,7 +66,7 @@ impl Change {
         Ok(Change::around(prepared, base, next)?)
     }
 
-    /// The model of another bundle, and nothing else.
+    /// Prepares a swap to the model of another bundle; everything else stays.
     ///
     /// # Errors
     /// As above.
@@ -87,7 +88,7 @@ impl Change {
     }
 }
 
-/// Labels that `config` names and the model lacks.
+/// Checks that the model has all labels that `config` names.
 ///
 /// # Errors
 /// The first of them.
@@ -97,7 +98,7 @@ pub fn check_labels(config: &Config, bundle: &Bundle, classes: &[String]) -> Res
     thresholds(config, bundle).map(drop)
 }
 
-/// What `of` makes of the next configuration, where it is something else than of the one now.
+/// What `of` makes of the next configuration, if that differs from what it makes of the current one.
 fn changed<T: PartialEq>(
     now: &Config,
     next: &Config,
@@ -107,13 +108,13 @@ fn changed<T: PartialEq>(
     Ok((now != next).then_some(next))
 }
 
-/// What flow managers make of it.
+/// The settings of the flow managers.
 pub fn flow(config: &Config, bundle: &Bundle) -> Result<flowmgr::Settings, Error> {
     Ok(flow_settings(config, dscp_by_class(config, bundle)?))
 }
 
-/// The sessions that `next` asks for. Those in use stay where it asks for nothing else: to open a session can take long,
-/// and what the cache knows is lost with the old ones.
+/// The sessions that `next` asks for. Those in use stay if they match: opening a session can take long, and the cache's
+/// content is lost with the old sessions.
 fn as_configured(opening: &Opening, now: &Config, next: &Config) -> Result<Prepared, Refusal> {
     let dir = find_bundle(next, None)?;
     let bundle = opening.open(next, &dir)?;
@@ -123,7 +124,7 @@ fn as_configured(opening: &Opening, now: &Config, next: &Config) -> Result<Prepa
     }
 }
 
-/// Whether the sessions in use, which have the model `before`, are not those that `next` asks for.
+/// Whether `next` asks for other sessions than those in use, which run the model `before`.
 pub fn wants_sessions(
     now: &Config,
     next: &Config,

@@ -1,20 +1,20 @@
-//! Changes under way: another configuration, and another model. Read this beside `docs/control.md`.
+//! Reloads of the configuration and swaps of the model. See also `docs/control.md`.
 //!
-//! A thread of its own takes one kind after the other. For a reload it reads all layers again and checks the outcome twice:
-//! by itself, as the next start would have it, and mixed with the keys that only a start can change, as this run will. Then
-//! it makes all that is needed, and only when nothing can fail any more brings it into use:
+//! A thread of its own handles one command after the other. For a reload it reads all layers again and checks the result
+//! twice: on its own, as the next start would use it, and combined with the keys that only a start can change, as this run
+//! will use it. Then it prepares everything that is needed, and applies it only when nothing can fail any more:
 //!
 //! ```text
-//! read ─ check ─ mix ─ check ─ open what is new ─┬─ analytics threads: offered to all, then changed over
-//!                                                ├─ flow managers:     settings between two bursts
-//!                                                └─ sinks:             what each has prepared
+//! read ─ check ─ mix ─ check ─ open what is new ─┬─ analytics workers: prepare on all, then commit
+//!                                                ├─ flow workers:      settings between two bursts
+//!                                                └─ sinks:             what each one has prepared
 //! ```
 //!
-//! Whatever reads files or opens models may take for ever, so it is done by helpers that have deadlines; the thread itself
-//! waits for nothing without one, keeps its state, and is there for the next kind. Once the run ends it waits for nothing.
+//! Reading files or opening models may hang, so helpers with deadlines do it. The thread itself never waits without a
+//! deadline, keeps its state, and is ready for the next command. Once the run ends it waits for nothing.
 //!
-//! What [`Change`] holds is what live keys reach; a test holds the catalogue against it. A reload that is to be confirmed
-//! leaves behind how to undo it, with the old model's sessions, which stay warm until then.
+//! [`Change`] holds everything that live keys affect; a test compares it with the catalogue of keys. A reload that has to
+//! be confirmed keeps what is needed to undo it, including the warm sessions of the old model.
 
 mod answers;
 mod change;
@@ -39,17 +39,17 @@ use recording::Recorder;
 use tracing::{info, warn};
 
 use super::notify::Notifier;
-use crate::control::protocol::{Body, Code, Reply};
 use crate::exit::Failure;
 use crate::log;
+use crate::protocol::{Body, Code, Reply};
 use crate::sinks::Sinks;
 use change::{Base, Change, Sessions};
 
-/// How long the files of a configuration may take to be read: they are small, so only a file server that does not answer
-/// takes longer.
+/// Time limit for reading the files of a configuration. They are small, so only a file server that does not answer takes
+/// longer.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// What is wanted.
+/// The commands of the reload thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandKind {
     /// Read the configuration again.
@@ -57,54 +57,54 @@ pub enum CommandKind {
         /// Undo it unless it is confirmed within this time.
         confirm_within: Option<Duration>,
     },
-    /// The last reload is to stay.
+    /// Confirm the last reload.
     Confirm,
-    /// Take the model of another bundle.
+    /// Swap to the model of another bundle, in this folder.
     LoadModel(PathBuf),
 }
 
-/// An kind, and who waits for the answer.
+/// A command, and the callback that receives the reply.
 pub struct Command {
     pub kind: CommandKind,
     pub answer: Box<dyn FnOnce(Reply) + Send>,
 }
 
-/// All that the thread works with.
+/// The state of the reload thread.
 pub struct Reloader {
     pub sources: Sources,
-    /// What the run works by.
+    /// The configuration in use.
     pub running: Loaded,
     pub helpers: Helpers,
-    /// Of the model.
+    /// Names of the model's classes, in the model's order.
     pub classes: Arc<[String]>,
     pub swapper: Swapper,
     pub workers: Vec<SettingsSender>,
-    /// They change with the configuration, and open their files anew with every reload.
+    /// They follow the configuration, and reopen their files with every reload.
     pub sinks: Arc<Sinks>,
     pub state: Arc<SharedState>,
     pub notifier: Notifier,
     /// The last reload, until it is confirmed.
     pub undo: Option<Undo>,
-    /// Where orders are noted.
+    /// The recording, which notes each command and its outcome.
     pub recorder: Option<Recorder>,
 }
 
-/// How a reload is undone.
+/// What is needed to undo a reload.
 pub struct Undo {
     running: Loaded,
     /// The sessions that the reload replaced.
     before: Option<Previous>,
-    /// When.
+    /// When it is undone unless it is confirmed.
     at: Instant,
 }
 
-/// What a reload came to.
+/// The result of a reload.
 struct Outcome {
     differences: Differences,
     has_model: bool,
 }
 
-/// The thread.
+/// The running reload thread.
 pub struct Running {
     thread: JoinHandle<()>,
     commands: Sender<Command>,
@@ -123,22 +123,24 @@ impl Running {
                 reloader.helpers.cores().keep_off();
                 reloader.run(&run);
             })
-            .map_err(|error| Failure::unavailable(format!("cannot start the reload thread: {error}")))?;
+            .map_err(|error| {
+                Failure::unavailable(format!("cannot start the reload thread: {error}"))
+            })?;
         Ok(Running { thread, commands })
     }
 
-    /// Where orders go; while one is under way, one more.
+    /// Where commands are sent; the channel holds one while another is executed.
     pub fn commands(&self) -> &Sender<Command> {
         &self.commands
     }
 
-    /// Whether the thread has ended. It does soon after the run is over for helpers.
+    /// Whether the thread has ended. It ends soon after the helpers' run guard is dropped.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 }
 
-/// Why a configuration cannot be read.
+/// The error for a configuration that cannot be read or is invalid.
 fn unreadable(errors: ConfigErrors) -> Error {
     match errors {
         ConfigErrors::Unreadable(message) => Error::NoInput(message),
@@ -169,7 +171,7 @@ impl Reloader {
         }
     }
 
-    /// For whoever replays the recording.
+    /// Notes the command and its outcome in the recording.
     fn record(&self, kind: &CommandKind, reply: &Reply) {
         if let Some(recorder) = &self.recorder {
             let outcome = match (&reply.error, &reply.body) {
@@ -194,7 +196,8 @@ impl Reloader {
     }
 
     fn reload(&mut self, confirm_within: Option<Duration>) -> Reply {
-        // Units of either type take both words: notify-reload the first as their cue, notify as the answer to theirs.
+        // systemd units of both types accept both messages: for `notify-reload` RELOADING starts the reload, for `notify`
+        // it is informational.
         self.notifier.reloading();
         self.reopen_records();
         let outcome = self.take_over(confirm_within);
@@ -224,7 +227,7 @@ impl Reloader {
         }
     }
 
-    /// Reads, checks, and brings into use; all or nothing.
+    /// Reads, checks and applies the configuration; all or nothing.
     fn take_over(&mut self, confirm_within: Option<Duration>) -> Result<Outcome, Refusal> {
         let sources = self.sources.clone();
         let cure = "check why its files cannot be read";
@@ -258,7 +261,7 @@ impl Reloader {
         })
     }
 
-    /// What the next start would refuse, as far as it can be told from here.
+    /// Checks what the next start would refuse, as far as this process can see it.
     fn check_alone(&self, read: &Loaded) -> Result<(), Refusal> {
         let (config, classes) = (read.config.clone(), self.classes.clone());
         self.open_model(&read.config, move |base| {
@@ -274,7 +277,7 @@ impl Reloader {
         self.open_model(next, move |base| Change::prepare(base, &config, sessions))
     }
 
-    /// Does what opens the model of a configuration, on the thread of a helper.
+    /// Runs `work`, which opens the model of a configuration, on a helper's thread.
     fn open_model<T: Send + 'static>(
         &self,
         config: &Config,
@@ -301,7 +304,7 @@ impl Reloader {
             .open_model(&opening, dir, limit, move || work(&base))
     }
 
-    /// Brings it into use; gives the sessions that were replaced.
+    /// Applies the change and returns the sessions that it replaced.
     fn apply(&mut self, change: Change) -> Result<Option<Previous>, Refusal> {
         let Change {
             prepared,
@@ -342,7 +345,7 @@ impl Reloader {
         Reply::ok(Body::Done("the last reload is confirmed".to_owned()))
     }
 
-    /// Nobody has confirmed the last reload: back to what was before.
+    /// Undoes the last reload, because nobody has confirmed it in time.
     fn revert(&mut self) {
         let Some(Undo {
             running, before, ..
@@ -392,7 +395,7 @@ impl Reloader {
         self.state.update(|state| state.undone_at = undone_at);
     }
 
-    /// For whoever moved the file of records away, whatever becomes of the configuration.
+    /// Reopens the record files, even if the configuration is refused: log rotation may have moved them away.
     fn reopen_records(&self) {
         if self.sinks.has_files() {
             self.sinks.reopen(Box::new(|opened| {

@@ -10,7 +10,10 @@ const NOW_US: i64 = 1_800_000_000 * SECOND_US;
 /// A flow in each second, which is over after 20 s and gone after 41: the table of 64 has room.
 fn table() -> Config {
     Config {
-        idle_timeout_s: 20,
+        settings: Settings {
+            idle_timeout_s: 20,
+            ..config().settings
+        },
         ..config()
     }
 }
@@ -87,7 +90,10 @@ fn one_absurd_time_fills_no_table_and_repeats() {
 #[test]
 fn a_flow_keeps_its_label_and_its_reports_over_a_step_back() {
     let mut bench = Bench::new(Config {
-        active_timeout_s: 10,
+        settings: Settings {
+            active_timeout_s: 10,
+            ..config().settings
+        },
         ..config()
     });
     let at = |second: i64| tcp(NOW_US + second * SECOND_US, 1, 2, TCP_SYN);

@@ -5,9 +5,12 @@ use super::*;
 fn live() -> Config {
     Config {
         effect: Effect::Arrival,
-        half_open_timeout_s: 10,
-        established_timeout_s: 600,
         max_flows: 8,
+        settings: Settings {
+            half_open_timeout_s: 10,
+            established_timeout_s: 600,
+            ..config().settings
+        },
         ..config()
     }
 }
@@ -53,8 +56,11 @@ fn a_handshake_establishes_and_less_does_not() {
 #[test]
 fn an_answer_before_a_report_is_an_answer() {
     let mut bench = Bench::new(Config {
-        half_open_timeout_s: 20,
-        active_timeout_s: 10,
+        settings: Settings {
+            half_open_timeout_s: 20,
+            active_timeout_s: 10,
+            ..live().settings
+        },
         ..live()
     });
     let [syn, answer, _] = handshake(0, 1, 2);

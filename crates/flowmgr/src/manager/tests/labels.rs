@@ -39,7 +39,10 @@ fn a_label_that_is_there_does_not_wait_behind_one_that_is_not() {
 fn a_report_names_no_label_that_was_not_said() {
     let mut bench = Bench::new(Config {
         effect: Effect::Arrival,
-        active_timeout_s: 10,
+        settings: Settings {
+            active_timeout_s: 10,
+            ..config().settings
+        },
         ..config()
     });
     for port in 1..=8 {

@@ -105,7 +105,10 @@ fn an_entry_keeps_nothing_of_a_flow_that_was_not_asked_about() {
 #[test]
 fn reports_of_flows_that_were_not_asked_about_balance() {
     let mut bench = Bench::new(Config {
-        active_timeout_s: 10,
+        settings: Settings {
+            active_timeout_s: 10,
+            ..untrained(Effect::PacketTime { delay_us: 0 }).settings
+        },
         ..untrained(Effect::PacketTime { delay_us: 0 })
     });
     for second in 0..25 {

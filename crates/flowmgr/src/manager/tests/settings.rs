@@ -1,18 +1,10 @@
 //! Settings that change while flows go on.
 
 use super::*;
-use crate::{Actions, Settings};
+use crate::Actions;
 
 fn settings(config: Config) -> Settings {
-    Settings {
-        idle_timeout_s: config.idle_timeout_s,
-        closed_timeout_s: config.closed_timeout_s,
-        half_open_timeout_s: config.half_open_timeout_s,
-        established_timeout_s: config.established_timeout_s,
-        active_timeout_s: config.active_timeout_s,
-        end_on_fin_rst: config.end_on_fin_rst,
-        actions: config.actions,
-    }
+    config.settings
 }
 
 fn live() -> Config {
@@ -28,7 +20,10 @@ fn flows_that_are_there_end_by_the_new_timeout() {
     bench.burst(&[tcp(0, 1, 2, 0), tcp(0, 3, 4, 0)]);
     bench.manager.pass(10 * SECOND_US);
     let mut other = settings(Config {
-        idle_timeout_s: 4,
+        settings: Settings {
+            idle_timeout_s: 4,
+            ..live().settings
+        },
         ..live()
     });
     bench.manager.configure(&mut other);
@@ -66,7 +61,10 @@ fn reports_begin_and_end_with_the_active_timeout() {
     assert_eq!(every_second(&mut bench, 0..20), 0);
     let with_timeout = |active_timeout_s| {
         settings(Config {
-            active_timeout_s,
+            settings: Settings {
+                active_timeout_s,
+                ..live().settings
+            },
             ..live()
         })
     };
@@ -101,7 +99,10 @@ fn labels_get_the_new_dscp_from_the_next_packet_on() {
 fn fin_and_rst_end_flows_or_do_not() {
     let mut bench = Bench::new(live());
     let mut other = settings(Config {
-        end_on_fin_rst: false,
+        settings: Settings {
+            end_on_fin_rst: false,
+            ..live().settings
+        },
         ..live()
     });
     bench.manager.configure(&mut other);

@@ -5,10 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::collector::{Life, STALLED_AFTER, Watched};
-use super::overview::Overview;
 use config::Difference;
-use dataplane::counters::AnalyticsSnapshot;
 
 /// Flows in a reply, at most.
 pub const FLOWS_MAX: usize = 1024;
@@ -221,27 +218,6 @@ pub struct ThreadRow {
     pub series: Option<u64>,
 }
 
-impl ThreadRow {
-    /// As it is watched, without its time and its work.
-    pub fn of<T>(watched: &Watched<T>) -> ThreadRow {
-        let state = match watched.life {
-            Life::Running if watched.owes() > STALLED_AFTER => "stalled",
-            Life::Running => "running",
-            Life::Ended => "ended",
-            Life::Died => "died",
-        };
-        ThreadRow {
-            name: watched.thread.to_string(),
-            core: watched.core,
-            state: state.to_owned(),
-            cpu_s: None,
-            stalls: watched.stalls,
-            packets: None,
-            series: None,
-        }
-    }
-}
-
 /// A device of an analytics manager.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRow {
@@ -261,25 +237,6 @@ pub struct DeviceRow {
     pub failures: u64,
     /// What went wrong the last time.
     pub last_error: Option<String>,
-}
-
-impl DeviceRow {
-    /// Those of a manager.
-    pub fn of(watched: &Watched<AnalyticsSnapshot>) -> Vec<DeviceRow> {
-        let snapshot = &watched.latest;
-        let devices = snapshot.counters.devices.iter().zip(&snapshot.devices);
-        let rows = devices.map(|(device, state)| DeviceRow {
-            thread: watched.thread.to_string(),
-            device: device.requested.clone(),
-            effective: device.effective.clone(),
-            state: state.name().to_owned(),
-            batches: device.batches,
-            series: device.series,
-            failures: device.failures_total(),
-            last_error: device.last_error.clone(),
-        });
-        rows.collect()
-    }
 }
 
 /// A flow.
@@ -303,6 +260,53 @@ pub struct FlowRow {
     pub bytes: Option<u64>,
     /// What ended it; none: it was alive when it was last heard of.
     pub end_reason: Option<String>,
+}
+
+/// Sums of the sinks by name, as `records_written`.
+pub type Sums = BTreeMap<String, u64>;
+
+/// A run in few figures, since its start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Overview {
+    /// Packets received.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Packets per second, lately.
+    pub packets_per_s: f64,
+    /// Flows in the tables.
+    pub flows: u64,
+    /// Of these, flows that nobody has answered yet.
+    #[serde(default)]
+    pub half_open: u64,
+    /// Flows that the tables have room for.
+    pub flows_max: u64,
+    /// Flows begun.
+    pub flows_begun: u64,
+    /// Flows that were given a label, by label; those without one are not there.
+    pub labels: BTreeMap<String, u64>,
+    /// Flows that were not asked about, because they began mid-stream.
+    pub series_withheld: u64,
+    /// Packets lost before they could be read.
+    pub dropped: u64,
+    /// Packets to be sent on that were not.
+    pub unsent: u64,
+    /// Packets that found no room in the flow table: not lost, but without a label.
+    pub table_full: u64,
+    /// Flows that made room for others in a full table.
+    #[serde(default)]
+    pub evicted: u64,
+    /// Series given up.
+    pub series_lost: u64,
+    /// What the sinks did and gave up: records, marks.
+    #[serde(flatten)]
+    pub sinks: Sums,
+    /// Time from the K-th packet to the label: the median, ms.
+    pub label_p50_ms: f64,
+    /// 99 of 100 labels are not later, ms.
+    pub label_p99_ms: f64,
+    /// The model.
+    pub model: String,
 }
 
 #[cfg(test)]

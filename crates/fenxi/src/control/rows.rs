@@ -1,0 +1,42 @@
+//! Rows of `fenxi ctl threads` and `fenxi ctl devices`.
+
+use dataplane::counters::AnalyticsSnapshot;
+
+use super::collector::{Life, STALLED_AFTER, Watched};
+use crate::protocol::{DeviceRow, ThreadRow};
+
+/// As it is watched, without its time and its work.
+pub fn thread<T>(watched: &Watched<T>) -> ThreadRow {
+    let state = match watched.life {
+        Life::Running if watched.owes() > STALLED_AFTER => "stalled",
+        Life::Running => "running",
+        Life::Ended => "ended",
+        Life::Died => "died",
+    };
+    ThreadRow {
+        name: watched.thread.to_string(),
+        core: watched.core,
+        state: state.to_owned(),
+        cpu_s: None,
+        stalls: watched.stalls,
+        packets: None,
+        series: None,
+    }
+}
+
+/// Those of a manager.
+pub fn devices(watched: &Watched<AnalyticsSnapshot>) -> Vec<DeviceRow> {
+    let snapshot = &watched.latest;
+    let devices = snapshot.counters.devices.iter().zip(&snapshot.devices);
+    let rows = devices.map(|(device, state)| DeviceRow {
+        thread: watched.thread.to_string(),
+        device: device.requested.clone(),
+        effective: device.effective.clone(),
+        state: state.name().to_owned(),
+        batches: device.batches,
+        series: device.series,
+        failures: device.failures_total(),
+        last_error: device.last_error.clone(),
+    });
+    rows.collect()
+}

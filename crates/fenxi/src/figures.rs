@@ -1,0 +1,48 @@
+//! Numbers as people read them.
+
+/// Three digits or so, with the prefix of the unit that follows: `12.3 k`.
+pub fn scaled(value: f64) -> String {
+    let (value, prefix) = match value {
+        v if v >= 999.5e6 => (v / 1e9, "G"),
+        v if v >= 999.5e3 => (v / 1e6, "M"),
+        v if v >= 999.5 => (v / 1e3, "k"),
+        v => return format!("{v:.0} "),
+    };
+    let digits = match value {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$} {prefix}")
+}
+
+/// A count with its thousands apart: `1,234`.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut grouped = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_for_people() {
+        let counts = [0, 999, 1000, 1_234_567].map(grouped);
+        assert_eq!(counts, ["0", "999", "1,000", "1,234,567"]);
+        let rates = [0.0, 12.4, 999.4, 999.6, 12_345.0, 123_456.0, 1.5e6, 2.0e9].map(scaled);
+        assert_eq!(
+            rates,
+            [
+                "0 ", "12 ", "999 ", "1.00 k", "12.3 k", "123 k", "1.50 M", "2.00 G"
+            ]
+        );
+    }
+}
