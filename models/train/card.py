@@ -28,7 +28,7 @@ and measure. It does not know applications, and its scores are not good enough t
 
 {flows} TCP and UDP flows with at least {k} packets from {captures} test captures of
 [nDPI](https://github.com/ntop/nDPI) (`tests/cfgs/*/pcap`, LGPL-3.0). The labels are nDPI 4.11's, taken
-from the result files beside the captures (same licence); only flows that nDPI named by their bytes
+from the result files next to the captures (same licence); only flows that nDPI named by their bytes
 (confidence "dpi") are used. A class is a protocol, the first part of nDPI's label, with at least
 {min_flows} such flows; all others are `other`.
 
@@ -70,9 +70,8 @@ therefore slightly too kind.
 With one thread and at least two rows in a batch, a row's output has the same bits whatever the
 size of its batch, its place in it and the other rows. Checked with ONNX Runtime {ort} for batches
 of 2 to 1024. A single row may take another kernel in the dense layers (matrix products), so
-fenxi runs it beside a copy of itself; whoever runs the model otherwise and wants the same bits does
-likewise. Another processor or version may round differently, so `golden/outputs.csv` wants a
-tolerance.
+fenxi runs it together with a copy of itself. To get the same bits elsewhere, do the same. Another
+processor or version may round differently, so compare `golden/outputs.csv` with a tolerance.
 
 ## Reproduction
 

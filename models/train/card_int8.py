@@ -16,7 +16,7 @@ TEXT = """\
 # {name} {version}
 
 The model [app-id-k10](../app-id-k10/CARD.md) {version} in 8 bits: the same network, trained once, with the
-same input, output and labels in the same order. What it can and cannot do stands in that card.
+same input, output and labels in the same order. That card says what it can and cannot do.
 
 * Static QDQ: u8 activations, one scale per tensor; s8 weights of 7 bits, one scale per tensor, so that
   no processor's kernels saturate. The coding of lengths and the softmax are fp32.
