@@ -15,6 +15,9 @@ use packetio::{FaultRates, Rx, Sequence, SequenceSettings};
 use crate::cli::ReplayArgs;
 use crate::exit::Failure;
 
+/// The port of each flow worker.
+type Ports = Vec<Box<dyn Rx>>;
+
 /// The captures of a replay, open.
 pub struct Source {
     captures: Sequence,
@@ -72,7 +75,7 @@ impl Source {
         self,
         workers: usize,
         pace: Option<Pace>,
-    ) -> Result<(Vec<Box<dyn Rx>>, Option<Reader>), Failure> {
+    ) -> Result<(Ports, Option<Reader>), Failure> {
         if workers == 1 {
             return Ok((vec![paced(self.captures, pace.as_ref())], None));
         }
