@@ -329,7 +329,7 @@ impl RecordSink {
         }
         let late = (lost > 0).then(|| {
             Failure::io(format!(
-                "{}: {lost} records were not written within {} s of the end and are lost; see records.drain_s",
+                "{}: {lost} records were not written within {} s of the shutdown and are lost; see records.drain_s",
                 live.name,
                 live.drain.within.as_secs()
             ))
@@ -361,7 +361,7 @@ fn spawn(
     let thread = std::thread::Builder::new().name("records".to_owned());
     thread
         .spawn(work)
-        .map_err(|error| Failure::unavailable(format!("no thread for records: {error}")))
+        .map_err(|error| Failure::unavailable(format!("cannot start the records thread: {error}")))
 }
 
 /// A replay's records, until there are no more or one cannot be written.
