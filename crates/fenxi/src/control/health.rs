@@ -1,6 +1,6 @@
 //! Is it alive, is it ready: single checks, each with its reason.
 //!
-//! Worked out anew from how things stand whenever somebody asks, never kept up by counting.
+//! The checks are computed from the current state for each request.
 
 use std::fmt::Write as _;
 

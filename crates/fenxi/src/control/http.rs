@@ -198,7 +198,7 @@ fn checked(checks: &[health::Check], is_verbose: bool) -> Answer {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    // Who is refused is told why in any case.
+    // A refused client gets the reason in any case.
     let page = match is_verbose || status != StatusCode::OK {
         true => health::page(checks),
         false => health::verdict(checks).to_owned(),

@@ -1,4 +1,5 @@
-//! What the log is told of the data path, by holding each look at it against the one before: its threads only count.
+//! Logs changes of the data path by comparing each snapshot of its counters with the one before, since its threads only
+//! count.
 
 use std::time::Instant;
 

@@ -38,7 +38,7 @@ pub struct Output {
     file: File,
     /// It is a file that grows; no pipe, no terminal, no device.
     is_regular: bool,
-    /// Where it can be opened anew; `None`: standard output.
+    /// The path to reopen; `None`: stdout.
     path: Option<PathBuf>,
     rotate: Option<Rotate>,
     /// Not before.
