@@ -248,7 +248,7 @@ fn a_full_disk_is_counted_and_all_goes_on_when_there_is_room() {
     assert_eq!(text.lines().count() as f64, written);
     assert!(finished.json()["records_dropped"].as_u64().unwrap() > 0);
     for said in [
-        "records cannot be written: No space left on device",
+        "cannot write records: No space left on device",
         "writing records again",
     ] {
         assert_eq!(
