@@ -173,7 +173,7 @@ fn a_second_one_on_the_same_socket_is_refused() {
     ]);
     let finished = run(command).expect_code(69);
     assert!(
-        finished.stderr.contains("another fenxi listens"),
+        finished.stderr.contains("another instance listens"),
         "{}",
         finished.stderr
     );

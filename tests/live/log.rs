@@ -60,11 +60,7 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
             "WARN",
             "fenxi::supervise::reload: ",
         ),
-        (
-            "flows: opened anew",
-            "INFO",
-            "fenxi::sinks::records::live: ",
-        ),
+        ("flows: reopened", "INFO", "fenxi::sinks::records::live: "),
         (
             "shutting down: received a signal",
             "INFO",

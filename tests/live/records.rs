@@ -201,7 +201,7 @@ fn who_is_killed_loses_no_written_record_and_leaves_no_torn_line() {
     let live = start(&lab, &[], &path, &[]);
     let said = live.terminate(0).stderr;
     assert!(
-        said.contains("that an earlier run could not finish"),
+        said.contains("of an incomplete line of an earlier run"),
         "{said}"
     );
     let text = fs::read_to_string(&path).unwrap();
@@ -248,8 +248,8 @@ fn a_full_disk_is_counted_and_all_goes_on_when_there_is_room() {
     assert_eq!(text.lines().count() as f64, written);
     assert!(finished.json()["records_dropped"].as_u64().unwrap() > 0);
     for said in [
-        "records cannot be written: No space left on device",
-        "records are written again",
+        "cannot write records: No space left on device",
+        "writing records again",
     ] {
         assert_eq!(
             finished.stderr.matches(said).count(),
@@ -318,7 +318,8 @@ fn a_pipe_that_nobody_reads_fills_the_queue_and_holds_up_nothing_else() {
     let began = Instant::now();
     let finished = live.terminate(74);
     assert!(began.elapsed() < Duration::from_secs(30));
-    let said = "records were not written within 2 s of the end and are lost; see records.drain_s";
+    let said =
+        "records were not written within 2 s of the shutdown and are lost; see records.drain_s";
     assert!(finished.stderr.contains(said), "{}", finished.stderr);
     let summary = finished.json();
     // All but what the pipe itself holds.
@@ -390,7 +391,8 @@ fn a_stop_waits_for_records_no_longer_than_it_may() {
     let more = ["--set", sets[0], "--set", sets[1]];
     let live = with_flows(&lab, &path, [20_000, 1], &more);
     let finished = live.terminate(74);
-    let said = "records were not written within 1 s of the end and are lost; see records.drain_s";
+    let said =
+        "records were not written within 1 s of the shutdown and are lost; see records.drain_s";
     let said = finished.stderr.lines().find(|line| line.contains(said));
     let lost = said.and_then(|line| line.split(": ").nth(2)?.split(' ').next()?.parse().ok());
     // All but what the pipe itself holds.
@@ -459,7 +461,9 @@ fn two_runs_do_not_write_to_one_file() {
     second.args(["--set", "flow.max_flows=4096"]);
     let refused = common::run(second).expect_code(73);
     assert!(
-        refused.stderr.contains("another fenxi writes there"),
+        refused
+            .stderr
+            .contains("another instance of fenxi writes to it"),
         "{}",
         refused.stderr
     );

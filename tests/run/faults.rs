@@ -279,9 +279,12 @@ fn a_second_run_inline_on_the_same_pair_is_refused() {
         second.args(["--set", "flow.max_flows=4096"]);
         second.args(common::SIMULATED);
         let refused = common::run(second).expect_code(69);
-        let who = format!("process {} runs fenxi inline between them", live.pid());
+        let who = format!(
+            "process {} already runs fenxi inline between them",
+            live.pid()
+        );
         assert!(refused.stderr.contains(&who), "{}", refused.stderr);
-        let cure = format!("end it first: kill {}", live.pid());
+        let cure = format!("stop it first: kill {}", live.pid());
         assert!(refused.stderr.contains(&cure), "{}", refused.stderr);
     }
     // Elsewhere, on another pair, and in another mode it is no concern of theirs.

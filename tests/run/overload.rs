@@ -197,8 +197,7 @@ fn overload_is_counted_and_felt_by_nobody_else() {
         });
         wait_for_all(&live, sent);
         // Said when it began, and not for each.
-        let told =
-            "WARN fenxi::log::loss: packets are lost, a receive ring is full; see io.blocks\n";
+        let told = "WARN fenxi::log::loss: packets are lost because a receive ring is full; see io.blocks\n";
         live.wait_for("it was told", |live| live.said(told) > 0);
         assert_eq!(live.said(told), 1);
         let summary = assert_sums(&lab, live, sent);
@@ -213,7 +212,7 @@ fn overload_is_told_of_when_it_begins_and_when_it_is_over() {
         return;
     };
     let live = start(&lab, "tap", &SMALL_RINGS);
-    let what = "packets are lost, a receive ring is full; see io.blocks";
+    let what = "packets are lost because a receive ring is full; see io.blocks";
     let begins = format!("WARN fenxi::log::loss: {what}\n");
     let mut sent = 0;
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! What goes over the control socket: one request per line, one reply per line, both JSON. `docs/control.md` describes it.
+//! The protocol of the control socket: one request per line, one reply per line, both JSON; see `docs/control.md`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,49 +7,49 @@ use serde::{Deserialize, Serialize};
 
 use config::Difference;
 
-/// Flows in a reply, at most.
+/// Maximum number of flows in a reply.
 pub const FLOWS_MAX: usize = 1024;
 
-/// What is asked for.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// How the run is, with its figures.
+    /// Status and non-zero counters.
     Status {},
     /// The threads of the data path.
     Threads {},
     /// The devices.
     Devices {},
-    /// Some of the flows seen last, the largest first.
+    /// A sample of recent flows, largest first.
     Flows {
-        /// Only those with this label.
+        /// Only flows with this label.
         #[serde(default)]
         label: Option<String>,
-        /// At most so many.
+        /// Maximum number of flows.
         #[serde(default = "top")]
         top: usize,
     },
-    /// From now on log at this level.
+    /// Set the log level.
     Log {
         /// A level, or levels by target.
         level: String,
     },
-    /// Read the configuration anew.
+    /// Reload the configuration and the model.
     Reload {
-        /// Undo it after so many seconds, unless it is confirmed.
+        /// Undo the reload after this many seconds unless it is confirmed.
         #[serde(default)]
         confirm_within_s: Option<u32>,
     },
-    /// The last reload is to stay.
+    /// Confirm the last reload.
     Confirm {},
-    /// Open the file of records anew.
+    /// Reopen the record file.
     Reopen {},
-    /// Exchange the model.
+    /// Swap the model.
     ModelLoad {
-        /// Folder of its bundle.
+        /// Folder of the new model's bundle.
         dir: PathBuf,
     },
-    /// Come to an end.
+    /// Shut down gracefully.
     Drain {},
 }
 
@@ -57,29 +57,29 @@ fn top() -> usize {
     20
 }
 
-/// What came of a request, in numbers that do not change.
+/// The result of a request; the numbers are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Code {
     /// Done.
     Ok = 200,
-    /// Not a request.
+    /// The line is not a valid request.
     Malformed = 400,
-    /// Not for this user.
+    /// This user has no permission.
     Forbidden = 403,
-    /// No such label.
+    /// The label does not exist.
     NotFound = 404,
-    /// Not now: a reload waits to be confirmed, or none does.
+    /// A reload has to be confirmed first, or there is none to confirm.
     Conflict = 409,
-    /// The request did not come, or the answer did not, in time.
+    /// The request or the answer was not there in time.
     TimedOut = 408,
     /// The request is too long.
     TooLong = 413,
-    /// The configuration or the model does not hold together; the old one goes on.
+    /// The configuration or the model is invalid; the old one stays in use.
     Invalid = 422,
-    /// This run cannot do that.
+    /// This run does not support the request.
     NotHere = 501,
-    /// Too many ask.
+    /// Too many requests, or another one is in progress.
     Busy = 503,
 }
 
@@ -88,7 +88,7 @@ pub enum Code {
 pub struct Reply {
     /// A [`Code`].
     pub code: u16,
-    /// Why not, where the code is none of success.
+    /// Why the request failed; `None` on success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// What was asked for.
@@ -96,7 +96,7 @@ pub struct Reply {
     pub body: Option<Body>,
 }
 
-/// What was asked for; the field of the reply that it stands in has its name.
+/// The body of a reply; each variant is a field of the reply with its name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Body {
@@ -110,12 +110,12 @@ pub enum Body {
     Flows(Vec<FlowRow>),
     /// To [`Request::Reload`].
     Reloaded(Reloaded),
-    /// To what else changes something: what was done.
+    /// To all other requests: what was done.
     Done(String),
 }
 
 impl Reply {
-    /// It was done.
+    /// A reply to a successful request.
     pub fn ok(body: Body) -> Reply {
         Reply {
             code: Code::Ok as u16,
@@ -124,7 +124,7 @@ impl Reply {
         }
     }
 
-    /// It was not, and why.
+    /// A reply to a failed request, with the reason.
     pub fn refused(code: Code, why: impl Into<String>) -> Reply {
         Reply {
             code: code as u16,
@@ -134,42 +134,42 @@ impl Reply {
     }
 }
 
-/// What a reload came to.
+/// The result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
-    /// Keys that have another value from now on.
+    /// Keys whose new value is in use.
     pub applied: Vec<Difference>,
-    /// Keys that will have one after a restart.
+    /// Keys whose new value takes effect at the next start.
     pub needs_restart: Vec<Difference>,
-    /// How many keys have the value that they had.
+    /// Number of keys whose value has not changed.
     pub unchanged: usize,
-    /// The model in use, with its version.
+    /// Name and version of the model in use.
     pub model: String,
-    /// The number that its labels carry.
+    /// Generation of the model, as in records.
     pub model_generation: u16,
-    /// Whether it, or a device, was exchanged.
+    /// Whether the model or a device was swapped.
     pub model_swapped: bool,
-    /// After how many seconds it is undone; none: it stays.
+    /// Seconds until the reload is undone; `None`: it needs no confirmation.
     pub confirm_within_s: Option<u64>,
 }
 
-/// How the run is.
+/// The status of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// One word.
+    /// State of the run, one word.
     pub state: String,
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
-    /// Of the process.
+    /// Process number.
     pub pid: u32,
-    /// Since the run began.
+    /// Time since the start, seconds.
     pub uptime_s: f64,
-    /// When the last reload is undone; none: it is to stay.
+    /// Seconds until the last reload is undone; `None`: none waits for confirmation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unconfirmed_s: Option<f64>,
-    /// Those of `/readyz`.
+    /// The checks of `/readyz`.
     pub checks: Vec<CheckRow>,
-    /// What matters first.
+    /// The most important counters.
     pub overview: Overview,
     /// Metrics that are single numbers and not 0.
     pub figures: Vec<Figure>,
@@ -178,11 +178,11 @@ pub struct Status {
 /// A check of `/readyz`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckRow {
-    /// What is looked at.
+    /// Name of the check.
     pub name: String,
     /// Whether it holds.
     pub holds: bool,
-    /// Why, or why not.
+    /// The reason, in words.
     pub reason: String,
 }
 
@@ -195,26 +195,26 @@ pub struct Figure {
     pub labels: BTreeMap<String, String>,
     /// The value.
     pub value: serde_json::Number,
-    /// What one of the value is; may be empty.
+    /// Unit of the value; may be empty.
     pub unit: String,
 }
 
 /// A thread of the data path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadRow {
-    /// As the system shows it.
+    /// The name that the system shows.
     pub name: String,
-    /// Where it is pinned; none: nowhere.
+    /// The core that it is pinned to; `None`: not pinned.
     pub core: Option<usize>,
     /// `running`, `stalled`, `ended` or `died`.
     pub state: String,
-    /// Time on a CPU; none: it is not there any more.
+    /// CPU time, seconds; `None`: the thread has ended.
     pub cpu_s: Option<f64>,
     /// How often it has stalled.
     pub stalls: u64,
-    /// Packets that it has walked; none: it walks no packets.
+    /// Packets processed; `None`: not a flow worker.
     pub packets: Option<u64>,
-    /// Series that it has seen; none: it sees no series.
+    /// Series received; `None`: not an analytics worker.
     pub series: Option<u64>,
 }
 
@@ -223,19 +223,19 @@ pub struct ThreadRow {
 pub struct DeviceRow {
     /// The analytics manager.
     pub thread: String,
-    /// As it was asked for.
+    /// Name of the device in the configuration.
     pub device: String,
-    /// What does the work.
+    /// The hardware or library that does the work.
     pub effective: String,
     /// `up`, `down`, `probing` or `hung`.
     pub state: String,
-    /// Batches given to it.
+    /// Batches submitted.
     pub batches: u64,
-    /// Series in these.
+    /// Series in these batches.
     pub series: u64,
     /// Batches and probes that failed.
     pub failures: u64,
-    /// What went wrong the last time.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
@@ -250,60 +250,60 @@ pub struct FlowRow {
     pub dst: String,
     /// IP protocol number.
     pub proto: u8,
-    /// None: it has none.
+    /// `None`: no label yet.
     pub label: Option<String>,
-    /// Of the label, 0 to 1.
+    /// Confidence of the label, 0 to 1.
     pub confidence: Option<f64>,
-    /// As far as its flow records tell; none: it has had none yet.
+    /// Packets according to its flow records; `None`: no record yet.
     pub packets: Option<u64>,
-    /// Theirs at the IP layer.
+    /// Bytes of these packets at the IP layer.
     pub bytes: Option<u64>,
-    /// What ended it; none: it was alive when it was last heard of.
+    /// Why it ended; `None`: it was active when last seen.
     pub end_reason: Option<String>,
 }
 
-/// Sums of the sinks by name, as `records_written`.
+/// Counters of the sinks by name, such as `records_written`.
 pub type Sums = BTreeMap<String, u64>;
 
-/// A run in few figures, since its start.
+/// The most important counters of a run, since its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
     /// Packets received.
     pub packets: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
-    /// Packets per second, lately.
+    /// Packets per second over the last interval.
     pub packets_per_s: f64,
     /// Flows in the tables.
     pub flows: u64,
-    /// Of these, flows that nobody has answered yet.
+    /// Half-open flows among them.
     #[serde(default)]
     pub half_open: u64,
-    /// Flows that the tables have room for.
+    /// Maximum number of flows in the tables.
     pub flows_max: u64,
     /// Flows begun.
     pub flows_begun: u64,
-    /// Flows that were given a label, by label; those without one are not there.
+    /// Labelled flows by label; labels without flows are left out.
     pub labels: BTreeMap<String, u64>,
-    /// Flows that were not asked about, because they began mid-stream.
+    /// Flows that were not classified because they began mid-stream.
     pub series_withheld: u64,
     /// Packets lost before they could be read.
     pub dropped: u64,
-    /// Packets to be sent on that were not.
+    /// Packets that should have been forwarded and were not.
     pub unsent: u64,
     /// Packets that found no room in the flow table: not lost, but without a label.
     pub table_full: u64,
-    /// Flows that made room for others in a full table.
+    /// Flows evicted from a full table.
     #[serde(default)]
     pub evicted: u64,
-    /// Series given up.
+    /// Series shed or failed.
     pub series_lost: u64,
-    /// What the sinks did and gave up: records, marks.
+    /// Counters of the sinks: records, marks.
     #[serde(flatten)]
     pub sinks: Sums,
-    /// Time from the K-th packet to the label: the median, ms.
+    /// Median time from the K-th packet to the label, ms.
     pub label_p50_ms: f64,
-    /// 99 of 100 labels are not later, ms.
+    /// 99th percentile of the time from the K-th packet to the label, ms.
     pub label_p99_ms: f64,
     /// The model.
     pub model: String,

@@ -17,7 +17,7 @@ use dataplane::placement::Thread;
 use dataplane::snapshot::{Looked, Publisher, Subscriber, snapshots};
 
 /// How long a round waits for answers. A thread answers between two bursts or rounds, thus within a device's batch, or
-/// the 20 ms for which it rests at most.
+/// the 20 ms that it sleeps at most.
 const ANSWER_WITHIN: Duration = Duration::from_millis(100);
 
 /// Before the second look for answers; then twice as long each time, up to [`LOOK_AGAIN_MAX`].

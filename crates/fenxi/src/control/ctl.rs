@@ -98,7 +98,7 @@ async fn converse(stream: UnixStream, plane: Arc<Plane>, place: Place) {
             },
             // Where the next request would begin, nobody knows.
             Line::TooLong => {
-                let why = format!("a request has {LINE_MAX} bytes at most");
+                let why = format!("a request may have at most {LINE_MAX} bytes");
                 (Reply::refused(Code::TooLong, why), false)
             }
         };

@@ -1,6 +1,6 @@
 //! Is it alive, is it ready: single checks, each with its reason.
 //!
-//! Worked out anew from how things stand whenever somebody asks, never kept up by counting.
+//! The checks are computed from the current state for each request.
 
 use std::fmt::Write as _;
 
@@ -103,7 +103,10 @@ fn none_is_open() -> Check {
 fn helpers(run_state: &RuntimeState) -> Option<Check> {
     let abandoned = run_state.abandoned.iter().map(|it| {
         let seconds = it.since.elapsed().as_secs_f64();
-        format!("{}: given up, and still runs after {seconds:.0} s", it.what)
+        format!(
+            "{}: abandoned, but still running after {seconds:.0} s",
+            it.what
+        )
     });
     let abandoned: Vec<String> = abandoned.collect();
     (!abandoned.is_empty()).then(|| Check {

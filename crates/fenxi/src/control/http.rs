@@ -167,7 +167,7 @@ async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, status: StatusCode) {
 async fn answer(request: &Request<Incoming>, plane: &Plane) -> Answer {
     let path = request.uri().path();
     if !matches!(path, "/metrics" | "/livez" | "/readyz") {
-        let page = "not found; there are /metrics, /livez and /readyz\n";
+        let page = "not found; try /metrics, /livez or /readyz\n";
         return text(StatusCode::NOT_FOUND, page.to_owned());
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -198,7 +198,7 @@ fn checked(checks: &[health::Check], is_verbose: bool) -> Answer {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    // Who is refused is told why in any case.
+    // A refused client gets the reason in any case.
     let page = match is_verbose || status != StatusCode::OK {
         true => health::page(checks),
         false => health::verdict(checks).to_owned(),

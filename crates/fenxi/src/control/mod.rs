@@ -232,12 +232,18 @@ impl Plane {
         let (answer, answered) = oneshot::channel();
         let call = Call { request, answer };
         if self.calls.try_send(call).is_err() {
-            return Reply::refused(Code::Busy, "too many requests wait, or the run has ended");
+            return Reply::refused(
+                Code::Busy,
+                "too many requests are waiting, or the run has ended",
+            );
         }
         match timeout(CALL_MAX, answered).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(_)) => Reply::refused(Code::Busy, "the run has ended"),
-            Err(_) => Reply::refused(Code::TimedOut, "no answer; it may still come about"),
+            Err(_) => Reply::refused(
+                Code::TimedOut,
+                "no answer in time; the request may still take effect",
+            ),
         }
     }
 
@@ -361,5 +367,5 @@ async fn keep_collecting(plane: Arc<Plane>) {
 }
 
 fn no_socket(error: std::io::Error) -> Failure {
-    Failure::unavailable(format!("no socket for the control plane: {error}"))
+    Failure::unavailable(format!("cannot start the control plane: {error}"))
 }

@@ -166,12 +166,12 @@ impl UnixSocket {
 fn no_socket(key: &str, path: &Path, error: &io::Error) -> Failure {
     let cure = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
-            format!("; make the folder {}, or set {key}", folder.display())
+            format!("; create the folder {}, or set {key}", folder.display())
         }
-        _ => format!("; set {key} to a path where this user may make one"),
+        _ => format!("; set {key} to a path where this user may create one"),
     };
     let name = path.display();
-    let message = format!("{key}: {name}: no socket can be made: {error}{cure}");
+    let message = format!("{key}: {name}: cannot create the socket: {error}{cure}");
     match error.kind() {
         io::ErrorKind::PermissionDenied => Failure::not_allowed(message),
         _ => Failure::cannot_create(message),
@@ -189,14 +189,14 @@ fn is_stale(key: &str, path: &Path) -> Result<bool, Failure> {
     let name = path.display();
     if !found.file_type().is_socket() {
         return Err(Failure::cannot_create(format!(
-            "{key}: {name}: is there and no socket; name another path"
+            "{key}: {name}: exists and is not a socket; set another path"
         )));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
         Err(error) => Err(Failure::not_allowed(format!("{key}: {name}: {error}"))),
         Ok(_) => Err(Failure::unavailable(format!(
-            "{key}: {name}: another fenxi listens there; end it, or set {key} to another path"
+            "{key}: {name}: another instance listens there; stop it, or set {key} to another path"
         ))),
     }
 }
@@ -217,7 +217,7 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let message = bind(&path).err().unwrap().to_string();
-        assert!(message.contains("another fenxi"), "{message}");
+        assert!(message.contains("another instance"), "{message}");
         drop(socket);
         assert!(!path.exists());
     }
@@ -239,7 +239,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let failure = bind(&dir.path().join("no/s")).err().unwrap();
         assert_eq!(failure.code(), 73);
-        assert!(failure.to_string().contains("make the folder"), "{failure}");
+        assert!(
+            failure.to_string().contains("create the folder"),
+            "{failure}"
+        );
     }
 
     #[test]

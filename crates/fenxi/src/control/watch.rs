@@ -1,4 +1,5 @@
-//! What the log is told of the data path, by holding each look at it against the one before: its threads only count.
+//! Logs changes of the data path by comparing each snapshot of its counters with the one before, since its threads only
+//! count.
 
 use std::time::Instant;
 
@@ -43,11 +44,13 @@ impl Default for Watch {
         Watch {
             threads: Vec::new(),
             devices: Vec::new(),
-            kernel_dropped: Loss::new("packets are lost, a receive ring is full; see io.blocks"),
-            abandoned: Loss::new("packets are lost that were in a ring whose interface went away"),
+            kernel_dropped: Loss::new(
+                "packets are lost because a receive ring is full; see io.blocks",
+            ),
+            abandoned: Loss::new("packets are lost in the ring of an interface that went away"),
             table_full: Loss::new("flows find no room in the table; see flow.max_flows"),
             evicted: Loss::new(
-                "the flow table is full and flows make room for others, as in a flood; see fenxi ctl status",
+                "the flow table is full and flows are evicted, as in a flood; see fenxi ctl status",
             ),
             sinks: Vec::new(),
         }
@@ -154,7 +157,7 @@ fn say_device(name: &str, why: &str, before: Device, now: Device) {
         (true, false) => warn!("{name}: the device is down: {why}"),
         (false, true) => info!("{name}: the device is up again"),
         (true, true) if now.went_down > before.went_down => {
-            warn!("{name}: the device was down for a moment: {why}");
+            warn!("{name}: the device was down briefly: {why}");
         }
         (false, false) if now.probes > before.probes => debug!("{name}: still down: {why}"),
         _ => {}

@@ -29,7 +29,7 @@ impl Reopener {
             self.0.try_send(answer)
         {
             answer(Err(format!(
-                "{COMMANDS} orders to reopen the file wait already: whoever reads the records is too slow"
+                "{COMMANDS} requests to reopen the file are already waiting: the reader of the records is too slow"
             )));
         }
     }
@@ -38,7 +38,7 @@ impl Reopener {
 /// Has all files opened again; `answer` is called once the last is done, with the first refusal if there is one.
 pub fn reopen_all(reopeners: &[Reopener], answer: Answer) {
     if reopeners.is_empty() {
-        return answer(Err("this run writes no records".to_owned()));
+        return answer(Err("this run does not write records".to_owned()));
     }
     let gathered = Arc::new(Mutex::new(Gathered {
         left: reopeners.len(),

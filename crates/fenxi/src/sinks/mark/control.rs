@@ -147,12 +147,12 @@ fn report(counts: &Counts, most: i64) -> Report {
         balance: Some(("marks", waiting - waiting.clamp(0, most))),
         losses: vec![
             Lost {
-                what: "marks are refused by the kernel",
+                what: "the kernel refuses marks",
                 count: failed,
                 why: io::Error::from_raw_os_error(counts.last_errno).to_string(),
             },
             Lost {
-                what: "marks are dropped, their queue is full; see mark.queue",
+                what: "marks are dropped because their queue is full; see mark.queue",
                 count: counts.dropped,
                 why: String::new(),
             },

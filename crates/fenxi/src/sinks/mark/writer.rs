@@ -42,7 +42,7 @@ pub enum StartError {
     )]
     Kernel(io::Error),
     /// No thread.
-    #[error("no thread to write marks: {0}")]
+    #[error("cannot start the marks thread: {0}")]
     Thread(io::Error),
 }
 

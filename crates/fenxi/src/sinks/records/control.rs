@@ -23,7 +23,7 @@ impl SinkKind for Records {
         let Some(path) = start.records else {
             if start.record_series && start.replay.is_none() {
                 return Err(Failure::usage(
-                    "--series puts series into records, and there are none; add --flows FILE or set records.path",
+                    "--series includes the series in records, but no records are written; add --flows FILE or set records.path",
                 ));
             }
             return Ok(None);
@@ -129,7 +129,7 @@ fn report(counts: &RecordCounts) -> Report {
             ),
         ],
         losses: vec![Lost {
-            what: "records are dropped, their queue is full; see records.queue",
+            what: "records are dropped because their queue is full; see records.queue",
             count: dropped,
             why: String::new(),
         }],

@@ -99,15 +99,13 @@ impl Live {
             (Ok(()), None) => {}
             (Ok(()), Some(trouble)) => {
                 let dropped = self.counts.failed() - trouble.failed_before;
-                info!("{name}: records are written again; {dropped} were dropped meanwhile");
+                info!("{name}: writing records again; {dropped} were dropped meanwhile");
             }
             (Err(error), trouble) => {
                 let failed_before = match trouble {
                     Some(trouble) => trouble.failed_before,
                     None => {
-                        warn!(
-                            "{name}: records cannot be written: {error}; tried again every second"
-                        );
+                        warn!("{name}: cannot write records: {error}; retrying every second");
                         self.counts.failed()
                     }
                 };
@@ -126,7 +124,7 @@ impl Live {
         let name = self.output.name().to_owned();
         match self.output.reopen() {
             Ok(()) => {
-                info!("{name}: opened anew");
+                info!("{name}: reopened");
                 // Another file may be on another disk.
                 if let Some(trouble) = &mut self.trouble {
                     trouble.retry = Instant::now();
@@ -134,8 +132,8 @@ impl Live {
                 Ok(())
             }
             Err(error) => {
-                warn!("{name}: cannot be opened anew: {error}; the old file goes on");
-                Err(format!("{name}: cannot be opened anew: {error}"))
+                warn!("{name}: cannot be reopened: {error}; records continue in the old file");
+                Err(format!("{name}: cannot be reopened: {error}"))
             }
         }
     }

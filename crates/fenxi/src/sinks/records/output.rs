@@ -38,7 +38,7 @@ pub struct Output {
     file: File,
     /// It is a file that grows; no pipe, no terminal, no device.
     is_regular: bool,
-    /// Where it can be opened anew; `None`: standard output.
+    /// The path to reopen; `None`: stdout.
     path: Option<PathBuf>,
     rotate: Option<Rotate>,
     /// Not before.
@@ -159,11 +159,11 @@ impl Output {
         match begin_anew(path, rotate.files) {
             Ok(file) => {
                 self.file = file;
-                info!("{}: full; it is {}.1 now", self.name, self.name);
+                info!("{}: full; renamed to {}.1", self.name, self.name);
             }
             Err(error) => {
                 warn!(
-                    "{}: no new file can be begun: {error}; this one grows",
+                    "{}: cannot rotate: {error}; the file keeps growing",
                     self.name
                 );
                 self.rotate_from = Some(Instant::now() + ROTATE_AGAIN);
@@ -217,7 +217,7 @@ fn open_locked(path: &Path, makes: bool) -> io::Result<File> {
     if file.metadata()?.is_file()
         && let Err(TryLockError::WouldBlock) = file.try_lock()
     {
-        return Err(io::Error::other("another fenxi writes there"));
+        return Err(io::Error::other("another instance of fenxi writes to it"));
     }
     Ok(file)
 }
@@ -236,7 +236,7 @@ fn repair(path: &Path, file: &File) -> io::Result<()> {
     let is_ours = torn.starts_with(BEGINNING) || BEGINNING.starts_with(torn);
     if is_ours && (last.is_some() || from == 0) {
         warn!(
-            "{}: {} bytes of a line that an earlier run could not finish are removed",
+            "{}: removed {} bytes of an incomplete line of an earlier run",
             path.display(),
             torn.len()
         );

@@ -45,7 +45,7 @@ fn is_half_full(queue: &Sender<Record>) -> bool {
     queue.capacity().is_some_and(|room| queue.len() * 2 >= room)
 }
 
-/// How long a thread that is told to give up has for the lines it holds, unless a reader holds it up.
+/// Time that the thread has to write the lines it holds once it is asked to give up, unless a slow reader delays it.
 const GIVE_UP_WITHIN: Duration = Duration::from_millis(200);
 
 /// The time that the end of a live run gives its records, in total: to the flow managers, whose last records may have to
@@ -196,13 +196,14 @@ pub struct RecordSink {
 struct LiveEnd {
     name: String,
     reopener: Reopener,
-    /// Never received from: it tells how much is left.
+    /// Used only to see how many records are queued.
     backlog: Receiver<Record>,
     drain: Arc<Drain>,
 }
 
 impl RecordSink {
-    /// For a replay: creates `output` (`-`: standard output) and starts the thread. `replay` says what a full queue does, and
+    /// For a replay: creates `output` (`-`: standard output) and starts the thread. `replay` says what a full queue does,
+    /// and
     /// what is stopped when writing breaks off.
     ///
     /// # Errors
@@ -291,7 +292,7 @@ impl RecordSink {
         self.counts.clone()
     }
 
-    /// Where the file can be opened anew, if the run is live.
+    /// Takes requests to reopen the file; `None` in a replay.
     pub fn reopener(&self) -> Option<Reopener> {
         let live = self.live.as_ref();
         live.map(|live| live.reopener.clone())
@@ -329,7 +330,7 @@ impl RecordSink {
         }
         let late = (lost > 0).then(|| {
             Failure::io(format!(
-                "{}: {lost} records were not written within {} s of the end and are lost; see records.drain_s",
+                "{}: {lost} records were not written within {} s of the shutdown and are lost; see records.drain_s",
                 live.name,
                 live.drain.within.as_secs()
             ))
@@ -361,7 +362,7 @@ fn spawn(
     let thread = std::thread::Builder::new().name("records".to_owned());
     thread
         .spawn(work)
-        .map_err(|error| Failure::unavailable(format!("no thread for records: {error}")))
+        .map_err(|error| Failure::unavailable(format!("cannot start the records thread: {error}")))
 }
 
 /// A replay's records, until there are no more or one cannot be written.

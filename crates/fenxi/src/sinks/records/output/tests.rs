@@ -104,7 +104,7 @@ fn two_do_not_write_to_one_file() {
     let (_dir, path) = folder();
     let one = Output::append(&path, None).unwrap();
     let error = Output::append(&path, None).err().unwrap();
-    assert!(error.to_string().contains("another fenxi"), "{error}");
+    assert!(error.to_string().contains("another instance"), "{error}");
     drop(one);
     Output::append(&path, None).unwrap();
 }
