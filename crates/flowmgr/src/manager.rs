@@ -97,7 +97,7 @@ pub struct Manager {
     /// By task, at least one each; a flow's series takes the one that its index chooses.
     pub(crate) rings: Vec<Vec<Producer<Slot>>>,
     /// Beyond the first.
-    has_more_tasks: bool,
+    pub(crate) has_more_tasks: bool,
     /// What an entry's stamp is where its action is that of a label by the map in use.
     pub(crate) policy: PolicyStamp,
     pub(crate) clock: Clock,
@@ -452,6 +452,12 @@ impl Manager {
         };
         // Nothing was emitted, or we were not here. With more tasks another series may still be incomplete.
         if !self.has_more_tasks && self.entries.hot(index).has(STATE_WITHHELD) {
+            return;
+        }
+        if self.series.is_lengths_only() {
+            if let Some(elements) = self.series.add_length(index, direction, headers.length) {
+                self.complete(arrival, 0, elements);
+            }
             return;
         }
         // Only records ask for offsets, and the first time lies in the cold line.

@@ -109,6 +109,8 @@ fn collected(tasks: &[SeriesTask]) -> Vec<Collected> {
 /// The series of all flows, by entry index.
 pub(crate) struct SeriesStore {
     units: Vec<Collected>,
+    /// All that is collected is lengths of packets: the usual case, which [`SeriesStore::add_length`] serves.
+    is_lengths_only: bool,
     stride: usize,
     words: Array<u16>,
     /// For the first unit K times per flow, µs after the flow's first packet; empty if not asked.
@@ -125,8 +127,17 @@ impl SeriesStore {
         }
         let stride = place(&mut units);
         let k = units.first().map_or(0, |first| first.k);
+        let is_lengths_only = matches!(
+            units[..],
+            [Collected {
+                unit: Unit::Packet,
+                features: Features::LENGTHS,
+                ..
+            }]
+        );
         Ok(SeriesStore {
             stride,
+            is_lengths_only: is_lengths_only && !for_records,
             units,
             words: Array::new(entries * stride)?,
             offsets_us: Array::new(if for_records { entries * k } else { 0 })?,
@@ -149,7 +160,9 @@ impl SeriesStore {
     pub fn begin(&mut self, index: u32, midstream: bool) {
         let at = index as usize * self.stride;
         let flow = &mut self.words[at..at + self.stride];
-        for unit in &self.units {
+        // The first unit's part begins at 0; most stores have no other.
+        flow[..HEADER_WORDS].fill(0);
+        for unit in self.units.iter().skip(1) {
             flow[unit.at..unit.at + HEADER_WORDS].fill(0);
         }
         flow[FLAGS] = if midstream { FLAG_MIDSTREAM } else { 0 };
@@ -171,6 +184,28 @@ impl SeriesStore {
     #[inline]
     pub fn counts(&self, unit: usize, payload: u32) -> bool {
         payload != 0 || self.units[unit].unit == Unit::Packet
+    }
+
+    /// Whether [`SeriesStore::add_length`] is all that is asked for.
+    #[inline]
+    pub fn is_lengths_only(&self) -> bool {
+        self.is_lengths_only
+    }
+
+    /// [`SeriesStore::add`] where only lengths of packets are collected.
+    #[inline]
+    pub fn add_length(&mut self, index: u32, direction: usize, length: u32) -> Option<usize> {
+        let &Collected { k, ends, .. } = self.units.first()?;
+        let at = index as usize * self.stride;
+        let flow = &mut self.words[at..at + self.stride];
+        let seen = usize::from(flow[2]);
+        if seen >= k {
+            return None;
+        }
+        flow[seen / 16] |= (direction as u16) << (seen % 16);
+        flow[2] += 1;
+        flow[HEADER_WORDS + seen] = saturated(length);
+        (ends >> seen & 1 == 1).then_some(seen + 1)
     }
 
     /// Adds an element while fewer than K are there. Gives how many there are then if the series of a task ends with this

@@ -352,37 +352,66 @@ impl Manager {
     fn finalize(&mut self, occupant: Occupant, reason: EndReason, now_ns: u64, out: &mut Out<'_>) {
         let index = occupant.index;
         let flow = self.entries.flow_ref(index);
-        let mut decisions = Decisions::default();
-        for task in self.tasks() {
-            let awaited = Awaited { flow, task };
-            if self.is_pending(awaited) {
-                // A label that is not here by now is too late. The analytics side learns so from the word; otherwise its
-                // label might slip in after the record was made, and count as given.
-                let word = self.entries.word(task, index);
-                let _ = word.decide(flow.generation, Label::Unlabelled);
-            }
-            self.emit_label(awaited, now_ns, out);
-            decisions[usize::from(task)] = self.decision(awaited);
-            if let Some(decision) = decisions[usize::from(task)] {
-                let counters = &mut self.counters.tasks[usize::from(task)];
-                count_class(&mut counters.flows_labelled, decision.class);
-            }
-        }
-        let [decision, ..] = decisions;
+        let decision = self.finalize_label(Awaited { flow, task: 0 }, now_ns, out);
+        let others = match self.has_more_tasks {
+            true => self.finalize_other_labels(flow, now_ns, out),
+            false => Box::default(),
+        };
         match decision {
             Some(decision) => self.confirm(decision, self.in_effect(index)),
             None => self.retract(self.in_effect(index)),
         }
         if let Some(out) = out {
-            out(Record::Flow(FlowRecord {
-                decision,
-                others: decisions[1..self.config.tasks.len()].into(),
-                is_half_open: occupant.is_half_open,
-                ..self.flow_record(index, reason)
-            }));
+            let mut record = self.flow_record(index, reason);
+            record.decision = decision;
+            record.is_half_open = occupant.is_half_open;
+            if self.has_more_tasks {
+                record.others = others;
+            }
+            out(Record::Flow(record));
         }
         self.entries.retire(index);
         self.table.free_entry(index);
+    }
+
+    /// The label that an ended flow has for a task, for good.
+    #[inline]
+    fn finalize_label(
+        &mut self,
+        awaited: Awaited,
+        now_ns: u64,
+        out: &mut Out<'_>,
+    ) -> Option<Decision> {
+        match self.label_of(awaited) {
+            // Most flows are short and have never asked.
+            None | Some(Label::None) => return None,
+            Some(Label::Pending) => {
+                // A label that is not here by now is too late. The analytics side learns so from the word; otherwise its
+                // label might slip in after the record was made, and count as given.
+                let Awaited { flow, task } = awaited;
+                let word = self.entries.word(task, flow.index);
+                let _ = word.decide(flow.generation, Label::Unlabelled);
+            }
+            Some(_) => {}
+        }
+        self.emit_label(awaited, now_ns, out);
+        let decision = self.decision(awaited)?;
+        let counters = &mut self.counters.tasks[usize::from(awaited.task)];
+        count_class(&mut counters.flows_labelled, decision.class);
+        Some(decision)
+    }
+
+    /// The same for all tasks but the first, in their order.
+    fn finalize_other_labels(
+        &mut self,
+        flow: FlowRef,
+        now_ns: u64,
+        out: &mut Out<'_>,
+    ) -> Box<[Option<Decision>]> {
+        let others = self.tasks().skip(1);
+        others
+            .map(|task| self.finalize_label(Awaited { flow, task }, now_ns, out))
+            .collect()
     }
 
     /// Packets promised as tagged are so, and it is known by now with which class.
