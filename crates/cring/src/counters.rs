@@ -102,7 +102,7 @@ impl<T: Counter + Default> Counter for Vec<T> {
     }
 }
 
-/// Declares structs of counters and implements [`Counter`](crate::Counter) for them, field by field.
+/// Declares structs of counters and implements `Counter` for them, field by field.
 ///
 /// A field whose type is no counter, or that is not added, names a module behind `=` with functions `merge`, `copy_from`
 /// and `list` like those of the trait.

@@ -143,7 +143,7 @@ impl Series {
         self.directions = self.directions & !(1 << i) | u32::from(length < 0) << i;
     }
 
-    /// Becomes a copy of `other`; touches only the words that `other` uses, and less than [`COPIED_WORDS`] more.
+    /// Becomes a copy of `other`; touches only the words that `other` uses, and less than `COPIED_WORDS` more.
     #[inline]
     pub fn copy_from(&mut self, other: &Series) {
         self.begin(other.protocol, other.k(), other.features);

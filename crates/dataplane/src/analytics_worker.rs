@@ -1,7 +1,7 @@
 //! An analytics worker: the thread around an analytics manager. It runs rounds and decides how long to sleep between them.
 //!
 //! A busy thread polls. With nothing to do it spins and yields for some microseconds. Then it sleeps: briefly while a device
-//! works on series; until a batch is due or may be full while series wait for their batch; and for [`IDLE_SLEEP`] while
+//! works on series; until a batch is due or may be full while series wait for their batch; and for `IDLE_SLEEP` while
 //! there are no series. In a live run it parks instead, until a flow worker wakes it ([`crate::waker`]). So an idle thread
 //! costs little, and the first series after a quiet time is seen within that sleep. The system may add its timer slack to each
 //! sleep, 50 µs by default; a thread of a live run asks for less.

@@ -28,7 +28,7 @@ pub struct Pipelines {
     pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
     /// The series' walk: the analytics managers, pipeline by pipeline.
     pub analytics: Vec<(Thread, analytics::Manager)>,
-    /// Names of the classes; the last is [`UNKNOWN`].
+    /// Names of the classes; the last is `unknown`.
     pub classes: Arc<[String]>,
 }
 

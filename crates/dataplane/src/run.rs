@@ -91,7 +91,7 @@ impl Run {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Reports an event to the control thread. Where it is behind by [`EVENTS`], the event is dropped and counted.
+    /// Reports an event to the control thread. Where it is behind by `EVENTS`, the event is dropped and counted.
     pub fn report(&self, event: Event) {
         if self.events.try_send(event).is_err() {
             self.events_lost.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! fenxi: labels flows with a neural network while their packets pass. The program that an operator runs.
 //!
-//! This crate depends on all others; only it knows command lines, terminals, sockets and output formats. [`replay`] and
-//! [`run`] choose the parts of the workers, [`supervise`] is the control thread, [`control`] serves metrics, health and
-//! `fenxi ctl`, [`sinks`] holds the sinks of labels and records, [`summary`] formats the result of a run.
+//! This crate depends on all others; only it knows command lines, terminals, sockets and output formats. `replay` and
+//! `run` choose the parts of the workers, `supervise` is the control thread, `control` serves metrics, health and
+//! `fenxi ctl`, `sinks` holds the sinks of labels and records, `summary` formats the result of a run.
 #![forbid(unsafe_code)]
 
 use std::fs::File;

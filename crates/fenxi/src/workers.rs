@@ -34,16 +34,12 @@ pub struct WorkerIo {
     pub sinks: Vec<Box<dyn Sink>>,
 }
 
-/// What all flow workers have in common.
-pub struct FlowStart<'a> {
+/// What all workers of a run have in common.
+pub struct WorkerStart<'a> {
     /// The core of each thread.
     pub cores: &'a Cores,
     /// The state that all threads of the run share.
-    pub run: Arc<Run>,
-    /// When a label takes effect.
-    pub effect: Effect,
-    /// Burst size and time limits.
-    pub limits: Limits,
+    pub run: &'a Arc<Run>,
     /// The recording, with `--record`.
     pub recorder: Option<&'a Recorder>,
     /// Whether the control plane reads their counters.
@@ -60,15 +56,17 @@ pub struct FlowThreads {
     pub settings: Vec<SettingsSender>,
 }
 
-impl FlowStart<'_> {
-    /// Starts a thread for each manager.
+impl WorkerStart<'_> {
+    /// Starts a flow worker for each manager. Labels take effect as the managers were told.
     ///
     /// # Errors
     /// The system cannot start a thread.
-    pub fn start(
+    pub fn flow_workers(
         &self,
         managers: Vec<(Thread, flowmgr::Manager)>,
         io: impl IntoIterator<Item = WorkerIo>,
+        effect: Effect,
+        limits: Limits,
     ) -> Result<FlowThreads, Failure> {
         let (ended, outcomes) = mpsc::channel(managers.len());
         let mut threads = FlowThreads {
@@ -91,14 +89,14 @@ impl FlowStart<'_> {
             let worker = FlowWorker::new(Parts {
                 number,
                 manager: Walker::new(manager, number, self.recorder),
-                effect: self.effect,
+                effect,
                 ports: io.ports,
                 egress: io.egress,
                 sinks: io.sinks,
                 clock: io.clock,
                 hooks,
                 run: self.run.clone(),
-                limits: self.limits,
+                limits,
             });
             let ended = ended.clone();
             spawn(&thread, core, move || {
@@ -110,20 +108,6 @@ impl FlowStart<'_> {
     }
 }
 
-/// What all analytics workers have in common.
-pub struct AnalyticsStart<'a> {
-    /// The core of each thread.
-    pub cores: &'a Cores,
-    /// The state that all threads of the run share.
-    pub run: &'a Arc<Run>,
-    /// Wait for larger batches instead of labelling at once: a replay at full speed.
-    pub gathers: bool,
-    /// The recording, with `--record`.
-    pub recorder: Option<&'a Recorder>,
-    /// Whether the control plane reads their counters.
-    pub is_watched: bool,
-}
-
 /// The running analytics workers.
 pub struct AnalyticsThreads {
     /// The threads, which return their final counters.
@@ -132,15 +116,17 @@ pub struct AnalyticsThreads {
     pub watched: Vec<Watched<AnalyticsSnapshot>>,
 }
 
-impl AnalyticsStart<'_> {
-    /// Starts a thread for each manager. `swaps` holds the channel of model swaps for each manager, or is empty.
+impl WorkerStart<'_> {
+    /// Starts an analytics worker for each manager. `swaps` holds the channel of model swaps for each manager, or is empty.
+    /// `gathers`: a replay at full speed, which waits for larger batches instead of labelling at once.
     ///
     /// # Errors
     /// The system cannot start a thread.
-    pub fn start(
+    pub fn analytics_workers(
         &self,
         managers: Vec<(Thread, Manager)>,
         swaps: Vec<SwapPort>,
+        gathers: bool,
     ) -> Result<AnalyticsThreads, Failure> {
         let mut started = AnalyticsThreads {
             threads: Vec::new(),
@@ -167,7 +153,7 @@ impl AnalyticsStart<'_> {
             }
             let worker = AnalyticsWorker {
                 manager,
-                gathers: self.gathers,
+                gathers,
                 run: self.run.clone(),
                 hooks,
             };

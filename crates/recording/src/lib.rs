@@ -17,11 +17,11 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the lock, the bounds, the writer | [`tape`], [`writer`] |
-//! | what each thread records | [`step`], [`flow`], [`series`], [`device`] |
-//! | the file | [`event`], [`call`], [`codec`], [`header`], [`reader`] |
-//! | how much of a frame is kept | [`frame`] |
-//! | the replay | [`replayer`], [`managers`], [`script`], [`counts`] |
+//! | the lock, the bounds, the writer | `tape`, `writer` |
+//! | what each thread records | `step`, `flow`, `series`, `device` |
+//! | the file | `event`, `call`, `codec`, `header`, `reader` |
+//! | how much of a frame is kept | `frame` |
+//! | the replay | `replayer`, `managers`, `script`, `counts` |
 
 #![forbid(unsafe_code)]
 

@@ -119,7 +119,7 @@ impl LiveClock {
         age_us.wrapping_add(NEAR_US) as u64 <= 2 * NEAR_US as u64
     }
 
-    /// Flow time of a packet that is here at `now_us` of flow time, µs; within [`WAIT_MAX_US`] before it.
+    /// Flow time of a packet that is here at `now_us` of flow time, µs; within `WAIT_MAX_US` before it.
     #[inline]
     pub fn flow_time_of(&self, stamp_us: i64, now_us: i64) -> i64 {
         match self.fits(stamp_us, now_us) {

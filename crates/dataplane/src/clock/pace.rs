@@ -31,7 +31,7 @@ impl Pace {
         }
     }
 
-    /// How long until a packet of this time is due, [`WAIT_MAX`] at most; `None` if it is due. The first packet asked about
+    /// How long until a packet of this time is due, `WAIT_MAX` at most; `None` if it is due. The first packet asked about
     /// is due at once and starts the clock.
     pub fn wait(&self, time_us: i64) -> Option<Duration> {
         let start = self.start.get_or_init(|| Start {

@@ -7,7 +7,7 @@
 //! idle:  let time pass ─ look at the links ─ sleep until there are packets
 //! ```
 //!
-//! In a live run it waits only for packets, and for [`SLEEP_MAX`] at most, so that labels, timeouts and snapshots get their
+//! In a live run it waits only for packets, and for `SLEEP_MAX` at most, so that labels, timeouts and snapshots get their
 //! turn. In a replay by packet time nothing may be shed, so before each burst it waits for room: a ring slot for
 //! every series, and an entry for every flow, that the burst may bring.
 

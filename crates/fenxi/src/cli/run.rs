@@ -81,7 +81,7 @@ pub struct ReplayArgs {
     /// Time between two swaps, in ms of wall time
     #[arg(long, value_name = "MS", default_value_t = 1000, requires = "swap_model", value_parser = clap::value_parser!(u32).range(1..))]
     pub swap_every: u32,
-    /// Serve metrics, health and `fenxi ctl` during the replay, as the [control] keys configure
+    /// Serve metrics, health and `fenxi ctl` during the replay, as the keys of `[control]` configure it
     #[arg(long)]
     pub control: bool,
     /// Keep serving after the replay until a signal or `fenxi ctl drain`

@@ -1,4 +1,4 @@
-//! The control socket: requests from `fenxi ctl` and from whoever speaks [`super::protocol`].
+//! The control socket: requests from `fenxi ctl` and from whoever speaks [`crate::protocol`].
 //!
 //! Only root and the user that fenxi runs as are served, by the credentials that the kernel has of the peer; the mode of
 //! the socket's file is a second lock. Lines are bounded, and so are the time for each and the connections at a time; when

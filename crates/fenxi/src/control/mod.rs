@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Whoever drives a run binds [`Sockets`] before its first packet, gives each thread of the data path its
-//! [`snapshot::Publisher`], starts the [`Plane`] inside its tokio runtime and answers the [`Call`]s. Requests that come in
+//! [`Publisher`](dataplane::snapshot::Publisher), starts the [`Plane`] inside its tokio runtime and answers the [`Call`]s. Requests that come in
 //! cannot touch the data path: a thread of it gives a snapshot at most every 20 ms, however many ask.
 
 mod catalogue;

@@ -47,7 +47,7 @@ pub struct PipelineSums {
 /// What is missing from each sum (above 0) or too much in it (below 0); all 0 where nothing was lost or counted twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Balance {
-    /// Packets that went into receive rings, less those that came out: see [`dataplane::counters::PortCounters::missing`].
+    /// Packets that went into receive rings, less those that came out.
     pub ports: i64,
     /// Packets received, less those that have a verdict.
     pub packets: i64,

@@ -30,13 +30,13 @@ use flowmgr::Effect;
 
 use crate::cli::{ReplayArgs, Speed};
 use crate::control::collector::Collector;
-use crate::control::{Facts, HostStats, LabelNames, Plane, Sockets};
+use crate::control::{Facts, HostStats, LabelNames, Sockets};
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::signals::Signals;
 use crate::sinks::{self, Sinks};
-use crate::supervise::{self, Progress, Serving, Supervisor};
-use crate::workers::{AnalyticsStart, AnalyticsThreads, FlowStart, WorkerIo};
+use crate::supervise::{self, ControlPlane, Progress, Supervisor};
+use crate::workers::{WorkerIo, WorkerStart};
 use source::Source;
 
 /// What to replay, and how.
@@ -83,22 +83,14 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let progress = Progress::new(source.read(), source.size());
     let (inputs, reader) = source.spread(workers, pace(args))?;
     let (swapper, ports) = start_swapper(plan, &cores, &bundle, &state, &pipelines)?;
-    let start = AnalyticsStart {
+    let start = WorkerStart {
         cores: &cores,
         run: &run,
-        gathers: args.speed == Speed::Max,
         recorder: None,
         is_watched: sockets.is_some(),
     };
-    let AnalyticsThreads { threads, watched } = start.start(pipelines.analytics, ports)?;
-    let start = FlowStart {
-        cores: &cores,
-        run: run.clone(),
-        effect: options.effect,
-        limits: limits(config),
-        recorder: None,
-        is_watched: sockets.is_some(),
-    };
+    let gathers = args.speed == Speed::Max;
+    let analytics = start.analytics_workers(pipelines.analytics, ports, gathers)?;
     let io = inputs.into_iter().map(|port| WorkerIo {
         ports: vec![port],
         // With `--write` there is only one worker.
@@ -106,35 +98,32 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         clock: Clock::Packets,
         sinks: sinks.worker_halves(),
     });
-    let flow = start.start(pipelines.flow_managers, io.collect::<Vec<_>>())?;
+    let io: Vec<WorkerIo> = io.collect();
+    let flow = start.flow_workers(pipelines.flow_managers, io, options.effect, limits(config))?;
     let host = Arc::new(HostStats::new(&[]));
-    let collector = Collector::new(flow.watched, watched, host, sinks.clone());
-    let ended = runtime.block_on(async {
-        let serving = match sockets {
-            Some(sockets) => {
-                let (plane, calls) = Plane::start(sockets, facts, collector)?;
-                Some(Serving { plane, calls })
-            }
-            None => None,
-        };
-        let supervisor = Supervisor {
-            run: run.clone(),
-            outcomes: flow.outcomes,
-            workers,
-            events,
-            signals,
-            serving,
-            sinks: sinks.clone(),
-            live: None,
-            progress: Some(progress),
-            holds: args.hold,
-        };
-        supervisor.serve().await
-    })?;
+    let collector = Collector::new(flow.watched, analytics.watched, host, sinks.clone());
+    let supervisor = Supervisor {
+        run: run.clone(),
+        outcomes: flow.outcomes,
+        workers,
+        events,
+        signals,
+        control: sockets.map(|sockets| ControlPlane {
+            sockets,
+            facts,
+            collector,
+        }),
+        serving: None,
+        sinks: sinks.clone(),
+        live: None,
+        progress: Some(progress),
+        holds: args.hold,
+    };
+    let ended = runtime.block_on(supervisor.serve())?;
     let mut outcome = Outcome::nothing(config, cores, classes, table);
     outcome.wall = ended.at.duration_since(run.started);
     outcome.interrupted = ended.is_interrupted;
-    outcome.series = join_analytics(threads)?;
+    outcome.series = join_analytics(analytics.threads)?;
     outcome.swaps = swapper.map_or_else(|| Ok(Swaps::default()), PeriodicSwapper::finish)?;
     outcome.add_workers(ended.workers);
     let read = reader.map_or(Ok(()), source::Reader::join);

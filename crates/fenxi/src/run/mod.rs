@@ -40,13 +40,14 @@ use dataplane::state::SharedState;
 use dataplane::swap::Swapper;
 use dataplane::swap::helpers::Helpers;
 use flowmgr::Effect;
-use packetio::{Opened, Tx};
+use packetio::Tx;
 use recording::Recorder;
+use tokio::runtime::Runtime;
 use tracing::info;
 
 use crate::cli::RunArgs;
 use crate::control::collector::Collector;
-use crate::control::{Facts, HostStats, LabelNames, Plane, Sockets};
+use crate::control::{Facts, HostStats, LabelNames, Sockets};
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::signals::{Signals, hangups};
@@ -54,8 +55,8 @@ use crate::sinks::{self, Sinks};
 use crate::supervise::analytics::{AnalyticsParts, ModelOpening};
 use crate::supervise::notify::Notifier;
 use crate::supervise::reload::Reloader;
-use crate::supervise::{self, Live, Serving, Supervisor, Watchdog};
-use crate::workers::{FlowStart, WorkerIo};
+use crate::supervise::{self, ControlPlane, Live, LiveStart, Supervisor};
+use crate::workers::{WorkerIo, WorkerStart};
 
 /// Kernels check blocks that are not full once per timeout; older kernels do so in ticks of up to 10 ms.
 const BLOCK_SLACK: Duration = Duration::from_millis(10);
@@ -93,95 +94,21 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         record_series: plan.args.output.series,
     };
     let packets = PacketSide::build(config, &bundle, options)?;
-    let _pair = pair::hold(&config.io)?;
-    let ports = ports::open(&config.io, packets.flow_managers.len())?;
-    let sockets = Sockets::bind(&config.control)?;
-    // No thread runs yet, and everything that needs more privileges is open.
-    enter_sandbox(plan)?;
-    let classes = packets.classes.clone();
-    let sinks = Sinks::start(&sinks::Start {
-        config,
-        classes: &classes,
-        records: records_path(plan),
-        record_series: plan.args.output.series,
-        is_served: true,
-        replay: None,
-    })?;
-    let runtime = supervise::runtime()?;
-    let (signals, hangups) =
-        runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
-
     let table = Table::of(config, &bundle, &packets.flow_managers);
-    let state = Arc::new(SharedState::new(&bundle, config));
-    let facts = facts(plan, &state, &classes);
-    let recorder = record(plan, &bundle, &classes, options)?;
-    let workers = packets.flow_managers.len();
-    let (run, events) = Run::new(
-        workers,
-        config.pipeline.layout.analytics_managers * config.pipeline.instances,
-    );
-    let run = Arc::new(run);
-    let start = FlowStart {
-        cores: &cores,
-        run: run.clone(),
-        effect: options.effect,
-        limits: limits(config),
-        recorder: recorder.as_ref(),
-        is_watched: true,
-    };
-    let io = worker_io(ports, config, &run, &sinks);
-    let threads = start.start(packets.flow_managers, io)?;
-    wait_until_moving(&run);
-    let (helpers, run_guard) = Helpers::new(&cores, state.clone());
-    let host = Arc::new(HostStats::new(&config.io.interfaces));
-    let opening =
-        ModelOpening::start(&helpers, config, &bundle, packets.series, recorder.as_ref())?;
-    let live = Live {
-        what: what(config),
-        notifier: Notifier::from_environment(),
-        hangups,
-        opening: Some(opening),
-        analytics_parts: Some(AnalyticsParts {
-            reloader: reloader(
-                plan,
-                &helpers,
-                &classes,
-                threads.settings,
-                &sinks,
-                recorder.clone(),
-            ),
-            helpers,
-            bundle,
-            run: run.clone(),
-            recorder: recorder.clone(),
-        }),
-        run_guard: Some(run_guard),
-        sinks: sinks.clone(),
-        last_within: limits(config).handover + config.records.drain_within,
-        analytics: None,
-        watchdog: Watchdog::new(&run),
-        is_to_reload: false,
-        status_at: Instant::now(),
-        workers_until: None,
-    };
-    let collector = Collector::new(threads.watched, Vec::new(), host.clone(), sinks.clone());
-    let ended = runtime.block_on(async {
-        let (plane, calls) = Plane::start(sockets, facts, collector)?;
-        let supervisor = Supervisor {
-            run: run.clone(),
-            outcomes: threads.outcomes,
-            workers,
-            events,
-            signals,
-            serving: Some(Serving { plane, calls }),
-            sinks: sinks.clone(),
-            live: Some(live),
-            progress: None,
-            holds: false,
-        };
-        supervisor.serve().await
-    })?;
-    let mut outcome = Outcome::nothing(config, cores, classes, table);
+    let mut outcome = Outcome::nothing(config, cores.clone(), packets.classes.clone(), table);
+    let opened = Opened::open(plan, &packets)?;
+    let sinks = opened.sinks.clone();
+    let runtime = supervise::runtime()?;
+    // The pair is ours until the run has ended.
+    let (started, _pair) = opened.start(plan, &runtime, &cores, packets, bundle, options)?;
+    let Started {
+        supervisor,
+        recorder,
+        host,
+        state,
+    } = started;
+    let run = supervisor.run.clone();
+    let ended = runtime.block_on(supervisor.serve())?;
     outcome.wall = run.started.elapsed();
     outcome.swaps = state.get().swaps;
     if let Some(recorder) = &recorder {
@@ -189,6 +116,135 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     }
     sums::add(&mut outcome, config, ended, &sinks, &host);
     Ok(outcome)
+}
+
+/// What needs privileges, open. From then on the sandbox holds.
+struct Opened {
+    pair: Option<pair::Pair>,
+    ports: Vec<Vec<packetio::Opened>>,
+    sockets: Sockets,
+    sinks: Arc<Sinks>,
+}
+
+/// The running flow workers, and what the control thread needs.
+struct Started {
+    supervisor: Supervisor,
+    recorder: Option<Recorder>,
+    host: Arc<HostStats>,
+    state: Arc<SharedState>,
+}
+
+impl Opened {
+    fn open(plan: &Plan<'_>, packets: &PacketSide) -> Result<Opened, Failure> {
+        let config = plan.config;
+        let pair = pair::hold(&config.io)?;
+        let ports = ports::open(&config.io, packets.flow_managers.len())?;
+        let sockets = Sockets::bind(&config.control)?;
+        // No thread runs yet, and everything that needs more privileges is open.
+        enter_sandbox(plan)?;
+        let sinks = Sinks::start(&sinks::Start {
+            config,
+            classes: &packets.classes,
+            records: records_path(plan),
+            record_series: plan.args.output.series,
+            is_served: true,
+            replay: None,
+        })?;
+        Ok(Opened {
+            pair,
+            ports,
+            sockets,
+            sinks,
+        })
+    }
+
+    /// Starts the flow workers, and a helper that opens the first model.
+    fn start(
+        self,
+        plan: &Plan<'_>,
+        runtime: &Runtime,
+        cores: &Cores,
+        packets: PacketSide,
+        bundle: Bundle,
+        options: FlowOptions,
+    ) -> Result<(Started, Option<pair::Pair>), Failure> {
+        let (config, classes) = (plan.config, packets.classes.clone());
+        let (signals, hangups) =
+            runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
+        let state = Arc::new(SharedState::new(&bundle, config));
+        let facts = facts(plan, &state, &classes);
+        let recorder = record(plan, &bundle, &classes, options)?;
+        let workers = packets.flow_managers.len();
+        let woken = config.pipeline.layout.analytics_managers * config.pipeline.instances;
+        let (run, events) = Run::new(workers, woken);
+        let run = Arc::new(run);
+        let io = worker_io(self.ports, config, &run, &self.sinks);
+        let start = WorkerStart {
+            cores,
+            run: &run,
+            recorder: recorder.as_ref(),
+            is_watched: true,
+        };
+        let threads =
+            start.flow_workers(packets.flow_managers, io, options.effect, limits(config))?;
+        wait_until_moving(&run);
+        let (helpers, run_guard) = Helpers::new(cores, state.clone());
+        let live = LiveStart {
+            what: what(config),
+            hangups,
+            opening: ModelOpening::start(
+                &helpers,
+                config,
+                &bundle,
+                packets.series,
+                recorder.as_ref(),
+            )?,
+            analytics_parts: AnalyticsParts {
+                reloader: reloader(
+                    plan,
+                    &helpers,
+                    &classes,
+                    threads.settings,
+                    &self.sinks,
+                    recorder.clone(),
+                ),
+                helpers,
+                bundle,
+                run: run.clone(),
+                recorder: recorder.clone(),
+            },
+            run_guard,
+            sinks: self.sinks.clone(),
+            last_within: limits(config).handover + config.records.drain_within,
+        };
+        let host = Arc::new(HostStats::new(&config.io.interfaces));
+        let sinks = self.sinks;
+        let collector = Collector::new(threads.watched, Vec::new(), host.clone(), sinks.clone());
+        let supervisor = Supervisor {
+            live: Some(Live::new(live, &run)),
+            run,
+            outcomes: threads.outcomes,
+            workers,
+            events,
+            signals,
+            control: Some(ControlPlane {
+                sockets: self.sockets,
+                facts,
+                collector,
+            }),
+            serving: None,
+            sinks,
+            progress: None,
+            holds: false,
+        };
+        let started = Started {
+            supervisor,
+            recorder,
+            host,
+            state,
+        };
+        Ok((started, self.pair))
+    }
 }
 
 /// A short description of the run.
@@ -207,7 +263,7 @@ fn limits(config: &Config) -> Limits {
 
 /// The parts of each flow worker.
 fn worker_io(
-    ports: Vec<Vec<Opened>>,
+    ports: Vec<Vec<packetio::Opened>>,
     config: &Config,
     run: &Arc<Run>,
     sinks: &Sinks,

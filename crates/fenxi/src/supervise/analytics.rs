@@ -25,7 +25,7 @@ use super::reload::{self, Reloader};
 use crate::control::Plane;
 use crate::control::collector::Watched;
 use crate::exit::Failure;
-use crate::workers::{AnalyticsStart, AnalyticsThreads};
+use crate::workers::{AnalyticsThreads, WorkerStart};
 
 /// Time that analytics workers have to stop after the flow workers. It is longer than a batch takes; a thread whose device
 /// does not answer is left behind.
@@ -138,14 +138,14 @@ impl AnalyticsParts {
     ) -> Result<(AnalyticsSide, Vec<Watched<AnalyticsSnapshot>>), Failure> {
         let (swapper, ports) = Swapper::new(&self.helpers, &self.bundle, &managers);
         let swapper = swapper.recorded_by(self.recorder.clone());
-        let start = AnalyticsStart {
+        let start = WorkerStart {
             cores: self.helpers.cores(),
             run: &self.run,
-            gathers: false,
             recorder: self.recorder.as_ref(),
             is_watched: true,
         };
-        let AnalyticsThreads { threads, watched } = start.start(managers, ports)?;
+        let AnalyticsThreads { threads, watched } =
+            start.analytics_workers(managers, ports, false)?;
         let reloads = reload::Running::start((self.reloader)(swapper))?;
         Ok((AnalyticsSide { threads, reloads }, watched))
     }

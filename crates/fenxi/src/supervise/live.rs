@@ -47,34 +47,71 @@ pub enum LiveEvent {
 /// The parts of a live run.
 pub struct Live {
     /// A short description of the run, for the service manager.
-    pub what: String,
+    what: String,
     /// The connection to the service manager.
-    pub notifier: Notifier,
+    notifier: Notifier,
+    /// SIGHUP.
+    hangups: Signal,
+    /// The first model, while it is being opened.
+    opening: Option<ModelOpening>,
+    /// What follows once it is open.
+    analytics_parts: Option<AnalyticsParts>,
+    /// Dropping it ends all waiting for helpers.
+    run_guard: Option<RunGuard>,
+    /// The sinks, whose files `fenxi ctl reopen` reopens.
+    sinks: Arc<Sinks>,
+    /// How long flow workers may wait during a shutdown: for the kernel's last frames, and for room in the record queue.
+    last_within: Duration,
+    /// The analytics workers, once they run.
+    analytics: Option<AnalyticsSide>,
+    /// Progress of the flow workers, for the watchdog.
+    watchdog: Watchdog,
+    /// A signal has asked for a reload that the reload thread has not accepted yet.
+    is_to_reload: bool,
+    /// When the last status message was sent to the service manager.
+    status_at: Instant,
+    /// The deadline by which flow workers must have stopped; `None` before the shutdown.
+    workers_until: Option<Instant>,
+}
+
+/// What a live run begins with.
+pub struct LiveStart {
+    /// A short description of the run, for the service manager.
+    pub what: String,
     /// SIGHUP.
     pub hangups: Signal,
-    /// The first model, while it is being opened.
-    pub opening: Option<ModelOpening>,
+    /// The first model, which is being opened.
+    pub opening: ModelOpening,
     /// What follows once it is open.
-    pub analytics_parts: Option<AnalyticsParts>,
+    pub analytics_parts: AnalyticsParts,
     /// Dropping it ends all waiting for helpers.
-    pub run_guard: Option<RunGuard>,
+    pub run_guard: RunGuard,
     /// The sinks, whose files `fenxi ctl reopen` reopens.
     pub sinks: Arc<Sinks>,
     /// How long flow workers may wait during a shutdown: for the kernel's last frames, and for room in the record queue.
     pub last_within: Duration,
-    /// The analytics workers, once they run.
-    pub analytics: Option<AnalyticsSide>,
-    /// Progress of the flow workers, for the watchdog.
-    pub watchdog: Watchdog,
-    /// A signal has asked for a reload that the reload thread has not accepted yet.
-    pub is_to_reload: bool,
-    /// When the last status message was sent to the service manager.
-    pub status_at: Instant,
-    /// The deadline by which flow workers must have stopped; `None` before the shutdown.
-    pub workers_until: Option<Instant>,
 }
 
 impl Live {
+    /// A live run whose flow workers have started.
+    pub fn new(start: LiveStart, run: &Run) -> Live {
+        Live {
+            what: start.what,
+            notifier: Notifier::from_environment(),
+            hangups: start.hangups,
+            opening: Some(start.opening),
+            analytics_parts: Some(start.analytics_parts),
+            run_guard: Some(start.run_guard),
+            sinks: start.sinks,
+            last_within: start.last_within,
+            analytics: None,
+            watchdog: Watchdog::new(run),
+            is_to_reload: false,
+            status_at: Instant::now(),
+            workers_until: None,
+        }
+    }
+
     /// Waits for the first model and for SIGHUP.
     pub async fn next(&mut self) -> LiveEvent {
         let Live {

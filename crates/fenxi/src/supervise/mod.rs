@@ -21,13 +21,14 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use self::analytics::AnalyticsOutcome;
-use crate::control::{Call, Plane};
+use crate::control::collector::Collector;
+use crate::control::{Call, Facts, Plane, Sockets};
 use crate::exit::Failure;
 use crate::protocol::{Body, Code, Reply, Request};
 use crate::signals::Signals;
 use crate::sinks::Sinks;
 
-pub use live::{Live, LiveEvent, Watchdog};
+pub use live::{Live, LiveEvent, LiveStart};
 pub use progress::Progress;
 
 /// Interval at which the control thread looks at the data path.
@@ -39,6 +40,24 @@ pub struct Serving {
     pub plane: Arc<Plane>,
     /// The requests that the control thread answers.
     pub calls: mpsc::Receiver<Call>,
+}
+
+/// What the control plane serves, and on what.
+pub struct ControlPlane {
+    /// Where it listens.
+    pub sockets: Sockets,
+    /// What does not change during the run.
+    pub facts: Facts,
+    /// Access to the counters of all threads.
+    pub collector: Collector,
+}
+
+impl ControlPlane {
+    /// Begins to serve; must be called inside the runtime.
+    fn start(self) -> Result<Serving, Failure> {
+        let (plane, calls) = Plane::start(self.sockets, self.facts, self.collector)?;
+        Ok(Serving { plane, calls })
+    }
 }
 
 /// The state of the control thread.
@@ -53,7 +72,9 @@ pub struct Supervisor {
     pub events: Receiver<Event>,
     /// SIGINT and SIGTERM.
     pub signals: Signals,
-    /// The control plane.
+    /// The control plane, before it serves.
+    pub control: Option<ControlPlane>,
+    /// The control plane at work.
     pub serving: Option<Serving>,
     /// The sinks of labels and flow records.
     pub sinks: Arc<Sinks>,
@@ -95,6 +116,7 @@ impl Supervisor {
     /// # Errors
     /// The first model cannot be opened, or a flow worker died.
     pub async fn serve(mut self) -> Result<Ended, Failure> {
+        self.serving = self.control.take().map(ControlPlane::start).transpose()?;
         let mut tick = tokio::time::interval(TICK);
         let (mut workers, mut failure) = (Vec::new(), None);
         let (mut is_interrupted, mut all_ended_at) = (false, None);

@@ -1,6 +1,6 @@
 //! Tables of flows: CSV, gzipped or not, with a header.
 //!
-//! Which columns are read follows the bundle's unit and features ([`column`]); each holds one number per element of the
+//! Which columns are read follows the bundle's unit and features (`column`); each holds one number per element of the
 //! series, with spaces between, and so have the tables of `shared/data/series`. Two more columns are optional: `label`,
 //! such as `TLS.Google`, and `confidence`, how the label was found.
 
