@@ -4,6 +4,8 @@
 //! suggestions and the test of `configs/1-1-1.toml` all work from these declarations. A default is written as TOML and read
 //! by the same code as a user's value, so a default that breaks its own key's rules cannot go unnoticed.
 
+use std::ops::RangeInclusive;
+
 use serde::Serialize;
 
 use crate::kind::Kind;
@@ -153,6 +155,16 @@ const fn integer(min: i64, max: i64) -> Kind {
 /// A number in a range, ends included.
 const fn float(min: f64, max: f64) -> Kind {
     Kind::Float { min, max }
+}
+
+/// A number in the range that the crate which uses it declares.
+const fn number_in(range: RangeInclusive<f64>) -> Kind {
+    float(*range.start(), *range.end())
+}
+
+/// A whole number in the range that the crate which uses it declares.
+const fn seconds_in(range: RangeInclusive<u16>) -> Kind {
+    integer(*range.start() as i64, *range.end() as i64)
 }
 
 /// A power of two in a range, ends included.

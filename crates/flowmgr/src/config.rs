@@ -13,8 +13,11 @@ use crate::settings::Settings;
 pub const TIMEOUT_S_MAX: u16 = 32_000;
 /// Timeouts of a flow that FIN or RST closed, s.
 pub const CLOSED_TIMEOUT_S: RangeInclusive<u16> = 1..=300;
-/// The largest table, in flows and in buckets: indices have 32 bits and a few entries more are needed.
-pub const MAX_FLOWS_MAX: usize = 1 << 28;
+/// The most flows of a table: at 172 bytes a flow and more, above 11 GB; more is taken for a slip of the keyboard. Indices
+/// have 32 bits.
+pub const MAX_FLOWS_MAX: usize = 1 << 26;
+/// The most buckets of a table, of eight flows each: twice what [`MAX_FLOWS_MAX`] flows need.
+pub const BUCKETS_MAX: usize = 1 << 24;
 
 /// From when on a label counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,12 +148,12 @@ impl Config {
         in_range("closed_timeout_s", closed.into(), holds, "1 to 300")?;
         let flows = self.max_flows;
         let holds = (1..=MAX_FLOWS_MAX).contains(&flows);
-        in_range("max_flows", flows as u64, holds, "1 to 2^28")?;
+        in_range("max_flows", flows as u64, holds, "1 to 2^26")?;
         let buckets = self.buckets;
         let holds = buckets.is_power_of_two()
-            && buckets <= MAX_FLOWS_MAX
+            && buckets <= BUCKETS_MAX
             && buckets.saturating_mul(8) >= flows;
-        let range = "a power of two up to 2^28, at least an eighth of max_flows";
+        let range = "a power of two up to 2^24, at least an eighth of max_flows";
         in_range("buckets", buckets as u64, holds, range)
     }
 }

@@ -52,7 +52,8 @@ pub mod wire;
 pub use action::{ACTIONS_MAX, Action, Actions};
 pub use bare_table::BareTable;
 pub use config::{
-    CLOSED_TIMEOUT_S, Config, ConfigError, Effect, MAX_FLOWS_MAX, SeriesTask, TIMEOUT_S_MAX,
+    BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, Effect, MAX_FLOWS_MAX, SeriesTask,
+    TIMEOUT_S_MAX,
 };
 pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, TaskCounters, Volume};
 pub use entry::Counts;

@@ -1,17 +1,17 @@
 //! Every key outside of tables with names of the user's choice, section by section.
 
-use analytics::CACHE_ENTRIES_MAX;
+use analytics::{AUDIT, CACHE_ENTRIES_MAX, PHI, SLO_DELTA};
 use cring::K_MAX;
-use flowmgr::BURST_MAX;
+use flowmgr::{BUCKETS_MAX, BURST_MAX, CLOSED_TIMEOUT_S, MAX_FLOWS_MAX};
 use packetio::CAPTURED_MAX;
 
-use super::{float, integer, keys, power_of_two};
+use super::{float, integer, keys, number_in, power_of_two, seconds_in};
 use crate::checked::{Backend, FlowHash, IoMode, LogTo};
 use crate::draft::{self, Draft, PolicyName, TagMode};
 use crate::kind::{Entry, Kind};
 
-/// Seconds. The table keeps the time of a flow's last packet in 16 bits, which wrap: longer silences would look short.
-const TIMEOUT_S_MAX: i64 = 32_000;
+/// Seconds, as the flow table can keep them.
+const TIMEOUT_S_MAX: i64 = flowmgr::TIMEOUT_S_MAX as i64;
 
 /// Sizes of batches, for all devices or for one.
 pub(super) const BATCH_SIZES: Kind = Kind::IntegerList {
@@ -80,7 +80,7 @@ keys! {
             => |d, s| draft::timeouts(
                 s, draft::ACTIVE_TIMEOUT_LIVE, &mut d.flow.active_timeout, &mut d.flow.active_timeout_live
             );
-        FlowClosedTimeoutS: live "flow.closed_timeout_s", integer(1, 300), "5", "seconds",
+        FlowClosedTimeoutS: live "flow.closed_timeout_s", seconds_in(CLOSED_TIMEOUT_S), "5", "seconds",
             "how long late packets still count for a flow that ended by FIN or RST, before its record is written"
             => |d, s| s.put_seconds(&mut d.flow.closed_timeout);
         FlowHalfOpenTimeoutS: live "flow.half_open_timeout_s", integer(-1, TIMEOUT_S_MAX), "-1",
@@ -106,11 +106,11 @@ keys! {
         FlowHashSeed: restart "flow.hash_seed", integer(0, i64::MAX), "0", "",
             "key of the bucket hash; 0: fixed in a replay, so that runs repeat, and random for live traffic"
             => |d, s| draft::hash_seed(s, &mut d.flow.hash_seed);
-        FlowMaxFlows: restart "flow.max_flows", integer(64, 1 << 26), "1048576", "flows",
+        FlowMaxFlows: restart "flow.max_flows", integer(64, MAX_FLOWS_MAX as i64), "1048576", "flows",
             "flows held by each flow manager; where the table is full, half-open and idle flows are evicted, and if there are \
              none, packets of new flows pass as table_full"
             => |d, s| s.put(&mut d.flow.max_flows);
-        FlowBuckets: restart "flow.buckets", Kind::PowerOfTwo { min: 8, max: 1 << 24, or_zero: true },
+        FlowBuckets: restart "flow.buckets", Kind::PowerOfTwo { min: 8, max: BUCKETS_MAX as i64, or_zero: true },
             "0", "buckets of 8 flows",
             "size of the hash table; 0: a quarter of max_flows, rounded up to a power of two"
             => |d, s| s.put(&mut d.flow.buckets);
@@ -151,7 +151,7 @@ keys! {
         AnalyticsTimeoutMs: live "analytics.timeout_ms", float(0.1, 1000.0), "10.0", "milliseconds",
             "how long the oldest series waits before a batch is composed"
             => |d, s| s.put_milliseconds(&mut d.batching.timeout);
-        AnalyticsPhi: live "analytics.phi", float(0.0, 0.5), "0.2", "share of a batch",
+        AnalyticsPhi: live "analytics.phi", number_in(PHI), "0.2", "share of a batch",
             "carry-over: where padding would exceed this share, the newest series wait for the next batch"
             => |d, s| s.put(&mut d.batching.phi);
         AnalyticsBatchSizes: live "analytics.batch_sizes", BATCH_SIZES,
@@ -164,7 +164,7 @@ keys! {
         AnalyticsLatencyGoalMs: live "analytics.latency_goal_ms", LATENCY_GOAL_MS, "2.0", "milliseconds",
             "policy slo: the time from a series to its label that 99 of 100 labels must keep"
             => |d, s| s.put_milliseconds(&mut d.batching.latency_goal);
-        AnalyticsSloDelta: live "analytics.slo_delta", float(0.0, 0.5), "0.05", "share of the goal",
+        AnalyticsSloDelta: live "analytics.slo_delta", number_in(SLO_DELTA), "0.05", "share of the goal",
             "policy slo: the share of the goal that is kept in reserve"
             => |d, s| s.put(&mut d.batching.slo_delta);
 
@@ -175,7 +175,7 @@ keys! {
         CacheEntries: live "cache.entries", CACHE_ENTRIES, "65536", "prefixes, 0 = off",
             "how many prefixes are remembered; the least recently used one is evicted"
             => |d, s| s.put(&mut d.cache.entries);
-        CacheAudit: live "cache.audit", float(0.0, 1.0), "0.01", "share of hits",
+        CacheAudit: live "cache.audit", number_in(AUDIT), "0.01", "share of hits",
             "share of the hits that the model classifies as well, to measure how often the cache is wrong"
             => |d, s| s.put(&mut d.cache.audit);
 
