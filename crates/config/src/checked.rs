@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use packetio::Backend;
 use policy::{Action, Dscp, Rule};
 
 mod device;
@@ -16,7 +17,7 @@ use crate::layout::Layout;
 use crate::origin::Origin;
 
 pub use device::{Accel, Device, DeviceThread, Provider};
-pub use words::{Backend, FlowHash, IoMode, LogTo};
+pub use words::{FlowHash, IoMode, LogTo};
 
 /// A configuration that holds together.
 #[derive(Debug, Clone, PartialEq)]

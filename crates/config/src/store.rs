@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use packetio::Backend;
 use policy::Dscp;
 use toml::Value;
 
@@ -35,6 +36,12 @@ impl FromValue for Dscp {
     /// By its number, which is what a name was turned into when it was checked.
     fn from_value(value: &Value) -> Option<Dscp> {
         Dscp::new(u8::from_value(value)?)
+    }
+}
+
+impl FromValue for Backend {
+    fn from_value(value: &Value) -> Option<Backend> {
+        Backend::from_name(value.as_str()?)
     }
 }
 

@@ -3,15 +3,6 @@
 use crate::words::words;
 
 words! {
-    /// How frames come from the interfaces and leave by them.
-    pub enum Backend {
-        /// Packet sockets of the kernel (`AF_PACKET`).
-        #[default]
-        AfPacket = "af_packet",
-    }
-}
-
-words! {
     /// What is done with live traffic.
     pub enum IoMode {
         /// The traffic is a copy, and nothing is sent.

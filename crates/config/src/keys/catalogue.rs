@@ -3,10 +3,10 @@
 use analytics::{AUDIT, CACHE_ENTRIES_MAX, PHI, SLO_DELTA};
 use cring::K_MAX;
 use flowmgr::{BUCKETS_MAX, BURST_MAX, CLOSED_TIMEOUT_S, MAX_FLOWS_MAX};
-use packetio::CAPTURED_MAX;
+use packetio::{Backend, CAPTURED_MAX};
 
 use super::{float, integer, keys, number_in, power_of_two, seconds_in};
-use crate::checked::{Backend, FlowHash, IoMode, LogTo};
+use crate::checked::{FlowHash, IoMode, LogTo};
 use crate::draft::{self, Draft, PolicyName, TagMode};
 use crate::kind::{Entry, Kind};
 

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use config::checked::{self, Io, IoMode};
+use config::checked::{Io, IoMode};
 use config::nearest;
-use packetio::{Backend, Direction, OpenError, Opened, PortSettings};
+use packetio::{Direction, OpenError, Opened, PortSettings};
 
 use crate::exit::Failure;
 
@@ -20,7 +20,7 @@ pub fn open(io: &Io, workers: usize) -> Result<Vec<Vec<Opened>>, Failure> {
     check_named(io)?;
     let mut by_worker: Vec<Vec<Opened>> = (0..workers).map(|_| Vec::new()).collect();
     for interface in &io.interfaces {
-        let rings = packetio::open(backend(io), &settings(io, interface), workers as u16);
+        let rings = packetio::open(io.backend, &settings(io, interface), workers as u16);
         for (ports, ring) in by_worker.iter_mut().zip(rings.map_err(failure)?) {
             ports.push(ring);
         }
@@ -35,7 +35,7 @@ pub fn open(io: &Io, workers: usize) -> Result<Vec<Vec<Opened>>, Failure> {
 pub fn look(io: &Io) -> Result<(), Failure> {
     check_named(io)?;
     for interface in &io.interfaces {
-        packetio::probe(backend(io), &settings(io, interface)).map_err(failure)?;
+        packetio::probe(io.backend, &settings(io, interface)).map_err(failure)?;
     }
     Ok(())
 }
@@ -46,13 +46,6 @@ fn check_named(io: &Io) -> Result<(), Failure> {
             "io.interfaces = []: name the interfaces to run on, as in --set 'io.interfaces=[\"eth0\"]'",
         )),
         false => Ok(()),
-    }
-}
-
-/// `io.backend`.
-fn backend(io: &Io) -> Backend {
-    match io.backend {
-        checked::Backend::AfPacket => Backend::AfPacket,
     }
 }
 
