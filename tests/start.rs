@@ -310,7 +310,7 @@ fn check_leaves_nothing_behind_and_a_fenxi_that_runs_is_not_in_its_way() {
         .stderr(Stdio::piped());
     let mut running = command.spawn().unwrap();
     let mut text = [0; 256];
-    let told = manager.recv(&mut text).unwrap();
+    let told = common::uninterrupted(|| manager.recv(&mut text)).unwrap();
     assert!(text[..told].starts_with(b"READY=1"));
     assert_eq!(check(&lab, &[], &file), (0, String::new()));
     kill_process(Pid::from_child(&running), Signal::TERM).unwrap();

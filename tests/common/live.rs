@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::lab::Lab;
-use super::{Finished, fenxi, fenxi_lab, root};
+use super::{Finished, fenxi, fenxi_lab, root, uninterrupted};
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -130,14 +130,8 @@ impl Live {
 
     fn hear(&self) -> io::Result<String> {
         let mut text = [0; 256];
-        loop {
-            match self.manager.recv(&mut text) {
-                Ok(bytes) => return Ok(String::from_utf8_lossy(&text[..bytes]).into_owned()),
-                // A call with a timeout is not begun again by itself where the process was stopped for a moment.
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let bytes = uninterrupted(|| self.manager.recv(&mut text))?;
+        Ok(String::from_utf8_lossy(&text[..bytes]).into_owned())
     }
 
     /// Where `fenxi ctl` reaches it.

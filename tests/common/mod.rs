@@ -11,7 +11,7 @@ pub mod programs;
 pub use lab::skip;
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -52,6 +52,17 @@ fn program<I: AsRef<OsStr>>(path: PathBuf, args: impl IntoIterator<Item = I>) ->
 pub fn run(mut command: Command) -> Finished {
     let output = command.stdin(Stdio::null()).output().expect("fenxi starts");
     Finished::of(output)
+}
+
+/// Receives again where a signal, a stop or a debugger ended the wait: the kernel does not restart a wait that has a
+/// timeout by itself (signal(7)).
+pub fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match receive() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            received => return received,
+        }
+    }
 }
 
 /// What a run left behind.

@@ -8,7 +8,7 @@ use crate::capture::{Seen, listen, seen};
 use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::packets::{self, ETHERNET};
-use crate::common::{self};
+use crate::common::{self, uninterrupted};
 use crate::traffic::{
     PROGRAMS, Servers, ask, ask_dns, ask_udp, connect, every_label, send, stream, talk,
 };
@@ -302,7 +302,7 @@ fn datagrams_keep_their_order() {
                 for expected in first..number {
                     for [_, far] in &flows {
                         let mut bytes = [0; 4];
-                        assert_eq!(far.recv(&mut bytes).unwrap(), 4);
+                        assert_eq!(uninterrupted(|| far.recv(&mut bytes)).unwrap(), 4);
                         assert_eq!(u32::from_be_bytes(bytes), expected);
                     }
                 }

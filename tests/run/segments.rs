@@ -2,7 +2,7 @@
 
 use crate::capture::{listen, seen};
 use crate::common::lab::Lab;
-use crate::common::packets;
+use crate::common::{packets, uninterrupted};
 use crate::inline::{RIGHT, all_was_sent, start, tagged_flows};
 use crate::traffic::patient_socket;
 
@@ -65,7 +65,8 @@ fn datagrams_that_the_kernel_splits_arrive_in_order() {
                 let mut last_from = None;
                 for at in 0..SEGMENTS {
                     let mut bytes = [0; 2 * SEGMENT];
-                    let (length, from) = socket.recv_from(&mut bytes).unwrap();
+                    let received = uninterrupted(|| socket.recv_from(&mut bytes));
+                    let (length, from) = received.unwrap();
                     let number = batch * SEGMENTS + at;
                     let expected = match at + 1 == SEGMENTS {
                         true => LAST_SEGMENT,

@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
 
 use crate::common::lab::{Lab, Program};
-use crate::common::{self};
+use crate::common::{self, uninterrupted};
 
 /// What [`Servers`] and those who ask them need.
 pub const PROGRAMS: [&str; 5] = ["openssl", "curl", "dnsmasq", "dig", "ping"];
@@ -135,9 +135,9 @@ pub fn ask_udp(lab: &Lab, [near, far]: [&str; 2], address: &str, rounds: usize) 
 pub fn ask([near, far]: &[UdpSocket; 2], rounds: usize) {
     for round in 0..rounds {
         near.send(&vec![1; 20 + round]).unwrap();
-        let (_, from) = far.recv_from(&mut [0; 1500]).unwrap();
+        let (_, from) = uninterrupted(|| far.recv_from(&mut [0; 1500])).unwrap();
         far.send_to(&vec![2; 400 + round], from).unwrap();
-        near.recv(&mut [0; 1500]).unwrap();
+        uninterrupted(|| near.recv(&mut [0; 1500])).unwrap();
     }
 }
 
