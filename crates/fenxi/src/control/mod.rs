@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use analytics::Counters;
+use config::Config;
 use tokio::sync::{Mutex, MutexGuard, RwLock, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -115,6 +116,30 @@ pub struct Facts {
     pub ring_slots: u64,
     /// The clock of the run.
     pub started: Instant,
+}
+
+impl Facts {
+    /// Of a run that begins now. `ports_up_least`: how many ports must be up for it to be ready; `None`: they are no
+    /// interfaces.
+    pub fn new(
+        config: &Config,
+        state: Arc<SharedState>,
+        classes: &Arc<[String]>,
+        ports: Vec<String>,
+        ports_up_least: Option<usize>,
+    ) -> Facts {
+        let rings = config.pipeline.layout.rings().len();
+        Facts {
+            version: env!("CARGO_PKG_VERSION"),
+            state,
+            labels: LabelNames::new(classes),
+            ports,
+            ports_up_least,
+            table_entries: config.flow.max_flows as u64,
+            ring_slots: (rings * config.ring.slots) as u64,
+            started: Instant::now(),
+        }
+    }
 }
 
 /// A request for whoever drives the run, who has to answer it.

@@ -13,7 +13,7 @@ mod source;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use accel::Bundle;
 use config::Config;
@@ -30,7 +30,7 @@ use flowmgr::Effect;
 
 use crate::cli::{ReplayArgs, Speed};
 use crate::control::collector::Collector;
-use crate::control::{Facts, HostStats, LabelNames, Sockets};
+use crate::control::{Facts, HostStats, Sockets};
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::signals::Signals;
@@ -77,7 +77,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let sockets = sockets.transpose()?;
 
     let table = Table::of(config, &bundle, &pipelines.flow_managers);
-    let facts = facts(plan, &state, &classes);
+    let ports = vec!["capture".to_owned()];
+    let facts = Facts::new(config, state.clone(), &classes, ports, None);
     let runtime = supervise::runtime()?;
     let signals = runtime.block_on(async { Signals::new() })?;
     let progress = Progress::new(source.read(), source.size());
@@ -223,21 +224,6 @@ fn start_swapper(
         PeriodicSwapper::start(swap, plan.config, cores, bundle, state.clone(), analytics);
     let (swapper, ports) = started?;
     Ok((Some(swapper), ports))
-}
-
-fn facts(plan: &Plan<'_>, state: &Arc<SharedState>, classes: &Arc<[String]>) -> Facts {
-    let config = plan.config;
-    let rings = config.pipeline.layout.rings().len();
-    Facts {
-        version: env!("CARGO_PKG_VERSION"),
-        state: state.clone(),
-        labels: LabelNames::new(classes),
-        ports: vec!["capture".to_owned()],
-        ports_up_least: None,
-        table_entries: config.flow.max_flows as u64,
-        ring_slots: (rings * config.ring.slots) as u64,
-        started: Instant::now(),
-    }
 }
 
 fn join_analytics(

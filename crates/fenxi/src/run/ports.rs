@@ -3,13 +3,23 @@
 //! Each interface has one receive ring for each flow worker, over which the kernel spreads its frames. The n-th rings of
 //! all interfaces belong to the n-th flow worker, so both directions of a flow meet there.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use config::checked::{Io, IoMode};
-use config::nearest;
-use packetio::{Direction, OpenError, Opened, PortSettings};
+use config::{Config, nearest};
+use dataplane::clock::Clock;
+use dataplane::egress::{Egress, Forward};
+use dataplane::flow_worker::Limits;
+use dataplane::run::Run;
+use packetio::{Direction, OpenError, Opened, PortSettings, Tx};
 
 use crate::exit::Failure;
+use crate::sinks::Sinks;
+use crate::workers::WorkerIo;
+
+/// Kernels check blocks that are not full once per timeout; older kernels do so in ticks of up to 10 ms.
+const BLOCK_SLACK: Duration = Duration::from_millis(10);
 
 /// Opens all interfaces for `workers` flow workers; gives each worker its ports, in the order of the configuration.
 ///
@@ -71,6 +81,39 @@ fn settings(io: &Io, interface: &str) -> PortSettings {
         completes_checksums: is_inline,
         sends: is_inline,
         ..defaults
+    }
+}
+
+/// The parts of each flow worker.
+pub fn worker_io(
+    ports: Vec<Vec<Opened>>,
+    config: &Config,
+    run: &Arc<Run>,
+    sinks: &Sinks,
+) -> Vec<WorkerIo> {
+    let parts = ports.into_iter().enumerate().map(|(number, ports)| {
+        let (rx, tx): (Vec<_>, Vec<_>) = ports.into_iter().map(|port| (port.rx, port.tx)).unzip();
+        let tx: Vec<Box<dyn Tx>> = tx.into_iter().flatten().collect();
+        // Only mode inline sends, and it has exactly two interfaces.
+        let egress = <[Box<dyn Tx>; 2]>::try_from(tx).ok();
+        let egress = egress.filter(|_| config.io.mode == IoMode::Inline);
+        let forward = |ports| Box::new(Forward::new(ports, run.clone(), number)) as Box<dyn Egress>;
+        WorkerIo {
+            ports: rx,
+            egress: egress.map(forward),
+            clock: Clock::live(),
+            sinks: sinks.worker_halves(),
+        }
+    });
+    parts.collect()
+}
+
+/// The limits of each flow worker.
+pub fn limits(config: &Config) -> Limits {
+    Limits {
+        burst: config.io.burst.min(config.ring.slots / 4),
+        handover: BLOCK_SLACK + 2 * Duration::from_millis(config.io.block_timeout_ms.into()),
+        give_up_after: config.io.give_up_after,
     }
 }
 

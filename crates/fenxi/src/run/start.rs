@@ -1,0 +1,223 @@
+//! The start of a live run: its threads, and what the control thread takes over from them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use accel::Bundle;
+use config::Config;
+use config::checked::IoMode;
+use dataplane::bundle::{dscp_by_class, series_task};
+use dataplane::pipelines::{FlowOptions, PacketSide, flow_config};
+use dataplane::placement::Cores;
+use dataplane::run::Run;
+use dataplane::settings::SettingsSender;
+use dataplane::state::SharedState;
+use dataplane::swap::Swapper;
+use dataplane::swap::helpers::Helpers;
+use recording::Recorder;
+use tokio::runtime::Runtime;
+
+use super::ports::{limits, worker_io};
+use super::{Plan, pair};
+use crate::control::collector::Collector;
+use crate::control::{Facts, HostStats, Sockets};
+use crate::exit::Failure;
+use crate::signals::{Signals, hangups};
+use crate::sinks::Sinks;
+use crate::supervise::analytics::{AnalyticsParts, ModelOpening};
+use crate::supervise::notify::Notifier;
+use crate::supervise::reload::Reloader;
+use crate::supervise::{ControlPlane, Live, LiveStart, Supervisor};
+use crate::workers::WorkerStart;
+
+/// How long the start waits for the first round of the flow workers. A worker that is later only forwards later.
+const MOVING_WITHIN: Duration = Duration::from_secs(1);
+
+/// What needs privileges, open. From then on the sandbox holds.
+pub struct Opened {
+    /// Mode inline: the claim on its two interfaces.
+    pub pair: Option<pair::Pair>,
+    /// The ports of each flow worker.
+    pub ports: Vec<Vec<packetio::Opened>>,
+    /// Where the control plane listens.
+    pub sockets: Sockets,
+    /// The sinks, whose threads run.
+    pub sinks: Arc<Sinks>,
+}
+
+/// The running flow workers, and what the control thread needs.
+pub struct Started {
+    /// The control thread.
+    pub supervisor: Supervisor,
+    /// The recording, with `--record`.
+    pub recorder: Option<Recorder>,
+    /// The counters of the interfaces.
+    pub host: Arc<HostStats>,
+    /// What the control plane says of the run.
+    pub state: Arc<SharedState>,
+    /// To be kept until the run has ended.
+    pub pair: Option<pair::Pair>,
+}
+
+impl Opened {
+    /// Starts the flow workers, and a helper that opens the first model.
+    ///
+    /// # Errors
+    /// A thread, a signal handler or the recording cannot be started.
+    pub fn start(
+        self,
+        plan: &Plan<'_>,
+        runtime: &Runtime,
+        cores: &Cores,
+        packets: PacketSide,
+        bundle: Bundle,
+        options: FlowOptions,
+    ) -> Result<Started, Failure> {
+        let (config, classes) = (plan.config, packets.classes.clone());
+        let (signals, hangups) =
+            runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
+        let state = Arc::new(SharedState::new(&bundle, config));
+        let interfaces = config.io.interfaces.clone();
+        let least = ports_up_least(config);
+        let facts = Facts::new(config, state.clone(), &classes, interfaces, Some(least));
+        let recorder = record(plan, &bundle, &classes, options)?;
+        let workers = packets.flow_managers.len();
+        let woken = config.pipeline.layout.analytics_managers * config.pipeline.instances;
+        let (run, events) = Run::new(workers, woken);
+        let run = Arc::new(run);
+        let io = worker_io(self.ports, config, &run, &self.sinks);
+        let start = WorkerStart {
+            cores,
+            run: &run,
+            recorder: recorder.as_ref(),
+            is_watched: true,
+        };
+        let threads =
+            start.flow_workers(packets.flow_managers, io, options.effect, limits(config))?;
+        wait_until_moving(&run);
+        let (helpers, run_guard) = Helpers::new(cores, state.clone());
+        let series = packets.series;
+        let opening = ModelOpening::start(&helpers, config, &bundle, series, recorder.as_ref())?;
+        let (settings, sinks) = (threads.settings, self.sinks);
+        let reloader = reloader(plan, &helpers, &classes, settings, &sinks, recorder.clone());
+        let live = LiveStart {
+            what: what(config),
+            hangups,
+            opening,
+            analytics_parts: AnalyticsParts {
+                reloader,
+                helpers,
+                bundle,
+                run: run.clone(),
+                recorder: recorder.clone(),
+            },
+            run_guard,
+            sinks: sinks.clone(),
+            last_within: limits(config).handover + config.records.drain_within,
+        };
+        let host = Arc::new(HostStats::new(&config.io.interfaces));
+        let collector = Collector::new(threads.watched, Vec::new(), host.clone(), sinks.clone());
+        let supervisor = Supervisor {
+            live: Some(Live::new(live, &run)),
+            run,
+            outcomes: threads.outcomes,
+            workers,
+            events,
+            signals,
+            control: Some(ControlPlane {
+                sockets: self.sockets,
+                facts,
+                collector,
+            }),
+            serving: None,
+            sinks,
+            progress: None,
+            holds: false,
+        };
+        Ok(Started {
+            supervisor,
+            recorder,
+            host,
+            state,
+            pair: self.pair,
+        })
+    }
+}
+
+/// A short description of the run.
+fn what(config: &Config) -> String {
+    let interfaces = config.io.interfaces.join(", ");
+    format!("{} on {interfaces}", config.io.mode.name())
+}
+
+/// Waits until each flow worker has finished a round. Only then may a library be loaded: meanwhile glibc holds a lock that
+/// a starting thread needs for its first `__cxa_thread_atexit_impl`, so nothing would be forwarded.
+fn wait_until_moving(run: &Run) {
+    let began = Instant::now();
+    while run.rounds().any(|rounds| rounds == 0) && began.elapsed() < MOVING_WITHIN {
+        std::thread::sleep(dataplane::run::PAUSE);
+    }
+}
+
+/// A function that builds the reload thread's state from a swapper.
+fn reloader(
+    plan: &Plan<'_>,
+    helpers: &Helpers,
+    classes: &Arc<[String]>,
+    workers: Vec<SettingsSender>,
+    sinks: &Arc<Sinks>,
+    recorder: Option<Recorder>,
+) -> Box<dyn FnOnce(Swapper) -> Reloader> {
+    let (sources, running) = (plan.sources.clone(), plan.loaded.clone());
+    let (helpers, classes, sinks) = (helpers.clone(), classes.clone(), sinks.clone());
+    Box::new(move |swapper| Reloader {
+        sources,
+        running,
+        state: helpers.state().clone(),
+        helpers,
+        classes,
+        swapper,
+        workers,
+        sinks,
+        notifier: Notifier::from_environment(),
+        undo: None,
+        recorder,
+    })
+}
+
+/// Starts the recording, if `--record` asks for one.
+fn record(
+    plan: &Plan<'_>,
+    bundle: &Bundle,
+    classes: &[String],
+    options: FlowOptions,
+) -> Result<Option<Recorder>, Failure> {
+    let (config, args) = (plan.config, plan.args);
+    let Some(dir) = &args.record else {
+        return Ok(None);
+    };
+    let flow = flow_config(
+        config,
+        series_task(bundle),
+        options,
+        dscp_by_class(config, bundle)?,
+    );
+    let configuration = plan.loaded.effective().to_toml(false);
+    let header = recording::Header::new(config, configuration, bundle, classes, &flow);
+    let recorder = Recorder::start(&recording::Plan {
+        dir,
+        max_bytes: u64::from(args.record_max_mib) << 20,
+        header: &header,
+    })?;
+    Ok(Some(recorder))
+}
+
+/// How many interfaces must be up for the run to be ready.
+fn ports_up_least(config: &Config) -> usize {
+    match (config.control.ready_without_interfaces, config.io.mode) {
+        (true, _) => 0,
+        // Packets that come in on one interface leave by the other.
+        (false, IoMode::Inline) => 2,
+        (false, _) => 1,
+    }
+}
