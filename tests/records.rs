@@ -229,6 +229,28 @@ fn records_of_active_timeouts_add_up() {
     }
 }
 
+/// With a `[[task]]`, records say whose label it is, and nothing else of them changes.
+#[test]
+fn records_name_a_configured_task() {
+    let test = "records_name_a_configured_task";
+    let dir = tempfile::tempdir().expect("a folder");
+    let config = dir.path().join("c.toml");
+    std::fs::write(&config, "[[task]]\nname = \"protocol\"\n").expect("a file");
+    let config = config.to_str().expect("UTF-8");
+    let (Some(named), Some(plain)) = (replay(test, &["--config", config]), replay(test, &[]))
+    else {
+        return;
+    };
+    assert_valid(&validator(), &named.records);
+    let without_task = |record: &Value| {
+        let mut record = record.as_object().expect("an object").clone();
+        assert_eq!(record.remove("task"), Some(json!("protocol")));
+        Value::Object(record)
+    };
+    let without: Vec<Value> = named.records.iter().map(without_task).collect();
+    assert_eq!(without, plain.records);
+}
+
 /// What stands in backticks in the first cell of the rows of a page's tables.
 fn first_cells(page: &str) -> BTreeSet<String> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| "));

@@ -230,10 +230,13 @@ impl Mark {
 /// How many tasks can run side by side.
 pub const RUNNABLE_TASKS: usize = 1;
 
+/// Name of the task of a configuration without `[[task]]`.
+pub const DEFAULT_TASK: &str = "default";
+
 /// What is asked of flows: one model, and how its series are batched, cached and inferred.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// Unique among the tasks; `default` where the configuration names none.
+    /// Unique among the tasks; [`DEFAULT_TASK`] where the configuration names none.
     pub name: String,
     /// Folder of the model bundle; `None`: the bundle that ships with the program.
     pub model: Option<PathBuf>,

@@ -32,6 +32,8 @@ pub struct Header {
     pub model: String,
     /// Version of the bundle.
     pub model_version: String,
+    /// Name of the task.
+    pub task: String,
     /// The model's features.
     pub features: Vec<String>,
     /// Names of the classes; the last is `unknown`.
@@ -66,6 +68,10 @@ impl Header {
             interfaces: config.io.interfaces.clone(),
             model: bundle.name().to_owned(),
             model_version: bundle.version().to_owned(),
+            task: config
+                .tasks
+                .first()
+                .map_or_else(String::new, |task| task.name.clone()),
             features: bundle.features().to_vec(),
             classes: classes.to_vec(),
             layout: config.pipeline.layout.to_string(),

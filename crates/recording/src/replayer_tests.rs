@@ -17,7 +17,7 @@ fn header() -> String {
     });
     let header = json!({
         "format": 2, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [], "model": "m",
-        "model_version": "1", "features": [], "classes": ["one", "other", "unknown"],
+        "model_version": "1", "task": "default", "features": [], "classes": ["one", "other", "unknown"],
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
             "tasks": [task], "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64, "buckets": 16,

@@ -1,6 +1,6 @@
 //! The tasks: what the sections say, and what a `[[task]]` says instead.
 
-use crate::checked::{Analytics, BatchPolicy, Cache, Device, RUNNABLE_TASKS, Task};
+use crate::checked::{Analytics, BatchPolicy, Cache, DEFAULT_TASK, Device, RUNNABLE_TASKS, Task};
 use crate::draft::{Draft, PolicyName, TaskDraft};
 use crate::keys::{KeyId, TaskKey};
 use crate::layers::Table;
@@ -9,9 +9,6 @@ use crate::setting::Setting;
 
 use super::Reader;
 use super::devices::{DeviceTables, Sharing};
-
-/// Name of the task of a configuration that names none.
-const DEFAULT_NAME: &str = "default";
 
 /// The tasks in the order of their tables; one by default.
 pub(super) fn tasks(
@@ -43,7 +40,7 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn task(&self, draft: &Draft, devices: &DeviceTables<'_>, problems: &mut Vec<String>) -> Task {
-        let name = self.table.map_or(DEFAULT_NAME, |table| &table.name);
+        let name = self.table.map_or(DEFAULT_TASK, |table| &table.name);
         let mut own = TaskDraft {
             name: name.to_owned(),
             model: draft.model.path.clone(),

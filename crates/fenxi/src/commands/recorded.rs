@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::cli::{OutputArgs, is_dash};
 use crate::exit::{Failure, print, remark};
 use crate::outcome::{Outcome, Table};
-use crate::sinks::records::RecordSink;
+use crate::sinks::records::{Names, RecordSink};
 use crate::sinks::{self, ReplayStart};
 use crate::summary::Summary;
 use config::layout::Layout;
@@ -35,14 +35,15 @@ struct Page<'a> {
 /// # Errors
 /// 65: the counters differ, or the recording is damaged. 66: there is no recording.
 pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
-    let classes = Header::read(dir)?.classes;
+    let header = Header::read(dir)?;
+    let names = Names::new(&header.task, header.classes.into());
     let (sink, mut records) = match output.flows.as_deref() {
         Some(path) => {
             let start = ReplayStart {
                 waits: true,
                 stopped: None,
             };
-            let (sink, records) = RecordSink::start(path, QUEUE, classes.into(), &start)?;
+            let (sink, records) = RecordSink::start(path, QUEUE, names, &start)?;
             (Some(sink), Some(records))
         }
         None => (None, None),

@@ -78,11 +78,11 @@ static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_build_info", "", &["version", "revision", "features"],
         "1; the labels say what runs. The revision is BUILD_REVISION from the environment of the build, or unknown.",
         |view| vec![count(&[view.facts.version, REVISION, FEATURES], 1)]),
-    metric(G, "fenxi_model_info", "", &["model", "version", "sha256", "generation"],
-        "1; the labels say which model is in use. The generation is that of records, and grows with each swap.",
+    metric(G, "fenxi_model_info", "", &["task", "model", "version", "sha256", "generation"],
+        "1; the labels say which model a task uses. The generation is that of records, and grows with each swap.",
         |view| {
             let model = &view.run_state.model;
-            vec![count(&[&model.name, &model.version, &model.sha256, &model.generation.to_string()], 1)]
+            vec![count(&[&view.facts.task, &model.name, &model.version, &model.sha256, &model.generation.to_string()], 1)]
         }),
     metric(G, "fenxi_state", "", &["state"],
         "1 for the current state of the run, 0 for the others.",

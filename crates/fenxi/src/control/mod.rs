@@ -104,6 +104,8 @@ pub struct Facts {
     pub version: &'static str,
     /// Where it is noted what does.
     pub state: Arc<SharedState>,
+    /// Name of the task.
+    pub task: String,
     /// How metrics name its classes.
     pub labels: LabelNames,
     /// The ports, each read by all flow managers.
@@ -132,6 +134,10 @@ impl Facts {
         Facts {
             version: env!("CARGO_PKG_VERSION"),
             state,
+            task: config
+                .tasks
+                .first()
+                .map_or_else(String::new, |task| task.name.clone()),
             labels: LabelNames::new(classes),
             ports,
             ports_up_least,

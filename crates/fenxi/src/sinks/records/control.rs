@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use config::Config;
+use config::checked::DEFAULT_TASK;
 use dataplane::sink::Sink;
 
-use super::output;
 use super::sink::{RecordCounts, RecordSender, RecordSink};
+use super::{Names, output};
 use crate::cli::is_dash;
 use crate::exit::Failure;
 use crate::metric::{Family, count};
@@ -28,10 +29,13 @@ impl SinkKind for Records {
             }
             return Ok(None);
         };
-        let (config, classes) = (&start.config.records, start.classes.clone());
+        let task = start.config.tasks.first();
+        let task = task.map_or(DEFAULT_TASK, |task| &task.name);
+        let names = Names::new(task, start.classes.clone());
+        let config = &start.config.records;
         let (sink, sender) = match &start.replay {
-            Some(replay) => RecordSink::start(path, config.queue, classes, replay)?,
-            None => RecordSink::start_live(path, config, classes)?,
+            Some(replay) => RecordSink::start(path, config.queue, names, replay)?,
+            None => RecordSink::start_live(path, config, names)?,
         };
         Ok(Some(Box::new(RecordControl {
             counts: sink.counts(),

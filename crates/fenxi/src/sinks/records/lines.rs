@@ -1,17 +1,16 @@
 //! Lines on their way to a file: whole ones, in order, and how many they are.
 
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flowmgr::record::Record;
 
 use super::sink::{WRITE_AT, WRITE_WITHIN};
-use super::write_line;
+use super::{Names, write_line};
 
 /// Records as text that is not written yet.
 pub struct Lines {
-    classes: Arc<[String]>,
+    names: Names,
     bytes: Vec<u8>,
     count: u64,
     /// Written since somebody last asked.
@@ -21,10 +20,10 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// None yet. Classes have these names.
-    pub fn new(classes: Arc<[String]>) -> Lines {
+    /// None yet.
+    pub fn new(names: Names) -> Lines {
         Lines {
-            classes,
+            names,
             bytes: Vec::with_capacity(2 * WRITE_AT),
             count: 0,
             written: 0,
@@ -38,7 +37,7 @@ impl Lines {
     /// It has no form in JSON, which does not happen; then nothing was appended.
     pub fn push(&mut self, record: &Record) -> io::Result<()> {
         let before = self.bytes.len();
-        if let Err(error) = write_line(record, &self.classes, &mut self.bytes) {
+        if let Err(error) = write_line(record, &self.names, &mut self.bytes) {
             self.bytes.truncate(before);
             return Err(error.into());
         }
@@ -114,7 +113,7 @@ mod tests {
     /// A single line does not wait for more to come; so a program that is killed loses the records of the last moments only.
     #[test]
     fn lines_are_due_when_they_are_many_or_the_oldest_is_old() {
-        let mut lines = Lines::new(Vec::new().into());
+        let mut lines = Lines::new(Names::default());
         assert!(!lines.is_due());
         lines.push(&record()).unwrap();
         let pushed = lines.since.expect("a line is there");

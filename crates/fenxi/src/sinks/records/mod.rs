@@ -7,9 +7,11 @@ mod output;
 mod sink;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use config::checked::DEFAULT_TASK;
 use cring::Source;
 use flowmgr::record::{Decision, FlowName, FlowRecord, LabelRecord, Record};
 use jiff::Timestamp;
@@ -22,6 +24,26 @@ pub use sink::RecordSink;
 /// Version of the records' form; it changes when a field changes its meaning or
 /// goes away.
 const SCHEMA_VERSION: u32 = 1;
+
+/// What records call things by name.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    /// Names of the classes, by their numbers.
+    pub classes: Arc<[String]>,
+    /// Name of the task; `None` where no `[[task]]` is configured, so that there is only one and records need not say it.
+    pub task: Option<String>,
+}
+
+impl Names {
+    /// With the name of the task, as configured.
+    pub fn new(task: &str, classes: Arc<[String]>) -> Names {
+        let is_named = task != DEFAULT_TASK;
+        Names {
+            classes,
+            task: is_named.then(|| task.to_owned()),
+        }
+    }
+}
 
 /// Who the flow is: the fields that both records begin with.
 #[derive(Serialize)]
@@ -40,6 +62,8 @@ struct Flow {
 /// Its label.
 #[derive(Default, Serialize)]
 struct Labelled<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<&'a str>,
     label: Option<&'a str>,
     confidence: Option<f64>,
     decided_by: Option<&'static str>,
@@ -86,25 +110,25 @@ enum Line<'a> {
 }
 
 /// Appends a record as one line of JSON.
-fn write_line(record: &Record, classes: &[String], line: &mut Vec<u8>) -> serde_json::Result<()> {
+fn write_line(record: &Record, names: &Names, line: &mut Vec<u8>) -> serde_json::Result<()> {
     let form = match record {
-        Record::Label(label) => label_line(label, classes),
-        Record::Flow(flow) => flow_line(flow, classes),
+        Record::Label(label) => label_line(label, names),
+        Record::Flow(flow) => flow_line(flow, names),
     };
     serde_json::to_writer(&mut *line, &form)?;
     line.push(b'\n');
     Ok(())
 }
 
-fn label_line<'a>(record: &LabelRecord, classes: &'a [String]) -> Line<'a> {
+fn label_line<'a>(record: &LabelRecord, names: &'a Names) -> Line<'a> {
     Line::Label {
         flow: flow(&record.flow),
         time: rfc3339(record.time_us),
-        labelled: labelled(Some(&record.decision), classes),
+        labelled: labelled(Some(&record.decision), names),
     }
 }
 
-fn flow_line<'a>(record: &'a FlowRecord, classes: &'a [String]) -> Line<'a> {
+fn flow_line<'a>(record: &'a FlowRecord, names: &'a Names) -> Line<'a> {
     let series = record.series.as_deref();
     Line::Flow {
         flow: flow(&record.flow),
@@ -117,7 +141,7 @@ fn flow_line<'a>(record: &'a FlowRecord, classes: &'a [String]) -> Line<'a> {
         bytes_fwd: record.counts.bytes[0],
         bytes_rev: record.counts.bytes[1],
         end_reason: record.reason.name(),
-        labelled: labelled(record.decision.as_ref(), classes),
+        labelled: labelled(record.decision.as_ref(), names),
         series: series.map(|series| series.lengths.as_slice()),
         series_us: series.map(|series| series.offsets_us.as_slice()),
         series_payload: series.and_then(|series| series.payloads.as_deref()),
@@ -140,13 +164,21 @@ fn flow(name: &FlowName) -> Flow {
     }
 }
 
-fn labelled<'a>(decision: Option<&Decision>, classes: &'a [String]) -> Labelled<'a> {
+fn labelled<'a>(decision: Option<&Decision>, names: &'a Names) -> Labelled<'a> {
+    let task = names.task.as_deref();
     let Some(decision) = decision else {
-        return Labelled::default();
+        return Labelled {
+            task,
+            ..Labelled::default()
+        };
     };
     let confidence = f64::from(decision.confidence) / f64::from(u16::MAX);
     Labelled {
-        label: classes.get(usize::from(decision.class)).map(String::as_str),
+        task,
+        label: names
+            .classes
+            .get(usize::from(decision.class))
+            .map(String::as_str),
         confidence: Some((confidence * 1e4).round() / 1e4),
         decided_by: Some(match decision.source {
             Source::Model => "model",
@@ -247,7 +279,7 @@ mod tests {
             series: None,
         });
         let mut line = Vec::new();
-        write_line(&record, &[], &mut line).unwrap();
+        write_line(&record, &Names::default(), &mut line).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(json["type"], "flow");
         assert_eq!(json["label"], serde_json::Value::Null);
@@ -255,7 +287,7 @@ mod tests {
             (&json["final"], &json["one_way"]),
             (&false.into(), &true.into())
         );
-        assert!(json.get("series").is_none());
+        assert!(json.get("series").is_none() && json.get("task").is_none());
         assert_eq!(line.last(), Some(&b'\n'));
     }
 
@@ -274,12 +306,15 @@ mod tests {
             },
         });
         let mut line = Vec::new();
-        let classes = ["TLS".to_owned(), "DNS".to_owned()];
-        write_line(&record, &classes, &mut line).unwrap();
+        let names = Names {
+            classes: ["TLS".to_owned(), "DNS".to_owned()].into(),
+            task: Some("protocol".to_owned()),
+        };
+        write_line(&record, &names, &mut line).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(
-            (&json["label"], &json["decided_by"]),
-            (&"DNS".into(), &"cache".into())
+            (&json["task"], &json["label"], &json["decided_by"]),
+            (&"protocol".into(), &"DNS".into(), &"cache".into())
         );
         assert_eq!(
             (&json["confidence"], &json["time_to_label_us"]),

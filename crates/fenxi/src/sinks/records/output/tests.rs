@@ -5,6 +5,7 @@ use flowmgr::record::{EndReason, FlowName, FlowRecord, Record};
 use tempfile::TempDir;
 
 use super::*;
+use crate::sinks::records::Names;
 
 fn folder() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -14,7 +15,7 @@ fn folder() -> (TempDir, PathBuf) {
 
 /// Lines of the flows with these numbers.
 fn lines(flows: std::ops::Range<u64>) -> Lines {
-    let mut lines = Lines::new(Vec::new().into());
+    let mut lines = Lines::new(Names::default());
     for flow_id in flows {
         let flow = FlowName {
             flow_id,
