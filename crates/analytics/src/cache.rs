@@ -1,7 +1,8 @@
 //! The prefix cache (FENXI §5.2, Algorithm 3): series that begin alike get the label that the model gave to one of
 //! them.
 //!
-//! A key is the protocol, and of the first δ elements the directions and all features that the model sees. Where δ = K two series with the same key make the same model
+//! A key is the protocol, the task (a depth of it), the server's port if the model sees it, and of the first δ elements the
+//! directions and all features that the model sees. Where δ = K two series with the same key make the same model
 //! input, and a hit is as good as an inference; where δ < K it is an approximation, whose error the *audit* measures: a
 //! fixed share of the hits, spread evenly, is inferred as well, and the two classes are compared. An audit only looks
 //! on. Its result is not entered, so that what is measured does not depend on how much of it is measured.
@@ -24,7 +25,7 @@ use crate::CacheConfig;
 use crate::config::CACHE_KEY_WORDS_MAX;
 use crate::device_slot::Model;
 use accel::Classification;
-use cring::{Feature, Features, Label, Series, Source};
+use cring::{Context, Feature, Features, Label, Series, Source};
 pub(crate) use governor::{CacheGovernor, Transition};
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -81,6 +82,9 @@ pub(crate) struct Key {
     protocol: u8,
     /// Elements in the prefix: fewer than δ where the series is shorter.
     elements: u8,
+    /// The task that asks: more elements say more, so the answers to several depths are kept apart.
+    task: u8,
+    server_port: u16,
     directions: u32,
     words: [u16; CACHE_KEY_WORDS_MAX],
 }
@@ -103,6 +107,8 @@ const ONE_HIT: u64 = 1 << 32;
 pub(crate) struct Cache {
     prefix: usize,
     features: Features,
+    /// The model sees the server's port.
+    has_port: bool,
     answers: LruCache<Key, Answer>,
     /// The swap that the model came with whose answers it holds.
     swap: u32,
@@ -115,12 +121,13 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// For series of these features; none where the configuration turns it off.
-    pub fn new(config: &CacheConfig, features: &[Feature]) -> Option<Self> {
+    pub fn new(config: &CacheConfig, features: &[Feature], context: &[Context]) -> Option<Self> {
         let entries = NonZeroUsize::new(config.entries)?;
         (config.prefix > 0).then(|| Self {
             prefix: config.prefix,
             features: features.iter().copied().collect(),
             answers: LruCache::new(entries),
+            has_port: context.contains(&Context::ServerPort),
             swap: 0,
             governor: CacheGovernor::new(config.entries),
             audit_step: audit_step(config.audit),
@@ -138,6 +145,8 @@ impl Cache {
         let mut key = Key {
             protocol: series.protocol,
             elements: prefix as u8,
+            task: series.task,
+            server_port: if self.has_port { series.server_port } else { 0 },
             // 64 bits, because a prefix of 32 shifts by 32.
             directions: series.directions & ((1_u64 << prefix) - 1) as u32,
             words: [0; CACHE_KEY_WORDS_MAX],
@@ -215,7 +224,7 @@ mod tests {
             entries,
             audit,
         };
-        Cache::new(&config, &[Feature::SignedLength]).unwrap()
+        Cache::new(&config, &[Feature::SignedLength], &[]).unwrap()
     }
 
     fn series(protocol: u8, signed: &[i32]) -> Series {

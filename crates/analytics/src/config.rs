@@ -2,7 +2,7 @@
 
 use crate::Policy;
 use accel::Sizes;
-use cring::{Feature, Features, K_MAX, TASKS_MAX};
+use cring::{Context, Feature, Features, K_MAX};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use thiserror::Error;
@@ -27,18 +27,18 @@ pub const CACHE_KEY_WORDS_MAX: usize = 32;
 /// How one analytics manager works.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Number of the task, below [`TASKS_MAX`]: whose series come down the rings, and whose label words are decided.
-    pub task: u8,
     /// Elements per series, as the model wants them: 1 to [`K_MAX`].
     pub k: usize,
     /// What the model wants of each element, in the order of its input's channels: at least one, none twice.
     pub features: Vec<Feature>,
+    /// What the model wants of each flow, in the order of its second input; empty where it has none.
+    pub context: Vec<Context>,
     /// When batches are fired.
     pub policy: Policy,
     /// The prefix cache.
     pub cache: CacheConfig,
-    /// One row of input, K numbers for each feature, on which the model is known to work, such as a golden input: what a
-    /// device that failed is probed with. Empty for zeros.
+    /// One row of input, K numbers for each feature and then those of the context, on which the model is known to work,
+    /// such as a golden input: what a device that failed is probed with. Empty for zeros.
     pub probe: Vec<f32>,
 }
 
@@ -63,12 +63,6 @@ pub enum ConfigError {
     /// No device to infer on.
     #[error("an analytics manager needs at least one device")]
     NoDevices,
-    /// A flow has fewer tasks.
-    #[error("task {task}: tasks have the numbers 0 to {}", TASKS_MAX - 1)]
-    Task {
-        /// As configured.
-        task: u8,
-    },
     /// K is 0 or more than a slot holds.
     #[error("k is {k}: a series has 1 to {K_MAX} elements")]
     K {
@@ -141,7 +135,7 @@ pub enum ConfigError {
         delta: f64,
     },
     /// The probe is no row.
-    #[error("the probe has {floats} numbers, but a row has {row_len}, k for each feature")]
+    #[error("the probe has {floats} numbers, but a row has {row_len}, k for each feature and those of the context")]
     Probe {
         /// As configured.
         floats: usize,
@@ -208,10 +202,6 @@ impl Config {
             entries,
             audit,
         } = self.cache;
-        let task = self.task;
-        if usize::from(task) >= TASKS_MAX {
-            return Err(ConfigError::Task { task });
-        }
         if !K.contains(&k) {
             return Err(ConfigError::K { k });
         }
@@ -233,7 +223,8 @@ impl Config {
         if !AUDIT.contains(&audit) {
             return Err(ConfigError::Audit { audit });
         }
-        let (floats, row_len) = (self.probe.len(), self.row_len());
+        let row_len = self.row_len() + self.context.len();
+        let floats = self.probe.len();
         if floats != 0 && floats != row_len {
             return Err(ConfigError::Probe { floats, row_len });
         }
@@ -259,7 +250,6 @@ mod tests {
 
     fn valid() -> Config {
         Config {
-            task: 0,
             k: 10,
             features: vec![Feature::SignedLength],
             policy: Policy::CarryOver {
@@ -272,6 +262,7 @@ mod tests {
                 entries: 1000,
                 audit: 0.01,
             },
+            context: Vec::new(),
             probe: Vec::new(),
         }
     }
@@ -294,7 +285,6 @@ mod tests {
             phi,
             max_wait: Duration::from_millis(50),
         };
-        assert!(refused(|c| c.task = 8).starts_with("task 8"));
         assert!(refused(|c| c.k = 0).starts_with("k is 0"));
         assert!(refused(|c| c.k = K_MAX + 1).starts_with("k is 33"));
         assert!(refused(|c| c.cache.prefix = 11).contains("prefix is 11"));

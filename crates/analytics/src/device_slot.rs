@@ -28,6 +28,7 @@ use crate::failure::{Failure, check_answers};
 use crate::rows::Rows;
 use crate::{Accelerator, DeviceState};
 use accel::{Classification, Profile, Sizes};
+use cring::Context;
 use condition::Condition;
 use forecast::Forecast;
 use std::mem;
@@ -130,6 +131,21 @@ impl DeviceSlot {
         (self.accelerator.device.input(size), &mut self.rows)
     }
 
+    /// Fills the second input of the next batch with what the model wants of the flows whose rows are there.
+    pub fn fill_context(&mut self, size: usize, context: &[Context]) {
+        if context.is_empty() {
+            return;
+        }
+        let input = self.accelerator.device.context(size);
+        input.fill(0.0);
+        let rows = input.chunks_exact_mut(context.len());
+        for (numbers, (_, series)) in rows.zip(self.rows.iter()) {
+            for (number, wanted) in numbers.iter_mut().zip(context) {
+                *number = wanted.of(series);
+            }
+        }
+    }
+
     /// Sends off what was filled.
     pub fn submit(&mut self, size: usize, now_ns: u64) -> Result<(), Failure> {
         if let Err(error) = self.accelerator.device.submit(size) {
@@ -143,15 +159,18 @@ impl DeviceSlot {
         Ok(())
     }
 
-    /// Sends a probe off, if it is time for one.
-    pub fn probe(&mut self, row: &[f32], now_ns: u64) -> Option<Result<(), Failure>> {
+    /// Sends a probe off, if it is time for one: a row of series, and one of context.
+    pub fn probe(&mut self, (series, context): (&[f32], &[f32]), now_ns: u64) -> Option<Result<(), Failure>> {
         if self.flight.is_some() || !self.condition.is_probe_due(now_ns) {
             return None;
         }
         let size = self.sizes().fitting(1).unwrap_or(1);
-        let input = self.accelerator.device.input(size);
-        for values in input.chunks_exact_mut(row.len()) {
-            values.copy_from_slice(row);
+        let device = &mut self.accelerator.device;
+        for values in device.input(size).chunks_exact_mut(series.len()) {
+            values.copy_from_slice(series);
+        }
+        for values in device.context(size).chunks_exact_mut(context.len().max(1)) {
+            values.copy_from_slice(context);
         }
         self.condition.probing();
         Some(self.submit(size, now_ns))

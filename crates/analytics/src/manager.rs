@@ -30,7 +30,7 @@ use crate::{
     Accelerator, Config, ConfigError, Counters, DeviceHealth, Policy, RingInput, SloCounters,
     Trigger,
 };
-use cring::{Feature, Source};
+use cring::{Context, Feature, Source};
 pub use settings::Settings;
 use std::time::{Duration, Instant};
 use swap::Swap;
@@ -59,8 +59,10 @@ pub struct Manager {
     k: usize,
     /// One channel of a device's input each, in this order.
     features: Vec<Feature>,
+    /// One number of a device's context each, in this order.
+    context: Vec<Context>,
     policy: Policy,
-    /// The row that failed devices are probed with.
+    /// The row that failed devices are probed with, and the context behind it.
     probe: Vec<f32>,
     queues: Vec<Queue>,
     dispatch: Dispatch,
@@ -105,7 +107,7 @@ impl Manager {
         }
         let row_len = config.row_len();
         let mut probe = config.probe;
-        probe.resize(row_len, 0.0);
+        probe.resize(row_len + config.context.len(), 0.0);
         let counters = Counters::new(&accelerators);
         let dispatch = Dispatch::new(accelerators);
         let began = Instant::now();
@@ -115,9 +117,9 @@ impl Manager {
             probe,
             queues: inputs
                 .into_iter()
-                .map(|ring_input| Queue::new(ring_input, config.task))
+                .map(Queue::new)
                 .collect(),
-            cache: Cache::new(&config.cache, &config.features),
+            cache: Cache::new(&config.cache, &config.features, &config.context),
             cost_clock: Box::new(move || began.elapsed().as_nanos() as u64),
             slo: controller(config.policy),
             counters,
@@ -130,6 +132,7 @@ impl Manager {
             swap: None,
             swaps: 0,
             features: config.features,
+            context: config.context,
         })
     }
 
@@ -272,7 +275,7 @@ impl Manager {
                 continue;
             };
             let time_ns = now_ns.saturating_sub(slot.emitted_ns);
-            let taken = queue.decide(slot.flow, answer.label(Source::Cache));
+            let taken = queue.decide(slot.series.task, slot.flow, answer.label(Source::Cache));
             counters.cache.hits += 1;
             counters.labelled(Source::Cache, taken, time_ns);
             counters.phases.ring_waited(time_ns);

@@ -40,8 +40,6 @@ struct Waiting {
 /// An ring input with its state.
 pub(crate) struct Queue {
     ring_input: RingInput,
-    /// The task whose labels these are.
-    task: u8,
     /// Number of the ring's oldest slot.
     released: u64,
     /// Number of the first slot not yet seen.
@@ -54,11 +52,10 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub fn new(ring_input: RingInput, task: u8) -> Self {
+    pub fn new(ring_input: RingInput) -> Self {
         let slots = ring_input.series.capacity();
         Self {
             ring_input,
-            task,
             released: 0,
             seen: 0,
             end: 0,
@@ -144,9 +141,9 @@ impl Queue {
         }
     }
 
-    /// Offers a label to the flow that asked.
-    pub fn decide(&self, flow: FlowRef, label: Label) -> Result<(), PostMortem> {
-        let word = self.ring_input.labels.word(self.task, flow.index);
+    /// Offers a label to the flow that asked, for one of its tasks.
+    pub fn decide(&self, task: u8, flow: FlowRef, label: Label) -> Result<(), PostMortem> {
+        let word = self.ring_input.labels.word(task, flow.index);
         word.decide(flow.generation, label)
     }
 

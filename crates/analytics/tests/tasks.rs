@@ -172,7 +172,7 @@ impl World {
                 labels: labels.clone(),
             };
             let config = Config {
-                task: task as u8,
+                context: Vec::new(),
                 k: SHAPES[task].k,
                 features: [&DATA_FEATURES[..], &PACKET_FEATURES][task].to_vec(),
                 policy: Policy::None,

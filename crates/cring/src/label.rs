@@ -128,6 +128,17 @@ impl LabelWord {
             .store(encode(generation, Label::Pending), Ordering::Release);
     }
 
+    /// Owner only: the flow's label is this one, and no longer the answer that the word holds. Only where the word waits for
+    /// no label: nobody else moves it then.
+    #[inline]
+    pub fn replace(&self, generation: u32, label: Label) {
+        debug_assert!(
+            matches!(self.read(), (found, Label::Class { .. } | Label::Unlabelled) if found == generation),
+            "only an answer is replaced"
+        );
+        self.0.store(encode(generation, label), Ordering::Release);
+    }
+
     /// Owner only: the flow has ended. The label is gone, references to it are void, and the next owner's generation
     /// (one more, wrapping) is returned.
     #[inline]
@@ -296,6 +307,18 @@ mod tests {
         assert_eq!(word.retire(), 8);
         assert_eq!(word.read(), (8, Label::None));
         assert_eq!(word.label(7), None);
+    }
+
+    #[test]
+    fn an_answer_is_replaced_by_its_owner() {
+        let word = pending(7);
+        assert_eq!(word.decide(7, Label::Unlabelled), Ok(()));
+        word.replace(7, CLASS);
+        assert_eq!(word.read(), (7, CLASS));
+        assert_eq!(
+            word.decide(7, Label::Unlabelled),
+            Err(PostMortem::NotPending)
+        );
     }
 
     #[test]

@@ -56,6 +56,7 @@
 
 #![deny(unsafe_code)]
 
+mod context;
 mod counters;
 mod feature;
 mod label;
@@ -71,6 +72,7 @@ mod series;
 mod slot;
 mod sync;
 
+pub use context::Context;
 pub use counters::Counter;
 pub use feature::{Feature, Features, Unit};
 pub use label::{

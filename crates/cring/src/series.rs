@@ -30,6 +30,9 @@ pub struct Series {
     pub task: u8,
     /// Bit i is set when element i went against the flow's first packet.
     pub directions: u32,
+    /// Port of the end that the flow's first packet went to: that of the server. 0 where the flow began mid-stream and
+    /// nobody knows which end that is.
+    pub server_port: u16,
     words: [u16; SERIES_WORDS_MAX],
 }
 
@@ -148,6 +151,7 @@ impl Series {
     pub fn copy_from(&mut self, other: &Series) {
         self.begin(other.protocol, other.k(), other.features);
         (self.task, self.directions) = (other.task, other.directions);
+        self.server_port = other.server_port;
         let (into, _) = self.words.as_chunks_mut::<COPIED_WORDS>();
         let (from, _) = other.words.as_chunks::<COPIED_WORDS>();
         let chunks = other.words_used().div_ceil(COPIED_WORDS);
@@ -185,6 +189,7 @@ impl Default for Series {
             features: Features::NONE,
             task: 0,
             directions: 0,
+            server_port: 0,
             words: [0; SERIES_WORDS_MAX],
         }
     }
@@ -200,9 +205,10 @@ impl PartialEq for Series {
                 features,
                 task,
                 directions,
+                server_port,
                 ..
             } = series;
-            (protocol, k, features, task, directions)
+            (protocol, k, features, task, directions, server_port)
         };
         header(self) == header(other) && self.words() == other.words()
     }
@@ -218,6 +224,7 @@ impl std::fmt::Debug for Series {
             .field("features", &self.features)
             .field("task", &self.task)
             .field("directions", &self.directions)
+            .field("server_port", &self.server_port)
             .field("words", &self.words())
             .finish()
     }

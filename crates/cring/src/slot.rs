@@ -1,7 +1,7 @@
 //! What the ring carries: the series of one flow, with the reference by which its label finds the way back.
 //!
-//! A slot has room for every feature of the longest series, and its fields stand in the order in which they are wanted: 32
-//! bytes of header, then the numbers. So a series of up to 16 signed lengths (the usual K is 10) lies in the first cache
+//! A slot has room for every feature of the longest series, and its fields stand in the order in which they are wanted: 34
+//! bytes of header, then the numbers. So a series of up to 15 signed lengths (the usual K is 10) lies in the first cache
 //! line, and lines beyond what a series uses are never touched.
 
 use std::mem::{align_of, offset_of, size_of};
@@ -33,9 +33,9 @@ pub struct Slot {
 }
 
 const _: () = {
-    // The header of a series is 8 bytes, so its numbers begin at byte 32 of the slot.
-    assert!(size_of::<Series>() == 8 + 2 * SERIES_WORDS_MAX);
+    // The header of a series is 10 bytes, so its numbers begin at byte 34 of the slot.
+    assert!(size_of::<Series>() == (10 + 2 * SERIES_WORDS_MAX).next_multiple_of(4));
     assert!(offset_of!(Slot, series) == 24);
-    assert!(size_of::<Slot>() == (32 + 2 * SERIES_WORDS_MAX).next_multiple_of(64));
+    assert!(size_of::<Slot>() == (34 + 2 * SERIES_WORDS_MAX).next_multiple_of(64));
     assert!(align_of::<Slot>() == 64);
 };

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use accel::{Bundle, BundleError};
-use cring::{Feature, Unit};
-use flowmgr::SeriesTask;
+use accel::{Bundle, BundleError, Depth};
+use cring::{Context, Feature, Unit};
+use flowmgr::{PortLabel, SeriesTask};
 use policy::{Action, Dscp, Rule};
 
 use crate::Error;
@@ -100,8 +100,37 @@ pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Error> {
     Ok(bundle)
 }
 
-/// The task that makes flow managers collect the bundle's series.
-pub fn series_task(bundle: &Bundle) -> SeriesTask {
+/// The tasks that make flow managers collect the bundle's series: one for each depth.
+pub fn series_tasks(bundle: &Bundle) -> Vec<SeriesTask> {
+    let depths = bundle.depths().iter().enumerate();
+    let task = |(at, depth): (usize, &Depth)| SeriesTask {
+        k: depth.elements,
+        sure: in_words(depth.confidence),
+        is_deeper: at > 0,
+        ..series_task(bundle)
+    };
+    depths.map(task).collect()
+}
+
+/// What the bundle says of ports.
+pub fn port_labels(bundle: &Bundle) -> Vec<PortLabel> {
+    let label = |port: &accel::PortLabel| PortLabel {
+        protocol: port.protocol,
+        port: port.port,
+        class: port.label as u16,
+        precision: in_words(port.precision),
+    };
+    bundle.ports().iter().map(label).collect()
+}
+
+/// A share as label words hold it.
+fn in_words(share: f32) -> u16 {
+    // To the nearest, as confidences are.
+    (share * f32::from(u16::MAX) + 0.5) as u16
+}
+
+/// What the tasks of all depths have in common.
+fn series_task(bundle: &Bundle) -> SeriesTask {
     let unit = Unit::ALL.into_iter().find(|it| it.name() == bundle.unit());
     SeriesTask {
         k: bundle.k(),
@@ -110,7 +139,17 @@ pub fn series_task(bundle: &Bundle) -> SeriesTask {
         midstream: bundle.midstream(),
         // One more for flows that are below the bundle's confidence.
         classes: bundle.labels().len() + 1,
+        sure: 0,
+        is_deeper: false,
     }
+}
+
+/// What the model wants of a flow beside its series, in the order of its second input. A bundle names only what is in
+/// [`accel::CONTEXT`], and a test compares that list with [`Context::ALL`].
+pub fn context(bundle: &Bundle) -> Vec<Context> {
+    let names = bundle.context().iter();
+    let context = |name: &String| Context::ALL.into_iter().find(|it| it.name() == name);
+    names.filter_map(context).collect()
 }
 
 /// The bundle's features, in the order of its model's channels. A bundle names only features that are in
@@ -178,7 +217,7 @@ mod tests {
         assert_eq!(config.flow.k, K_BUILT_IN);
         let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/bundles"));
         let open = |config: &Config| open_bundle(config, &dir.join("data-k3"));
-        assert_eq!(series_task(&open(&config).unwrap()).k, 3);
+        assert_eq!(series_tasks(&open(&config).unwrap())[0].k, 3);
         let config = Config::load(None, &["flow.k=4".to_owned()]).unwrap();
         let refused = open(&config).unwrap_err().to_string();
         assert!(
@@ -194,13 +233,13 @@ mod tests {
             Bundle::open(&root.join(name)).unwrap()
         };
         let shipped = bundle("models/app-id-k10");
-        assert_eq!(series_task(&shipped), SeriesTask::lengths(10, 10));
-        let data = series_task(&bundle("tests/bundles/data-k3"));
+        assert_eq!(series_tasks(&shipped), [SeriesTask::lengths(10, 10)]);
+        let data = series_tasks(&bundle("tests/bundles/data-k3"))[0];
         assert_eq!((data.k, data.unit, data.classes), (3, Unit::Data, 13));
         let times = bundle("tests/bundles/times-k10");
         let order = [Feature::SignedLength, Feature::InterArrival];
         assert_eq!(features(&times), order);
-        assert_eq!(series_task(&times).features, order.into_iter().collect());
+        assert_eq!(series_tasks(&times)[0].features, order.into_iter().collect());
     }
 
     #[test]

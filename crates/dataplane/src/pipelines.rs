@@ -6,14 +6,14 @@ use std::time::Duration;
 use accel::Bundle;
 use analytics::{CacheConfig, Policy, RingInput};
 use cring::{Consumer, Mesh, Slot};
-use flowmgr::{Actions, Effect, SeriesTask, hash::HashKind};
+use flowmgr::{Actions, Effect, hash::HashKind};
 
 use crate::Error;
 use config::Config;
 use config::checked::{BatchPolicy, FlowHash};
 use recording::Recorder;
 
-use crate::bundle::{classes, dscp_by_class, features, series_task};
+use crate::bundle::{classes, context, dscp_by_class, features, port_labels, series_tasks};
 use crate::devices::Opener;
 use crate::placement::{Cores, Role, Thread};
 
@@ -93,7 +93,7 @@ impl PacketSide {
             series: SeriesSide(Vec::new()),
         };
         for instance in 0..config.pipeline.instances {
-            side.add(config, options, series_task(bundle), instance)?;
+            side.add(config, options, bundle, instance)?;
         }
         Ok(side)
     }
@@ -102,7 +102,7 @@ impl PacketSide {
         &mut self,
         config: &Config,
         options: FlowOptions,
-        task: SeriesTask,
+        bundle: &Bundle,
         instance: usize,
     ) -> Result<(), Error> {
         let places = config.pipeline.layout.rings().into_iter();
@@ -110,7 +110,7 @@ impl PacketSide {
         let rings = Mesh::new(places, config.ring.slots);
         let mut labels = Vec::new();
         for (i, producers) in rings.producers.into_iter().enumerate() {
-            let mut flow = flow_config(config, task, options, self.dscp.clone());
+            let mut flow = flow_config(config, bundle, options, self.dscp.clone());
             flow.flow_id_first = self.flow_managers.len() as u64;
             let manager =
                 flowmgr::Manager::with_rings(flow, vec![producers]).map_err(flow_failure)?;
@@ -203,13 +203,14 @@ fn seconds(timeout: Option<Duration>) -> u64 {
 /// The configuration of the first flow manager; the others have other flow numbers.
 pub fn flow_config(
     config: &Config,
-    task: SeriesTask,
+    bundle: &Bundle,
     options: FlowOptions,
     dscp: Vec<Option<u8>>,
 ) -> flowmgr::Config {
     let (flow, pipeline) = (&config.flow, &config.pipeline);
     flowmgr::Config {
-        tasks: vec![task],
+        tasks: series_tasks(bundle),
+        ports: port_labels(bundle),
         settings: flow_settings(config, dscp),
         hash: match flow.hash {
             FlowHash::Keyed => HashKind::Keyed {
@@ -230,9 +231,9 @@ pub fn flow_config(
 pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
     let analytics = &config.analytics;
     analytics::Config {
-        task: 0,
         k: bundle.k(),
         features: features(bundle),
+        context: context(bundle),
         policy: match analytics.policy {
             BatchPolicy::None => Policy::None,
             BatchPolicy::Timeout => Policy::Timeout {

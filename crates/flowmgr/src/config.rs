@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use cring::{Features, K_MAX, TASKS_MAX, Unit};
 use thiserror::Error;
 
+use crate::depths::Depths;
 use crate::hash::HashKind;
 use crate::settings::Settings;
 
@@ -16,6 +17,8 @@ pub const CLOSED_TIMEOUT_S: RangeInclusive<u16> = 1..=300;
 /// The most flows of a table: at 172 bytes a flow and more, above 11 GB; more is taken for a slip of the keyboard. Indices
 /// have 32 bits.
 pub const MAX_FLOWS_MAX: usize = 1 << 26;
+/// The most depths of a task.
+pub const DEPTHS_MAX: usize = 4;
 /// The most buckets of a table, of eight flows each: twice what [`MAX_FLOWS_MAX`] flows need.
 pub const BUCKETS_MAX: usize = 1 << 24;
 
@@ -44,8 +47,14 @@ pub struct SeriesTask {
     /// Flows of TCP that begin mid-stream are asked about too: the model was trained for them. Otherwise they give no
     /// series, since the first packets seen are not those that the model knows.
     pub midstream: bool,
-    /// Classes that labels of this task have, `unknown` among them; counters have a place for each.
+    /// Classes that labels of this task have, `unknown` as the last; counters have a place for each.
     pub classes: usize,
+    /// An answer is sure if its confidence is at least this, 0 to 65,535 for 0 to 1, and its class is not `unknown`. Only
+    /// asked where a deeper task follows, or this one is deeper itself.
+    pub sure: u16,
+    /// Asks the same as the task before it, after more elements, about flows of which that one's answer is not sure: see
+    /// [`crate::depths`].
+    pub is_deeper: bool,
 }
 
 impl SeriesTask {
@@ -58,8 +67,23 @@ impl SeriesTask {
             features: Features::LENGTHS,
             midstream: false,
             classes,
+            sure: 0,
+            is_deeper: false,
         }
     }
+}
+
+/// What flows to a port are, where nothing surer is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortLabel {
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Port of the server.
+    pub port: u16,
+    /// Number of the class in the model.
+    pub class: u16,
+    /// Share of such flows that are of this class, 0 to 65,535 for 0 to 1.
+    pub precision: u16,
 }
 
 /// Configuration of a flow manager.
@@ -79,6 +103,8 @@ pub struct Config {
     pub effect: Effect,
     /// Flow records carry the series.
     pub record_series: bool,
+    /// Names flows of the first task that end without a sure answer, by the port of their server.
+    pub ports: Vec<PortLabel>,
     /// Number of the first flow.
     pub flow_id_first: u64,
     /// Step between flow numbers: the number of flow managers.
@@ -127,7 +153,9 @@ impl Config {
         let tasks = self.tasks.len();
         let holds = (1..=TASKS_MAX).contains(&tasks);
         in_range("tasks", tasks as u64, holds, "1 to 8")?;
-        let holds = rings.len() == tasks && rings.iter().all(|&rings| rings > 0);
+        // Depths of a task share its rings.
+        let own_rings = self.tasks.iter().filter(|task| !task.is_deeper).count();
+        let holds = rings.len() == own_rings && rings.iter().all(|&rings| rings > 0);
         let least = rings.iter().min().copied().unwrap_or(0);
         in_range("rings", least as u64, holds, "at least 1 for each task")?;
         for task in &self.tasks {
@@ -136,6 +164,7 @@ impl Config {
             let features = task.features.iter().count() as u64;
             in_range("features", features, features > 0, "1 upwards")?;
         }
+        self.check_depths()?;
         let silence = |setting, timeout_s: u16| {
             let holds = timeout_s <= TIMEOUT_S_MAX;
             in_range(setting, timeout_s.into(), holds, "0 to 32,000")
@@ -155,5 +184,36 @@ impl Config {
             && buckets.saturating_mul(8) >= flows;
         let range = "a power of two up to 2^24, at least an eighth of max_flows";
         in_range("buckets", buckets as u64, holds, range)
+    }
+
+    /// A deeper task differs from the one before it in its K alone, which is greater, and in what is sure.
+    fn check_depths(&self) -> Result<(), ConfigError> {
+        let pairs = self.tasks.windows(2).map(|pair| (Some(pair[0]), pair[1]));
+        let first = self.tasks.first().map(|&first| (None, first));
+        let depths = Depths::of(&self.tasks).count();
+        if usize::from(depths) > DEPTHS_MAX {
+            return Err(ConfigError::Range {
+                setting: "depths",
+                value: depths.into(),
+                range: "1 to 4",
+            });
+        }
+        for (before, task) in first.into_iter().chain(pairs) {
+            let as_before = before.map(|before| SeriesTask {
+                k: task.k,
+                sure: task.sure,
+                is_deeper: true,
+                ..before
+            });
+            let is_deeper_by = before.is_some_and(|before| task.k > before.k);
+            if task.is_deeper && (as_before != Some(task) || !is_deeper_by) {
+                return Err(ConfigError::Range {
+                    setting: "depth",
+                    value: task.k as u64,
+                    range: "above that of the task before, all else being equal",
+                });
+            }
+        }
+        Ok(())
     }
 }

@@ -46,6 +46,10 @@ counters! {
         pub flows_ended: [u64; EndReason::COUNT],
         /// Flows that made room for others.
         pub evictions: Evictions,
+        /// Ended flows that were named by their server's port.
+        pub flows_by_port: u64,
+        /// Ended flows that were named by an answer that was not sure, because they ended before the next depth.
+        pub flows_unsure: u64,
         /// Ended flows that never reached K packets.
         pub flows_short: u64,
         /// Ended flows of which all packets went the way of the first.
@@ -67,6 +71,8 @@ counters! {
         pub labels_given: Vec<u64>,
         /// Ended flows by class; the last is `unknown`.
         pub flows_labelled: Vec<u64>,
+        /// Flows whose label is the answer to this task; of several depths the one that decided.
+        pub flows_decided: u64,
         /// Flows that reached their K-th element and gave no series, because they began mid-stream.
         pub series_withheld: u64,
         /// Series put on the ring, or shed.

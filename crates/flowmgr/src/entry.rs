@@ -68,6 +68,9 @@ pub(crate) const STATE_RST: u8 = 0x20;
 pub(crate) const STATE_EMITTED: u8 = 0x40;
 /// The label counts for packets from now on.
 pub(crate) const STATE_IN_EFFECT: u8 = 0x80;
+/// With [`STATE_EMITTED`] and [`crate::Effect::Arrival`], where labels need no [`STATE_IN_EFFECT`]: of several depths one has
+/// decided, and its answer stands in the first task's label word.
+pub(crate) const STATE_DECIDED: u8 = STATE_IN_EFFECT;
 /// Without [`STATE_EMITTED`], which a label in effect has as well: the series is complete, and was not emitted because the
 /// flow began mid-stream.
 pub(crate) const STATE_WITHHELD: u8 = STATE_IN_EFFECT;
@@ -218,6 +221,26 @@ struct OtherTask {
 // SAFETY: integers only.
 unsafe impl Zeroed for OtherTask {}
 
+/// What a flow keeps for a depth beyond the first, in a run of its own beside [`OtherTask`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Deeper {
+    /// As [`Cold::bytes_before`], from when on this depth's answer would count.
+    pub bytes_before: u64,
+    /// As [`Cold::packets_before`]; [`NOT_IN_EFFECT`] before that.
+    pub packets_before: u32,
+    /// Of the first: which task decided, and one more; 0 while none has. The others leave it unused.
+    decided: u32,
+}
+
+/// Value of [`Deeper::packets_before`] while the depth's answer would not count yet.
+pub(crate) const NOT_IN_EFFECT: u32 = u32::MAX;
+
+/// Bytes that a flow takes for each depth beyond the first, apart from those of [`OTHER_TASK_BYTES`].
+pub(crate) const DEEPER_BYTES: usize = size_of::<Deeper>();
+
+// SAFETY: integers only.
+unsafe impl Zeroed for Deeper {}
+
 /// Bytes that a flow takes for each task beyond the first, its series apart.
 pub(crate) const OTHER_TASK_BYTES: usize = size_of::<LabelWord>() + size_of::<OtherTask>();
 
@@ -291,11 +314,14 @@ pub(crate) struct Entries {
     shared: Arc<Shared>,
     cold: Array<Cold>,
     others: Array<OtherTask>,
+    deeper: Array<Deeper>,
+    /// Depths beyond the first.
+    depths: usize,
 }
 
 impl Entries {
-    /// Room for `entries` flows with so many tasks each, at least one.
-    pub fn new(entries: usize, tasks: usize) -> io::Result<Entries> {
+    /// Room for `entries` flows with so many tasks each, at least one, of which so many are deeper than the first.
+    pub fn new(entries: usize, tasks: usize, deeper: usize) -> io::Result<Entries> {
         let other_tasks = tasks - 1;
         Ok(Entries {
             shared: Arc::new(Shared {
@@ -305,6 +331,8 @@ impl Entries {
             }),
             cold: Array::new(entries)?,
             others: Array::new(entries * other_tasks)?,
+            deeper: Array::new(entries * deeper)?,
+            depths: deeper,
         })
     }
 
@@ -358,6 +386,35 @@ impl Entries {
         let from = index as usize * tasks;
         for task in &mut self.others[from..from + tasks] {
             task.time_to_label_us = LABEL_NOT_EMITTED;
+        }
+        for depth in self.deeper_mut(index) {
+            (depth.packets_before, depth.decided) = (NOT_IN_EFFECT, 0);
+        }
+    }
+
+    /// What is kept for the depths beyond the first, in their order.
+    #[inline]
+    pub fn deeper(&self, index: u32) -> &[Deeper] {
+        let from = index as usize * self.depths;
+        &self.deeper[from..from + self.depths]
+    }
+
+    /// The same to be written.
+    #[inline]
+    pub fn deeper_mut(&mut self, index: u32) -> &mut [Deeper] {
+        let from = index as usize * self.depths;
+        &mut self.deeper[from..from + self.depths]
+    }
+
+    /// The task whose answer is the flow's label for good, where there are several depths.
+    pub fn decided(&self, index: u32) -> Option<u8> {
+        let decided = self.deeper(index).first()?.decided;
+        decided.checked_sub(1).map(|task| task as u8)
+    }
+
+    pub fn set_decided(&mut self, index: u32, task: u8) {
+        if let Some(first) = self.deeper_mut(index).first_mut() {
+            first.decided = u32::from(task) + 1;
         }
     }
 

@@ -14,6 +14,7 @@
 //! | `lifecycle`, `expiry` | how flows begin, are reported and end |
 //! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
 //! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
+//! | [`depths`] | which of a flow's answers is its label |
 //! | `settle`, [`record`] | what is said about flows, and when |
 //! | [`BareTable`] | the table alone, for measuring |
 //! | `counters` | all that is counted |
@@ -28,6 +29,7 @@ mod action;
 mod bare_table;
 mod config;
 mod counters;
+pub mod depths;
 mod entry;
 mod expiry;
 mod half_open;
@@ -52,9 +54,10 @@ pub mod wire;
 pub use action::{ACTIONS_MAX, Action, Actions};
 pub use bare_table::BareTable;
 pub use config::{
-    BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, Effect, MAX_FLOWS_MAX, SeriesTask,
-    TIMEOUT_S_MAX,
+    BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect, MAX_FLOWS_MAX,
+    PortLabel, SeriesTask, TIMEOUT_S_MAX,
 };
+pub use depths::Depths;
 pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, TaskCounters, Volume};
 pub use entry::Counts;
 pub use key::Key;
@@ -75,8 +78,10 @@ pub fn bytes_per_flow(tasks: &[SeriesTask]) -> usize {
     const CHAINED_BUCKET_SHARE: usize = 64 / 8;
     const FREE_LIST: usize = size_of::<u32>();
     let other_tasks = tasks.len().saturating_sub(1);
+    let deeper = usize::from(Depths::of(tasks).count().saturating_sub(1));
     2 * 64
         + other_tasks * entry::OTHER_TASK_BYTES
+        + deeper * entry::DEEPER_BYTES
         + series::SeriesStore::bytes_per_flow(tasks)
         + CHAINED_BUCKET_SHARE
         + FREE_LIST

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use crate::config::Effect;
-use crate::entry::{Cold, LABEL_NOT_EMITTED, STATE_EMITTED, STATE_IN_EFFECT, STATE_RST};
+use crate::entry::{Cold, LABEL_NOT_EMITTED, NOT_IN_EFFECT, STATE_EMITTED, STATE_IN_EFFECT, STATE_RST};
 use crate::expiry::Step;
 use crate::manager::{BURST_MAX, Manager};
 use crate::record::EndReason;
-use crate::settle::{InEffect, Report};
+use crate::settle::{InEffect, InEffectByDepth, Report};
 use crate::table::{Occupant, Place};
 use crate::wire::{Headers, TCP, TCP_ACK, TCP_SYN};
 
@@ -210,7 +210,7 @@ impl Manager {
             return false;
         }
         let last_us = hot.last_us;
-        let in_effect = self.in_effect(index);
+        let in_effect = self.in_effect_by_depth(index);
         let report = Report {
             flow: self.entries.flow_ref(index),
             counts: self.entries.take_counts(index),
@@ -224,6 +224,11 @@ impl Manager {
         }
         let cold = self.entries.cold_mut(index);
         (cold.reported_us, cold.bytes_before, cold.packets_before) = (flow_us, 0, 0);
+        for depth in self.entries.deeper_mut(index) {
+            if depth.packets_before != NOT_IN_EFFECT {
+                (depth.bytes_before, depth.packets_before) = (0, 0);
+            }
+        }
         self.entries.hot_mut(index).reported_tick = self.active.tick(flow_us);
         self.outbox.report(report);
         is_answered
@@ -232,13 +237,32 @@ impl Manager {
     /// Packets and bytes since the last record for which the label counts, where
     /// packet time decides.
     pub(crate) fn in_effect(&self, index: u32) -> InEffect {
-        if !self.entries.hot(index).has(STATE_EMITTED | STATE_IN_EFFECT) {
+        let is_arrival = self.config.effect == Effect::Arrival;
+        let hot = self.entries.hot(index);
+        if is_arrival || !hot.has(STATE_EMITTED | STATE_IN_EFFECT) {
             return InEffect::default();
         }
-        let (counts, cold) = (self.entries.counts(index), self.entries.cold(index));
+        let cold = self.entries.cold(index);
+        self.since(index, cold.packets_before, cold.bytes_before)
+    }
+
+    /// The same for each depth, if its answer should decide.
+    pub(crate) fn in_effect_by_depth(&self, index: u32) -> InEffectByDepth {
+        let mut by_depth = InEffectByDepth::default();
+        by_depth[0] = self.in_effect(index);
+        for (in_effect, depth) in by_depth[1..].iter_mut().zip(self.entries.deeper(index)) {
+            if depth.packets_before != NOT_IN_EFFECT {
+                *in_effect = self.since(index, depth.packets_before, depth.bytes_before);
+            }
+        }
+        by_depth
+    }
+
+    fn since(&self, index: u32, packets_before: u32, bytes_before: u64) -> InEffect {
+        let counts = self.entries.counts(index);
         InEffect {
-            packets: counts.packets_total() - u64::from(cold.packets_before),
-            bytes: counts.bytes_total() - cold.bytes_before,
+            packets: counts.packets_total() - u64::from(packets_before),
+            bytes: counts.bytes_total() - bytes_before,
         }
     }
 }

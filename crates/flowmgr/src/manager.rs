@@ -21,10 +21,11 @@ use std::sync::Arc;
 use cring::{FlowRef, Label, Labels, Producer, Slot};
 
 use crate::action::{Action, Actions, PolicyStamp};
-use crate::config::{Config, ConfigError, Effect};
+use crate::config::{Config, ConfigError, Effect, SeriesTask};
 use crate::counters::Counters;
+use crate::depths::{Answers, Depths};
 use crate::entry::{
-    Entries, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_RST, STATE_WITHHELD,
+    Entries, NOT_IN_EFFECT, STATE_DECIDED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_RST, STATE_WITHHELD,
 };
 use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
@@ -64,6 +65,8 @@ pub struct Fate {
     /// the flow. The label may still be on its way, and until then
     /// [`Verdict::Tagged`] is a promise.
     pub label_of: Option<FlowRef>,
+    /// With it: of how many depths the answers count for the packet, if they decide; see [`crate::depths`].
+    pub depths: u8,
     /// Where its IP header begins; 0 without a flow.
     pub ip_at: u32,
 }
@@ -94,10 +97,16 @@ pub struct Manager {
     pub(crate) table: Table,
     pub(crate) entries: Entries,
     pub(crate) series: SeriesStore,
-    /// By task, at least one each; a flow's series takes the one that its index chooses.
+    /// By task, at least one each, those that are deeper apart; a flow's series takes the one that its index chooses.
     pub(crate) rings: Vec<Vec<Producer<Slot>>>,
-    /// Beyond the first.
+    /// The depths of the first task.
+    pub(crate) depths: Depths,
+    /// There is more than one.
+    pub(crate) has_depths: bool,
+    /// Beyond the first and its depths.
     pub(crate) has_more_tasks: bool,
+    /// Packets behind the first task's K-th may complete a series.
+    collects_on: bool,
     /// What an entry's stamp is where its action is that of a label by the map in use.
     pub(crate) policy: PolicyStamp,
     pub(crate) clock: Clock,
@@ -125,18 +134,21 @@ impl Manager {
         Manager::with_rings(config, vec![vec![ring]])
     }
 
-    /// The same with several rings: for each task one for each analytics manager that works for this flow manager. All
+    /// The same with several rings: for each task, those that are deeper apart, one for each analytics manager that works for this flow manager. All
     /// series of a task and flow take the same one.
     ///
     /// # Errors
     /// A value that is out of its range; a task without a ring.
     pub fn with_rings(
-        config: Config,
+        mut config: Config,
         rings: Vec<Vec<Producer<Slot>>>,
     ) -> Result<Manager, ConfigError> {
+        config.ports.sort_unstable_by_key(|it| (it.protocol, it.port));
         let by_task: Vec<usize> = rings.iter().map(Vec::len).collect();
         config.check(&by_task)?;
         let entries = config.max_flows + Manager::SPARE_ENTRIES;
+        let depths = Depths::of(&config.tasks);
+        let tasks = config.tasks.len();
         let no_memory = |cause| ConfigError::Memory {
             max_flows: config.max_flows,
             mib: crate::table_bytes(config.max_flows, config.buckets, &config.tasks)
@@ -147,11 +159,15 @@ impl Manager {
         Ok(Manager {
             hasher: Hasher::new(config.hash),
             table: Table::new(config.buckets, entries).map_err(no_memory)?,
-            entries: Entries::new(entries, config.tasks.len()).map_err(no_memory)?,
+            entries: Entries::new(entries, tasks, usize::from(depths.count()) - 1)
+                .map_err(no_memory)?,
             series: SeriesStore::new(entries, &config.tasks, config.record_series)
                 .map_err(no_memory)?,
             rings,
-            has_more_tasks: config.tasks.len() > 1,
+            has_depths: depths.count() > 1,
+            has_more_tasks: tasks > usize::from(depths.count()),
+            collects_on: tasks > 1,
+            depths,
             policy: PolicyStamp::FIRST,
             clock: Clock::new(),
             lifetimes,
@@ -174,6 +190,11 @@ impl Manager {
     /// The label words of this manager's flows, for the analytics side.
     pub fn labels(&self) -> Arc<dyn Labels> {
         self.entries.labels()
+    }
+
+    /// The depths of the first task, for a caller that looks labels up later than the walk.
+    pub fn depths(&self) -> &Depths {
+        &self.depths
     }
 
     /// The actions in use, for a caller that applies them later than the walk.
@@ -234,6 +255,7 @@ impl Manager {
                 Err(verdict) => Fate {
                     verdict,
                     label_of: None,
+                    depths: 0,
                     ip_at: 0,
                 },
             };
@@ -295,6 +317,7 @@ impl Manager {
         let mut fate = Fate {
             verdict: Verdict::TableFull,
             label_of: None,
+            depths: 0,
             ip_at: headers.ip_at,
         };
         let Some((index, is_half_open)) = self.find_or_begin(packet.time_us, headers, staged)
@@ -306,7 +329,7 @@ impl Manager {
         }
         let is_emitted = self.entries.hot(index).has(STATE_EMITTED);
         fate.verdict = match is_emitted {
-            true => self.label(index, packet, headers, &mut fate.label_of, data),
+            true => self.label(index, packet, headers, &mut fate, data),
             false => Verdict::Untagged,
         };
 
@@ -322,7 +345,7 @@ impl Manager {
         if is_half_open && is_answered {
             self.look_at_answer(staged.hash, index, direction, headers);
         }
-        if !is_emitted || self.has_more_tasks {
+        if !is_emitted || self.collects_on {
             self.collect(index, direction, staged, packet.time_us, now_ns);
         }
         if headers.tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.config.settings.end_on_fin_rst {
@@ -339,11 +362,15 @@ impl Manager {
         index: u32,
         packet: &Packet,
         headers: &Headers,
-        label_of: &mut Option<FlowRef>,
+        fate: &mut Fate,
         data: &mut [u8],
     ) -> Verdict {
         match self.config.effect {
             Effect::Arrival => {
+                let hot = self.entries.hot(index);
+                if self.has_depths && !hot.has(STATE_DECIDED) && !self.decide(index) {
+                    return Verdict::Untagged;
+                }
                 let (word, hot) = self.entries.label_and_hot(index);
                 let (_, Label::Class { class, .. }) = word.read() else {
                     return Verdict::Untagged;
@@ -367,11 +394,68 @@ impl Manager {
                 if !is_in_effect {
                     return Verdict::Untagged;
                 }
-                *label_of = Some(self.entries.flow_ref(index));
+                fate.label_of = Some(self.entries.flow_ref(index));
+                fate.depths = match self.has_depths {
+                    true => self.depths_in_effect(index, packet.time_us, delay_us),
+                    false => 1,
+                };
             }
         }
         self.counters.tagged_bytes += u64::from(headers.length);
         Verdict::Tagged
+    }
+
+    /// With [`Effect::Arrival`] and several depths: whether the flow's answers have decided by now. If so, the label is put
+    /// where the walk looks for it.
+    #[cold]
+    fn decide(&mut self, index: u32) -> bool {
+        let Answers::Decided { task } = self.answers(index, self.depths.count()) else {
+            return false;
+        };
+        let first = self.entries.label(index);
+        let (generation, before) = first.read();
+        let (_, label) = self.entries.word(task, index).read();
+        if before != label {
+            // Decided means that no word waits, so this one is ours.
+            first.replace(generation, label);
+        }
+        self.entries.set_decided(index, task);
+        self.entries.hot_mut(index).set(STATE_DECIDED);
+        true
+    }
+
+    /// What the answers of a flow's first `count` depths come to.
+    pub(crate) fn answers(&self, index: u32, count: u8) -> Answers {
+        if let Some(task) = self.entries.decided(index)
+            && task < count
+        {
+            return Answers::Decided { task };
+        }
+        let label = |task| Some(self.entries.word(task, index).read().1);
+        self.depths.resolve(count, label)
+    }
+
+    /// With [`Effect::PacketTime`]: the depths whose answers count for a packet of this time. Notes the counts up to there
+    /// for each, as [`Manager::comes_into_effect`] does for the first.
+    #[cold]
+    fn depths_in_effect(&mut self, index: u32, time_us: i64, delay_us: i64) -> u8 {
+        let counts = self.entries.counts(index);
+        let mut depths = 1;
+        for task in 1..self.depths.count() {
+            let at = usize::from(task) - 1;
+            if self.entries.deeper(index)[at].packets_before == NOT_IN_EFFECT {
+                let was_asked = self.entries.word(task, index).read().1 != Label::None;
+                let emitted_us = self.entries.emitted_at(task, index);
+                if !was_asked || !counts_at(time_us, emitted_us, delay_us) {
+                    break;
+                }
+                let deeper = &mut self.entries.deeper_mut(index)[at];
+                deeper.bytes_before = counts.bytes_total();
+                deeper.packets_before = counts.packets_total() as u32;
+            }
+            depths = task + 1;
+        }
+        depths
     }
 
     /// Looks a flow's action up by the class of its label, and notes it in the entry.
@@ -416,10 +500,7 @@ impl Manager {
     /// K-th packet, and then for good. Notes the counts up to there, so that the
     /// promise can be taken back if the label never comes.
     fn comes_into_effect(&mut self, index: u32, time_us: i64, delay_us: i64) -> bool {
-        let emitted_us = self.entries.cold(index).emitted_at;
-        // A packet far before the K-th came after packet time had stepped back, and so after the delay.
-        let is_far_before = time_us < emitted_us.saturating_sub(Clock::BOUND_US);
-        if time_us < emitted_us.saturating_add(delay_us) && !is_far_before {
+        if !counts_at(time_us, self.entries.cold(index).emitted_at, delay_us) {
             return false;
         }
         let counts = self.entries.counts(index);
@@ -452,7 +533,11 @@ impl Manager {
         };
         // Nothing was emitted, or we were not here. With more tasks another series may still be incomplete.
         if !self.has_more_tasks && self.entries.hot(index).has(STATE_WITHHELD) {
-            return;
+            // Or, of several depths, one has decided: nothing is left to ask. By packet time it is asked all the same.
+            let is_emitted = self.entries.hot(index).has(STATE_EMITTED);
+            if !is_emitted || self.config.effect == Effect::Arrival {
+                return;
+            }
         }
         if self.series.is_lengths_only() {
             if let Some(elements) = self.series.add_length(index, direction, headers.length) {
@@ -498,7 +583,13 @@ impl Manager {
                 if is_first {
                     self.entries.hot_mut(index).set(STATE_WITHHELD);
                 }
-                self.counters.tasks[number].series_withheld += 1;
+                if !task.is_deeper {
+                    self.counters.tasks[number].series_withheld += 1;
+                }
+                continue;
+            }
+            let may_be_decided = task.is_deeper && self.config.effect == Effect::Arrival;
+            if may_be_decided && (self.entries.decided(index).is_some() || self.decide(index)) {
                 continue;
             }
             if is_first {
@@ -527,7 +618,11 @@ impl Manager {
         let counters = &mut self.counters.tasks[usize::from(number)];
         counters.series_emitted += 1;
         let (series, task) = (&self.series, &self.config.tasks[usize::from(number)]);
-        let rings = &mut self.rings[usize::from(number)];
+        let hot = self.entries.hot(index);
+        let (_, (_, port)) = hot.key().ends(hot.is_low_forward());
+        // Who began it is not known of a flow that began mid-stream.
+        let server_port = if series.is_midstream(index) { 0 } else { port };
+        let rings = &mut self.rings[ring_of(&self.config.tasks, number)];
         let ring = index as usize % rings.len();
         let ring = &mut rings[ring];
         let gives_way = is_half_open
@@ -538,7 +633,7 @@ impl Manager {
                 slot.flow = flow;
                 slot.kth_us = arrival.time_us;
                 slot.emitted_ns = arrival.now_ns;
-                slot.series.task = number;
+                (slot.series.task, slot.series.server_port) = (number, server_port);
                 series.read(index, task, protocol, &mut slot.series);
             });
         if pushed {
@@ -576,6 +671,19 @@ impl Manager {
     pub(crate) fn place_of(&self, hash: u64, index: u32) -> Option<Place> {
         self.table.find(hash, |other| other == index)
     }
+}
+
+/// Which rings the series of a task take: its own, or those of the task that it is a depth of.
+fn ring_of(tasks: &[SeriesTask], number: u8) -> usize {
+    let up_to = &tasks[..=usize::from(number)];
+    up_to.iter().filter(|task| !task.is_deeper).count() - 1
+}
+
+/// Whether a label counts for a packet of this time, `delay_us` after its series was emitted.
+fn counts_at(time_us: i64, emitted_us: i64, delay_us: i64) -> bool {
+    // A packet far before the K-th came after packet time had stepped back, and so after the delay.
+    let is_far_before = time_us < emitted_us.saturating_sub(Clock::BOUND_US);
+    time_us >= emitted_us.saturating_add(delay_us) || is_far_before
 }
 
 #[cfg(test)]

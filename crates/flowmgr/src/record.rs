@@ -67,6 +67,37 @@ pub struct FlowName {
     pub first_us: i64,
 }
 
+/// Who decided a flow's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DecidedBy {
+    /// The model ran on this flow's series.
+    Model,
+    /// The model's answer to an earlier flow that began in the same way.
+    Cache,
+    /// The port of the flow's server, since no answer was sure.
+    Port,
+}
+
+impl DecidedBy {
+    /// The name in records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DecidedBy::Model => "model",
+            DecidedBy::Cache => "cache",
+            DecidedBy::Port => "port",
+        }
+    }
+}
+
+impl From<Source> for DecidedBy {
+    fn from(source: Source) -> DecidedBy {
+        match source {
+            Source::Model => DecidedBy::Model,
+            Source::Cache => DecidedBy::Cache,
+        }
+    }
+}
+
 /// A flow's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
@@ -74,8 +105,10 @@ pub struct Decision {
     pub class: u16,
     /// 0 to 65,535 for 0 to 1.
     pub confidence: u16,
-    /// Model or cache.
-    pub source: Source,
+    /// Model, cache or port.
+    pub decided_by: DecidedBy,
+    /// Elements of the series that was asked about; 0 where the port decided.
+    pub depth: u8,
     /// Generation of the model.
     pub model: u16,
     /// From the K-th packet to the label, µs; in packet time where that decides.

@@ -11,10 +11,11 @@ use std::collections::VecDeque;
 
 use cring::{Feature, FlowRef, Label, TASKS_MAX};
 
-use crate::config::Effect;
+use crate::config::{DEPTHS_MAX, Effect};
+use crate::depths::Answers;
 use crate::entry::{Counts, LABEL_NOT_EMITTED};
 use crate::manager::Manager;
-use crate::record::{Decision, EndReason, FlowName, FlowRecord, LabelRecord, Record, SeriesRecord};
+use crate::record::{DecidedBy, Decision, EndReason, FlowName, FlowRecord, LabelRecord, Record, SeriesRecord};
 use crate::series::SeenByUnit;
 use crate::table::Occupant;
 
@@ -27,6 +28,9 @@ pub(crate) struct InEffect {
     pub packets: u64,
     pub bytes: u64,
 }
+
+/// The same for each depth, if its answer should decide.
+pub(crate) type InEffectByDepth = [InEffect; DEPTHS_MAX];
 
 /// A series on its way: whose label is to come, and for which task.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +66,7 @@ pub(crate) enum Event {
 pub(crate) struct Report {
     pub flow: FlowRef,
     pub counts: Counts,
-    pub in_effect: InEffect,
+    pub in_effect: InEffectByDepth,
     pub last_us: i64,
     /// Elements in the flow's series: below the K of a task no label had been asked for.
     pub series_seen: SeenByUnit,
@@ -260,14 +264,14 @@ impl Manager {
 
     /// Says that a flow got its label, once.
     fn emit_label(&mut self, awaited: Awaited, now_ns: u64, out: &mut Out<'_>) {
-        let Awaited { flow, task } = awaited;
-        if !matches!(self.label_of(awaited), Some(Label::Class { .. })) {
+        let Some((awaited, decided_by)) = self.deciding(awaited) else {
             return;
-        }
+        };
+        let Awaited { flow, task } = awaited;
         if self.entries.time_to_label_us(task, flow.index) != LABEL_NOT_EMITTED {
             return;
         }
-        let emitted_at = self.entries.emitted_at(task, flow.index);
+        let emitted_at = self.entries.emitted_at(decided_by, flow.index);
         let (time_us, took_us) = match self.config.effect {
             Effect::Arrival => {
                 let took_ns = now_ns.saturating_sub(emitted_at as u64);
@@ -282,8 +286,9 @@ impl Manager {
         let Some(decision) = self.decision(awaited) else {
             return;
         };
-        let counters = &mut self.counters.tasks[usize::from(task)];
-        count_class(&mut counters.labels_given, decision.class);
+        let counters = &mut self.counters.tasks;
+        count_class(&mut counters[usize::from(task)].labels_given, decision.class);
+        counters[usize::from(decided_by)].flows_decided += 1;
         if let Some(out) = out {
             out(Record::Label(LabelRecord {
                 flow: self.name(flow.index),
@@ -294,31 +299,60 @@ impl Manager {
         }
     }
 
+    /// The task whose label an answer decides, and the task that gave it; none if it decides nothing.
+    ///
+    /// Of several depths that need not be the awaited one: a depth that was asked earlier may be on its way still, and its
+    /// answer then brings the label of both. The label counts as that of the first depth.
+    fn deciding(&mut self, awaited: Awaited) -> Option<(Awaited, u8)> {
+        let Awaited { flow, task } = awaited;
+        if !self.has_depths || task >= self.depths.count() {
+            let is_class = matches!(self.label_of(awaited), Some(Label::Class { .. }));
+            return is_class.then_some((awaited, task));
+        }
+        // The entry may be another flow's by now.
+        self.label_of(awaited)?;
+        let count = match self.config.effect {
+            Effect::Arrival => self.depths.count(),
+            // Deeper answers may be here already, by chance.
+            Effect::PacketTime { .. } => task + 1,
+        };
+        let Answers::Decided { task } = self.answers(flow.index, count) else {
+            return None;
+        };
+        self.entries.set_decided(flow.index, task);
+        Some((Awaited { flow, task: 0 }, task))
+    }
+
     /// An active timeout's record.
     fn report(&mut self, report: Report, now_ns: u64, out: &mut Out<'_>) {
         let Report { flow, .. } = report;
         let mut decisions = Decisions::default();
+        let deepest = self.deepest_complete(report.series_seen);
         for task in self.tasks() {
-            let awaited = Awaited { flow, task };
+            let mut awaited = Awaited { flow, task };
+            if self.has_depths && task < self.depths.count() {
+                // What the depths say together stands at the first.
+                if task != 0 {
+                    continue;
+                }
+                awaited.task = deepest;
+            }
             // A label that is still on its way is not of this record, though its series is complete.
-            if self.was_complete(task, report.series_seen) && !self.is_pending(awaited) {
+            if self.was_complete(task, report.series_seen) && !self.is_on_its_way(awaited) {
                 // Live, an earlier label that is still on its way may have kept this one from being said.
                 self.emit_label(awaited, now_ns, out);
-                decisions[usize::from(task)] = self.decision(awaited);
+                decisions[usize::from(task)] = self.decision(Awaited { flow, task });
             }
         }
         let [decision, ..] = decisions;
-        match decision {
-            Some(decision) => self.confirm(decision, report.in_effect),
-            None => self.retract(report.in_effect),
-        }
+        self.confirm(flow, decision, &report.in_effect);
         self.counters.flows_ended[EndReason::Active as usize] += 1;
         if let Some(out) = out {
             let mut record = FlowRecord {
                 last_us: report.last_us,
                 counts: report.counts,
                 decision,
-                others: decisions[1..self.config.tasks.len()].into(),
+                others: decisions[usize::from(self.depths.count())..self.config.tasks.len()].into(),
                 ..self.flow_record(flow.index, EndReason::Active)
             };
             if let Some(series) = &mut record.series {
@@ -352,15 +386,20 @@ impl Manager {
     fn finalize(&mut self, occupant: Occupant, reason: EndReason, now_ns: u64, out: &mut Out<'_>) {
         let index = occupant.index;
         let flow = self.entries.flow_ref(index);
-        let decision = self.finalize_label(Awaited { flow, task: 0 }, now_ns, out);
+        let decision = match self.has_depths {
+            true => self.finalize_depths(flow, now_ns, out),
+            false => self.finalize_label(Awaited { flow, task: 0 }, now_ns, out),
+        };
+        let decision = decision.or_else(|| self.name_by_port(index));
         let others = match self.has_more_tasks {
             true => self.finalize_other_labels(flow, now_ns, out),
             false => Box::default(),
         };
-        match decision {
-            Some(decision) => self.confirm(decision, self.in_effect(index)),
-            None => self.retract(self.in_effect(index)),
-        }
+        let in_effect = match self.has_depths {
+            true => self.in_effect_by_depth(index),
+            false => [self.in_effect(index); DEPTHS_MAX],
+        };
+        self.confirm(flow, decision, &in_effect);
         if let Some(out) = out {
             let mut record = self.flow_record(index, reason);
             record.decision = decision;
@@ -385,13 +424,7 @@ impl Manager {
         match self.label_of(awaited) {
             // Most flows are short and have never asked.
             None | Some(Label::None) => return None,
-            Some(Label::Pending) => {
-                // A label that is not here by now is too late. The analytics side learns so from the word; otherwise its
-                // label might slip in after the record was made, and count as given.
-                let Awaited { flow, task } = awaited;
-                let word = self.entries.word(task, flow.index);
-                let _ = word.decide(flow.generation, Label::Unlabelled);
-            }
+            Some(Label::Pending) => self.give_up(awaited),
             Some(_) => {}
         }
         self.emit_label(awaited, now_ns, out);
@@ -401,35 +434,139 @@ impl Manager {
         Some(decision)
     }
 
-    /// The same for all tasks but the first, in their order.
+    /// A label that is not here by now is too late. The analytics side learns so from the word; otherwise its label might
+    /// slip in after the record was made, and count as given.
+    fn give_up(&self, Awaited { flow, task }: Awaited) {
+        let word = self.entries.word(task, flow.index);
+        let _ = word.decide(flow.generation, Label::Unlabelled);
+    }
+
+    /// The same where there are several depths: the label of an ended flow, by an answer that is sure, or by the last one.
+    /// One that ended before, and whose answers were not sure, is named by its port, or else by the best of them.
+    fn finalize_depths(
+        &mut self,
+        flow: FlowRef,
+        now_ns: u64,
+        out: &mut Out<'_>,
+    ) -> Option<Decision> {
+        if self.label_of(Awaited { flow, task: 0 }) == Some(Label::None) {
+            return None;
+        }
+        for task in 0..self.depths.count() {
+            let awaited = Awaited { flow, task };
+            if self.is_pending(awaited) {
+                self.give_up(awaited);
+            }
+        }
+        let deepest = self.depths.count() - 1;
+        self.emit_label(Awaited { flow, task: deepest }, now_ns, out);
+        let decision = match self.answers(flow.index, self.depths.count()) {
+            Answers::Decided { .. } => self.decision(Awaited { flow, task: 0 })?,
+            Answers::Unsure { best: Some(task) } => {
+                if let Some(by_port) = self.name_by_port(flow.index) {
+                    return Some(by_port);
+                }
+                self.counters.flows_unsure += 1;
+                self.answer(Awaited { flow, task }, 0)?
+            }
+            Answers::Unsure { best: None } | Answers::Pending => return None,
+        };
+        let counters = &mut self.counters.tasks[0];
+        count_class(&mut counters.flows_labelled, decision.class);
+        Some(decision)
+    }
+
+    /// The label that the port of its server gives an ended flow. Only if something was said on it: a SYN that nobody
+    /// answers is not what the port is for. Of a flow that began mid-stream nobody knows which end is the server.
+    #[inline]
+    fn name_by_port(&mut self, index: u32) -> Option<Decision> {
+        if self.config.ports.is_empty()
+            || self.series.seen(index, 0) == 0
+            || self.series.is_midstream(index)
+        {
+            return None;
+        }
+        let hot = self.entries.hot(index);
+        let (protocol, (_, (_, port))) = (hot.key().protocol(), hot.key().ends(hot.is_low_forward()));
+        let ports = &self.config.ports;
+        let at = ports.binary_search_by_key(&(protocol, port), |it| (it.protocol, it.port));
+        let named = ports[at.ok()?];
+        self.counters.flows_by_port += 1;
+        count_class(&mut self.counters.tasks[0].flows_labelled, named.class);
+        Some(Decision {
+            class: named.class,
+            confidence: named.precision,
+            decided_by: DecidedBy::Port,
+            depth: 0,
+            model: 0,
+            time_to_label_us: 0,
+        })
+    }
+
+    /// The same for all tasks but the first and its depths, in their order.
     fn finalize_other_labels(
         &mut self,
         flow: FlowRef,
         now_ns: u64,
         out: &mut Out<'_>,
     ) -> Box<[Option<Decision>]> {
-        let others = self.tasks().skip(1);
+        let others = self.tasks().skip(usize::from(self.depths.count()));
         others
             .map(|task| self.finalize_label(Awaited { flow, task }, now_ns, out))
             .collect()
     }
 
-    /// Packets promised as tagged are so, and it is known by now with which class.
-    fn confirm(&mut self, decision: Decision, in_effect: InEffect) {
-        let by_class = &mut self.counters.tagged_by_class;
-        if let Some(tagged) = by_class.get_mut(usize::from(decision.class)) {
-            tagged.add(in_effect.packets, in_effect.bytes);
+    /// Of the packets promised as tagged, from the first depth on, those are so behind the depth that decided, and it is
+    /// known by now with which class. The others turn out untagged: all of them where nothing decided while the flow went on.
+    fn confirm(&mut self, flow: FlowRef, decision: Option<Decision>, in_effect: &InEffectByDepth) {
+        let decided = match self.has_depths {
+            true => self.entries.decided(flow.index),
+            false => Some(0),
+        };
+        let is_answer = |decision: &Decision| decision.decided_by != DecidedBy::Port;
+        let decided = decision.filter(is_answer).zip(decided);
+        let mut tagged = InEffect::default();
+        if let Some((decision, depth)) = decided {
+            tagged = in_effect[usize::from(depth)];
+            let by_class = &mut self.counters.tagged_by_class;
+            if let Some(of_class) = by_class.get_mut(usize::from(decision.class)) {
+                of_class.add(tagged.packets, tagged.bytes);
+            }
+        }
+        let promised = in_effect[0];
+        let untagged = promised.packets - tagged.packets;
+        self.counters.verdicts.retract_tagged(untagged);
+        self.counters.tagged_bytes -= promised.bytes - tagged.bytes;
+    }
+
+    /// The first depth whose series was complete with so many elements, or a deeper one that was.
+    fn deepest_complete(&self, seen: SeenByUnit) -> u8 {
+        let depths = (0..self.depths.count()).rev();
+        let mut complete = depths.filter(|&task| self.was_complete(task, seen));
+        complete.next().unwrap_or(0)
+    }
+
+    /// Whether a label may come yet for an answer that is awaited.
+    fn is_on_its_way(&self, awaited: Awaited) -> bool {
+        let is_depth = self.has_depths && awaited.task < self.depths.count();
+        match is_depth && self.label_of(awaited).is_some() {
+            true => self.answers(awaited.flow.index, awaited.task + 1) == Answers::Pending,
+            false => self.is_pending(awaited),
         }
     }
 
-    /// Packets promised as tagged turn out untagged.
-    fn retract(&mut self, in_effect: InEffect) {
-        self.counters.verdicts.retract_tagged(in_effect.packets);
-        self.counters.tagged_bytes -= in_effect.bytes;
-    }
-
+    /// The label of a flow for a task; of several depths the one that they have decided on.
     fn decision(&self, awaited: Awaited) -> Option<Decision> {
         let Awaited { flow, task } = awaited;
+        let time_to_label_us = self.entries.time_to_label_us(task, flow.index);
+        if !self.has_depths || task != 0 {
+            return self.answer(awaited, time_to_label_us);
+        }
+        let task = self.entries.decided(flow.index)?;
+        self.answer(Awaited { flow, task }, time_to_label_us)
+    }
+
+    fn answer(&self, awaited: Awaited, time_to_label_us: u32) -> Option<Decision> {
         match self.label_of(awaited)? {
             Label::Class {
                 class,
@@ -439,9 +576,10 @@ impl Manager {
             } => Some(Decision {
                 class,
                 confidence,
-                source,
+                decided_by: source.into(),
+                depth: self.config.tasks[usize::from(awaited.task)].k as u8,
                 model,
-                time_to_label_us: self.entries.time_to_label_us(task, flow.index),
+                time_to_label_us,
             }),
             _ => None,
         }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use accel::{DeviceError, Profile, Sizes};
 use analytics::{Accelerator, CacheConfig, Policy};
-use cring::{Feature, Features, Unit};
+use cring::{Context, Feature, Features, Unit};
 use flowmgr::hash::HashKind;
-use flowmgr::{Actions, CLOSED_TIMEOUT_S, Effect, SeriesTask, TIMEOUT_S_MAX};
+use flowmgr::{Actions, CLOSED_TIMEOUT_S, Effect, PortLabel, SeriesTask, TIMEOUT_S_MAX};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -32,6 +32,8 @@ pub struct FlowConfigForm {
     effect: Effect,
     #[serde(skip)]
     record_series: bool,
+    #[serde(with = "ports")]
+    ports: Vec<PortLabel>,
     #[serde(skip)]
     flow_id_first: u64,
     #[serde(skip)]
@@ -60,6 +62,17 @@ struct TaskForm {
     features: Features,
     midstream: bool,
     classes: usize,
+    sure: u16,
+    is_deeper: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "PortLabel")]
+struct PortForm {
+    protocol: u8,
+    port: u16,
+    class: u16,
+    precision: u16,
 }
 
 /// [`flowmgr::Settings`].
@@ -102,11 +115,11 @@ pub struct SeriesConfig(#[serde(with = "SeriesConfigForm")] pub analytics::Confi
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "analytics::Config")]
 struct SeriesConfigForm {
-    #[serde(skip)]
-    task: u8,
     k: usize,
     #[serde(with = "features")]
     features: Vec<Feature>,
+    #[serde(with = "contexts")]
+    context: Vec<Context>,
     #[serde(with = "PolicyForm")]
     policy: Policy,
     #[serde(with = "CacheForm")]
@@ -148,9 +161,9 @@ impl SeriesConfig {
     /// For a manager whose devices were never open, so that its configuration was not recorded.
     pub fn unknown(k: usize) -> SeriesConfig {
         SeriesConfig(analytics::Config {
-            task: 0,
             k,
             features: vec![Feature::SignedLength],
+            context: Vec::new(),
             policy: Policy::None,
             cache: CacheConfig {
                 prefix: 0,
@@ -349,6 +362,21 @@ written_as!(
     }
 );
 written_as!(
+    contexts,
+    Vec<Context> as Vec<String>,
+    |context| context.iter().map(|it| it.name().to_owned()).collect(),
+    |names| {
+        let context = |name: &String| by_name(&Context::ALL, Context::name, name);
+        names.iter().map(context).collect()
+    }
+);
+written_as!(
+    ports,
+    Vec<PortLabel> as Vec<Port>,
+    |ports| ports.iter().copied().map(Port).collect(),
+    |list| Ok(list.into_iter().map(|port| port.0).collect())
+);
+written_as!(
     feature_set,
     Features as FeatureList,
     |features| FeatureList(features.iter().collect()),
@@ -366,6 +394,9 @@ struct FeatureList(#[serde(with = "features")] Vec<Feature>);
 
 #[derive(Serialize, Deserialize)]
 struct Task(#[serde(with = "TaskForm")] SeriesTask);
+
+#[derive(Serialize, Deserialize)]
+struct Port(#[serde(with = "PortForm")] PortLabel);
 
 fn by_name<T: Copy>(all: &[T], name_of: fn(T) -> &'static str, name: &str) -> Result<T, String> {
     let found = all.iter().copied().find(|&it| name_of(it) == name);

@@ -69,8 +69,9 @@ impl Manager {
     }
 
     fn probe(&mut self, i: usize, now_ns: u64) {
+        let row_len = self.row_len();
         let device_slot = &mut self.dispatch.device_slots[i];
-        let Some(sent) = device_slot.probe(&self.probe, now_ns) else {
+        let Some(sent) = device_slot.probe(self.probe.split_at(row_len), now_ns) else {
             return;
         };
         self.counters.devices[i].probes += 1;
@@ -106,7 +107,7 @@ impl Manager {
                 continue;
             }
             // Where the flow is gone there is nobody left to tell.
-            let _ = self.queues[row.ring_input].decide(row.flow, Label::Unlabelled);
+            let _ = self.queues[row.ring_input].decide(series.task, row.flow, Label::Unlabelled);
             if row.is_retry {
                 self.counters.failed_after_retry += 1;
             } else {
@@ -119,15 +120,15 @@ impl Manager {
     /// No device is up: gives up what waits for one, so that the rings have room. Returns whether there was anything.
     pub(super) fn shed(&mut self) -> bool {
         let before = self.counters.undecided();
-        for Retry { row, .. } in self.dispatch.retries.drain(..) {
-            let _ = self.queues[row.ring_input].decide(row.flow, Label::Unlabelled);
+        for Retry { row, series } in self.dispatch.retries.drain(..) {
+            let _ = self.queues[row.ring_input].decide(series.task, row.flow, Label::Unlabelled);
             self.counters.failed_no_other_device += 1;
         }
         for queue in &mut self.queues {
             while let Some((audit, slot)) = queue.take() {
                 if audit.is_none() {
-                    let flow = slot.flow;
-                    let _ = queue.decide(flow, Label::Unlabelled);
+                    let (task, flow) = (slot.series.task, slot.flow);
+                    let _ = queue.decide(task, flow, Label::Unlabelled);
                     self.counters.shed_no_device += 1;
                 }
             }
@@ -163,14 +164,14 @@ impl Batch<'_> {
         slo: &mut Option<Controller>,
     ) -> u64 {
         let before = counters.inferred;
-        for (row, _, answer) in self.answered() {
+        for (row, series, answer) in self.answered() {
             if let Some(audit) = row.audit {
                 if let Some(agrees) = audit.agrees(answer) {
                     counters.cache.audited(agrees);
                 }
                 continue;
             }
-            let taken = queues[row.ring_input].decide(row.flow, answer.label(Source::Model));
+            let taken = queues[row.ring_input].decide(series.task, row.flow, answer.label(Source::Model));
             let time_ns = now_ns.saturating_sub(row.emitted_ns);
             counters.labelled(Source::Model, taken, time_ns);
             if let Some(slo) = slo {

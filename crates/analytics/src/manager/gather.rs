@@ -43,6 +43,7 @@ impl Manager {
             phases.batch_waited(now_ns.saturating_sub(seen_ns), labels);
         }
         padding.fill(0.0);
+        self.dispatch.device_slots[device_slot].fill_context(fire.size, &self.context);
         self.queues.iter_mut().for_each(Queue::release);
     }
 
@@ -62,6 +63,7 @@ impl Manager {
             rows.push(retry.row, &retry.series);
         }
         padding.fill(0.0);
+        device_slots[device_slot].fill_context(fire.size, &self.context);
     }
 }
 

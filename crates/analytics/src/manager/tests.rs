@@ -292,7 +292,7 @@ fn the_end_waits_for_what_is_on_its_way() {
 fn what_cannot_work_is_refused() {
     let refused = |inputs, k, sizes: Option<Sizes>| {
         let config = Config {
-            task: 0,
+            context: Vec::new(),
             k,
             features: vec![Feature::SignedLength],
             policy: Policy::None,

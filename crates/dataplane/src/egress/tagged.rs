@@ -10,8 +10,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cring::{FlowRef, Label, Labels};
-use flowmgr::{Actions, Fate, Packet, tag};
+use cring::{Label, Labels};
+use flowmgr::{Actions, Depths, Fate, Packet, tag};
 use packetio::{Burst, CaptureFormat, CaptureWriter, Frame, WriteError};
 
 use super::Egress;
@@ -32,6 +32,7 @@ pub struct TaggedWriter {
     output: PathBuf,
     writer: CaptureWriter<File>,
     labels: Arc<dyn Labels>,
+    depths: Depths,
     actions: Actions,
     held: VecDeque<Held>,
     held_bytes: usize,
@@ -41,14 +42,13 @@ pub struct TaggedWriter {
 }
 
 impl TaggedWriter {
-    /// Creates `output`: pcapng where its name says so, else pcap in nanoseconds.
+    /// Creates `output` for the packets that `manager` walks: pcapng where its name says so, else pcap in nanoseconds.
     ///
     /// # Errors
     /// The file cannot be created.
     pub fn create(
         output: &Path,
-        labels: Arc<dyn Labels>,
-        actions: Actions,
+        manager: &flowmgr::Manager,
     ) -> Result<TaggedWriter, Error> {
         let format = match output.extension() {
             Some(extension) if extension == "pcapng" => CaptureFormat::Pcapng,
@@ -61,8 +61,9 @@ impl TaggedWriter {
         Ok(TaggedWriter {
             output: output.to_owned(),
             writer,
-            labels,
-            actions,
+            labels: manager.labels(),
+            depths: manager.depths().clone(),
+            actions: manager.actions().clone(),
             held: VecDeque::new(),
             held_bytes: 0,
             spare: Vec::new(),
@@ -86,8 +87,9 @@ impl TaggedWriter {
         Ok(())
     }
 
-    fn label(&self, flow: FlowRef) -> Option<Label> {
-        self.labels.word(0, flow.index).label(flow.generation)
+    fn label(&self, fate: &Fate) -> Label {
+        let label = |flow| self.depths.label(&*self.labels, flow, fate.depths);
+        fate.label_of.map_or(Label::None, label)
     }
 
     fn write(&mut self, frame: &Frame, bytes: &[u8]) -> Result<(), Error> {
@@ -119,12 +121,12 @@ impl Egress for TaggedWriter {
     /// Writes held packets up to the first whose label is on its way.
     fn advance(&mut self) -> Result<(), Error> {
         while let Some(mut held) = self.held.pop_front() {
-            let label = held.fate.label_of.and_then(|flow| self.label(flow));
-            if label == Some(Label::Pending) {
+            let label = self.label(&held.fate);
+            if label == Label::Pending {
                 self.held.push_front(held);
                 break;
             }
-            if let Some(Label::Class { class, .. }) = label
+            if let Label::Class { class, .. } = label
                 && let Some(dscp) = self.actions.of_class(class).dscp
             {
                 tag::set_dscp(&mut held.bytes, held.fate.ip_at, dscp);

@@ -180,7 +180,7 @@ fn open_tagged(
     let (Some(output), Some((_, manager))) = (&args.write, pipelines.flow_managers.first()) else {
         return Ok(None);
     };
-    let writer = TaggedWriter::create(output, manager.labels(), manager.actions().clone())?;
+    let writer = TaggedWriter::create(output, manager)?;
     Ok(Some(Box::new(writer)))
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use accel::Bundle;
 use config::Config;
 use config::checked::IoMode;
-use dataplane::bundle::{dscp_by_class, series_task};
+use dataplane::bundle::dscp_by_class;
 use dataplane::pipelines::{FlowOptions, PacketSide, flow_config};
 use dataplane::placement::Cores;
 use dataplane::run::Run;
@@ -198,7 +198,7 @@ fn record(
     };
     let flow = flow_config(
         config,
-        series_task(bundle),
+        bundle,
         options,
         dscp_by_class(config, bundle)?,
     );

@@ -137,7 +137,7 @@ fn poisson_arrivals_and_hold_ups_cost_few_violations() {
 fn a_device_without_a_profile_is_refused() {
     let plan = Plan::new(SLO);
     let config = Config {
-        task: 0,
+        context: Vec::new(),
         k: K,
         features: vec![Feature::SignedLength],
         policy: plan.policy,

@@ -218,7 +218,7 @@ fn what_stands_by_changes_nothing_before_the_change_over() {
 
 fn settings(old: Policy, new: Policy, caches: [CacheConfig; 2]) -> Standby {
     let [old, new] = [(old, caches[0]), (new, caches[1])].map(|(policy, cache)| Config {
-        task: 0,
+        context: Vec::new(),
         k: K,
         features: vec![Feature::SignedLength],
         policy,

@@ -92,7 +92,7 @@ impl Plan {
             deadline: self.deadline,
         });
         let config = Config {
-            task: 0,
+            context: Vec::new(),
             k: K,
             features: vec![Feature::SignedLength],
             policy: self.policy,
