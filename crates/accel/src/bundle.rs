@@ -25,7 +25,7 @@ mod wire;
 pub use error::BundleError;
 pub use golden::Golden;
 use manifest::Manifest;
-pub use manifest::{FEATURES, LABELS_MAX, LabelInfo, UNITS};
+pub use manifest::{CONTEXT, Depth, FEATURES, LABELS_MAX, LabelInfo, PortLabel, UNITS};
 
 const MANIFEST: &str = "model.toml";
 
@@ -141,7 +141,8 @@ impl Bundle {
         &self.manifest.precision
     }
 
-    /// The labels, in the order of the output columns.
+    /// The labels, in the order of the output columns. If the model has a column "unknown", it is the one after those of
+    /// the labels, and not among them.
     pub fn labels(&self) -> &[LabelInfo] {
         &self.manifest.labels
     }
@@ -156,9 +157,31 @@ impl Bundle {
         self.manifest.midstream
     }
 
+    /// When the model may be asked: after these numbers of elements, rising. There is at least one, and the last is
+    /// [`Bundle::k`]. A bundle that names none has only that one, at which every answer is sure.
+    pub fn depths(&self) -> &[Depth] {
+        &self.manifest.depths
+    }
+
+    /// The numbers of a flow as a whole that the model reads besides the series, in the order of the second input's
+    /// columns; all are of [`CONTEXT`], and none occurs twice. Empty for a model that reads series only.
+    pub fn context(&self) -> &[String] {
+        &self.manifest.context
+    }
+
+    /// What flows to some ports are, where the model has no sure answer. No protocol and port occur twice.
+    pub fn ports(&self) -> &[PortLabel] {
+        &self.manifest.ports
+    }
+
     /// Name of the model's input: float32 `[N, channels, K]`.
     pub fn input_name(&self) -> &str {
         &self.manifest.input_name
+    }
+
+    /// Name of the model's second input: float32 `[N, context]`; none if the model has no context.
+    pub fn context_input_name(&self) -> Option<&str> {
+        self.manifest.context_input_name.as_deref()
     }
 
     /// Name of the model's output: float32 `[N, classes]`.
@@ -171,12 +194,13 @@ impl Bundle {
         self.dir.join(&self.manifest.file)
     }
 
-    /// Channels, K and number of labels.
+    /// Channels, K, numbers of context and output columns.
     pub fn shape(&self) -> Shape {
         Shape {
             channels: self.channels(),
             k: self.k(),
-            classes: self.labels().len(),
+            context: self.context().len(),
+            classes: self.labels().len() + usize::from(self.manifest.has_unknown),
         }
     }
 

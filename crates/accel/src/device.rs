@@ -1,7 +1,7 @@
 //! The interface of an accelerator.
 //!
-//! A batch goes through these steps: while the device [is idle](Device::is_idle), the caller fills [`Device::input`]
-//! and calls [`Device::submit`], then [`Device::poll`] until it returns the results, after which the device is idle
+//! A batch goes through these steps: while the device [is idle](Device::is_idle), the caller fills [`Device::input`],
+//! and [`Device::context`] if the model has one, and calls [`Device::submit`], then [`Device::poll`] until it returns the results, after which the device is idle
 //! again. The input buffer belongs to the device, so a series is copied only once, from its ring slot into the model's
 //! input.
 
@@ -17,12 +17,14 @@ pub struct Shape {
     pub channels: usize,
     /// Elements per series.
     pub k: usize,
-    /// Output columns, one per label.
+    /// Numbers of a flow as a whole, the second input; 0 for a model without one.
+    pub context: usize,
+    /// Output columns: one per label, and a last one if the model has a column "unknown".
     pub classes: usize,
 }
 
 impl Shape {
-    /// Floats in one row of input: the K values of the first channel, then those of the next.
+    /// Floats in one row of series, the first input: the K values of the first channel, then those of the next.
     pub fn row_len(&self) -> usize {
         self.channels * self.k
     }
@@ -76,7 +78,7 @@ impl fmt::Display for Sizes {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Classification {
     /// Index into the bundle's labels. The number of labels means "unknown": the confidence was below the
-    /// [threshold](crate::Thresholds) of the class.
+    /// [threshold](crate::Thresholds) of the class, or the model's own column "unknown" was the likeliest.
     pub class: u16,
     /// Probability of the most likely class, 0 to 1, also for "unknown".
     pub confidence: f32,
@@ -112,6 +114,15 @@ pub trait Device: Send {
     /// # Panics
     /// `rows` is above the largest size, which is a bug in the caller.
     fn input(&mut self, rows: usize) -> &mut [f32];
+
+    /// The context of the next batch, `rows` × [`Shape::context`] floats, to be filled by the caller, row after row, as
+    /// [`Device::input`] is. Empty for a model without context.
+    ///
+    /// # Panics
+    /// As [`Device::input`].
+    fn context(&mut self, _rows: usize) -> &mut [f32] {
+        &mut []
+    }
 
     /// Starts the first `rows` rows of the input. A device without a thread of its own runs the batch inside this call.
     ///
@@ -173,7 +184,7 @@ pub enum DeviceError {
         device: String,
         /// The size of the batch.
         rows: usize,
-        /// Labels in the bundle.
+        /// Output columns that the bundle declares.
         classes: usize,
         /// Type and shape of the output.
         found: String,

@@ -135,6 +135,10 @@ impl Device for FaultyDevice {
         self.inner.input(rows)
     }
 
+    fn context(&mut self, rows: usize) -> &mut [f32] {
+        self.inner.context(rows)
+    }
+
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
         let device = || self.inner.requested().to_owned();
         if self.flight.is_some() {
@@ -194,6 +198,7 @@ mod tests {
     const SHAPE: Shape = Shape {
         channels: 1,
         k: 2,
+        context: 0,
         classes: 5,
     };
 

@@ -57,12 +57,20 @@ pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenRe
         tolerance: golden_tolerance(bundle.precision()),
     };
     let step = device.sizes().largest().max(1);
-    for (inputs, outputs) in golden.inputs.chunks(step).zip(golden.outputs.chunks(step)) {
+    let inputs = golden.inputs.chunks(step).zip(golden.contexts.chunks(step));
+    for ((inputs, contexts), outputs) in inputs.zip(golden.outputs.chunks(step)) {
         let rows = device.sizes().fitting(inputs.len()).unwrap_or(inputs.len());
         let buffer = device.input(rows);
         buffer.fill(0.0);
         for (to, from) in buffer.chunks_exact_mut(shape.row_len()).zip(inputs) {
             to.copy_from_slice(from);
+        }
+        if shape.context > 0 {
+            let buffer = device.context(rows);
+            buffer.fill(0.0);
+            for (to, from) in buffer.chunks_exact_mut(shape.context).zip(contexts) {
+                to.copy_from_slice(from);
+            }
         }
         device.submit(rows)?;
         wait(device, rows)?;

@@ -35,7 +35,9 @@ mod simulated;
 mod threaded;
 mod thresholds;
 
-pub use bundle::{Bundle, BundleError, FEATURES, Golden, LABELS_MAX, LabelInfo, UNITS};
+pub use bundle::{
+    Bundle, BundleError, CONTEXT, Depth, FEATURES, Golden, LABELS_MAX, LabelInfo, PortLabel, UNITS,
+};
 pub use device::{Classification, Device, DeviceError, Shape, Sizes};
 pub use faults::{Faults, FaultsError};
 pub use faulty::FaultyDevice;

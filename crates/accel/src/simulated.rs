@@ -1,8 +1,8 @@
 //! The device `simulated`: takes the time that a profile says and runs no model.
 //!
 //! It serves tests and experiments on batching and scheduling, where a real accelerator's time matters and its results
-//! do not. Its results are **not a classification of anything**: they are a fixed function of the row, so that they are
-//! the same in every batch and on every machine, and a row that was swapped, padded or lost is noticed.
+//! do not. Its results are **not a classification of anything**: they are a fixed function of the row and its context, so
+//! that they are the same in every batch and on every machine, and a row that was swapped, padded or lost is noticed.
 
 use std::time::Instant;
 
@@ -19,6 +19,7 @@ pub struct SimulatedDevice {
     sizes: Sizes,
     shape: Shape,
     input: Vec<f32>,
+    context: Vec<f32>,
     results: Vec<Classification>,
     /// When the batch in flight is ready.
     ready: Option<Instant>,
@@ -28,14 +29,14 @@ impl SimulatedDevice {
     /// A device with this profile and these batch sizes for input of this shape.
     pub fn new(profile: Profile, sizes: Sizes, shape: Shape) -> Self {
         let rows = sizes.largest();
-        let (input, results) = (vec![0.0; rows * shape.row_len()], Vec::with_capacity(rows));
         Self {
             name: KIND.to_owned(),
             profile,
             sizes,
+            input: vec![0.0; rows * shape.row_len()],
+            context: vec![0.0; rows * shape.context],
+            results: Vec::with_capacity(rows),
             shape,
-            input,
-            results,
             ready: None,
         }
     }
@@ -68,6 +69,10 @@ impl Device for SimulatedDevice {
         &mut self.input[..rows * self.shape.row_len()]
     }
 
+    fn context(&mut self, rows: usize) -> &mut [f32] {
+        &mut self.context[..rows * self.shape.context]
+    }
+
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
         if !self.is_idle() {
             return Err(DeviceError::Busy {
@@ -82,12 +87,16 @@ impl Device for SimulatedDevice {
             });
         }
         self.ready = Some(Instant::now() + self.profile.latency(rows));
+        let Shape {
+            context, classes, ..
+        } = self.shape;
         let filled = self.input[..rows * self.shape.row_len()].chunks_exact(self.shape.row_len());
         self.results.clear();
-        self.results.extend(filled.map(|row| Classification {
-            class: class(row, self.shape.classes),
-            confidence: 1.0,
-        }));
+        self.results
+            .extend(filled.enumerate().map(|(at, row)| Classification {
+                class: class(row, &self.context[at * context..][..context], classes),
+                confidence: 1.0,
+            }));
         Ok(())
     }
 
@@ -101,10 +110,12 @@ impl Device for SimulatedDevice {
     }
 }
 
-/// Sum of position × |number| over the row, modulo the number of classes. The position makes a changed order visible.
-fn class(row: &[f32], classes: usize) -> u16 {
+/// Sum of position × |number| over the row and then its context, modulo the number of classes. The position makes a
+/// changed order visible.
+fn class(row: &[f32], context: &[f32], classes: usize) -> u16 {
     let sum: u64 = row
         .iter()
+        .chain(context)
         .zip(1..)
         .map(|(value, place)| place * value.abs() as u64)
         .sum();
@@ -118,6 +129,7 @@ mod tests {
     const SHAPE: Shape = Shape {
         channels: 1,
         k: 3,
+        context: 0,
         classes: 7,
     };
 
@@ -142,6 +154,25 @@ mod tests {
         // 100 + 2·50 = 200 and 50 + 2·100 = 250, modulo 7.
         assert_eq!(classes, [4, 5]);
         assert!(device.is_idle() && device.poll().is_none());
+    }
+
+    #[test]
+    fn the_class_is_a_function_of_the_context_too() {
+        let shape = Shape {
+            context: 2,
+            ..SHAPE
+        };
+        let profile = Profile {
+            t0_us: 0.0,
+            t1_us: 0.0,
+        };
+        let mut device = SimulatedDevice::new(profile, Sizes::Any { cap: 2 }, shape);
+        device.input(2).fill(0.0);
+        device.context(2).copy_from_slice(&[6.0, 1.0, 1.0, 6.0]);
+        device.submit(2).unwrap();
+        let results = device.poll().unwrap().unwrap();
+        // 4·6 + 5·1 = 29 and 4·1 + 5·6 = 34, modulo 7.
+        assert_eq!([results[0].class, results[1].class], [1, 6]);
     }
 
     #[test]

@@ -89,6 +89,17 @@ impl ThreadedDevice {
         })
     }
 
+    /// The inner device, for access to its memory for `what`.
+    fn inner(&mut self, what: &str) -> &mut dyn Device {
+        match &mut self.home {
+            Some(batch) => batch.device.as_mut(),
+            None => panic!(
+                "device {}: no {what} while a batch is in flight",
+                self.requested
+            ),
+        }
+    }
+
     fn gone(&self) -> DeviceError {
         DeviceError::Gone {
             device: self.requested.clone(),
@@ -121,13 +132,12 @@ impl Device for ThreadedDevice {
     /// The device is not idle, so that its memory is with the thread, or `rows` is above the largest size. Both are
     /// bugs in the caller.
     fn input(&mut self, rows: usize) -> &mut [f32] {
-        match &mut self.home {
-            Some(batch) => batch.device.input(rows),
-            None => panic!(
-                "device {}: no input while a batch is in flight",
-                self.requested
-            ),
-        }
+        self.inner("input").input(rows)
+    }
+
+    /// As [`ThreadedDevice::input`].
+    fn context(&mut self, rows: usize) -> &mut [f32] {
+        self.inner("context").context(rows)
     }
 
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {

@@ -6,17 +6,31 @@ use crate::golden::argmax;
 
 /// The minimum confidence of each class, 0 to 1. A row whose most likely class is below its threshold is "unknown".
 #[derive(Clone, Debug, PartialEq)]
-pub struct Thresholds(Vec<f32>);
+pub struct Thresholds {
+    /// One per output column: those of the labels, and 0 for the column "unknown" if the model has it.
+    least: Vec<f32>,
+    labels: usize,
+}
 
 impl Thresholds {
     /// Uses the bundle's `min_confidence` for every class.
     pub fn of(bundle: &Bundle) -> Self {
-        Self(vec![bundle.min_confidence(); bundle.labels().len()])
+        let (labels, columns) = (bundle.labels().len(), bundle.shape().classes);
+        Self::new(bundle.min_confidence(), labels, columns)
+    }
+
+    fn new(least: f32, labels: usize, columns: usize) -> Self {
+        let mut thresholds = Self {
+            least: vec![0.0; columns],
+            labels,
+        };
+        thresholds.all(least);
+        thresholds
     }
 
     /// Sets the threshold of every class.
     pub fn all(&mut self, least: f32) {
-        self.0.fill(least);
+        self.least[..self.labels].fill(least);
     }
 
     /// Sets the threshold of one class, by its index in the bundle's labels.
@@ -24,7 +38,7 @@ impl Thresholds {
     /// # Panics
     /// There is no such class, which is a bug in the caller.
     pub fn set(&mut self, class: usize, least: f32) {
-        self.0[class] = least;
+        self.least[..self.labels][class] = least;
     }
 
     /// The threshold of a class, by its index in the bundle's labels.
@@ -32,12 +46,12 @@ impl Thresholds {
     /// # Panics
     /// There is no such class, which is a bug in the caller.
     pub fn get(&self, class: usize) -> f32 {
-        self.0[class]
+        self.least[..self.labels][class]
     }
 
-    /// Number of classes.
-    pub(crate) fn classes(&self) -> usize {
-        self.0.len()
+    /// Whether there is a threshold for each label and output column of `bundle`.
+    pub(crate) fn fit(&self, bundle: &Bundle) -> bool {
+        (self.labels, self.least.len()) == (bundle.labels().len(), bundle.shape().classes)
     }
 
     /// Replaces `results` by one result per row of `probabilities`. Of equally likely classes the first is taken.
@@ -47,8 +61,7 @@ impl Thresholds {
         results: &mut Vec<Classification>,
     ) -> Result<(), DeviceError> {
         results.clear();
-        let classes = self.classes();
-        for (row, outputs) in probabilities.chunks_exact(classes).enumerate() {
+        for (row, outputs) in probabilities.chunks_exact(self.least.len()).enumerate() {
             if let Some(class) = outputs.iter().position(|value| !is_probability(*value)) {
                 return Err(DeviceError::NotAProbability {
                     row,
@@ -58,8 +71,9 @@ impl Thresholds {
             }
             let best = argmax(outputs);
             let confidence = outputs[best].min(1.0);
-            let class = if confidence < self.get(best) {
-                classes
+            // The column "unknown" is the one after the labels, so that its index is that class already.
+            let class = if confidence < self.least[best] {
+                self.labels
             } else {
                 best
             };
@@ -80,8 +94,19 @@ mod tests {
         probabilities: &[f32],
         thresholds: [f32; 3],
     ) -> Result<Vec<(u16, f32)>, DeviceError> {
+        let thresholds = Thresholds {
+            least: thresholds.to_vec(),
+            labels: 3,
+        };
+        classified_by(&thresholds, probabilities)
+    }
+
+    fn classified_by(
+        thresholds: &Thresholds,
+        probabilities: &[f32],
+    ) -> Result<Vec<(u16, f32)>, DeviceError> {
         let mut results = vec![Classification::default()];
-        Thresholds(thresholds.to_vec()).classify(probabilities, &mut results)?;
+        thresholds.classify(probabilities, &mut results)?;
         Ok(results
             .iter()
             .map(|result| (result.class, result.confidence))
@@ -90,7 +115,7 @@ mod tests {
 
     #[test]
     fn one_class_is_set_over_all() {
-        let mut thresholds = Thresholds(vec![0.1; 3]);
+        let mut thresholds = Thresholds::new(0.1, 3, 3);
         thresholds.all(0.5);
         thresholds.set(1, 0.9);
         assert_eq!(
@@ -109,6 +134,16 @@ mod tests {
     fn below_the_threshold_the_class_is_unknown() {
         let results = classified(&[0.25, 0.5, 0.25, 0.1, 0.2, 0.7], [0.7; 3]).unwrap();
         assert_eq!(results, [(3, 0.5), (2, 0.7)]);
+    }
+
+    #[test]
+    fn a_column_for_unknown_needs_no_confidence() {
+        let mut thresholds = Thresholds::new(0.1, 2, 3);
+        thresholds.all(0.7);
+        // The likeliest is unknown; a label that is sure; a label that is not.
+        let outputs = [0.3, 0.3, 0.4, 0.0, 0.8, 0.2, 0.5, 0.2, 0.3];
+        let results = classified_by(&thresholds, &outputs).unwrap();
+        assert_eq!(results, [(2, 0.4), (1, 0.8), (2, 0.5)]);
     }
 
     #[test]

@@ -29,11 +29,13 @@ const SHAPES: [Shape; 2] = [
     Shape {
         channels: 2,
         k: 3,
+        context: 0,
         classes: 1009,
     },
     Shape {
         channels: 3,
         k: 10,
+        context: 0,
         classes: 997,
     },
 ];

@@ -8,22 +8,33 @@ use crate::device::{Shape, is_probability};
 /// Golden samples: as many outputs as inputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Golden {
-    /// Rows of channels × K values, as in `golden/inputs.csv`.
+    /// Rows of channels × K values: the series in `golden/inputs.csv`.
     pub inputs: Vec<Vec<f32>>,
-    /// Rows of one probability per class, as in `golden/outputs.csv`.
+    /// The context that belongs to each row of `inputs`: the last values of its line in `golden/inputs.csv`. The rows are
+    /// empty for a model without context.
+    pub contexts: Vec<Vec<f32>>,
+    /// Rows of one probability per output column, as in `golden/outputs.csv`.
     pub outputs: Vec<Vec<f32>>,
 }
 
 impl Golden {
     /// Parses the two files, given as path and text. They have one sample per line, numbers separated by commas, and no
-    /// header.
+    /// header. A line of inputs has the series, then the context.
     pub(crate) fn parse(
         inputs: (&Path, &str),
         outputs: (&Path, &str),
         shape: Shape,
     ) -> Result<Self, BundleError> {
+        let meaning = match shape.context {
+            0 => "channels × K",
+            _ => "channels × K, then the context",
+        };
+        let width = shape.row_len() + shape.context;
+        let mut series = rows(inputs, width, meaning, f32::is_finite)?;
+        let contexts = series.iter_mut().map(|row| row.split_off(shape.row_len()));
         let golden = Self {
-            inputs: rows(inputs, shape.row_len(), "channels × K", f32::is_finite)?,
+            contexts: contexts.collect(),
+            inputs: series,
             outputs: rows(outputs, shape.classes, "one per label", is_probability)?,
         };
         let (given, expected) = (golden.outputs.len(), golden.inputs.len());

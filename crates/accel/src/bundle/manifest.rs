@@ -10,14 +10,24 @@ use serde::Deserialize;
 
 use super::error::BundleError;
 
-/// The most labels a bundle may have. A class is kept in 12 bits, and one value is reserved for "unknown".
+mod options;
+
+use options::RawPort;
+pub use options::{CONTEXT, Depth, PortLabel};
+
+/// The most labels a bundle may have. A class is kept in 12 bits, and one value is reserved for "unknown", which
+/// does not count as a label.
 pub const LABELS_MAX: usize = 4095;
 
 /// The longest series a model may ask for, in elements.
 const K_MAX: i64 = 32;
 
-/// Name of the class of a flow whose confidence is below `min_confidence`.
+/// Name of the class of a flow whose confidence is below `min_confidence`. The last label may have this name too: then
+/// the model has an output column for flows that are none of the labels.
 const UNKNOWN: &str = "unknown";
+
+/// A key, and what is wrong with its value.
+type Problem = (String, String);
 
 /// Names of the features that a bundle may ask for. A feature gives one number per element of a series.
 pub const FEATURES: [&str; 4] = [
@@ -66,9 +76,15 @@ struct RawManifest {
     min_confidence: f64,
     #[serde(default)]
     midstream: bool,
+    depths: Option<Vec<i64>>,
+    confidence: Option<Vec<f64>>,
+    context: Option<Vec<String>>,
     input: Tensor,
+    context_input: Option<Tensor>,
     output: Tensor,
     labels: Vec<LabelInfo>,
+    #[serde(default)]
+    ports: Vec<RawPort>,
 }
 
 /// A manifest that passed its checks.
@@ -89,9 +105,19 @@ pub(crate) struct Manifest {
     /// 0 to 1.
     pub min_confidence: f32,
     pub midstream: bool,
+    /// At least one, rising; the last has `k` elements.
+    pub depths: Vec<Depth>,
+    /// Of [`CONTEXT`], in the order of the second input's columns.
+    pub context: Vec<String>,
     pub input_name: String,
+    /// Given if `context` names anything.
+    pub context_input_name: Option<String>,
     pub output_name: String,
+    /// Without "unknown".
     pub labels: Vec<LabelInfo>,
+    /// The model has a last output column "unknown", after those of the labels.
+    pub has_unknown: bool,
+    pub ports: Vec<PortLabel>,
 }
 
 impl Manifest {
@@ -127,8 +153,8 @@ impl Manifest {
         })
     }
 
-    /// Checks the raw form. An error is the key and what is wrong with it.
-    fn check(raw: RawManifest) -> Result<Self, (String, String)> {
+    /// Checks the raw form.
+    fn check(raw: RawManifest) -> Result<Self, Problem> {
         let k = usize::try_from(raw.k)
             .ok()
             .filter(|_| (1..=K_MAX).contains(&raw.k))
@@ -138,12 +164,7 @@ impl Manifest {
                     format!("is {}, but must be 1 to {K_MAX} packets", raw.k),
                 )
             })?;
-        if !(0.0..=1.0).contains(&raw.min_confidence) {
-            return Err((
-                "min_confidence".into(),
-                format!("is {}, but must be 0 to 1", raw.min_confidence),
-            ));
-        }
+        check_range(|| "min_confidence".to_owned(), raw.min_confidence)?;
         for (key, text) in [
             ("name", &raw.name),
             ("version", &raw.version),
@@ -177,7 +198,11 @@ impl Manifest {
             ));
         }
         check_features(&raw.features)?;
-        check_labels(&raw.labels)?;
+        let depths = options::depths(raw.depths.as_deref(), raw.confidence.as_deref(), k)?;
+        let (context, context_input_name) =
+            options::context(raw.context, raw.context_input, &raw.input.name)?;
+        let (labels, has_unknown) = without_unknown(raw.labels)?;
+        let ports = options::ports(&raw.ports, &labels)?;
         Ok(Self {
             name: raw.name,
             version: raw.version,
@@ -189,14 +214,26 @@ impl Manifest {
             precision: raw.precision,
             min_confidence: raw.min_confidence as f32,
             midstream: raw.midstream,
+            depths,
+            context,
             input_name: raw.input.name,
+            context_input_name,
             output_name: raw.output.name,
-            labels: raw.labels,
+            labels,
+            has_unknown,
+            ports,
         })
     }
 }
 
-fn check_text(key: &str, text: &str) -> Result<(), (String, String)> {
+fn check_range(key: impl FnOnce() -> String, share: f64) -> Result<(), Problem> {
+    if (0.0..=1.0).contains(&share) {
+        return Ok(());
+    }
+    Err((key(), format!("is {share}, but must be 0 to 1")))
+}
+
+fn check_text(key: &str, text: &str) -> Result<(), Problem> {
     if text.is_empty() || text.len() > 128 || text.chars().any(char::is_control) {
         return Err((
             key.to_owned(),
@@ -207,7 +244,7 @@ fn check_text(key: &str, text: &str) -> Result<(), (String, String)> {
 }
 
 /// The model's file must be in the bundle's folder, so a path is refused.
-fn check_file(file: &str) -> Result<(), (String, String)> {
+fn check_file(file: &str) -> Result<(), Problem> {
     check_text("file", file)?;
     if Path::new(file).file_name().is_none_or(|name| name != file) {
         return Err((
@@ -218,7 +255,7 @@ fn check_file(file: &str) -> Result<(), (String, String)> {
     Ok(())
 }
 
-fn check_features(features: &[String]) -> Result<(), (String, String)> {
+fn check_features(features: &[String]) -> Result<(), Problem> {
     let key = || "features".to_owned();
     if features.is_empty() {
         return Err((
@@ -242,12 +279,33 @@ fn check_features(features: &[String]) -> Result<(), (String, String)> {
     Ok(())
 }
 
-fn check_labels(labels: &[LabelInfo]) -> Result<(), (String, String)> {
+/// Checks the labels and takes "unknown" off their end. Returns the others, and whether it was there.
+fn without_unknown(mut labels: Vec<LabelInfo>) -> Result<(Vec<LabelInfo>, bool), Problem> {
+    let has_unknown = labels
+        .pop_if(|last| last.name == UNKNOWN)
+        .map(|unknown| {
+            check_text(
+                &format!("labels[{}].taxonomy", labels.len()),
+                &unknown.taxonomy,
+            )
+        })
+        .transpose()?
+        .is_some();
+    check_labels(&labels, has_unknown)?;
+    Ok((labels, has_unknown))
+}
+
+fn check_labels(labels: &[LabelInfo], has_unknown: bool) -> Result<(), Problem> {
     if labels.is_empty() || labels.len() > LABELS_MAX {
+        let besides = if has_unknown {
+            " besides \"unknown\""
+        } else {
+            ""
+        };
         return Err((
             "labels".into(),
             format!(
-                "has {} entries, but must have 1 to {LABELS_MAX}",
+                "has {} entries{besides}, but must have 1 to {LABELS_MAX}",
                 labels.len()
             ),
         ));
@@ -261,7 +319,8 @@ fn check_labels(labels: &[LabelInfo]) -> Result<(), (String, String)> {
             return Err((
                 key,
                 format!(
-                    "is \"{UNKNOWN}\", which is kept for flows below min_confidence; rename it"
+                    "is \"{UNKNOWN}\", which only the last label may be called: the model's column for flows that are \
+                     none of the others; move it and its column to the end, or rename it"
                 ),
             ));
         }

@@ -106,6 +106,7 @@ fn a_good_bundle_opens() {
         Shape {
             channels: 1,
             k: 3,
+            context: 0,
             classes: 2
         }
     );

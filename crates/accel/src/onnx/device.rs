@@ -5,7 +5,7 @@
 //!
 //! A device that takes any batch size has one session with a free batch axis, which costs nothing on a CPU. It pads
 //! only a single row, to two, and only on the CPU. A device of fixed sizes has one session per size, each compiled for
-//! that size. All sessions read the same input buffer, which the caller fills.
+//! that size. All sessions read the same buffers of input and context, which the caller fills.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::provider::{Provider, providers};
 use super::session::{Failure, Model, Session};
 use super::spec::DeviceSpec;
 use crate::bundle::Bundle;
-use crate::device::{Classification, Device, DeviceError, Sizes};
+use crate::device::{Classification, Device, DeviceError, Shape, Sizes};
 
 /// The fewest rows that the provider `cpu` runs. MLAS, which multiplies matrices for ONNX Runtime, may compute a
 /// product of one row (`M == 1` in its `sgemm.cpp`) with a special kernel, `SgemmKernelM1` or `MlasGemvFloatKernel`
@@ -31,11 +31,12 @@ pub struct OnnxDevice {
     effective: String,
     /// One session for all sizes, or one per fixed size, in their order.
     sessions: Vec<Session>,
-    row_len: usize,
-    classes: usize,
+    shape: Shape,
     rows_min: usize,
     /// Holds the largest batch, and at least one padded row.
     input: Vec<f32>,
+    /// As `input`; empty for a model without context.
+    context: Vec<f32>,
     probabilities: Vec<f32>,
     results: Vec<Classification>,
     /// What the next poll returns: whether `results` are valid, if a batch was submitted.
@@ -72,10 +73,10 @@ impl OnnxDevice {
         let mut device = Self {
             effective,
             sessions,
-            row_len: shape.row_len(),
-            classes: shape.classes,
+            shape,
             rows_min,
             input: vec![0.0; room * shape.row_len()],
+            context: vec![0.0; room * shape.context],
             probabilities: Vec::with_capacity(room * shape.classes),
             results: Vec::with_capacity(spec.sizes.largest()),
             outcome: None,
@@ -103,10 +104,9 @@ impl OnnxDevice {
 
     /// Runs each session once.
     fn warm_up(&mut self, bundle: &Bundle) -> Result<(), SessionError> {
-        let samples = bundle.golden().inputs.iter().cycle();
-        for (row, sample) in self.input.chunks_exact_mut(self.row_len).zip(samples) {
-            row.copy_from_slice(sample);
-        }
+        let golden = bundle.golden();
+        fill(&mut self.input, &golden.inputs);
+        fill(&mut self.context, &golden.contexts);
         let sizes = match &self.spec.sizes {
             Sizes::Any { cap } => vec![*cap],
             Sizes::Fixed(sizes) => sizes.clone(),
@@ -125,16 +125,19 @@ impl OnnxDevice {
         let run_rows = rows.max(self.rows_min);
         if rows < run_rows {
             // Any row would do; a copy of the first is certainly an input that the model takes.
-            self.input.copy_within(..self.row_len, self.row_len);
+            let (row_len, context) = (self.shape.row_len(), self.shape.context);
+            self.input.copy_within(..row_len, row_len);
+            self.context.copy_within(..context, context);
         }
         let session = match &self.spec.sizes {
             Sizes::Any { .. } => 0,
             Sizes::Fixed(sizes) => sizes.partition_point(|&size| size < rows),
         };
-        let classes = self.classes;
-        let input = &self.input[..run_rows * self.row_len];
+        let classes = self.shape.classes;
+        let input = &self.input[..run_rows * self.shape.row_len()];
+        let context = &self.context[..run_rows * self.shape.context];
         self.sessions[session]
-            .run(run_rows, input, &mut self.probabilities)
+            .run(run_rows, input, context, &mut self.probabilities)
             .map_err(|failure| {
                 let device = self.spec.name.clone();
                 let rows = run_rows;
@@ -156,6 +159,13 @@ impl OnnxDevice {
         self.spec
             .thresholds
             .classify(&self.probabilities, &mut self.results)
+    }
+}
+
+/// Fills `buffer` with the rows of `samples`, over and over.
+fn fill(buffer: &mut [f32], samples: &[Vec<f32>]) {
+    for (to, from) in buffer.iter_mut().zip(samples.iter().flatten().cycle()) {
+        *to = *from;
     }
 }
 
@@ -231,7 +241,11 @@ impl Device for OnnxDevice {
     }
 
     fn input(&mut self, rows: usize) -> &mut [f32] {
-        &mut self.input[..rows * self.row_len]
+        &mut self.input[..rows * self.shape.row_len()]
+    }
+
+    fn context(&mut self, rows: usize) -> &mut [f32] {
+        &mut self.context[..rows * self.shape.context]
     }
 
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {

@@ -1,4 +1,4 @@
-//! A session of a bundle's model in ONNX Runtime. The model's input and output are checked against the bundle.
+//! A session of a bundle's model in ONNX Runtime. The model's inputs and output are checked against the bundle.
 //!
 //! A session uses one thread and does not spin: parallelism comes from several devices, and an idle device must cost
 //! nothing. Runs take their input as a borrowed tensor through `Session::run`, so the runtime reads the memory that the
@@ -28,8 +28,8 @@ use crate::device::Shape;
 pub(super) struct Model<'a> {
     bundle: &'a Bundle,
     bytes: Vec<u8>,
-    /// The model's name for its first dimension; may be empty.
-    batch_dimension: String,
+    /// The model's names for the first dimensions of its inputs; may be empty.
+    batch_dimensions: Vec<(&'a str, String)>,
 }
 
 impl<'a> Model<'a> {
@@ -46,24 +46,26 @@ impl<'a> Model<'a> {
             cause,
         })?;
         let shape = bundle.shape();
-        let input = (
+        let output = ("its output", bundle.output_name(), vec![shape.classes]);
+        let mut inputs = vec![(
             "its input",
             bundle.input_name(),
             vec![shape.channels, shape.k],
-        );
-        check(bundle, session.inputs(), input)?;
-        let output = ("its output", bundle.output_name(), vec![shape.classes]);
-        check(bundle, session.outputs(), output)?;
-        let batch_dimension = match session.inputs().first().map(Outlet::dtype) {
-            Some(ValueType::Tensor {
-                dimension_symbols, ..
-            }) => dimension_symbols.first().cloned().unwrap_or_default(),
-            _ => String::new(),
-        };
+        )];
+        if let Some(name) = bundle.context_input_name() {
+            inputs[0].0 = "its input of series";
+            inputs.push(("its input of context", name, vec![shape.context]));
+        }
+        check(bundle, session.inputs(), &inputs)?;
+        check(bundle, session.outputs(), &[output])?;
+        let batch_dimensions = inputs
+            .iter()
+            .map(|&(_, name, _)| (name, batch_dimension(session.inputs(), name)))
+            .collect();
         Ok(Self {
             bundle,
             bytes,
-            batch_dimension,
+            batch_dimensions,
         })
     }
 }
@@ -73,6 +75,8 @@ pub(super) struct Session {
     inner: ort::session::Session,
     shape: Shape,
     input_name: String,
+    /// The name of the second input, if the model has one.
+    context_name: Option<String>,
     output_name: String,
     /// Options with preallocated output, if the batch size is fixed. Such runs cannot be stopped, because `ort` shares
     /// only options without memory between threads.
@@ -91,9 +95,12 @@ impl Session {
         fixed: Option<usize>,
     ) -> Result<Self, SessionError> {
         let bundle = model.bundle;
-        if fixed.is_some() && model.batch_dimension.is_empty() {
+        let nameless = |(_, dimension): &&(&str, String)| dimension.is_empty();
+        let nameless = model.batch_dimensions.iter().find(nameless);
+        if let (Some(_), Some((input, _))) = (fixed, nameless) {
             let problem = format!(
-                "{}: the batch dimension of its input has no name, so that it cannot be fixed; name it when exporting",
+                "{}: the batch dimension of its input \"{input}\" has no name, so that it cannot be fixed; name it when \
+                 exporting",
                 bundle.model_path().display()
             );
             return Err(SessionError::Spec {
@@ -107,7 +114,9 @@ impl Session {
             let mut builder = builder(library, GraphOptimizationLevel::All)?;
             let mut options = None;
             if let Some(rows) = fixed {
-                builder = builder.with_dimension_override(&model.batch_dimension, rows as i64)?;
+                for (_, dimension) in &model.batch_dimensions {
+                    builder = builder.with_dimension_override(dimension, rows as i64)?;
+                }
                 options = Some(preallocated(&output_name, [rows, shape.classes])?);
             }
             let mut builder = with_provider(builder, library, spec, plugin)?;
@@ -124,6 +133,7 @@ impl Session {
             inner,
             shape,
             input_name: bundle.input_name().to_owned(),
+            context_name: bundle.context_input_name().map(str::to_owned),
             output_name,
             options,
             guard,
@@ -135,20 +145,28 @@ impl Session {
         self.guard.limit(limit);
     }
 
-    /// Runs `rows` rows of input and replaces `probabilities` by the outputs.
+    /// Runs `rows` rows of input and context and replaces `probabilities` by the outputs.
     pub fn run(
         &mut self,
         rows: usize,
         input: &[f32],
+        context: &[f32],
         probabilities: &mut Vec<f32>,
     ) -> Result<(), Failure> {
         let Shape {
             channels,
             k,
+            context: numbers,
             classes,
         } = self.shape;
-        let tensor = TensorRef::from_array_view(([rows, channels, k], input))?;
-        let inputs = ort::inputs![self.input_name.as_str() => tensor];
+        let series = TensorRef::from_array_view(([rows, channels, k], input))?;
+        let inputs = match &self.context_name {
+            None => ort::inputs![self.input_name.as_str() => series],
+            Some(name) => {
+                let context = TensorRef::from_array_view(([rows, numbers], context))?;
+                ort::inputs![self.input_name.as_str() => series, name.as_str() => context]
+            }
+        };
         let outputs = match &self.options {
             Some(options) => self.inner.run_with_options(inputs, options)?,
             None => {
@@ -208,33 +226,67 @@ fn preallocated(name: &str, shape: [usize; 2]) -> ort::Result<RunOptions<HasSele
     Ok(RunOptions::new()?.with_outputs(OutputSelector::default().preallocate(name, output)))
 }
 
-/// Checks that `outlets` is exactly one tensor with this name, float32, with a free first dimension followed by
-/// `dimensions`.
+/// An input or output as the bundle declares it: what it is, its name, and its dimensions after the first.
+type Declared<'a> = (&'static str, &'a str, Vec<usize>);
+
+/// Checks that `outlets` are exactly those `declared`, in any order: tensors with these names, float32, with a free
+/// first dimension followed by the declared ones.
 fn check(
     bundle: &Bundle,
     outlets: &[Outlet],
-    (what, name, dimensions): (&'static str, &str, Vec<usize>),
+    declared: &[Declared<'_>],
 ) -> Result<(), SessionError> {
-    let found = match outlets {
-        [outlet] if outlet.name() == name && fits(outlet.dtype(), &dimensions) => return Ok(()),
-        [] => "is missing".to_owned(),
-        [outlet] => format!("is \"{}\", {}", outlet.name(), describe(outlet.dtype())),
-        several => {
-            let names: Vec<_> = several.iter().map(Outlet::name).collect();
-            format!("is not one but {names:?}")
-        }
+    let disagrees = |what, found, expected| {
+        let model = bundle.model_path().display().to_string();
+        Err(SessionError::Disagrees {
+            model,
+            what,
+            found,
+            expected,
+        })
     };
+    let names = || outlets.iter().map(Outlet::name).collect::<Vec<_>>();
+    for tensor @ (what, name, dimensions) in declared {
+        let found = match outlets.iter().find(|outlet| outlet.name() == *name) {
+            Some(outlet) if fits(outlet.dtype(), dimensions) => continue,
+            Some(outlet) => outlet_is(outlet),
+            None => match outlets {
+                [] => "is missing".to_owned(),
+                [outlet] if declared.len() == 1 => outlet_is(outlet),
+                _ => format!("is not among {:?}", names()),
+            },
+        };
+        return disagrees(*what, found, expected(tensor));
+    }
+    if outlets.len() > declared.len() {
+        let found = format!("is one of {:?}", names());
+        let all: Vec<_> = declared.iter().map(expected).collect();
+        return disagrees(declared[0].0, found, format!("only {}", all.join(" and ")));
+    }
+    Ok(())
+}
+
+fn outlet_is(outlet: &Outlet) -> String {
+    format!("is \"{}\", {}", outlet.name(), describe(outlet.dtype()))
+}
+
+fn expected((_, name, dimensions): &Declared<'_>) -> String {
     let dimensions: String = dimensions
         .iter()
         .map(|dimension| format!(", {dimension}"))
         .collect();
-    let expected = format!("\"{name}\", float32 [N{dimensions}] with N free");
-    Err(SessionError::Disagrees {
-        model: bundle.model_path().display().to_string(),
-        what,
-        found,
-        expected,
-    })
+    format!("\"{name}\", float32 [N{dimensions}] with N free")
+}
+
+/// The model's name for the first dimension of this input; may be empty.
+fn batch_dimension(inputs: &[Outlet], name: &str) -> String {
+    let input = inputs.iter().find(|input| input.name() == name);
+    match input.map(Outlet::dtype) {
+        Some(ValueType::Tensor {
+            dimension_symbols, ..
+        }) => dimension_symbols.first().cloned().unwrap_or_default(),
+        _ => String::new(),
+    }
 }
 
 /// A dimension that the model leaves open (-1) fits any size. The first run shows whether that is true.

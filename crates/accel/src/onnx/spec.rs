@@ -68,7 +68,7 @@ impl DeviceSpec {
             )
         } else if self.options.iter().any(has_nul) {
             "an option holds a NUL character".to_owned()
-        } else if self.thresholds.classes() != bundle.labels().len() {
+        } else if !self.thresholds.fit(bundle) {
             "its thresholds are those of another bundle".to_owned()
         } else {
             return Ok(());

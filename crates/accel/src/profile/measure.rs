@@ -54,8 +54,8 @@ pub struct Measured {
     points: Vec<Point>,
 }
 
-/// Times `device` at those of `sizes` that it takes, on inputs like `rows` (channels × K floats each), for about
-/// `budget`.
+/// Times `device` at those of `sizes` that it takes, on inputs like `rows` (channels × K floats each) with a
+/// context of zeros, for about `budget`.
 /// Every size is run at least three times after a first run that does not count.
 ///
 /// # Errors
@@ -114,6 +114,7 @@ fn turn(
     for (to, from) in input.chunks_exact_mut(row_len).zip(rows.iter().cycle()) {
         to.copy_from_slice(from);
     }
+    device.context(size).fill(0.0);
     let begun = Instant::now();
     for _ in 0..TURN_RUNS {
         let started = Instant::now();
@@ -241,6 +242,7 @@ mod tests {
         let shape = Shape {
             channels: 1,
             k: 2,
+            context: 1,
             classes: 3,
         };
         let profile = Profile {

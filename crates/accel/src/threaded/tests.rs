@@ -10,6 +10,7 @@ use crate::simulated::SimulatedDevice;
 const SHAPE: Shape = Shape {
     channels: 1,
     k: 3,
+    context: 0,
     classes: 7,
 };
 

@@ -97,6 +97,7 @@ mod tests {
         let shape = Shape {
             channels: 1,
             k: 2,
+            context: 0,
             classes: 2,
         };
         let device = SimulatedDevice::new(profile, Sizes::Any { cap: 8 }, shape);

@@ -31,6 +31,7 @@ const PROFILE: Profile = Profile {
 const SHAPE: Shape = Shape {
     channels: 1,
     k: 10,
+    context: 0,
     classes: 100,
 };
 /// Virtual seconds of each simulation.
