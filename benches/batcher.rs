@@ -118,7 +118,7 @@ fn round(criterion: &mut Criterion) {
         };
         let accelerator = Accelerator::from(Box::new(device) as Box<dyn Device>);
         let config = Config {
-            task: 0,
+            context: Vec::new(),
             k: K,
             features: vec![Feature::SignedLength],
             policy: Policy::None,

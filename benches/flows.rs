@@ -36,6 +36,7 @@ pub fn config(k: usize, entries: usize) -> Config {
         buckets: (entries / 4).next_power_of_two(),
         effect: Effect::Arrival,
         record_series: false,
+        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
     }

@@ -44,6 +44,7 @@ impl Accelerator {
         &mut self,
         k: usize,
         channels: usize,
+        context: usize,
         policy: Policy,
     ) -> Result<(), ConfigError> {
         let device = self.device.as_mut();
@@ -70,6 +71,14 @@ impl Accelerator {
                 floats,
                 channels,
                 k,
+            });
+        }
+        let floats = device.context(1).len();
+        if floats != context {
+            return Err(ConfigError::Context {
+                device: name,
+                floats,
+                context,
             });
         }
         if matches!(policy, Policy::Slo { .. }) {

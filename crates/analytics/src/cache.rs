@@ -297,7 +297,7 @@ mod tests {
             audit: 0.0,
         };
         let seen = [Feature::InterArrival, Feature::SignedLength];
-        let mut cache = Cache::new(&config, &seen).unwrap();
+        let mut cache = Cache::new(&config, &seen, &[]).unwrap();
         let mut first = Series::new(6, 3, Features::ALL);
         (0..3).for_each(|i| first.set_signed(i, 60));
         first.set_inter_arrival_us(1, 70_000);
@@ -356,7 +356,7 @@ mod tests {
                 entries,
                 audit: 0.0,
             };
-            assert!(Cache::new(&config, &[Feature::SignedLength]).is_none());
+            assert!(Cache::new(&config, &[Feature::SignedLength], &[]).is_none());
         }
     }
 

@@ -135,7 +135,9 @@ pub enum ConfigError {
         delta: f64,
     },
     /// The probe is no row.
-    #[error("the probe has {floats} numbers, but a row has {row_len}, k for each feature and those of the context")]
+    #[error(
+        "the probe has {floats} numbers, but a row has {row_len}, k for each feature and those of the context"
+    )]
     Probe {
         /// As configured.
         floats: usize,
@@ -184,6 +186,18 @@ pub enum ConfigError {
         channels: usize,
         /// As configured.
         k: usize,
+    },
+    /// The device's second input is not that of the task.
+    #[error(
+        "device {device} wants {floats} numbers of context per flow, but the task has {context}: its model has another context"
+    )]
+    Context {
+        /// The device as requested.
+        device: String,
+        /// Length of its context rows.
+        floats: usize,
+        /// Numbers of the context as configured.
+        context: usize,
     },
 }
 

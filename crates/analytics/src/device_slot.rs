@@ -28,8 +28,8 @@ use crate::failure::{Failure, check_answers};
 use crate::rows::Rows;
 use crate::{Accelerator, DeviceState};
 use accel::{Classification, Profile, Sizes};
-use cring::Context;
 use condition::Condition;
+use cring::Context;
 use forecast::Forecast;
 use std::mem;
 use std::time::Duration;
@@ -160,7 +160,11 @@ impl DeviceSlot {
     }
 
     /// Sends a probe off, if it is time for one: a row of series, and one of context.
-    pub fn probe(&mut self, (series, context): (&[f32], &[f32]), now_ns: u64) -> Option<Result<(), Failure>> {
+    pub fn probe(
+        &mut self,
+        (series, context): (&[f32], &[f32]),
+        now_ns: u64,
+    ) -> Option<Result<(), Failure>> {
         if self.flight.is_some() || !self.condition.is_probe_due(now_ns) {
             return None;
         }

@@ -103,7 +103,12 @@ impl Manager {
             return Err(ConfigError::NoDevices);
         }
         for accelerator in &mut accelerators {
-            accelerator.check(config.k, config.features.len(), config.policy)?;
+            accelerator.check(
+                config.k,
+                config.features.len(),
+                config.context.len(),
+                config.policy,
+            )?;
         }
         let row_len = config.row_len();
         let mut probe = config.probe;
@@ -115,10 +120,7 @@ impl Manager {
             k: config.k,
             policy: config.policy,
             probe,
-            queues: inputs
-                .into_iter()
-                .map(Queue::new)
-                .collect(),
+            queues: inputs.into_iter().map(Queue::new).collect(),
             cache: Cache::new(&config.cache, &config.features, &config.context),
             cost_clock: Box::new(move || began.elapsed().as_nanos() as u64),
             slo: controller(config.policy),

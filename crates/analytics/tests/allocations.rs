@@ -92,7 +92,7 @@ impl World {
             deadline: Some(Duration::from_millis(1)),
         };
         let config = Config {
-            task: 0,
+            context: Vec::new(),
             k: K,
             features: vec![Feature::SignedLength],
             policy,

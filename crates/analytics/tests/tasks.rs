@@ -42,11 +42,9 @@ const SHAPES: [Shape; 2] = [
 
 fn tasks() -> Vec<SeriesTask> {
     let task = |unit, features: &[Feature], shape: Shape| SeriesTask {
-        k: shape.k,
         unit,
         features: features.iter().copied().collect(),
-        midstream: false,
-        classes: shape.classes,
+        ..SeriesTask::lengths(shape.k, shape.classes)
     };
     vec![
         task(Unit::Data, &DATA_FEATURES, SHAPES[0]),
@@ -162,6 +160,7 @@ impl World {
             buckets: 16,
             effect,
             record_series: true,
+            ports: Vec::new(),
             flow_id_first: 0,
             flow_id_step: 1,
         };
@@ -419,6 +418,7 @@ fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
         buckets: 16,
         effect: Effect::Arrival,
         record_series: false,
+        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
     };

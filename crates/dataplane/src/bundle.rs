@@ -239,7 +239,10 @@ mod tests {
         let times = bundle("tests/bundles/times-k10");
         let order = [Feature::SignedLength, Feature::InterArrival];
         assert_eq!(features(&times), order);
-        assert_eq!(series_tasks(&times)[0].features, order.into_iter().collect());
+        assert_eq!(
+            series_tasks(&times)[0].features,
+            order.into_iter().collect()
+        );
     }
 
     #[test]

@@ -227,6 +227,14 @@ pub fn flow_config(
     }
 }
 
+/// A row of input that the model is known to work on, with its context behind it.
+fn probe(bundle: &Bundle) -> Vec<f32> {
+    let golden = bundle.golden();
+    let series = golden.inputs.first().into_iter().flatten();
+    let context = golden.contexts.first().into_iter().flatten();
+    series.chain(context).copied().collect()
+}
+
 /// The configuration of analytics managers.
 pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
     let analytics = &config.analytics;
@@ -264,6 +272,6 @@ pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
                 audit: 0.0,
             },
         },
-        probe: bundle.golden().inputs.first().cloned().unwrap_or_default(),
+        probe: probe(bundle),
     }
 }

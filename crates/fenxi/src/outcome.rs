@@ -6,7 +6,7 @@ use std::time::Duration;
 use accel::Bundle;
 use config::Config;
 use config::layout::Layout;
-use dataplane::bundle::series_task;
+use dataplane::bundle::series_tasks;
 use dataplane::counters::PortCounters;
 use dataplane::flow_worker::FlowOutcome;
 use dataplane::placement::{Cores, Thread};
@@ -89,7 +89,7 @@ impl Table {
     /// The tables of these flow managers.
     pub fn of(config: &Config, bundle: &Bundle, managers: &[(Thread, flowmgr::Manager)]) -> Table {
         let flow = &config.flow;
-        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, &[series_task(bundle)]);
+        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, &series_tasks(bundle));
         let pages = managers.iter().map(|(_, manager)| manager.pages());
         Table {
             max_flows: flow.max_flows * managers.len(),

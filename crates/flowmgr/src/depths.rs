@@ -112,7 +112,12 @@ mod tests {
             is_deeper,
             ..SeriesTask::lengths(k, 5)
         };
-        Depths::of(&[task(3, false), task(5, true), task(10, true), task(4, false)])
+        Depths::of(&[
+            task(3, false),
+            task(5, true),
+            task(10, true),
+            task(4, false),
+        ])
     }
 
     fn class(class: u16, confidence: u16) -> Label {

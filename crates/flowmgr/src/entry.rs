@@ -540,7 +540,7 @@ mod tests {
 
     #[test]
     fn counters_carry_beyond_8_bits_of_packets_and_24_of_bytes() {
-        let mut entries = Entries::new(1, 1).unwrap();
+        let mut entries = Entries::new(1, 1, 0).unwrap();
         let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&key, true);
         let (packets, length) = (200_000u64, 65_575u32);
@@ -562,7 +562,7 @@ mod tests {
 
     #[test]
     fn a_large_frame_carries_more_than_once() {
-        let mut entries = Entries::new(1, 1).unwrap();
+        let mut entries = Entries::new(1, 1, 0).unwrap();
         let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&key, true);
         entries.count(0, 0, u32::MAX >> 1);
@@ -572,7 +572,7 @@ mod tests {
 
     #[test]
     fn a_new_flow_inherits_nothing_in_the_hot_line() {
-        let mut entries = Entries::new(1, 1).unwrap();
+        let mut entries = Entries::new(1, 1, 0).unwrap();
         let (first, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&first, true);
         entries.hot_mut(0).set(STATE_RST | STATE_EMITTED);

@@ -57,8 +57,8 @@ pub use config::{
     BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect, MAX_FLOWS_MAX,
     PortLabel, SeriesTask, TIMEOUT_S_MAX,
 };
-pub use depths::Depths;
 pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, TaskCounters, Volume};
+pub use depths::Depths;
 pub use entry::Counts;
 pub use key::Key;
 pub use manager::{BURST_MAX, Fate, Manager, Packet};

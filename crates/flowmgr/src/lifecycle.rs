@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use crate::config::Effect;
-use crate::entry::{Cold, LABEL_NOT_EMITTED, NOT_IN_EFFECT, STATE_EMITTED, STATE_IN_EFFECT, STATE_RST};
+use crate::entry::{
+    Cold, LABEL_NOT_EMITTED, NOT_IN_EFFECT, STATE_EMITTED, STATE_IN_EFFECT, STATE_RST,
+};
 use crate::expiry::Step;
 use crate::manager::{BURST_MAX, Manager};
 use crate::record::EndReason;

@@ -25,7 +25,8 @@ use crate::config::{Config, ConfigError, Effect, SeriesTask};
 use crate::counters::Counters;
 use crate::depths::{Answers, Depths};
 use crate::entry::{
-    Entries, NOT_IN_EFFECT, STATE_DECIDED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_RST, STATE_WITHHELD,
+    Entries, NOT_IN_EFFECT, STATE_DECIDED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT,
+    STATE_RST, STATE_WITHHELD,
 };
 use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
@@ -143,7 +144,9 @@ impl Manager {
         mut config: Config,
         rings: Vec<Vec<Producer<Slot>>>,
     ) -> Result<Manager, ConfigError> {
-        config.ports.sort_unstable_by_key(|it| (it.protocol, it.port));
+        config
+            .ports
+            .sort_unstable_by_key(|it| (it.protocol, it.port));
         let by_task: Vec<usize> = rings.iter().map(Vec::len).collect();
         config.check(&by_task)?;
         let entries = config.max_flows + Manager::SPARE_ENTRIES;

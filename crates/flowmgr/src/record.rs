@@ -111,8 +111,9 @@ pub struct Decision {
     pub depth: u8,
     /// Generation of the model.
     pub model: u16,
-    /// From the K-th packet to the label, µs; in packet time where that decides.
-    pub time_to_label_us: u32,
+    /// From the K-th packet to the label, µs; in packet time where that decides. `None` where the label came with the flow's
+    /// end only.
+    pub time_to_label_us: Option<u32>,
 }
 
 /// A flow got its label.

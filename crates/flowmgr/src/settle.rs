@@ -15,7 +15,9 @@ use crate::config::{DEPTHS_MAX, Effect};
 use crate::depths::Answers;
 use crate::entry::{Counts, LABEL_NOT_EMITTED};
 use crate::manager::Manager;
-use crate::record::{DecidedBy, Decision, EndReason, FlowName, FlowRecord, LabelRecord, Record, SeriesRecord};
+use crate::record::{
+    DecidedBy, Decision, EndReason, FlowName, FlowRecord, LabelRecord, Record, SeriesRecord,
+};
 use crate::series::SeenByUnit;
 use crate::table::Occupant;
 
@@ -287,7 +289,10 @@ impl Manager {
             return;
         };
         let counters = &mut self.counters.tasks;
-        count_class(&mut counters[usize::from(task)].labels_given, decision.class);
+        count_class(
+            &mut counters[usize::from(task)].labels_given,
+            decision.class,
+        );
         counters[usize::from(decided_by)].flows_decided += 1;
         if let Some(out) = out {
             out(Record::Label(LabelRecord {
@@ -459,7 +464,14 @@ impl Manager {
             }
         }
         let deepest = self.depths.count() - 1;
-        self.emit_label(Awaited { flow, task: deepest }, now_ns, out);
+        self.emit_label(
+            Awaited {
+                flow,
+                task: deepest,
+            },
+            now_ns,
+            out,
+        );
         let decision = match self.answers(flow.index, self.depths.count()) {
             Answers::Decided { .. } => self.decision(Awaited { flow, task: 0 })?,
             Answers::Unsure { best: Some(task) } => {
@@ -467,7 +479,7 @@ impl Manager {
                     return Some(by_port);
                 }
                 self.counters.flows_unsure += 1;
-                self.answer(Awaited { flow, task }, 0)?
+                self.answer(Awaited { flow, task }, None)?
             }
             Answers::Unsure { best: None } | Answers::Pending => return None,
         };
@@ -487,7 +499,8 @@ impl Manager {
             return None;
         }
         let hot = self.entries.hot(index);
-        let (protocol, (_, (_, port))) = (hot.key().protocol(), hot.key().ends(hot.is_low_forward()));
+        let (protocol, (_, (_, port))) =
+            (hot.key().protocol(), hot.key().ends(hot.is_low_forward()));
         let ports = &self.config.ports;
         let at = ports.binary_search_by_key(&(protocol, port), |it| (it.protocol, it.port));
         let named = ports[at.ok()?];
@@ -499,7 +512,7 @@ impl Manager {
             decided_by: DecidedBy::Port,
             depth: 0,
             model: 0,
-            time_to_label_us: 0,
+            time_to_label_us: None,
         })
     }
 
@@ -558,7 +571,8 @@ impl Manager {
     /// The label of a flow for a task; of several depths the one that they have decided on.
     fn decision(&self, awaited: Awaited) -> Option<Decision> {
         let Awaited { flow, task } = awaited;
-        let time_to_label_us = self.entries.time_to_label_us(task, flow.index);
+        let took_us = self.entries.time_to_label_us(task, flow.index);
+        let time_to_label_us = (took_us != LABEL_NOT_EMITTED).then_some(took_us);
         if !self.has_depths || task != 0 {
             return self.answer(awaited, time_to_label_us);
         }
@@ -566,7 +580,7 @@ impl Manager {
         self.answer(Awaited { flow, task }, time_to_label_us)
     }
 
-    fn answer(&self, awaited: Awaited, time_to_label_us: u32) -> Option<Decision> {
+    fn answer(&self, awaited: Awaited, time_to_label_us: Option<u32>) -> Option<Decision> {
         match self.label_of(awaited)? {
             Label::Class {
                 class,

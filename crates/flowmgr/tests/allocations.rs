@@ -66,6 +66,7 @@ impl World {
             buckets: 256,
             effect,
             record_series: false,
+            ports: Vec::new(),
             flow_id_first: 0,
             flow_id_step: 1,
         };

@@ -246,6 +246,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         buckets: max_flows / 4,
         effect: Effect::Arrival,
         record_series: false,
+        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
     };

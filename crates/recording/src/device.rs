@@ -52,6 +52,10 @@ impl Device for RecordedDevice {
         self.inner.input(rows)
     }
 
+    fn context(&mut self, rows: usize) -> &mut [f32] {
+        self.inner.context(rows)
+    }
+
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
         // Where it will be refused there may be no input to look at.
         let has_input = self.shared.is_on() && self.is_idle() && self.sizes().takes(rows);

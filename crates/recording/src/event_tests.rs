@@ -103,7 +103,7 @@ fn series_config() -> impl Strategy<Value = SeriesConfig> {
     );
     (policy, probe, 0.0..1.0f64, 0usize..32).prop_map(|(policy, probe, audit, prefix)| {
         let config = analytics::Config {
-            task: 0,
+            context: Vec::new(),
             k: 10,
             features: vec![cring::Feature::SignedLength],
             policy,

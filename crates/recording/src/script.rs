@@ -82,6 +82,8 @@ struct ScriptedDevice {
     effective: String,
     sizes: Sizes,
     row_len: usize,
+    context: Vec<f32>,
+    context_len: usize,
     input: Vec<f32>,
     results: Vec<Classification>,
     is_idle: bool,
@@ -96,6 +98,8 @@ impl ScriptedDevice {
             effective: facts.effective.clone(),
             input: vec![0.0; sizes.largest() * facts.row_len],
             row_len: facts.row_len,
+            context: vec![0.0; sizes.largest() * facts.context],
+            context_len: facts.context,
             sizes,
             results: Vec::new(),
             is_idle: true,
@@ -123,6 +127,10 @@ impl Device for ScriptedDevice {
 
     fn input(&mut self, rows: usize) -> &mut [f32] {
         &mut self.input[..rows * self.row_len]
+    }
+
+    fn context(&mut self, rows: usize) -> &mut [f32] {
+        &mut self.context[..rows * self.context_len]
     }
 
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {

@@ -193,6 +193,8 @@ pub struct DeviceFacts {
     pub sizes: Sizes,
     /// Floats in a row of its input.
     pub row_len: usize,
+    /// Floats in a row of its context.
+    pub context: usize,
     /// T₀ and T₁, µs.
     profile: Option<(Exact<f64>, Exact<f64>)>,
     pub deadline: Option<Duration>,
@@ -209,12 +211,14 @@ impl DeviceFacts {
     pub fn of(accelerator: &mut Accelerator) -> DeviceFacts {
         let device = accelerator.device.as_mut();
         let row_len = device.input(1).len();
+        let context = device.context(1).len();
         let profile = accelerator.profile;
         DeviceFacts {
             requested: device.requested().to_owned(),
             effective: device.effective().to_owned(),
             sizes: device.sizes().clone(),
             row_len,
+            context,
             profile: profile.map(|it| (Exact(it.t0_us), Exact(it.t1_us))),
             deadline: accelerator.deadline,
         }
@@ -227,6 +231,7 @@ impl DeviceFacts {
             effective: "none".to_owned(),
             sizes: Sizes::Any { cap: 1 },
             row_len: k,
+            context: 0,
             profile: None,
             deadline: None,
         }
@@ -243,6 +248,7 @@ impl DeviceFacts {
     pub fn is_possible(&self) -> bool {
         (1..=ROWS_MAX).contains(&self.sizes.largest())
             && (1..=cring::K_MAX * Feature::ALL.len()).contains(&self.row_len)
+            && self.context <= Context::ALL.len()
     }
 }
 

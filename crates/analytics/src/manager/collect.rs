@@ -171,7 +171,8 @@ impl Batch<'_> {
                 }
                 continue;
             }
-            let taken = queues[row.ring_input].decide(series.task, row.flow, answer.label(Source::Model));
+            let taken =
+                queues[row.ring_input].decide(series.task, row.flow, answer.label(Source::Model));
             let time_ns = now_ns.saturating_sub(row.emitted_ns);
             counters.labelled(Source::Model, taken, time_ns);
             if let Some(slo) = slo {

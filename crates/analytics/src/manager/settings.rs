@@ -34,7 +34,11 @@ impl Settings {
             policy: new.policy,
             cache: match is_same {
                 true => CacheChange::Audit(new.cache.audit),
-                false => CacheChange::Replace(Box::new(Cache::new(&new.cache, &new.features, &new.context))),
+                false => CacheChange::Replace(Box::new(Cache::new(
+                    &new.cache,
+                    &new.features,
+                    &new.context,
+                ))),
             },
         })
     }

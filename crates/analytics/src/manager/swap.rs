@@ -182,7 +182,7 @@ impl Manager {
             return Err(SwapError::Generation { generation });
         }
         for accelerator in &mut model.accelerators {
-            accelerator.check(self.k, self.features.len(), policy)?;
+            accelerator.check(self.k, self.features.len(), self.context.len(), policy)?;
         }
         Ok(())
     }

@@ -5,8 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use cring::Source;
-use flowmgr::record::{Decision, EndReason, FlowRecord, LabelRecord, Record};
+use flowmgr::record::{DecidedBy, Decision, EndReason, FlowRecord, LabelRecord, Record};
 use flowmgr::wire::TCP;
 
 use crate::Outcome;
@@ -123,7 +122,8 @@ impl Model {
         let newest = moment.generations.len() - 1;
         ensure!(usize::from(decision.model) <= newest, "a model to come");
         if moment.is_live {
-            let emitted_ns = moment.now_ns - 1000 * u64::from(decision.time_to_label_us);
+            let emitted_ns =
+                moment.now_ns - 1000 * u64::from(decision.time_to_label_us.unwrap_or_default());
             let at = moment.generations.iter();
             let oldest = at.filter(|began_ns| **began_ns < emitted_ns).count();
             ensure!(
@@ -135,7 +135,7 @@ impl Model {
         conversation.labelled.push((id, decision));
         conversation.marked_by = Some(id);
         conversation.mark = Some(decision.class);
-        self.labels[decision.source as usize] += 1;
+        self.labels[decision.decided_by as usize] += 1;
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl Model {
             ensure!(said == labelled, "its label was {labelled:?}");
         }
         let took_us = record.decision.map(|decision| decision.time_to_label_us);
-        ensure!(took_us != Some(u32::MAX), "a label without a time");
+        ensure!(took_us != Some(None), "a label without a time");
 
         let (told_id, mut told) = conversation.told.take().unwrap_or((id, Told::default()));
         ensure!(told_id == id, "flow {told_id} is not over");
@@ -285,7 +285,7 @@ impl Told {
     }
 
     fn cover(&self, record: &FlowRecord, coverage: &mut Coverage) {
-        let of_model = |source| record.decision.is_some_and(|it| it.source == source);
+        let of_model = |by| record.decision.is_some_and(|it| it.decided_by == by);
         coverage.saw(match record.reason {
             EndReason::Fin => "ended by FIN",
             EndReason::Rst => "ended by RST",
@@ -294,8 +294,8 @@ impl Told {
             EndReason::Evicted => "evicted",
             EndReason::Drain => "ended by the stop",
         });
-        coverage.saw_if(of_model(Source::Model), "labelled by the model");
-        coverage.saw_if(of_model(Source::Cache), "labelled by the cache");
+        coverage.saw_if(of_model(DecidedBy::Model), "labelled by the model");
+        coverage.saw_if(of_model(DecidedBy::Cache), "labelled by the cache");
         coverage.saw_if(record.midstream, "midstream");
         coverage.saw_if(record.is_final() && record.is_one_way(), "one way");
         coverage.saw_if(self.is_tagged, "tagged");

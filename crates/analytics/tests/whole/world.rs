@@ -89,6 +89,7 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         buckets: 8,
         effect,
         record_series: true,
+        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
     }
@@ -120,7 +121,7 @@ impl World {
             labels: labels.clone(),
         };
         let config = Config {
-            task: 0,
+            context: Vec::new(),
             k: K,
             features: vec![Feature::SignedLength],
             policy: plan.policy,

@@ -46,10 +46,7 @@ impl TaggedWriter {
     ///
     /// # Errors
     /// The file cannot be created.
-    pub fn create(
-        output: &Path,
-        manager: &flowmgr::Manager,
-    ) -> Result<TaggedWriter, Error> {
+    pub fn create(output: &Path, manager: &flowmgr::Manager) -> Result<TaggedWriter, Error> {
         let format = match output.extension() {
             Some(extension) if extension == "pcapng" => CaptureFormat::Pcapng,
             _ => CaptureFormat::Pcap { nanosecond: true },

@@ -188,6 +188,7 @@ fn compare_all(
 ) -> Result<Vec<Comparison>, Failure> {
     let golden = Samples {
         rows: model.bundle.golden().inputs.clone(),
+        contexts: model.bundle.golden().contexts.clone(),
         classes: Vec::new(),
     };
     let mut comparisons = vec![Comparison::of(

@@ -196,12 +196,7 @@ fn record(
     let Some(dir) = &args.record else {
         return Ok(None);
     };
-    let flow = flow_config(
-        config,
-        bundle,
-        options,
-        dscp_by_class(config, bundle)?,
-    );
+    let flow = flow_config(config, bundle, options, dscp_by_class(config, bundle)?);
     let configuration = plan.loaded.effective().to_toml(false);
     let header = recording::Header::new(config, configuration, bundle, classes, &flow);
     let recorder = Recorder::start(&recording::Plan {

@@ -221,8 +221,7 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
-    use cring::Source;
-    use flowmgr::record::LabelRecord;
+    use flowmgr::record::{DecidedBy, LabelRecord};
 
     use super::*;
 
@@ -240,9 +239,10 @@ mod tests {
         Decision {
             class,
             confidence: u16::MAX,
-            source: Source::Model,
+            decided_by: DecidedBy::Model,
+            depth: 10,
             model: 0,
-            time_to_label_us: 0,
+            time_to_label_us: Some(0),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The walk, packet by packet, and against a model of flows in a `HashMap`.
 
 mod clock;
+mod depths;
 mod half_open;
 mod labels;
 mod midstream;
@@ -40,6 +41,7 @@ fn config() -> Config {
         buckets: 8,
         effect: Effect::PacketTime { delay_us: 0 },
         record_series: true,
+        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
     }

@@ -159,6 +159,7 @@ fn manager() -> Manager {
         buckets: 64,
         effect: Effect::Arrival,
         record_series: false,
+        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
     };

@@ -9,7 +9,7 @@ use flowmgr::table_bytes;
 use config::Config;
 use config::checked::{self, BatchPolicy, DeviceThread};
 use config::layout::SessionPlace;
-use dataplane::bundle::series_task;
+use dataplane::bundle::series_tasks;
 use dataplane::placement::{Cores, Role, Thread};
 
 /// The drawing of the pipeline, and the list of its threads.
@@ -25,7 +25,7 @@ pub fn page(config: &Config, bundle: &Bundle) -> String {
 
 fn draw(config: &Config, bundle: &Bundle, model: &str) -> String {
     let flow = &config.flow;
-    let bytes = table_bytes(flow.max_flows, flow.buckets, &[series_task(bundle)]);
+    let bytes = table_bytes(flow.max_flows, flow.buckets, &series_tasks(bundle));
     let layout = &config.pipeline.layout;
     let devices = config.accel.devices.iter();
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
@@ -43,7 +43,7 @@ fn draw(config: &Config, bundle: &Bundle, model: &str) -> String {
    │
   {flow_managers:<23} {flows} flows, {buckets} buckets, {mib} MiB{each}; tag: {tag}
    │        ▲
-   │ ring   │ label words {slots} slots of k = {k} {elements}{each_ring}
+   │ ring   │ label words {slots} slots of k = {k} {elements}{depths}{each_ring}
    ▼        │
   {analytics_managers:<23} {policy}; cache: {cache}
    │        ▲
@@ -69,6 +69,7 @@ fn draw(config: &Config, bundle: &Bundle, model: &str) -> String {
         },
         k = bundle.k(),
         elements = elements(bundle),
+        depths = depths(bundle),
         policy = policy(config),
         devices = devices.join(", "),
         cache = cache(config, bundle),
@@ -77,11 +78,24 @@ fn draw(config: &Config, bundle: &Bundle, model: &str) -> String {
     page
 }
 
+/// The depths below k, in words.
+fn depths(bundle: &Bundle) -> String {
+    let earlier = bundle
+        .depths()
+        .split_last()
+        .map_or(&[][..], |(_, rest)| rest);
+    let earlier: Vec<String> = earlier.iter().map(|it| it.elements.to_string()).collect();
+    match earlier.is_empty() {
+        true => String::new(),
+        false => format!(" (earlier answers after {})", earlier.join(" and ")),
+    }
+}
+
 /// What one element of a series is, in words.
 fn elements(bundle: &Bundle) -> &'static str {
-    match series_task(bundle).unit {
-        Unit::Packet => "packets",
-        Unit::Data => "packets with payload",
+    match series_tasks(bundle).first().map(|task| task.unit) {
+        Some(Unit::Data) => "packets with payload",
+        _ => "packets",
     }
 }
 

@@ -6,7 +6,7 @@ use flowmgr::table_bytes;
 use super::finding::Finding;
 use super::machine::Machine;
 use config::Config;
-use dataplane::bundle::series_task;
+use dataplane::bundle::series_tasks;
 
 const CHECK: &str = "memory";
 const MIB: u64 = 1 << 20;
@@ -37,7 +37,7 @@ impl Need {
         let slots = layout.rings().len() as u64 * instances * config.ring.slots as u64;
         Need {
             tables: flow_managers
-                * table_bytes(flow.max_flows, flow.buckets, &[series_task(bundle)]) as u64,
+                * table_bytes(flow.max_flows, flow.buckets, &series_tasks(bundle)) as u64,
             rings: flow_managers * receive + slots * SLOT_BYTES,
             max_flows: flow.max_flows,
         }

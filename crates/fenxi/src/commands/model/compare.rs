@@ -20,20 +20,26 @@ pub struct Model {
 
 impl Model {
     /// The probabilities of all rows, one after the other.
-    fn probabilities(&mut self, rows: &[Vec<f32>]) -> Result<Vec<f32>, Failure> {
-        let mut probabilities = Vec::with_capacity(rows.len() * self.bundle.labels().len());
-        for batch in rows.chunks(BATCH) {
-            let run = self.run(batch);
+    fn probabilities(&mut self, samples: &Samples) -> Result<Vec<f32>, Failure> {
+        let rows = &samples.rows;
+        let mut probabilities = Vec::with_capacity(rows.len() * self.bundle.shape().classes);
+        for (batch, context) in rows.chunks(BATCH).zip(samples.contexts.chunks(BATCH)) {
+            let run = self.run(batch, context);
             run.map_err(|error| Failure::data(format!("{}: {error}", self.bundle.name())))?;
             probabilities.extend_from_slice(self.device.probabilities());
         }
         Ok(probabilities)
     }
 
-    fn run(&mut self, batch: &[Vec<f32>]) -> Result<(), DeviceError> {
+    fn run(&mut self, batch: &[Vec<f32>], context: &[Vec<f32>]) -> Result<(), DeviceError> {
         let row_len = self.bundle.shape().row_len();
         let input = self.device.input(batch.len());
         for (to, from) in input.chunks_exact_mut(row_len).zip(batch) {
+            to.copy_from_slice(from);
+        }
+        let numbers = self.bundle.shape().context.max(1);
+        let input = self.device.context(batch.len());
+        for (to, from) in input.chunks_exact_mut(numbers).zip(context) {
             to.copy_from_slice(from);
         }
         self.device.submit(batch.len())?;
@@ -88,9 +94,9 @@ impl Comparison {
                 "{source}: no flow with {k} {elements} to compare on"
             )));
         }
-        let classes = model.bundle.labels().len();
-        let ours = model.probabilities(&samples.rows)?;
-        let theirs = against.probabilities(&samples.rows)?;
+        let classes = model.bundle.shape().classes;
+        let ours = model.probabilities(samples)?;
+        let theirs = against.probabilities(samples)?;
         let mut comparison = Comparison::between(&ours, &theirs, classes, &samples.classes);
         comparison.source = source;
         Ok(comparison)

@@ -11,7 +11,7 @@ use flowmgr::{Actions, BURST_MAX, Config, Effect, Manager, Packet, Settings};
 use packetio::{CaptureReader, Received, Rx};
 
 use crate::exit::Failure;
-use dataplane::bundle::{features, series_task};
+use dataplane::bundle::{context, features, series_tasks};
 
 pub use table::of_table;
 
@@ -25,6 +25,8 @@ const IDLE_TIMEOUT_S: u16 = 30;
 pub struct Samples {
     /// Channels × K numbers each, channel after channel in the order of the bundle's features.
     pub rows: Vec<Vec<f32>>,
+    /// What the model wants of each flow beside its series; without numbers where it wants nothing.
+    pub contexts: Vec<Vec<f32>>,
     /// One per row, or empty.
     pub classes: Vec<Option<usize>>,
 }
@@ -37,7 +39,7 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
     let mut capture =
         CaptureReader::open(path).map_err(|error| Failure::no_input(error.to_string()))?;
     let (producer, mut ring) = cring::ring(2 * BURST_MAX);
-    let features = features(bundle);
+    let (features, context) = (features(bundle), context(bundle));
     let mut manager = Manager::new(flow_config(bundle), producer)
         .map_err(|error| Failure::unavailable(error.to_string()))?;
     let mut fates = Vec::with_capacity(BURST_MAX);
@@ -57,10 +59,11 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
         manager.burst(data, &packets, 0, &mut fates);
         manager.discard_records(u64::MAX, 0);
         let waiting = ring.waiting();
-        let series = (0..waiting).map(|at| &ring.get(at).series);
-        samples
-            .rows
-            .extend(series.map(|series| row(series, &features)));
+        for series in (0..waiting).map(|at| &ring.get(at).series) {
+            samples.rows.push(row(series, &features, bundle.k()));
+            let numbers = context.iter().map(|number| number.of(series));
+            samples.contexts.push(numbers.collect());
+        }
         ring.release(waiting);
     }
     Ok(samples)
@@ -69,7 +72,8 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
 /// The flow settings that a replay has by default, without tagging.
 fn flow_config(bundle: &Bundle) -> Config {
     Config {
-        tasks: vec![series_task(bundle)],
+        tasks: series_tasks(bundle),
+        ports: Vec::new(),
         settings: Settings {
             idle_timeout_s: IDLE_TIMEOUT_S,
             closed_timeout_s: 5,
@@ -89,10 +93,10 @@ fn flow_config(bundle: &Bundle) -> Config {
     }
 }
 
-/// A series as a row of input, channel after channel.
-fn row(series: &Series, features: &[Feature]) -> Vec<f32> {
-    let mut row = Vec::with_capacity(features.len() * series.k());
-    for &feature in features {
+/// A series as a row of input, channel after channel of `k` numbers; 0 beyond its elements.
+fn row(series: &Series, features: &[Feature], k: usize) -> Vec<f32> {
+    let mut row = Vec::with_capacity(features.len() * k);
+    for (at, &feature) in features.iter().enumerate() {
         match feature {
             Feature::SignedLength => row.extend(series.signed_lengths().map(|bytes| bytes as f32)),
             Feature::InterArrival => row.extend(series.inter_arrivals_us().map(|us| us as f32)),
@@ -100,6 +104,7 @@ fn row(series: &Series, features: &[Feature]) -> Vec<f32> {
                 row.extend(series.channel(feature).iter().copied().map(f32::from));
             }
         }
+        row.resize((at + 1) * k, 0.0);
     }
     row
 }

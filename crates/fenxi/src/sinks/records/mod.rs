@@ -12,8 +12,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use config::checked::DEFAULT_TASK;
-use cring::Source;
-use flowmgr::record::{Decision, FlowName, FlowRecord, LabelRecord, Record};
+use flowmgr::record::{DecidedBy, Decision, FlowName, FlowRecord, LabelRecord, Record};
 use jiff::Timestamp;
 use serde::Serialize;
 use sha1::{Digest, Sha1};
@@ -67,6 +66,7 @@ struct Labelled<'a> {
     label: Option<&'a str>,
     confidence: Option<f64>,
     decided_by: Option<&'static str>,
+    depth: Option<u8>,
     model_generation: Option<u16>,
     time_to_label_us: Option<u32>,
 }
@@ -173,6 +173,7 @@ fn labelled<'a>(decision: Option<&Decision>, names: &'a Names) -> Labelled<'a> {
         };
     };
     let confidence = f64::from(decision.confidence) / f64::from(u16::MAX);
+    let is_answer = decision.decided_by != DecidedBy::Port;
     Labelled {
         task,
         label: names
@@ -180,12 +181,10 @@ fn labelled<'a>(decision: Option<&Decision>, names: &'a Names) -> Labelled<'a> {
             .get(usize::from(decision.class))
             .map(String::as_str),
         confidence: Some((confidence * 1e4).round() / 1e4),
-        decided_by: Some(match decision.source {
-            Source::Model => "model",
-            Source::Cache => "cache",
-        }),
-        model_generation: Some(decision.model),
-        time_to_label_us: Some(decision.time_to_label_us),
+        decided_by: Some(decision.decided_by.name()),
+        depth: is_answer.then_some(decision.depth),
+        model_generation: is_answer.then_some(decision.model),
+        time_to_label_us: decision.time_to_label_us,
     }
 }
 
@@ -300,9 +299,10 @@ mod tests {
             decision: Decision {
                 class: 1,
                 confidence: 65_535,
-                source: Source::Cache,
+                decided_by: DecidedBy::Cache,
+                depth: 10,
                 model: 3,
-                time_to_label_us: 12,
+                time_to_label_us: Some(12),
             },
         });
         let mut line = Vec::new();

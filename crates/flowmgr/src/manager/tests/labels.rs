@@ -58,7 +58,7 @@ fn a_report_names_no_label_that_was_not_said() {
     bench.settle();
     assert_eq!((bench.labels(), bench.flows().len()), (1, 1));
     let decision = bench.flows()[0].decision.unwrap();
-    assert_eq!(decision.time_to_label_us, 0);
+    assert_eq!(decision.time_to_label_us, Some(0));
     bench.answer(CLASS_0);
     (0..8).for_each(|_| bench.settle());
     assert_eq!(bench.labels(), 8, "each once");

@@ -104,7 +104,7 @@ fn manager(
         audit: 0.0,
     };
     let config = analytics::Config {
-        task: 0,
+        context: Vec::new(),
         k,
         features: vec![cring::Feature::SignedLength],
         policy,

@@ -41,6 +41,10 @@ pub fn of_table(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
         if let Some(row) = row {
             samples.rows.push(row);
             let text = |column: Option<usize>| column.and_then(|column| record.get(column));
+            let context = columns.context(&record);
+            samples
+                .contexts
+                .push(context.map_err(|problem| bad(&format!("flow {at}: {problem}")))?);
             let label = text(columns.label).unwrap_or_default();
             let class = class_of(label, text(columns.confidence), bundle);
             samples.classes.push(class);
@@ -55,6 +59,10 @@ struct Columns {
     features: Vec<(String, usize)>,
     /// Lengths, of which every element has one.
     elements: Option<usize>,
+    /// By number of the context: its name and its column.
+    context: Vec<(String, usize)>,
+    /// TCP flags, by which flows are known that began mid-stream.
+    flags: Option<usize>,
     label: Option<usize>,
     confidence: Option<usize>,
 }
@@ -72,6 +80,13 @@ impl Columns {
             })?;
             Ok((feature.clone(), at))
         };
+        let context = |name: &String| {
+            let column = if name == "protocol" { "proto" } else { "dport" };
+            let at = place(column).ok_or_else(|| {
+                format!("no column `{column}`, in which the model's context {name} would be")
+            })?;
+            Ok((name.clone(), at))
+        };
         Ok(Columns {
             features: bundle
                 .features()
@@ -79,9 +94,33 @@ impl Columns {
                 .map(feature)
                 .collect::<Result<_, String>>()?,
             elements: place(&column(bundle.unit(), "signed_length")),
+            context: bundle
+                .context()
+                .iter()
+                .map(context)
+                .collect::<Result<_, String>>()?,
+            flags: place("flags"),
             label: place("label"),
             confidence: place("confidence"),
         })
+    }
+
+    /// What the model wants of the flow beside its series.
+    fn context(&self, record: &StringRecord) -> Result<Vec<f32>, String> {
+        let flags = self.flags.and_then(|column| record.get(column));
+        let first = flags.and_then(|flags| flags.split_whitespace().next());
+        // A SYN, with or without ECN's bits, in tables of decimal and of hexadecimal numbers. UDP has no flags.
+        let is_begun = first.is_none_or(|flags| matches!(flags, "2" | "02" | "194" | "c2"));
+        let number = |(name, column): &(String, usize)| {
+            let text = record.get(*column).unwrap_or_default();
+            let number = text
+                .parse::<u16>()
+                .map_err(|error| format!("\"{text}\": {error}"))?;
+            // Of a flow that began mid-stream nobody knows which end is the server.
+            let is_unknown = name == "server_port" && !is_begun;
+            Ok(if is_unknown { 0.0 } else { f32::from(number) })
+        };
+        self.context.iter().map(number).collect()
     }
 
     /// A row of input; `None` if the flow has fewer than `k` elements.
