@@ -9,6 +9,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use super::*;
 
 mod features;
+mod options;
 
 const MODEL: &[u8] = b"any bytes";
 const INPUTS: &str = "100,-200,0\n1,2,3\n";
@@ -302,9 +303,9 @@ fn labels_that_cannot_be_told_apart() {
     );
     manifest_refused("\"DNS\"", "\"\"", &["labels[1].name is \"\""]);
     manifest_refused(
-        "\"DNS\"",
+        "\"TLS\"",
         "\"unknown\"",
-        &["labels[1].name is \"unknown\"", "rename"],
+        &["labels[0].name is \"unknown\"", "only the last", "rename"],
     );
     let head = manifest().split("[[labels]]").next().unwrap().to_owned();
     let labels = |n: usize| {
@@ -322,12 +323,29 @@ fn labels_that_cannot_be_told_apart() {
         head.replace("k = 3", "k = 3\nlabels = []").as_bytes(),
         &["labels has 0 entries"],
     );
+    let unknown = "[[labels]]\nname = \"unknown\"\ntaxonomy = \"none\"\n";
+    file_refused(
+        "model.toml",
+        format!("{head}{unknown}").as_bytes(),
+        &["labels has 0 entries besides \"unknown\""],
+    );
+    file_refused(
+        "model.toml",
+        format!("{head}{unknown}{unknown}").as_bytes(),
+        &["labels[0].name is \"unknown\"", "only the last"],
+    );
     // The largest set passes the manifest's checks, and the golden outputs are the next thing that is wrong.
     let dir = bundle_with(
         "model.toml",
         format!("{head}{}", labels(LABELS_MAX)).as_bytes(),
     );
     refused(dir.path(), &["golden/outputs.csv:1", "2 numbers", "4095"]);
+    // "unknown" does not count.
+    let dir = bundle_with(
+        "model.toml",
+        format!("{head}{}{unknown}", labels(LABELS_MAX)).as_bytes(),
+    );
+    refused(dir.path(), &["golden/outputs.csv:1", "2 numbers", "4096"]);
 }
 
 #[test]
