@@ -9,11 +9,9 @@ use accel::{
     Bundle, Classification, Device, FaultyDevice, Sizes, ThreadedDevice, check_golden, profile,
 };
 
-use crate::common::{any, assert_has, library, mine, refused, root};
-use crate::model::{Weights, with_context};
+use crate::common::{WITH_CONTEXT, any, assert_has, library, mine, refused, root, with_context};
+use crate::model::{self, Weights};
 use crate::{changed, refusal};
-
-const FOLDER: &str = "tests/bundles/context-k5";
 
 /// For DNS, TLS and unknown: five lengths, the protocol, the port of the server.
 const WEIGHTS: [Weights; 7] = {
@@ -28,10 +26,6 @@ const WEIGHTS: [Weights; 7] = {
         [0.0, 0.0, 0.0001],
     ]
 };
-
-fn bundle() -> Bundle {
-    Bundle::open(&root().join(FOLDER)).unwrap()
-}
 
 fn cpu(library: &Library, bundle: &Bundle, sizes: Sizes) -> OnnxDevice {
     OnnxDevice::new(library, bundle, DeviceSpec::cpu(bundle, sizes)).unwrap()
@@ -54,11 +48,11 @@ fn run(
 
 #[test]
 fn the_bundle_holds_the_model_that_is_written_here() {
-    let model = with_context(5, &WEIGHTS, ["N", "N"]);
-    let committed = fs::read(root().join(FOLDER).join("model.onnx")).unwrap();
+    let model = model::with_context(5, &WEIGHTS, ["N", "N"]);
+    let committed = fs::read(root().join(WITH_CONTEXT).join("model.onnx")).unwrap();
     assert!(
         committed == model,
-        "{FOLDER}/model.onnx differs; write it again with its hash and golden outputs"
+        "{WITH_CONTEXT}/model.onnx differs; write it again with its hash and golden outputs"
     );
 }
 
@@ -67,7 +61,7 @@ fn golden_outputs_agree_at_every_size() {
     let Some(library) = library("golden_outputs_agree_at_every_size") else {
         return;
     };
-    let bundle = bundle();
+    let bundle = with_context();
     for sizes in [any(1), any(7), any(256), Sizes::Fixed(vec![1, 8])] {
         let report = check_golden(&bundle, &mut cpu(&library, &bundle, sizes.clone())).unwrap();
         assert!(
@@ -82,7 +76,7 @@ fn a_wrapped_device_gets_the_context_too() {
     let Some(library) = library("a_wrapped_device_gets_the_context_too") else {
         return;
     };
-    let bundle = bundle();
+    let bundle = with_context();
     let device = Box::new(cpu(&library, &bundle, any(4)));
     let device = Box::new(FaultyDevice::new(device, "error=9999".parse().unwrap()));
     let mut device = ThreadedDevice::new(device, |_| {}).unwrap();
@@ -98,7 +92,7 @@ fn a_row_has_its_own_context_bit_for_bit_in_every_batch() {
     let Some(library) = library("a_row_has_its_own_context_bit_for_bit_in_every_batch") else {
         return;
     };
-    let bundle = bundle();
+    let bundle = with_context();
     // One series with many contexts, so that nothing else can make a difference.
     let contexts: Vec<Vec<f32>> = (0..20u8)
         .map(|at| vec![6.0, 100.0 * f32::from(at)])
@@ -124,7 +118,7 @@ fn the_column_for_unknown_is_the_class_after_the_labels() {
     let Some(library) = library("the_column_for_unknown_is_the_class_after_the_labels") else {
         return;
     };
-    let bundle = bundle();
+    let bundle = with_context();
     assert_eq!((bundle.labels().len(), bundle.shape().classes), (2, 3));
     let mut device = cpu(&library, &bundle, any(3));
     let series = [[0.0; 5], [1400.0; 5], [20.0, 0.0, 0.0, 0.0, 0.0]].map(Vec::from);
@@ -181,7 +175,7 @@ fn a_context_that_model_and_manifest_do_not_share_is_refused() {
             ],
         ),
     ] {
-        let dir = changed(FOLDER, |file, text| match file {
+        let dir = changed(WITH_CONTEXT, |file, text| match file {
             "model.toml" => edits.iter().fold(text, |text, (from, to)| {
                 assert!(text.contains(from), "{from:?} is in model.toml");
                 text.replace(from, to)
@@ -224,9 +218,9 @@ fn both_batch_dimensions_are_fixed() {
         (["N", ""], Some("its input \"context\" has no name")),
         (["", "N"], Some("its input \"series\" has no name")),
     ] {
-        let model = with_context(5, &WEIGHTS, batch);
-        let hash = crate::model::sha256(&model);
-        let dir = changed(FOLDER, |file, text| match file {
+        let model = model::with_context(5, &WEIGHTS, batch);
+        let hash = model::sha256(&model);
+        let dir = changed(WITH_CONTEXT, |file, text| match file {
             "model.toml" => text
                 .lines()
                 .map(|line| match line.starts_with("sha256") {

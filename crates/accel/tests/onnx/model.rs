@@ -1,5 +1,7 @@
 //! Bundles for tests: small models written here, node by node, in ONNX's protobuf form.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use std::fs;
 
 /// A chain of operators from input `x` to output `y`, declared as float32 of the given dimensions: a name for a free one, a

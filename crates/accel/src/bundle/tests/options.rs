@@ -1,4 +1,4 @@
-//! What a bundle may leave out: depths, context, a column for "unknown", and ports.
+//! What a bundle may leave out: depths, context and ports.
 
 use super::*;
 
@@ -140,26 +140,6 @@ fn a_context_that_is_refused() {
         lines,
         "[context_input]\ndtype = 1\n",
         &["unknown field `dtype`"],
-    );
-}
-
-#[test]
-fn a_column_for_unknown_is_no_label() {
-    let unknown = "[[labels]]\nname = \"unknown\"\ntaxonomy = \"none\"\n";
-    let text = with("", &format!("{unknown}{PORT}"));
-    let dir = bundle_with("model.toml", text.as_bytes());
-    refused(dir.path(), &["outputs.csv:1: 2 numbers", "asks for 3"]);
-    let outputs = "0.25,0.5,0.25\n0,0,1\n";
-    fs::write(dir.path().join("golden/outputs.csv"), outputs).unwrap();
-    let bundle = Bundle::open(dir.path()).unwrap();
-    let names: Vec<_> = bundle.labels().iter().map(|label| &label.name).collect();
-    assert_eq!(names, ["TLS", "DNS"]);
-    assert_eq!(bundle.shape().classes, 3);
-    assert_eq!(bundle.ports()[0].label, 1);
-    lines_refused(
-        "",
-        &unknown.replace("\"none\"", "\"\""),
-        &["labels[2].taxonomy is \"\""],
     );
 }
 
