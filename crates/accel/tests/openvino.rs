@@ -12,7 +12,7 @@ mod common;
 
 use accel::onnx::{DeviceSpec, OnnxDevice, Provider, providers};
 use accel::{Device, Sizes, check_golden};
-use common::{any, assert_has, library_with, mine, refused, shipped};
+use common::{any, assert_has, library_with, mine, refused, shipped, with_context};
 
 #[test]
 fn the_shipped_bundle_agrees_with_its_golden_outputs() {
@@ -38,6 +38,24 @@ fn the_shipped_bundle_agrees_with_its_golden_outputs() {
             report.agrees() && report.argmax_differences == 0,
             "{sizes}: {report:?}"
         );
+    }
+}
+
+#[test]
+fn a_model_with_context_agrees_with_its_golden_outputs() {
+    let test = "openvino: a_model_with_context_agrees_with_its_golden_outputs";
+    let Some(library) = library_with(test, Provider::OpenVino) else {
+        return;
+    };
+    let bundle = with_context();
+    for sizes in [any(100), Sizes::Fixed(vec![1, 8])] {
+        let spec = DeviceSpec {
+            options: vec![("device_type".to_owned(), "CPU".to_owned())],
+            ..mine(&bundle, Provider::OpenVino, sizes.clone())
+        };
+        let mut device = OnnxDevice::new(&library, &bundle, spec).unwrap();
+        let report = check_golden(&bundle, &mut device).unwrap();
+        assert!(report.agrees(), "{sizes}: {report:?}");
     }
 }
 

@@ -9,6 +9,8 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use super::*;
 
 mod features;
+mod labels;
+mod options;
 
 const MODEL: &[u8] = b"any bytes";
 const INPUTS: &str = "100,-200,0\n1,2,3\n";
@@ -291,43 +293,6 @@ fn a_model_outside_the_folder() {
     ] {
         manifest_refused("model.onnx", file, &["file is", &format!("\"{file}\"")]);
     }
-}
-
-#[test]
-fn labels_that_cannot_be_told_apart() {
-    manifest_refused(
-        "\"DNS\"",
-        "\"TLS\"",
-        &["labels[1].name is \"TLS\"", "earlier"],
-    );
-    manifest_refused("\"DNS\"", "\"\"", &["labels[1].name is \"\""]);
-    manifest_refused(
-        "\"DNS\"",
-        "\"unknown\"",
-        &["labels[1].name is \"unknown\"", "rename"],
-    );
-    let head = manifest().split("[[labels]]").next().unwrap().to_owned();
-    let labels = |n: usize| {
-        (0..n)
-            .map(|i| format!("[[labels]]\nname = \"c{i}\"\ntaxonomy = \"t\"\n"))
-            .collect::<String>()
-    };
-    file_refused(
-        "model.toml",
-        format!("{head}{}", labels(LABELS_MAX + 1)).as_bytes(),
-        &["labels has 4096", "4095"],
-    );
-    file_refused(
-        "model.toml",
-        head.replace("k = 3", "k = 3\nlabels = []").as_bytes(),
-        &["labels has 0 entries"],
-    );
-    // The largest set passes the manifest's checks, and the golden outputs are the next thing that is wrong.
-    let dir = bundle_with(
-        "model.toml",
-        format!("{head}{}", labels(LABELS_MAX)).as_bytes(),
-    );
-    refused(dir.path(), &["golden/outputs.csv:1", "2 numbers", "4095"]);
 }
 
 #[test]

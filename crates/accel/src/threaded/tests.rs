@@ -180,3 +180,22 @@ fn a_dropped_front_takes_its_device_along() {
     drop(device);
     dropped.recv_timeout(Duration::from_secs(60)).unwrap();
 }
+
+#[test]
+fn the_context_travels_with_the_input() {
+    let profile = Profile {
+        t0_us: 0.0,
+        t1_us: 0.0,
+    };
+    let shape = Shape {
+        context: 1,
+        ..SHAPE
+    };
+    let inner = SimulatedDevice::new(profile, Sizes::Any { cap: 2 }, shape);
+    let mut device = threaded(inner);
+    device.input(2).fill(0.0);
+    device.context(2).copy_from_slice(&[1.0, 2.0]);
+    device.submit(2).unwrap();
+    assert_eq!(finished(&mut device).unwrap(), [4, 1]);
+    assert_eq!(threaded(simulated(0.0)).context(2), [0.0_f32; 0]);
+}

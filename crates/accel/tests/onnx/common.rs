@@ -76,6 +76,14 @@ pub fn shipped() -> Bundle {
     Bundle::open(&root().join("models/app-id-k10")).unwrap()
 }
 
+/// The folder, in the repository, of a bundle whose model has two inputs and a column for "unknown".
+pub const WITH_CONTEXT: &str = "tests/bundles/context-k5";
+
+/// The bundle in [`WITH_CONTEXT`].
+pub fn with_context() -> Bundle {
+    Bundle::open(&root().join(WITH_CONTEXT)).unwrap()
+}
+
 /// Batches of any size up to `cap`.
 pub fn any(cap: usize) -> Sizes {
     Sizes::Any { cap }

@@ -11,6 +11,7 @@
 )]
 
 mod common;
+mod context;
 mod model;
 mod specs;
 
@@ -23,7 +24,12 @@ use common::{any, assert_has, library, refused, root, run, shipped};
 
 /// The shipped bundle in a temporary folder, its manifest and golden files changed by `change`.
 fn shipped_but(change: impl Fn(&str, String) -> String) -> tempfile::TempDir {
-    let from = root().join("models/app-id-k10");
+    changed("models/app-id-k10", change)
+}
+
+/// As [`shipped_but`], for the bundle in this folder of the repository.
+fn changed(folder: &str, change: impl Fn(&str, String) -> String) -> tempfile::TempDir {
+    let from = root().join(folder);
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("golden")).unwrap();
     fs::copy(from.join("model.onnx"), dir.path().join("model.onnx")).unwrap();

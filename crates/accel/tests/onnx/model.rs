@@ -1,5 +1,7 @@
 //! Bundles for tests: small models written here, node by node, in ONNX's protobuf form.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use std::fs;
 
 /// A chain of operators from input `x` to output `y`, declared as float32 of the given dimensions: a name for a free one, a
@@ -22,12 +24,65 @@ pub fn chain(operators: &[&str], input: &[&str], output: &[&str]) -> Vec<u8> {
     }
     graph.extend(bytes(11, &value_info("x", input)));
     graph.extend(bytes(12, &value_info("y", output)));
-    let opset = [text(1, ""), number(2, 17)].concat();
-    [number(1, 8), bytes(8, &opset), bytes(7, &graph)].concat()
+    of_graph(&graph)
 }
 
+fn of_graph(graph: &[u8]) -> Vec<u8> {
+    let opset = [text(1, ""), number(2, 17)].concat();
+    [number(1, 8), bytes(8, &opset), bytes(7, graph)].concat()
+}
+
+/// One number of a row of `series` or `context`, times these weights, for each of three outputs.
+pub type Weights = [f32; 3];
+
+/// A model of two inputs, `series` of one channel and K elements and `context`. Its output `probabilities` is the softmax
+/// of the absolute numbers of `series` and those of `context`, times `weights`. The first dimensions are called as
+/// `batch` says; "" for no name.
+pub fn with_context(k: usize, weights: &[Weights], batch: [&str; 2]) -> Vec<u8> {
+    const INT: u64 = 2;
+    let axis = [text(1, "axis"), number(3, 1), number(20, INT)].concat();
+    let nodes: [(&str, &[&str], &str, &[u8]); 5] = [
+        ("Flatten", &["series"], "flat", &[]),
+        ("Abs", &["flat"], "lengths", &[]),
+        ("Concat", &["lengths", "context"], "row", &bytes(5, &axis)),
+        ("MatMul", &["row", "weights"], "scores", &[]),
+        ("Softmax", &["scores"], "probabilities", &[]),
+    ];
+    let mut graph = text(2, "context");
+    for (operator, inputs, output, attributes) in nodes {
+        let mut node: Vec<u8> = inputs.iter().flat_map(|name| text(1, name)).collect();
+        node.extend([text(2, output), text(4, operator)].concat());
+        node.extend(attributes);
+        graph.extend(bytes(1, &node));
+    }
+    let values: Vec<u8> = weights
+        .iter()
+        .flatten()
+        .flat_map(|x| x.to_le_bytes())
+        .collect();
+    let tensor = [
+        number(1, weights.len() as u64),
+        number(1, 3),
+        number(2, FLOAT),
+        text(8, "weights"),
+        bytes(9, &values),
+    ];
+    graph.extend(bytes(5, &tensor.concat()));
+    let numbers = (weights.len() - k).to_string();
+    for (field, name, dimensions) in [
+        (11, "series", &[batch[0], "1", &k.to_string()][..]),
+        (11, "context", &[batch[1], &numbers]),
+        (12, "probabilities", &[batch[0], "3"]),
+    ] {
+        graph.extend(bytes(field, &value_info(name, dimensions)));
+    }
+    of_graph(&graph)
+}
+
+/// float32, as ONNX numbers types.
+const FLOAT: u64 = 1;
+
 fn value_info(name: &str, dimensions: &[&str]) -> Vec<u8> {
-    const FLOAT: u64 = 1;
     let dimension = |d: &&str| {
         bytes(
             1,
@@ -67,13 +122,16 @@ fn text(field: u64, content: &str) -> Vec<u8> {
     bytes(field, content.as_bytes())
 }
 
+/// SHA-256 in hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    use sha2::{Digest, Sha256};
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A bundle in a temporary folder around `model`, for K = 3 and as many labels as `outputs` has columns.
 pub fn bundle_of(model: &[u8], inputs: &str, outputs: &str) -> tempfile::TempDir {
-    use sha2::{Digest, Sha256};
-    let sha256: String = Sha256::digest(model)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let sha256 = sha256(model);
     let mut manifest = format!(
         "schema_version = 1\nname = \"test\"\nversion = \"1\"\nfile = \"model.onnx\"\nsha256 = \"{sha256}\"\nk = 3\n\
          features = [\"signed_length\"]\nprecision = \"fp32\"\nmin_confidence = 0.0\n\

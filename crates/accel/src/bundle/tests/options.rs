@@ -1,0 +1,204 @@
+//! What a bundle may leave out: depths, context and ports.
+
+use super::*;
+
+const PORT: &str = "[[ports]]\nprotocol = \"udp\"\nport = 53\nlabel = \"DNS\"\nprecision = 0.995\n";
+
+/// The manifest with these lines before its tables, and with these tables at its end.
+fn with(lines: &str, tables: &str) -> String {
+    manifest().replacen("k = 3", &format!("k = 3\n{lines}"), 1) + tables
+}
+
+fn opened(manifest: &str) -> Bundle {
+    let dir = bundle_with("model.toml", manifest.as_bytes());
+    Bundle::open(dir.path()).unwrap()
+}
+
+fn lines_refused(lines: &str, tables: &str, parts: &[&str]) {
+    file_refused("model.toml", with(lines, tables).as_bytes(), parts);
+}
+
+#[test]
+fn a_bundle_without_depths_answers_once() {
+    let bundle = opened(&manifest());
+    let depth = Depth {
+        elements: 3,
+        confidence: 0.0,
+    };
+    assert_eq!(bundle.depths(), [depth]);
+}
+
+#[test]
+fn depths_have_a_confidence_each() {
+    let bundle = opened(&with("depths = [1, 3]\nconfidence = [0.75, 1]", ""));
+    let depths = bundle.depths().iter();
+    let depths: Vec<_> = depths.map(|it| (it.elements, it.confidence)).collect();
+    assert_eq!(depths, [(1, 0.75), (3, 1.0)]);
+    let bundle = opened(&with("depths = [3]\nconfidence = [0.5]", ""));
+    assert_eq!(bundle.depths().len(), 1);
+}
+
+#[test]
+fn depths_that_are_refused() {
+    let refused = |depths: &str, confidence: &str, parts: &[&str]| {
+        let lines = format!("depths = {depths}\nconfidence = {confidence}");
+        lines_refused(&lines, "", parts);
+    };
+    for (depths, entries) in [("[]", "0 entries"), ("[-1, 0, 1, 2, 3]", "5 entries")] {
+        refused(depths, "[]", &["depths has", entries, "1 to 4"]);
+    }
+    for depths in ["[3, 1]", "[1, 1, 3]", "[0, 3]", "[-1, 3]"] {
+        refused(depths, "[0.5, 0.5]", &["depths is", depths, "rise from 1"]);
+    }
+    for depths in ["[1, 2]", "[1, 4]", "[1, 9223372036854775807]"] {
+        let parts = ["depths is", depths, "must end with k, which is 3"];
+        refused(depths, "[0.5, 0.5]", &parts);
+    }
+    refused(
+        "[1, 3]",
+        "[0.5]",
+        &["confidence has 1 entries", "must have 2"],
+    );
+    for bad in ["-0.1", "1.01", "nan"] {
+        let parts = ["confidence[1] is", "must be 0 to 1"];
+        refused("[1, 3]", &format!("[0.5, {bad}]"), &parts);
+    }
+    refused("3", "[0.5]", &[":7:", "invalid type"]);
+    lines_refused("depths = [1, 3]", "", &["confidence is missing", "depths"]);
+    lines_refused(
+        "confidence = [0.5]",
+        "",
+        &["confidence is given without depths", "min_confidence"],
+    );
+}
+
+const CONTEXT_INPUT: &str = "[context_input]\nname = \"flow\"\n";
+
+#[test]
+fn a_bundle_without_context_has_one_input() {
+    let bundle = opened(&manifest());
+    assert!(bundle.context().is_empty());
+    assert_eq!(bundle.context_input_name(), None);
+    assert_eq!(bundle.golden().contexts, [[0.0_f32; 0], []]);
+}
+
+#[test]
+fn a_golden_row_ends_with_its_context() {
+    let text = with("context = [\"server_port\", \"protocol\"]", CONTEXT_INPUT);
+    let dir = bundle_with("model.toml", text.as_bytes());
+    refused(
+        dir.path(),
+        &[
+            "inputs.csv:1: 3 numbers",
+            "asks for 5 (channels × K, then the context)",
+        ],
+    );
+    let inputs = "100,-200,0,443,6\n1,2,3,53,17\n";
+    fs::write(dir.path().join("golden/inputs.csv"), inputs).unwrap();
+    let bundle = Bundle::open(dir.path()).unwrap();
+    assert_eq!(bundle.context(), ["server_port", "protocol"]);
+    assert_eq!(bundle.context_input_name(), Some("flow"));
+    let shape = bundle.shape();
+    assert_eq!((shape.row_len(), shape.context), (3, 2));
+    let golden = bundle.golden();
+    assert_eq!(golden.inputs, [[100.0, -200.0, 0.0], [1.0, 2.0, 3.0]]);
+    assert_eq!(golden.contexts, [[443.0, 6.0], [53.0, 17.0]]);
+}
+
+#[test]
+fn a_context_that_is_refused() {
+    let refused = |context: &str, parts: &[&str]| {
+        lines_refused(&format!("context = {context}"), CONTEXT_INPUT, parts);
+    };
+    refused("[]", &["context is empty", "protocol", "left out"]);
+    refused(
+        "[\"client_port\"]",
+        &["context asks for \"client_port\"", "server_port"],
+    );
+    refused(
+        "[\"protocol\", \"protocol\"]",
+        &["context names \"protocol\" twice"],
+    );
+    let lines = "context = [\"protocol\"]";
+    lines_refused(lines, "", &["context_input is missing", "context needs it"]);
+    lines_refused(
+        "",
+        CONTEXT_INPUT,
+        &["context_input is given without context", "remove it"],
+    );
+    lines_refused(
+        lines,
+        "[context_input]\nname = \"series\"\n",
+        &["context_input.name is \"series\"", "input.name"],
+    );
+    lines_refused(
+        lines,
+        "[context_input]\nname = \"\"\n",
+        &["context_input.name is \"\""],
+    );
+    lines_refused(
+        lines,
+        "[context_input]\ndtype = 1\n",
+        &["unknown field `dtype`"],
+    );
+}
+
+#[test]
+fn ports_have_a_label_each() {
+    assert!(opened(&manifest()).ports().is_empty());
+    let tcp = PORT
+        .replace("udp", "tcp")
+        .replace("DNS", "TLS")
+        .replace("0.995", "0");
+    let bundle = opened(&with("", &format!("{PORT}{tcp}")));
+    let expected = [(17, 1, 0.995), (6, 0, 0.0)].map(|(protocol, label, precision)| PortLabel {
+        protocol,
+        port: 53,
+        label,
+        precision,
+    });
+    assert_eq!(bundle.ports(), expected);
+}
+
+#[test]
+fn ports_that_are_refused() {
+    let refused = |from: &str, to: &str, parts: &[&str]| {
+        assert!(PORT.contains(from), "{from:?} is in the entry");
+        lines_refused("", &PORT.replace(from, to), parts);
+    };
+    refused(
+        "udp",
+        "sctp",
+        &["ports[0].protocol is \"sctp\"", "\"tcp\" or \"udp\""],
+    );
+    for port in ["0", "-1", "65536", "9223372036854775807"] {
+        let parts = [&*format!("ports[0].port is {port}"), "1 to 65535"];
+        refused("53", port, &parts);
+    }
+    refused("53", "\"53\"", &["invalid type"]);
+    refused(
+        "DNS",
+        "QUIC",
+        &["ports[0].label is \"QUIC\"", "one of [[labels]]"],
+    );
+    refused(
+        "DNS",
+        "unknown",
+        &["ports[0].label is \"unknown\"", "name a label"],
+    );
+    for precision in ["-0.5", "1.5", "nan"] {
+        let parts = ["ports[0].precision is", "0 to 1"];
+        refused("0.995", precision, &parts);
+    }
+    refused("precision = 0.995", "", &["missing field `precision`"]);
+    refused(
+        "port = 53",
+        "port = 53\nname = \"x\"",
+        &["unknown field `name`"],
+    );
+    lines_refused(
+        "",
+        &format!("{PORT}{PORT}"),
+        &["ports[1] names udp port 53", "earlier entry"],
+    );
+}
