@@ -181,7 +181,7 @@ fn models_of_another_unit_are_compared_on_series_of_that_unit() {
 
     let shipped = against(&data, &bundle(), &[]).expect_code(65).stderr;
     assert!(
-        shipped.contains("take different series (unit, k or features)"),
+        shipped.contains("take different input (unit, k, features or context)"),
         "{shipped}"
     );
     let lengths = dir.path().join("lengths.csv");

@@ -81,6 +81,8 @@ pub struct Abandoned {
 pub struct RuntimeState {
     /// The model of all devices; during a swap some may still have the old one.
     pub model: ModelId,
+    /// Elements of the model's depths; a swap does not change them.
+    pub depths: Vec<usize>,
     /// Entries of all prefix caches of one pipeline together; 0 without a cache.
     pub cache_entries: u64,
     /// Swaps of the model so far.
@@ -114,6 +116,7 @@ impl SharedState {
     pub fn new(bundle: &Bundle, config: &Config) -> SharedState {
         SharedState(Mutex::new(RuntimeState {
             model: ModelId::of(bundle, 0),
+            depths: bundle.depths().iter().map(|it| it.elements).collect(),
             cache_entries: cache_entries(config),
             swaps: Swaps::default(),
             reloads: Reloads::default(),

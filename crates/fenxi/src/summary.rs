@@ -30,6 +30,7 @@ pub struct Summary {
     labels: BTreeMap<String, u64>,
     batches: BTreeMap<&'static str, Batches>,
     cache: Cache,
+    decided: Decided,
     coverage: Coverage,
     devices: Vec<Device>,
     phases_ms: Phases,
@@ -134,6 +135,43 @@ struct Coverage {
     ended_before_k: f64,
 }
 
+/// Flows with a label, by what decided it.
+#[derive(Serialize)]
+struct Decided {
+    /// The model's answer to each of its depths, in their order.
+    by_depth: Vec<u64>,
+    /// The port of the server.
+    by_port: u64,
+    /// An answer that was not sure, because the flow ended before the next depth.
+    unsure: u64,
+}
+
+impl Decided {
+    fn of(flows: &flowmgr::Counters) -> Decided {
+        let depths = flows.tasks.iter();
+        Decided {
+            by_depth: depths.map(|depth| depth.flows_decided).collect(),
+            by_port: flows.flows_by_port,
+            unsure: flows.flows_unsure,
+        }
+    }
+
+    /// Only where there is a choice.
+    fn write_text(&self, page: &mut String) -> std::fmt::Result {
+        if self.by_depth.len() < 2 && self.by_port == 0 {
+            return Ok(());
+        }
+        let depths: Vec<String> = self.by_depth.iter().map(u64::to_string).collect();
+        writeln!(
+            page,
+            "decided   {} by depth, {} by port, {} by an answer that was not sure",
+            depths.join(" + "),
+            self.by_port,
+            self.unsure
+        )
+    }
+}
+
 /// The flow table.
 #[derive(Serialize)]
 struct Table {
@@ -161,6 +199,7 @@ impl Summary {
             labels: labels(outcome),
             batches: batches(series),
             cache: Cache::of(&series.cache),
+            decided: Decided::of(flows),
             coverage: coverage(flows),
             devices: series.devices.iter().map(Device::of).collect(),
             phases_ms: Phases::of(&series.phases),
@@ -249,6 +288,7 @@ impl Summary {
             .map(|(label, flows)| format!("{label} {flows}"))
             .collect();
         writeln!(page, "labels    {}", or_none(&labels))?;
+        self.decided.write_text(page)?;
         writeln!(
             page,
             "coverage  {:.1} % of flows, {:.1} % of packets, {:.1} % of bytes; {:.1} % of flows ended \

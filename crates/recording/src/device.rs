@@ -60,7 +60,9 @@ impl Device for RecordedDevice {
         // Where it will be refused there may be no input to look at.
         let has_input = self.shared.is_on() && self.is_idle() && self.sizes().takes(rows);
         let input = match has_input {
-            true => hash_of(self.inner.input(rows)),
+            true => {
+                hash_of(self.inner.input(rows)) ^ hash_of(self.inner.context(rows)).rotate_left(1)
+            }
             false => 0,
         };
         let submitted = self.inner.submit(rows);

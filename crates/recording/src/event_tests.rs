@@ -309,6 +309,6 @@ fn other_files_are_named() {
         read(b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0").1,
         Err(ReadError::Magic)
     ));
-    let newer = [&MAGIC[..], &3u32.to_le_bytes()].concat();
-    assert!(matches!(read(&newer).1, Err(ReadError::Version(3))));
+    let newer = [&MAGIC[..], &4u32.to_le_bytes()].concat();
+    assert!(matches!(read(&newer).1, Err(ReadError::Version(4))));
 }

@@ -13,15 +13,15 @@ fn header() -> String {
         "active_timeout_s": 0, "end_on_fin_rst": true, "dscp": [null, 46, null],
     });
     let task = json!({
-        "k": 10, "unit": "packet", "features": ["signed_length"], "midstream": false, "classes": 3,
+        "k": 10, "unit": "packet", "features": ["signed_length"], "midstream": false, "classes": 3, "sure": 0, "is_deeper": false,
     });
     let header = json!({
-        "format": 2, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [], "model": "m",
+        "format": 3, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [], "model": "m",
         "model_version": "1", "task": "default", "features": [], "classes": ["one", "other", "unknown"],
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
             "tasks": [task], "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64, "buckets": 16,
-            "settings": settings,
+            "settings": settings, "ports": [],
         },
     });
     header.to_string()
@@ -121,7 +121,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("\"ring_slots\":64", "\"ring_slots\":65", "ring_slots"),
         ("\"one\",", "", "flow.settings"),
         ("\"max_flows\":64", "\"max_flows\":0", "max_flows"),
-        ("\"format\":2", "\"format\":3", "fenxi 0.1.0"),
+        ("\"format\":3", "\"format\":4", "fenxi 0.1.0"),
     ] {
         let header = good.replace(from, to);
         assert_ne!(header, good, "{from}");

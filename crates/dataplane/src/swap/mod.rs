@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use accel::Bundle;
+use accel::{Bundle, Depth, PortLabel};
 use analytics::{Accelerator, Manager, NewModel, Settings, Standby};
 use config::Config;
 use cring::MODELS_MAX;
@@ -318,6 +318,21 @@ impl Prepared {
 fn labels(bundle: &Bundle) -> Vec<String> {
     let labels = bundle.labels().iter();
     labels.map(|label| label.name.clone()).collect()
+}
+
+/// Flow managers know from the start after how many elements an answer is sure.
+fn depths(bundle: &Bundle) -> Vec<String> {
+    let depths = bundle.depths().iter();
+    let text = |depth: &Depth| format!("{} (sure from {})", depth.elements, depth.confidence);
+    depths.map(text).collect()
+}
+
+/// As the depths, what ports say.
+fn ports(bundle: &Bundle) -> Vec<String> {
+    let ports = bundle.ports().iter();
+    let text =
+        |it: &PortLabel| format!("{}/{} {} {}", it.protocol, it.port, it.label, it.precision);
+    ports.map(text).collect()
 }
 
 /// A label travels to the flow as a number, so the number must mean the same before and after the swap.

@@ -12,7 +12,7 @@ use accel::Bundle;
 
 use super::helpers::Helpers;
 use super::trial;
-use super::{Prepared, Previous, Refusal, check_meaning, check_midstream, labels};
+use super::{Prepared, Previous, Refusal, check_meaning, check_midstream, depths, labels, ports};
 use crate::Error;
 use crate::bundle::open_bundle;
 use crate::devices::Opener;
@@ -63,6 +63,18 @@ impl Opening {
         let series = |bundle: &Bundle| [format!("{}, k = {}", bundle.unit(), bundle.k())];
         let [series, in_use] = [&bundle, &*self.bundle].map(series);
         let fits = fits.and_then(|()| check_meaning(dir, "unit and k", &series, &in_use));
+        let fits = fits
+            .and_then(|()| check_meaning(dir, "depths", &depths(&bundle), &depths(&self.bundle)));
+        let fits = fits.and_then(|()| {
+            check_meaning(
+                dir,
+                "numbers of context",
+                bundle.context(),
+                self.bundle.context(),
+            )
+        });
+        let fits =
+            fits.and_then(|()| check_meaning(dir, "ports", &ports(&bundle), &ports(&self.bundle)));
         let labels = [labels(&bundle), labels(&self.bundle)];
         fits.and_then(|()| check_meaning(dir, "labels", &labels[0], &labels[1]))
             .and_then(|()| check_midstream(dir, &bundle, &self.bundle))

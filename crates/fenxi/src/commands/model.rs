@@ -45,6 +45,11 @@ pub fn info(args: &BundleArgs) -> Result<(), Failure> {
             shape.k
         ),
     );
+    if let Some(name) = bundle.context_input_name() {
+        line("context", bundle.context().join(", "));
+        let context = format!("{name}: float32 [N, {}]", shape.context);
+        line("second input", context);
+    }
     line(
         "output",
         format!("{}: float32 [N, {}]", bundle.output_name(), shape.classes),
@@ -55,6 +60,13 @@ pub fn info(args: &BundleArgs) -> Result<(), Failure> {
     };
     line("midstream flows", midstream.to_owned());
     line("min_confidence", bundle.min_confidence().to_string());
+    if bundle.depths().len() > 1 {
+        for depth in bundle.depths() {
+            let sure = format!("{:<15} sure from {}", depth.elements, depth.confidence);
+            line("depth", sure);
+        }
+    }
+    line("ports", bundle.ports().len().to_string());
     line("golden rows", bundle.golden().inputs.len().to_string());
     for label in bundle.labels() {
         line("label", format!("{:15} {}", label.name, label.taxonomy));
@@ -159,10 +171,11 @@ fn comparable(bundle: &Bundle, against: Model) -> Result<Model, Failure> {
             bundle.unit().to_owned(),
             bundle.k(),
             bundle.features().to_vec(),
+            bundle.context().to_vec(),
         )
     };
     let difference = if series(bundle) != series(other) {
-        "take different series (unit, k or features)"
+        "take different input (unit, k, features or context)"
     } else if !bundle
         .labels()
         .iter()

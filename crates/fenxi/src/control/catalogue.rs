@@ -156,6 +156,17 @@ static CATALOGUE: &[Row] = &[
         "Labels given to flows, by label, counted when they are given.",
         |view| labels(view, |sums, class| sums.flows.counters.labels_given()[class])),
 
+    metric(C, "fenxi_flows_decided_total", "flows", &["pipeline", "depth"],
+        "Flows whose label an answer of the model decided, by the elements of the series that it is to.",
+        |view| pipelines(view, |sums, pipeline| {
+            let depths = view.run_state.depths.iter().zip(&sums.flows.counters.tasks);
+            depths.map(|(depth, task)| count(&[pipeline, &depth.to_string()], task.flows_decided)).collect()
+        })),
+    metric(C, "fenxi_flows_undecided_total", "flows", &["pipeline", "named_by"],
+        "Ended flows that no answer decided and that were named all the same: port, by their server's port; unsure, by an answer that was not sure.",
+        |view| pipelines(view, |sums, pipeline| [("port", sums.flows.counters.flows_by_port), ("unsure", sums.flows.counters.flows_unsure)]
+            .map(|(by, flows)| count(&[pipeline, by], flows)).into())),
+
     metric(G, "fenxi_flow_table_entries", "flows", &["pipeline", "worker"],
         "Flows in a flow manager's table.",
         |view| workers(view, |flows, pipeline, worker| count(&[pipeline, worker], flows.alive))),
