@@ -8,7 +8,7 @@ FULL_SIZE_BYTES = 1300  # from here on a packet is taken to be filled to the pat
 JITTER_BYTES = 6
 
 
-def flows(rng, input, series, context, counts, shape):
+def flows(rng, input, series, context, counts, port_dropout):
     """Series and context of a batch, changed at random; a flow is cut to a depth that it reached."""
     depths = np.array(input.depths)
     reached = np.maximum((counts[:, None] >= depths[None, :]).sum(axis=1), 1)
@@ -19,7 +19,7 @@ def flows(rng, input, series, context, counts, shape):
         made[:, input.channel("inter_arrival_us")] = times(rng, made[:, input.channel("inter_arrival_us")])
     context = context.copy()
     if "server_port" in input.context:
-        hidden = rng.random(len(context)) < shape.port_dropout
+        hidden = rng.random(len(context)) < port_dropout
         context[hidden, input.context.index("server_port")] = 0
     return made, context
 

@@ -32,6 +32,7 @@ class Shape:
     dropout: float = 0.3
     smoothing: float = 0.02
     port_dropout: float = 0.15  # share of training rows whose port is hidden
+    midstream_dropout: float = 0.5  # the same, of flows whose beginning was not seen
     length_dropout: float = 0.05  # share of lengths taken for ones never seen
     vector_decay: float = 1.0  # decay of the categories' vectors, as a multiple
 
@@ -165,7 +166,7 @@ def gathered(places, rows, count):
     return made
 
 
-def fit(encoder, series, context, counts, targets, shape=Shape(), seed=1, weights=None, extra=None):
+def fit(encoder, series, context, counts, targets, shape=Shape(), seed=1, weights=None, midstream=None, extra=None):
     """A trained network.  `targets` are probabilities [flows, classes]; `weights` say how often a flow is drawn;
     `extra` makes further rows (series, context, targets) of a batch's own, such as unfamiliar flows."""
     rng = np.random.default_rng(seed)
@@ -174,13 +175,16 @@ def fit(encoder, series, context, counts, targets, shape=Shape(), seed=1, weight
     draw = None if weights is None else np.cumsum(weights / weights.sum())
     first, second = ({n: np.zeros_like(v) for n, v in net.weights.items()} for _ in range(2))
     coarse = [coarse_only(c) for c in encoder.length_categories.values()]
+    hide = np.full(len(series), shape.port_dropout)
+    if midstream is not None:
+        hide[midstream] = shape.midstream_dropout
     for step in range(shape.steps):
         if draw is None:
             rows = rng.integers(0, len(series), shape.batch)
         else:
             rows = np.minimum(np.searchsorted(draw, rng.random(shape.batch)), len(series) - 1)
-        x, c, y = augment.flows(rng, encoder.input, series[rows], context[rows], counts[rows], shape), smooth[rows], None
-        (x, ctx), y = x, c
+        x, ctx = augment.flows(rng, encoder.input, series[rows], context[rows], counts[rows], hide[rows])
+        y = smooth[rows]
         if extra is not None:
             more = extra(rng, encoder.input, x, ctx, y)
             x, ctx, y = (np.concatenate(p) for p in zip((x, ctx, y), more))

@@ -197,13 +197,16 @@ def fitting(table, i, feature, lengths, unit):
     return found[:n]
 
 
-def context(table, input):
-    """Context float32 [flows, C]: protocol, port of the server (0 where the beginning was not seen), direction."""
+def context(table, input, hidden=None):
+    """Context float32 [flows, C]: protocol, port of the server, direction.  `hidden` marks flows whose port is given
+    as 0, by default those that begin mid-stream."""
     made = np.zeros((len(table.rows), len(input.context)), np.float32)
     if not input.context:
         return made
-    for i, row in enumerate(table.rows):
-        values = {"protocol": protocol(table, i), "server_port": server_port(table, i)}
+    hidden = midstream(table) if hidden is None else hidden
+    for i in range(len(table.rows)):
+        values = {"protocol": protocol(table, i)}
+        values["server_port"] = 0 if hidden[i] else whole(table, i, "dport", 0, 65_535)
         if "first_data_direction" in input.context:
             first = numbers(table, i, "data_lengths", LENGTH_LIMIT)[:1]
             values["first_data_direction"] = int(bool(first) and first[0] < 0)
@@ -211,21 +214,22 @@ def context(table, input):
     return made
 
 
+def midstream(table):
+    """TCP flows whose first packet is not the SYN that opens a connection: nobody knows which end is the server.
+    A table without flags says nothing of it."""
+    found = np.zeros(len(table.rows), bool)
+    for i, row in enumerate(table.rows):
+        if row.get("proto") == str(TCP) and row.get("flags"):
+            flags = numbers(table, i, "flags", 255, 16 if row.get("_hex_flags") else 10)
+            found[i] = flags[0] & (SYN | ACK) != SYN
+    return found
+
+
 def protocol(table, i):
     value = whole(table, i, "proto", 0, 255)
     if value not in (TCP, UDP):
         raise table.refuse(i, f"proto: {value}; a flow is TCP (6) or UDP (17)")
     return value
-
-
-def server_port(table, i):
-    """Destination port of the first packet; 0 for TCP whose first packet is not the SYN that opens a connection."""
-    row = table.rows[i]
-    port = whole(table, i, "dport", 0, 65_535)
-    if row["proto"] != str(TCP) or not row.get("flags"):
-        return port
-    flags = numbers(table, i, "flags", 255, 16 if row.get("_hex_flags") else 10)
-    return port if flags[0] & (SYN | ACK) == SYN else 0
 
 
 def write(path, rows, columns):
