@@ -15,26 +15,28 @@ OPSET, IR_VERSION = 17, 8  # read by ONNX Runtime 1.17 and later
 
 
 class Graph:
-    """Nodes and constants by name."""
+    """Nodes and constants by name; those of one network of an ensemble have a prefix."""
 
     def __init__(self):
-        self.nodes, self.constants = [], []
+        self.nodes, self.constants, self.prefix = [], [], ""
 
     def constant(self, name, values, kind=np.float32):
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values, kind), name))
+        name = self.prefix + name
+        self.constants.append(numpy_helper.from_array(np.array(values, kind, order="C"), name))
         return name
 
     def add(self, operator, name, *inputs, **attributes):
+        name = self.prefix + name
         self.nodes.append(helper.make_node(operator, list(inputs), [name], name, **attributes))
         return name
 
     def cut(self, name, value, low, high):
         """The value within bounds, as an index."""
         bounds = self.constant(f"{name}_low", low), self.constant(f"{name}_high", high)
-        self.add("Clip", f"{name}_cut", value, *bounds)
+        value = self.add("Clip", f"{name}_cut", value, *bounds)
         if low < 0:
-            self.add("Add", f"{name}_moved", f"{name}_cut", self.constant(f"{name}_offset", -low))
-        return self.add("Cast", f"{name}_index", f"{name}_moved" if low < 0 else f"{name}_cut", to=TensorProto.INT32)
+            value = self.add("Add", f"{name}_moved", value, self.constant(f"{name}_offset", -low))
+        return self.add("Cast", f"{name}_index", value, to=TensorProto.INT32)
 
     def column(self, name, values, i, count, shape):
         """Column or channel i of an input."""
@@ -46,18 +48,36 @@ class Graph:
         return self.add("Gemm", name, values, self.constant(f"{name}_w", weights), self.constant(f"{name}_b", bias))
 
 
-def model(net, temperatures, name):
-    """The ONNX model of a network; `temperatures` [k + 1] by the number of elements."""
-    graph, encoder, input = Graph(), net.encoder, net.encoder.input
+def model(nets, temperatures, name):
+    """The ONNX model of an ensemble; `temperatures` [k + 1] by the number of elements."""
+    graph, net = Graph(), nets[0]
+    input = net.encoder.input
     channels = {
         feature: graph.column(feature, "series", i, len(input.features), [-1, input.k])
         for i, feature in enumerate(input.features)
     }
-    image, order = elements(graph, net, channels)
+    shared = indices(graph, net.encoder, channels)
+    flat_context = context_parts(graph, net.encoder, input)
+    ports = port_index(graph, net.encoder, input) if "ports" in net.weights else None
+    found = []
+    for i, net in enumerate(nets):
+        graph.prefix = f"n{i}_" if len(nets) > 1 else ""
+        found.append(scores(graph, net, shared, flat_context, ports))
+    graph.prefix = ""
+    x = found[0]
+    if len(nets) > 1:
+        x = graph.add("Sum", "sum", *found)
+    x = tempered(graph, input, channels, x, np.asarray(temperatures) * len(nets))
+    graph.add("Softmax", "probabilities", x, axis=1)
+    return finished(graph, net, input, name)
+
+
+def scores(graph, net, shared, flat_context, ports):
+    """The scores of one network."""
+    image, order = elements(graph, net, shared)
     flat, order = convolved(graph, net, image, order)
-    parts = [flat, *context_parts(graph, encoder, input)]
-    if "ports" in net.weights:
-        ports = port_index(graph, encoder, input)
+    parts = [flat, *flat_context]
+    if ports:
         parts.append(graph.add("Gather", "port_vector", graph.constant("port_vectors", net.weights["ports"]), ports))
     x = graph.add("Concat", "all", *parts, axis=1) if len(parts) > 1 else flat
     for i in range(len(net.shape.hidden)):
@@ -67,38 +87,45 @@ def model(net, temperatures, name):
         x = graph.dense(f"dense{i}", x, weights, net.weights[f"dense{i}_bias"])
         x = graph.add("Relu", f"dense{i}_relu", x)
     x = graph.dense("out", x, net.weights["out"], net.weights["out_bias"])
-    if "port_scores" in net.weights:
-        scores = graph.add("Gather", "port_score", graph.constant("port_scores", net.weights["port_scores"]), ports)
-        x = graph.add("Add", "scores", x, scores)
-    x = tempered(graph, input, channels, x, np.asarray(temperatures))
-    graph.add("Softmax", "probabilities", x, axis=1)
-    return finished(graph, net, input, name)
+    if ports:
+        direct = graph.add("Gather", "port_score", graph.constant("port_scores", net.weights["port_scores"]), ports)
+        x = graph.add("Add", "scores", x, direct)
+    return x
 
 
-def elements(graph, net, channels):
+def indices(graph, encoder, channels):
+    """What all networks of an ensemble look up: the row of each length in a table, bits of flags, codes of times."""
+    found = {}
+    for feature, values in channels.items():
+        if feature in encoder.length_categories:
+            if feature == "payload_length" and "signed_length" in channels:
+                sign = graph.add("Sign", "direction", channels["signed_length"])
+                values = graph.add("Mul", "signed_payload", values, sign)
+            found[feature] = graph.cut(feature, values, -encode.LENGTH_TOP, encode.LENGTH_TOP)
+        elif feature == "tcp_flags":
+            bits = np.arange(256)[:, None] >> np.arange(encode.FLAG_BITS) & 1
+            index = graph.cut(feature, values, 0, 255)
+            found[feature] = graph.add("Gather", "flag_bits", graph.constant("bits", bits), index)
+        else:
+            found[feature] = time_code(graph, values)
+    return found
+
+
+def elements(graph, net, shared):
     """The code of each element, [N, k, D], and where each of its numbers stands in the network's own order."""
     encoder, shape, parts, order = net.encoder, net.shape, [], []
     lengths = list(encoder.length_categories)
     place = shape.vector * len(lengths)
-    for feature, values in channels.items():
+    for feature, value in shared.items():
         if feature in lengths:
-            if feature == "payload_length" and "signed_length" in channels:
-                sign = graph.add("Sign", "direction", channels["signed_length"])
-                values = graph.add("Mul", "signed_payload", values, sign)
             i, codes = lengths.index(feature), encoder.length_codes(feature)
             table = np.concatenate([net.weights[f"vectors{i}"][encoder.length_categories[feature]], codes], axis=1)
-            index = graph.cut(feature, values, -encode.LENGTH_TOP, encode.LENGTH_TOP)
-            parts.append(graph.add("Gather", f"{feature}_code", graph.constant(f"{feature}_table", table), index))
+            parts.append(graph.add("Gather", f"{feature}_code", graph.constant(f"{feature}_table", table), value))
             order += [*range(i * shape.vector, (i + 1) * shape.vector)]
             width = codes.shape[1]
-        elif feature == "tcp_flags":
-            bits = np.arange(256)[:, None] >> np.arange(encode.FLAG_BITS) & 1
-            index = graph.cut(feature, values, 0, 255)
-            parts.append(graph.add("Gather", "flag_bits", graph.constant("bits", bits), index))
-            width = encode.FLAG_BITS
         else:
-            parts.append(time_code(graph, values))
-            width = len(encode.TIME_EDGES) - 1
+            parts.append(value)
+            width = encode.FLAG_BITS if feature == "tcp_flags" else len(encode.TIME_EDGES) - 1
         order += [*range(place, place + width)]
         place += width
     return (graph.add("Concat", "elements", *parts, axis=2) if len(parts) > 1 else parts[0]), np.array(order)

@@ -1,0 +1,105 @@
+"""Probabilities that mean what they say, when an answer is sure, and which ports name a flow alone.
+
+All of it is measured on held-out flows: `scores` are those of networks that have not seen a flow's fold.
+"""
+
+import numpy as np
+
+from . import baselines
+from .network import softmax
+
+TEMPERATURES = np.exp(np.linspace(np.log(0.5), np.log(6), 80))
+CONFIDENCE_MIN, CONFIDENCE_MAX = 0.5, 0.99
+SURE_FLOWS_MIN = 20  # fewer sure flows say nothing of a precision
+PORT_FLOWS_MIN, PORT_GROUPS_MIN = 5, 2
+
+
+def temperature(scores, classes):
+    """The divisor of the scores under which the true classes are likeliest."""
+    if not len(scores):
+        return 1.0
+    rows = np.arange(len(scores))
+    loss = [-np.log(softmax(scores / t)[rows, classes] + 1e-12).mean() for t in TEMPERATURES]
+    return float(round(TEMPERATURES[int(np.argmin(loss))], 4))
+
+
+def by_count(depths, temperatures, k):
+    """The temperature for each number of elements, 0 to k: that of the greatest depth reached."""
+    made = np.full(k + 1, temperatures[0])
+    for depth, t in zip(depths, temperatures):
+        made[depth:] = t
+    return made
+
+
+def confidence(right, top, outlier, target):
+    """The least level from 0.5 up at which the share right of the flows that are named reaches the target."""
+    named = ~outlier
+    for level in np.arange(CONFIDENCE_MIN, CONFIDENCE_MAX + 1e-9, 0.01):
+        sure = named & (top >= level)
+        if sure.sum() < SURE_FLOWS_MIN:
+            break
+        if right[sure].mean() >= target:
+            return float(round(level, 2))
+    return CONFIDENCE_MAX
+
+
+def ports(flows, folds, threshold):
+    """The ports that name a flow: label and precision on held-out flows; and the guess for each flow, -1 for none."""
+    guess = np.full(len(flows.classes), -1)
+    for fold in sorted(set(folds)):
+        train, test = np.where(folds != fold)[0], np.where(folds == fold)[0]
+        if len(train):
+            found = baselines.port_table(flows, train, test, 0)
+            trained = {tuple(p) for p in flows.ports[train]}
+            guess[test] = [g if tuple(flows.ports[i]) in trained else -1 for g, i in zip(found, test)]
+    rows, kept = [], np.zeros(len(guess), bool)
+    usable = ~flows.midstream
+    for port in sorted({tuple(map(int, p)) for p in flows.ports}):
+        own = usable & (flows.ports == port).all(axis=1)
+        label = baselines.commonest(flows.classes[own]) if own.any() else flows.outlier
+        judged = own & (guess == label)
+        held_out = own & (guess >= 0)
+        if port[0] not in (6, 17) or label == flows.outlier or not judged.any():
+            continue
+        precision = float((flows.classes[held_out] == guess[held_out]).mean())
+        enough = held_out.sum() >= PORT_FLOWS_MIN and len(set(flows.groups[own])) >= PORT_GROUPS_MIN
+        if enough and precision >= threshold:
+            rows.append({"protocol": "tcp" if port[0] == 6 else "udp", "port": port[1], "label": flows.names[label],
+                         "precision": round(precision, 4), "flows": int(held_out.sum())})
+            kept |= own
+    return rows, np.where(kept & usable, guess, -1)
+
+
+def walk(flows, probabilities, depths, confidences, min_confidence, port_guess):
+    """What a flow is called and when: class and kind for each flow.  `probabilities` are by depth."""
+    answer, kind = np.full(len(flows.classes), -1), np.full(len(flows.classes), "nothing", object)
+    last = np.full(len(flows.classes), -1)
+    last_top = np.zeros(len(flows.classes))
+    for depth, level in zip(depths, confidences):
+        found, open_ = probabilities[depth], kind == "nothing"
+        top, guess = found.max(axis=1), found.argmax(axis=1)
+        asked = open_ & (flows.counts >= depth)
+        last, last_top = np.where(asked, guess, last), np.where(asked, top, last_top)
+        sure = asked & (top >= level)
+        answer[sure], kind[sure] = guess[sure], f"depth {depth}"
+    open_ = kind == "nothing"
+    by_port = open_ & (port_guess >= 0)
+    answer[by_port], kind[by_port] = port_guess[by_port], "port"
+    weak = open_ & ~by_port & (last >= 0) & (last_top >= min_confidence)
+    answer[weak], kind[weak] = last[weak], "not sure"
+    return answer, kind
+
+
+def coverage(flows, answer, kind):
+    """Rows of (kind, share of flows, share right of those named), and the sum over everything that is named."""
+    outlier = flows.outlier
+    named = (answer >= 0) & (answer != (-1 if outlier is None else outlier))
+    right = answer == flows.classes
+    rows = []
+    for name in sorted(set(kind), key=lambda n: (n == "nothing", n == "not sure", n == "port", len(n), n)):
+        own = kind == name
+        some = own & named
+        rows.append((name, float(own.mean()), float(some.mean()), float(right[some].mean()) if some.any() else 0.0))
+    return rows, float(named.mean()), float(right[named].mean()) if named.any() else 0.0
+
+
