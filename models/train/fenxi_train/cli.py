@@ -70,7 +70,7 @@ def parser():
     p.add_argument("inputs", nargs="+", metavar="CAPTURE|RECORDS.jsonl")
     p.add_argument("--out", required=True, metavar="TABLE.csv.gz")
     p.add_argument("--fenxi", default=None, metavar="PROGRAM", help="the program (target/release/fenxi)")
-    p.add_argument("--model", default=None, metavar="DIR", help="bundle whose unit, k and features are collected")
+    p.add_argument("--unit", choices=inputs.UNITS, default="data", help="unit of the series in records (data); captures give both")
     p.add_argument("--config", default=None, metavar="FILE", help="configuration for the replay")
 
     p = commands.add_parser("label", help="give the flows of a table their labels")

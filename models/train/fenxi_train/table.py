@@ -219,7 +219,9 @@ def midstream(table):
     A table without flags says nothing of it."""
     found = np.zeros(len(table.rows), bool)
     for i, row in enumerate(table.rows):
-        if row.get("proto") == str(TCP) and row.get("flags"):
+        if row.get("midstream"):
+            found[i] = row["midstream"].lower() in ("1", "true")
+        elif row.get("proto") == str(TCP) and row.get("flags"):
             flags = numbers(table, i, "flags", 255, 16 if row.get("_hex_flags") else 10)
             found[i] = flags[0] & (SYN | ACK) != SYN
     return found
