@@ -8,15 +8,18 @@ FULL_SIZE_BYTES = 1300  # from here on a packet is taken to be filled to the pat
 JITTER_BYTES = 6
 
 
-def flows(rng, input, series, context, counts, port_dropout):
-    """Series and context of a batch, changed at random; a flow is cut to a depth that it reached."""
+def flows(rng, input, series, context, counts, port_dropout, share=1.0):
+    """Series and context of a batch, changed at random; a flow is cut to a depth that it reached.  `share` is
+    that of the flows whose numbers are changed."""
     depths = np.array(input.depths)
     reached = np.maximum((counts[:, None] >= depths[None, :]).sum(axis=1), 1)
     depth = depths[(rng.random(len(series)) * reached).astype(int)]
     made = input.cut(series, depth)
-    made = lengths(rng, input, made)
+    changed = rng.random(len(made)) < share
+    moved = lengths(rng, input, made)
     if "inter_arrival_us" in input.features:
-        made[:, input.channel("inter_arrival_us")] = times(rng, made[:, input.channel("inter_arrival_us")])
+        moved[:, input.channel("inter_arrival_us")] = times(rng, made[:, input.channel("inter_arrival_us")])
+    made = np.where(changed[:, None, None], moved, made)
     context = context.copy()
     if "server_port" in input.context:
         hidden = rng.random(len(context)) < port_dropout

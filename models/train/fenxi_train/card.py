@@ -56,6 +56,13 @@ def mistakes(flows, scored, depth, count=12):
     return [(n, *p) for p, n in sorted(pairs.items(), key=lambda item: (-item[1], item[0]))[:count]]
 
 
+def left_out_row(depth, rows):
+    count = sum(r[1] for r in rows)
+    shares = [(sum(r[1] * r[i] for r in rows) / count, sum(r[i] for r in rows) / len(rows)) for i in (2, 3)]
+    worst = max(rows, key=lambda r: (r[2], r[0]))
+    return (depth, count, *(f"{v:.1%}" for pair_ in shares for v in pair_), f"{worst[0]} {worst[2]:.0%} of {worst[1]}")
+
+
 def text(flows, scored, options, split, name, version, weights, command, about, remark):
     input = flows.input
     middle = input.depths[min(1, len(input.depths) - 1)] if 3 not in input.depths else 3
@@ -67,7 +74,8 @@ def text(flows, scored, options, split, name, version, weights, command, about, 
         f"* Reads the first {ELEMENTS[input.unit]} of a flow (`unit = \"{input.unit}\"`) at depth {depths}:"
         f" {', '.join(f'`{f}`' for f in input.features)}.",
         f"* Context: {', '.join(f'`{c}`' for c in input.context) or 'none'}.",
-        f"* {options.nets} network{'s' * (options.nets > 1)}, {weights:,} weights in total, fp32, ONNX opset {OPSET}.",
+        f"* {weights:,} weights, fp32, ONNX opset {OPSET}."
+        + (f" Trained on the flows and on the mean of {options.nets} such networks." if options.nets > 1 else ""),
         f"* {len(flows.classes):,} labelled flows in {len(set(flows.groups)):,} groups; held out by {split},"
         f" {len(set(scored.folds))} folds. All scores below are of flows that the scored networks have not seen. The"
         " weights in the bundle were then trained on all flows.",
@@ -99,6 +107,11 @@ def text(flows, scored, options, split, name, version, weights, command, about, 
     rows = mistakes(flows, scored, middle)
     if rows:
         parts += [f"## What it gets wrong at depth {middle} with p >= 0.8", "", table(("flows", "label", "named"), rows), ""]
+    if scored.left_out:
+        parts += ["## Labels never seen", "", "Each label in turn was left out of training, and its flows were shown to the"
+                  " model. Named are those that get some other label with p >= 0.8, or at the bundle's confidence.", "",
+                  table(("depth", "flows", "named, p >= 0.8", "mean over labels", "named, confidence", "mean over labels", "worst, p >= 0.8"),
+                        [left_out_row(d, rows) for d, rows in scored.left_out.items() if rows]), ""]
     if scored.ports:
         parts += ["## Ports that name a flow", "", table(
             ("protocol", "port", "label", "precision", "held-out flows"),

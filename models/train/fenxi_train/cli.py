@@ -102,12 +102,16 @@ def parser():
     p.add_argument("--outlier", choices=("other", "unknown", "none"), default="unknown", help="class of all other labels (unknown)")
     p.add_argument("--network", choices=("dense", "cnn"), default="dense")
     p.add_argument("--hidden", type=whole_numbers, default=None, metavar="N,N", help="units of the dense layers")
-    p.add_argument("--nets", type=positive, default=3, help="networks whose scores are averaged (3)")
+    p.add_argument("--nets", type=positive, default=3, help="networks that the final one learns from (3); 1: it learns from the flows alone")
     p.add_argument("--steps", type=positive, default=1500)
-    p.add_argument("--port-dropout", type=share, default=0.15)
+    p.add_argument("--port-dropout", type=share, default=0.05, help="share of training flows whose port is hidden (0.05)")
+    p.add_argument("--jitter", type=share, default=1.0, help="share of training flows whose lengths and times are changed (1)")
+    p.add_argument("--vector", type=positive, default=8, help="numbers learned for each length (8)")
     p.add_argument("--min-groups", type=positive, default=2, help="groups in which a length must occur to count by itself (2)")
-    p.add_argument("--unfamiliar", type=share, default=0.15, help="share of made-up flows of the outlier class (0.15)")
+    p.add_argument("--unfamiliar", type=share, default=0.2, help="share of made-up flows of the outlier class (0.2)")
     p.add_argument("--sureness", type=share, default=0.7, help="probability of that class for them (0.7)")
+    p.add_argument("--unfamiliar-ports", choices=("random", "kept"), default="random", help="ports of those flows (random)")
+    p.add_argument("--leave-labels-out", action="store_true", help="measure what flows of labels never seen are called")
     p.add_argument("--precision", type=share, default=0.98, help="share right that sure answers must reach (0.98)")
     p.add_argument("--confidence", type=shares, default=None, help="confidences by depth, instead of measured ones")
     p.add_argument("--min-confidence", type=share, default=0.5)
@@ -148,9 +152,11 @@ def fit(args):
     convolutions = (32, 64) if args.network == "cnn" else ()
     hidden = args.hidden or ((144,) if args.network == "cnn" else (96, 64))
     shape = Shape(convolutions=convolutions, hidden=hidden, steps=args.steps, port_dropout=args.port_dropout,
+                  jitter=args.jitter, vector=args.vector,
                   length_dropout=0.15, dropout=0.5)
     options = fit.Options(
         shape=shape, nets=args.nets, min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
+        unfamiliar_ports=args.unfamiliar_ports == "random", leave_labels_out=args.leave_labels_out,
         precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
         port_precision=args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
     )

@@ -17,7 +17,7 @@ class Options:
     nets: int = 3
     min_groups: int = 2  # groups of flows in which a length must occur to be a category of its own
     capture_weight: float = 0.5  # a flow's weight is its group's size to the power of minus this
-    unfamiliar: float = 0.15  # share of made-up flows of the outlier class
+    unfamiliar: float = 0.2  # share of made-up flows of the outlier class
     sureness: float = 0.7
     unfamiliar_ports: bool = True
     precision: float = 0.98  # share right among sure answers, on held-out flows
@@ -27,6 +27,7 @@ class Options:
     folds: int = 5
     seed: int = 1
     ablate: bool = False
+    leave_labels_out: bool = False
 
 
 @dataclasses.dataclass
@@ -42,6 +43,7 @@ class Scored:
     ports: list[dict]
     coverage: tuple
     ablation: dict[str, dict]
+    left_out: dict[int, list]
 
 
 def trained(flows, options, seed=None):
@@ -102,7 +104,8 @@ def evaluate(flows, options, split, say=lambda text: None):
     seen = ~flows.midstream
     covered = calibrate.coverage(flows.take(np.where(seen)[0]), answers[0][seen], answers[1][seen])
     ablation = ablated(flows, folds, options, say) if options.ablate and flows.input.context else {}
-    return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, ports, covered, ablation)
+    left_out = labels_left_out(flows, options, temperatures, confidences, say) if options.leave_labels_out else {}
+    return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, ports, covered, ablation, left_out)
 
 
 def plain_score(truth, guess, count):
@@ -121,6 +124,28 @@ def ablated(flows, folds, options, say):
         long = (flows.counts >= depth) & ~flows.midstream
         found[depth] = plain_score(flows.classes[long], scores[depth][long].argmax(axis=1), len(flows.names))
     return {"no context": found}
+
+
+def labels_left_out(flows, options, temperatures, confidences, say):
+    """By depth, rows of (label, flows, share named at p >= 0.8, share named at the confidence), each by a model that
+    has never seen the label."""
+    found = {d: [] for d in flows.input.depths}
+    for label, name in enumerate(flows.names):
+        own = flows.classes == label
+        if label == flows.outlier or not (own & (flows.counts >= flows.input.depths[0])).any():
+            continue
+        rest = flows.take(np.where(~own)[0])
+        net = trained(rest, options)
+        test = flows.take(np.where(own)[0])
+        for depth, t, level in zip(flows.input.depths, temperatures, confidences):
+            long = (test.counts >= depth) & ~test.midstream
+            if long.any():
+                p = softmax(net.scores(flows.input.cut(test.series[long], depth), test.seen_context()[long]) / t)
+                named = p.argmax(axis=1) != (-1 if flows.outlier is None else flows.outlier)
+                top = p.max(axis=1)
+                found[depth].append((name, int(long.sum()), float((named & (top >= metrics.DECIDED)).mean()), float((named & (top >= level)).mean())))
+        say(f"without {name}: " + ", ".join(f"{rows[-1][2]:.0%} at depth {d}" for d, rows in found.items() if rows and rows[-1][0] == name))
+    return found
 
 
 def port_remark(scored):

@@ -17,6 +17,9 @@ from . import augment
 from .encode import Encoder, coarse_only
 
 
+TEACHER_SHARE = 0.8
+
+
 @dataclasses.dataclass(frozen=True)
 class Shape:
     """The sizes of a network, and how it is trained."""
@@ -34,6 +37,7 @@ class Shape:
     port_dropout: float = 0.15  # share of training rows whose port is hidden
     midstream_dropout: float = 0.5  # the same, of flows whose beginning was not seen
     length_dropout: float = 0.05  # share of lengths taken for ones never seen
+    jitter: float = 1.0  # share of training rows whose lengths and times are changed
     vector_decay: float = 1.0  # decay of the categories' vectors, as a multiple
 
 
@@ -166,9 +170,10 @@ def gathered(places, rows, count):
     return made
 
 
-def fit(encoder, series, context, counts, targets, shape=Shape(), seed=1, weights=None, midstream=None, extra=None):
+def fit(encoder, series, context, counts, targets, shape=Shape(), seed=1, weights=None, midstream=None, extra=None, teacher=None):
     """A trained network.  `targets` are probabilities [flows, classes]; `weights` say how often a flow is drawn;
-    `extra` makes further rows (series, context, targets) of a batch's own, such as unfamiliar flows."""
+    `extra` makes further rows (series, context, targets) of a batch's own, such as unfamiliar flows; `teacher` gives
+    scores that the network learns beside the targets."""
     rng = np.random.default_rng(seed)
     net = Network(encoder, targets.shape[1], shape, seed)
     smooth = targets * (1 - shape.smoothing) + shape.smoothing / targets.shape[1]
@@ -183,11 +188,13 @@ def fit(encoder, series, context, counts, targets, shape=Shape(), seed=1, weight
             rows = rng.integers(0, len(series), shape.batch)
         else:
             rows = np.minimum(np.searchsorted(draw, rng.random(shape.batch)), len(series) - 1)
-        x, ctx = augment.flows(rng, encoder.input, series[rows], context[rows], counts[rows], hide[rows])
+        x, ctx = augment.flows(rng, encoder.input, series[rows], context[rows], counts[rows], hide[rows], shape.jitter)
         y = smooth[rows]
         if extra is not None:
             more = extra(rng, encoder.input, x, ctx, y)
             x, ctx, y = (np.concatenate(p) for p in zip((x, ctx, y), more))
+        if teacher is not None:
+            y = TEACHER_SHARE * softmax(teacher.scores(x, ctx)) + (1 - TEACHER_SHARE) * y
         coded = list(net.coded(x, ctx))
         for i, plain in enumerate(coarse):
             hidden = rng.random(coded[0].shape[:2]) < shape.length_dropout
