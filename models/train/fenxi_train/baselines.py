@@ -77,7 +77,9 @@ def folded(flows, folds, method, depth):
     guess = np.full(len(flows.classes), -1)
     long = flows.counts >= depth
     for fold in sorted(set(folds)):
-        train, test = np.where(long & (folds != fold))[0], np.where(long & (folds == fold))[0]
+        # Ports are known of flows of any length, so their table learns from all of them.
+        usable = folds != fold if method is port_table else long & (folds != fold)
+        train, test = np.where(usable)[0], np.where(long & (folds == fold))[0]
         if len(train) and len(test):
             guess[test] = method(flows, train, test, depth)
     return guess

@@ -75,7 +75,8 @@ def load(paths, input, column="label", joined=(), split="capture", classes=None,
     names = classes or frequent(labels, counts, read, input, min_flows, min_sources, where)
     names = [n for n in names if n not in OUTLIERS]
     known = np.array([n in names for n in labels])
-    if outlier and not known.all():
+    # Made-up flows teach the outlier class, so it does not need flows of its own.
+    if outlier and (input.has_lengths or not known.all()):
         names = [*names, outlier]
     elif not known.all():
         read, series, counts, labels = read.keep(known), series[known], counts[known], labels[known]
