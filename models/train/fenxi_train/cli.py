@@ -1,6 +1,7 @@
 """The command line of fenxi-train."""
 
 import argparse
+import pathlib
 import shlex
 import sys
 
@@ -111,6 +112,7 @@ def parser():
     p.add_argument("--unfamiliar", type=share, default=0.2, help="share of made-up flows of the outlier class (0.2)")
     p.add_argument("--sureness", type=share, default=0.7, help="probability of that class for them (0.7)")
     p.add_argument("--unfamiliar-ports", choices=("random", "kept"), default="random", help="ports of those flows (random)")
+    p.add_argument("--near-misses", type=share, default=0.0, help="share of those flows whose lengths are a few bytes off (0)")
     p.add_argument("--leave-labels-out", action="store_true", help="measure what flows of labels never seen are called")
     p.add_argument("--precision", type=share, default=0.98, help="share right that sure answers must reach (0.98)")
     p.add_argument("--confidence", type=shares, default=None, help="confidences by depth, instead of measured ones")
@@ -156,7 +158,8 @@ def fit(args):
                   length_dropout=0.15, dropout=0.5)
     options = fit.Options(
         shape=shape, nets=args.nets, min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
-        unfamiliar_ports=args.unfamiliar_ports == "random", leave_labels_out=args.leave_labels_out,
+        unfamiliar_ports=args.unfamiliar_ports == "random", near_misses=args.near_misses,
+        leave_labels_out=args.leave_labels_out,
         precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
         port_precision=args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
     )
@@ -207,9 +210,15 @@ def show_comparison(args):
             print()
 
 
+def shown(argument):
+    """An argument as the card shows it: files by their name, because folders differ between machines."""
+    at = "@" if argument.startswith("@") else ""
+    return at + pathlib.PurePath(argument).name if "/" in argument and " " not in argument else argument
+
+
 def main(arguments):
     args = parser().parse_args(arguments)
-    args.shown = shlex.join(["fenxi-train", *arguments])
+    args.shown = shlex.join(["fenxi-train", *map(shown, arguments)])
     try:
         if args.command == "series":
             from . import series

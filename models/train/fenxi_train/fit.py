@@ -20,6 +20,7 @@ class Options:
     unfamiliar: float = 0.2  # share of made-up flows of the outlier class
     sureness: float = 0.7
     unfamiliar_ports: bool = True
+    near_misses: float = 0.0  # share of the made-up flows whose lengths are only a few bytes off
     precision: float = 0.98  # share right among sure answers, on held-out flows
     min_confidence: float = 0.5
     confidence: tuple[float, ...] | None = None
@@ -51,7 +52,7 @@ def trained(flows, options, seed=None):
     usable = flows.take(np.where(flows.counts >= flows.input.depths[0])[0])
     extra = None
     if flows.outlier is not None and options.unfamiliar > 0 and flows.input.has_lengths:
-        extra = unfamiliar.Maker(flows.outlier, options.unfamiliar, options.sureness, options.unfamiliar_ports)
+        extra = unfamiliar.Maker(flows.outlier, options.unfamiliar, options.sureness, options.unfamiliar_ports, options.near_misses)
     return ensemble.fit(usable, options.shape, options.nets, options.min_groups, options.capture_weight, extra, options.seed)
 
 

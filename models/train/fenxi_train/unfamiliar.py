@@ -10,6 +10,9 @@ import dataclasses
 import numpy as np
 
 
+NEAR_BYTES = 40
+
+
 @dataclasses.dataclass(frozen=True)
 class Maker:
     """Makes unfamiliar flows out of each batch; `share` of the batch's size."""
@@ -18,12 +21,13 @@ class Maker:
     share: float = 0.15
     sureness: float = 0.9  # the rest of the probability stays with the flow's own class
     ports: bool = True  # whether the port is replaced, too
+    near: float = 0.0  # share of them whose lengths are only a few bytes off
 
     def __call__(self, rng, input, series, context, targets):
         count = int(len(series) * self.share)
         rows = rng.integers(0, len(series), count)
         made, context = series[rows].copy(), context[rows].copy()
-        mix(rng, input, made, series)
+        mix(rng, input, made, series, self.near)
         if self.ports and "server_port" in input.context:
             at = input.context.index("server_port")
             other = rng.choice([0, 1], count, p=[0.3, 0.7]) * rng.integers(1024, 65_536, count)
@@ -33,8 +37,8 @@ class Maker:
         return made, context, self.sureness * wanted + (1 - self.sureness) * targets[rows]
 
 
-def mix(rng, input, made, series):
-    """Changes lengths in place: each element from another flow of the batch, or of any size."""
+def mix(rng, input, made, series, self.near):
+    """Changes lengths in place: each element from another flow of the batch, of any size, or a few bytes off."""
     count, k = len(made), input.k
     there = input.present(made)
     for channel, name in enumerate(input.features):
@@ -46,5 +50,9 @@ def mix(rng, input, made, series):
         sign = rng.choice([-1, 1], (count, k)) if name == "signed_length" else 1
         sign = np.where(rng.random((count, k)) < 0.5, np.where(made[:, channel] < 0, -1, 1), sign)
         anew = np.where((donors != 0) & (rng.random((count, 1)) < 0.4), donors, sizes * sign)
+        step = rng.integers(2, NEAR_BYTES + 1, (count, k)) * rng.choice([-1, 1], (count, k))
+        size = np.clip(np.abs(made[:, channel]) + step, low, 1500)
+        off = np.where(made[:, channel] < 0, -size, size)
+        anew = np.where(rng.random((count, 1)) < near, off, anew)
         changed = there & (rng.random((count, k)) < rng.uniform(0.3, 1.0, (count, 1)))
         made[:, channel] = np.where(changed, anew, made[:, channel])
