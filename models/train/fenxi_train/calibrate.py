@@ -11,6 +11,7 @@ from .network import softmax
 TEMPERATURES = np.exp(np.linspace(np.log(0.5), np.log(6), 80))
 CONFIDENCE_MIN, CONFIDENCE_MAX = 0.5, 0.99
 SURE_FLOWS_MIN = 20  # fewer sure flows say nothing of a precision
+FIRST_FLOWS = (1, 5, 20)  # of a host
 PORT_FLOWS_MIN, PORT_GROUPS_MIN = 5, 2
 
 
@@ -103,3 +104,21 @@ def coverage(flows, answer, kind):
     return rows, float(named.mean()), float(right[named].mean()) if named.any() else 0.0
 
 
+
+
+def hosts(flows, probabilities, depths, first):
+    """Share of hosts whose class is right by the sum of log p over their first flows, each at the greatest depth
+    that it reached; and the number of hosts.  The outlier class does not count."""
+    best = np.zeros_like(next(iter(probabilities.values())))
+    for depth in depths:
+        reached = flows.counts >= depth
+        best[reached] = probabilities[depth][reached]
+    usable = (flows.counts >= depths[0]) & ~flows.midstream
+    keys = np.array([f"{g}\0{h}" for g, h in zip(flows.groups, flows.hosts)])
+    classes = [c for c in range(len(flows.names)) if c != flows.outlier]
+    right = []
+    for key in sorted(set(keys[usable])):
+        own = np.where((keys == key) & usable)[0][:first]
+        total = np.log(best[own][:, classes] + 1e-4).sum(axis=0)
+        right.append(classes[int(total.argmax())] == baselines.commonest(flows.classes[own]))
+    return float(np.mean(right)) if right else 0.0, len(right)

@@ -107,6 +107,9 @@ def text(flows, scored, options, split, name, version, weights, command, about, 
     rows = mistakes(flows, scored, middle)
     if rows:
         parts += [f"## What it gets wrong at depth {middle} with p >= 0.8", "", table(("flows", "label", "named"), rows), ""]
+    if scored.hosts:
+        parts += ["## Hosts", "", "A host's label by the sum of log p over its first flows, each at the greatest depth it reached:", "",
+                  table(("first flows", "hosts", "right"), [(n, count, f"{right:.3f}") for n, right, count in scored.hosts]), ""]
     if scored.left_out:
         parts += ["## Labels never seen", "", "Each label in turn was left out of training, and its flows were shown to the"
                   " model. Named are those that get some other label with p >= 0.8, or at the bundle's confidence.", "",

@@ -113,6 +113,7 @@ def parser():
     p.add_argument("--sureness", type=share, default=0.7, help="probability of that class for them (0.7)")
     p.add_argument("--unfamiliar-ports", choices=("random", "kept"), default="random", help="ports of those flows (random)")
     p.add_argument("--near-misses", type=share, default=0.0, help="share of those flows whose lengths are a few bytes off (0)")
+    p.add_argument("--hosts", action="store_true", help="measure what hosts are called by their first flows")
     p.add_argument("--leave-labels-out", action="store_true", help="measure what flows of labels never seen are called")
     p.add_argument("--precision", type=share, default=0.98, help="share right that sure answers must reach (0.98)")
     p.add_argument("--confidence", type=shares, default=None, help="confidences by depth, instead of measured ones")
@@ -159,7 +160,7 @@ def fit(args):
     options = fit.Options(
         shape=shape, nets=args.nets, min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
         unfamiliar_ports=args.unfamiliar_ports == "random", near_misses=args.near_misses,
-        leave_labels_out=args.leave_labels_out,
+        leave_labels_out=args.leave_labels_out, hosts=args.hosts,
         precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
         port_precision=args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
     )
@@ -195,7 +196,7 @@ def show_card(args):
 
 
 def show_comparison(args):
-    from . import bundle, compare, data
+    from . import bundle, calibrate, compare, data
 
     for folder in args.bundles:
         text, _ = compare.report(folder, args.labels, args.label_column, args.join, args.split_by, args.all_ports)
@@ -204,9 +205,9 @@ def show_comparison(args):
             made = bundle.read(folder)
             flows = data.of_bundle(made, args.labels, args.label_column, args.join, args.split_by)
             found = compare.scored(made, flows, flows.seen_context())
-            for depth in made.input.depths:
-                right, count = compare.hosts(made, flows, found[depth], depth)
-                print(f"Hosts by their first flows at depth {depth}: {right:.3f} of {count} right")
+            for first in calibrate.FIRST_FLOWS:
+                right, count = calibrate.hosts(flows, found, made.input.depths, first)
+                print(f"Hosts by their first {first} flows: {right:.3f} of {count} right")
             print()
 
 

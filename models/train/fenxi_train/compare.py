@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import baselines, bundle, data, groups, metrics, runtime, table
+from . import baselines, bundle, data, groups, metrics, runtime
 from .card import pair
 from .card import table as lines
 from .errors import Refusal
@@ -54,17 +54,3 @@ def report(folder, paths, column, joined=(), split="capture", all_ports=False, f
                    for c, (a, b, f, n) in enumerate(numbers[depth]["by_class"]) if n or a]
             out += [f"Depth {depth}:", "", lines(("label", "flows", "precision", "recall", "F1"), own), ""]
     return "\n".join(out), numbers
-
-
-def hosts(made, flows, probabilities, depth, count=20):
-    """Share of hosts whose class is right by the sum of log p over their first flows, and hosts."""
-    found, right = 0, 0
-    for host in sorted(set(zip(flows.groups, flows.hosts))):
-        own = np.where((flows.groups == host[0]) & (flows.hosts == host[1]) & (flows.counts >= depth))[0][:count]
-        if len(own):
-            total = np.log(probabilities[own] + 1e-6).sum(axis=0)
-            found, right = found + 1, right + int(total.argmax() == baselines.commonest(flows.classes[own]))
-    return right / max(found, 1), found
-
-
-__all__ = ["report", "hosts", "scored", "table"]

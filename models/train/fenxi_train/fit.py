@@ -29,6 +29,7 @@ class Options:
     seed: int = 1
     ablate: bool = False
     leave_labels_out: bool = False
+    hosts: bool = False
 
 
 @dataclasses.dataclass
@@ -45,6 +46,7 @@ class Scored:
     coverage: tuple
     ablation: dict[str, dict]
     left_out: dict[int, list]
+    hosts: list[tuple]
 
 
 def trained(flows, options, seed=None):
@@ -52,7 +54,7 @@ def trained(flows, options, seed=None):
     usable = flows.take(np.where(flows.counts >= flows.input.depths[0])[0])
     extra = None
     if flows.outlier is not None and options.unfamiliar > 0 and flows.input.has_lengths:
-        extra = unfamiliar.Maker(flows.outlier, options.unfamiliar, options.sureness, options.unfamiliar_ports, options.near_misses)
+        extra = unfamiliar.Maker(flows.outlier, options.unfamiliar, options.sureness, options.unfamiliar_ports, near=options.near_misses)
     return ensemble.fit(usable, options.shape, options.nets, options.min_groups, options.capture_weight, extra, options.seed)
 
 
@@ -106,7 +108,8 @@ def evaluate(flows, options, split, say=lambda text: None):
     covered = calibrate.coverage(flows.take(np.where(seen)[0]), answers[0][seen], answers[1][seen])
     ablation = ablated(flows, folds, options, say) if options.ablate and flows.input.context else {}
     left_out = labels_left_out(flows, options, temperatures, confidences, say) if options.leave_labels_out else {}
-    return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, ports, covered, ablation, left_out)
+    hosts = [(n, *calibrate.hosts(flows, probabilities, flows.input.depths, n)) for n in calibrate.FIRST_FLOWS] if options.hosts else []
+    return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, ports, covered, ablation, left_out, hosts)
 
 
 def plain_score(truth, guess, count):
@@ -131,6 +134,7 @@ def labels_left_out(flows, options, temperatures, confidences, say):
     """By depth, rows of (label, flows, share named at p >= 0.8, share named at the confidence), each by a model that
     has never seen the label."""
     found = {d: [] for d in flows.input.depths}
+    options = dataclasses.replace(options, nets=1)
     for label, name in enumerate(flows.names):
         own = flows.classes == label
         if label == flows.outlier or not (own & (flows.counts >= flows.input.depths[0])).any():

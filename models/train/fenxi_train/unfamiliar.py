@@ -19,8 +19,9 @@ class Maker:
 
     outlier: int  # the class they get
     share: float = 0.15
-    sureness: float = 0.9  # the rest of the probability stays with the flow's own class
+    sureness: float = 0.7  # the rest of the probability stays with the flow's own class
     ports: bool = True  # whether the port is replaced, too
+    replaced: float = 1.0  # share of them that get another port
     near: float = 0.0  # share of them whose lengths are only a few bytes off
 
     def __call__(self, rng, input, series, context, targets):
@@ -31,13 +32,13 @@ class Maker:
         if self.ports and "server_port" in input.context:
             at = input.context.index("server_port")
             other = rng.choice([0, 1], count, p=[0.3, 0.7]) * rng.integers(1024, 65_536, count)
-            context[:, at] = np.where(rng.random(count) < 0.8, other, context[:, at])
+            context[:, at] = np.where(rng.random(count) < self.replaced, other, context[:, at])
         wanted = np.zeros((count, targets.shape[1]), np.float32)
         wanted[:, self.outlier] = 1
         return made, context, self.sureness * wanted + (1 - self.sureness) * targets[rows]
 
 
-def mix(rng, input, made, series, self.near):
+def mix(rng, input, made, series, near):
     """Changes lengths in place: each element from another flow of the batch, of any size, or a few bytes off."""
     count, k = len(made), input.k
     there = input.present(made)
