@@ -9,7 +9,7 @@ from . import baselines
 from .network import softmax
 
 TEMPERATURES = np.exp(np.linspace(np.log(0.5), np.log(6), 80))
-CONFIDENCE_MIN, CONFIDENCE_MAX = 0.5, 0.99
+CONFIDENCE_MIN, CONFIDENCE_MAX = 0.7, 0.95
 SURE_FLOWS_MIN = 20  # fewer sure flows say nothing of a precision
 FIRST_FLOWS = (1, 5, 20)  # of a host
 PORT_FLOWS_MIN, PORT_GROUPS_MIN = 5, 2
@@ -32,16 +32,25 @@ def by_count(depths, temperatures, k):
     return made
 
 
-def confidence(right, top, outlier, target):
-    """The least level from 0.5 up at which the share right of the flows that are named reaches the target."""
-    named = ~outlier
-    for level in np.arange(CONFIDENCE_MIN, CONFIDENCE_MAX + 1e-9, 0.01):
-        sure = named & (top >= level)
-        if sure.sum() < SURE_FLOWS_MIN:
-            break
-        if right[sure].mean() >= target:
-            return float(round(level, 2))
-    return CONFIDENCE_MAX
+def confidences(flows, probabilities, depths, target):
+    """For each depth the least level from CONFIDENCE_MIN up at which the share right of the flows that are named reaches
+    the target, among flows whose earlier answers were not sure; CONFIDENCE_MAX where none does, or too few are."""
+    open_, levels = ~flows.midstream, []
+    for depth in depths:
+        asked = open_ & (flows.counts >= depth)
+        top, guess = probabilities[depth].max(axis=1), probabilities[depth].argmax(axis=1)
+        named, right = asked & (guess != (-1 if flows.outlier is None else flows.outlier)), guess == flows.classes
+        level = CONFIDENCE_MAX
+        for candidate in np.arange(CONFIDENCE_MIN, CONFIDENCE_MAX, 0.01):
+            sure = named & (top >= candidate)
+            if sure.sum() < SURE_FLOWS_MIN:
+                break
+            if right[sure].mean() >= target:
+                level = candidate
+                break
+        levels.append(float(round(level, 2)))
+        open_ &= ~(asked & (top >= level))
+    return levels
 
 
 def ports(flows, folds, threshold):

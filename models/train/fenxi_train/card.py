@@ -89,7 +89,8 @@ def text(flows, scored, options, split, name, version, weights, command, about, 
         depth_rows(flows, scored)), "",
         "ECE is the expected calibration error in 15 bins; `reliability-*.svg` plot it. Temperatures per depth: "
         + ", ".join(f"{t:.2f}" for t in scored.temperatures)
-        + f". Confidences are the least from 0.5 up at which {options.precision:.0%} of the named flows were right, 0.99 if none was.", ""]
+        + (". Confidences were given." if options.confidence else f". Confidences are the least from 0.7 up at which {options.precision:.0%}"
+           " of the flows named at that depth were right, 0.95 if none was."), ""]
     names = list(next(iter(scored.baselines.values())))
     rows = [(d, *(pair(scored.baselines[d][n]) for n in names), pair((scored.depths[d]["accuracy"], scored.depths[d]["macro_f1"])))
             for d in input.depths]

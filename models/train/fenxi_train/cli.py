@@ -117,7 +117,7 @@ def parser():
     p.add_argument("--leave-labels-out", action="store_true", help="measure what flows of labels never seen are called")
     p.add_argument("--precision", type=share, default=0.98, help="share right that sure answers must reach (0.98)")
     p.add_argument("--confidence", type=shares, default=None, help="confidences by depth, instead of measured ones")
-    p.add_argument("--min-confidence", type=share, default=0.5)
+    p.add_argument("--min-confidence", type=share, default=0.7, help="top probability that an answer which never became sure needs (0.7)")
     p.add_argument("--port-precision", type=share, default=0.95, help="precision that a port must reach (0.95)")
     p.add_argument("--folds", type=positive, default=5)
     p.add_argument("--seed", type=int, default=1)

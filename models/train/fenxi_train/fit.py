@@ -22,7 +22,7 @@ class Options:
     unfamiliar_ports: bool = True
     near_misses: float = 0.0  # share of the made-up flows whose lengths are only a few bytes off
     precision: float = 0.98  # share right among sure answers, on held-out flows
-    min_confidence: float = 0.5
+    min_confidence: float = 0.7
     confidence: tuple[float, ...] | None = None
     port_precision: float = 0.95
     folds: int = 5
@@ -82,7 +82,7 @@ def evaluate(flows, options, split, say=lambda text: None):
         )
     say(f"{len(set(folds))} folds by {split}, {len(set(flows.groups))} groups")
     scores = held_out(flows, folds, options)
-    temperatures, confidences, depth_scores, beside, probabilities = [], [], {}, {}, {}
+    temperatures, depth_scores, beside, probabilities = [], {}, {}, {}
     for depth in flows.input.depths:
         long = (flows.counts >= depth) & ~flows.midstream
         if not long.any():
@@ -91,9 +91,7 @@ def evaluate(flows, options, split, say=lambda text: None):
         probabilities[depth] = softmax(scores[depth] / t)
         found = probabilities[depth][long]
         top, guess = found.max(axis=1), found.argmax(axis=1)
-        outlier = guess == (-1 if flows.outlier is None else flows.outlier)
         temperatures.append(t)
-        confidences.append(calibrate.confidence(guess == flows.classes[long], top, outlier, options.precision))
         depth_scores[depth] = {**metrics.score(flows.classes[long], found), "reliability": metrics.reliability(guess == flows.classes[long], top)}
         beside[depth] = {}
         for name, method in baselines.ALL.items():
@@ -101,15 +99,21 @@ def evaluate(flows, options, split, say=lambda text: None):
             beside[depth][name] = plain_score(flows.classes[long], guessed, len(flows.names))
         s = depth_scores[depth]
         say(f"depth {depth}: accuracy {s['accuracy']:.3f}, macro-F1 {s['macro_f1']:.3f}, ports {beside[depth]['port table'][0]:.3f} / {beside[depth]['port table'][1]:.3f}")
-    confidences = list(options.confidence or confidences)
-    ports, port_guess = calibrate.ports(flows, folds, options.port_precision)
-    answers = calibrate.walk(flows, probabilities, flows.input.depths, confidences, options.min_confidence, port_guess)
-    seen = ~flows.midstream
-    covered = calibrate.coverage(flows.take(np.where(seen)[0]), answers[0][seen], answers[1][seen])
+    measured = calibrate.confidences(flows, probabilities, flows.input.depths, options.precision)
+    confidences = list(options.confidence or measured)
+    ports, covered = coverage(flows, folds, probabilities, confidences, options)
     ablation = ablated(flows, folds, options, say) if options.ablate and flows.input.context else {}
     left_out = labels_left_out(flows, options, temperatures, confidences, say) if options.leave_labels_out else {}
     hosts = [(n, *calibrate.hosts(flows, probabilities, flows.input.depths, n)) for n in calibrate.FIRST_FLOWS] if options.hosts else []
     return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, ports, covered, ablation, left_out, hosts)
+
+
+def coverage(flows, folds, probabilities, confidences, options):
+    """The table of ports, and what share of the flows whose beginning was seen is named, by what, and how well."""
+    ports, port_guess = calibrate.ports(flows, folds, options.port_precision)
+    answer, kind = calibrate.walk(flows, probabilities, flows.input.depths, confidences, options.min_confidence, port_guess)
+    seen = ~flows.midstream
+    return ports, calibrate.coverage(flows.take(np.where(seen)[0]), answer[seen], kind[seen])
 
 
 def plain_score(truth, guess, count):
