@@ -119,6 +119,7 @@ def parser():
     p.add_argument("--confidence", type=shares, default=None, help="confidences by depth, instead of measured ones")
     p.add_argument("--min-confidence", type=share, default=0.7, help="top probability that an answer which never became sure needs (0.7)")
     p.add_argument("--port-precision", type=share, default=0.95, help="precision that a port must reach (0.95)")
+    p.add_argument("--no-ports", action="store_true", help="no table of ports in the bundle")
     p.add_argument("--folds", type=positive, default=5)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--ablate", action="store_true", help="measure the model without its context as well")
@@ -162,7 +163,7 @@ def fit(args):
         unfamiliar_ports=args.unfamiliar_ports == "random", near_misses=args.near_misses,
         leave_labels_out=args.leave_labels_out, hosts=args.hosts,
         precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
-        port_precision=args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
+        port_precision=2.0 if args.no_ports else args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
     )
     outlier = None if args.outlier == "none" else args.outlier
     flows = data.load(args.tables, input, args.label_column, args.join, args.split_by, args.classes and list(args.classes),

@@ -24,7 +24,7 @@ class Options:
     precision: float = 0.98  # share right among sure answers, on held-out flows
     min_confidence: float = 0.7
     confidence: tuple[float, ...] | None = None
-    port_precision: float = 0.95
+    port_precision: float = 0.95  # above 1: no table of ports
     folds: int = 5
     seed: int = 1
     ablate: bool = False
