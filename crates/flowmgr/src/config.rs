@@ -18,7 +18,7 @@ pub const CLOSED_TIMEOUT_S: RangeInclusive<u16> = 1..=300;
 /// have 32 bits.
 pub const MAX_FLOWS_MAX: usize = 1 << 26;
 /// The most depths of a task.
-pub const DEPTHS_MAX: usize = 4;
+pub const DEPTHS_MAX: usize = 6;
 /// The most buckets of a table, of eight flows each: twice what [`MAX_FLOWS_MAX`] flows need.
 pub const BUCKETS_MAX: usize = 1 << 24;
 
@@ -195,7 +195,7 @@ impl Config {
             return Err(ConfigError::Range {
                 setting: "depths",
                 value: depths.into(),
-                range: "1 to 4",
+                range: "1 to 6",
             });
         }
         for (before, task) in first.into_iter().chain(pairs) {

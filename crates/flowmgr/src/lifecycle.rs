@@ -212,7 +212,11 @@ impl Manager {
             return false;
         }
         let last_us = hot.last_us;
-        let in_effect = self.in_effect_by_depth(index);
+        let in_effect = self.in_effect(index);
+        if self.has_depths {
+            let by_depth = self.in_effect_by_depth(index);
+            self.outbox.note_in_effect(by_depth);
+        }
         let report = Report {
             flow: self.entries.flow_ref(index),
             counts: self.entries.take_counts(index),

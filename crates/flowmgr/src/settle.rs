@@ -68,7 +68,7 @@ pub(crate) enum Event {
 pub(crate) struct Report {
     pub flow: FlowRef,
     pub counts: Counts,
-    pub in_effect: InEffectByDepth,
+    pub in_effect: InEffect,
     pub last_us: i64,
     /// Elements in the flow's series: below the K of a task no label had been asked for.
     pub series_seen: SeenByUnit,
@@ -88,6 +88,8 @@ pub(crate) struct Outbox {
     awaited: VecDeque<Awaited>,
     /// Where among them the next look for labels out of order begins.
     awaited_at: usize,
+    /// With several depths, of each report among the events.
+    in_effect: VecDeque<InEffectByDepth>,
 }
 
 impl Outbox {
@@ -97,7 +99,13 @@ impl Outbox {
             events: VecDeque::with_capacity(Manager::SPARE_ENTRIES),
             awaited: VecDeque::with_capacity(Manager::SPARE_ENTRIES),
             awaited_at: 0,
+            in_effect: VecDeque::new(),
         }
+    }
+
+    /// What belongs to the next report, where there are several depths.
+    pub fn note_in_effect(&mut self, by_depth: InEffectByDepth) {
+        self.in_effect.push_back(by_depth);
     }
 
     pub fn await_label(&mut self, awaited: Awaited) {
@@ -350,7 +358,14 @@ impl Manager {
             }
         }
         let [decision, ..] = decisions;
-        self.confirm(flow, decision, &report.in_effect);
+        let tagged = match self.has_depths {
+            true => {
+                let by_depth = self.outbox.in_effect.pop_front().unwrap_or_default();
+                self.tagged_of(flow, &by_depth)
+            }
+            false => report.in_effect,
+        };
+        self.confirm(decision, report.in_effect, tagged);
         self.counters.flows_ended[EndReason::Active as usize] += 1;
         if let Some(out) = out {
             let mut record = FlowRecord {
@@ -400,11 +415,12 @@ impl Manager {
             true => self.finalize_other_labels(flow, now_ns, out),
             false => Box::default(),
         };
-        let in_effect = match self.has_depths {
-            true => self.in_effect_by_depth(index),
-            false => [self.in_effect(index); DEPTHS_MAX],
+        let promised = self.in_effect(index);
+        let tagged = match self.has_depths {
+            true => self.tagged_of(flow, &self.in_effect_by_depth(index)),
+            false => promised,
         };
-        self.confirm(flow, decision, &in_effect);
+        self.confirm(decision, promised, tagged);
         if let Some(out) = out {
             let mut record = self.flow_record(index, reason);
             record.decision = decision;
@@ -473,7 +489,15 @@ impl Manager {
             out,
         );
         let decision = match self.answers(flow.index, self.depths.count()) {
-            Answers::Decided { .. } => self.decision(Awaited { flow, task: 0 })?,
+            Answers::Decided { .. } => {
+                let decision = self.decision(Awaited { flow, task: 0 })?;
+                // The last answer may be that the flow is unknown.
+                let is_unknown = usize::from(decision.class) + 1 >= self.config.tasks[0].classes;
+                if is_unknown && let Some(by_port) = self.name_by_port(flow.index) {
+                    return Some(by_port);
+                }
+                decision
+            }
             Answers::Unsure { best: Some(task) } => {
                 if let Some(by_port) = self.name_by_port(flow.index) {
                     return Some(by_port);
@@ -529,24 +553,26 @@ impl Manager {
             .collect()
     }
 
-    /// Of the packets promised as tagged, from the first depth on, those are so behind the depth that decided, and it is
-    /// known by now with which class. The others turn out untagged: all of them where nothing decided while the flow went on.
-    fn confirm(&mut self, flow: FlowRef, decision: Option<Decision>, in_effect: &InEffectByDepth) {
-        let decided = match self.has_depths {
-            true => self.entries.decided(flow.index),
-            false => Some(0),
+    /// Of the packets promised as tagged, from the first depth on, those behind the depth that decided; none where nothing
+    /// has decided.
+    fn tagged_of(&self, flow: FlowRef, by_depth: &InEffectByDepth) -> InEffect {
+        let decided = self.entries.decided(flow.index);
+        decided.map_or_else(InEffect::default, |depth| by_depth[usize::from(depth)])
+    }
+
+    /// Packets promised as tagged are so, and it is known by now with which class: those that the label counts for. The
+    /// others turn out untagged.
+    fn confirm(&mut self, decision: Option<Decision>, promised: InEffect, tagged: InEffect) {
+        // A port names a flow at its end, and nothing before.
+        let decision = decision.filter(|it| it.decided_by != DecidedBy::Port);
+        let tagged = match decision {
+            Some(_) => tagged,
+            None => InEffect::default(),
         };
-        let is_answer = |decision: &Decision| decision.decided_by != DecidedBy::Port;
-        let decided = decision.filter(is_answer).zip(decided);
-        let mut tagged = InEffect::default();
-        if let Some((decision, depth)) = decided {
-            tagged = in_effect[usize::from(depth)];
-            let by_class = &mut self.counters.tagged_by_class;
-            if let Some(of_class) = by_class.get_mut(usize::from(decision.class)) {
-                of_class.add(tagged.packets, tagged.bytes);
-            }
+        let class = decision.map_or(usize::MAX, |it| usize::from(it.class));
+        if let Some(of_class) = self.counters.tagged_by_class.get_mut(class) {
+            of_class.add(tagged.packets, tagged.bytes);
         }
-        let promised = in_effect[0];
         let untagged = promised.packets - tagged.packets;
         self.counters.verdicts.retract_tagged(untagged);
         self.counters.tagged_bytes -= promised.bytes - tagged.bytes;

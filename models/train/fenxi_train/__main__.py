@@ -1,0 +1,19 @@
+"""python -m fenxi_train"""
+
+import os
+
+# Sums on one thread give the same bits on any number of cores.
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+import sys
+
+
+def main():
+    from . import cli
+
+    sys.exit(cli.main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Probabilities that mean what they say, when an answer is sure, and which ports name a flow alone.
+
+All of it is measured on held-out flows: `scores` are those of networks that have not seen a flow's fold.
+"""
+
+import numpy as np
+
+from . import baselines
+from .network import softmax
+
+TEMPERATURES = np.exp(np.linspace(np.log(0.5), np.log(6), 80))
+CONFIDENCE_MIN, CONFIDENCE_MAX = 0.7, 0.95
+SURE_FLOWS_MIN = 20  # fewer sure flows say nothing of a precision
+FIRST_FLOWS = (1, 5, 20)  # of a host
+PORT_FLOWS_MIN, PORT_GROUPS_MIN = 5, 2
+
+
+def temperature(scores, classes):
+    """The divisor of the scores under which the true classes are likeliest."""
+    if not len(scores):
+        return 1.0
+    rows = np.arange(len(scores))
+    loss = [-np.log(softmax(scores / t)[rows, classes] + 1e-12).mean() for t in TEMPERATURES]
+    return float(round(TEMPERATURES[int(np.argmin(loss))], 4))
+
+
+def by_count(depths, temperatures, k):
+    """The temperature for each number of elements, 0 to k: that of the greatest depth reached."""
+    made = np.full(k + 1, temperatures[0])
+    for depth, t in zip(depths, temperatures):
+        made[depth:] = t
+    return made
+
+
+def confidences(flows, probabilities, depths, target):
+    """For each depth the least level from CONFIDENCE_MIN up at which the share right of the flows that are named reaches
+    the target, among flows whose earlier answers were not sure; CONFIDENCE_MAX where none does, or too few are."""
+    open_, levels = ~flows.midstream, []
+    for depth in depths:
+        asked = open_ & (flows.counts >= depth)
+        top, guess = probabilities[depth].max(axis=1), probabilities[depth].argmax(axis=1)
+        named, right = asked & (guess != (-1 if flows.outlier is None else flows.outlier)), guess == flows.classes
+        level = CONFIDENCE_MAX
+        for candidate in np.arange(CONFIDENCE_MIN, CONFIDENCE_MAX, 0.01):
+            sure = named & (top >= candidate)
+            if sure.sum() < SURE_FLOWS_MIN:
+                break
+            if right[sure].mean() >= target:
+                level = candidate
+                break
+        levels.append(float(round(level, 2)))
+        open_ &= ~(asked & (top >= level))
+    return levels
+
+
+def ports(flows, folds, threshold):
+    """The ports that name a flow: label and precision on held-out flows; and the guess for each flow, -1 for none."""
+    guess = np.full(len(flows.classes), -1)
+    for fold in sorted(set(folds)):
+        train, test = np.where(folds != fold)[0], np.where(folds == fold)[0]
+        if len(train):
+            found = baselines.port_table(flows, train, test, 0)
+            trained = {tuple(p) for p in flows.ports[train]}
+            guess[test] = [g if tuple(flows.ports[i]) in trained else -1 for g, i in zip(found, test)]
+    rows, kept = [], np.zeros(len(guess), bool)
+    usable = ~flows.midstream
+    for port in sorted({tuple(map(int, p)) for p in flows.ports}):
+        own = usable & (flows.ports == port).all(axis=1)
+        label = baselines.commonest(flows.classes[own]) if own.any() else flows.outlier
+        judged = own & (guess == label)
+        held_out = own & (guess >= 0)
+        if port[0] not in (6, 17) or label == flows.outlier or not judged.any():
+            continue
+        precision = float((flows.classes[held_out] == guess[held_out]).mean())
+        enough = held_out.sum() >= PORT_FLOWS_MIN and len(set(flows.groups[own])) >= PORT_GROUPS_MIN
+        if enough and precision >= threshold:
+            rows.append({"protocol": "tcp" if port[0] == 6 else "udp", "port": port[1], "label": flows.names[label],
+                         "precision": round(precision, 4), "flows": int(held_out.sum())})
+            kept |= own
+    return rows, np.where(kept & usable, guess, -1)
+
+
+def walk(flows, probabilities, depths, confidences, min_confidence, port_guess):
+    """What a flow is called and when: class and kind for each flow.  `probabilities` are by depth."""
+    answer, kind = np.full(len(flows.classes), -1), np.full(len(flows.classes), "nothing", object)
+    last = np.full(len(flows.classes), -1)
+    last_top = np.zeros(len(flows.classes))
+    for depth, level in zip(depths, confidences):
+        found, open_ = probabilities[depth], kind == "nothing"
+        top, guess = found.max(axis=1), found.argmax(axis=1)
+        asked = open_ & (flows.counts >= depth)
+        last, last_top = np.where(asked, guess, last), np.where(asked, top, last_top)
+        sure = asked & (top >= level)
+        answer[sure], kind[sure] = guess[sure], f"depth {depth}"
+    open_ = kind == "nothing"
+    by_port = open_ & (port_guess >= 0)
+    answer[by_port], kind[by_port] = port_guess[by_port], "port"
+    weak = open_ & ~by_port & (last >= 0) & (last_top >= min_confidence)
+    answer[weak], kind[weak] = last[weak], "not sure"
+    return answer, kind
+
+
+def coverage(flows, answer, kind):
+    """Rows of (kind, share of flows, share right of those named), and the sum over everything that is named."""
+    outlier = flows.outlier
+    named = (answer >= 0) & (answer != (-1 if outlier is None else outlier))
+    right = answer == flows.classes
+    rows = []
+    for name in sorted(set(kind), key=lambda n: (n == "nothing", n == "not sure", n == "port", len(n), n)):
+        own = kind == name
+        some = own & named
+        rows.append((name, float(own.mean()), float(some.mean()), float(right[some].mean()) if some.any() else 0.0))
+    return rows, float(named.mean()), float(right[named].mean()) if named.any() else 0.0
+
+
+
+
+def hosts(flows, probabilities, depths, first):
+    """Share of hosts whose class is right by the sum of log p over their first flows, each at the greatest depth
+    that it reached; and the number of hosts.  The outlier class does not count."""
+    best = np.zeros_like(next(iter(probabilities.values())))
+    for depth in depths:
+        reached = flows.counts >= depth
+        best[reached] = probabilities[depth][reached]
+    usable = (flows.counts >= depths[0]) & ~flows.midstream
+    keys = np.array([f"{g}\0{h}" for g, h in zip(flows.groups, flows.hosts)])
+    classes = [c for c in range(len(flows.names)) if c != flows.outlier]
+    right = []
+    for key in sorted(set(keys[usable])):
+        own = np.where((keys == key) & usable)[0][:first]
+        total = np.log(best[own][:, classes] + 1e-4).sum(axis=0)
+        right.append(classes[int(total.argmax())] == baselines.commonest(flows.classes[own]))
+    return float(np.mean(right)) if right else 0.0, len(right)

@@ -1,0 +1,124 @@
+"""The text of CARD.md: what the model reads, how good it is on held-out flows, and what it gets wrong."""
+
+import collections
+
+import numpy as np
+
+from . import metrics
+from .graph import OPSET
+
+ELEMENTS = {"packet": "packets", "data": "packets with layer-4 payload"}
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(str(c) for c in row) + " |" for row in rows])
+
+
+def pair(values):
+    return f"{values[0]:.3f} / {values[1]:.3f}"
+
+
+def depth_rows(flows, scored):
+    rows = []
+    for i, depth in enumerate(flows.input.depths):
+        s = scored.depths[depth]
+        sure = metrics.decided(*sureness(flows, scored, depth), scored.confidences[i])
+        rows.append((
+            depth, s["flows"], f"{s['accuracy']:.3f}", f"{s['macro_f1']:.3f}", f"{s['ece']:.3f}",
+            f"{s['decided']:.0%}, {s['decided_right']:.3f}", scored.confidences[i], f"{sure[0]:.0%}, {sure[1]:.3f}",
+        ))
+    return rows
+
+
+def sureness(flows, scored, depth):
+    long = (flows.counts >= depth) & ~flows.midstream
+    found = scored.probabilities[depth][long]
+    return found.argmax(axis=1) == flows.classes[long], found.max(axis=1)
+
+
+def class_rows(flows, scored, depth):
+    rows = []
+    for c, (precision, recall, f1, count) in enumerate(scored.depths[depth]["by_class"]):
+        own = flows.classes == c
+        rows.append((flows.names[c], flows.taxonomy[flows.names[c]], int(own.sum()), len(set(flows.groups[own])), count,
+                     f"{precision:.2f}", f"{recall:.2f}", f"{f1:.2f}"))
+    return rows
+
+
+def mistakes(flows, scored, depth, count=12):
+    """The commonest errors of sure answers: true label, given class, flows."""
+    long = (flows.counts >= depth) & ~flows.midstream
+    found = scored.probabilities[depth]
+    guess, top = found.argmax(axis=1), found.max(axis=1)
+    wrong = long & (guess != flows.classes) & (top >= metrics.DECIDED)
+    pairs = collections.Counter((flows.labels[i], flows.names[guess[i]]) for i in np.where(wrong)[0])
+    return [(n, *p) for p, n in sorted(pairs.items(), key=lambda item: (-item[1], item[0]))[:count]]
+
+
+def left_out_row(depth, rows):
+    count = sum(r[1] for r in rows)
+    shares = [(sum(r[1] * r[i] for r in rows) / count, sum(r[i] for r in rows) / len(rows)) for i in (2, 3)]
+    worst = max(rows, key=lambda r: (r[2], r[0]))
+    return (depth, count, *(f"{v:.1%}" for pair_ in shares for v in pair_), f"{worst[0]} {worst[2]:.0%} of {worst[1]}")
+
+
+def text(flows, scored, options, split, name, version, weights, command, about, remark):
+    input = flows.input
+    middle = input.depths[min(1, len(input.depths) - 1)] if 3 not in input.depths else 3
+    parts = [f"# {name} {version}", ""]
+    if about:
+        parts += [about.strip(), ""]
+    depths = ", ".join(map(str, input.depths))
+    parts += [
+        f"* Reads the first {ELEMENTS[input.unit]} of a flow (`unit = \"{input.unit}\"`) at depth {depths}:"
+        f" {', '.join(f'`{f}`' for f in input.features)}.",
+        f"* Context: {', '.join(f'`{c}`' for c in input.context) or 'none'}.",
+        f"* {weights:,} weights, fp32, ONNX opset {OPSET}."
+        + (f" Trained on the flows and on the mean of {options.nets} such networks." if options.nets > 1 else ""),
+        f"* {len(flows.classes):,} labelled flows in {len(set(flows.groups)):,} groups; held out by {split},"
+        f" {len(set(scored.folds))} folds. All scores below are of flows that the scored networks have not seen. The"
+        " weights in the bundle were then trained on all flows.",
+        "* TCP flows that begin mid-stream are trained on but not scored, because fenxi does not label them.",
+        "",
+    ]
+    if remark:
+        parts += [f"**Note:** {remark}.", ""]
+    parts += ["## Scores", "", table(
+        ("depth", "flows", "accuracy", "macro-F1", "ECE", "decided at p >= 0.8, right", "confidence", "decided there, right"),
+        depth_rows(flows, scored)), "",
+        "ECE is the expected calibration error in 15 bins; `reliability-*.svg` plot it. Temperatures per depth: "
+        + ", ".join(f"{t:.2f}" for t in scored.temperatures)
+        + (". Confidences were given." if options.confidence else f". Confidences are the least from 0.7 up at which {options.precision:.0%}"
+           " of the flows named at that depth were right, 0.95 if none was."), ""]
+    names = list(next(iter(scored.baselines.values())))
+    rows = [(d, *(pair(scored.baselines[d][n]) for n in names), pair((scored.depths[d]["accuracy"], scored.depths[d]["macro_f1"])))
+            for d in input.depths]
+    parts += ["Baselines on the same flows and folds, accuracy / macro-F1:", "", table(("depth", *names, name), rows), ""]
+    for what, found in scored.ablation.items():
+        rows = [(d, pair(found[d]), pair((scored.depths[d]["accuracy"], scored.depths[d]["macro_f1"]))) for d in input.depths]
+        parts += [f"Ablation, accuracy / macro-F1:", "", table(("depth", what, name), rows), ""]
+    rows, named, right = scored.coverage
+    parts += ["## Coverage", "", f"Of all flows whose beginning was seen, {named:.1%} get a name, and {right:.3f} of those names"
+              " are right. A flow asks at each depth until an answer is sure; then the table of ports and the last answer decide.", "",
+              table(("decided by", "flows", "named", "right of those named"),
+                    [(k, f"{a:.1%}", f"{b:.1%}", f"{c:.3f}") for k, a, b, c in rows]), ""]
+    parts += [f"## Classes at depth {middle}", "", table(
+        ("label", "taxonomy", "flows", "groups", "scored", "precision", "recall", "F1"), class_rows(flows, scored, middle)), ""]
+    rows = mistakes(flows, scored, middle)
+    if rows:
+        parts += [f"## What it gets wrong at depth {middle} with p >= 0.8", "", table(("flows", "label", "named"), rows), ""]
+    if scored.hosts:
+        parts += ["## Hosts", "", "A host's label by the sum of log p over its first flows, each at the greatest depth it reached:", "",
+                  table(("first flows", "hosts", "right"), [(n, count, f"{right:.3f}") for n, right, count in scored.hosts]), ""]
+    if scored.left_out:
+        parts += ["## Labels never seen", "", "Each label in turn was left out of training, and its flows were shown to the"
+                  " model. Named are those that get some other label with p >= 0.8, or at the bundle's confidence.", "",
+                  table(("depth", "flows", "named, p >= 0.8", "mean over labels", "named, confidence", "mean over labels", "worst, p >= 0.8"),
+                        [left_out_row(d, rows) for d, rows in scored.left_out.items() if rows]), ""]
+    if scored.ports:
+        parts += ["## Ports that name a flow", "", table(
+            ("protocol", "port", "label", "precision", "held-out flows"),
+            [(p["protocol"], p["port"], p["label"], f"{p['precision']:.3f}", p["flows"]) for p in scored.ports]), ""]
+    parts += ["## Reproduction", "", f"    {command}", ""]
+    return "\n".join(parts)

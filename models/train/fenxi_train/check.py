@@ -1,0 +1,60 @@
+"""Checks a bundle's model: the same bits in every batch, golden outputs, and how long a row takes."""
+
+import time
+
+import numpy as np
+
+from . import runtime
+
+BATCHES = (2, 3, 5, 8, 13, 16, 31, 32, 64, 128, 256, 512, 1000, 1024)
+TIMED_BATCHES = (1, 8, 64, 256, 1024)
+
+
+def rows_of(bundle, count=2048):
+    """Golden rows, and random ones at every depth."""
+    rng = np.random.default_rng(1)
+    series, context, _ = bundle.goldens()
+    more, more_context = bundle.input.random(rng, count)
+    more = bundle.input.cut(more, rng.choice(bundle.input.depths, count)) if bundle.input.has_lengths else more
+    return np.concatenate([series, more]), np.concatenate([context, more_context])
+
+
+def in_batches(session, series, context, size):
+    parts = [runtime.run(session, series[i : i + size], context[i : i + size]) for i in range(0, len(series), size)]
+    return np.concatenate(parts)
+
+
+def count_different(some, others):
+    """Rows that differ by any bit."""
+    return int((some.view(np.uint32) != others.view(np.uint32)).any(axis=1).sum())
+
+
+def problems(bundle):
+    """What is wrong, as lines."""
+    session = bundle.session()
+    series, context = rows_of(bundle)
+    rng = np.random.default_rng(2)
+    pairs = in_batches(session, series, context, 1)
+    found = [] if np.isfinite(pairs).all() else ["outputs that are no numbers"]
+    for size in BATCHES:
+        order = rng.permutation(len(series))
+        rows = count_different(in_batches(session, series[order], context[order], size), pairs[order])
+        if rows:
+            found.append(f"batch {size}: {rows} of {len(series)} rows differ from their output beside their copy")
+    golden_series, golden_context, outputs = bundle.goldens()
+    if not np.array_equal(runtime.run(session, golden_series, golden_context), outputs):
+        found.append("golden outputs differ")
+    return found
+
+
+def time_per_row_us(bundle, size):
+    """The best of ten runs of some thousand rows each."""
+    session = bundle.session()
+    series, context = (np.ascontiguousarray(a[:size]) for a in rows_of(bundle))
+    repeats, best = max(4096 // size, 1), float("inf")
+    for _ in range(10):
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            runtime.run(session, series, context)
+        best = min(best, time.perf_counter() - begin)
+    return best / (repeats * size) * 1e6

@@ -1,0 +1,238 @@
+"""The command line of fenxi-train."""
+
+import argparse
+import pathlib
+import shlex
+import sys
+
+from . import inputs
+from .errors import USAGE, Refusal
+
+SPLITS = ("capture", "host", "day", "source")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that ends with the code of sysexits.h."""
+
+    def error(self, message):
+        print(f"fenxi-train: {message}; fenxi-train --help lists the options", file=sys.stderr)
+        sys.exit(USAGE)
+
+
+def listed(text):
+    return tuple(v.strip() for v in text.split(",") if v.strip())
+
+
+def whole_numbers(text):
+    try:
+        return tuple(int(v) for v in listed(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of whole numbers such as 3,5,10") from None
+
+
+def shares(text):
+    try:
+        found = tuple(float(v) for v in listed(text))
+    except ValueError:
+        found = (-1.0,)
+    if not all(0 <= v <= 1 for v in found):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers from 0 to 1")
+    return found
+
+
+def share(text):
+    found = shares(text)
+    if len(found) != 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not one number from 0 to 1")
+    return found[0]
+
+
+def positive(text):
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
+    return value
+
+
+def table_options(parser, required=True):
+    parser.add_argument("--join", action="append", default=[], metavar="TABLE", help="further columns for rows with the same capture and flow")
+    parser.add_argument("--label-column", default="label", help="column that holds the classes (label); protocol: its first part")
+    parser.add_argument("--split-by", choices=SPLITS, default="capture", help="what is held out as a whole (capture)")
+
+
+def parser():
+    made = Parser(prog="fenxi-train", description="Train models for fenxi: from captures and labels to a bundle.")
+    commands = made.add_subparsers(dest="command", required=True, parser_class=Parser)
+
+    p = commands.add_parser("series", help="captures or records to a table of flows")
+    p.add_argument("inputs", nargs="+", metavar="CAPTURE|RECORDS.jsonl")
+    p.add_argument("--out", required=True, metavar="TABLE.csv.gz")
+    p.add_argument("--fenxi", default=None, metavar="PROGRAM", help="the program (target/release/fenxi)")
+    p.add_argument("--unit", choices=inputs.UNITS, default="data", help="unit of the series in records (data); captures give both")
+    p.add_argument("--config", default=None, metavar="FILE", help="configuration for the replay")
+
+    p = commands.add_parser("label", help="give the flows of a table their labels")
+    p.add_argument("table", metavar="TABLE")
+    p.add_argument("--out", required=True, metavar="TABLE.csv.gz")
+    how = p.add_mutually_exclusive_group(required=True)
+    how.add_argument("--by-file", metavar="FILE", help="CSV: community_id,label or proto,src,sport,dst,dport,label")
+    how.add_argument("--by-hosts", metavar="FILE", help="CSV: address,label")
+    how.add_argument("--by-ndpi", metavar="FILE", help="what ndpiReader -C wrote")
+    how.add_argument("--by-server-name", nargs="+", metavar="CAPTURE", help="captures to read server names from, by tshark")
+    p.add_argument("--suffixes", metavar="FILE", help="CSV: suffix,label; with --by-server-name")
+    p.add_argument("--tshark", default="tshark", metavar="PROGRAM")
+    p.add_argument("--keep-unlabelled", action="store_true", help="keep flows without a label")
+
+    p = commands.add_parser("fit", help="train a model and write its bundle to a new folder")
+    p.add_argument("tables", nargs="+", metavar="TABLE")
+    p.add_argument("--out", required=True, metavar="DIR", help="folder to create; an existing one is refused")
+    p.add_argument("--name", help="the model's name (the folder's)")
+    p.add_argument("--model-version", default="1.0.0")
+    table_options(p)
+    p.add_argument("--unit", choices=inputs.UNITS, default="data")
+    p.add_argument("--depths", type=whole_numbers, default=None, help="numbers of elements to answer at, rising (3,5,10)")
+    p.add_argument("--k", type=positive, default=None, help="one depth only")
+    p.add_argument("--features", type=listed, default=("signed_length",), help=", ".join(inputs.FEATURES))
+    p.add_argument("--context", type=listed, default=(), help=", ".join(inputs.CONTEXT))
+    p.add_argument("--classes", type=listed, default=None, help="labels to tell apart; others are the outlier class")
+    p.add_argument("--min-flows", type=positive, default=20, help="flows that make a label a class (20)")
+    p.add_argument("--min-sources", type=positive, default=1, help="sources (tables, or column source) that must have it (1)")
+    p.add_argument("--outlier", choices=("other", "unknown", "none"), default="unknown", help="class of all other labels (unknown)")
+    p.add_argument("--network", choices=("dense", "cnn"), default="dense")
+    p.add_argument("--hidden", type=whole_numbers, default=None, metavar="N,N", help="units of the dense layers")
+    p.add_argument("--nets", type=positive, default=3, help="networks that the final one learns from (3); 1: it learns from the flows alone")
+    p.add_argument("--steps", type=positive, default=1500)
+    p.add_argument("--port-dropout", type=share, default=0.05, help="share of training flows whose port is hidden (0.05)")
+    p.add_argument("--jitter", type=share, default=1.0, help="share of training flows whose lengths and times are changed (1)")
+    p.add_argument("--vector", type=positive, default=8, help="numbers learned for each length (8)")
+    p.add_argument("--min-groups", type=positive, default=2, help="groups in which a length must occur to count by itself (2)")
+    p.add_argument("--unfamiliar", type=share, default=0.2, help="share of made-up flows of the outlier class (0.2)")
+    p.add_argument("--sureness", type=share, default=0.7, help="probability of that class for them (0.7)")
+    p.add_argument("--unfamiliar-ports", choices=("random", "kept"), default="random", help="ports of those flows (random)")
+    p.add_argument("--near-misses", type=share, default=0.0, help="share of those flows whose lengths are a few bytes off (0)")
+    p.add_argument("--hosts", action="store_true", help="measure what hosts are called by their first flows")
+    p.add_argument("--leave-labels-out", action="store_true", help="measure what flows of labels never seen are called")
+    p.add_argument("--precision", type=share, default=0.98, help="share right that sure answers must reach (0.98)")
+    p.add_argument("--confidence", type=shares, default=None, help="confidences by depth, instead of measured ones")
+    p.add_argument("--min-confidence", type=share, default=0.7, help="top probability that an answer which never became sure needs (0.7)")
+    p.add_argument("--port-precision", type=share, default=0.95, help="precision that a port must reach (0.95)")
+    p.add_argument("--no-ports", action="store_true", help="no table of ports in the bundle")
+    p.add_argument("--folds", type=positive, default=5)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--ablate", action="store_true", help="measure the model without its context as well")
+    p.add_argument("--about", default="", metavar="TEXT", help="first paragraph of the card, or @FILE")
+
+    p = commands.add_parser("card", help="print the card of a bundle, and check its model")
+    p.add_argument("bundle", metavar="DIR")
+    p.add_argument("--time", action="store_true", help="time a row, too")
+
+    p = commands.add_parser("compare", help="score bundles on labelled flows, beside the baselines")
+    p.add_argument("bundles", nargs="+", metavar="DIR")
+    p.add_argument("--labels", required=True, action="append", metavar="TABLE")
+    table_options(p)
+    p.add_argument("--all-ports", action="store_true", help="score flows that begin mid-stream too, with their port")
+    p.add_argument("--hosts", action="store_true", help="score hosts by the sum of their first flows, too")
+    return made
+
+
+def fit(args):
+    from . import data, fit
+    from .network import Shape
+
+    if args.k and args.depths:
+        raise Refusal("give --k or --depths, not both", USAGE)
+    depths = args.depths or ((args.k,) if args.k else (3, 5, 10))
+    input = inputs.Input(args.unit, depths, args.features, args.context)
+    if args.confidence and len(args.confidence) != len(depths):
+        raise Refusal(f"--confidence: {len(args.confidence)} numbers for {len(depths)} depths", USAGE)
+    if args.folds < 2:
+        raise Refusal("--folds: give 2 or more", USAGE)
+    from . import bundle
+
+    out = bundle.new_folder(args.out)
+    convolutions = (32, 64) if args.network == "cnn" else ()
+    hidden = args.hidden or ((144,) if args.network == "cnn" else (96, 64))
+    shape = Shape(convolutions=convolutions, hidden=hidden, steps=args.steps, port_dropout=args.port_dropout,
+                  jitter=args.jitter, vector=args.vector,
+                  length_dropout=0.15, dropout=0.5)
+    options = fit.Options(
+        shape=shape, nets=args.nets, min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
+        unfamiliar_ports=args.unfamiliar_ports == "random", near_misses=args.near_misses,
+        leave_labels_out=args.leave_labels_out, hosts=args.hosts,
+        precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
+        port_precision=2.0 if args.no_ports else args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
+    )
+    outlier = None if args.outlier == "none" else args.outlier
+    flows = data.load(args.tables, input, args.label_column, args.join, args.split_by, args.classes and list(args.classes),
+                      args.min_flows, args.min_sources, outlier)
+    about = args.about
+    if about.startswith("@"):
+        from .table import open_text
+
+        with open_text(about[1:]) as file:
+            about = file.read()
+    fit.run(flows, options, args.split_by, out, args.name or out.name, args.model_version, args.shown, about)
+    print(f"{out}: written; fenxi model check {out}")
+
+
+def show_card(args):
+    from . import bundle, check
+
+    made = bundle.read(args.bundle)
+    card = made.folder / "CARD.md"
+    if card.is_file():
+        print(card.read_text())
+    found = check.problems(made)
+    for line in found:
+        print(f"fenxi-train: {args.bundle}: {line}", file=sys.stderr)
+    if not found:
+        print("Batches agree to the bit; golden outputs match.")
+    if args.time:
+        for size in check.TIMED_BATCHES:
+            print(f"batch {size}: {check.time_per_row_us(made, size):.2f} us per row")
+    return 65 if found else 0
+
+
+def show_comparison(args):
+    from . import bundle, calibrate, compare, data
+
+    for folder in args.bundles:
+        text, _ = compare.report(folder, args.labels, args.label_column, args.join, args.split_by, args.all_ports)
+        print(text)
+        if args.hosts:
+            made = bundle.read(folder)
+            flows = data.of_bundle(made, args.labels, args.label_column, args.join, args.split_by)
+            found = compare.scored(made, flows, flows.seen_context())
+            for first in calibrate.FIRST_FLOWS:
+                right, count = calibrate.hosts(flows, found, made.input.depths, first)
+                print(f"Hosts by their first {first} flows: {right:.3f} of {count} right")
+            print()
+
+
+def shown(argument):
+    """An argument as the card shows it: files by their name, because folders differ between machines."""
+    at = "@" if argument.startswith("@") else ""
+    return at + pathlib.PurePath(argument).name if "/" in argument and " " not in argument else argument
+
+
+def main(arguments):
+    args = parser().parse_args(arguments)
+    args.shown = shlex.join(["fenxi-train", *map(shown, arguments)])
+    try:
+        if args.command == "series":
+            from . import series
+
+            return series.run(args) or 0
+        if args.command == "label":
+            from . import label
+
+            return label.run(args) or 0
+        return {"fit": fit, "card": show_card, "compare": show_comparison}[args.command](args) or 0
+    except Refusal as refusal:
+        print(f"fenxi-train: {refusal}", file=sys.stderr)
+        return refusal.code
+    except KeyboardInterrupt:
+        return 130

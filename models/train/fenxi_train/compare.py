@@ -1,0 +1,56 @@
+"""Scores of bundles on labelled flows, beside the baselines."""
+
+import numpy as np
+
+from . import baselines, bundle, data, groups, metrics, runtime
+from .card import pair
+from .card import table as lines
+from .errors import Refusal
+from .fit import plain_score
+
+
+def scored(made, flows, context):
+    """Probabilities by depth; a column of zeros stands for labels that the bundle does not have."""
+    session = made.session()
+    found = {}
+    for depth in made.input.depths:
+        p = runtime.run_all(session, made.input.cut(flows.series, depth), context)
+        found[depth] = np.pad(p, ((0, 0), (0, len(flows.names) - p.shape[1])))
+    return found
+
+
+def report(folder, paths, column, joined=(), split="capture", all_ports=False, folds=5, show_classes=True):
+    """The text for one bundle, and its numbers by depth."""
+    made = bundle.read(folder)
+    flows = data.of_bundle(made, paths, column, joined, split)
+    context = flows.context if all_ports else flows.seen_context()
+    seen = np.ones(len(flows.classes), bool) if all_ports else ~flows.midstream
+    if made.input.depths[-1] and not (flows.counts >= made.input.depths[0]).any():
+        raise Refusal(f"{', '.join(map(str, paths))}: no flow has {made.input.depths[0]} elements of unit {made.input.unit}")
+    probabilities = scored(made, flows, context)
+    places = groups.folds(flows.groups, flows.classes, folds)
+    out, numbers = [f"# {made.manifest['name']} {made.manifest['version']}", ""], {}
+    rows, beside = [], []
+    for depth, level in zip(made.input.depths, made.confidences):
+        long = seen & (flows.counts >= depth)
+        if not long.any():
+            continue
+        p, truth = probabilities[depth][long], flows.classes[long]
+        s = numbers[depth] = metrics.score(truth, p)
+        sure = metrics.decided(p.argmax(axis=1) == truth, p.max(axis=1), level)
+        rows.append((depth, s["flows"], f"{s['accuracy']:.3f}", f"{s['macro_f1']:.3f}", f"{s['ece']:.3f}",
+                     f"{s['decided']:.1%}, {s['decided_right']:.3f}", level, f"{sure[0]:.1%}, {sure[1]:.3f}"))
+        if places is not None:
+            found = {n: plain_score(truth, baselines.folded(flows, places, m, depth)[long], len(flows.names))
+                     for n, m in baselines.ALL.items()}
+            beside.append((depth, *(pair(v) for v in found.values())))
+    out += [lines(("depth", "flows", "accuracy", "macro-F1", "ECE", "decided at p >= 0.8, right", "confidence", "decided there, right"), rows), ""]
+    if beside:
+        out += [f"Baselines, trained and scored by folds of this table ({split}), accuracy / macro-F1:", "",
+                lines(("depth", *baselines.ALL), beside), ""]
+    if show_classes:
+        for depth in numbers:
+            own = [(flows.names[c], n, f"{a:.2f}", f"{b:.2f}", f"{f:.2f}")
+                   for c, (a, b, f, n) in enumerate(numbers[depth]["by_class"]) if n or a]
+            out += [f"Depth {depth}:", "", lines(("label", "flows", "precision", "recall", "F1"), own), ""]
+    return "\n".join(out), numbers

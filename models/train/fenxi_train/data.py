@@ -1,0 +1,130 @@
+"""From tables to arrays: which flows count, their classes, and what must stay together."""
+
+import collections
+import dataclasses
+
+import numpy as np
+
+from . import groups, table
+from .errors import Refusal
+from .inputs import Input
+
+OUTLIERS = ("other", "unknown")  # a class of this name stands for everything that is no other class
+
+
+@dataclasses.dataclass
+class Flows:
+    """The flows used, one array row each, in the order of the tables."""
+
+    input: Input
+    series: np.ndarray  # float32 [flows, features, k]
+    context: np.ndarray  # float32 [flows, C], ports of mid-stream flows not hidden
+    counts: np.ndarray  # elements that each flow has, k at most
+    midstream: np.ndarray
+    classes: np.ndarray  # index into `names`
+    names: list[str]
+    taxonomy: dict[str, str]
+    groups: np.ndarray  # what must stay in one fold shares a name
+    ports: np.ndarray  # [flows, 2]: protocol and destination port of the first packet
+    labels: np.ndarray  # as in the table
+    hosts: np.ndarray  # whose flow it is, for scores by host
+
+    def take(self, rows):
+        picked = {
+            f.name: getattr(self, f.name)[rows]
+            for f in dataclasses.fields(self)
+            if isinstance(getattr(self, f.name), np.ndarray)
+        }
+        return dataclasses.replace(self, **picked)
+
+    def seen_context(self):
+        """The context as fenxi gives it: no port where the beginning of a TCP flow was not seen."""
+        made = self.context.copy()
+        if "server_port" in self.input.context:
+            made[self.midstream, self.input.context.index("server_port")] = 0
+        return made
+
+    @property
+    def outlier(self):
+        """The class of everything else, or None."""
+        return next((i for i, n in enumerate(self.names) if n in OUTLIERS), None)
+
+
+def label_of(row, column):
+    """A row's label; `protocol` is the first part of `label` where a table has no such column."""
+    if column == "protocol" and not row.get("protocol"):
+        return row.get("label", "").split(".")[0].strip()
+    return row.get(column, "").strip()
+
+
+def load(paths, input, column="label", joined=(), split="capture", classes=None, min_flows=20, min_sources=1, outlier="other"):
+    """The flows of these tables that have a certain label.  `classes` are the names to use, or None for all labels
+    with enough flows (of at least the first depth) from enough sources."""
+    read = table.read_all(paths, joined)
+    where = ", ".join(map(str, paths))
+    table.check_columns(read, paths, input)
+    if column not in read.columns and not (column == "protocol" and "label" in read.columns):
+        raise Refusal(f"{where}: line 1: no column {column}; label the flows first (fenxi-train label) or give --label-column")
+    labels = [label_of(r, column) for r in read.rows]
+    certain = [bool(n) and r.get("confidence", "").strip().lower() in table.CERTAIN for n, r in zip(labels, read.rows)]
+    if not any(certain):
+        raise Refusal(f"{where}: no flow has a label in {column}; label the flows first (fenxi-train label)")
+    read = read.keep(certain)
+    labels = np.array([n for n, c in zip(labels, certain) if c])
+    series, counts = table.series(read, input)
+    names = classes or frequent(labels, counts, read, input, min_flows, min_sources, where)
+    names = [n for n in names if n not in OUTLIERS]
+    known = np.array([n in names for n in labels])
+    # Made-up flows teach the outlier class, so it does not need flows of its own.
+    if outlier and (input.has_lengths or not known.all()):
+        names = [*names, outlier]
+    elif not known.all():
+        read, series, counts, labels = read.keep(known), series[known], counts[known], labels[known]
+    index = {n: i for i, n in enumerate(names)}
+    numbers = np.array([index.get(n, len(names) - 1) for n in labels])
+    ports = [(int(r.get("proto") or 0), table.whole(read, i, "dport", 0, 65_535)) for i, r in enumerate(read.rows)] if "dport" in read.columns else [(0, 0)] * len(read.rows)
+    flows = Flows(
+        input, series, table.context(read, input, np.zeros(len(series), bool)), counts, table.midstream(read), numbers,
+        names, taxonomies(names, labels, read), groups.of(read, split), np.array(ports), labels,
+        np.array([r.get("device") or r.get("src", "") for r in read.rows]),
+    )
+    return flows
+
+
+def frequent(labels, counts, read, input, min_flows, min_sources, where):
+    """Labels with enough flows; refuses a table that teaches nothing."""
+    long = counts >= input.depths[0]
+    if not long.any():
+        raise Refusal(f"{where}: no flow has {input.depths[0]} elements of unit {input.unit}; give a smaller depth")
+    flows = collections.Counter(labels[long])
+    sources = collections.defaultdict(set)
+    for name, row in zip(labels, read.rows):
+        sources[name].add(row["source"])
+    names = sorted(n for n in flows if flows[n] >= min_flows and len(sources[n]) >= min_sources and n not in OUTLIERS)
+    if len(names) + bool(set(flows) - set(names)) < 2:
+        raise Refusal(f"{where}: one class only ({', '.join(sorted(flows)[:3])}); a model needs flows of two or more labels")
+    if not names:
+        raise Refusal(
+            f"{where}: no label has {min_flows} flows of {input.depths[0]} elements"
+            f"{f' in {min_sources} sources' if min_sources > 1 else ''}; give more flows or a smaller --min-flows"
+        )
+    return names
+
+
+def taxonomies(names, labels, read):
+    """The group of each class: the category that most of its flows have."""
+    found = {}
+    categories = np.array([r.get("category", "") for r in read.rows])
+    for name in names:
+        own = collections.Counter(c for c in categories[labels == name] if c)
+        found[name] = own.most_common(1)[0][0].lower() if own else "other"
+    return found
+
+
+def of_bundle(bundle, paths, column, joined=(), split="capture"):
+    """The flows of a table for the input and the labels of a bundle."""
+    names = bundle.labels
+    flows = load(paths, bundle.input, column, joined, split, classes=names, outlier=bundle.outlier or "unknown")
+    order = names if bundle.outlier else [*names, *(n for n in flows.names if n not in names)]
+    place = {n: i for i, n in enumerate(order)}
+    return dataclasses.replace(flows, classes=np.array([place[flows.names[c]] for c in flows.classes]), names=order)

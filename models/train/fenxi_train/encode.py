@@ -1,0 +1,141 @@
+"""How numbers become the network's first layer: categories with learned vectors, beside fixed ranges.
+
+A length is a category of its own where training has seen it often enough, because protocols and devices send
+messages of exact lengths; other lengths share a category with their neighbours.  Beside the learned vector of its category
+stands the length's value, as how much of each of a few ranges it fills.  Times have ranges that grow tenfold;
+a logarithm is avoided, because its vector and scalar forms may round differently.  TCP flags are eight bits.  A
+server's port is a category as well.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from .inputs import Input
+
+LENGTH_TOP = 1600  # longer packets are merged ones; they count as this long
+LENGTH_EDGES = (0, 64, 128, 256, 512, 1024, LENGTH_TOP)
+TIME_EDGES = (0, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)  # microseconds
+COARSE_EDGES = (1, 20, 40, 64, 100, 160, 256, 400, 640, 1024, 1300, LENGTH_TOP)
+ABSENT = 0  # the category of an element that the flow does not have; its vector is zero
+FLAG_BITS = 8
+PORTS = 65_536
+UNSEEN_PORTS = ((0, 0), (1, 1023), (1024, 32_767), (32_768, 65_535))  # the categories 0 to 3
+PORT_CATEGORIES_MAX = 255
+
+
+def thermometer(edges, values):
+    """How much of each range the values fill, 0 to 1."""
+    low, high = np.array(edges[:-1], np.float32), np.array(edges[1:], np.float32)
+    return np.clip(values[..., None] * (1 / (high - low)) + -low / (high - low), 0, 1).astype(np.float32)
+
+
+@dataclasses.dataclass
+class Encoder:
+    """Categories found in training data; everything else is fixed."""
+
+    input: Input
+    length_categories: dict[str, np.ndarray]  # by feature: category of each length from -LENGTH_TOP to LENGTH_TOP
+    port_categories: np.ndarray  # [PORTS]
+    port_count: int
+
+    @property
+    def category_count(self):
+        return max((int(c.max()) + 1 for c in self.length_categories.values()), default=1)
+
+    def signed(self, series, feature):
+        """Lengths with their direction, cut to the table: int [flows, k]."""
+        values = series[:, self.input.channel(feature)]
+        if feature == "payload_length" and "signed_length" in self.input.features:
+            values = values * np.sign(series[:, self.input.channel("signed_length")])
+        return np.clip(values, -LENGTH_TOP, LENGTH_TOP).astype(np.int64)
+
+    def categories(self, series):
+        """Categories, int [flows, k, length features]."""
+        found = [table[self.signed(series, name) + LENGTH_TOP] for name, table in self.length_categories.items()]
+        return np.stack(found, axis=2) if found else np.zeros((len(series), self.input.k, 0), int)
+
+    def values(self, series):
+        """The fixed codes of all features, float32 [flows, k, codes]."""
+        codes = []
+        for channel, name in enumerate(self.input.features):
+            if name == "inter_arrival_us":
+                codes.append(thermometer(TIME_EDGES, series[:, channel]))
+            elif name == "tcp_flags":
+                bits = series[:, channel].astype(np.int64)[..., None] >> np.arange(FLAG_BITS) & 1
+                codes.append(bits.astype(np.float32))
+            else:
+                codes.append(self.length_codes(name)[self.signed(series, name) + LENGTH_TOP])
+        return np.concatenate(codes, axis=2)
+
+    def length_codes(self, name):
+        """The fixed code of each length in the table."""
+        values = np.arange(-LENGTH_TOP, LENGTH_TOP + 1, dtype=np.float32)
+        return np.concatenate([thermometer(LENGTH_EDGES, values), thermometer(LENGTH_EDGES, -values)], axis=1)
+
+    def ports(self, context):
+        """The category of each flow's port."""
+        if "server_port" not in self.input.context:
+            return np.zeros(len(context), int)
+        return self.port_categories[context[:, self.input.context.index("server_port")].astype(int)]
+
+    def flat_context(self, context):
+        """The context's other numbers, each 0 or 1."""
+        columns = []
+        if "protocol" in self.input.context:
+            columns.append(np.clip((context[:, self.input.context.index("protocol")] - 6) / 11, 0, 1))
+        if "first_data_direction" in self.input.context:
+            columns.append(np.clip(context[:, self.input.context.index("first_data_direction")], 0, 1))
+        return np.array(columns, np.float32).T.reshape(len(context), len(columns))
+
+    @property
+    def flat_context_len(self):
+        return sum(name in self.input.context for name in ("protocol", "first_data_direction"))
+
+
+def learn(input, series, context, groups, min_groups=2, min_port_flows=2):
+    """The categories of these flows: lengths that stand in enough groups, ports that stand in enough flows."""
+    groups = np.unique(groups, return_inverse=True)[1]
+    encoder = Encoder(input, {}, np.zeros(PORTS, int), len(UNSEEN_PORTS))
+    for name in ("signed_length", "payload_length"):
+        if name in input.features:
+            encoder.length_categories[name] = length_categories(encoder.signed(series, name), groups, min_groups)
+    for category, (low, high) in enumerate(UNSEEN_PORTS):
+        encoder.port_categories[low : high + 1] = category
+    if "server_port" in input.context:
+        ports = context[:, input.context.index("server_port")].astype(int)
+        found, counts = np.unique(ports[ports > 0], return_counts=True)
+        order = sorted(range(len(found)), key=lambda i: (-counts[i], found[i]))
+        kept = [found[i] for i in order if counts[i] >= min_port_flows][: PORT_CATEGORIES_MAX - len(UNSEEN_PORTS)]
+        for i, port in enumerate(sorted(kept)):
+            encoder.port_categories[port] = len(UNSEEN_PORTS) + i
+        encoder.port_count = len(UNSEEN_PORTS) + len(kept)
+    return encoder
+
+
+def length_categories(values, groups, min_groups):
+    """A category for each length that flows of `min_groups` groups have, one for each coarse range of the others, 0
+    for absent."""
+    coarse = np.searchsorted(COARSE_EDGES, np.arange(LENGTH_TOP + 1), side="right")
+    ranges = int(coarse.max())
+    lengths = np.arange(-LENGTH_TOP, LENGTH_TOP + 1)
+    table = coarse[np.abs(lengths)] + np.where(lengths < 0, ranges, 0)
+    table[LENGTH_TOP] = ABSENT
+    pairs = np.unique(np.stack([values.ravel() + LENGTH_TOP, np.repeat(groups, values.shape[1])]), axis=1)
+    found = np.bincount(pairs[0], minlength=len(lengths))
+    found[LENGTH_TOP] = 0
+    seen = np.where(found >= min_groups)[0]
+    table[seen] = 2 * ranges + 1 + np.arange(len(seen))
+    return table
+
+
+def coarse_only(categories):
+    """For each category the coarse one of the same lengths: what an unseen length nearby would get."""
+    coarse = np.searchsorted(COARSE_EDGES, np.arange(LENGTH_TOP + 1), side="right")
+    ranges = int(coarse.max())
+    lengths = np.arange(-LENGTH_TOP, LENGTH_TOP + 1)
+    plain = coarse[np.abs(lengths)] + np.where(lengths < 0, ranges, 0)
+    plain[LENGTH_TOP] = ABSENT
+    made = np.arange(int(categories.max()) + 1)
+    made[categories] = plain
+    return made

@@ -1,0 +1,201 @@
+"""The walk from labelled flows to a bundle: folds, calibration, baselines, the final networks, card and goldens."""
+
+import dataclasses
+
+import numpy as np
+
+from . import baselines, bundle, calibrate, card, data, ensemble, graph, groups, metrics, table, unfamiliar
+from .errors import Refusal
+from .network import Shape, softmax
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How a model is trained and calibrated."""
+
+    shape: Shape = Shape()
+    nets: int = 3
+    min_groups: int = 2  # groups of flows in which a length must occur to be a category of its own
+    capture_weight: float = 0.5  # a flow's weight is its group's size to the power of minus this
+    unfamiliar: float = 0.2  # share of made-up flows of the outlier class
+    sureness: float = 0.7
+    unfamiliar_ports: bool = True
+    near_misses: float = 0.0  # share of the made-up flows whose lengths are only a few bytes off
+    precision: float = 0.98  # share right among sure answers, on held-out flows
+    min_confidence: float = 0.7
+    confidence: tuple[float, ...] | None = None
+    port_precision: float = 0.95  # above 1: no table of ports
+    folds: int = 5
+    seed: int = 1
+    ablate: bool = False
+    leave_labels_out: bool = False
+    hosts: bool = False
+
+
+@dataclasses.dataclass
+class Scored:
+    """What was measured on held-out flows; `depths` has the scores of each depth."""
+
+    folds: np.ndarray
+    probabilities: dict[int, np.ndarray]
+    temperatures: list[float]
+    confidences: list[float]
+    depths: dict[int, dict]
+    baselines: dict[int, dict]
+    ports: list[dict]
+    coverage: tuple
+    ablation: dict[str, dict]
+    left_out: dict[int, list]
+    hosts: list[tuple]
+
+
+def trained(flows, options, seed=None):
+    """An ensemble for these flows, from those that have as many elements as the first depth."""
+    usable = flows.take(np.where(flows.counts >= flows.input.depths[0])[0])
+    extra = None
+    if flows.outlier is not None and options.unfamiliar > 0 and flows.input.has_lengths:
+        extra = unfamiliar.Maker(flows.outlier, options.unfamiliar, options.sureness, options.unfamiliar_ports, near=options.near_misses)
+    return ensemble.fit(usable, options.shape, options.nets, options.min_groups, options.capture_weight, extra, options.seed)
+
+
+def held_out(flows, folds, options, context=None):
+    """Scores before softmax by depth, of each flow by networks that have not seen its fold."""
+    context = flows.seen_context() if context is None else context
+    made = {d: np.zeros((len(flows.classes), len(flows.names)), np.float32) for d in flows.input.depths}
+    for fold in sorted(set(folds)):
+        test = folds == fold
+        if not (flows.counts[~test] >= flows.input.depths[0]).any():
+            continue
+        net = trained(flows.take(np.where(~test)[0]), options)
+        for depth in flows.input.depths:
+            made[depth][test] = net.scores(flows.input.cut(flows.series[test], depth), context[test])
+    return made
+
+
+def evaluate(flows, options, split, say=lambda text: None):
+    """Scores, calibration and baselines by folds."""
+    folds = groups.folds(flows.groups, flows.classes, options.folds)
+    if folds is None:
+        raise Refusal(
+            f"all flows belong to one {split} ({flows.groups[0]}), so nothing can be held out; add flows of another one,"
+            " or split by something else (--split-by capture, host or day)"
+        )
+    say(f"{len(set(folds))} folds by {split}, {len(set(flows.groups))} groups")
+    scores = held_out(flows, folds, options)
+    temperatures, depth_scores, beside, probabilities = [], {}, {}, {}
+    for depth in flows.input.depths:
+        long = (flows.counts >= depth) & ~flows.midstream
+        if not long.any():
+            long = flows.counts >= depth
+        t = calibrate.temperature(scores[depth][long], flows.classes[long])
+        probabilities[depth] = softmax(scores[depth] / t)
+        found = probabilities[depth][long]
+        top, guess = found.max(axis=1), found.argmax(axis=1)
+        temperatures.append(t)
+        depth_scores[depth] = {**metrics.score(flows.classes[long], found), "reliability": metrics.reliability(guess == flows.classes[long], top)}
+        beside[depth] = {}
+        for name, method in baselines.ALL.items():
+            guessed = baselines.folded(flows, folds, method, depth)[long]
+            beside[depth][name] = plain_score(flows.classes[long], guessed, len(flows.names))
+        s = depth_scores[depth]
+        say(f"depth {depth}: accuracy {s['accuracy']:.3f}, macro-F1 {s['macro_f1']:.3f}, ports {beside[depth]['port table'][0]:.3f} / {beside[depth]['port table'][1]:.3f}")
+    measured = calibrate.confidences(flows, probabilities, flows.input.depths, options.precision)
+    confidences = list(options.confidence or measured)
+    ports, covered = coverage(flows, folds, probabilities, confidences, options)
+    ablation = ablated(flows, folds, options, say) if options.ablate and flows.input.context else {}
+    left_out = labels_left_out(flows, options, temperatures, confidences, say) if options.leave_labels_out else {}
+    hosts = [(n, *calibrate.hosts(flows, probabilities, flows.input.depths, n)) for n in calibrate.FIRST_FLOWS] if options.hosts else []
+    return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, ports, covered, ablation, left_out, hosts)
+
+
+def coverage(flows, folds, probabilities, confidences, options):
+    """The table of ports, and what share of the flows whose beginning was seen is named, by what, and how well."""
+    ports, port_guess = calibrate.ports(flows, folds, options.port_precision)
+    answer, kind = calibrate.walk(flows, probabilities, flows.input.depths, confidences, options.min_confidence, port_guess)
+    seen = ~flows.midstream
+    return ports, calibrate.coverage(flows.take(np.where(seen)[0]), answer[seen], kind[seen])
+
+
+def plain_score(truth, guess, count):
+    rows = [r[2] for r in metrics.f1_by_class(truth, guess, count) if r[3]]
+    return float(np.mean(truth == guess)), float(np.mean(rows))
+
+
+def ablated(flows, folds, options, say):
+    """Accuracy and macro-F1 by depth of models without the context."""
+    bare_input = dataclasses.replace(flows.input, context=())
+    bare = dataclasses.replace(flows, input=bare_input, context=np.zeros((len(flows.classes), 0), np.float32))
+    say("the same without the context")
+    scores = held_out(bare, folds, options)
+    found = {}
+    for depth in flows.input.depths:
+        long = (flows.counts >= depth) & ~flows.midstream
+        found[depth] = plain_score(flows.classes[long], scores[depth][long].argmax(axis=1), len(flows.names))
+    return {"no context": found}
+
+
+def labels_left_out(flows, options, temperatures, confidences, say):
+    """By depth, rows of (label, flows, share named at p >= 0.8, share named at the confidence), each by a model that
+    has never seen the label."""
+    found = {d: [] for d in flows.input.depths}
+    options = dataclasses.replace(options, nets=1)
+    for label, name in enumerate(flows.names):
+        own = flows.classes == label
+        if label == flows.outlier or not (own & (flows.counts >= flows.input.depths[0])).any():
+            continue
+        rest = flows.take(np.where(~own)[0])
+        net = trained(rest, options)
+        test = flows.take(np.where(own)[0])
+        for depth, t, level in zip(flows.input.depths, temperatures, confidences):
+            long = (test.counts >= depth) & ~test.midstream
+            if long.any():
+                p = softmax(net.scores(flows.input.cut(test.series[long], depth), test.seen_context()[long]) / t)
+                named = p.argmax(axis=1) != (-1 if flows.outlier is None else flows.outlier)
+                top = p.max(axis=1)
+                found[depth].append((name, int(long.sum()), float((named & (top >= metrics.DECIDED)).mean()), float((named & (top >= level)).mean())))
+        say(f"without {name}: " + ", ".join(f"{rows[-1][2]:.0%} at depth {d}" for d, rows in found.items() if rows and rows[-1][0] == name))
+    return found
+
+
+def port_remark(scored):
+    """One plain line where a table of ports is as good."""
+    last = [d for d in scored.depths if scored.depths[d]["flows"]]
+    worse = [d for d in last if scored.baselines[d]["port table"][0] >= scored.depths[d]["accuracy"] - 0.01
+             and scored.baselines[d]["port table"][1] >= scored.depths[d]["macro_f1"] - 0.01]
+    if not worse:
+        return ""
+    return (
+        f"a table of ports is as good as this model at depth {', '.join(map(str, worse))}: the ports tell these labels"
+        " apart, and a rule by port costs nothing"
+    )
+
+
+def run(flows, options, split, out, name, version, command, about="", say=table.note):
+    """Everything; returns what was measured."""
+    bundle.new_folder(out)
+    scored = evaluate(flows, options, split, say)
+    remark = port_remark(scored)
+    if remark:
+        say(remark)
+    final = trained(flows, options)
+    temperatures = calibrate.by_count(flows.input.depths, scored.temperatures, flows.input.k)
+    model = graph.model(final.nets, temperatures, name)
+    compare_forms(final, model, flows, temperatures)
+    files = {"CARD.md": card.text(flows, scored, options, split, name, version, final.weight_count, command, about, remark)}
+    for depth in flows.input.depths:
+        files[f"reliability-{depth}.svg"] = metrics.reliability_svg(scored.depths[depth]["reliability"], f"{name}, depth {depth}")
+    bundle.write(out, name, version, flows, model, scored.confidences, options.min_confidence, scored.ports, files)
+    return scored
+
+
+def compare_forms(final, model, flows, temperatures):
+    """Refuses an ONNX model that does not compute what the network computes."""
+    from . import runtime
+
+    rows = slice(0, min(len(flows.series), 512))
+    series, context = flows.series[rows], flows.context[rows]
+    counts = flows.input.present(series).sum(axis=1)
+    wanted = softmax(final.scores(series, context) / temperatures[counts][:, None])
+    found = runtime.run_all(runtime.session(model), series, context)
+    if np.abs(wanted - found).max() > 1e-3:
+        raise AssertionError(f"the ONNX model differs from the network by {np.abs(wanted - found).max()}")

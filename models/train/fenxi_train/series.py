@@ -1,0 +1,132 @@
+"""Captures or flow records to a table of flows.
+
+Captures go through `fenxi replay --series --flows`, so a table holds exactly what a running fenxi would collect: once
+for all packets and once for packets with payload.  Records of a live run are read as they are.
+"""
+
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+from . import collector, table
+from .errors import CANNOT_CREATE, NO_INPUT, Refusal, in_line
+
+COLUMNS = (
+    "capture", "flow", "proto", "src", "sport", "dst", "dport", "first_us", "packets", "bytes", "midstream",
+    "lengths", "payloads", "offsets_us", "flags",
+    "data_lengths", "data_payloads", "data_offsets_us", "data_flags", "community_id",
+)
+FIELDS = {"lengths": "series", "payloads": "series_payload", "offsets": "series_us", "flags": "series_tcp_flags"}
+DEFAULT_PROGRAM = "target/release/fenxi"
+
+
+def run(args):
+    records = [p for p in args.inputs if is_records(p)]
+    captures = [p for p in args.inputs if not is_records(p)]
+    for path in args.inputs:
+        if not pathlib.Path(path).is_file():
+            raise Refusal(f"{path}: no such file", NO_INPUT)
+    if os.path.lexists(args.out):
+        raise Refusal(f"{args.out}: exists already; give another name, or remove it", CANNOT_CREATE)
+    rows = []
+    for path in records:
+        rows += list(flows_of(path, pathlib.Path(path).name, args.unit).values())
+    if captures:
+        program = program_of(args.fenxi)
+        with tempfile.TemporaryDirectory(prefix="fenxi-train.") as folder:
+            bundles = [collector.write(pathlib.Path(folder) / unit, unit) for unit in ("packet", "data")]
+            for path in captures:
+                rows += replayed(program, path, bundles, folder, args.config)
+    if not rows:
+        raise Refusal(f"{', '.join(args.inputs)}: no TCP or UDP flow with a series")
+    columns = [c for c in COLUMNS if any(c in row for row in rows)]
+    table.write(args.out, rows, columns)
+    print(f"{args.out}: {len(rows)} flows of {len(args.inputs)} files")
+
+
+def is_records(path):
+    return str(path).endswith((".jsonl", ".jsonl.gz", ".json"))
+
+
+def program_of(given):
+    """The path of the program."""
+    path = pathlib.Path(given or DEFAULT_PROGRAM)
+    if not path.is_file():
+        raise Refusal(f"{path}: no such program; build it with `make`, or give --fenxi PROGRAM", NO_INPUT)
+    return str(path.absolute())
+
+
+def replayed(program, path, bundles, folder, config):
+    """The rows of one capture, of both units."""
+    by_flow = {}
+    for bundle in bundles:
+        out = pathlib.Path(folder) / f"{bundle.name}.jsonl"
+        command = [program, "replay", "--series", "--flows", str(out), "--model", str(bundle), str(path)]
+        if config:
+            command[2:2] = ["--config", str(config)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except OSError as error:
+            raise Refusal(f"{program}: {error.strerror}", NO_INPUT) from None
+        if not out.is_file() or done.returncode in (64, 66, 69, 70, 78):
+            raise Refusal(f"{path}: fenxi replay: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+        if done.returncode:
+            table.note(f"{path}: fenxi replay ended with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1]}")
+        for key, row in flows_of(out, pathlib.Path(path).name, bundle.name).items():
+            by_flow.setdefault(key, {}).update(row)
+        out.unlink()
+    return list(by_flow.values())
+
+
+def flows_of(path, capture, unit):
+    """Rows by flow number; a flow's records are added up, and its last series counts."""
+    rows = {}
+    with table.open_text(path) as file:
+        for line, text in enumerate(file, 1):
+            if not text.strip():
+                continue
+            try:
+                record = json.loads(text)
+            except ValueError:
+                raise in_line(path, line, "not a JSON object; records are one object per line") from None
+            if not isinstance(record, dict) or "type" not in record:
+                raise in_line(path, line, "not a record of fenxi: no type; see docs/records.md")
+            if record["type"] == "flow" and record.get("proto") in (6, 17):
+                try:
+                    add(rows, record, capture, record.get("series_unit", unit))
+                except (KeyError, TypeError, ValueError) as error:
+                    raise in_line(path, line, f"not a flow record with a series ({error}); run fenxi with --series") from None
+    return rows
+
+
+def add(rows, record, capture, unit):
+    """Adds one record to its flow's row."""
+    key = (record.get("first"), record["flow_id"])
+    row = rows.setdefault(key, {"capture": capture, "packets": 0, "bytes": 0})
+    row.update(
+        flow=record["flow_id"], proto=record["proto"], src=record["src"], sport=record["src_port"],
+        dst=record["dst"], dport=record["dst_port"], first_us=micros(record["first"]),
+        midstream=int(bool(record.get("midstream"))), community_id=record["community_id"],
+    )
+    row["packets"] += record["packets_fwd"] + record["packets_rev"]
+    row["bytes"] += record["bytes_fwd"] + record["bytes_rev"]
+    series = record["series"]
+    names = table.COLUMNS[unit]
+    for part, field in FIELDS.items():
+        if part == "flags" and record["proto"] != 6:
+            row[names[part]] = ""
+        elif field in record and record[field] is not None:
+            if len(record[field]) != len(series):
+                raise ValueError(f"{field} has {len(record[field])} numbers for {len(series)} lengths")
+            row[names[part]] = " ".join(str(int(v)) for v in record[field])
+
+
+def micros(text):
+    """Microseconds since the epoch of an RFC 3339 time."""
+    time = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    return (time - epoch) // datetime.timedelta(microseconds=1)
+

@@ -1,0 +1,114 @@
+"""fit, card and compare: a bundle is whole, new, reproducible and good on an easy table."""
+
+import tomllib
+
+import numpy as np
+import pytest
+from conftest import FAST, rows, save
+
+from fenxi_train import bundle, check
+
+CASES = [
+    ("--unit", "data", "--depths", "2,3,5", "--context", "protocol,server_port"),
+    ("--unit", "data", "--k", "3"),
+    ("--unit", "data", "--depths", "1,4", "--features", "signed_length,payload_length,inter_arrival_us", "--context", "server_port"),
+    ("--unit", "packet", "--k", "4", "--features", "signed_length,tcp_flags,inter_arrival_us", "--context", "protocol,first_data_direction"),
+    ("--unit", "packet", "--k", "5", "--features", "inter_arrival_us", "--network", "cnn"),
+    ("--unit", "data", "--depths", "2,5", "--features", "payload_length", "--network", "cnn"),
+]
+
+
+@pytest.mark.parametrize("options", CASES)
+def test_every_kind_of_input_gives_a_sound_bundle(fenxi_train, table, tmp_path, options):
+    code, out, err = fenxi_train("fit", table, "--out", tmp_path / "b", *options, *FAST)
+    assert code == 0, err
+    made = bundle.read(tmp_path / "b")
+    assert made.labels == ["mail", "names", "web"] + ["unknown"] * made.input.has_lengths
+    assert check.problems(made) == []
+    series, context, outputs = made.goldens()
+    assert len(series) == len(outputs) and context.shape[1] == len(made.input.context)
+    assert np.allclose(outputs.sum(axis=1), 1, atol=1e-5)
+    assert (tmp_path / "b/CARD.md").read_text().startswith("# b 1.0.0")
+
+
+def test_keys_of_depths_context_and_ports(fenxi_train, tmp_path):
+    table = save(tmp_path / "t.csv", rows(120))
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", *CASES[0], *FAST, "--confidence", "0.9,0.8,0.7")
+    assert code == 0, err
+    found = tomllib.loads((tmp_path / "b/model.toml").read_text())
+    assert (found["k"], found["depths"], found["confidence"]) == (5, [2, 3, 5], [0.9, 0.8, 0.7])
+    assert found["context"] == ["protocol", "server_port"] and found["context_input"] == {"name": "context"}
+    assert {(p["protocol"], p["port"], p["label"]) for p in found["ports"]} == {("tcp", 443, "web"), ("udp", 53, "names"), ("tcp", 25, "mail")}
+    assert "a table of ports is as good" in err
+
+
+def test_golden_rows_have_every_depth(fenxi_train, table, tmp_path):
+    fenxi_train("fit", table, "--out", tmp_path / "b", *CASES[0], *FAST)
+    made = bundle.read(tmp_path / "b")
+    series, _, _ = made.goldens()
+    assert {2, 3, 5} <= set(made.input.present(series).sum(axis=1))
+
+
+def test_the_same_command_writes_the_same_model(fenxi_train, table, tmp_path):
+    for name in "ab":
+        assert fenxi_train("fit", table, "--out", tmp_path / name, "--name", "m", *CASES[0], *FAST)[0] == 0
+    for file in ("model.onnx", "model.toml", "golden/inputs.csv", "golden/outputs.csv"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_an_existing_folder_is_left_alone(fenxi_train, table, tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/mine").write_text("x")
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", *FAST)
+    assert code == 73 and "exists already" in err
+    assert [p.name for p in (tmp_path / "b").iterdir()] == ["mine"]
+
+
+def test_a_refused_table_leaves_no_folder(fenxi_train, tmp_path):
+    table = save(tmp_path / "t.csv", rows(labels=("web",)))
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", *FAST)
+    assert code == 65 and "one class only" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+
+
+@pytest.mark.parametrize("split", ["capture", "host", "day", "source"])
+def test_splits(fenxi_train, tmp_path, split):
+    tables = [save(tmp_path / f"{n}.csv", rows(seed=i)) for i, n in enumerate("xy")]
+    code, _, err = fenxi_train("fit", *tables, "--out", tmp_path / "b", "--k", "3", "--split-by", split, *FAST)
+    assert code == 0 and f"folds by {split}" in err
+
+
+def test_one_group_only_is_refused(fenxi_train, tmp_path):
+    table = save(tmp_path / "t.csv", rows(captures=1))
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", "--k", "3", *FAST)
+    assert code == 65 and "nothing can be held out" in err
+
+
+def test_rare_and_foreign_labels_become_the_outlier_class(fenxi_train, tmp_path):
+    content = rows()
+    for i, name in enumerate(("été", "a b", "")):
+        content[i] = {**content[i], "label": name}
+    table = save(tmp_path / "t.csv", content)
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", "--k", "3", *FAST)
+    assert code == 0, err
+    assert bundle.read(tmp_path / "b").labels == ["mail", "names", "web", "unknown"]
+
+
+def test_compare_scores_an_easy_table_and_foreign_labels(fenxi_train, table, tmp_path):
+    fenxi_train("fit", table, "--out", tmp_path / "b", "--k", "3", *FAST, "--steps", "300")
+    other = save(tmp_path / "o.csv", rows(seed=7) + [{**r, "label": "new"} for r in rows(6, seed=8)])
+    code, out, err = fenxi_train("compare", tmp_path / "b", "--labels", other)
+    assert code == 0, err
+    assert "| depth |" in out and "| unknown | 6 |" in out
+    accuracy = float(next(line for line in out.splitlines() if line.startswith("| 3 |")).split("|")[3])
+    assert accuracy > 0.85
+
+
+def test_card_checks_the_model(fenxi_train, table, tmp_path):
+    fenxi_train("fit", table, "--out", tmp_path / "b", "--k", "3", *FAST)
+    assert fenxi_train("card", tmp_path / "b")[0] == 0
+    golden = tmp_path / "b/golden/outputs.csv"
+    golden.write_text(golden.read_text().replace("0.", "0.1", 1))
+    code, _, err = fenxi_train("card", tmp_path / "b")
+    assert code == 65 and "golden outputs differ" in err
+    assert fenxi_train("card", tmp_path / "none")[0] == 66

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Walks docs/train.md on demo/office.pcap: series, label, fit, then fenxi checks and runs the new bundle.
+# usage: tests/train/walk.sh [FENXI]     FENXI: the program (default target/release/fenxi)
+#   FENXI_TRAIN   the trainer (default models/train/run.sh)
+set -eu
+
+cd "$(dirname "$0")/../.."
+fenxi=${1:-target/release/fenxi}
+train=${FENXI_TRAIN:-models/train/run.sh}
+work=$(mktemp -d "${TMPDIR:-/tmp}/fenxi-walk.XXXXXX")
+trap 'rm -rf "$work"' EXIT INT TERM
+
+$train series demo/office.pcap --fenxi "$fenxi" --out "$work/flows.csv.gz"
+$train label "$work/flows.csv.gz" --by-hosts tests/train/office_servers.csv --out "$work/labelled.csv.gz"
+$train fit "$work/labelled.csv.gz" --out "$work/office" --split-by host --k 3 --min-flows 10 --steps 200 --nets 1
+$train card "$work/office" >"$work/card"
+grep -q '^Batches agree to the bit; golden outputs match.' "$work/card"
+$train compare "$work/office" --labels "$work/labelled.csv.gz" --split-by host >"$work/scores"
+grep -q '^| 3 |' "$work/scores"
+
+"$fenxi" model check "$work/office"
+"$fenxi" replay --model "$work/office" --flows "$work/records.jsonl" demo/office.pcap >"$work/summary"
+grep -q '"label":"web"' "$work/records.jsonl"
+
+# What must be refused is refused, and nothing is written over.
+code=0; $train fit "$work/labelled.csv.gz" --out "$work/office" 2>"$work/refusal" || code=$?
+[ "$code" = 73 ]
+printf 'data_lengths,label\n12 x 3,web\n' >"$work/bad.csv"
+code=0; $train fit "$work/bad.csv" --out "$work/none" --split-by host 2>"$work/refusal" || code=$?
+[ "$code" = 65 ] && [ ! -e "$work/none" ]
+echo "walk: passed"
