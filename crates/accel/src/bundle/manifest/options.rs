@@ -10,7 +10,7 @@ use super::{LabelInfo, Problem, Tensor, UNKNOWN, check_range, check_text};
 pub const CONTEXT: [&str; 2] = ["protocol", "server_port"];
 
 /// The most depths a bundle may have.
-const DEPTHS_MAX: usize = 4;
+const DEPTHS_MAX: usize = 6;
 
 /// Transport protocols by name, with their IP protocol numbers.
 const PROTOCOLS: [(&str, u8); 2] = [("tcp", 6), ("udp", 17)];

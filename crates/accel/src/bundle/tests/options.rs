@@ -44,8 +44,8 @@ fn depths_that_are_refused() {
         let lines = format!("depths = {depths}\nconfidence = {confidence}");
         lines_refused(&lines, "", parts);
     };
-    for (depths, entries) in [("[]", "0 entries"), ("[-1, 0, 1, 2, 3]", "5 entries")] {
-        refused(depths, "[]", &["depths has", entries, "1 to 4"]);
+    for (depths, entries) in [("[]", "0 entries"), ("[-3, -2, -1, 0, 1, 2, 3]", "7 entries")] {
+        refused(depths, "[]", &["depths has", entries, "1 to 6"]);
     }
     for depths in ["[3, 1]", "[1, 1, 3]", "[0, 3]", "[-1, 3]"] {
         refused(depths, "[0.5, 0.5]", &["depths is", depths, "rise from 1"]);
