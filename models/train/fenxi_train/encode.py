@@ -2,7 +2,7 @@
 
 A length is a category of its own where training has seen it often enough, because protocols and devices send
 messages of exact lengths; other lengths share a category with their neighbours.  Beside the learned vector of its category
-stands the length's value, as how much of each of a few ranges it fills.  Times have ranges that grow tenfold;
+stands the length's value, as how much of each of a few ranges it fills.  Times have ranges that grow threefold;
 a logarithm is avoided, because its vector and scalar forms may round differently.  TCP flags are eight bits.  A
 server's port is a category as well.
 """
@@ -15,7 +15,7 @@ from .inputs import Input
 
 LENGTH_TOP = 1600  # longer packets are merged ones; they count as this long
 LENGTH_EDGES = (0, 64, 128, 256, 512, 1024, LENGTH_TOP)
-TIME_EDGES = (0, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)  # microseconds
+TIME_EDGES = (0, 10, 30, 100, 300, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 1e8)  # microseconds
 COARSE_EDGES = (1, 20, 40, 64, 100, 160, 256, 400, 640, 1024, 1300, LENGTH_TOP)
 ABSENT = 0  # the category of an element that the flow does not have; its vector is zero
 FLAG_BITS = 8

@@ -46,9 +46,9 @@ def run(args):
     print(f"{args.out}: {labelled} of {len(flows.rows)} flows labelled, {len(names)} labels: {', '.join(names[:12])}{' …' if len(names) > 12 else ''}")
 
 
-def read_csv(path, needed):
+def read_csv(path, needed, ragged=False):
     """The rows of a small CSV file, with their lines."""
-    found = table.read(path)
+    found = table.read(path, ragged)
     table.require(found, needed, path, f"its first line must be: {','.join(needed)}")
     return [(line, row) for (_, line), row in zip(found.places, found.rows)]
 
@@ -89,16 +89,16 @@ def id_of(path, line, row):
 
 
 def read_ndpi(path):
-    """Labels by Community ID of what ndpiReader -C wrote; nDPI says itself how it knew (dpi, port, ip)."""
+    """Labels by Community ID of what ndpiReader -C wrote, whose lines differ in length; nDPI says itself how it knew (dpi, port, ip)."""
     names = {"src_ip": "src", "src_port": "sport", "dst_ip": "dst", "dst_port": "dport", "protocol": "proto"}
     found = {}
-    for line, row in read_csv(path, (*names, "ndpi_proto")):
+    for line, row in read_csv(path, (*names, "ndpi_proto"), ragged=True):
         row = {**row, **{new: row[old] for old, new in names.items()}}
         label = row["ndpi_proto"].strip()
         if row["proto"].strip() not in ("6", "17") or label in ("", "Unknown"):
             continue
-        sure = row.get("proto_by_ip") is None or row.get("confidence", "DPI")
-        confidence = "dpi" if sure is True or str(sure).strip().lower() in ("dpi", "6") else str(sure).strip().lower()
+        sure = row.get("confidence", "").strip().lower()  # older versions do not say
+        confidence = "dpi" if sure in ("dpi", "6") else sure
         found[id_of(path, line, row)] = (label, confidence)
     return found
 

@@ -64,8 +64,8 @@ def open_text(path):
         raise Refusal(f"{path}: {error.strerror or error}", NO_INPUT) from None
 
 
-def read(path):
-    """One table."""
+def read(path, ragged=False):
+    """One table; `ragged`: lines may have more or fewer cells than the first."""
     csv.field_size_limit(LIST_LIMIT * 10)
     rows, places = [], []
     try:
@@ -75,7 +75,9 @@ def read(path):
             if not names:
                 raise Refusal(f"{path}: empty; a table begins with a line of column names")
             for row in reader:
-                if None in row or None in row.values():
+                if ragged:
+                    row = {k: v or "" for k, v in row.items() if k is not None}
+                elif None in row or None in row.values():
                     found = sum(v is not None for k, v in row.items() if k is not None) + len(row.get(None) or [])
                     raise in_line(path, reader.line_num, f"{found} cells for {len(names)} columns; quote commas, or complete the line")
                 rows.append(row)

@@ -79,7 +79,7 @@ def test_labels_by_ndpi(fenxi_train, tmp_path):
     r = content[0]
     (tmp_path / "n.csv").write_text(
         "flow_id,protocol,src_ip,src_port,dst_ip,dst_port,ndpi_proto_num,ndpi_proto,confidence\n"
-        f"1,6,{r['src']},{r['sport']},{r['dst']},{r['dport']},91,TLS.Google,DPI\n"
+        f"1,6,{r['src']},{r['sport']},{r['dst']},{r['dport']},91,TLS.Google,DPI,one,cell,more\n"
     )
     code, _, err = fenxi_train("label", table, "--by-ndpi", tmp_path / "n.csv", "--out", tmp_path / "o.csv.gz")
     assert code == 0, err
