@@ -241,10 +241,17 @@ fn labels_are_pythons() {
     let mut captures: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
     captures.sort();
     let dir = tempfile::tempdir().expect("a folder");
-    for (name, least) in [("data-k3", 500), ("times-k10", 500)] {
-        let flows = dir.path().join(name);
+    let bundles = [
+        (trained("data-k3"), 500),
+        (trained("times-k10"), 500),
+        // With depths, a second input and ports.
+        (root().join("models/protocol"), 2000),
+    ];
+    for (bundle, least) in bundles {
+        let name = bundle.display();
+        let flows = dir.path().join("flows.jsonl");
         let mut replay = common::fenxi(["replay", "--series", "--json", "--flows"]);
-        replay.arg(&flows).arg("--model").arg(trained(name));
+        replay.arg(&flows).arg("--model").arg(&bundle);
         replay.args(REFERENCE_LIFETIMES);
         for set in [
             "ring.slots=16",
@@ -258,15 +265,16 @@ fn labels_are_pythons() {
         let summary = common::run(replay).expect_code(0).json();
         let mut check = Command::new(&python);
         check.arg(root().join("scripts/check_labels.py"));
-        let output = check.arg(trained(name)).arg(&flows).output();
+        let output = check.arg(&bundle).arg(&flows).output();
         let output = output.expect("Python starts");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name}: {said}{errors}");
-        let compared = summary["series"]["inferred"].as_u64().expect("a count");
+        let labels = summary["labels"].as_object().expect("counts by label");
+        let compared: u64 = labels.values().filter_map(Value::as_u64).sum();
         assert!(
             said.contains(&format!("compared {compared}, differences 0")),
-            "{name}: {compared} inferred: {said}"
+            "{name}: {compared} labelled: {said}"
         );
         assert!(compared >= least, "{name}: only {compared} labels");
     }

@@ -44,7 +44,10 @@ fn depths_that_are_refused() {
         let lines = format!("depths = {depths}\nconfidence = {confidence}");
         lines_refused(&lines, "", parts);
     };
-    for (depths, entries) in [("[]", "0 entries"), ("[-3, -2, -1, 0, 1, 2, 3]", "7 entries")] {
+    for (depths, entries) in [
+        ("[]", "0 entries"),
+        ("[-3, -2, -1, 0, 1, 2, 3]", "7 entries"),
+    ] {
         refused(depths, "[]", &["depths has", entries, "1 to 6"]);
     }
     for depths in ["[3, 1]", "[1, 1, 3]", "[0, 3]", "[-1, 3]"] {
