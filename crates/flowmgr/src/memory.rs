@@ -7,8 +7,8 @@
 //! on request; plain pages. The kernel hands pages out when they are first touched: a
 //! table for millions of flows starts at once, and an unused part costs nothing.
 //!
-//! One of the modules of this crate with `unsafe`; the others are `entry`, `measure`, `prefetch`
-//! and `tags`; `table` makes a promise about its bucket.
+//! One of the modules of this crate with `unsafe`; the others are `entry`, `prefetch`, `table`
+//! and `tags`.
 #![allow(unsafe_code, reason = "memory from the kernel")]
 
 use std::io;
