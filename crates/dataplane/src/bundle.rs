@@ -16,7 +16,7 @@ use config::Config;
 pub const UNKNOWN: &str = "unknown";
 
 /// The shipped bundle.
-const SHIPPED: &str = "models/app-id-k10";
+const SHIPPED: &str = "models/protocol";
 /// The default of `flow.k`; with it, K follows the bundle.
 const K_BUILT_IN: usize = 10;
 /// The folder where a package installs shipped files.

@@ -71,6 +71,8 @@ pub(crate) const STATE_IN_EFFECT: u8 = 0x80;
 /// With [`STATE_EMITTED`] and [`crate::Effect::Arrival`], where labels need no [`STATE_IN_EFFECT`]: of several depths one has
 /// decided, and its answer stands in the first task's label word.
 pub(crate) const STATE_DECIDED: u8 = STATE_IN_EFFECT;
+/// A state that no flow has, see [`Hot::has_all`].
+pub(crate) const STATE_NEVER: u16 = 0x100;
 /// Without [`STATE_EMITTED`], which a label in effect has as well: the series is complete, and was not emitted because the
 /// flow began mid-stream.
 pub(crate) const STATE_WITHHELD: u8 = STATE_IN_EFFECT;
@@ -111,6 +113,12 @@ impl Hot {
     #[inline]
     pub fn has(&self, state: u8) -> bool {
         self.state & state == state
+    }
+
+    /// Whether it has all of these states. [`STATE_NEVER`] is one that no flow has.
+    #[inline]
+    pub fn has_all(&self, states: u16) -> bool {
+        u16::from(self.state) & states == states
     }
 
     #[inline]

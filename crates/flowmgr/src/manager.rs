@@ -26,7 +26,7 @@ use crate::counters::Counters;
 use crate::depths::{Answers, Depths};
 use crate::entry::{
     Entries, NOT_IN_EFFECT, STATE_DECIDED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT,
-    STATE_RST, STATE_WITHHELD,
+    STATE_NEVER, STATE_RST, STATE_WITHHELD,
 };
 use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
@@ -106,8 +106,8 @@ pub struct Manager {
     pub(crate) has_depths: bool,
     /// Beyond the first and its depths.
     pub(crate) has_more_tasks: bool,
-    /// Packets behind the first task's K-th may complete a series.
-    collects_on: bool,
+    /// The states in the hot line that say together that no packet can complete a series any more.
+    collected: u16,
     /// What an entry's stamp is where its action is that of a label by the map in use.
     pub(crate) policy: PolicyStamp,
     pub(crate) clock: Clock,
@@ -169,7 +169,14 @@ impl Manager {
             rings,
             has_depths: depths.count() > 1,
             has_more_tasks: tasks > usize::from(depths.count()),
-            collects_on: tasks > 1,
+            collected: match (tasks, config.effect) {
+                (1, _) => u16::from(STATE_EMITTED),
+                // All tasks are depths, of which one has decided.
+                (tasks, Effect::Arrival) if tasks == usize::from(depths.count()) => {
+                    u16::from(STATE_EMITTED | STATE_DECIDED)
+                }
+                _ => STATE_NEVER,
+            },
             depths,
             policy: PolicyStamp::FIRST,
             clock: Clock::new(),
@@ -341,6 +348,7 @@ impl Manager {
         let direction = hot.direction(headers.from_low);
         let carry = hot.count(direction, headers.length);
         let is_answered = hot.has_reverse_packets();
+        let is_collected = hot.has_all(self.collected);
         if let Some(carry) = carry {
             self.entries.carry(index, direction, carry);
         }
@@ -348,7 +356,7 @@ impl Manager {
         if is_half_open && is_answered {
             self.look_at_answer(staged.hash, index, direction, headers);
         }
-        if !is_emitted || self.collects_on {
+        if !is_collected {
             self.collect(index, direction, staged, packet.time_us, now_ns);
         }
         if headers.tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.config.settings.end_on_fin_rst {
@@ -370,18 +378,16 @@ impl Manager {
     ) -> Verdict {
         match self.config.effect {
             Effect::Arrival => {
-                let hot = self.entries.hot(index);
-                if self.has_depths && !hot.has(STATE_DECIDED) && !self.decide(index) {
-                    return Verdict::Untagged;
-                }
                 let (word, hot) = self.entries.label_and_hot(index);
-                let (_, Label::Class { class, .. }) = word.read() else {
-                    return Verdict::Untagged;
-                };
                 // The action is that of the entry, unless the label is new or the map of actions is another one.
-                let action = match hot.policy == self.policy {
-                    true => self.config.settings.actions.get(hot.action),
-                    false => self.look_up_action(index, class),
+                let (class, action) = match word.read().1 {
+                    Label::Class { class, .. } if hot.policy == self.policy => {
+                        (class, self.config.settings.actions.get(hot.action))
+                    }
+                    _ => match self.look_up_action(index) {
+                        Some(found) => found,
+                        None => return Verdict::Untagged,
+                    },
                 };
                 if let Some(tagged) = self.counters.tagged_by_class.get_mut(usize::from(class)) {
                     tagged.add(1, u64::from(headers.length));
@@ -461,13 +467,20 @@ impl Manager {
         depths
     }
 
-    /// Looks a flow's action up by the class of its label, and notes it in the entry.
+    /// Looks a flow's action up by the class of its label, and notes it in the entry; `None` while it has no label.
     #[cold]
-    fn look_up_action(&mut self, index: u32, class: u16) -> Action {
+    fn look_up_action(&mut self, index: u32) -> Option<(u16, Action)> {
+        let hot = self.entries.hot(index);
+        if self.has_depths && !hot.has(STATE_DECIDED) && !self.decide(index) {
+            return None;
+        }
+        let (_, Label::Class { class, .. }) = self.entries.label(index).read() else {
+            return None;
+        };
         let action = self.config.settings.actions.number_of(class);
         let hot = self.entries.hot_mut(index);
         (hot.action, hot.policy) = (action, self.policy);
-        self.config.settings.actions.get(action)
+        Some((class, self.config.settings.actions.get(action)))
     }
 
     /// The flow's entry, and whether the flow is half-open; notes the access. Begins a flow
@@ -534,13 +547,10 @@ impl Manager {
             time_us,
             now_ns,
         };
-        // Nothing was emitted, or we were not here. With more tasks another series may still be incomplete.
-        if !self.has_more_tasks && self.entries.hot(index).has(STATE_WITHHELD) {
-            // Or, of several depths, one has decided: nothing is left to ask. By packet time it is asked all the same.
-            let is_emitted = self.entries.hot(index).has(STATE_EMITTED);
-            if !is_emitted || self.config.effect == Effect::Arrival {
-                return;
-            }
+        // We were not here when the flow began. With more tasks another series may still be incomplete.
+        let hot = self.entries.hot(index);
+        if !self.has_more_tasks && hot.has(STATE_WITHHELD) && !hot.has(STATE_EMITTED) {
+            return;
         }
         if self.series.is_lengths_only() {
             if let Some(elements) = self.series.add_length(index, direction, headers.length) {
