@@ -159,7 +159,7 @@ fn defaults_become_the_checked_form() {
         (config.model.min_confidence, cpu.deadline),
         (None, Some(Duration::from_secs(1)))
     );
-    assert!(config.tag.enabled && config.tag.dscp.len() == 8);
+    assert!(config.tag.enabled && config.tag.dscp.len() == 9);
     assert!(config.tag.dscp.iter().all(|mapping| !mapping.required));
 }
 
@@ -204,12 +204,12 @@ fn a_dscp_table_replaces_the_map_and_an_entry_adds_to_it() {
             .collect()
     };
     let entry = |label: &str, dscp, required| (label.to_owned(), dscp, required);
-    let file = "[tag.dscp]\nDNS = \"CS1\"\nTLS = \"AF21\"\n\"a b\" = 63";
+    let file = "[tag.dscp]\nDNS = \"CS1\"\nTLS = \"AF11\"\n\"a b\" = 63";
     let (config, effective) = load(file, &[], &["tag.dscp.NTP=EF", "tag.dscp.DNS=9"]).unwrap();
     let expected = [
         entry("DNS", 9, true),
         entry("NTP", 46, true),
-        entry("TLS", 18, false),
+        entry("TLS", 10, false),
         entry("a b", 63, true),
     ];
     assert_eq!(mapping(&config), expected);
@@ -217,7 +217,7 @@ fn a_dscp_table_replaces_the_map_and_an_entry_adds_to_it() {
     assert_eq!(origin(&effective, "tag.dscp.DNS"), "--set");
 
     let (config, _) = load("", &[], &["tag.dscp.TLS=EF"]).unwrap();
-    assert_eq!(config.tag.dscp.len(), 8);
+    assert_eq!(config.tag.dscp.len(), 9);
     assert!(mapping(&config).contains(&entry("TLS", 46, true)));
 
     let (config, _) = load("", &[("FENXI_TAG_DSCP", "{ X = 1 }")], &[]).unwrap();

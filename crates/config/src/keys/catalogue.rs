@@ -119,8 +119,8 @@ keys! {
             "whether packets of labelled flows get the DSCP of their label"
             => |d, s| draft::tag_mode(s, &mut d.tag);
         TagDscp: live "tag.dscp", Kind::Map(Entry::Dscp),
-            "{ TLS = \"AF21\", HTTP = \"AF11\", QUIC = \"AF21\", STUN = \"EF\", SD-RTN = \"EF\", Zabbix = \"CS2\", Gnutella = \
-             \"CS1\", ETHEREUM = \"CS1\" }", "DSCP: a name or 0 to 63",
+            "{ DNS = \"AF21\", SSH = \"AF21\", TLS = \"AF11\", HTTP = \"AF11\", QUIC = \"AF11\", SNMP = \"CS2\", NTP = \"CS2\", \
+             MQTT = \"CS2\", NetBIOS = \"CS1\" }", "DSCP: a name or 0 to 63",
             "label to DSCP; labels not named here leave packets as they are; a table in a file replaces the built-in one"
             => |d, s| draft::dscp_rules(s, &mut d.tag);
 
@@ -134,8 +134,8 @@ keys! {
             "how many marks may wait to be written; more are dropped and counted"
             => |d, s| s.put(&mut d.mark.queue);
         MarkClass: live "mark.class", Kind::Map(Entry::Mark),
-            "{ TLS = 0x100, HTTP = 0x200, QUIC = 0x300, STUN = 0x400, SD-RTN = 0x500, Zabbix = 0x600, Gnutella = 0x700, \
-             ETHEREUM = 0x800, other = 0xff00 }", "bits of the connection mark, within mark.mask",
+            "{ TLS = 0x100, HTTP = 0x200, QUIC = 0x300, DNS = 0x400, SSH = 0x500, SNMP = 0x600, NetBIOS = 0x700, MQTT = 0x800, \
+             NTP = 0x900 }", "bits of the connection mark, within mark.mask",
             "label to bits of the connection mark; labels not named here leave connections as they are; a table in a file \
              replaces the built-in one"
             => |d, s| draft::mark_rules(s, &mut d.mark);

@@ -4,13 +4,13 @@ use super::*;
 
 /// Counts what reaches the server with the DSCP of each group.
 const SEEN: &str = "table inet seen {
-    chain ef { counter; }
+    chain af11 { counter; }
     chain af21 { counter; }
     chain cs1 { counter; }
     chain input {
         type filter hook input priority 0; policy accept;
-        ip dscp vmap { ef : jump ef, af21 : jump af21, cs1 : jump cs1 }
-        ip6 dscp vmap { ef : jump ef, af21 : jump af21, cs1 : jump cs1 }
+        ip dscp vmap { af11 : jump af11, af21 : jump af21, cs1 : jump cs1 }
+        ip6 dscp vmap { af11 : jump af11, af21 : jump af21, cs1 : jump cs1 }
     }
 }";
 
@@ -66,9 +66,9 @@ fn the_shipped_rules_write_the_dscp_of_the_label() {
     let (writer, classes) = shipped_writer(&lab);
     let mut asked = 0;
     for (label, chain, dscp) in [
-        ("STUN", "realtime", "ef"),
-        ("TLS", "web", "af21"),
-        ("Gnutella", "bulk", "cs1"),
+        ("SSH", "interactive", "af21"),
+        ("TLS", "web", "af11"),
+        ("NetBIOS", "bulk", "cs1"),
     ] {
         let class = classes.iter().position(|known| known == label).unwrap() as u16;
         for is_v6 in [false, true] {
@@ -105,10 +105,7 @@ fn the_shipped_shaper_holds_a_class_to_its_rate() {
         &format!("sh {} out 40000", example("tc-htb.sh").display()),
     );
     let (writer, classes) = shipped_writer(&lab);
-    let class = classes
-        .iter()
-        .position(|label| label == "Gnutella")
-        .unwrap() as u16;
+    let class = classes.iter().position(|label| label == "NetBIOS").unwrap() as u16;
     let mut connection = Connection::tcp(&lab, false);
     assert_eq!(shaped(&lab, "1:30"), 0);
     assert!(shaped(&lab, "1:40") > 0);
@@ -154,10 +151,7 @@ fn the_shipped_rules_let_ip_rule_choose_the_route() {
     );
     lab.run("router", "ip route add prohibit default table 100");
     let (writer, classes) = shipped_writer(&lab);
-    let class = classes
-        .iter()
-        .position(|label| label == "Gnutella")
-        .unwrap() as u16;
+    let class = classes.iter().position(|label| label == "NetBIOS").unwrap() as u16;
     let (near, connection) = Connection::udp_with_socket(&lab, false);
     writer.set(connection.views()[0], class);
     assert_eq!(settled(&writer, 1).written, 1);
