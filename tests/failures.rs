@@ -26,7 +26,7 @@ const FAULTS: [&str; 8] = [
 
 /// A replay whose first device has these faults. It works on a thread of its own, or a hang could not be ended.
 fn with_faults(faults: &str, layout: &str, speed: &str) -> Value {
-    let mut command = common::fenxi(["replay", "--json", "--speed", speed]);
+    let mut command = common::fenxi_asking_once(["replay", "--json", "--speed", speed]);
     command.arg(common::demo());
     let layout = format!("pipeline.layout={layout}");
     let faults = format!("device.bad.faults={faults}");
@@ -120,7 +120,7 @@ fn without_a_device_series_are_shed_and_packets_go_on() {
 fn swapped(other: Option<&Path>) -> (Vec<String>, Value) {
     let dir = tempfile::tempdir().expect("a folder");
     let flows = dir.path().join("flows.jsonl");
-    let mut command = common::fenxi(["replay", "--json", "--loop", "100", "--flows"]);
+    let mut command = common::fenxi_asking_once(["replay", "--json", "--loop", "100", "--flows"]);
     command.arg(&flows).arg(common::demo());
     command.args([
         "--set",
@@ -215,7 +215,8 @@ fn the_threshold_of_a_class_makes_it_unknown() {
         return common::skip(test, "ONNX Runtime (make onnxruntime)");
     }
     let labels = |sets: &[&str]| -> Value {
-        let mut command = common::fenxi(["replay", "--json", "--set", "flow.max_flows=16384"]);
+        let mut command =
+            common::fenxi_asking_once(["replay", "--json", "--set", "flow.max_flows=16384"]);
         command.arg(common::demo());
         for set in sets {
             command.args(["--set", set]);
@@ -236,7 +237,8 @@ fn the_threshold_of_a_class_makes_it_unknown() {
     ]);
     assert!(count(&all, "HTTP") >= count(&plain, "HTTP") && count(&all, "HTTP") > 0);
 
-    let mut command = common::fenxi(["replay", "--set", "model.class_confidence.TSL=0.5"]);
+    let mut command =
+        common::fenxi_asking_once(["replay", "--set", "model.class_confidence.TSL=0.5"]);
     command.arg(common::demo());
     let refused = common::run(command).expect_code(78);
     let message = "--set: model.class_confidence: the model app-id-k10 has no label \"TSL\"";

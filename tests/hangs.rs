@@ -173,7 +173,11 @@ fn terminate(live: Live, code: i32) -> common::Finished {
 
 /// In the `timeout` of `model.open_timeout_s`.
 fn within(seconds: f64) -> String {
-    format!("[accel]\ndevices = [\"cpu\"]\n[model]\nopen_timeout_s = {seconds}\n")
+    let model = common::bundle();
+    format!(
+        "[accel]\ndevices = [\"cpu\"]\n[model]\npath = \"{}\"\nopen_timeout_s = {seconds}\n",
+        model.display()
+    )
 }
 
 #[test]
@@ -236,11 +240,14 @@ fn packets_pass_while_a_model_hangs_and_a_signal_ends_the_run() {
         "--set",
         "io.mode=inline",
     ];
+    let model = format!("model.path={}", common::bundle().display());
     args.extend([
         "--set",
         "accel.devices=[\"cpu\"]",
         "--set",
         "model.open_timeout_s=600",
+        "--set",
+        &model,
     ]);
     let live = Live::start(&lab, "box", &args);
 

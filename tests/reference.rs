@@ -49,7 +49,7 @@ impl Replay {
     fn of(capture: &Path, sets: &[&str]) -> Replay {
         let dir = tempfile::tempdir().expect("a folder");
         let flows = dir.path().join("flows.jsonl");
-        let mut command = common::fenxi(["replay", "--series", "--json", "--flows"]);
+        let mut command = common::fenxi_asking_once(["replay", "--series", "--json", "--flows"]);
         command
             .arg(&flows)
             .arg(capture)

@@ -99,7 +99,7 @@ impl World {
         )
         .unwrap();
         let file = dir.path().join("f.toml");
-        fs::write(&file, config).unwrap();
+        fs::write(&file, asking_once(config)).unwrap();
         lab.wire_within("host", "a", "b");
         lab.run("host", "ip addr add 10.80.0.1/24 dev a");
         lab.run(
@@ -128,7 +128,7 @@ impl World {
 
     /// Writes the configuration and has it read; the reply.
     fn reload(&self, config: &str, args: &[&str]) -> Value {
-        fs::write(self.file("f.toml"), config).unwrap();
+        fs::write(self.file("f.toml"), asking_once(config)).unwrap();
         let reply = self.ctl(&[&["--json", "reload"], args].concat());
         reply.expect_code(0).json()["reloaded"].clone()
     }
@@ -246,7 +246,7 @@ fn what_can_be_applied_is_and_what_is_wrong_changes_nothing() {
             ["f.toml:2: tag.dscp: the model", "NoSuchLabel"],
         ),
     ] {
-        fs::write(world.file("f.toml"), config).unwrap();
+        fs::write(world.file("f.toml"), asking_once(config)).unwrap();
         fs::write(world.file("conf.d/20-tag.toml"), "").unwrap();
         let refused = world.ctl(&["reload"]).expect_code(78);
         for line in lines {
@@ -259,7 +259,7 @@ fn what_can_be_applied_is_and_what_is_wrong_changes_nothing() {
     assert_eq!(world.swaps(), [0.0, 1.0, 0.0], "one of them named a model");
 
     // By signal.
-    fs::write(world.file("f.toml"), LASTING).unwrap();
+    fs::write(world.file("f.toml"), asking_once(LASTING)).unwrap();
     world.live.signal(Signal::HUP);
     world
         .live
@@ -268,6 +268,17 @@ fn what_can_be_applied_is_and_what_is_wrong_changes_nothing() {
     assert!(keys(&applied["applied"]).is_empty(), "SIGHUP did it");
     let summary = world.finish();
     assert!(summary["flows"]["ended"]["idle"].as_u64().unwrap() > 0);
+}
+
+/// A configuration whose model is asked once about a flow, unless it names another: series are then as many as flows.
+fn asking_once(config: &str) -> String {
+    match config.contains("[model]") {
+        true => config.to_owned(),
+        false => format!(
+            "{config}\n[model]\npath = \"{}\"\n",
+            common::bundle().display()
+        ),
+    }
 }
 
 fn with_model(dir: &Path) -> String {

@@ -22,13 +22,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::packets::{self, Captured, conversation, read_capture, timed};
-use common::{Finished, SIMULATED, demo, fenxi, run};
+use common::{Finished, SIMULATED, demo, fenxi_asking_once, run};
 use expected::{Flow, Tuple, tuple, with_dscp};
 use packetio::CaptureFormat;
 
 /// DSCP by label: another one for each, 1 for the first.
 fn dscp_of(label: &str) -> u8 {
-    let place = common::labels()
+    let place = common::labels(&common::bundle())
         .iter()
         .position(|known| known == label)
         .unwrap();
@@ -37,7 +37,7 @@ fn dscp_of(label: &str) -> u8 {
 
 /// `--set` for [`dscp_of`].
 fn all_labels_mapped() -> [String; 2] {
-    let entries: Vec<_> = common::labels()
+    let entries: Vec<_> = common::labels(&common::bundle())
         .iter()
         .map(|label| format!("\"{label}\" = {}", dscp_of(label)))
         .collect();
@@ -71,7 +71,7 @@ impl Tagging {
         let mut args: Vec<OsString> = vec!["replay".into(), input.into(), "--json".into()];
         args.extend(["--write".into(), self.path(output).into()]);
         args.extend(more.iter().map(Into::into));
-        run(fenxi(args))
+        run(fenxi_asking_once(args))
     }
 
     /// Replays with all labels mapped and holds the output against what is worked out here.

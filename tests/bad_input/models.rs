@@ -5,9 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::assert_refused;
-use crate::common::{Finished, bundle, demo, fenxi, has_onnxruntime, labels, run, skip};
+use crate::common::{
+    Finished, bundle, demo, fenxi, has_onnxruntime, labels, run, shipped_bundle, skip,
+};
 
-/// A copy of the shipped bundle, to be spoilt.
+/// A copy of a bundle, to be spoilt.
 struct Copy {
     _dir: tempfile::TempDir,
     path: PathBuf,
@@ -158,7 +160,7 @@ fn another_k_than_the_configuration() {
 #[test]
 fn labels_that_are_not_the_outputs() {
     let copy = Copy::new();
-    let last = labels().pop().unwrap();
+    let last = labels(&bundle()).pop().unwrap();
     copy.edit("model.toml", |text| {
         text.split_once(&format!("[[labels]]\nname = \"{last}\""))
             .unwrap()
@@ -166,7 +168,7 @@ fn labels_that_are_not_the_outputs() {
             .to_owned()
     });
     // The golden outputs show it before the model does.
-    let classes = labels().len();
+    let classes = labels(&bundle()).len();
     assert_refused(
         copy.replay(&[]),
         65,
@@ -179,7 +181,7 @@ fn labels_that_are_not_the_outputs() {
     let copy = Copy::new();
     copy.set(
         &format!("name = \"{last}\""),
-        &format!("name = \"{}\"", labels()[0]),
+        &format!("name = \"{}\"", labels(&bundle())[0]),
     );
     assert_refused(
         copy.replay(&[]),
@@ -211,7 +213,7 @@ fn a_model_that_disagrees_with_its_manifest() {
         ],
     );
     // One label fewer, with golden outputs to match.
-    let (copy, classes) = (Copy::new(), labels().len());
+    let (copy, classes) = (Copy::new(), labels(&bundle()).len());
     copy.edit("model.toml", |text| {
         text.rsplit_once("[[labels]]").unwrap().0.to_owned()
     });
@@ -320,10 +322,10 @@ fn copy_all(from: &Path, to: &Path) {
 fn a_model_in_the_working_directory_is_not_taken_for_the_shipped_one() {
     let dir = tempfile::tempdir().unwrap();
     let place = |path: &str| dir.path().join(path);
-    for folder in ["prefix/bin", "here/models/app-id-k10"] {
+    for folder in ["prefix/bin", "here/models/protocol"] {
         fs::create_dir_all(place(folder)).unwrap();
     }
-    fs::write(place("here/models/app-id-k10/model.toml"), "hostile").unwrap();
+    fs::write(place("here/models/protocol/model.toml"), "hostile").unwrap();
     let program = place("prefix/bin/fenxi");
     // Not by this process: what another test starts meanwhile would have the file open for writing, and it could not be run.
     let mut copy = std::process::Command::new("cp");
@@ -336,16 +338,19 @@ fn a_model_in_the_working_directory_is_not_taken_for_the_shipped_one() {
         command.env("FENXI_CONFIG", "");
         run(command)
     };
-    copy_all(&bundle(), &place("prefix/share/fenxi/models/app-id-k10"));
+    copy_all(
+        &shipped_bundle(),
+        &place("prefix/share/fenxi/models/protocol"),
+    );
     let drawn = check().expect_code(0).stdout;
-    assert!(drawn.contains("cpu: app-id-k10 "), "{drawn}");
+    assert!(drawn.contains("cpu: protocol "), "{drawn}");
 
     fs::remove_dir_all(place("prefix/share")).unwrap();
     if Path::new("/usr/share/fenxi/models").exists() {
         return;
     }
     let looked_at = format!(
-        "looked at {0}/bin/models/app-id-k10, {0}/share/fenxi/models/app-id-k10, /usr/share/fenxi/models/app-id-k10; name",
+        "looked at {0}/bin/models/protocol, {0}/share/fenxi/models/protocol, /usr/share/fenxi/models/protocol; name",
         place("prefix").display()
     );
     assert_refused(check(), 66, &[&looked_at, "--model DIR or model.path"]);

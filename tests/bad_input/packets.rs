@@ -4,14 +4,14 @@
 use serde_json::Value;
 
 use crate::common::packets::{capture, conversation, ethernet, ipv4, ipv6, pcap, timed, udp};
-use crate::common::{SIMULATED, fenxi, run, sum};
+use crate::common::{SIMULATED, fenxi_asking_once, run, sum};
 
 /// The verdicts of a capture.
 fn verdicts(bytes: &[u8]) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("made.pcap");
     std::fs::write(&path, bytes).unwrap();
-    let mut command = fenxi(["replay", "--json"]);
+    let mut command = fenxi_asking_once(["replay", "--json"]);
     command.arg(path).args(SIMULATED);
     run(command).expect_code(0).json()["verdicts"].clone()
 }
@@ -185,7 +185,7 @@ fn in_a_table_of_64(frames: Vec<Vec<u8>>) -> [u64; 4] {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("many.pcap");
     std::fs::write(&path, pcap(frames)).unwrap();
-    let mut command = fenxi([
+    let mut command = fenxi_asking_once([
         "replay",
         "--json",
         "--set",

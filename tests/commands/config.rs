@@ -13,10 +13,10 @@ fn check_draws_the_pipeline() {
         "pipeline 1:1:1, 1 instance",
         "bursts of 128",
         "1048576 flows",
-        "4096 slots of k = 10 packets",
+        "4096 slots of k = 10 packets with payload (earlier answers after ",
         "carry-over",
         "cache: off",
-        "cpu: app-id-k10",
+        "cpu: protocol",
     ];
     assert!(parts.iter().all(|part| drawn.contains(part)), "{drawn}");
     // From top to bottom, as the packets and series go.
@@ -47,7 +47,7 @@ fn check_draws_the_pipeline() {
         "tag: off",
         "prefix 6 of 10",
         "timeout, T = 10ms",
-        "simulated: app-id-k10",
+        "simulated: protocol",
     ];
     assert!(parts.iter().all(|part| drawn.contains(part)), "{drawn}");
 

@@ -32,7 +32,7 @@ fn model_info_says_what_the_bundle_says() {
         .filter_map(|line| line.strip_prefix("label "))
         .map(|line| line.split_whitespace().next().unwrap())
         .collect();
-    assert_eq!(named, labels());
+    assert_eq!(named, labels(&bundle()));
     ran(&["model", "info", "/nowhere"]).expect_code(66);
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{assert_on_the_page, ran};
-use crate::common::{bundle, has_onnxruntime, skip};
+use crate::common::{has_onnxruntime, shipped_bundle, skip};
 
 /// Nothing is measured longer than it must be.
 const QUICK: [&str; 5] = ["profile", "--seconds", "0", "--sizes", "8,1,64"];
@@ -61,7 +61,7 @@ fn a_device_of_the_configuration_is_measured() {
     assert_eq!(found["latency_goal_ms"], 200.0);
 
     let file: toml::Table = fs::read_to_string(&out).unwrap().parse().unwrap();
-    let manifest: toml::Table = fs::read_to_string(bundle().join("model.toml"))
+    let manifest: toml::Table = fs::read_to_string(shipped_bundle().join("model.toml"))
         .unwrap()
         .parse()
         .unwrap();

@@ -132,9 +132,21 @@ pub fn has_onnxruntime() -> bool {
 /// the series, and needs no library.
 pub const SIMULATED: [&str; 2] = ["--set", "accel.devices=[\"simulated\"]"];
 
-/// The shipped bundle.
+/// The shipped bundle, which runs without `--model`.
+pub fn shipped_bundle() -> PathBuf {
+    root().join("models/protocol")
+}
+
+/// A bundle that is asked once about a flow, after ten packets; for tests that count series.
 pub fn bundle() -> PathBuf {
     root().join("models/app-id-k10")
+}
+
+/// `fenxi` with [`bundle`] for its model.
+pub fn fenxi_asking_once<I: AsRef<OsStr>>(args: impl IntoIterator<Item = I>) -> Command {
+    let mut command = fenxi(args);
+    command.env("FENXI_MODEL_PATH", bundle());
+    command
 }
 
 /// Its int8 form.
@@ -156,9 +168,9 @@ pub fn trained_midstream(bundle: &Path, dir: &Path) -> PathBuf {
     copy
 }
 
-/// Labels of the shipped bundle, in the order of its outputs.
-pub fn labels() -> Vec<String> {
-    let text = std::fs::read_to_string(bundle().join("model.toml")).expect("a manifest");
+/// Labels of a bundle, in the order of its outputs.
+pub fn labels(bundle: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(bundle.join("model.toml")).expect("a manifest");
     let manifest: toml::Table = text.parse().expect("TOML");
     let labels = manifest["labels"].as_array().expect("labels");
     labels

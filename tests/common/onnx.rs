@@ -136,7 +136,7 @@ fn model(endless: Endless, k: u64, classes: u64) -> Vec<u8> {
 
 /// A bundle in `dir` with such a model, else like the shipped one. Its golden input has packets of 100 bytes.
 pub fn endless_bundle(dir: &Path, endless: Endless) -> PathBuf {
-    let (k, classes) = (10, super::labels().len());
+    let (k, classes) = (10, super::labels(&super::bundle()).len());
     let path = dir.join("endless");
     fs::create_dir_all(path.join("golden")).unwrap();
     fs::write(path.join("model.onnx"), model(endless, k, classes as u64)).unwrap();

@@ -121,8 +121,9 @@ fn what_a_run_has_to_do_works_behind_the_fence() {
     let file = dir.path().join("fenxi.toml");
     let config = |idle: u32| {
         let text = format!(
-            "[io]\ninterfaces = [\"b\"]\n[flow]\nidle_timeout_s = {idle}\n[records]\npath = \"{}\"\n",
-            path.display()
+            "[io]\ninterfaces = [\"b\"]\n[flow]\nidle_timeout_s = {idle}\n[records]\npath = \"{}\"\n[model]\npath = \"{}\"\n",
+            path.display(),
+            common::bundle().display()
         );
         fs::write(&file, text).unwrap();
     };

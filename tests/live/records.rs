@@ -350,7 +350,15 @@ fn with_flows(lab: &Lab, path: &Path, flows: [u64; 2], more: &[&str]) -> Live {
     let table = ["--set", "flow.max_flows=262144"];
     // Room in the ring for a machine that is busy.
     let ring = ["--set", "io.block_timeout_ms=20"];
-    let live = start(lab, &[], path, &[&idle[..], &table, &ring, more].concat());
+    // Which does not answer flows as short as these: records are those of flows alone.
+    let model = format!("model.path={}", common::bundle().display());
+    let model = ["--set", &model];
+    let live = start(
+        lab,
+        &[],
+        path,
+        &[&idle[..], &table, &ring, &model, more].concat(),
+    );
     let mut command = generate_on(lab, "host");
     command.args(["--replay", "--pps", "30000", "--interface", "a"]);
     common::run({

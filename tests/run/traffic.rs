@@ -18,7 +18,7 @@ pub const PROGRAMS: [&str; 5] = ["openssl", "curl", "dnsmasq", "dig", "ping"];
 
 /// A table in which every label has the same value.
 pub fn every_label(key: &str, value: &str) -> String {
-    let labels = common::labels();
+    let labels = common::labels(&common::shipped_bundle());
     let labels: Vec<String> = labels
         .iter()
         .map(|label| format!("\"{label}\" = {value}"))

@@ -31,8 +31,11 @@ fn config(sets: &[&str]) -> Config {
 
 fn rig() -> Rig {
     let config = config(&[]);
-    let dir = crate::bundle::find_bundle(&config, None).unwrap();
-    let bundle = open_bundle(&config, &dir).unwrap();
+    let dir = Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../models/app-id-k10"
+    ));
+    let bundle = open_bundle(&config, dir).unwrap();
     let cores = Cores::of(&config);
     let options = FlowOptions {
         effect: flowmgr::Effect::Arrival,

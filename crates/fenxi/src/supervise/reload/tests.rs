@@ -73,9 +73,9 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("accel.simulated_t0_us", "7", vec![]),
         ("accel.simulated_t1_us", "7", vec![]),
         ("accel.fixed_sizes", "true", vec![]),
-        ("model.min_confidence", "0.7", vec![]),
+        ("model.min_confidence", "0.8", vec![]),
         ("model.open_timeout_s", "7", vec![]),
-        ("model.class_confidence", "{ TLS = 0.7 }", vec![]),
+        ("model.class_confidence", "{ TLS = 0.8 }", vec![]),
         ("log.level", "debug", vec![]),
     ];
     let of_devices = [
