@@ -35,7 +35,7 @@ pub fn config(k: usize, entries: usize) -> Config {
         max_flows: entries,
         buckets: (entries / 4).next_power_of_two(),
         effect: Effect::Arrival,
-        record_series: false,
+        record_series: flowmgr::SeriesShare::NONE,
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,

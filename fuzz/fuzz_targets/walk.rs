@@ -97,7 +97,7 @@ fn config(run: &Run) -> Config {
             },
             None => Effect::Arrival,
         },
-        record_series: true,
+        record_series: flowmgr::SeriesShare::ALL,
         flow_id_first: 0,
         flow_id_step: 1,
     }

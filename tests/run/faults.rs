@@ -447,7 +447,7 @@ fn the_service_manager_hears_how_it_goes() {
         }
     };
     assert!(said.starts_with("STATUS=tap on b: "), "{said}");
-    assert!(said.ends_with(" flows, 0 lost, model app-id-k10"), "{said}");
+    assert!(said.ends_with(" flows, 0 lost, model protocol"), "{said}");
     assert!(said.contains("pps, "), "{said}");
     live.terminate(0);
 }

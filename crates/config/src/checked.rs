@@ -342,6 +342,8 @@ pub struct Records {
     pub path: Option<PathBuf>,
     /// When a live run begins a new file; `None`: never.
     pub rotate: Option<Rotate>,
+    /// Share of the flows whose records have the series.
+    pub series: f64,
     /// How many records may wait for the writer.
     pub queue: usize,
     /// How long a live run may take at its end to write the records that are left.

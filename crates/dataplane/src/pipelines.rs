@@ -37,8 +37,8 @@ pub struct Pipelines {
 pub struct FlowOptions {
     /// The time from which on a label counts.
     pub effect: Effect,
-    /// Flow records carry the series.
-    pub record_series: bool,
+    /// Of which flows the records have the series.
+    pub record_series: flowmgr::SeriesShare,
 }
 
 impl Pipelines {

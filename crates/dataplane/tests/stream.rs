@@ -48,7 +48,7 @@ fn frames_over_a_unix_socket_get_labels_and_records() {
     let bundle = open_bundle(&config, &find_bundle(&config, None).unwrap()).unwrap();
     let options = FlowOptions {
         effect: Effect::Arrival,
-        record_series: false,
+        record_series: flowmgr::SeriesShare::NONE,
     };
     let cores = Cores::of(&config);
     let mut pipelines = Pipelines::for_replay(&config, &bundle, &cores, options).unwrap();

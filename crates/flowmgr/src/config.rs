@@ -101,14 +101,44 @@ pub struct Config {
     pub buckets: usize,
     /// From when on a label counts.
     pub effect: Effect,
-    /// Flow records carry the series.
-    pub record_series: bool,
+    /// Of which flows the records have the series.
+    pub record_series: SeriesShare,
     /// Names flows of the first task that end without a sure answer, by the port of their server.
     pub ports: Vec<PortLabel>,
     /// Number of the first flow.
     pub flow_id_first: u64,
     /// Step between flow numbers: the number of flow managers.
     pub flow_id_step: u64,
+}
+
+/// Of which flows the records have the series: of none, of all, or of a share that does not depend on what the flows are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SeriesShare(u32);
+
+impl SeriesShare {
+    /// Of no flow; nothing is kept for it.
+    pub const NONE: SeriesShare = SeriesShare(0);
+    /// Of every flow.
+    pub const ALL: SeriesShare = SeriesShare(SeriesShare::WHOLE);
+    const WHOLE: u32 = 1 << 16;
+
+    /// Of a share from 0 to 1, in steps of 1/65,536; more than 0 is one step at least.
+    pub fn of(share: f64) -> SeriesShare {
+        let steps = (share.clamp(0.0, 1.0) * f64::from(SeriesShare::WHOLE)).ceil();
+        SeriesShare(steps as u32)
+    }
+
+    /// Whether no flow has it.
+    pub fn is_none(self) -> bool {
+        self == SeriesShare::NONE
+    }
+
+    /// Whether this flow has it; the same each time.
+    pub(crate) fn has(self, flow_id: u64) -> bool {
+        // The top bits of the product go up and down from one number to the next (Fibonacci hashing, Knuth, TAOCP 6.4).
+        let place = flow_id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+        (place as u32) < self.0
+    }
 }
 
 /// Why there is no flow manager.
@@ -215,5 +245,28 @@ impl Config {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_the_flows_has_its_series_recorded() {
+        let of = |share: f64| {
+            (0..100_000)
+                .filter(|id| SeriesShare::of(share).has(*id))
+                .count()
+        };
+        assert_eq!((of(0.0), of(1.0)), (0, 100_000));
+        for share in [0.001, 0.1, 0.5] {
+            let expected = share * 1e5;
+            assert!(
+                (of(share) as f64 - expected).abs() < 0.02 * expected,
+                "{share}"
+            );
+        }
+        assert!(!SeriesShare::of(1e-9).is_none(), "a little is not nothing");
     }
 }

@@ -55,7 +55,7 @@ pub use action::{ACTIONS_MAX, Action, Actions};
 pub use bare_table::BareTable;
 pub use config::{
     BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect, MAX_FLOWS_MAX,
-    PortLabel, SeriesTask, TIMEOUT_S_MAX,
+    PortLabel, SeriesShare, SeriesTask, TIMEOUT_S_MAX,
 };
 pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, TaskCounters, Volume};
 pub use depths::Depths;

@@ -164,15 +164,18 @@ impl Manager {
             table: Table::new(config.buckets, entries).map_err(no_memory)?,
             entries: Entries::new(entries, tasks, usize::from(depths.count()) - 1)
                 .map_err(no_memory)?,
-            series: SeriesStore::new(entries, &config.tasks, config.record_series)
+            series: SeriesStore::new(entries, &config.tasks, !config.record_series.is_none())
                 .map_err(no_memory)?,
             rings,
             has_depths: depths.count() > 1,
             has_more_tasks: tasks > usize::from(depths.count()),
             collected: match (tasks, config.effect) {
                 (1, _) => u16::from(STATE_EMITTED),
-                // All tasks are depths, of which one has decided.
-                (tasks, Effect::Arrival) if tasks == usize::from(depths.count()) => {
+                // All tasks are depths, of which one has decided. A series in a record has what the greatest depth asks for,
+                // whenever answers come.
+                (tasks, Effect::Arrival)
+                    if tasks == usize::from(depths.count()) && config.record_series.is_none() =>
+                {
                     u16::from(STATE_EMITTED | STATE_DECIDED)
                 }
                 _ => STATE_NEVER,
@@ -559,9 +562,9 @@ impl Manager {
             return;
         }
         // Only records ask for offsets, and the first time lies in the cold line.
-        let offset_us = match self.config.record_series {
-            true => time_us.saturating_sub(self.entries.cold(index).first_us),
-            false => 0,
+        let offset_us = match self.config.record_series.is_none() {
+            false => time_us.saturating_sub(self.entries.cold(index).first_us),
+            true => 0,
         };
         let element = Element {
             direction,

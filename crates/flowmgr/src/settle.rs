@@ -627,8 +627,10 @@ impl Manager {
 
     /// A record of the flow as its entry has it, without a label.
     fn flow_record(&self, index: u32, reason: EndReason) -> FlowRecord {
+        let flow = self.name(index);
+        let has_series = self.config.record_series.has(flow.flow_id);
         FlowRecord {
-            flow: self.name(index),
+            flow,
             last_us: self.entries.hot(index).last_us,
             midstream: self.series.is_midstream(index),
             counts: self.entries.counts(index),
@@ -636,7 +638,7 @@ impl Manager {
             is_half_open: false,
             decision: None,
             others: Box::default(),
-            series: self.config.record_series.then(|| self.series_record(index)),
+            series: has_series.then(|| self.series_record(index)),
         }
     }
 

@@ -65,7 +65,7 @@ impl World {
             max_flows: 2 * usize::from(FLOWS),
             buckets: 256,
             effect,
-            record_series: false,
+            record_series: flowmgr::SeriesShare::NONE,
             ports: Vec::new(),
             flow_id_first: 0,
             flow_id_step: 1,

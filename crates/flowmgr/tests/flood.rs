@@ -245,7 +245,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         max_flows,
         buckets: max_flows / 4,
         effect: Effect::Arrival,
-        record_series: false,
+        record_series: flowmgr::SeriesShare::NONE,
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,

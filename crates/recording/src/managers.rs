@@ -22,7 +22,7 @@ impl Managers {
     ///
     /// # Errors
     /// Numbers that are out of range; no memory.
-    pub fn of(header: &Header, record_series: bool) -> Result<Managers, String> {
+    pub fn of(header: &Header, record_series: flowmgr::SeriesShare) -> Result<Managers, String> {
         let layout = Layout::parse(&header.layout).ok_or("layout is not F:A:D")?;
         let count = layout.flow_managers * header.instances;
         let mut managers = Managers {

@@ -74,7 +74,7 @@ pub struct Difference {
 /// No recording, or a damaged one; no memory for its tables.
 pub fn replay(
     dir: &Path,
-    record_series: bool,
+    record_series: flowmgr::SeriesShare,
     out: &mut dyn FnMut(Record),
 ) -> Result<(Header, Replayed), RecordingError> {
     let header = Header::read(dir)?;

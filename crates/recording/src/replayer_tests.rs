@@ -83,7 +83,7 @@ fn replay_of(header: &str, events: &[u8]) -> Result<Report, RecordingError> {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join(HEADER_FILE), header).unwrap();
     std::fs::write(dir.path().join(EVENTS_FILE), events).unwrap();
-    replay(dir.path(), false, &mut |_| {}).map(|(_, replayed)| replayed.report)
+    replay(dir.path(), flowmgr::SeriesShare::NONE, &mut |_| {}).map(|(_, replayed)| replayed.report)
 }
 
 fn start() -> Event {

@@ -31,7 +31,7 @@ pub struct FlowConfigForm {
     #[serde(skip, default = "on_arrival")]
     effect: Effect,
     #[serde(skip)]
-    record_series: bool,
+    record_series: flowmgr::SeriesShare,
     #[serde(with = "ports")]
     ports: Vec<PortLabel>,
     #[serde(skip)]

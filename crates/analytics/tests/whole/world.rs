@@ -88,7 +88,7 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         max_flows: plan.max_flows,
         buckets: 8,
         effect,
-        record_series: true,
+        record_series: flowmgr::SeriesShare::ALL,
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,

@@ -231,6 +231,10 @@ keys! {
         RecordsRotateFiles: restart "records.rotate_files", integer(1, 1000), "4", "files",
             "how many old files are kept; PATH.1 is the newest"
             => |d, s| s.put(&mut d.rotate.files);
+        RecordsSeries: restart "records.series", float(0.0, 1.0), "0.0", "share of the flows",
+            "whose records have the series, to train a model with (docs/train.md); a flow is chosen by its number alone; \
+             --series: all"
+            => |d, s| s.put(&mut d.records.series);
         RecordsQueue: restart "records.queue", integer(1024, 1 << 22), "65536", "records",
             "how many records may wait for the writer"
             => |d, s| s.put(&mut d.records.queue);

@@ -39,7 +39,7 @@ fn rig() -> Rig {
     let cores = Cores::of(&config);
     let options = FlowOptions {
         effect: flowmgr::Effect::Arrival,
-        record_series: false,
+        record_series: flowmgr::SeriesShare::NONE,
     };
     let packets = PacketSide::build(&config, &bundle, options).unwrap();
     let managers = packets

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use config::Config;
+use flowmgr::SeriesShare;
 
 use super::{ConfigArgs, is_dash};
 use crate::exit::Failure;
@@ -98,7 +100,7 @@ pub struct OutputArgs {
     /// Write flow and label records as JSON Lines; - is stdout
     #[arg(long, value_name = "OUT.jsonl")]
     pub flows: Option<PathBuf>,
-    /// Include the series in flow records
+    /// Include the series in all flow records; records.series does so for a share of the flows
     #[arg(long)]
     pub series: bool,
     /// Print the summary as one JSON object on stdout
@@ -107,6 +109,14 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
+    /// Of which flows the records have the series: of all with `--series`, or else as configured.
+    pub fn recorded_series(&self, config: &Config) -> SeriesShare {
+        match self.series {
+            true => SeriesShare::ALL,
+            false => SeriesShare::of(config.records.series),
+        }
+    }
+
     /// What clap cannot say: stdout takes one output.
     fn check(&self) -> Result<(), Failure> {
         match self.json && self.flows.as_deref().is_some_and(is_dash) {

@@ -49,7 +49,11 @@ pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
         None => (None, None),
     };
     let began = Instant::now();
-    let replayed = recording::replay(dir, output.series, &mut |record| {
+    let series = match output.series {
+        true => flowmgr::SeriesShare::ALL,
+        false => flowmgr::SeriesShare::NONE,
+    };
+    let replayed = recording::replay(dir, series, &mut |record| {
         records.iter_mut().for_each(|it| it.record(&record));
     });
     let wall = began.elapsed();

@@ -66,7 +66,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let bundle = open_bundle(config, &plan.bundle)?;
     let options = FlowOptions {
         effect: effect(args),
-        record_series: args.output.series,
+        record_series: args.output.recorded_series(config),
     };
     let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
     let classes = pipelines.classes.clone();

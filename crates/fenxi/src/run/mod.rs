@@ -76,7 +76,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     log_start(config, &bundle);
     let options = FlowOptions {
         effect: Effect::Arrival,
-        record_series: plan.args.output.series,
+        record_series: plan.args.output.recorded_series(config),
     };
     let packets = PacketSide::build(config, &bundle, options)?;
     let table = Table::of(config, &bundle, &packets.flow_managers);

@@ -79,7 +79,7 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
     let bundle = open_bundle(&config, &find_bundle(&config, None).unwrap()).unwrap();
     let options = FlowOptions {
         effect: EFFECT,
-        record_series: false,
+        record_series: flowmgr::SeriesShare::NONE,
     };
     let cores = Cores::of(&config);
     let pipelines = Pipelines::for_replay(&config, &bundle, &cores, options).unwrap();

@@ -40,7 +40,7 @@ fn config() -> Config {
         max_flows: 64,
         buckets: 8,
         effect: Effect::PacketTime { delay_us: 0 },
-        record_series: true,
+        record_series: crate::SeriesShare::ALL,
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,

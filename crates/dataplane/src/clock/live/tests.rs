@@ -158,7 +158,7 @@ fn manager() -> Manager {
         max_flows: 256,
         buckets: 64,
         effect: Effect::Arrival,
-        record_series: false,
+        record_series: flowmgr::SeriesShare::NONE,
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,

@@ -146,6 +146,7 @@ mod tests {
         let records = Records {
             path: Some(path),
             rotate,
+            series: 0.0,
             queue: 1024,
             drain_within: std::time::Duration::ZERO,
         };

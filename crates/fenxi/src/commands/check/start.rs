@@ -31,7 +31,7 @@ pub fn look(
 ) -> Result<(), Failure> {
     let options = FlowOptions {
         effect: Effect::Arrival,
-        record_series: false,
+        record_series: flowmgr::SeriesShare::of(config.records.series),
     };
     PacketSide::build(config, bundle, options)?;
     ports::look(&config.io)?;

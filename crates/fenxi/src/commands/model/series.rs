@@ -87,7 +87,7 @@ fn flow_config(bundle: &Bundle) -> Config {
         max_flows: CAPTURE_FLOWS_MAX,
         buckets: CAPTURE_FLOWS_MAX / 4,
         effect: Effect::Arrival,
-        record_series: false,
+        record_series: flowmgr::SeriesShare::NONE,
         flow_id_first: 0,
         flow_id_step: 1,
     }

@@ -27,6 +27,11 @@ impl SinkKind for Records {
                     "--series includes the series in records, but no records are written; add --flows FILE or set records.path",
                 ));
             }
+            if start.config.records.series > 0.0 && start.replay.is_none() {
+                return Err(Failure::config(
+                    "records.series includes series in records, but no records are written; set records.path or add --flows FILE",
+                ));
+            }
             return Ok(None);
         };
         let task = start.config.tasks.first();
