@@ -191,7 +191,7 @@ fn open_sinks(
     classes: &Arc<[String]>,
 ) -> Result<Arc<Sinks>, Failure> {
     let args = plan.args;
-    let hosts = SharedHosts::of(bundle);
+    let hosts = SharedHosts::of(plan.config, bundle);
     Sinks::start(&sinks::Start {
         config: plan.config,
         classes,

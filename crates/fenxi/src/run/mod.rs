@@ -111,7 +111,7 @@ fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened
     let sockets = Sockets::bind(&config.control)?;
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan)?;
-    let hosts = SharedHosts::of(bundle);
+    let hosts = SharedHosts::of(config, bundle);
     let sinks = Sinks::start(&sinks::Start {
         config,
         classes: &packets.classes,

@@ -2,18 +2,23 @@
 
 use std::net::IpAddr;
 
-/// The host of a flow: its originator; or its responder, if that has a private address and the originator does not. So a
-/// connection from outside speaks for the host inside. `None`: the originator has no address of its own, as before DHCP
-/// has given it one.
-pub fn host_of(originator: IpAddr, responder: IpAddr) -> Option<IpAddr> {
+use config::Network;
+
+/// The host of a flow. Where `networks` are configured, its originator if that is in one of them, else its responder if that
+/// is. Where none are, its originator; or its responder, if that has a private address and the originator does not. So a
+/// connection from outside speaks for the host inside. `None`: neither end is in a network, or the originator has no address
+/// of its own, as before DHCP has given it one.
+pub fn host_of(originator: IpAddr, responder: IpAddr, networks: &[Network]) -> Option<IpAddr> {
     if !is_of_a_host(originator) {
         return None;
     }
-    let is_inside = |address| is_of_a_host(address) && is_private(address);
-    match is_inside(responder) && !is_private(originator) {
-        true => Some(responder),
-        false => Some(originator),
-    }
+    let is_inside = |address: &IpAddr| {
+        let is_listed = || networks.iter().any(|network| network.contains(*address));
+        let is_private = || networks.is_empty() && is_private(*address);
+        is_of_a_host(*address) && (is_private() || is_listed())
+    };
+    let inside = [originator, responder].into_iter().find(is_inside);
+    inside.or(networks.is_empty().then_some(originator))
 }
 
 /// Not so groups, broadcast and the address of those that have none.
@@ -40,7 +45,7 @@ mod tests {
 
     fn host(originator: &str, responder: &str) -> Option<String> {
         let [originator, responder] = [originator, responder].map(|it| it.parse().unwrap());
-        host_of(originator, responder).map(|address| address.to_string())
+        host_of(originator, responder, &[]).map(|address| address.to_string())
     }
 
     #[test]
@@ -70,6 +75,24 @@ mod tests {
         assert_eq!(first("192.168.0.9", "192.168.0.1"), "192.168.0.9");
         assert_eq!(first("203.0.113.1", "198.51.100.1"), "203.0.113.1");
         assert_eq!(first("100.128.0.1", "100.63.0.1"), "100.128.0.1");
+    }
+
+    #[test]
+    fn configured_networks_decide_alone() {
+        let networks = ["203.0.113.0/24", "2001:db8::/48"].map(|it| it.parse().unwrap());
+        let host = |originator: &str, responder: &str| {
+            let [originator, responder] = [originator, responder].map(|it| it.parse().unwrap());
+            host_of(originator, responder, &networks).map(|address| address.to_string())
+        };
+        let inside = "203.0.113.5";
+        assert_eq!(host(inside, "198.51.100.1").as_deref(), Some(inside));
+        assert_eq!(host("10.0.0.1", inside).as_deref(), Some(inside));
+        assert_eq!(host(inside, "203.0.113.6").as_deref(), Some(inside));
+        assert_eq!(
+            host("2001:db8:1::1", "2001:db8::1").as_deref(),
+            Some("2001:db8::1")
+        );
+        assert_eq!(host("10.0.0.1", "198.51.100.1"), None);
     }
 
     #[test]

@@ -190,7 +190,7 @@ struct HostSender {
 
 impl Sink for HostSender {
     fn record(&mut self, record: &Record) {
-        let Some(flow) = HostFlow::of(record) else {
+        let Some(flow) = self.hosts.flow_of(record) else {
             return;
         };
         let is_sent = match self.waits {

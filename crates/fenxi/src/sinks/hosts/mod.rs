@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accel::{Bundle, HostLabels};
+use config::{Config, Network};
 use flowmgr::record::Record;
 
 pub use control::Hosts;
@@ -26,30 +27,42 @@ use table::{HOSTS_MAX, HostFlow, HostState, HostSums, HostTable};
 #[derive(Clone, Debug)]
 pub struct SharedHosts {
     table: Arc<Mutex<HostTable>>,
+    /// Where hosts are, if that is configured.
+    networks: Arc<[Network]>,
     /// Labelled flows that found the queue of the thread full.
     dropped: Arc<AtomicU64>,
 }
 
 impl SharedHosts {
     /// No hosts yet; `None`: the bundle does not ask for host labels.
-    pub fn of(bundle: &Bundle) -> Option<SharedHosts> {
-        let labels = bundle.labels().len();
+    pub fn of(config: &Config, bundle: &Bundle) -> Option<SharedHosts> {
+        let (labels, networks) = (bundle.labels().len(), &config.host_networks);
         let hosts = bundle.hosts();
-        hosts.map(|hosts| SharedHosts::new(hosts, labels, HOSTS_MAX))
+        hosts.map(|hosts| SharedHosts::new(hosts, labels, networks, HOSTS_MAX))
     }
 
-    fn new(rules: &HostLabels, labels: usize, most: NonZeroUsize) -> SharedHosts {
+    fn new(
+        rules: &HostLabels,
+        labels: usize,
+        networks: &[Network],
+        most: NonZeroUsize,
+    ) -> SharedHosts {
         let table = HostTable::new(rules, labels, most);
         SharedHosts {
             table: Arc::new(Mutex::new(table)),
+            networks: networks.into(),
             dropped: Arc::default(),
         }
     }
 
     /// Counts what a record says of a host; returns the host if that changes its name.
     pub fn take(&self, record: &Record) -> Option<HostRecord> {
-        let flow = HostFlow::of(record)?;
+        let flow = self.flow_of(record)?;
         self.lock().take(&flow)
+    }
+
+    fn flow_of(&self, record: &Record) -> Option<HostFlow> {
+        HostFlow::of(record, &self.networks)
     }
 
     fn take_flow(&self, flow: &HostFlow) {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::num::NonZeroUsize;
 
 use accel::HostLabels;
+use config::Network;
 use cring::MODELS_MAX;
 use flowmgr::record::{DecidedBy, Decision, Record};
 use lru::LruCache;
@@ -24,8 +25,8 @@ pub struct HostFlow {
 
 impl HostFlow {
     /// What a record says of a host: a label record of the first task, or the last record of a flow that got its label only
-    /// then. `None`: nothing, or nothing that was not said before.
-    pub fn of(record: &Record) -> Option<HostFlow> {
+    /// then. `None`: nothing, or nothing that was not said before. `networks` are where the hosts are, if configured.
+    pub fn of(record: &Record, networks: &[Network]) -> Option<HostFlow> {
         let (flow, decision, time_us) = match record {
             Record::Label(label) if label.task == 0 => (&label.flow, label.decision, label.time_us),
             Record::Flow(flow) if flow.is_final() => {
@@ -35,7 +36,7 @@ impl HostFlow {
             _ => return None,
         };
         Some(HostFlow {
-            address: host_of(flow.source.0, flow.destination.0)?,
+            address: host_of(flow.source.0, flow.destination.0, networks)?,
             decision,
             time_us,
         })

@@ -18,7 +18,7 @@ fn hosts(flows: usize, min_flows: usize, confidence: f32, most: usize) -> Shared
         confidence,
         confusions: Vec::new(),
     };
-    SharedHosts::new(&rules, LABELS, NonZeroUsize::new(most).unwrap())
+    SharedHosts::new(&rules, LABELS, &[], NonZeroUsize::new(most).unwrap())
 }
 
 fn flow(host: u8) -> FlowName {
