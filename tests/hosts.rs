@@ -134,6 +134,26 @@ fn names_do_not_depend_on_batches_nor_on_who_counts() {
     }
 }
 
+#[test]
+fn hosts_are_where_the_configuration_says() {
+    let test = "hosts_are_where_the_configuration_says";
+    if is_skipped(test) {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let bundle = common::naming_hosts(dir.path());
+    let inside = |networks: &str| {
+        let set = format!("hosts.networks={networks}");
+        let (records, _) = replay(&bundle, &common::demo(), &["--set", &set]);
+        let hosts = host_records(records).into_iter();
+        let addresses = hosts.map(|host| host["address"].as_str().expect("text").to_owned());
+        addresses.collect::<Vec<_>>()
+    };
+    let found = inside("[\"2001:db8:a::/48\"]");
+    assert!(!found.is_empty() && found.iter().all(|it| it.starts_with("2001:db8:a:")));
+    assert_eq!(inside("[\"10.0.0.0/8\"]"), Vec::<String>::new());
+}
+
 /// Sums of one model say nothing under another rule.
 #[test]
 fn a_model_with_other_hosts_is_not_swapped_in() {
