@@ -251,6 +251,64 @@ fn records_name_a_configured_task() {
     assert_eq!(without, plain.records);
 }
 
+/// Hosts are recorded where the bundle asks for it, right after the label that gives them their name.
+#[test]
+fn host_records_follow_the_label_that_brings_them() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let bundle = common::naming_hosts(dir.path());
+    let bundle = bundle.to_str().expect("UTF-8");
+    let test = "host_records_follow_the_label_that_brings_them";
+    let (Some(named), Some(plain)) = (replay(test, &["--model", bundle]), replay(test, &[])) else {
+        return;
+    };
+    let validator = validator();
+    assert_valid(&validator, &named.records);
+    let (hosts, others): (Vec<Value>, Vec<Value>) = named
+        .records
+        .iter()
+        .cloned()
+        .partition(|it| it["type"] == "host");
+    assert!(!hosts.is_empty());
+    assert_eq!(others, plain.records, "nothing else changes");
+    for pair in named
+        .records
+        .windows(2)
+        .filter(|it| it[1]["type"] == "host")
+    {
+        let (label, host) = (&pair[0], &pair[1]);
+        assert_eq!(label["type"], "label");
+        assert_eq!(host["address"], label["src"], "the originator");
+        assert_eq!(host["time"], label["time"]);
+        assert!(host["flows"].as_u64() >= Some(2), "{host}");
+        assert!(host["confidence"].as_f64() >= Some(0.5), "{host}");
+    }
+    assert_eq!(named.summary["hosts_evicted"], 0);
+    let last: BTreeMap<String, &Value> = hosts
+        .iter()
+        .map(|host| (host["address"].to_string(), &host["label"]))
+        .collect();
+    assert_eq!(named.summary["hosts_named"], last.len());
+    assert_eq!(plain.summary["hosts_tracked"], 0);
+
+    let host = hosts[0].as_object().expect("an object");
+    for field in host.keys() {
+        let mut without = host.clone();
+        without.remove(field);
+        assert!(!validator.is_valid(&without.into()), "without {field}");
+    }
+    for (field, value) in [
+        ("address", json!("localhost")),
+        ("label", json!(null)),
+        ("confidence", json!(1.5)),
+        ("flows", json!(0)),
+        ("flow_id", json!(0)),
+    ] {
+        let mut wrong = hosts[0].clone();
+        wrong[field] = value.clone();
+        assert!(!validator.is_valid(&wrong), "{field}: {value}");
+    }
+}
+
 /// What stands in backticks in the first cell of the rows of a page's tables.
 fn first_cells(page: &str) -> BTreeSet<String> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
@@ -315,11 +373,11 @@ fn the_summary_page_names_every_field_and_no_other() {
 fn the_records_page_names_every_field_and_no_other() {
     let schema = schema();
     let mut expected = BTreeSet::new();
-    for record in ["label_record", "flow_record"] {
+    for record in ["label_record", "flow_record", "host_record"] {
         let properties = &schema["$defs"][record]["properties"];
         expected.extend(properties.as_object().expect("an object").keys().cloned());
     }
-    // The table of reasons is the last.
+    // The reasons stand in a table of their own.
     expected.extend(flowmgr::record::EndReason::ALL.map(|reason| reason.name().to_owned()));
     assert_same(&first_cells(&doc("records.md")), &expected);
 }

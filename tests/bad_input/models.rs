@@ -134,6 +134,56 @@ fn a_manifest_that_is_wrong() {
 }
 
 #[test]
+fn a_table_of_hosts_that_is_wrong() {
+    let hosts = "[hosts]\nflows = 20\nmin_flows = 2\nconfidence = 0.9\n";
+    let confusion = "[[hosts.confusions]]\nnamed = \"TLS\"\nlabel = \"QUIC\"\nshare = 0.6\n";
+    let whole = format!("{hosts}{confusion}");
+    let second = |label: &str| format!("{whole}{}", confusion.replace("QUIC", label));
+    for (table, parts) in [
+        (
+            whole.replace("flows = 20", "flows = 0"),
+            &["model.toml: hosts.flows is 0, but must be 1 to 256 flows"][..],
+        ),
+        (
+            whole.replace("min_flows = 2", "min_flows = 21"),
+            &["hosts.min_flows is 21, but must be 1 to hosts.flows, which is 20"],
+        ),
+        (
+            whole.replace("confidence = 0.9", "confidence = 90"),
+            &["hosts.confidence is 90, but must be 0 to 1"],
+        ),
+        (
+            whole.replace("min_flows = 2\n", ""),
+            &["model.toml:", "missing field `min_flows`"],
+        ),
+        (
+            whole.replace("min_flows", "flows_min"),
+            &["unknown field `flows_min`"],
+        ),
+        (
+            whole.replace("TLS", "SSL"),
+            &["hosts.confusions[0].named is \"SSL\", which no label is called"],
+        ),
+        (
+            whole.replace("QUIC", "unknown"),
+            &["hosts.confusions[0].label is \"unknown\", which no label is called"],
+        ),
+        (
+            second("QUIC"),
+            &["hosts.confusions[1] has the labels of an earlier entry"],
+        ),
+        (
+            second("HTTP"),
+            &["hosts.confusions[1].share is 0.6, which makes the shares of \"TLS\" add up to 1.2"],
+        ),
+    ] {
+        let copy = Copy::new();
+        copy.edit("model.toml", |text| text + "\n" + &table);
+        assert_refused(copy.replay(&[]), 65, parts);
+    }
+}
+
+#[test]
 fn a_model_that_is_not_the_one_described() {
     let copy = Copy::new();
     fs::write(copy.path.join("model.onnx"), "not ONNX").unwrap();

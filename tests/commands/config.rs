@@ -193,6 +193,7 @@ fn config_show_as_json_names_every_key() {
         "cache",
         "control",
         "flow",
+        "hosts",
         "io",
         "log",
         "mark",

@@ -168,6 +168,19 @@ pub fn trained_midstream(bundle: &Path, dir: &Path) -> PathBuf {
     copy
 }
 
+/// A copy of [`bundle`] in `dir` that asks for host labels.
+pub fn naming_hosts(dir: &Path) -> PathBuf {
+    let table = "\n[hosts]\nflows = 20\nmin_flows = 2\nconfidence = 0.5\n";
+    let copy = dir.join("naming-hosts");
+    std::fs::create_dir_all(copy.join("golden")).expect("a folder");
+    for file in ["model.onnx", "golden/inputs.csv", "golden/outputs.csv"] {
+        std::fs::copy(bundle().join(file), copy.join(file)).expect("a file of the bundle");
+    }
+    let manifest = std::fs::read_to_string(bundle().join("model.toml")).expect("a manifest");
+    std::fs::write(copy.join("model.toml"), manifest + table).expect("a manifest");
+    copy
+}
+
 /// Labels of a bundle, in the order of its outputs.
 pub fn labels(bundle: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(bundle.join("model.toml")).expect("a manifest");

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::common::{Finished, SIMULATED, demo, demo_packets, fenxi, run, skip};
+use crate::common::{Finished, SIMULATED, demo, demo_packets, fenxi, naming_hosts, run, skip};
 use crate::{PATIENCE, Served};
 
 /// The reply to a line.
@@ -123,6 +123,71 @@ fn a_running_replay_answers() {
     let summary = served.drain();
     assert_eq!(summary["interrupted"], false);
     assert!(!http.exists() && !ctl.exists());
+}
+
+#[test]
+fn hosts_are_listed_with_their_labels() {
+    let dir = tempfile::tempdir().unwrap();
+    let bundle = naming_hosts(dir.path());
+    let bundle = bundle.to_str().unwrap();
+    let mut served = Served::start(&["--speed", "max", "--model", bundle]);
+    served.wait_for_the_end();
+    // A thread of its own counts the last labels.
+    served.wait_for("all labels are counted", |served| {
+        let scrape = served.scrape();
+        let unknown = scrape.sum("fenxi_labels_total", "label=\"unknown\"");
+        let labels = scrape.sum("fenxi_labels_total", "") - unknown;
+        labels > 0.0 && scrape.sum("fenxi_host_flows_total", "") == labels
+    });
+    let scrape = served.scrape();
+    let listed = served.ctl(&["hosts", "--top", "1000", "--json"]);
+    let listed = listed.expect_code(0).json();
+    let hosts = listed["hosts"].as_array().unwrap();
+    assert_eq!(hosts.len() as f64, scrape.sum("fenxi_hosts_tracked", ""));
+    let flows: u64 = hosts
+        .iter()
+        .map(|host| host["flows"].as_u64().unwrap())
+        .sum();
+    let counted = scrape.sum("fenxi_host_flows_total", "outcome=\"counted\"");
+    assert_eq!(flows as f64, counted);
+    let named: Vec<&Value> = hosts
+        .iter()
+        .filter(|host| host["label"].is_string())
+        .collect();
+    assert_eq!(named.len() as f64, scrape.sum("fenxi_hosts", ""));
+    assert!(
+        named
+            .iter()
+            .all(|host| host["confidence"].as_f64() > Some(0.0))
+    );
+    let times: Vec<&str> = hosts
+        .iter()
+        .map(|host| host["last"].as_str().unwrap())
+        .collect();
+    assert!(times.is_sorted_by(|a, b| a >= b), "{times:?}");
+
+    let label = named[0]["label"].as_str().unwrap();
+    let page = served
+        .ctl(&["hosts", "--label", label])
+        .expect_code(0)
+        .stdout;
+    let mut lines = page.lines();
+    assert!(lines.next().unwrap().starts_with("host "), "{page}");
+    assert!(lines.all(|line| line.contains(label)), "{page}");
+    served
+        .ctl(&["hosts", "--label", "no-such-label"])
+        .expect_code(65);
+    let status = served.ctl(&["status"]).expect_code(0).stdout;
+    let line = format!("hosts     {} named of {}", named.len(), hosts.len());
+    assert!(status.lines().any(|it| it == line), "{status}");
+    assert_eq!(served.drain()["hosts_named"], named.len());
+}
+
+#[test]
+fn a_model_that_names_no_hosts_says_so() {
+    let served = Served::start(&["--speed", "real"]);
+    let refused = served.ctl(&["hosts"]).expect_code(69).stderr;
+    assert!(refused.contains("the model names no hosts"), "{refused}");
 }
 
 #[test]

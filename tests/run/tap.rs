@@ -105,6 +105,56 @@ fn a_replay_of_what_tcpdump_saw_gives_the_same_flows() {
     }
 }
 
+/// What each host is called in the end.
+fn host_names(records: &std::path::Path) -> BTreeMap<String, String> {
+    let mut hosts = common::json_lines(records);
+    hosts.retain(|record| record["type"] == "host");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let names = hosts
+        .iter()
+        .map(|it| (text(&it["address"]), text(&it["label"])));
+    names.collect()
+}
+
+/// The shipped capture, sent out of one end of a wire, to a model that names hosts.
+#[test]
+fn hosts_get_the_names_that_a_replay_gives_them() {
+    let Some(lab) = Lab::new("hosts", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let dir = tempfile::tempdir().unwrap();
+    let [live_path, replay_path] = ["live", "replay"].map(|name| dir.path().join(name));
+    let bundle = common::naming_hosts(dir.path());
+    let model = ["--model", bundle.to_str().unwrap()];
+    common::run(replay(&common::demo(), &replay_path, &model)).expect_code(0);
+    let expected = host_names(&replay_path);
+    assert!(!expected.is_empty());
+
+    let args = ["--set", "io.interfaces=[\"b\"]", "--flows"];
+    let flows_to = [live_path.to_str().unwrap()];
+    let live = Live::start(
+        &lab,
+        "host",
+        &[&args[..], &flows_to[..], &model[..], device()].concat(),
+    );
+    let sent = lab.on("host", || send(&common::demo(), "a"));
+    live.wait_for_packets(sent);
+    live.wait_for("all hosts are named", |live| {
+        live.metric_sum("fenxi_hosts") == expected.len() as f64
+    });
+    let listed = live
+        .ctl(&["hosts", "--top", "1000", "--json"])
+        .expect_code(0)
+        .json();
+    let listed = listed["hosts"].as_array().unwrap().iter();
+    let named = listed.filter(|host| host["label"].is_string());
+    assert_eq!(named.count(), expected.len());
+    let summary = live.terminate(0).json();
+    assert_eq!(summary["hosts_named"], expected.len());
+    assert_eq!(host_names(&live_path), expected);
+}
+
 /// The shipped capture, sent out of one end of a wire.
 #[test]
 fn tap_labels_as_a_replay_does() {

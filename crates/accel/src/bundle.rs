@@ -25,7 +25,9 @@ mod wire;
 pub use error::BundleError;
 pub use golden::Golden;
 use manifest::Manifest;
-pub use manifest::{CONTEXT, Depth, FEATURES, LABELS_MAX, LabelInfo, PortLabel, UNITS};
+pub use manifest::{
+    CONTEXT, Confusion, Depth, FEATURES, HostLabels, LABELS_MAX, LabelInfo, PortLabel, UNITS,
+};
 
 const MANIFEST: &str = "model.toml";
 
@@ -172,6 +174,11 @@ impl Bundle {
     /// What flows to some ports are, where the model has no sure answer. No protocol and port occur twice.
     pub fn ports(&self) -> &[PortLabel] {
         &self.manifest.ports
+    }
+
+    /// How hosts are named by the labels of their first flows; none if the bundle does not ask for that.
+    pub fn hosts(&self) -> Option<&HostLabels> {
+        self.manifest.hosts.as_ref()
     }
 
     /// Name of the model's input: float32 `[N, channels, K]`.

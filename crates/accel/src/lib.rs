@@ -36,7 +36,8 @@ mod threaded;
 mod thresholds;
 
 pub use bundle::{
-    Bundle, BundleError, CONTEXT, Depth, FEATURES, Golden, LABELS_MAX, LabelInfo, PortLabel, UNITS,
+    Bundle, BundleError, CONTEXT, Confusion, Depth, FEATURES, Golden, HostLabels, LABELS_MAX,
+    LabelInfo, PortLabel, UNITS,
 };
 pub use device::{Classification, Device, DeviceError, Shape, Sizes};
 pub use faults::{Faults, FaultsError};

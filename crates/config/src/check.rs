@@ -45,6 +45,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         mark: draft.mark,
         ring: draft.ring,
         pipeline: draft.pipeline,
+        host_networks: draft.host_networks,
         records: draft.records,
         control: draft.control,
         sandbox: draft.sandbox,

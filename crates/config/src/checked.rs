@@ -14,6 +14,7 @@ mod device;
 mod words;
 
 use crate::layout::Layout;
+use crate::network::Network;
 use crate::origin::Origin;
 
 pub use device::{Accel, Device, DeviceThread, Provider};
@@ -45,7 +46,9 @@ pub struct Config {
     pub accel: Accel,
     /// The model bundle.
     pub model: Model,
-    /// Flow and label records.
+    /// Where hosts are whose flows name them; empty: their private addresses tell.
+    pub host_networks: Vec<Network>,
+    /// Records of flows, labels and hosts.
     pub records: Records,
     /// Metrics, health and the control socket.
     pub control: Control,
@@ -335,7 +338,7 @@ pub struct ClassConfidence {
     pub origin: Origin,
 }
 
-/// Flow and label records.
+/// Records of flows, labels and hosts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Records {
     /// Where a live run writes them; `None`: nowhere.

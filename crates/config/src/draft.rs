@@ -12,6 +12,7 @@ use crate::checked::{
 };
 use crate::layout::{Layout, PARTS_MAX};
 use crate::levels::Levels;
+use crate::network::Network;
 use crate::setting::{EntrySetting, Setting};
 use crate::store::{FromValue, Stored};
 use crate::words::words;
@@ -82,6 +83,8 @@ pub struct Draft {
     pub accel: AccelDraft,
     /// As checked.
     pub model: Model,
+    /// As checked.
+    pub host_networks: Vec<Network>,
     /// As checked, but for `rotate`.
     pub records: Records,
     /// Also where files never rotate.
@@ -324,6 +327,16 @@ pub fn faults(setting: &Setting, place: &mut Option<Faults>) -> Stored {
         true => None,
         false => Some(text.parse().map_err(|error| format!("{error}"))?),
     };
+    Ok(())
+}
+
+/// A list of networks.
+pub fn networks(setting: &Setting, place: &mut Vec<Network>) -> Stored {
+    let names: Vec<String> = setting.get()?;
+    *place = names
+        .iter()
+        .map(|name| name.parse())
+        .collect::<Result<_, _>>()?;
     Ok(())
 }
 

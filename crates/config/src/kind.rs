@@ -217,7 +217,7 @@ impl Kind {
             } => {
                 format!("a list of {least} to {most} integers from {min} to {max}")
             }
-            Kind::TextList { least: 0 } => "a list of texts such as [\"eth0\"]".to_owned(),
+            Kind::TextList { least: 0 } => "a list of texts such as [\"a\", \"b\"]".to_owned(),
             Kind::TextList { .. } => "a list of texts such as [\"cpu\"]".to_owned(),
             Kind::Map(Entry::Dscp) => "a table of label = DSCP".to_owned(),
             Kind::Map(Entry::Share) => "a table of label = number from 0 to 1".to_owned(),

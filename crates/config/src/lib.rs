@@ -22,6 +22,7 @@ pub mod layers;
 pub mod layout;
 pub mod levels;
 mod nearest;
+mod network;
 pub mod origin;
 pub mod setting;
 pub mod sources;
@@ -36,6 +37,7 @@ use effective::Effective;
 pub use keys::{Change, KEYS_AND_DEVICES, Key};
 pub use kind::{Entry, Kind};
 pub use nearest::nearest;
+pub use network::Network;
 pub use sources::Sources;
 
 /// Why there is no configuration.

@@ -19,6 +19,7 @@ mod control;
 mod escape;
 pub mod exit;
 mod figures;
+mod label_names;
 mod log;
 pub mod machine;
 mod metric;

@@ -10,6 +10,9 @@ use config::Difference;
 /// Maximum number of flows in a reply.
 pub const FLOWS_MAX: usize = 1024;
 
+/// Maximum number of hosts in a reply.
+pub const HOSTS_MAX: usize = 1024;
+
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
@@ -26,6 +29,15 @@ pub enum Request {
         #[serde(default)]
         label: Option<String>,
         /// Maximum number of flows.
+        #[serde(default = "top")]
+        top: usize,
+    },
+    /// The hosts whose flows were labelled, latest labels first.
+    Hosts {
+        /// Only hosts with this label.
+        #[serde(default)]
+        label: Option<String>,
+        /// Maximum number of hosts.
         #[serde(default = "top")]
         top: usize,
     },
@@ -108,6 +120,8 @@ pub enum Body {
     Devices(Vec<DeviceRow>),
     /// To [`Request::Flows`].
     Flows(Vec<FlowRow>),
+    /// To [`Request::Hosts`].
+    Hosts(Vec<HostRow>),
     /// To [`Request::Reload`].
     Reloaded(Reloaded),
     /// To all other requests: what was done.
@@ -262,6 +276,21 @@ pub struct FlowRow {
     pub end_reason: Option<String>,
 }
 
+/// A host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostRow {
+    /// Its address.
+    pub address: String,
+    /// `None`: no label is likely enough yet.
+    pub label: Option<String>,
+    /// Probability of the label, 0 to 1.
+    pub confidence: Option<f64>,
+    /// Flows that count so far.
+    pub flows: usize,
+    /// Time of its last label, RFC 3339.
+    pub last: String,
+}
+
 /// Counters of the sinks by name, such as `records_written`.
 pub type Sums = BTreeMap<String, u64>;
 
@@ -322,6 +351,13 @@ mod tests {
             Some(Request::Flows {
                 label: Some("TLS".to_owned()),
                 top: 20
+            })
+        );
+        assert_eq!(
+            request(r#"{"command":"hosts","top":5}"#),
+            Some(Request::Hosts {
+                label: None,
+                top: 5
             })
         );
         assert_eq!(

@@ -41,6 +41,9 @@ pub struct Summary {
     live: Option<Live>,
     #[serde(flatten, serialize_with = "as_fields")]
     sinks: Vec<SinkSum>,
+    /// Lines of the text about sinks.
+    #[serde(skip)]
+    sink_lines: Vec<String>,
     clock_steps: u64,
     interrupted: bool,
     wall_s: f64,
@@ -80,6 +83,11 @@ fn sums_of(sinks: &[Report], sums: impl Fn(&Report) -> &Vec<SinkSum>) -> Vec<Sin
         .iter()
         .flat_map(|report| sums(report).clone())
         .collect()
+}
+
+fn lines_of(sinks: &[Report]) -> Vec<String> {
+    let lines = sinks.iter().map(|report| report.summary_text.clone());
+    lines.flatten().collect()
 }
 
 /// Writes each counter as a field of the surrounding object.
@@ -212,6 +220,7 @@ impl Summary {
             },
             live: outcome.live.map(|sums| Live::of(sums, &outcome.sinks)),
             sinks: sums_of(&outcome.sinks, |report| &report.summary),
+            sink_lines: lines_of(&outcome.sinks),
             clock_steps: outcome.clock_steps,
             interrupted: outcome.interrupted,
             wall_s,
@@ -289,6 +298,9 @@ impl Summary {
             .collect();
         writeln!(page, "labels    {}", or_none(&labels))?;
         self.decided.write_text(page)?;
+        for line in &self.sink_lines {
+            writeln!(page, "{line}")?;
+        }
         writeln!(
             page,
             "coverage  {:.1} % of flows, {:.1} % of packets, {:.1} % of bytes; {:.1} % of flows ended \

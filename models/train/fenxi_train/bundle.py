@@ -104,7 +104,7 @@ def quoted(text):
     return json.dumps(str(text), ensure_ascii=False)
 
 
-def manifest(name, version, flows, digest, confidences, min_confidence, ports, midstream=False):
+def manifest(name, version, flows, digest, confidences, min_confidence, ports, midstream=False, hosts=None):
     """The text of model.toml."""
     input = flows.input
     lines = [
@@ -137,10 +137,17 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, m
     for port in ports:
         lines += ["[[ports]]", f'protocol = "{port["protocol"]}"', f"port = {port['port']}",
                   f"label = {quoted(port['label'])}", f"precision = {port['precision']}", ""]
+    if hosts:
+        lines += ['# Hosts are named by the labels of their first flows; see "Hosts" in CARD.md.', "[hosts]",
+                  *(f"{key} = {hosts[key]}" for key in ("flows", "min_flows", "confidence")), ""]
+        if hosts["confusions"]:
+            lines.append("# What held-out flows are that wrongly get a label; the rest of each is spread evenly.")
+        for named, label, share in hosts["confusions"]:
+            lines += ["[[hosts.confusions]]", f"named = {quoted(named)}", f"label = {quoted(label)}", f"share = {share}", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write(folder, name, version, flows, model, confidences, min_confidence, ports, files):
+def write(folder, name, version, flows, model, confidences, min_confidence, ports, files, hosts=None):
     """The bundle of a model given as bytes; `files` are further texts by name.  It appears whole or not at all."""
     folder = new_folder(folder)
     made = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
@@ -149,7 +156,7 @@ def write(folder, name, version, flows, model, confidences, min_confidence, port
         (made / "golden").mkdir()
         (made / "model.onnx").write_bytes(model)
         digest = hashlib.sha256(model).hexdigest()
-        text = manifest(name, version, flows, digest, confidences, min_confidence, ports)
+        text = manifest(name, version, flows, digest, confidences, min_confidence, ports, hosts=hosts)
         (made / "model.toml").write_text(text)
         series, context = golden_inputs(flows)
         flat = np.concatenate([series.reshape(len(series), -1), context], axis=1)

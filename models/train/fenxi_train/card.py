@@ -111,6 +111,12 @@ def text(flows, scored, options, split, name, version, weights, command, about, 
     if scored.hosts:
         parts += ["## Hosts", "", "A host's label by the sum of log p over its first flows, each at the greatest depth it reached:", "",
                   table(("first flows", "hosts", "right"), [(n, count, f"{right:.3f}") for n, right, count in scored.hosts]), ""]
+    if scored.host_labels:
+        made, rows = scored.host_labels
+        parts += [f"fenxi adds up labels with their p, of a host's first {made['flows']} flows that get a label, and names a host from"
+                  f" {made['min_flows']} flow and p >= {made['confidence']} on. Confusions are those of the other folds:", "",
+                  table(("p of the other classes", "hosts", "named", "right of those named"),
+                        [(what, count, f"{named / count:.1%}", f"{right / max(named, 1):.3f}") for what, count, named, right in rows]), ""]
     if scored.left_out:
         parts += ["## Labels never seen", "", "Each label in turn was left out of training, and its flows were shown to the"
                   " model. Named are those that get some other label with p >= 0.8, or at the bundle's confidence.", "",

@@ -113,7 +113,7 @@ def parser():
     p.add_argument("--sureness", type=share, default=0.7, help="probability of that class for them (0.7)")
     p.add_argument("--unfamiliar-ports", choices=("random", "kept"), default="random", help="ports of those flows (random)")
     p.add_argument("--near-misses", type=share, default=0.0, help="share of those flows whose lengths are a few bytes off (0)")
-    p.add_argument("--hosts", action="store_true", help="measure what hosts are called by their first flows")
+    p.add_argument("--hosts", action="store_true", help="name hosts by their first flows: measure it, and write the table [hosts]")
     p.add_argument("--leave-labels-out", action="store_true", help="measure what flows of labels never seen are called")
     p.add_argument("--precision", type=share, default=0.98, help="share right that sure answers must reach (0.98)")
     p.add_argument("--confidence", type=shares, default=None, help="confidences by depth, instead of measured ones")

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from . import baselines, bundle, calibrate, card, data, ensemble, graph, groups, metrics, table, unfamiliar
+from . import baselines, bundle, calibrate, card, data, ensemble, graph, groups, hosts, metrics, table, unfamiliar
 from .errors import Refusal
 from .network import Shape, softmax
 
@@ -47,6 +47,7 @@ class Scored:
     ablation: dict[str, dict]
     left_out: dict[int, list]
     hosts: list[tuple]
+    host_labels: tuple | None  # the table for the bundle, and rows of scores
 
 
 def trained(flows, options, seed=None):
@@ -104,8 +105,9 @@ def evaluate(flows, options, split, say=lambda text: None):
     ports, covered = coverage(flows, folds, probabilities, confidences, options)
     ablation = ablated(flows, folds, options, say) if options.ablate and flows.input.context else {}
     left_out = labels_left_out(flows, options, temperatures, confidences, say) if options.leave_labels_out else {}
-    hosts = [(n, *calibrate.hosts(flows, probabilities, flows.input.depths, n)) for n in calibrate.FIRST_FLOWS] if options.hosts else []
-    return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, ports, covered, ablation, left_out, hosts)
+    by_rows = [(n, *calibrate.hosts(flows, probabilities, flows.input.depths, n)) for n in calibrate.FIRST_FLOWS] if options.hosts else []
+    host_labels = hosts_named(flows, folds, probabilities, confidences, options) if options.hosts else None
+    return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, ports, covered, ablation, left_out, by_rows, host_labels)
 
 
 def coverage(flows, folds, probabilities, confidences, options):
@@ -114,6 +116,12 @@ def coverage(flows, folds, probabilities, confidences, options):
     answer, kind = calibrate.walk(flows, probabilities, flows.input.depths, confidences, options.min_confidence, port_guess)
     seen = ~flows.midstream
     return ports, calibrate.coverage(flows.take(np.where(seen)[0]), answer[seen], kind[seen])
+
+
+def hosts_named(flows, folds, probabilities, confidences, options):
+    """How hosts are to be named, and how well that does."""
+    ports, port_guess = calibrate.ports(flows, folds, options.port_precision)
+    return hosts.measured(flows, folds, probabilities, confidences, options.min_confidence, ports, port_guess)
 
 
 def plain_score(truth, guess, count):
@@ -184,7 +192,8 @@ def run(flows, options, split, out, name, version, command, about="", say=table.
     files = {"CARD.md": card.text(flows, scored, options, split, name, version, final.weight_count, command, about, remark)}
     for depth in flows.input.depths:
         files[f"reliability-{depth}.svg"] = metrics.reliability_svg(scored.depths[depth]["reliability"], f"{name}, depth {depth}")
-    bundle.write(out, name, version, flows, model, scored.confidences, options.min_confidence, scored.ports, files)
+    bundle.write(out, name, version, flows, model, scored.confidences, options.min_confidence, scored.ports, files,
+                 scored.host_labels and scored.host_labels[0])
     return scored
 
 

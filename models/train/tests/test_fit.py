@@ -42,6 +42,17 @@ def test_keys_of_depths_context_and_ports(fenxi_train, tmp_path):
     assert "a table of ports is as good" in err
 
 
+def test_hosts_are_named_where_asked_for(fenxi_train, tmp_path):
+    table = save(tmp_path / "t.csv", rows(120))
+    for name, option in (("with", ["--hosts"]), ("without", [])):
+        code, _, err = fenxi_train("fit", table, "--out", tmp_path / name, *CASES[0], *FAST, *option)
+        assert code == 0, err
+    found = bundle.read(tmp_path / "with").manifest["hosts"]
+    assert (found["flows"], found["min_flows"], found["confidence"]) == (20, 1, 0.9)
+    assert "shared by confusions" in (tmp_path / "with/CARD.md").read_text()
+    assert "hosts" not in bundle.read(tmp_path / "without").manifest
+
+
 def test_golden_rows_have_every_depth(fenxi_train, table, tmp_path):
     fenxi_train("fit", table, "--out", tmp_path / "b", *CASES[0], *FAST)
     made = bundle.read(tmp_path / "b")
@@ -112,3 +123,13 @@ def test_card_checks_the_model(fenxi_train, table, tmp_path):
     code, _, err = fenxi_train("card", tmp_path / "b")
     assert code == 65 and "golden outputs differ" in err
     assert fenxi_train("card", tmp_path / "none")[0] == 66
+
+
+def test_confusions_are_shares_of_wrong_labels():
+    from fenxi_train import hosts
+
+    truth, given = np.array([0, 0, 0, 1, 1, 1, 2, 2]), np.array([0, 1, 1, 1, 0, -1, 1, 2])
+    # Class 1 is given wrongly to two flows of 0 and one of 2; one flow says nothing.
+    assert hosts.confusions(truth, given) == {1: {0: 0.5}}
+    row = np.exp(hosts.log_row(1, 0.8, [0, 1, 2], {0: 0.5})) - hosts.FLOOR
+    assert np.allclose(row, [0.1, 0.8, 0.1])

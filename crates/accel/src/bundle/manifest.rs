@@ -12,8 +12,8 @@ use super::error::BundleError;
 
 mod options;
 
-use options::RawPort;
-pub use options::{CONTEXT, Depth, PortLabel};
+pub use options::{CONTEXT, Confusion, Depth, HostLabels, PortLabel};
+use options::{RawHosts, RawPort};
 
 /// The most labels a bundle may have. A class is kept in 12 bits, and one value is reserved for "unknown", which
 /// does not count as a label.
@@ -85,6 +85,7 @@ struct RawManifest {
     labels: Vec<LabelInfo>,
     #[serde(default)]
     ports: Vec<RawPort>,
+    hosts: Option<RawHosts>,
 }
 
 /// A manifest that passed its checks.
@@ -118,6 +119,8 @@ pub(crate) struct Manifest {
     /// The model has a last output column "unknown", after those of the labels.
     pub has_unknown: bool,
     pub ports: Vec<PortLabel>,
+    /// None if hosts are not named.
+    pub hosts: Option<HostLabels>,
 }
 
 impl Manifest {
@@ -203,6 +206,8 @@ impl Manifest {
             options::context(raw.context, raw.context_input, &raw.input.name)?;
         let (labels, has_unknown) = without_unknown(raw.labels)?;
         let ports = options::ports(&raw.ports, &labels)?;
+        let hosts = raw.hosts.map(|hosts| options::hosts(&hosts, &labels));
+        let hosts = hosts.transpose()?;
         Ok(Self {
             name: raw.name,
             version: raw.version,
@@ -222,6 +227,7 @@ impl Manifest {
             labels,
             has_unknown,
             ports,
+            hosts,
         })
     }
 }

@@ -222,6 +222,11 @@ keys! {
             "min_confidence for single labels, which overrides it"
             => |d, s| draft::class_confidences(s, &mut d.model);
 
+        HostsNetworks: restart "hosts.networks", Kind::TextList { least: 0 }, "[]", "ADDRESS/BITS",
+            "where the hosts are that a model with [hosts] names: the end of a flow in one of these networks, and no other; \
+             empty: the private end, or the originator"
+            => |d, s| draft::networks(s, &mut d.host_networks);
+
         RecordsPath: restart "records.path", Kind::Text, "\"\"", "path, empty = none",
             "the file to which `fenxi run` appends records as JSON Lines; --flows overrides it"
             => |d, s| draft::records_path(s, &mut d.records.path);

@@ -50,6 +50,10 @@ fn each_wrong_configuration_gets_one_clear_line() {
             ],
         ),
         bad(
+            "[hosts]\nnetworks = [\"10.0.0.0/8\", \"lan\"]",
+            &["hosts.networks", "c.toml:2", "\"lan\" is no network"],
+        ),
+        bad(
             "[records]\npath = \"-\"",
             &["records.path", "c.toml:2", "fenxi run --flows -"],
         ),

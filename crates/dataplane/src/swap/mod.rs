@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use accel::{Bundle, Depth, PortLabel};
+use accel::{Bundle, Confusion, Depth, PortLabel};
 use analytics::{Accelerator, Manager, NewModel, Settings, Standby};
 use config::Config;
 use cring::MODELS_MAX;
@@ -333,6 +333,18 @@ fn ports(bundle: &Bundle) -> Vec<String> {
     let text =
         |it: &PortLabel| format!("{}/{} {} {}", it.protocol, it.port, it.label, it.precision);
     ports.map(text).collect()
+}
+
+/// As the ports, how hosts are named.
+fn hosts(bundle: &Bundle) -> Vec<String> {
+    let Some(hosts) = bundle.hosts() else {
+        return vec!["not named".to_owned()];
+    };
+    let (flows, min_flows, confidence) = (hosts.flows, hosts.min_flows, hosts.confidence);
+    let rule = format!("named by {min_flows} to {flows} flows from {confidence}");
+    let confusions = hosts.confusions.iter();
+    let text = |it: &Confusion| format!("{} for {} {}", it.named, it.label, it.share);
+    std::iter::once(rule).chain(confusions.map(text)).collect()
 }
 
 /// A label travels to the flow as a number, so the number must mean the same before and after the swap.

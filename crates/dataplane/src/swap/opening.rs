@@ -12,7 +12,9 @@ use accel::Bundle;
 
 use super::helpers::Helpers;
 use super::trial;
-use super::{Prepared, Previous, Refusal, check_meaning, check_midstream, depths, labels, ports};
+use super::{
+    Prepared, Previous, Refusal, check_meaning, check_midstream, depths, hosts, labels, ports,
+};
 use crate::Error;
 use crate::bundle::open_bundle;
 use crate::devices::Opener;
@@ -75,6 +77,8 @@ impl Opening {
         });
         let fits =
             fits.and_then(|()| check_meaning(dir, "ports", &ports(&bundle), &ports(&self.bundle)));
+        let fits =
+            fits.and_then(|()| check_meaning(dir, "hosts", &hosts(&bundle), &hosts(&self.bundle)));
         let labels = [labels(&bundle), labels(&self.bundle)];
         fits.and_then(|()| check_meaning(dir, "labels", &labels[0], &labels[1]))
             .and_then(|()| check_midstream(dir, &bundle, &self.bundle))

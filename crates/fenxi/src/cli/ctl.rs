@@ -36,6 +36,15 @@ pub enum CtlCommand {
         #[arg(long, value_name = "N", default_value_t = 20)]
         top: usize,
     },
+    /// List hosts with their labels, latest first
+    Hosts {
+        /// Show only hosts with this label
+        #[arg(long)]
+        label: Option<String>,
+        /// Show at most this many hosts
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        top: usize,
+    },
     /// Set the log level
     Log {
         /// off, error, warn, info, debug or trace, or levels by target

@@ -11,7 +11,7 @@ use crate::exit::{Failure, print};
 use crate::figures::{grouped, scaled};
 use crate::protocol::Overview;
 use crate::protocol::{
-    Body, Code, DeviceRow, Figure, FlowRow, Reloaded, Reply, Request, Status, ThreadRow,
+    Body, Code, DeviceRow, Figure, FlowRow, HostRow, Reloaded, Reply, Request, Status, ThreadRow,
 };
 use crate::sinks;
 use config::{Difference, Sources};
@@ -59,6 +59,10 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         CtlCommand::Threads => Request::Threads {},
         CtlCommand::Devices => Request::Devices {},
         CtlCommand::Flows { label, top } => Request::Flows {
+            label: label.clone(),
+            top: *top,
+        },
+        CtlCommand::Hosts { label, top } => Request::Hosts {
             label: label.clone(),
             top: *top,
         },
@@ -151,6 +155,10 @@ fn page(body: &Body) -> String {
                 "flow", "label", "bytes", "packets", "proto", "from", "to", "ended",
             ],
             flows.iter().map(flow_row),
+        ),
+        Body::Hosts(hosts) => table(
+            &["host", "label", "confidence", "flows", "last label"],
+            hosts.iter().map(host_row),
         ),
         Body::Reloaded(reloaded) => reloaded_page(reloaded),
         Body::Done(what) => format!("{what}\n"),
@@ -338,6 +346,17 @@ fn flow_row(flow: &FlowRow) -> Vec<String> {
         flow.src.clone(),
         flow.dst.clone(),
         or_dash(flow.end_reason.as_ref()),
+    ]
+}
+
+fn host_row(host: &HostRow) -> Vec<String> {
+    let confidence = host.confidence.map(|it| format!("{it:.2}"));
+    vec![
+        host.address.clone(),
+        or_dash(host.label.as_ref()),
+        or_dash(confidence.as_ref()),
+        host.flows.to_string(),
+        host.last.clone(),
     ]
 }
 

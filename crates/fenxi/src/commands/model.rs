@@ -67,6 +67,13 @@ pub fn info(args: &BundleArgs) -> Result<(), Failure> {
         }
     }
     line("ports", bundle.ports().len().to_string());
+    if let Some(hosts) = bundle.hosts() {
+        let text = format!(
+            "by their first {} flows, at least {}, from {}",
+            hosts.flows, hosts.min_flows, hosts.confidence
+        );
+        line("hosts", text);
+    }
     line("golden rows", bundle.golden().inputs.len().to_string());
     for label in bundle.labels() {
         line("label", format!("{:15} {}", label.name, label.taxonomy));

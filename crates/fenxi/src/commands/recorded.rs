@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::cli::{OutputArgs, is_dash};
 use crate::exit::{Failure, print, remark};
 use crate::outcome::{Outcome, Table};
-use crate::sinks::records::{Names, RecordSink};
+use crate::sinks::records::{Lines, Names, RecordSink};
 use crate::sinks::{self, ReplayStart};
 use crate::summary::Summary;
 use config::layout::Layout;
@@ -37,13 +37,15 @@ struct Page<'a> {
 pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let header = Header::read(dir)?;
     let names = Names::new(&header.task, header.classes.into());
+    // A recording has no bundle, by which hosts would be named.
+    let lines = Lines::new(names, None);
     let (sink, mut records) = match output.flows.as_deref() {
         Some(path) => {
             let start = ReplayStart {
                 waits: true,
                 stopped: None,
             };
-            let (sink, records) = RecordSink::start(path, QUEUE, names, &start)?;
+            let (sink, records) = RecordSink::start(path, QUEUE, lines, &start)?;
             (Some(sink), Some(records))
         }
         None => (None, None),

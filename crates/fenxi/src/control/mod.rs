@@ -20,7 +20,6 @@ mod exposition;
 mod health;
 mod host;
 mod http;
-mod labels;
 pub mod overview;
 mod room;
 mod rows;
@@ -39,6 +38,7 @@ use tokio::sync::{Mutex, MutexGuard, RwLock, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::exit::Failure;
+use crate::label_names::LabelNames;
 use crate::metric::Value;
 use crate::protocol::{Body, CheckRow, Code, DeviceRow, Figure, Reply, Request, Status, ThreadRow};
 use collector::{Collector, STALLED_AFTER, Watched};
@@ -49,7 +49,6 @@ use view::View;
 use watch::Watch;
 
 pub use host::{HostStats, NicDrops};
-pub use labels::LabelNames;
 pub use sockets::Sockets;
 
 /// Snapshots are taken this often even if nobody asks, so that a thread that stalls is noticed.
@@ -151,7 +150,7 @@ impl Facts {
 /// A request for whoever drives the run, who has to answer it.
 #[derive(Debug)]
 pub struct Call {
-    /// What is wanted: [`Request::Flows`], or something that changes the run.
+    /// What is wanted: [`Request::Flows`], [`Request::Hosts`], or something that changes the run.
     pub request: Request,
     /// Where the answer goes; nobody minds if the other side has gone.
     pub answer: oneshot::Sender<Reply>,

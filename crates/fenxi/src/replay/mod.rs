@@ -34,7 +34,7 @@ use crate::control::{Facts, HostStats, Sockets};
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::signals::Signals;
-use crate::sinks::{self, Sinks};
+use crate::sinks::{self, SharedHosts, Sinks};
 use crate::supervise::{self, ControlPlane, Progress, Supervisor};
 use crate::workers::{WorkerIo, WorkerStart};
 use source::Source;
@@ -71,7 +71,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
     let classes = pipelines.classes.clone();
     let mut egress = open_tagged(args, &pipelines)?;
-    let sinks = open_sinks(plan, &run, &classes)?;
+    let sinks = open_sinks(plan, &run, &bundle, &classes)?;
     let state = Arc::new(SharedState::new(&bundle, config));
     let sockets = args.control.then(|| Sockets::bind(&config.control));
     let sockets = sockets.transpose()?;
@@ -187,12 +187,15 @@ fn open_tagged(
 fn open_sinks(
     plan: &Plan<'_>,
     run: &Arc<Run>,
+    bundle: &Bundle,
     classes: &Arc<[String]>,
 ) -> Result<Arc<Sinks>, Failure> {
     let args = plan.args;
+    let hosts = SharedHosts::of(plan.config, bundle);
     Sinks::start(&sinks::Start {
         config: plan.config,
         classes,
+        hosts: hosts.as_ref(),
         records: args.output.flows.as_deref(),
         record_series: args.output.series,
         is_served: args.control,

@@ -37,7 +37,7 @@ use crate::cli::RunArgs;
 use crate::control::Sockets;
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
-use crate::sinks::{self, Sinks};
+use crate::sinks::{self, SharedHosts, Sinks};
 use crate::supervise;
 use start::{Opened, Started};
 
@@ -81,7 +81,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let packets = PacketSide::build(config, &bundle, options)?;
     let table = Table::of(config, &bundle, &packets.flow_managers);
     let mut outcome = Outcome::nothing(config, cores.clone(), packets.classes.clone(), table);
-    let opened = open(plan, &packets)?;
+    let opened = open(plan, &bundle, &packets)?;
     let sinks = opened.sinks.clone();
     let runtime = supervise::runtime()?;
     let Started {
@@ -104,16 +104,18 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
 }
 
 /// Opens what needs privileges, and then drops them.
-fn open(plan: &Plan<'_>, packets: &PacketSide) -> Result<Opened, Failure> {
+fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened, Failure> {
     let config = plan.config;
     let pair = pair::hold(&config.io)?;
     let ports = ports::open(&config.io, packets.flow_managers.len())?;
     let sockets = Sockets::bind(&config.control)?;
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan)?;
+    let hosts = SharedHosts::of(config, bundle);
     let sinks = Sinks::start(&sinks::Start {
         config,
         classes: &packets.classes,
+        hosts: hosts.as_ref(),
         records: plan.records(),
         record_series: plan.args.output.series,
         is_served: true,

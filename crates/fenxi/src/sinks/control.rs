@@ -14,6 +14,7 @@ use dataplane::run::Run;
 use dataplane::sink::Sink;
 use rustix::thread::CapabilitySet;
 
+use super::SharedHosts;
 use super::reopen::Reopener;
 use crate::exit::Failure;
 use crate::metric::Family;
@@ -25,6 +26,8 @@ pub struct Start<'a> {
     pub config: &'a Config,
     /// Names of the classes.
     pub classes: &'a Arc<[String]>,
+    /// The hosts of the run, where the model names hosts.
+    pub hosts: Option<&'a SharedHosts>,
     /// Where records go (`--flows`, or live `records.path`).
     pub records: Option<&'a Path>,
     /// Flow records carry the series.
@@ -165,6 +168,8 @@ pub struct Report {
     pub status: Vec<(&'static str, u64)>,
     /// Sums for the summary.
     pub summary: Vec<(&'static str, u64)>,
+    /// A line of the text summary, where there is something to say.
+    pub summary_text: Option<String>,
     /// Sums for the part `live` of the summary.
     pub live_summary: Vec<(&'static str, u64)>,
     /// The same in words.

@@ -5,6 +5,7 @@
 
 mod control;
 pub mod flows;
+mod hosts;
 #[cfg(test)]
 mod label_socket;
 pub mod mark;
@@ -25,10 +26,16 @@ use crate::exit::Failure;
 use crate::protocol::{Reply, Request, Sums};
 
 pub use control::{Commit, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
+pub use hosts::SharedHosts;
 pub use reopen::Answer;
 
 /// Every kind of sink, in the order in which a flow worker calls them and in which they are reported.
-pub static KINDS: &[&dyn SinkKind] = &[&records::Records, &mark::Marks, &flows::Flows];
+pub static KINDS: &[&dyn SinkKind] = &[
+    &records::Records,
+    &mark::Marks,
+    &flows::Flows,
+    &hosts::Hosts,
+];
 
 /// The rights that a live run keeps for its sinks.
 pub fn rights(config: &Config, records: Option<&Path>) -> Rights {

@@ -90,6 +90,7 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
         &Start {
             config: &config,
             classes: &pipelines.classes.clone(),
+            hosts: None,
             records: Some(&file),
             record_series: false,
             is_served: false,

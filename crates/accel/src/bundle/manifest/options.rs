@@ -1,4 +1,4 @@
-//! The keys of `model.toml` that a bundle may leave out: depths, context and ports.
+//! The keys of `model.toml` that a bundle may leave out: depths, context, ports and hosts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,6 +11,12 @@ pub const CONTEXT: [&str; 2] = ["protocol", "server_port"];
 
 /// The most depths a bundle may have.
 const DEPTHS_MAX: usize = 6;
+
+/// The most flows of a host that may count.
+const HOST_FLOWS_MAX: i64 = 256;
+
+/// By how much a sum of rounded shares may be above 1.
+const SUM_TOLERANCE: f64 = 1e-3;
 
 /// Transport protocols by name, with their IP protocol numbers.
 const PROTOCOLS: [(&str, u8); 2] = [("tcp", 6), ("udp", 17)];
@@ -35,6 +41,50 @@ pub struct PortLabel {
     pub label: usize,
     /// Share of the flows to this port that have the label, 0 to 1.
     pub precision: f32,
+}
+
+/// How hosts are named by the labels of their first flows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostLabels {
+    /// How many first flows of a host count, at least 1.
+    pub flows: usize,
+    /// How many of them a host needs before it is named, 1 to `flows`.
+    pub min_flows: usize,
+    /// A host is named if the probability of its likeliest class is at least this number, 0 to 1.
+    pub confidence: f32,
+    /// What flows are that get a wrong label. No pair of labels occurs twice.
+    pub confusions: Vec<Confusion>,
+}
+
+/// How often flows of a label are among those that wrongly get another one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Confusion {
+    /// The label that the flows get, as an index into the bundle's labels.
+    pub named: usize,
+    /// The label that they should have.
+    pub label: usize,
+    /// Their share of all flows that wrongly get the label `named`; the shares of one such label add up to 1 at most.
+    pub share: f32,
+}
+
+/// `[hosts]` as it is in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawHosts {
+    flows: i64,
+    min_flows: i64,
+    confidence: f64,
+    #[serde(default)]
+    confusions: Vec<RawConfusion>,
+}
+
+/// An entry of `[[hosts.confusions]]` as it is in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawConfusion {
+    named: String,
+    label: String,
+    share: f64,
 }
 
 /// An entry of `[[ports]]` as it is in the file.
@@ -152,11 +202,7 @@ pub(super) fn context(
 
 /// Checks `[[ports]]` against the labels, which are without "unknown".
 pub(super) fn ports(raw: &[RawPort], labels: &[LabelInfo]) -> Result<Vec<PortLabel>, Problem> {
-    let by_name: HashMap<&str, usize> = labels
-        .iter()
-        .enumerate()
-        .map(|(at, label)| (label.name.as_str(), at))
-        .collect();
+    let by_name = numbers(labels);
     let mut seen = HashSet::new();
     let mut ports = Vec::with_capacity(raw.len());
     for (at, entry) in raw.iter().enumerate() {
@@ -179,11 +225,7 @@ pub(super) fn ports(raw: &[RawPort], labels: &[LabelInfo]) -> Result<Vec<PortLab
             return refuse(".label", problem);
         }
         let Some(&label) = by_name.get(entry.label.as_str()) else {
-            let problem = format!(
-                "is {:?}, which no label is called; name one of [[labels]]",
-                entry.label
-            );
-            return refuse(".label", problem);
+            return refuse(".label", no_label(&entry.label));
         };
         check_range(|| format!("ports[{at}].precision"), entry.precision)?;
         ports.push(PortLabel {
@@ -194,4 +236,82 @@ pub(super) fn ports(raw: &[RawPort], labels: &[LabelInfo]) -> Result<Vec<PortLab
         });
     }
     Ok(ports)
+}
+
+/// Checks `[hosts]` against the labels, which are without "unknown".
+pub(super) fn hosts(raw: &RawHosts, labels: &[LabelInfo]) -> Result<HostLabels, Problem> {
+    let refuse = |key: &str, problem: String| Err((format!("hosts.{key}"), problem));
+    let (flows, min_flows) = (raw.flows, raw.min_flows);
+    if !(1..=HOST_FLOWS_MAX).contains(&flows) {
+        let problem = format!("is {flows}, but must be 1 to {HOST_FLOWS_MAX} flows");
+        return refuse("flows", problem);
+    }
+    if !(1..=flows).contains(&min_flows) {
+        let problem = format!("is {min_flows}, but must be 1 to hosts.flows, which is {flows}");
+        return refuse("min_flows", problem);
+    }
+    check_range(|| "hosts.confidence".to_owned(), raw.confidence)?;
+    Ok(HostLabels {
+        flows: flows as usize,
+        min_flows: min_flows as usize,
+        confidence: raw.confidence as f32,
+        confusions: confusions(&raw.confusions, labels)?,
+    })
+}
+
+/// Checks `[[hosts.confusions]]`.
+fn confusions(raw: &[RawConfusion], labels: &[LabelInfo]) -> Result<Vec<Confusion>, Problem> {
+    let by_name = numbers(labels);
+    let mut sums: HashMap<usize, f64> = HashMap::new();
+    let mut found: Vec<Confusion> = Vec::with_capacity(raw.len());
+    for (at, entry) in raw.iter().enumerate() {
+        let refuse =
+            |key: &str, problem: String| Err((format!("hosts.confusions[{at}]{key}"), problem));
+        let number = |name: &String| by_name.get(name.as_str()).copied();
+        let Some(named) = number(&entry.named) else {
+            return refuse(".named", no_label(&entry.named));
+        };
+        let Some(label) = number(&entry.label) else {
+            return refuse(".label", no_label(&entry.label));
+        };
+        if named == label {
+            let problem = format!("is {:?}, which named is already; name another", entry.label);
+            return refuse(".label", problem);
+        }
+        if found
+            .iter()
+            .any(|it| (it.named, it.label) == (named, label))
+        {
+            let problem = "has the labels of an earlier entry; remove one of the two".to_owned();
+            return refuse("", problem);
+        }
+        check_range(|| format!("hosts.confusions[{at}].share"), entry.share)?;
+        let sum = sums.entry(named).or_default();
+        *sum += entry.share;
+        if *sum > 1.0 + SUM_TOLERANCE {
+            let problem = format!(
+                "is {}, which makes the shares of {:?} add up to {sum:.4}, but 1 is all of them",
+                entry.share, entry.named
+            );
+            return refuse(".share", problem);
+        }
+        found.push(Confusion {
+            named,
+            label,
+            share: entry.share as f32,
+        });
+    }
+    Ok(found)
+}
+
+/// The index of each label by its name.
+fn numbers(labels: &[LabelInfo]) -> HashMap<&str, usize> {
+    let labels = labels.iter().enumerate();
+    labels
+        .map(|(at, label)| (label.name.as_str(), at))
+        .collect()
+}
+
+fn no_label(name: &str) -> String {
+    format!("is {name:?}, which no label is called; name one of [[labels]] that is not {UNKNOWN:?}")
 }

@@ -1,7 +1,9 @@
-//! What a bundle may leave out: depths, context and ports.
+//! What a bundle may leave out: depths, context, ports and hosts.
 
 use super::*;
 
+const HOSTS: &str = "[hosts]\nflows = 20\nmin_flows = 3\nconfidence = 0.75\n";
+const CONFUSION: &str = "[[hosts.confusions]]\nnamed = \"TLS\"\nlabel = \"DNS\"\nshare = 0.6\n";
 const PORT: &str = "[[ports]]\nprotocol = \"udp\"\nport = 53\nlabel = \"DNS\"\nprecision = 0.995\n";
 
 /// The manifest with these lines before its tables, and with these tables at its end.
@@ -204,4 +206,76 @@ fn ports_that_are_refused() {
         &format!("{PORT}{PORT}"),
         &["ports[1] names udp port 53", "earlier entry"],
     );
+}
+
+#[test]
+fn hosts_are_named_only_where_the_bundle_asks_for_it() {
+    assert_eq!(opened(&manifest()).hosts(), None);
+    let expected = HostLabels {
+        flows: 20,
+        min_flows: 3,
+        confidence: 0.75,
+        confusions: Vec::new(),
+    };
+    assert_eq!(opened(&with("", HOSTS)).hosts(), Some(&expected));
+    let bundle = opened(&with("", &format!("{HOSTS}{CONFUSION}")));
+    let expected = HostLabels {
+        confusions: vec![Confusion {
+            named: 0,
+            label: 1,
+            share: 0.6,
+        }],
+        ..expected
+    };
+    assert_eq!(bundle.hosts(), Some(&expected));
+}
+
+#[test]
+fn confusions_that_are_refused() {
+    let both = |confusions: &str, parts: &[&str]| {
+        lines_refused("", &format!("{HOSTS}{confusions}"), parts);
+    };
+    let refused = |from: &str, to: &str, parts: &[&str]| {
+        assert!(CONFUSION.contains(from), "{from:?} is in the entry");
+        both(&CONFUSION.replace(from, to), parts);
+    };
+    for name in ["QUIC", "unknown"] {
+        let named = ["hosts.confusions[0].named is", name, "one of [[labels]]"];
+        refused("TLS", name, &named);
+        let label = ["hosts.confusions[0].label is", name, "one of [[labels]]"];
+        refused("DNS", name, &label);
+    }
+    refused("DNS", "TLS", &["label is \"TLS\"", "name another"]);
+    for share in ["-0.5", "1.5", "nan"] {
+        refused("0.6", share, &["hosts.confusions[0].share is", "0 to 1"]);
+    }
+    refused("share = 0.6", "", &["missing field `share`"]);
+    refused("share", "part", &["unknown field `part`"]);
+    let twice = ["hosts.confusions[1] has the labels of an earlier entry"];
+    both(&format!("{CONFUSION}{CONFUSION}"), &twice);
+}
+
+#[test]
+fn hosts_that_are_refused() {
+    let refused = |from: &str, to: &str, parts: &[&str]| {
+        assert!(HOSTS.contains(from), "{from:?} is in the table");
+        lines_refused("", &HOSTS.replacen(from, to, 1), parts);
+    };
+    for flows in ["0", "-1", "257", "9223372036854775807"] {
+        let parts = [&*format!("hosts.flows is {flows}"), "1 to 256 flows"];
+        refused("20", flows, &parts);
+    }
+    for min_flows in ["0", "-1", "21"] {
+        let found = format!("hosts.min_flows is {min_flows}");
+        let parts = [&*found, "1 to hosts.flows, which is 20"];
+        refused("min_flows = 3", &format!("min_flows = {min_flows}"), &parts);
+    }
+    for confidence in ["-0.5", "1.5", "nan"] {
+        refused("0.75", confidence, &["hosts.confidence is", "0 to 1"]);
+    }
+    for key in ["flows = 20\n", "min_flows = 3\n", "confidence = 0.75\n"] {
+        refused(key, "", &["missing field"]);
+    }
+    refused("flows = 20", "flows = 2.5", &["invalid type"]);
+    refused("[hosts]", "[hosts]\nlabel = 1", &["unknown field `label`"]);
 }

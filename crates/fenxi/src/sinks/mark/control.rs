@@ -164,6 +164,7 @@ fn report(counts: &Counts, most: i64) -> Report {
             ("marks_lost", failed + counts.dropped),
         ],
         summary: Vec::new(),
+        summary_text: None,
         live_summary: vec![
             ("marks_asked", counts.asked),
             ("marks_written", counts.written),

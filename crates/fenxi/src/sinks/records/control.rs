@@ -8,6 +8,7 @@ use config::Config;
 use config::checked::DEFAULT_TASK;
 use dataplane::sink::Sink;
 
+use super::lines::Lines;
 use super::sink::{RecordCounts, RecordSender, RecordSink};
 use super::{Names, output};
 use crate::cli::is_dash;
@@ -37,10 +38,11 @@ impl SinkKind for Records {
         let task = start.config.tasks.first();
         let task = task.map_or(DEFAULT_TASK, |task| &task.name);
         let names = Names::new(task, start.classes.clone());
+        let lines = Lines::new(names, start.hosts.cloned());
         let config = &start.config.records;
         let (sink, sender) = match &start.replay {
-            Some(replay) => RecordSink::start(path, config.queue, names, replay)?,
-            None => RecordSink::start_live(path, config, names)?,
+            Some(replay) => RecordSink::start(path, config.queue, lines, replay)?,
+            None => RecordSink::start_live(path, config, lines)?,
         };
         Ok(Some(Box::new(RecordControl {
             counts: sink.counts(),

@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 use flowmgr::record::Record;
 
 use super::sink::{WRITE_AT, WRITE_WITHIN};
-use super::{Names, write_line};
+use super::{Names, write_host_line, write_line};
+use crate::sinks::SharedHosts;
 
 /// Records as text that is not written yet.
 pub struct Lines {
     names: Names,
+    /// Where hosts are named: each record counts for its host.
+    hosts: Option<SharedHosts>,
     bytes: Vec<u8>,
     count: u64,
     /// Written since somebody last asked.
@@ -21,9 +24,10 @@ pub struct Lines {
 
 impl Lines {
     /// None yet.
-    pub fn new(names: Names) -> Lines {
+    pub fn new(names: Names, hosts: Option<SharedHosts>) -> Lines {
         Lines {
             names,
+            hosts,
             bytes: Vec::with_capacity(2 * WRITE_AT),
             count: 0,
             written: 0,
@@ -31,19 +35,31 @@ impl Lines {
         }
     }
 
-    /// Appends a record.
+    /// Appends a record, and that of its host if the record gives it a name.
     ///
     /// # Errors
     /// It has no form in JSON, which does not happen; then nothing was appended.
     pub fn push(&mut self, record: &Record) -> io::Result<()> {
-        let before = self.bytes.len();
-        if let Err(error) = write_line(record, &self.names, &mut self.bytes) {
+        let host = self.hosts.as_ref().and_then(|hosts| hosts.take(record));
+        let (before, names) = (self.bytes.len(), &self.names);
+        let written = write_line(record, names, &mut self.bytes);
+        let written = written.and_then(|()| match &host {
+            Some(host) => write_host_line(host, names, &mut self.bytes),
+            None => Ok(()),
+        });
+        if let Err(error) = written {
             self.bytes.truncate(before);
             return Err(error.into());
         }
-        self.count += 1;
+        self.count += 1 + u64::from(host.is_some());
         self.since.get_or_insert_with(Instant::now);
         Ok(())
+    }
+
+    /// Leaves out a record for which there is no room; its host has it all the same. Returns how many lines are missing.
+    pub fn leave_out(&self, record: &Record) -> u64 {
+        let host = self.hosts.as_ref().and_then(|hosts| hosts.take(record));
+        1 + u64::from(host.is_some())
     }
 
     /// All of them.
@@ -113,7 +129,7 @@ mod tests {
     /// A single line does not wait for more to come; so a program that is killed loses the records of the last moments only.
     #[test]
     fn lines_are_due_when_they_are_many_or_the_oldest_is_old() {
-        let mut lines = Lines::new(Names::default());
+        let mut lines = Lines::new(Names::default(), None);
         assert!(!lines.is_due());
         lines.push(&record()).unwrap();
         let pushed = lines.since.expect("a line is there");

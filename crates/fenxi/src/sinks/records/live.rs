@@ -84,7 +84,9 @@ impl Live {
     }
 
     fn take(&mut self, record: &Record) {
-        if self.lines.bytes().len() >= KEPT_MAX || self.lines.push(record).is_err() {
+        if self.lines.bytes().len() >= KEPT_MAX {
+            self.counts.fail(self.lines.leave_out(record));
+        } else if self.lines.push(record).is_err() {
             self.counts.fail(1);
         }
         self.counts.hold(self.lines.count());

@@ -17,7 +17,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sha1::{Digest, Sha1};
 
+use crate::sinks::hosts::HostRecord;
+
 pub use control::Records;
+pub use lines::Lines;
 pub use sink::RecordSink;
 
 /// Version of the records' form; it changes when a field changes its meaning or
@@ -41,6 +44,10 @@ impl Names {
             classes,
             task: is_named.then(|| task.to_owned()),
         }
+    }
+
+    fn label(&self, class: u16) -> Option<&str> {
+        self.classes.get(usize::from(class)).map(String::as_str)
     }
 }
 
@@ -107,6 +114,17 @@ enum Line<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         series_tcp_flags: Option<&'a [u16]>,
     },
+    Host {
+        schema_version: u32,
+        address: IpAddr,
+        time: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        task: Option<&'a str>,
+        label: Option<&'a str>,
+        confidence: f64,
+        flows: usize,
+        model_generation: u16,
+    },
 }
 
 /// Appends a record as one line of JSON.
@@ -115,7 +133,16 @@ fn write_line(record: &Record, names: &Names, line: &mut Vec<u8>) -> serde_json:
         Record::Label(label) => label_line(label, names),
         Record::Flow(flow) => flow_line(flow, names),
     };
-    serde_json::to_writer(&mut *line, &form)?;
+    write_form(&form, line)
+}
+
+/// Appends the record of a host.
+fn write_host_line(host: &HostRecord, names: &Names, line: &mut Vec<u8>) -> serde_json::Result<()> {
+    write_form(&host_line(host, names), line)
+}
+
+fn write_form(form: &Line<'_>, line: &mut Vec<u8>) -> serde_json::Result<()> {
+    serde_json::to_writer(&mut *line, form)?;
     line.push(b'\n');
     Ok(())
 }
@@ -150,6 +177,19 @@ fn flow_line<'a>(record: &'a FlowRecord, names: &'a Names) -> Line<'a> {
     }
 }
 
+fn host_line<'a>(host: &HostRecord, names: &'a Names) -> Line<'a> {
+    Line::Host {
+        schema_version: SCHEMA_VERSION,
+        address: host.address,
+        time: rfc3339(host.time_us),
+        task: names.task.as_deref(),
+        label: names.label(host.class),
+        confidence: rounded(host.confidence),
+        flows: host.flows,
+        model_generation: host.model,
+    }
+}
+
 fn flow(name: &FlowName) -> Flow {
     Flow {
         schema_version: SCHEMA_VERSION,
@@ -176,11 +216,8 @@ fn labelled<'a>(decision: Option<&Decision>, names: &'a Names) -> Labelled<'a> {
     let is_answer = decision.decided_by != DecidedBy::Port;
     Labelled {
         task,
-        label: names
-            .classes
-            .get(usize::from(decision.class))
-            .map(String::as_str),
-        confidence: Some((confidence * 1e4).round() / 1e4),
+        label: names.label(decision.class),
+        confidence: Some(rounded(confidence)),
         decided_by: Some(decision.decided_by.name()),
         depth: is_answer.then_some(decision.depth),
         model_generation: is_answer.then_some(decision.model),
@@ -188,9 +225,14 @@ fn labelled<'a>(decision: Option<&Decision>, names: &'a Names) -> Labelled<'a> {
     }
 }
 
+/// To four decimals.
+fn rounded(confidence: f64) -> f64 {
+    (confidence * 1e4).round() / 1e4
+}
+
 /// Microseconds since the epoch as RFC 3339 with six decimals. Times that it can
 /// not hold, which only a damaged capture has, become the nearest that it can.
-fn rfc3339(time_us: i64) -> String {
+pub fn rfc3339(time_us: i64) -> String {
     let first_us = -62_167_219_200_000_000; // 0000-01-01
     let time = Timestamp::from_microsecond(time_us.max(first_us)).unwrap_or(Timestamp::MAX);
     format!("{time:.6}")

@@ -20,7 +20,6 @@ use crossbeam_utils::CachePadded;
 use dataplane::sink::Sink;
 use flowmgr::record::Record;
 
-use super::Names;
 use super::lines::Lines;
 use super::live::Live;
 use super::output::Output;
@@ -212,7 +211,7 @@ impl RecordSink {
     pub fn start(
         output: &Path,
         queue_length: usize,
-        names: Names,
+        lines: Lines,
         replay: &ReplayStart,
     ) -> Result<(RecordSink, RecordSender), Failure> {
         let mut output =
@@ -222,7 +221,7 @@ impl RecordSink {
         let run = replay.stopped.clone();
         let shared = counts.clone();
         let thread = spawn(move || {
-            let mut lines = Lines::new(names);
+            let mut lines = lines;
             let written = write_all(&receiver, &mut output, &mut lines, &shared);
             written.map_err(|error| {
                 if let Some(run) = &run {
@@ -257,7 +256,7 @@ impl RecordSink {
     pub fn start_live(
         output: &Path,
         config: &Records,
-        names: Names,
+        lines: Lines,
     ) -> Result<(RecordSink, RecordSender), Failure> {
         let output = Output::append(output, config.rotate)
             .map_err(|error| Failure::creating(output, &error))?;
@@ -267,7 +266,7 @@ impl RecordSink {
         let (reopener, commands) = Reopener::new();
         let backlog = receiver.clone();
         let drain = Arc::new(Drain::new(config.drain_within));
-        let live = Live::new(output, Lines::new(names), counts.clone(), drain.clone());
+        let live = Live::new(output, lines, counts.clone(), drain.clone());
         let thread = spawn(move || live.run(&receiver, &commands))?;
         let sender = RecordSender {
             queue: sender,

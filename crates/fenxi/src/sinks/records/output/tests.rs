@@ -15,7 +15,7 @@ fn folder() -> (TempDir, PathBuf) {
 
 /// Lines of the flows with these numbers.
 fn lines(flows: std::ops::Range<u64>) -> Lines {
-    let mut lines = Lines::new(Names::default());
+    let mut lines = Lines::new(Names::default(), None);
     for flow_id in flows {
         let flow = FlowName {
             flow_id,

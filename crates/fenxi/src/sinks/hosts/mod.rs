@@ -1,0 +1,95 @@
+//! Hosts: what a device is, by the labels of its first flows.
+//!
+//! A bundle with a table `[hosts]` asks for this. Whoever takes labels off the data path counts them in the one table of the
+//! run: the thread that writes records, so that a host's record follows the label that brought it about; or, where no
+//! records are written, a thread of its own ([`control`]). The data path only hands over what it hands over anyway.
+
+mod address;
+mod control;
+mod evidence;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use accel::{Bundle, HostLabels};
+use config::{Config, Network};
+use flowmgr::record::Record;
+
+pub use control::Hosts;
+pub use table::HostRecord;
+use table::{HOSTS_MAX, HostFlow, HostState, HostSums, HostTable};
+
+/// The hosts of a run, shared by the thread that counts labels and the control thread.
+#[derive(Clone, Debug)]
+pub struct SharedHosts {
+    table: Arc<Mutex<HostTable>>,
+    /// Where hosts are, if that is configured.
+    networks: Arc<[Network]>,
+    /// Labelled flows that found the queue of the thread full.
+    dropped: Arc<AtomicU64>,
+}
+
+impl SharedHosts {
+    /// No hosts yet; `None`: the bundle does not ask for host labels.
+    pub fn of(config: &Config, bundle: &Bundle) -> Option<SharedHosts> {
+        let (labels, networks) = (bundle.labels().len(), &config.host_networks);
+        let hosts = bundle.hosts();
+        hosts.map(|hosts| SharedHosts::new(hosts, labels, networks, HOSTS_MAX))
+    }
+
+    fn new(
+        rules: &HostLabels,
+        labels: usize,
+        networks: &[Network],
+        most: NonZeroUsize,
+    ) -> SharedHosts {
+        let table = HostTable::new(rules, labels, most);
+        SharedHosts {
+            table: Arc::new(Mutex::new(table)),
+            networks: networks.into(),
+            dropped: Arc::default(),
+        }
+    }
+
+    /// Counts what a record says of a host; returns the host if that changes its name.
+    pub fn take(&self, record: &Record) -> Option<HostRecord> {
+        let flow = self.flow_of(record)?;
+        self.lock().take(&flow)
+    }
+
+    fn flow_of(&self, record: &Record) -> Option<HostFlow> {
+        HostFlow::of(record, &self.networks)
+    }
+
+    fn take_flow(&self, flow: &HostFlow) {
+        self.lock().take(flow);
+    }
+
+    fn drop_flow(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    fn sums(&self) -> HostSums {
+        self.lock().sums()
+    }
+
+    /// Those that `is_wanted`, latest labels first.
+    fn states(&self, is_wanted: impl Fn(&HostState) -> bool, most: usize) -> Vec<HostState> {
+        let table = self.lock();
+        let states = table.states().filter(is_wanted);
+        states.take(most).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HostTable> {
+        // A table that a panic left half-changed has a wrong sum at worst.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
