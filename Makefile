@@ -45,6 +45,13 @@ $(VENV): scripts/check_labels.txt
 	@{ python3 -m venv $(VENV) && $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps -r scripts/check_labels.txt; } \
 	  || { rm -rf $(VENV); echo "make: no Python environment for the label test (is python3-venv installed?)" >&2; }
 
+.PHONY: train-test
+train-test: fenxi ## the trainer's tests, and its tutorial from captures to a bundle that runs
+	@models/train/run.sh --help >/dev/null
+	@target/train-venv/bin/pip install --quiet --disable-pip-version-check pytest==9.1.1
+	cd models/train && ../../target/train-venv/bin/python -m pytest -q -p no:cacheprovider
+	tests/train/walk.sh
+
 .PHONY: systemd-test
 systemd-test: fenxi ## the units under a booted systemd, in a container; needs root, systemd-nspawn, debootstrap
 	scripts/systemd-boot-test
