@@ -1,0 +1,366 @@
+//! The labelled flows of a table, as a bundle's model would meet them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use accel::Bundle;
+use serde::Serialize;
+
+use crate::commands::model::columns::Columns;
+use crate::commands::model::table::{Row, Table};
+use crate::exit::Failure;
+use dataplane::bundle::UNKNOWN;
+
+/// The most rows read of a table; they take less than 1 GB, and less than 100 MB with ten lengths each.
+pub const FLOWS_MAX: usize = 500_000;
+/// The most bytes of a label, and of the name of a capture or group.
+const NAME_MAX: usize = 512;
+
+/// Classes that stand for everything without a class of its own.
+const OUTLIERS: [&str; 2] = ["other", UNKNOWN];
+/// Values of the column `confidence` with which a label counts: none, and found in the flow's bytes.
+const CERTAIN: [&str; 2] = ["", "dpi"];
+/// Columns by which captures with a flow in common are known.
+const TIES: [&str; 2] = ["group", "community_id"];
+
+/// A labelled flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// Column of the model's output.
+    pub class: u16,
+    /// Elements of its series, K at most.
+    pub elements: usize,
+    /// Whether fenxi asks a model about it: not where it began mid-stream, unless the model was trained for that.
+    pub is_asked: bool,
+    /// Whether it is one of TCP that began before its first packet.
+    pub is_midstream: bool,
+    /// Protocol and destination port of its first packet, if the table has them.
+    pub port: Option<(u8, u16)>,
+    /// What it shares with other flows; see [`Flows::groups`].
+    pub group: usize,
+}
+
+/// What became of the rows of the table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RowCounts {
+    /// All of them.
+    pub rows: usize,
+    /// Without a label.
+    pub unlabelled: usize,
+    /// With a label that was guessed, by the column `confidence`.
+    pub uncertain: usize,
+    /// With a label that the bundle does not have, where it has no class for others either.
+    pub not_in_bundle: usize,
+    /// With a label that counts, but begun mid-stream.
+    pub midstream: usize,
+    /// Asked about at no depth, because they have fewer elements than the first.
+    pub short: usize,
+    /// Scored at one depth or more.
+    pub scored: usize,
+}
+
+/// The flows whose label counts.
+pub struct Flows {
+    pub flows: Vec<Flow>,
+    /// Elements of a series.
+    pub k: usize,
+    row_len: usize,
+    context_len: usize,
+    series: Vec<f32>,
+    context: Vec<f32>,
+    /// Names of the classes, in the order of the model's outputs.
+    pub classes: Vec<String>,
+    /// The class of labels that the bundle does not have, if it has one.
+    pub outlier: Option<u16>,
+    /// Labels that the bundle does not have, with their flows.
+    pub other_labels: BTreeMap<String, usize>,
+    /// Name of each group, or none if the table does not say what belongs together.
+    pub groups: Option<Vec<String>>,
+    pub counts: RowCounts,
+}
+
+impl Flows {
+    /// Reads a table for a bundle; the label is in `column`.
+    ///
+    /// # Errors
+    /// The table cannot be read, lacks a column, has a cell that is wrong, or has nothing to score.
+    pub fn read(path: &Path, bundle: &Bundle, column: &str) -> Result<Flows, Failure> {
+        let mut table = Table::open(path)?;
+        let columns = Columns::find(&table, bundle)?;
+        let label = Label::find(&table, column)?;
+        let mut groups = Groups::find(&table);
+        let mut flows = Flows::of(bundle);
+        while let Some(row) = table.next_row()? {
+            flows.counts.rows += 1;
+            if flows.counts.rows > FLOWS_MAX {
+                return Err(row.refuse(&format!(
+                    "more than {FLOWS_MAX} flows; give a part of the table"
+                )));
+            }
+            flows.add(&row, &columns, &label, &mut groups, bundle)?;
+        }
+        flows.groups = groups.names(&mut flows.flows);
+        flows.check(path, column, bundle)?;
+        Ok(flows)
+    }
+
+    fn of(bundle: &Bundle) -> Flows {
+        let mut classes: Vec<String> = bundle.labels().iter().map(|it| it.name.clone()).collect();
+        if bundle.shape().classes > classes.len() {
+            classes.push(UNKNOWN.to_owned());
+        }
+        let outlier = classes
+            .iter()
+            .position(|name| OUTLIERS.contains(&name.as_str()));
+        let shape = bundle.shape();
+        Flows {
+            flows: Vec::new(),
+            k: shape.k,
+            row_len: shape.row_len(),
+            context_len: shape.context,
+            series: Vec::new(),
+            context: Vec::new(),
+            classes,
+            outlier: outlier.map(|class| class as u16),
+            other_labels: BTreeMap::new(),
+            groups: None,
+            counts: RowCounts::default(),
+        }
+    }
+
+    /// The series of a flow, channel after channel of K numbers.
+    pub fn series(&self, at: usize) -> &[f32] {
+        &self.series[at * self.row_len..][..self.row_len]
+    }
+
+    /// What the model wants of a flow besides its series.
+    pub fn context(&self, at: usize) -> &[f32] {
+        &self.context[at * self.context_len..][..self.context_len]
+    }
+
+    fn add(
+        &mut self,
+        row: &Row<'_>,
+        columns: &Columns,
+        label: &Label,
+        groups: &mut Groups,
+        bundle: &Bundle,
+    ) -> Result<(), Failure> {
+        let name = label.of(row)?;
+        if name.is_empty() {
+            self.counts.unlabelled += 1;
+            return Ok(());
+        }
+        if !label.is_certain(row) {
+            self.counts.uncertain += 1;
+            return Ok(());
+        }
+        let Some(class) = self.class_of(name) else {
+            self.counts.not_in_bundle += 1;
+            return Ok(());
+        };
+        let elements = columns.series(row, &mut self.series)?;
+        columns.context(row, &mut self.context)?;
+        let is_midstream = columns.is_midstream(row)?;
+        let is_asked = bundle.midstream() || !is_midstream;
+        let is_short = elements < bundle.depths()[0].elements;
+        self.counts.midstream += usize::from(!is_asked);
+        self.counts.short += usize::from(is_asked && is_short);
+        self.counts.scored += usize::from(is_asked && !is_short);
+        self.flows.push(Flow {
+            class,
+            elements,
+            is_asked,
+            is_midstream,
+            port: columns.port(row)?,
+            group: groups.of(row)?,
+        });
+        Ok(())
+    }
+
+    /// The class of a label; that of others where the bundle does not have it.
+    fn class_of(&mut self, name: &str) -> Option<u16> {
+        let own = self.classes.iter().position(|class| class == name);
+        if own.is_none() {
+            *self.other_labels.entry(name.to_owned()).or_default() += 1;
+        }
+        own.map(|class| class as u16).or(self.outlier)
+    }
+
+    /// Refuses a table that says nothing of the model.
+    fn check(&self, path: &Path, column: &str, bundle: &Bundle) -> Result<(), Failure> {
+        let refuse = |problem: String| Err(Failure::data(format!("{}: {problem}", path.display())));
+        if self.counts.rows == 0 {
+            return refuse("no flows below the line of column names".to_owned());
+        }
+        if self.flows.is_empty() {
+            let labels: Vec<&str> = self
+                .other_labels
+                .keys()
+                .take(3)
+                .map(String::as_str)
+                .collect();
+            return refuse(match labels.is_empty() {
+                true => format!(
+                    "no flow has a label in `{column}` that counts; see \"labelled flows\" in docs/model.md"
+                ),
+                false => format!(
+                    "none of the labels in `{column}` ({}) is one of the model's ({}); name another column with --column",
+                    labels.join(", "),
+                    self.classes
+                        .iter()
+                        .take(3)
+                        .map(String::as_str)
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ),
+            });
+        }
+        let mut scored = self
+            .flows
+            .iter()
+            .filter(|it| it.is_asked && it.elements >= bundle.depths()[0].elements);
+        let Some(first) = scored.next() else {
+            let (depth, unit) = (bundle.depths()[0].elements, bundle.unit());
+            return refuse(format!(
+                "no flow that began in the table has {depth} elements of unit {unit}, which the model needs"
+            ));
+        };
+        if scored.all(|it| it.class == first.class) {
+            let class = &self.classes[usize::from(first.class)];
+            return refuse(format!(
+                "all flows have one class in `{column}`, {class}; scores need flows of two classes or more"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Where a row's label is.
+struct Label {
+    column: Option<usize>,
+    /// `protocol` is the first part of `label` where a table has no such column.
+    is_first_part: bool,
+    confidence: Option<usize>,
+}
+
+impl Label {
+    fn find(table: &Table, name: &str) -> Result<Label, Failure> {
+        let column = table.column(name);
+        let is_first_part = name == "protocol" && column.is_none();
+        let column = if is_first_part {
+            table.column("label")
+        } else {
+            column
+        };
+        if column.is_none() {
+            let all: Vec<&str> = table.header().iter().collect();
+            let problem = format!(
+                "no column `{name}`; name one with --column: {}",
+                all.join(", ")
+            );
+            return Err(table.refuse_header(&problem));
+        }
+        let confidence = table.column("confidence");
+        Ok(Label {
+            column,
+            is_first_part,
+            confidence,
+        })
+    }
+
+    fn of<'a>(&self, row: &Row<'a>) -> Result<&'a str, Failure> {
+        let label = name(row, self.column)?;
+        Ok(match self.is_first_part {
+            true => label.split('.').next().unwrap_or_default().trim(),
+            false => label,
+        })
+    }
+
+    fn is_certain(&self, row: &Row<'_>) -> bool {
+        let confidence = row.cell(self.confidence).to_ascii_lowercase();
+        CERTAIN.contains(&confidence.as_str())
+    }
+}
+
+/// A cell that is kept.
+fn name<'a>(row: &Row<'a>, column: Option<usize>) -> Result<&'a str, Failure> {
+    let name = row.cell(column);
+    match name.len() > NAME_MAX {
+        true => Err(row.refuse(&format!(
+            "a name of {} bytes; {NAME_MAX} is the most for labels, captures and groups",
+            name.len()
+        ))),
+        false => Ok(name),
+    }
+}
+
+/// Groups of captures: those that share a group or a conversation are one. Without captures, the column `group` alone.
+struct Groups {
+    capture: Option<usize>,
+    ties: Vec<(usize, &'static str)>,
+    numbers: HashMap<String, usize>,
+    names: Vec<String>,
+    /// The node that each belongs to; a node that belongs to itself is a group.
+    parents: Vec<usize>,
+}
+
+impl Groups {
+    fn find(table: &Table) -> Groups {
+        let capture = table.column("capture").or(table.column("group"));
+        let tie = |name: &&'static str| Some((table.column(name)?, *name));
+        Groups {
+            capture,
+            ties: TIES
+                .iter()
+                .filter_map(tie)
+                .filter(|(at, _)| Some(*at) != capture)
+                .collect(),
+            numbers: HashMap::new(),
+            names: Vec::new(),
+            parents: Vec::new(),
+        }
+    }
+
+    /// The capture of a row, as a node.
+    fn of(&mut self, row: &Row<'_>) -> Result<usize, Failure> {
+        let capture = self.node(String::new(), name(row, self.capture)?);
+        for at in 0..self.ties.len() {
+            let (column, kind) = self.ties[at];
+            let value = name(row, Some(column))?;
+            if !value.is_empty() {
+                let tie = self.node(format!("{kind}\0"), value);
+                let (from, to) = (self.root(tie), self.root(capture));
+                self.parents[from] = to;
+            }
+        }
+        Ok(capture)
+    }
+
+    fn node(&mut self, kind: String, value: &str) -> usize {
+        let next = self.names.len();
+        let at = *self.numbers.entry(kind + value).or_insert(next);
+        if at == next {
+            self.names.push(value.to_owned());
+            self.parents.push(next);
+        }
+        at
+    }
+
+    fn root(&mut self, mut node: usize) -> usize {
+        while self.parents[node] != node {
+            self.parents[node] = self.parents[self.parents[node]];
+            node = self.parents[node];
+        }
+        node
+    }
+
+    /// Replaces each flow's capture by its group; returns the names of all nodes.
+    fn names(mut self, flows: &mut [Flow]) -> Option<Vec<String>> {
+        self.capture?;
+        for flow in flows {
+            flow.group = self.root(flow.group);
+        }
+        Some(self.names)
+    }
+}
