@@ -51,7 +51,7 @@ impl Columns {
             };
             let problem = || {
                 format!(
-                    "no column `{name}`, in which the model's feature {feature} (unit {unit}) would be"
+                    "no column `{name}`, in which the model's feature {feature} (unit {unit}) would be; see docs/model.md"
                 )
             };
             let at = table.column(&name);
@@ -69,7 +69,7 @@ impl Columns {
             let column = if name == "protocol" { "proto" } else { "dport" };
             if table.column(column).is_none() {
                 return Err(table.refuse_header(&format!(
-                    "no column `{column}`, in which the model's context {name} would be"
+                    "no column `{column}`, in which the model's context {name} would be; see docs/model.md"
                 )));
             }
         }
@@ -202,7 +202,9 @@ impl Columns {
     fn protocol(&self, row: &Row<'_>) -> Result<u8, Failure> {
         match number(row, "proto", self.protocol)? {
             protocol @ (TCP | UDP) => Ok(protocol),
-            other => Err(row.refuse(&format!("proto: {other}; a flow is TCP (6) or UDP (17)"))),
+            other => Err(row.refuse(&format!(
+                "proto: {other}; a flow is TCP (6) or UDP (17); remove the line"
+            ))),
         }
     }
 
@@ -258,6 +260,8 @@ fn number<T: std::str::FromStr>(
     let text = row.cell(column);
     text.parse().map_err(|_| {
         let text: String = text.chars().take(30).collect();
-        row.refuse(&format!("{name}: \"{text}\" is no {name}"))
+        row.refuse(&format!(
+            "{name}: \"{text}\" is not a whole number that it can be; correct the line"
+        ))
     })
 }

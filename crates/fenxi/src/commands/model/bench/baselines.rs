@@ -194,3 +194,90 @@ fn prefix(flows: &Flows, at: usize, elements: usize) -> u64 {
     }
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::flows::tests::read;
+    use super::*;
+
+    const HEAD: &str = "capture,proto,dport,data_lengths,label\n";
+
+    fn table(rows: &[(&str, u16, &str, &str)]) -> Flows {
+        let line = |(capture, port, lengths, label): &(&str, u16, &str, &str)| {
+            format!("{capture},17,{port},{lengths},{label}\n")
+        };
+        let rows: String = rows.iter().map(line).collect();
+        read(&format!("{HEAD}{rows}"), "label").unwrap()
+    }
+
+    fn names(flows: &Flows, guesses: &[u16]) -> Vec<String> {
+        let name = |&guess: &u16| flows.classes.get(usize::from(guess)).cloned();
+        guesses
+            .iter()
+            .map(|guess| name(guess).unwrap_or_default())
+            .collect()
+    }
+
+    #[test]
+    fn guesses_come_from_other_groups() {
+        let flows = table(&[
+            ("a", 53, "60 -70", "DNS"),
+            ("a", 53, "60 -70", "DNS"),
+            ("a", 80, "90 -70", "HTTP"),
+            ("b", 53, "60 -80", "TLS"),
+            ("b", 80, "90 -80", "TLS"),
+            ("b", 99, "95", "HTTP"),
+        ]);
+        let folds = Folds::of(&flows).unwrap();
+        assert_eq!(
+            (folds.count, folds.groups, folds.places.as_slice()),
+            (2, 2, &[0, 0, 0, 1, 1, 1][..])
+        );
+        let guessed = |guesses: Vec<u16>| names(&flows, &guesses);
+        // Of equally common classes the first; the last flow has one element only.
+        assert_eq!(
+            guessed(constant(&flows, &folds, 2)),
+            ["TLS", "TLS", "TLS", "DNS", "DNS", ""]
+        );
+        assert_eq!(
+            guessed(constant(&flows, &folds, 1)),
+            ["TLS", "TLS", "TLS", "DNS", "DNS", "DNS"]
+        );
+        // Nobody saw port 99 before.
+        assert_eq!(
+            guessed(port_table(&flows, &folds, 1)),
+            ["TLS", "TLS", "TLS", "DNS", "HTTP", "other"]
+        );
+        // The first element was seen, the second was not; of 95 not even the first.
+        assert_eq!(
+            guessed(prefix_table(&flows, &folds, 2)),
+            ["TLS", "TLS", "TLS", "DNS", "HTTP", ""]
+        );
+        assert_eq!(guessed(prefix_table(&flows, &folds, 1))[5], "DNS");
+    }
+
+    #[test]
+    fn folds_are_alike_and_groups_stay_whole() {
+        let captures = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+        let rows: Vec<_> = captures
+            .iter()
+            .flat_map(|name| [(*name, 53, "60", "DNS"), (*name, 80, "90", "HTTP")])
+            .collect();
+        let flows = table(&rows);
+        let folds = Folds::of(&flows).unwrap();
+        assert_eq!((folds.count, folds.groups), (5, 10));
+        assert!(folds.places.chunks(2).all(|pair| pair[0] == pair[1]));
+        for fold in 0..5 {
+            assert_eq!(
+                folds.places.iter().filter(|&&place| place == fold).count(),
+                4
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_can_be_held_out_of_one_group() {
+        let flows = table(&[("a", 53, "60", "DNS"), ("a", 80, "90", "HTTP")]);
+        assert!(Folds::of(&flows).is_none());
+    }
+}

@@ -193,43 +193,36 @@ impl Flows {
         if self.counts.rows == 0 {
             return refuse("no flows below the line of column names".to_owned());
         }
-        if self.flows.is_empty() {
-            let labels: Vec<&str> = self
-                .other_labels
-                .keys()
-                .take(3)
-                .map(String::as_str)
-                .collect();
-            return refuse(match labels.is_empty() {
-                true => format!(
-                    "no flow has a label in `{column}` that counts; see \"labelled flows\" in docs/model.md"
-                ),
-                false => format!(
-                    "none of the labels in `{column}` ({}) is one of the model's ({}); name another column with --column",
-                    labels.join(", "),
-                    self.classes
-                        .iter()
-                        .take(3)
-                        .map(String::as_str)
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                ),
-            });
-        }
-        let mut scored = self
-            .flows
-            .iter()
-            .filter(|it| it.is_asked && it.elements >= bundle.depths()[0].elements);
-        let Some(first) = scored.next() else {
-            let (depth, unit) = (bundle.depths()[0].elements, bundle.unit());
+        let others: usize = self.other_labels.values().sum();
+        if self.flows.is_empty() && others == 0 {
             return refuse(format!(
-                "no flow that began in the table has {depth} elements of unit {unit}, which the model needs"
+                "no flow has a label in `{column}` that counts; label the flows, or see \"Scores\" in docs/model.md"
+            ));
+        }
+        if self.flows.is_empty() || others == self.flows.len() {
+            let first = |names: &mut dyn Iterator<Item = &String>| {
+                names.take(3).cloned().collect::<Vec<_>>().join(", ")
+            };
+            return refuse(format!(
+                "no label in `{column}` ({}, …) is one of the model's ({}, …); name another column with --column",
+                first(&mut self.other_labels.keys()),
+                first(&mut self.classes.iter())
+            ));
+        }
+        let first_depth = bundle.depths()[0].elements;
+        let is_scored = |it: &&Flow| it.is_asked && it.elements >= first_depth;
+        let mut scored = self.flows.iter().filter(is_scored);
+        let Some(first) = scored.next() else {
+            return refuse(format!(
+                "no flow with a label has {first_depth} elements of unit {}, at which the model is first asked; give longer \
+                 flows that do not begin mid-stream",
+                bundle.unit()
             ));
         };
         if scored.all(|it| it.class == first.class) {
             let class = &self.classes[usize::from(first.class)];
             return refuse(format!(
-                "all flows have one class in `{column}`, {class}; scores need flows of two classes or more"
+                "all flows have one class in `{column}`, {class}; scores need two or more: add flows of other labels"
             ));
         }
         Ok(())
@@ -362,5 +355,116 @@ impl Groups {
             flow.group = self.root(flow.group);
         }
         Some(self.names)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// Reads a table for the shipped bundle of protocols.
+    pub fn read(text: &str, column: &str) -> Result<Flows, Failure> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/protocol");
+        Flows::read(file.path(), &Bundle::open(Path::new(dir)).unwrap(), column)
+    }
+
+    #[test]
+    fn rows_are_counted_by_what_becomes_of_them() {
+        let text = "proto,dport,flags,data_lengths,label,confidence\n\
+                    17,53,,60 -70,DNS,dpi\n\
+                    6,80,2 18,300,HTTP,\n\
+                    6,80,24 16,300 -900,HTTP,DPI\n\
+                    6,80,2,,HTTP,dpi\n\
+                    6,80,2,300,,dpi\n\
+                    6,80,2,300,HTTP,port\n\
+                    6,80,194,300,Zabbix,dpi\n";
+        let flows = read(text, "label").unwrap();
+        let expected = RowCounts {
+            rows: 7,
+            unlabelled: 1,
+            uncertain: 1,
+            not_in_bundle: 0,
+            midstream: 1,
+            short: 1,
+            scored: 3,
+        };
+        assert_eq!(flows.counts, expected);
+        assert_eq!(flows.other_labels["Zabbix"], 1);
+        assert_eq!(Some(flows.flows[4].class), flows.outlier);
+        assert_eq!(flows.series(0)[..3], [60.0, -70.0, 0.0]);
+        // Nobody knows the server of the flow that began mid-stream.
+        assert_eq!(
+            [flows.context(1), flows.context(2)],
+            [[6.0, 80.0], [6.0, 0.0]]
+        );
+        assert!(flows.groups.is_none());
+    }
+
+    #[test]
+    fn a_protocol_is_the_first_part_of_a_label() {
+        let text = "proto,dport,data_lengths,label\n17,53,60,DNS.Google\n6,80,300,HTTP\n";
+        let flows = read(text, "protocol").unwrap();
+        assert!(flows.other_labels.is_empty());
+        assert_eq!(read(text, "label").unwrap().other_labels.len(), 1);
+    }
+
+    #[test]
+    fn captures_with_a_flow_in_common_are_one_group() {
+        let text = "proto,dport,data_lengths,label,capture,group,community_id\n\
+                    17,53,60,DNS,a,1,\n\
+                    17,53,60,DNS,b,2,x\n\
+                    17,53,60,DNS,c,1,y\n\
+                    6,80,300,HTTP,d,3,x\n\
+                    6,80,300,HTTP,e,4,\n";
+        let flows = read(text, "label").unwrap();
+        let groups: Vec<usize> = flows.flows.iter().map(|flow| flow.group).collect();
+        assert_eq!((groups[0], groups[1]), (groups[2], groups[3]));
+        assert!(groups[0] != groups[1] && groups[4] != groups[0] && groups[4] != groups[1]);
+    }
+
+    #[test]
+    fn a_table_that_says_nothing_of_the_model_is_refused() {
+        let head = "proto,dport,data_lengths,label\n";
+        let long = format!("17,53,60,{}\n", "x".repeat(600));
+        for (rows, message) in [
+            ("", "no flows below"),
+            ("17,53,60,\n", "no flow has a label in `label`"),
+            (
+                "17,53,60,a\n6,80,60,b\n",
+                "no label in `label` (a, b, …) is one of the model's (HTTP, TLS, DNS, …)",
+            ),
+            (
+                "17,53,60,DNS\n17,53,60,DNS\n",
+                "all flows have one class in `label`, DNS",
+            ),
+            (
+                "17,53,,DNS\n6,80,,HTTP\n",
+                "no flow with a label has 1 elements",
+            ),
+            (
+                "17,53,60,DNS\n17,70000,60,DNS\n",
+                "line 3: dport: \"70000\"",
+            ),
+            (&long, "line 2: a name of 600 bytes"),
+        ] {
+            let refused = read(&format!("{head}{rows}"), "label").err().unwrap();
+            assert!(
+                refused.to_string().contains(message),
+                "{message}: {refused}"
+            );
+            assert_eq!(
+                (refused.code(), refused.to_string().lines().count()),
+                (65, 1)
+            );
+        }
+        let refused = read(head, "family").err().unwrap().to_string();
+        assert!(
+            refused.contains("line 1: no column `family`; name one with --column: proto, dport"),
+            "{refused}"
+        );
     }
 }
