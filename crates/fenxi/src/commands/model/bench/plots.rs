@@ -12,6 +12,8 @@ use crate::exit::Failure;
 const MARK: &str = "<!-- fenxi model bench -->\n";
 /// Classes in a matrix, the commonest.
 const CLASSES_MAX: usize = 60;
+/// Characters of a label, as many as have room beside the matrix.
+const LABEL_MAX: usize = 24;
 
 /// Refuses a folder in which a plot would overwrite a file of someone else. Call it before the work begins.
 ///
@@ -21,6 +23,13 @@ pub fn check(dir: &Path, depths: impl Iterator<Item = usize>) -> Result<(), Fail
     if dir.exists() && !dir.is_dir() {
         return Err(Failure::cannot_create(format!(
             "{}: not a folder; give another --plots",
+            dir.display()
+        )));
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if !dir.exists() && parent.is_some_and(|parent| !parent.is_dir()) {
+        return Err(Failure::cannot_create(format!(
+            "{}: the folder above does not exist; create it first",
             dir.display()
         )));
     }
@@ -141,8 +150,8 @@ fn confusion_svg(title: &str, report: &Report, classes: &[String]) -> String {
     const TOP: f64 = 160.0;
     let names = &report.names;
     // The last row and column are those without a name.
-    let mut labels: Vec<&str> = classes.iter().map(String::as_str).collect();
-    labels.push("no name");
+    let mut labels: Vec<String> = classes.iter().map(|label| shortened(label)).collect();
+    labels.push("no name".to_owned());
     let place = |class: u16| usize::from(class).min(classes.len());
     let mut sums = vec![(0, 0); labels.len()];
     for ((class, name), flows) in &names.pairs {
@@ -163,8 +172,8 @@ fn confusion_svg(title: &str, report: &Report, classes: &[String]) -> String {
     );
     for (at, &class) in shown.iter().enumerate() {
         let middle = (at as f64 + 0.5) * CELL + 4.0;
-        svg.text((LEFT - 6.0, TOP + middle), "end", labels[class]);
-        svg.upwards((LEFT + middle, TOP - 6.0), labels[class]);
+        svg.text((LEFT - 6.0, TOP + middle), "end", &labels[class]);
+        svg.upwards((LEFT + middle, TOP - 6.0), &labels[class]);
     }
     for ((class, name), flows) in &names.pairs {
         let at = |class: u16| shown.iter().position(|&it| it == place(class));
@@ -188,6 +197,13 @@ fn confusion_svg(title: &str, report: &Report, classes: &[String]) -> String {
         "<rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{side}\" height=\"{side}\" fill=\"none\" stroke=\"#888\"/>"
     ));
     svg.finish()
+}
+
+fn shortened(label: &str) -> String {
+    match label.char_indices().nth(LABEL_MAX) {
+        Some((at, _)) => format!("{}…", &label[..at]),
+        None => label.to_owned(),
+    }
 }
 
 /// SVG as it is written. Writing to a string cannot fail.
@@ -254,10 +270,12 @@ mod tests {
         let file = check(&plot, [3].into_iter()).unwrap_err();
         assert!(file.to_string().contains("not a folder"), "{file}");
         assert!(check(&dir.path().join("new"), [3].into_iter()).is_ok());
+        assert!(check(&dir.path().join("new/er"), [3].into_iter()).is_err());
     }
 
     #[test]
     fn labels_cannot_leave_their_element() {
         assert_eq!(quoted("a<b>&c"), "a&lt;b&gt;&amp;c");
+        assert_eq!(shortened(&"é".repeat(30)), "é".repeat(24) + "…");
     }
 }
