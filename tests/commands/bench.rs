@@ -104,10 +104,16 @@ fn bench_gives_the_scores_computed_by_hand() {
         json!([{"label": "TLS", "name": "DNS", "flows": 4}, {"label": "other", "name": "DNS", "flows": 1}])
     );
 
+    let grouped = bench(&dir, TABLE.as_bytes(), &["--json", "--group", "dport"]);
+    assert_eq!(
+        grouped.expect_code(0).json()["baselines"],
+        json!({"folds": 3, "groups": 3})
+    );
+
     let text = bench(&dir, TABLE.as_bytes(), &[]).expect_code(0).stdout;
     for part in [
         "1  count as other, because the bundle does not have the label: Zabbix 1",
-        "by 2 folds of 2 groups of captures",
+        "by 2 folds of 2 groups of flows",
         "Names that flows end with: 90.0 % of 10 flows get one, 0.444 of those are right.",
         "4  TLS named DNS",
         "of 256",
@@ -268,6 +274,13 @@ fn bench_refuses_bad_tables_with_one_line() {
     for table in ["/nowhere.csv", "/"] {
         bench_of(&protocol(), Path::new(table), &[]).expect_code(66);
     }
+    let grouped = bench(&dir, TABLE.as_bytes(), &["--group", "host"])
+        .expect_code(65)
+        .stderr;
+    assert!(
+        grouped.contains("line 1: no column `host`; name one with --group: capture, "),
+        "{grouped}"
+    );
     ran(&["model", "bench", "models/protocol"]).expect_code(64);
     let simulated = bench(&dir, TABLE.as_bytes(), &["--device", "simulated"])
         .expect_code(64)

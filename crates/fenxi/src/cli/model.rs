@@ -75,6 +75,10 @@ pub struct BenchArgs {
     /// Column of the table that holds the labels
     #[arg(long, value_name = "NAME", default_value = "label")]
     pub column: String,
+    /// Column by which flows are held out to fit the baselines, such as src [default: capture, where captures that share a
+    /// group or a community_id are one]
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
     /// Device to run the model on: a provider, or the name of a [device.NAME] table
     #[arg(long, value_name = "NAME", default_value = "cpu")]
     pub device: String,

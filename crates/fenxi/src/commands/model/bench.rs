@@ -36,7 +36,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     if let Some(dir) = &args.plots {
         plots::check(dir, depths_of())?;
     }
-    let flows = Flows::read(&args.labels, &bundle, &args.column)?;
+    let flows = Flows::read(&args.labels, &bundle, &args.column, args.group.as_deref())?;
     let [device] = config.accel.devices.as_mut_slice() else {
         return Err(Failure::software("bench takes one device at a time"));
     };

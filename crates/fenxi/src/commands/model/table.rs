@@ -49,7 +49,12 @@ impl Table {
             record: StringRecord::new(),
         };
         let header = table.reader.headers().cloned();
-        table.header = header.map_err(|error| table.unreadable(error))?;
+        let header = header.map_err(|error| table.unreadable(error))?;
+        // Spreadsheets put a byte order mark before the first name.
+        let names = header.iter();
+        table.header = names
+            .map(|name| name.trim_start_matches('\u{feff}'))
+            .collect();
         if table.header.is_empty() {
             let path = &table.path;
             return Err(Failure::data(format!(
@@ -207,6 +212,7 @@ mod tests {
             assert_eq!(rows(&bytes).unwrap(), ["x y", "p,q"]);
         }
         assert!(rows(b"a\n1\n").unwrap()[0].is_empty());
+        assert_eq!(rows("\u{feff}b,a\r\n1,2\r\n".as_bytes()).unwrap(), ["1"]);
     }
 
     #[test]

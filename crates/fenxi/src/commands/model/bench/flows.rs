@@ -80,15 +80,20 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// Reads a table for a bundle; the label is in `column`.
+    /// Reads a table for a bundle; the label is in `column`, and `group` is what flows are held out by, if it is named.
     ///
     /// # Errors
     /// The table cannot be read, lacks a column, has a cell that is wrong, or has nothing to score.
-    pub fn read(path: &Path, bundle: &Bundle, column: &str) -> Result<Flows, Failure> {
+    pub fn read(
+        path: &Path,
+        bundle: &Bundle,
+        column: &str,
+        group: Option<&str>,
+    ) -> Result<Flows, Failure> {
         let mut table = Table::open(path)?;
         let columns = Columns::find(&table, bundle)?;
         let label = Label::find(&table, column)?;
-        let mut groups = Groups::find(&table);
+        let mut groups = Groups::find(&table, group)?;
         let mut flows = Flows::of(bundle);
         while let Some(row) = table.next_row()? {
             flows.counts.rows += 1;
@@ -229,9 +234,20 @@ impl Flows {
     }
 }
 
+/// A column that an option names.
+fn column(table: &Table, name: &str, option: &str) -> Result<usize, Failure> {
+    table.column(name).ok_or_else(|| {
+        let all: Vec<&str> = table.header().iter().collect();
+        table.refuse_header(&format!(
+            "no column `{name}`; name one with {option}: {}",
+            all.join(", ")
+        ))
+    })
+}
+
 /// Where a row's label is.
 struct Label {
-    column: Option<usize>,
+    column: usize,
     /// `protocol` is the first part of `label` where a table has no such column.
     is_first_part: bool,
     confidence: Option<usize>,
@@ -239,31 +255,18 @@ struct Label {
 
 impl Label {
     fn find(table: &Table, name: &str) -> Result<Label, Failure> {
-        let column = table.column(name);
-        let is_first_part = name == "protocol" && column.is_none();
-        let column = if is_first_part {
-            table.column("label")
-        } else {
-            column
-        };
-        if column.is_none() {
-            let all: Vec<&str> = table.header().iter().collect();
-            let problem = format!(
-                "no column `{name}`; name one with --column: {}",
-                all.join(", ")
-            );
-            return Err(table.refuse_header(&problem));
-        }
-        let confidence = table.column("confidence");
+        let is_first_part = name == "protocol" && table.column(name).is_none();
+        let is_first_part = is_first_part && table.column("label").is_some();
+        let at = if is_first_part { "label" } else { name };
         Ok(Label {
-            column,
+            column: column(table, at, "--column")?,
             is_first_part,
-            confidence,
+            confidence: table.column("confidence"),
         })
     }
 
     fn of<'a>(&self, row: &Row<'a>) -> Result<&'a str, Failure> {
-        let label = name(row, self.column)?;
+        let label = name(row, Some(self.column))?;
         Ok(match self.is_first_part {
             true => label.split('.').next().unwrap_or_default().trim(),
             false => label,
@@ -288,7 +291,8 @@ fn name<'a>(row: &Row<'a>, column: Option<usize>) -> Result<&'a str, Failure> {
     }
 }
 
-/// Groups of captures: those that share a group or a conversation are one. Without captures, the column `group` alone.
+/// What is held out together: captures, where those that share a group or a conversation are one; without captures, the column
+/// `group`; or a column that the user names.
 struct Groups {
     capture: Option<usize>,
     ties: Vec<(usize, &'static str)>,
@@ -299,20 +303,23 @@ struct Groups {
 }
 
 impl Groups {
-    fn find(table: &Table) -> Groups {
-        let capture = table.column("capture").or(table.column("group"));
+    fn find(table: &Table, group: Option<&str>) -> Result<Groups, Failure> {
+        let capture = match group {
+            Some(name) => Some(column(table, name, "--group")?),
+            None => table.column("capture").or(table.column("group")),
+        };
         let tie = |name: &&'static str| Some((table.column(name)?, *name));
-        Groups {
+        let ties = TIES
+            .iter()
+            .filter_map(tie)
+            .filter(|(at, _)| Some(*at) != capture);
+        Ok(Groups {
             capture,
-            ties: TIES
-                .iter()
-                .filter_map(tie)
-                .filter(|(at, _)| Some(*at) != capture)
-                .collect(),
+            ties: ties.filter(|_| group.is_none()).collect(),
             numbers: HashMap::new(),
             names: Vec::new(),
             parents: Vec::new(),
-        }
+        })
     }
 
     /// The capture of a row, as a node.
@@ -369,7 +376,12 @@ pub(super) mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/protocol");
-        Flows::read(file.path(), &Bundle::open(Path::new(dir)).unwrap(), column)
+        Flows::read(
+            file.path(),
+            &Bundle::open(Path::new(dir)).unwrap(),
+            column,
+            None,
+        )
     }
 
     #[test]

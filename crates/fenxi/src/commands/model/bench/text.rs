@@ -114,11 +114,11 @@ fn depths(report: &Report) -> String {
 
 fn baselines(report: &Report) -> String {
     let Some(fitted) = &report.baselines else {
-        return "\nNo baselines: nothing can be held out; they need a column `capture` or `group` with two values or more.\n"
+        return "\nNo baselines: nothing can be held out; name a column with two values or more with --group.\n"
             .to_owned();
     };
     let mut page = format!(
-        "\nAccuracy / macro-F1 of baselines on the same flows, each fitted on this table by {} folds of {} groups of captures,\n\
+        "\nAccuracy / macro-F1 of baselines on the same flows, each fitted on this table by {} folds of {} groups of flows,\n\
          so that no group is on both sides:\n\
          depth            model         constant       port table     prefix table\n",
         fitted.folds,
