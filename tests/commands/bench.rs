@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::ran;
-use crate::common::{Finished, fenxi, has_onnxruntime, root, run, shared, skip};
+use crate::common::{Finished, demo, fenxi, has_onnxruntime, json_lines, root, run, shared, skip};
 
 /// Flows that look like DNS, whatever their label. Of each capture, the other one is what the baselines learn from.
 const TABLE: &str = "capture,proto,dport,flags,data_lengths,label,confidence\n\
@@ -163,6 +163,65 @@ fn bench_gives_the_scores_of_the_python_package() {
             String::from_utf8_lossy(&output.stderr),
         );
         assert_eq!(said, "5 depths agree\n", "{name}: {errors}");
+    }
+}
+
+/// The names that flows end with are those of a replay.
+#[test]
+fn bench_names_flows_as_a_replay_does() {
+    if !has_onnxruntime() {
+        return skip("bench_names_flows_as_a_replay_does", "ONNX Runtime");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let records = dir.path().join("records.jsonl");
+    let mut replay = fenxi(["replay", "--series", "--flows"]);
+    replay
+        .arg(&records)
+        .arg("--model")
+        .arg(protocol())
+        .arg(demo());
+    run(replay).expect_code(0);
+    let records = json_lines(&records);
+    let flows = records
+        .iter()
+        .filter(|it| it["type"] == "flow" && it["final"] == true);
+    let flows: Vec<&Value> = flows.collect();
+    let mut table = "proto,dport,midstream,data_lengths,label\n".to_owned();
+    for flow in &flows {
+        let lengths = flow["series"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(Value::to_string);
+        let lengths: Vec<String> = lengths.collect();
+        let label = flow["label"].as_str().unwrap_or("unknown");
+        let [proto, dport, midstream] =
+            ["proto", "dst_port", "midstream"].map(|field| &flow[field]);
+        table += &format!(
+            "{proto},{dport},{midstream},{},{label}\n",
+            lengths.join(" ")
+        );
+    }
+    let names = &bench(&dir, table.as_bytes(), &["--json"])
+        .expect_code(0)
+        .json()["names"];
+    assert_eq!(
+        (&names["flows"], &names["right"]),
+        (&flows.len().into(), &1.0.into())
+    );
+    assert_eq!(names["confusions"], json!([]));
+    let decided_by = names["decided_by"].as_array().unwrap();
+    for depth in [1, 2] {
+        let sure = decided_by
+            .iter()
+            .find(|it| it["by"] == format!("depth {depth}"))
+            .unwrap();
+        let own = flows.iter().filter(|it| it["depth"] == depth).count() as f64;
+        // Some that the replay names at a depth have an answer that is not sure, where they ended.
+        assert!(
+            sure["flows"].as_f64().unwrap() <= own / flows.len() as f64 + 1e-9,
+            "{names}"
+        );
     }
 }
 
