@@ -2,10 +2,8 @@
 //! scores it on labelled flows.
 
 mod bench;
-mod columns;
 mod compare;
 mod series;
-mod table;
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,11 +1,7 @@
 //! `fenxi model bench`: scores a bundle on a table of labelled flows, beside simple baselines.
 
-mod answers;
-mod baselines;
-mod flows;
 mod plots;
 mod report;
-mod scores;
 mod text;
 
 use std::time::Duration;
@@ -13,14 +9,14 @@ use std::time::Duration;
 use accel::profile::measure;
 use accel::{Bundle, Device};
 
-use self::answers::BATCH;
-use self::baselines::Folds;
-use self::flows::Flows;
 use self::report::{Fitted, Names, Report, Speed, depths, label_counts};
 use crate::cli::BenchArgs;
 use crate::commands::devices::{config_for, to_json};
 use crate::exit::{Failure, print, remark};
 use dataplane::devices::session;
+use labelled::answers::{BATCH, at_depth};
+use labelled::baselines::Folds;
+use labelled::flows::Flows;
 
 /// How long batches are timed.
 const TIMED: Duration = Duration::from_millis(500);
@@ -64,7 +60,7 @@ fn report(
     let failed = |error: accel::DeviceError| Failure::data(format!("{}: {error}", bundle.name()));
     let mut answers = Vec::new();
     for depth in bundle.depths() {
-        answers.push(answers::at_depth(flows, depth.elements, device).map_err(failed)?);
+        answers.push(at_depth(flows, depth.elements, device).map_err(failed)?);
         if device.probabilities().is_empty() {
             let name = &args.device;
             return Err(Failure::usage(format!(

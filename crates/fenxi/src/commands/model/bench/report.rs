@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use accel::Bundle;
 use serde::Serialize;
 
-use super::answers::{Decider, Namer};
-use super::baselines::{Folds, constant, port_table, prefix_table};
-use super::flows::{Flows, RowCounts};
-use super::scores::{
+use labelled::answers::{Decider, Namer};
+use labelled::baselines::{Folds, constant, port_table, prefix_table};
+use labelled::flows::{Flows, RowCounts};
+use labelled::scores::{
     Answer, Bin, ClassScore, DECIDED, Decided, Plain, by_class, calibration_error, decided, plain,
     reliability, share,
 };

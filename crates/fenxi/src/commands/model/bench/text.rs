@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::report::{AtDepth, LabelCount, Report};
-use super::scores::Plain;
 use crate::escape::escape;
 use crate::figures::{grouped, scaled};
+use labelled::scores::Plain;
 
 /// Labels that the bundle does not have, as many as are printed.
 const OTHERS_SHOWN: usize = 8;

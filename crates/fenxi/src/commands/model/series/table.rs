@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use accel::Bundle;
+use labelled::columns::Columns;
+use labelled::table::Table;
 
 use super::Samples;
-use crate::commands::model::columns::Columns;
-use crate::commands::model::table::Table;
 use crate::exit::Failure;
 
 /// The label that a model uses for everything without a label of its own, if it has one.

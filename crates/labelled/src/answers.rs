@@ -7,8 +7,8 @@ use cring::{Label, Source};
 use flowmgr::PortLabel;
 use flowmgr::depths::{Answers, Depths};
 
-use super::flows::{Flow, Flows};
-use super::scores::{Answer, NONE};
+use crate::flows::{Flow, Flows};
+use crate::scores::{Answer, NONE};
 use dataplane::bundle::{in_words, port_labels, series_tasks};
 
 /// Rows per batch.
@@ -115,6 +115,7 @@ pub struct Namer {
 }
 
 impl Namer {
+    /// By the depths, the confidences and the ports of this bundle.
     pub fn of(bundle: &Bundle) -> Namer {
         let tasks = series_tasks(bundle);
         Namer {

@@ -23,34 +23,44 @@ pub struct Answer {
 /// Precision, recall and F1 of a class; 0 where there is nothing to divide by.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassScore {
+    /// Name of the class.
     pub label: String,
     /// Flows of the class.
     pub flows: usize,
     /// Flows that are given the class.
     pub named: usize,
+    /// Share right of the flows that are given the class.
     pub precision: f64,
+    /// Share of the flows of the class that are given it.
     pub recall: f64,
+    /// The harmonic mean of both.
     pub f1: f64,
 }
 
 /// Accuracy, and the mean F1 of the classes that occur.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Plain {
+    /// Share right.
     pub accuracy: f64,
+    /// The mean F1 of the classes that occur.
     pub macro_f1: f64,
 }
 
 /// How many flows reach a level, and how many of those are right.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Decided {
+    /// The level.
     pub at: f32,
+    /// Share of all flows.
     pub share: f64,
+    /// Share right of those.
     pub right: f64,
 }
 
 /// Answers whose probability is in one of the bins.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bin {
+    /// Answers in the bin.
     pub flows: usize,
     /// Mean probability.
     pub probability: f64,

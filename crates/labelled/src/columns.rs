@@ -6,8 +6,8 @@
 
 use accel::Bundle;
 
-use super::table::{Row, Table};
-use crate::exit::Failure;
+use crate::TableError;
+use crate::table::{Row, Table};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -39,9 +39,11 @@ pub struct Columns {
 }
 
 impl Columns {
+    /// The columns of this table.
+    ///
     /// # Errors
     /// The table lacks a column that the model needs.
-    pub fn find(table: &Table, bundle: &Bundle) -> Result<Columns, Failure> {
+    pub fn find(table: &Table, bundle: &Bundle) -> Result<Columns, TableError> {
         let unit = bundle.unit();
         let has_gaps = table.column("iat_us").is_some();
         let feature = |feature: &String| {
@@ -64,7 +66,7 @@ impl Columns {
             .features()
             .iter()
             .map(feature)
-            .collect::<Result<_, Failure>>()?;
+            .collect::<Result<_, TableError>>()?;
         for name in bundle.context() {
             let column = if name == "protocol" { "proto" } else { "dport" };
             if table.column(column).is_none() {
@@ -94,7 +96,7 @@ impl Columns {
     ///
     /// # Errors
     /// A cell holds something else than whole numbers, or too few of them.
-    pub fn series(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<usize, Failure> {
+    pub fn series(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<usize, TableError> {
         let lengths = row.cell(Some(self.counted));
         let elements = lengths.split_whitespace().take(self.k).count();
         if self.has_lengths
@@ -141,7 +143,7 @@ impl Columns {
         text: &str,
         count: usize,
         is_hexadecimal: bool,
-    ) -> Result<Vec<i64>, Failure> {
+    ) -> Result<Vec<i64>, TableError> {
         let radix = if is_hexadecimal { 16 } else { 10 };
         let number = |text: &str| {
             i64::from_str_radix(text, radix).map_err(|error| {
@@ -169,7 +171,7 @@ impl Columns {
     ///
     /// # Errors
     /// A protocol that is neither TCP nor UDP, or a port that is none.
-    pub fn context(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<(), Failure> {
+    pub fn context(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<(), TableError> {
         if self.context.is_empty() {
             return Ok(());
         }
@@ -189,7 +191,7 @@ impl Columns {
     ///
     /// # Errors
     /// As [`Columns::context`].
-    pub fn port(&self, row: &Row<'_>) -> Result<Option<(u8, u16)>, Failure> {
+    pub fn port(&self, row: &Row<'_>) -> Result<Option<(u8, u16)>, TableError> {
         if self.protocol.is_none() || self.server_port.is_none() {
             return Ok(None);
         }
@@ -199,7 +201,7 @@ impl Columns {
         )))
     }
 
-    fn protocol(&self, row: &Row<'_>) -> Result<u8, Failure> {
+    fn protocol(&self, row: &Row<'_>) -> Result<u8, TableError> {
         match number(row, "proto", self.protocol)? {
             protocol @ (TCP | UDP) => Ok(protocol),
             other => Err(row.refuse(&format!(
@@ -213,7 +215,7 @@ impl Columns {
     ///
     /// # Errors
     /// The flags are no numbers.
-    pub fn is_midstream(&self, row: &Row<'_>) -> Result<bool, Failure> {
+    pub fn is_midstream(&self, row: &Row<'_>) -> Result<bool, TableError> {
         let said = row.cell(self.midstream);
         if !said.is_empty() {
             return Ok(matches!(said, "1" | "true" | "True"));
@@ -256,7 +258,7 @@ fn number<T: std::str::FromStr>(
     row: &Row<'_>,
     name: &str,
     column: Option<usize>,
-) -> Result<T, Failure> {
+) -> Result<T, TableError> {
     let text = row.cell(column);
     text.parse().map_err(|_| {
         let text: String = text.chars().take(30).collect();

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use super::flows::{Flow, Flows};
-use super::scores::NONE;
+use crate::flows::{Flow, Flows};
+use crate::scores::NONE;
 
 /// Folds, if there are as many groups.
 const FOLDS: usize = 5;
@@ -197,8 +197,8 @@ fn prefix(flows: &Flows, at: usize, elements: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::flows::tests::read;
     use super::*;
+    use crate::flows::tests::read;
 
     const HEAD: &str = "capture,proto,dport,data_lengths,label\n";
 

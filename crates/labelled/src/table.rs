@@ -9,7 +9,7 @@ use std::rc::Rc;
 use csv::StringRecord;
 use flate2::read::MultiGzDecoder;
 
-use crate::exit::Failure;
+use crate::TableError;
 
 /// The most bytes read for one row, so that neither a line without an end nor an open quote fills the memory.
 const ROW_BYTES_MAX: usize = 1 << 20;
@@ -30,11 +30,11 @@ impl Table {
     ///
     /// # Errors
     /// The file cannot be read or is empty.
-    pub fn open(path: &Path) -> Result<Table, Failure> {
+    pub fn open(path: &Path) -> Result<Table, TableError> {
         let shown = path.display().to_string();
         let (bytes, is_gzip) = File::open(path)
             .and_then(unzipped)
-            .map_err(|error| Failure::no_input(format!("{shown}: cannot be read: {error}")))?;
+            .map_err(|error| TableError::NoInput(format!("{shown}: cannot be read: {error}")))?;
         let left = Rc::new(Cell::new(ROW_BYTES_MAX));
         let bounded = Bounded {
             bytes,
@@ -57,7 +57,7 @@ impl Table {
             .collect();
         if table.header.is_empty() {
             let path = &table.path;
-            return Err(Failure::data(format!(
+            return Err(TableError::Data(format!(
                 "{path}: empty; a table begins with a line of column names"
             )));
         }
@@ -75,15 +75,15 @@ impl Table {
     }
 
     /// A failure that concerns the line of column names.
-    pub fn refuse_header(&self, problem: &str) -> Failure {
-        Failure::data(format!("{}: line 1: {problem}", self.path))
+    pub fn refuse_header(&self, problem: &str) -> TableError {
+        TableError::Data(format!("{}: line 1: {problem}", self.path))
     }
 
     /// The next row; none at the end of the table.
     ///
     /// # Errors
     /// The row is no CSV, not UTF-8, too long or cut off.
-    pub fn next_row(&mut self) -> Result<Option<Row<'_>>, Failure> {
+    pub fn next_row(&mut self) -> Result<Option<Row<'_>>, TableError> {
         self.left.set(ROW_BYTES_MAX);
         match self.reader.read_record(&mut self.record) {
             Ok(false) => Ok(None),
@@ -96,33 +96,35 @@ impl Table {
         }
     }
 
-    fn unreadable(&self, error: csv::Error) -> Failure {
+    fn unreadable(&self, error: csv::Error) -> TableError {
         let at = error.position().unwrap_or(self.reader.position()).line();
         let place = format!("{}: line {at}", self.path);
         match error.into_kind() {
             csv::ErrorKind::UnequalLengths {
                 expected_len, len, ..
-            } => Failure::data(format!(
+            } => TableError::Data(format!(
                 "{place}: {len} cells for {expected_len} columns; complete the line, or quote cells that hold commas"
             )),
-            csv::ErrorKind::Utf8 { .. } => Failure::data(format!(
+            csv::ErrorKind::Utf8 { .. } => TableError::Data(format!(
                 "{place}: not UTF-8 text; convert the file, for example with iconv"
             )),
             csv::ErrorKind::Io(cause)
                 if self.is_gzip && cause.kind() != ErrorKind::FileTooLarge =>
             {
-                Failure::data(format!(
+                TableError::Data(format!(
                     "{place}: the gzip file is cut off or damaged ({cause}); copy it again"
                 ))
             }
             csv::ErrorKind::Io(cause) if cause.kind() == ErrorKind::FileTooLarge => {
-                Failure::data(format!(
+                TableError::Data(format!(
                     "{place}: longer than {} KiB; is this a table of flows, and is each quote closed?",
                     ROW_BYTES_MAX >> 10
                 ))
             }
-            csv::ErrorKind::Io(cause) => Failure::io(format!("{place}: cannot be read: {cause}")),
-            _ => Failure::data(format!("{place}: not readable as CSV")),
+            csv::ErrorKind::Io(cause) => {
+                TableError::Read(format!("{place}: cannot be read: {cause}"))
+            }
+            _ => TableError::Data(format!("{place}: not readable as CSV")),
         }
     }
 }
@@ -142,8 +144,8 @@ impl<'a> Row<'a> {
     }
 
     /// A failure that names the row.
-    pub fn refuse(&self, problem: &str) -> Failure {
-        Failure::data(format!("{}: line {}: {problem}", self.path, self.line))
+    pub fn refuse(&self, problem: &str) -> TableError {
+        TableError::Data(format!("{}: line {}: {problem}", self.path, self.line))
     }
 }
 
@@ -200,7 +202,7 @@ mod tests {
             }
             Ok(cells)
         };
-        read().map_err(|failure: Failure| failure.to_string())
+        read().map_err(|failure: TableError| failure.to_string())
     }
 
     #[test]
@@ -242,6 +244,6 @@ mod tests {
             assert_eq!(refused.lines().count(), 1, "{refused}");
         }
         let failure = Table::open(Path::new("/")).err().unwrap();
-        assert_eq!(failure.code(), 66, "{failure}");
+        assert!(matches!(failure, TableError::NoInput(_)), "{failure}");
     }
 }
