@@ -1,6 +1,6 @@
 //! The labelled flows of a table, as a bundle's model would meet them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use accel::Bundle;
@@ -8,20 +8,17 @@ use serde::Serialize;
 
 use crate::TableError;
 use crate::columns::Columns;
+use crate::groups::Groups;
 use crate::table::{Row, Table};
 use dataplane::bundle::UNKNOWN;
 
 /// The most rows read of a table; they take less than 1 GB, and less than 100 MB with ten lengths each.
 pub const FLOWS_MAX: usize = 500_000;
-/// The most bytes of a label, and of the name of a capture or group.
-const NAME_MAX: usize = 512;
 
 /// Classes that stand for everything without a class of its own.
 const OUTLIERS: [&str; 2] = ["other", UNKNOWN];
 /// Values of the column `confidence` with which a label counts: none, and found in the flow's bytes.
 const CERTAIN: [&str; 2] = ["", "dpi"];
-/// Columns by which captures with a flow in common are known.
-const TIES: [&str; 2] = ["group", "community_id"];
 
 /// A labelled flow.
 #[derive(Clone, Copy, Debug)]
@@ -237,17 +234,6 @@ impl Flows {
     }
 }
 
-/// A column that an option names.
-fn column(table: &Table, name: &str, option: &str) -> Result<usize, TableError> {
-    table.column(name).ok_or_else(|| {
-        let all: Vec<&str> = table.header().iter().collect();
-        table.refuse_header(&format!(
-            "no column `{name}`; name one with {option}: {}",
-            all.join(", ")
-        ))
-    })
-}
-
 /// Where a row's label is.
 struct Label {
     column: usize,
@@ -262,14 +248,14 @@ impl Label {
         let is_first_part = is_first_part && table.column("label").is_some();
         let at = if is_first_part { "label" } else { name };
         Ok(Label {
-            column: column(table, at, "--column")?,
+            column: table.named_column(at, "--column")?,
             is_first_part,
             confidence: table.column("confidence"),
         })
     }
 
     fn of<'a>(&self, row: &Row<'a>) -> Result<&'a str, TableError> {
-        let label = name(row, Some(self.column))?;
+        let label = row.name(Some(self.column))?;
         Ok(match self.is_first_part {
             true => label.split('.').next().unwrap_or_default().trim(),
             false => label,
@@ -279,92 +265,6 @@ impl Label {
     fn is_certain(&self, row: &Row<'_>) -> bool {
         let confidence = row.cell(self.confidence).to_ascii_lowercase();
         CERTAIN.contains(&confidence.as_str())
-    }
-}
-
-/// A cell that is kept.
-fn name<'a>(row: &Row<'a>, column: Option<usize>) -> Result<&'a str, TableError> {
-    let name = row.cell(column);
-    match name.len() > NAME_MAX {
-        true => Err(row.refuse(&format!(
-            "a name of {} bytes; {NAME_MAX} is the most for labels, captures and groups",
-            name.len()
-        ))),
-        false => Ok(name),
-    }
-}
-
-/// What is held out together: captures, where those that share a group or a conversation are one; without captures, the column
-/// `group`; or a column that the user names.
-struct Groups {
-    capture: Option<usize>,
-    ties: Vec<(usize, &'static str)>,
-    numbers: HashMap<String, usize>,
-    names: Vec<String>,
-    /// The node that each belongs to; a node that belongs to itself is a group.
-    parents: Vec<usize>,
-}
-
-impl Groups {
-    fn find(table: &Table, group: Option<&str>) -> Result<Groups, TableError> {
-        let capture = match group {
-            Some(name) => Some(column(table, name, "--group")?),
-            None => table.column("capture").or(table.column("group")),
-        };
-        let tie = |name: &&'static str| Some((table.column(name)?, *name));
-        let ties = TIES
-            .iter()
-            .filter_map(tie)
-            .filter(|(at, _)| Some(*at) != capture);
-        Ok(Groups {
-            capture,
-            ties: ties.filter(|_| group.is_none()).collect(),
-            numbers: HashMap::new(),
-            names: Vec::new(),
-            parents: Vec::new(),
-        })
-    }
-
-    /// The capture of a row, as a node.
-    fn of(&mut self, row: &Row<'_>) -> Result<usize, TableError> {
-        let capture = self.node(String::new(), name(row, self.capture)?);
-        for at in 0..self.ties.len() {
-            let (column, kind) = self.ties[at];
-            let value = name(row, Some(column))?;
-            if !value.is_empty() {
-                let tie = self.node(format!("{kind}\0"), value);
-                let (from, to) = (self.root(tie), self.root(capture));
-                self.parents[from] = to;
-            }
-        }
-        Ok(capture)
-    }
-
-    fn node(&mut self, kind: String, value: &str) -> usize {
-        let next = self.names.len();
-        let at = *self.numbers.entry(kind + value).or_insert(next);
-        if at == next {
-            self.names.push(value.to_owned());
-            self.parents.push(next);
-        }
-        at
-    }
-
-    fn root(&mut self, mut node: usize) -> usize {
-        while self.parents[node] != node {
-            self.parents[node] = self.parents[self.parents[node]];
-            node = self.parents[node];
-        }
-        node
-    }
-
-    /// Replaces each flow's capture by its group; returns the names of all nodes.
-    fn names(mut self, flows: &mut [Flow]) -> Option<Vec<String>> {
-        self.capture?;
-        for flow in flows {
-            flow.group = self.root(flow.group);
-        }
-        Some(self.names)
     }
 }
 
@@ -425,20 +325,6 @@ pub(crate) mod tests {
         let flows = read(text, "protocol").unwrap();
         assert!(flows.other_labels.is_empty());
         assert_eq!(read(text, "label").unwrap().other_labels.len(), 1);
-    }
-
-    #[test]
-    fn captures_with_a_flow_in_common_are_one_group() {
-        let text = "proto,dport,data_lengths,label,capture,group,community_id\n\
-                    17,53,60,DNS,a,1,\n\
-                    17,53,60,DNS,b,2,x\n\
-                    17,53,60,DNS,c,1,y\n\
-                    6,80,300,HTTP,d,3,x\n\
-                    6,80,300,HTTP,e,4,\n";
-        let flows = read(text, "label").unwrap();
-        let groups: Vec<usize> = flows.flows.iter().map(|flow| flow.group).collect();
-        assert_eq!((groups[0], groups[1]), (groups[2], groups[3]));
-        assert!(groups[0] != groups[1] && groups[4] != groups[0] && groups[4] != groups[1]);
     }
 
     #[test]

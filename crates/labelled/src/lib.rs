@@ -17,6 +17,7 @@ pub mod answers;
 pub mod baselines;
 pub mod columns;
 pub mod flows;
+mod groups;
 pub mod scores;
 pub mod table;
 

@@ -14,6 +14,9 @@ use crate::TableError;
 /// The most bytes read for one row, so that neither a line without an end nor an open quote fills the memory.
 const ROW_BYTES_MAX: usize = 1 << 20;
 
+/// The most bytes of a label, and of the name of a capture or group.
+const NAME_MAX: usize = 512;
+
 /// A table that is read row by row.
 pub struct Table {
     path: String,
@@ -72,6 +75,20 @@ impl Table {
     /// A column by its name.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.header.iter().position(|column| column == name)
+    }
+
+    /// The column that the value of an option names.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn named_column(&self, name: &str, option: &str) -> Result<usize, TableError> {
+        self.column(name).ok_or_else(|| {
+            let all: Vec<&str> = self.header.iter().collect();
+            let all = all.join(", ");
+            self.refuse_header(&format!(
+                "no column `{name}`; name one with {option}: {all}"
+            ))
+        })
     }
 
     /// A failure that concerns the line of column names.
@@ -141,6 +158,21 @@ impl<'a> Row<'a> {
     pub fn cell(&self, column: Option<usize>) -> &'a str {
         let cell = column.and_then(|column| self.record.get(column));
         cell.unwrap_or_default().trim()
+    }
+
+    /// The text of a cell that is kept, such as a label or the name of a capture.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn name(&self, column: Option<usize>) -> Result<&'a str, TableError> {
+        let name = self.cell(column);
+        match name.len() > NAME_MAX {
+            true => Err(self.refuse(&format!(
+                "a name of {} bytes; {NAME_MAX} is the most for labels, captures and groups",
+                name.len()
+            ))),
+            false => Ok(name),
+        }
     }
 
     /// A failure that names the row.
