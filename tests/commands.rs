@@ -9,6 +9,8 @@
 
 mod common;
 
+#[path = "commands/bench.rs"]
+mod bench;
 #[path = "commands/config.rs"]
 mod config;
 #[path = "commands/devices.rs"]

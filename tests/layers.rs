@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 12] = [
+const MAY_KNOW: [(&str, &[&str]); 13] = [
     ("packetio", &[]),
     ("cring", &[]),
     ("accel", &[]),
@@ -44,6 +44,7 @@ const MAY_KNOW: [(&str, &[&str]); 12] = [
             "recording",
         ],
     ),
+    ("labelled", &["cring", "accel", "flowmgr", "dataplane"]),
     (
         "fenxi",
         &[
@@ -56,6 +57,7 @@ const MAY_KNOW: [(&str, &[&str]); 12] = [
             "config",
             "recording",
             "dataplane",
+            "labelled",
         ],
     ),
     (

@@ -124,7 +124,7 @@ pub fn port_labels(bundle: &Bundle) -> Vec<PortLabel> {
 }
 
 /// A share as label words hold it.
-fn in_words(share: f32) -> u16 {
+pub fn in_words(share: f32) -> u16 {
     // To the nearest, as confidences are.
     (share * f32::from(u16::MAX) + 0.5) as u16
 }

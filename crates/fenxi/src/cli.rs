@@ -17,7 +17,9 @@ mod model;
 mod run;
 
 pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand};
-pub use model::{BundleArgs, CheckArgs, DevicesArgs, ModelCommand, ProfileArgs, TryArgs};
+pub use model::{
+    BenchArgs, BundleArgs, CheckArgs, DevicesArgs, ModelCommand, ProfileArgs, TryArgs,
+};
 #[cfg(test)]
 pub use run::FaultRates;
 pub use run::{OutputArgs, ReplayArgs, RunArgs, Speed};
@@ -48,7 +50,7 @@ pub enum Command {
     /// Inspect the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Inspect or check a model bundle
+    /// Inspect, check or score a model bundle
     #[command(subcommand)]
     Model(ModelCommand),
     /// Try every device and list those that work on this machine

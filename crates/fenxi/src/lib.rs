@@ -69,6 +69,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Config(ConfigCommand::Show(args)) => commands::config::show(&args),
         Command::Model(ModelCommand::Info(args)) => commands::model::info(&args),
         Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
+        Command::Model(ModelCommand::Bench(args)) => commands::model::bench(&args),
         Command::Model(ModelCommand::Try(args)) => commands::model::trial(&args),
         Command::Devices(args) => commands::devices::devices(&args),
         Command::Profile(args) => commands::profile::profile(&args),

@@ -41,7 +41,7 @@ pub struct Depths {
 
 impl Depths {
     /// Those of the first of these tasks.
-    pub(crate) fn of(tasks: &[SeriesTask]) -> Depths {
+    pub fn of(tasks: &[SeriesTask]) -> Depths {
         let deeper = tasks.iter().skip(1).take_while(|task| task.is_deeper);
         Depths {
             tasks: tasks.iter().take(1).chain(deeper).copied().collect(),
@@ -60,7 +60,7 @@ impl Depths {
 
     /// What the answers of the first `count` depths come to; `label` gives the label word's content by task.
     #[inline]
-    pub(crate) fn resolve(&self, count: u8, label: impl Fn(u8) -> Option<Label>) -> Answers {
+    pub fn resolve(&self, count: u8, label: impl Fn(u8) -> Option<Label>) -> Answers {
         let mut best = None;
         for (number, task) in (0..count).zip(&self.tasks) {
             match label(number) {

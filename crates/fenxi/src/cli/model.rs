@@ -7,13 +7,15 @@ use clap::{Args, Subcommand};
 
 use super::{ConfigArgs, seconds};
 
-/// Inspect or check a model bundle.
+/// Inspect, check or score a model bundle.
 #[derive(Debug, Subcommand)]
 pub enum ModelCommand {
     /// Print the manifest of a bundle
     Info(BundleArgs),
     /// Run a bundle on its golden inputs and compare the outputs; with --against, compare it with another bundle
     Check(CheckArgs),
+    /// Score a bundle on labelled flows, beside simple baselines
+    Bench(BenchArgs),
     /// Run a bundle on its golden inputs in this process: what a live run starts for a model that is new
     #[command(hide = true)]
     Try(TryArgs),
@@ -56,6 +58,36 @@ pub struct CheckArgs {
     /// Capture whose flows to compare on, in addition to the golden inputs
     #[arg(long, value_name = "FILE", requires = "against")]
     pub capture: Vec<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `model bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Folder of the bundle
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Table of labelled flows (CSV, optionally gzipped), 500,000 at most
+    #[arg(long, value_name = "FILE")]
+    pub labels: PathBuf,
+    /// Column of the table that holds the labels
+    #[arg(long, value_name = "NAME", default_value = "label")]
+    pub column: String,
+    /// Column by which flows are held out to fit the baselines, such as src [default: capture, where captures that share a
+    /// group or a community_id are one]
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// Device to run the model on: a provider, or the name of a [device.NAME] table
+    #[arg(long, value_name = "NAME", default_value = "cpu")]
+    pub device: String,
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Write a confusion matrix and reliability diagrams (SVG) to this folder; only plots of this command are overwritten
+    #[arg(long, value_name = "DIR")]
+    pub plots: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

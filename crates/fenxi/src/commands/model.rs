@@ -1,5 +1,7 @@
-//! `fenxi model`: prints a bundle's manifest, checks its outputs, and compares it with the bundle it was derived from.
+//! `fenxi model`: prints a bundle's manifest, checks its outputs, compares it with the bundle it was derived from, and
+//! scores it on labelled flows.
 
+mod bench;
 mod compare;
 mod series;
 
@@ -11,6 +13,7 @@ use accel::{Bundle, BundleError, GoldenReport, Sizes, check_golden};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
+pub use self::bench::bench;
 use self::compare::{Comparison, Model};
 use self::series::Samples;
 use crate::cli::{BundleArgs, CheckArgs, TryArgs};

@@ -1,16 +1,10 @@
-//! Tables of flows: CSV, gzipped or not, with a header.
-//!
-//! Which columns are read follows the bundle's unit and features (`column`); each holds one number per element of the
-//! series, with spaces between, and so have the tables of `shared/data/series`. Two more columns are optional: `label`,
-//! such as `TLS.Google`, and `confidence`, how the label was found.
+//! Tables of flows. Two columns are optional: `label`, such as `TLS.Google`, and `confidence`, how the label was found.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 
 use accel::Bundle;
-use csv::StringRecord;
-use flate2::read::MultiGzDecoder;
+use labelled::columns::Columns;
+use labelled::table::Table;
 
 use super::Samples;
 use crate::exit::Failure;
@@ -25,167 +19,24 @@ const CERTAIN: &str = "dpi";
 /// # Errors
 /// The file cannot be read, or lacks a column that the bundle's features need, or a column holds something else.
 pub fn of_table(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
-    let bad =
-        |problem: &dyn std::fmt::Display| Failure::data(format!("{}: {problem}", path.display()));
-    let file = File::open(path).and_then(gunzipped).map_err(|error| {
-        Failure::no_input(format!("{}: cannot be read: {error}", path.display()))
-    })?;
-    let mut table = csv::Reader::from_reader(file);
-    let columns = Columns::find(table.headers().map_err(|error| bad(&error))?, bundle);
-    let columns = columns.map_err(|problem| bad(&problem))?;
+    let mut table = Table::open(path)?;
+    let columns = Columns::find(&table, bundle)?;
+    let (label, confidence) = (table.column("label"), table.column("confidence"));
     let mut samples = Samples::default();
-    for (at, record) in table.records().enumerate() {
-        let record = record.map_err(|error| bad(&error))?;
-        let row = columns.row(&record, bundle.k());
-        let row = row.map_err(|problem| bad(&format!("flow {at}: {problem}")))?;
-        if let Some(row) = row {
-            samples.rows.push(row);
-            let text = |column: Option<usize>| column.and_then(|column| record.get(column));
-            let context = columns.context(&record);
-            samples
-                .contexts
-                .push(context.map_err(|problem| bad(&format!("flow {at}: {problem}")))?);
-            let label = text(columns.label).unwrap_or_default();
-            let class = class_of(label, text(columns.confidence), bundle);
-            samples.classes.push(class);
+    while let Some(row) = table.next_row()? {
+        let mut series = Vec::with_capacity(bundle.shape().row_len());
+        if columns.series(&row, &mut series)? < bundle.k() {
+            continue;
         }
+        samples.rows.push(series);
+        let mut context = Vec::with_capacity(bundle.shape().context);
+        columns.context(&row, &mut context)?;
+        samples.contexts.push(context);
+        let confidence = confidence.map(|column| row.cell(Some(column)));
+        let class = class_of(row.cell(label), confidence, bundle);
+        samples.classes.push(class);
     }
     Ok(samples)
-}
-
-/// The columns of the bundle's features.
-struct Columns {
-    /// By channel: the feature's name and its column.
-    features: Vec<(String, usize)>,
-    /// Lengths, of which every element has one.
-    elements: Option<usize>,
-    /// By number of the context: its name and its column.
-    context: Vec<(String, usize)>,
-    /// TCP flags, by which flows are known that began mid-stream.
-    flags: Option<usize>,
-    label: Option<usize>,
-    confidence: Option<usize>,
-}
-
-impl Columns {
-    fn find(header: &StringRecord, bundle: &Bundle) -> Result<Columns, String> {
-        let place = |name: &str| header.iter().position(|column| column == name);
-        let feature = |feature: &String| {
-            let name = column(bundle.unit(), feature);
-            let at = place(&name).ok_or_else(|| {
-                format!(
-                    "no column `{name}`, in which the model's feature {feature} (unit {}) would be",
-                    bundle.unit()
-                )
-            })?;
-            Ok((feature.clone(), at))
-        };
-        let context = |name: &String| {
-            let column = if name == "protocol" { "proto" } else { "dport" };
-            let at = place(column).ok_or_else(|| {
-                format!("no column `{column}`, in which the model's context {name} would be")
-            })?;
-            Ok((name.clone(), at))
-        };
-        Ok(Columns {
-            features: bundle
-                .features()
-                .iter()
-                .map(feature)
-                .collect::<Result<_, String>>()?,
-            elements: place(&column(bundle.unit(), "signed_length")),
-            context: bundle
-                .context()
-                .iter()
-                .map(context)
-                .collect::<Result<_, String>>()?,
-            flags: place("flags"),
-            label: place("label"),
-            confidence: place("confidence"),
-        })
-    }
-
-    /// What the model wants of the flow beside its series.
-    fn context(&self, record: &StringRecord) -> Result<Vec<f32>, String> {
-        let flags = self.flags.and_then(|column| record.get(column));
-        let first = flags.and_then(|flags| flags.split_whitespace().next());
-        // A SYN, with or without ECN's bits, in tables of decimal and of hexadecimal numbers. UDP has no flags.
-        let is_begun = first.is_none_or(|flags| matches!(flags, "2" | "02" | "194" | "c2"));
-        let number = |(name, column): &(String, usize)| {
-            let text = record.get(*column).unwrap_or_default();
-            let number = text
-                .parse::<u16>()
-                .map_err(|error| format!("\"{text}\": {error}"))?;
-            // Of a flow that began mid-stream nobody knows which end is the server.
-            let is_unknown = name == "server_port" && !is_begun;
-            Ok(if is_unknown { 0.0 } else { f32::from(number) })
-        };
-        self.context.iter().map(number).collect()
-    }
-
-    /// A row of input; `None` if the flow has fewer than `k` elements.
-    fn row(&self, record: &StringRecord, k: usize) -> Result<Option<Vec<f32>>, String> {
-        let mut row = Vec::with_capacity(self.features.len() * k);
-        for (feature, column) in &self.features {
-            let text = record.get(*column).unwrap_or_default();
-            // UDP packets have no flags.
-            let is_udp = feature == "tcp_flags" && text.is_empty();
-            let elements = self.elements.and_then(|column| record.get(column));
-            if is_udp && elements.is_some_and(|lengths| lengths.split_whitespace().count() >= k) {
-                row.extend(std::iter::repeat_n(0.0, k));
-                continue;
-            }
-            let numbers: Result<Vec<i64>, _> =
-                text.split_whitespace().take(k).map(str::parse).collect();
-            let numbers = numbers.map_err(|error| format!("\"{text}\": {error}"))?;
-            if numbers.len() < k {
-                return Ok(None);
-            }
-            row.extend(channel(feature, &numbers));
-        }
-        Ok(Some(row))
-    }
-}
-
-/// The column that a feature is read from.
-fn column(unit: &str, feature: &str) -> String {
-    let column = match feature {
-        "signed_length" => "lengths",
-        "payload_length" => "payloads",
-        "inter_arrival_us" => "offsets_us",
-        "tcp_flags" => "flags",
-        other => other,
-    };
-    match unit {
-        "data" => format!("data_{column}"),
-        _ => column.to_owned(),
-    }
-}
-
-/// A column's numbers as a series stores them: saturated, and times as differences from the element before.
-fn channel(feature: &str, numbers: &[i64]) -> Vec<f32> {
-    const LENGTH_MAX: i64 = u16::MAX as i64;
-    if feature != "inter_arrival_us" {
-        let saturated = |&number: &i64| number.clamp(-LENGTH_MAX, LENGTH_MAX) as f32;
-        return numbers.iter().map(saturated).collect();
-    }
-    let before = numbers.iter().take(1).chain(numbers);
-    let times = numbers.iter().zip(before);
-    // Where time steps back the difference is 0, as it is for the first element.
-    let gap = |(time, before): (&i64, &i64)| time.saturating_sub(*before).clamp(0, u32::MAX.into());
-    times.map(|pair| gap(pair) as f32).collect()
-}
-
-/// The file's bytes, decompressed if it is gzipped.
-fn gunzipped(mut file: File) -> io::Result<Box<dyn Read>> {
-    let mut first = Vec::new();
-    file.by_ref().take(2).read_to_end(&mut first)?;
-    let is_gzip = first == [0x1f, 0x8b];
-    let whole = io::Cursor::new(first).chain(file);
-    Ok(match is_gzip {
-        true => Box::new(MultiGzDecoder::new(whole)),
-        false => Box::new(whole),
-    })
 }
 
 /// The bundle's class for the flow's label: its full name, the part before the first dot, or "other". `None` if the label
@@ -301,8 +152,8 @@ mod tests {
     fn what_is_no_such_table_is_refused() {
         for (text, named) in [
             ("length\n1 2\n", "lengths"),
-            ("lengths\n52 x\n", "flow 0"),
-            ("lengths,label\n1 2\n", "record 1"),
+            ("lengths\n52 x\n", "line 2"),
+            ("lengths,label\n1 2\n", "line 2"),
         ] {
             let message = table(text.as_bytes()).err().unwrap().to_string();
             assert!(
@@ -361,17 +212,34 @@ mod tests {
 
     #[test]
     fn times_saturate_and_do_not_step_back() {
-        assert_eq!(
-            channel("inter_arrival_us", &[5, 3, 4, 4 + (1 << 32)]),
-            [0.0, 0.0, 1.0, u32::MAX as f32]
-        );
-        assert_eq!(
-            channel("inter_arrival_us", &[i64::MIN, i64::MAX]),
-            [0.0, u32::MAX as f32]
-        );
-        assert_eq!(
-            channel("payload_length", &[70_000, 65_535]),
-            [65_535.0, 65_535.0]
+        let rows = |text: &str, features: &[&str]| {
+            read(text.as_bytes(), &bundle_of("packet", features))
+                .unwrap()
+                .rows
+        };
+        let most = u32::MAX as f32;
+        let times = ["inter_arrival_us"];
+        let text = format!("offsets_us\n5 3 4\n{} {} 0\n", i64::MIN, i64::MAX);
+        assert_eq!(rows(&text, &times), [[0.0, 0.0, 1.0], [0.0, most, 0.0]]);
+        // Gaps, with hexadecimal flags.
+        let text = "iat_us,flags\n7 -2 4294967296,2 12 10\n";
+        let both = rows(text, &["inter_arrival_us", "tcp_flags"]);
+        assert_eq!(both, [[0.0, 0.0, most, 2.0, 18.0, 16.0]]);
+        let payloads = rows("payloads\n70000 -65535 -3\n", &["payload_length"]);
+        assert_eq!(payloads, [[65_535.0, 65_535.0, 3.0]]);
+    }
+
+    #[test]
+    fn lists_of_a_flow_have_the_same_length() {
+        let bundle = bundle_of("packet", &["signed_length", "payload_length"]);
+        let refused = read(b"lengths,payloads\n52 52 52,0 0\n", &bundle)
+            .err()
+            .unwrap();
+        assert!(
+            refused
+                .to_string()
+                .contains("line 2: payload_length: 2 numbers for 3 elements"),
+            "{refused}"
         );
     }
 }

@@ -1,0 +1,260 @@
+//! The model's answers to flows, at each depth, and the names that the flows end with.
+
+use std::fmt;
+
+use accel::{Bundle, Classification, Device, DeviceError};
+use cring::{Label, Source};
+use flowmgr::PortLabel;
+use flowmgr::depths::{Answers, Depths};
+
+use crate::flows::{Flow, Flows};
+use crate::scores::{Answer, NONE};
+use dataplane::bundle::{in_words, port_labels, series_tasks};
+
+/// Rows per batch.
+pub const BATCH: usize = 256;
+
+/// The answer to each flow that is asked at a depth; none to the others.
+///
+/// # Errors
+/// The device fails, or computes no probabilities.
+pub fn at_depth(
+    flows: &Flows,
+    depth: usize,
+    device: &mut dyn Device,
+) -> Result<Vec<Option<Answer>>, DeviceError> {
+    let mut answers = vec![None; flows.flows.len()];
+    let is_asked = |at: &usize| flows.flows[*at].is_asked && flows.flows[*at].elements >= depth;
+    let asked: Vec<usize> = (0..flows.flows.len()).filter(is_asked).collect();
+    for batch in asked.chunks(BATCH) {
+        // A device that takes a few sizes only gets the rest of the batch as zeros.
+        let rows = device.sizes().fitting(batch.len()).unwrap_or(batch.len());
+        fill(flows, batch, depth, rows, device);
+        let results = run(device, rows)?;
+        let outputs = device.probabilities();
+        let columns = flows.classes.len();
+        for ((&at, result), row) in batch.iter().zip(results).zip(outputs.chunks_exact(columns)) {
+            let class = likeliest(row);
+            answers[at] = Some(Answer {
+                class: class as u16,
+                named: result.class,
+                top: row[class],
+            });
+        }
+    }
+    Ok(answers)
+}
+
+/// Fills the device's inputs with series as they were at this depth.
+fn fill(flows: &Flows, batch: &[usize], depth: usize, rows: usize, device: &mut dyn Device) {
+    let input = device.input(rows);
+    input.fill(0.0);
+    let row_len = input.len() / rows.max(1);
+    for (to, &at) in input.chunks_exact_mut(row_len.max(1)).zip(batch) {
+        let channels = to
+            .chunks_exact_mut(flows.k)
+            .zip(flows.series(at).chunks_exact(flows.k));
+        channels.for_each(|(to, from)| to[..depth].copy_from_slice(&from[..depth]));
+    }
+    let context = device.context(rows);
+    context.fill(0.0);
+    let numbers = context.len() / rows.max(1);
+    for (to, &at) in context.chunks_exact_mut(numbers.max(1)).zip(batch) {
+        to.copy_from_slice(flows.context(at));
+    }
+}
+
+/// Runs a batch to its end.
+fn run(device: &mut dyn Device, rows: usize) -> Result<Vec<Classification>, DeviceError> {
+    device.submit(rows)?;
+    loop {
+        if let Some(results) = device.poll() {
+            return results.map(<[Classification]>::to_vec);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The column of the largest value; of equal ones the first, as devices have it.
+pub fn likeliest(row: &[f32]) -> usize {
+    (1..row.len()).fold(0, |best, at| if row[at] > row[best] { at } else { best })
+}
+
+/// What decided a flow's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Decider {
+    /// A sure answer at this depth.
+    Depth(usize),
+    /// The table of ports.
+    Port,
+    /// The last answer, which was not sure.
+    LastAnswer,
+    /// Nothing: the flow ended before the first depth, and its port is not in the table.
+    Nothing,
+}
+
+impl fmt::Display for Decider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Decider::Depth(elements) => write!(f, "depth {elements}"),
+            Decider::Port => f.write_str("port"),
+            Decider::LastAnswer => f.write_str("last answer"),
+            Decider::Nothing => f.write_str("nothing"),
+        }
+    }
+}
+
+/// The names that flows end with.
+pub struct Namer {
+    depths: Depths,
+    /// By depth: the confidence from which on an answer is sure, as label words hold it.
+    sure: Vec<u16>,
+    ports: Vec<PortLabel>,
+    /// Number of labels, which stands for unknown.
+    unknown: u16,
+}
+
+impl Namer {
+    /// By the depths, the confidences and the ports of this bundle.
+    pub fn of(bundle: &Bundle) -> Namer {
+        let tasks = series_tasks(bundle);
+        Namer {
+            sure: tasks.iter().map(|task| task.sure).collect(),
+            depths: Depths::of(&tasks),
+            ports: port_labels(bundle),
+            unknown: bundle.labels().len() as u16,
+        }
+    }
+
+    /// The class of a flow by the rule of the data path, [`NONE`] for none, and what decided. `answers` are by depth.
+    pub fn name(&self, flow: &Flow, answers: &[Option<Answer>]) -> (u16, Decider) {
+        let answer = |task: u8| answers.get(usize::from(task)).copied().flatten();
+        let label = |task| {
+            let answer = answer(task)?;
+            let (class, confidence) = (answer.named, in_words(answer.top.min(1.0)));
+            let (source, model) = (Source::Model, 0);
+            Some(Label::Class {
+                class,
+                confidence,
+                source,
+                model,
+            })
+        };
+        let by_port = self.by_port(flow).map(|class| (class, Decider::Port));
+        let named = |task| answer(task).map_or(self.unknown, |answer| answer.named);
+        match self.depths.resolve(self.depths.count(), label) {
+            Answers::Decided { task } => {
+                let class = named(task);
+                let confidence = answer(task).map_or(0.0, |answer| answer.top);
+                if class == self.unknown {
+                    // Of a model with a single depth the answer stands, whatever it is.
+                    let by_port = by_port.filter(|_| self.depths.count() > 1);
+                    return by_port.unwrap_or((class, Decider::LastAnswer));
+                }
+                match in_words(confidence.min(1.0)) >= self.sure[usize::from(task)] {
+                    true => (class, Decider::Depth(self.depths.elements(task))),
+                    false => (class, Decider::LastAnswer),
+                }
+            }
+            Answers::Unsure { best: Some(task) } => {
+                by_port.unwrap_or((named(task), Decider::LastAnswer))
+            }
+            Answers::Unsure { best: None } | Answers::Pending => {
+                by_port.unwrap_or((NONE, Decider::Nothing))
+            }
+        }
+    }
+
+    /// What the bundle says of the flow's port. A port says nothing of a flow that has no element, and nobody knows which end
+    /// is the server of a flow that began mid-stream.
+    fn by_port(&self, flow: &Flow) -> Option<u16> {
+        let port = flow
+            .port
+            .filter(|_| flow.elements > 0 && !flow.is_midstream)?;
+        let named = self
+            .ports
+            .iter()
+            .find(|it| (it.protocol, it.port) == port)?;
+        Some(named.class)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn namer() -> Namer {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/protocol");
+        Namer::of(&Bundle::open(Path::new(dir)).unwrap())
+    }
+
+    fn flow(elements: usize, port: u16) -> Flow {
+        let (class, port, group) = (0, Some((17, port)), 0);
+        Flow {
+            class,
+            elements,
+            is_asked: true,
+            is_midstream: false,
+            port,
+            group,
+        }
+    }
+
+    /// Depths 1, 2, 3, 5, 10 with the confidences 0.95 and 0.9; `min_confidence` is 0.7.
+    #[test]
+    fn names_follow_the_rule_of_the_data_path() {
+        let namer = namer();
+        let sure = Some(Answer {
+            class: 4,
+            named: 4,
+            top: 0.96,
+        });
+        let weak = Some(Answer {
+            class: 5,
+            named: 5,
+            top: 0.8,
+        });
+        let unknown = Some(Answer {
+            class: 5,
+            named: namer.unknown,
+            top: 0.4,
+        });
+        let dns = (2, Decider::Port);
+        for (elements, port, answers, expected) in [
+            (1, 9999, vec![sure], (4, Decider::Depth(1))),
+            (2, 53, vec![weak, sure], (4, Decider::Depth(2))),
+            (2, 53, vec![weak, weak], dns),
+            (2, 9999, vec![weak, weak], (5, Decider::LastAnswer)),
+            (10, 53, vec![weak; 5], (5, Decider::LastAnswer)),
+            (10, 53, vec![unknown; 5], dns),
+            (
+                10,
+                9999,
+                vec![unknown; 5],
+                (namer.unknown, Decider::LastAnswer),
+            ),
+            (0, 53, vec![], (NONE, Decider::Nothing)),
+        ] {
+            let mut answers = answers;
+            answers.resize(5, None);
+            assert_eq!(
+                namer.name(&flow(elements, port), &answers),
+                expected,
+                "{elements} {port} {answers:?}"
+            );
+        }
+        let midstream = Flow {
+            is_asked: false,
+            is_midstream: true,
+            ..flow(3, 53)
+        };
+        assert_eq!(namer.name(&midstream, &[None; 5]), (NONE, Decider::Nothing));
+    }
+
+    #[test]
+    fn the_first_of_equal_values_is_the_likeliest() {
+        assert_eq!(likeliest(&[0.25, 0.4, 0.35, 0.4]), 1);
+    }
+}
