@@ -1,12 +1,12 @@
 #!/bin/sh
 # Walks docs/train.md on demo/office.pcap: series, label, fit, then fenxi checks and runs the new bundle.
 # usage: tests/train/walk.sh [FENXI]     FENXI: the program (default target/release/fenxi)
-#   FENXI_TRAIN   the trainer (default models/train/run.sh)
+#   TRAIN         the trainer (default models/train/run.sh)
 set -eu
 
 cd "$(dirname "$0")/../.."
 fenxi=${1:-target/release/fenxi}
-train=${FENXI_TRAIN:-models/train/run.sh}
+train=${TRAIN:-models/train/run.sh}
 work=$(mktemp -d "${TMPDIR:-/tmp}/fenxi-walk.XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 
