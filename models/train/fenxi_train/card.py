@@ -63,7 +63,7 @@ def left_out_row(depth, rows):
     return (depth, count, *(f"{v:.1%}" for pair_ in shares for v in pair_), f"{worst[0]} {worst[2]:.0%} of {worst[1]}")
 
 
-def text(flows, scored, options, split, name, version, weights, command, about, remark):
+def text(flows, scored, options, split, name, version, description, command, about, remark):
     input = flows.input
     middle = input.depths[min(1, len(input.depths) - 1)] if 3 not in input.depths else 3
     parts = [f"# {name} {version}", ""]
@@ -74,7 +74,7 @@ def text(flows, scored, options, split, name, version, weights, command, about, 
         f"* Reads the first {ELEMENTS[input.unit]} of a flow (`unit = \"{input.unit}\"`) at depth {depths}:"
         f" {', '.join(f'`{f}`' for f in input.features)}.",
         f"* Context: {', '.join(f'`{c}`' for c in input.context) or 'none'}.",
-        f"* {weights:,} weights, fp32, ONNX opset {OPSET}."
+        f"* {description}, fp32, ONNX opset {OPSET}."
         + (f" Trained on the flows and on the mean of {options.nets} such networks." if options.nets > 1 else ""),
         f"* {len(flows.classes):,} labelled flows in {len(set(flows.groups)):,} groups; held out by {split},"
         f" {len(set(scored.folds))} folds. All scores below are of flows that the scored networks have not seen. The"
@@ -113,9 +113,12 @@ def text(flows, scored, options, split, name, version, weights, command, about, 
                   table(("first flows", "hosts", "right"), [(n, count, f"{right:.3f}") for n, right, count in scored.hosts]), ""]
     if scored.left_out:
         parts += ["## Labels never seen", "", "Each label in turn was left out of training, and its flows were shown to the"
-                  " model. Named are those that get some other label with p >= 0.8, or at the bundle's confidence.", "",
-                  table(("depth", "flows", "named, p >= 0.8", "mean over labels", "named, confidence", "mean over labels", "worst, p >= 0.8"),
-                        [left_out_row(d, rows) for d, rows in scored.left_out.items() if rows]), ""]
+                  " model. Named are those that get some other label with p >= 0.8, or at the bundle's confidence.", ""]
+    for together, found in scored.left_out.items():
+        if together:
+            parts += [f"The same with platforms left out as a whole: {'; '.join(', '.join(p) for p in together)}.", ""]
+        parts += [table(("depth", "flows", "named, p >= 0.8", "mean over labels", "named, confidence", "mean over labels", "worst, p >= 0.8"),
+                        [left_out_row(d, rows) for d, rows in found.items() if rows]), ""]
     if scored.ports:
         parts += ["## Ports that name a flow", "", table(
             ("protocol", "port", "label", "precision", "held-out flows"),

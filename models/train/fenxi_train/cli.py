@@ -1,6 +1,7 @@
 """The command line of fenxi-train."""
 
 import argparse
+import dataclasses
 import pathlib
 import shlex
 import sys
@@ -101,6 +102,10 @@ def parser():
     p.add_argument("--min-flows", type=positive, default=20, help="flows that make a label a class (20)")
     p.add_argument("--min-sources", type=positive, default=1, help="sources (tables, or column source) that must have it (1)")
     p.add_argument("--outlier", choices=("other", "unknown", "none"), default="unknown", help="class of all other labels (unknown)")
+    p.add_argument("--model", choices=("net", "forest"), default="net", help="a network or a random forest (net)")
+    p.add_argument("--trees", type=positive, default=40, help="trees of a forest (40)")
+    p.add_argument("--leaf", type=positive, default=2, help="training rows that a leaf of a tree needs (2)")
+    p.add_argument("--foreign", action="append", default=[], metavar="TABLE", help="flows of other networks, of the outlier class; for training only")
     p.add_argument("--network", choices=("dense", "cnn"), default="dense")
     p.add_argument("--hidden", type=whole_numbers, default=None, metavar="N,N", help="units of the dense layers")
     p.add_argument("--nets", type=positive, default=3, help="networks that the final one learns from (3); 1: it learns from the flows alone")
@@ -115,6 +120,8 @@ def parser():
     p.add_argument("--near-misses", type=share, default=0.0, help="share of those flows whose lengths are a few bytes off (0)")
     p.add_argument("--hosts", action="store_true", help="measure what hosts are called by their first flows")
     p.add_argument("--leave-labels-out", action="store_true", help="measure what flows of labels never seen are called")
+    p.add_argument("--platform", type=listed, action="append", default=[], metavar="LABEL,LABEL",
+                   help="labels that --leave-labels-out also leaves out together")
     p.add_argument("--precision", type=share, default=0.98, help="share right that sure answers must reach (0.98)")
     p.add_argument("--confidence", type=shares, default=None, help="confidences by depth, instead of measured ones")
     p.add_argument("--min-confidence", type=share, default=0.7, help="top probability that an answer which never became sure needs (0.7)")
@@ -139,7 +146,7 @@ def parser():
 
 
 def fit(args):
-    from . import data, fit
+    from . import data, fit, forest
     from .network import Shape
 
     if args.k and args.depths:
@@ -159,7 +166,7 @@ def fit(args):
                   jitter=args.jitter, vector=args.vector,
                   length_dropout=0.15, dropout=0.5)
     options = fit.Options(
-        shape=shape, nets=args.nets, min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
+        model=args.model, size=forest.Size(trees=args.trees, leaf=args.leaf), platforms=tuple(args.platform), shape=shape, nets=args.nets, min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
         unfamiliar_ports=args.unfamiliar_ports == "random", near_misses=args.near_misses,
         leave_labels_out=args.leave_labels_out, hosts=args.hosts,
         precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
@@ -168,6 +175,13 @@ def fit(args):
     outlier = None if args.outlier == "none" else args.outlier
     flows = data.load(args.tables, input, args.label_column, args.join, args.split_by, args.classes and list(args.classes),
                       args.min_flows, args.min_sources, outlier)
+    if args.foreign:
+        if flows.outlier is None:
+            raise Refusal("--foreign: there is no outlier class for these flows; give --outlier unknown", USAGE)
+        options = dataclasses.replace(options, foreign=data.foreign(args.foreign, flows, args.join))
+    strange = [n for p in args.platform for n in p if n not in flows.names]
+    if strange:
+        raise Refusal(f"--platform {','.join(strange)}: no such label; known are {', '.join(flows.names)}", USAGE)
     about = args.about
     if about.startswith("@"):
         from .table import open_text

@@ -37,6 +37,11 @@ class Flows:
         }
         return dataclasses.replace(self, **picked)
 
+    def beside(self, others):
+        """These flows and others of the same input and classes."""
+        arrays = [f.name for f in dataclasses.fields(self) if isinstance(getattr(self, f.name), np.ndarray)]
+        return dataclasses.replace(self, **{n: np.concatenate([getattr(self, n), getattr(others, n)]) for n in arrays})
+
     def seen_context(self):
         """The context as fenxi gives it: no port where the beginning of a TCP flow was not seen."""
         made = self.context.copy()
@@ -89,6 +94,19 @@ def load(paths, input, column="label", joined=(), split="capture", classes=None,
         np.array([r.get("device") or r.get("src", "") for r in read.rows]),
     )
     return flows
+
+
+def foreign(paths, flows, joined=()):
+    """The flows of tables of other networks, whatever their labels, all of the outlier class; for training only."""
+    read = table.read_all(paths, joined)
+    table.check_columns(read, paths, flows.input)
+    series, counts = table.series(read, flows.input)
+    count, nowhere = len(series), np.zeros((len(series), 2), int)
+    names = np.array([f"{r['source']}\0{r.get('capture', '')}" for r in read.rows])
+    return Flows(
+        flows.input, series, table.context(read, flows.input, np.zeros(count, bool)), counts, table.midstream(read),
+        np.full(count, flows.outlier), flows.names, flows.taxonomy, names, nowhere, np.full(count, ""), names,
+    )
 
 
 def frequent(labels, counts, read, input, min_flows, min_sources, where):

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from . import baselines, bundle, calibrate, card, data, ensemble, graph, groups, metrics, table, unfamiliar
+from . import baselines, bundle, calibrate, card, data, ensemble, forest, forestgraph, graph, groups, metrics, table, unfamiliar
 from .errors import Refusal
 from .network import Shape, softmax
 
@@ -13,7 +13,10 @@ from .network import Shape, softmax
 class Options:
     """How a model is trained and calibrated."""
 
+    model: str = "net"  # or "forest"
     shape: Shape = Shape()
+    size: forest.Size = forest.Size()
+    foreign: data.Flows | None = None  # flows of other networks, of the outlier class; for training only
     nets: int = 3
     min_groups: int = 2  # groups of flows in which a length must occur to be a category of its own
     capture_weight: float = 0.5  # a flow's weight is its group's size to the power of minus this
@@ -29,6 +32,7 @@ class Options:
     seed: int = 1
     ablate: bool = False
     leave_labels_out: bool = False
+    platforms: tuple[tuple[str, ...], ...] = ()  # labels that are left out together
     hosts: bool = False
 
 
@@ -45,7 +49,7 @@ class Scored:
     ports: list[dict]
     coverage: tuple
     ablation: dict[str, dict]
-    left_out: dict[int, list]
+    left_out: dict[tuple, dict[int, list]]  # by the labels that were left out together, then by depth
     hosts: list[tuple]
 
 
@@ -55,7 +59,19 @@ def trained(flows, options, seed=None):
     extra = None
     if flows.outlier is not None and options.unfamiliar > 0 and flows.input.has_lengths:
         extra = unfamiliar.Maker(flows.outlier, options.unfamiliar, options.sureness, options.unfamiliar_ports, near=options.near_misses)
-    return ensemble.fit(usable, options.shape, options.nets, options.min_groups, options.capture_weight, extra, options.seed)
+    others = options.foreign
+    if others is not None:
+        others = dataclasses.replace(others.take(np.where(others.counts >= flows.input.depths[0])[0]), input=flows.input)
+    if options.model == "forest":
+        return forest.fit(usable, options.size, extra, others, options.seed)
+    return ensemble.fit(usable, options.shape, options.nets, options.min_groups, options.capture_weight, extra, options.seed, others)
+
+
+def form(made, temperatures, name):
+    """The ONNX model of what was trained."""
+    if made.form == "forest":
+        return forestgraph.model(made, temperatures, name)
+    return graph.model(made.nets, temperatures, name)
 
 
 def held_out(flows, folds, options, context=None):
@@ -103,7 +119,11 @@ def evaluate(flows, options, split, say=lambda text: None):
     confidences = list(options.confidence or measured)
     ports, covered = coverage(flows, folds, probabilities, confidences, options)
     ablation = ablated(flows, folds, options, say) if options.ablate and flows.input.context else {}
-    left_out = labels_left_out(flows, options, temperatures, confidences, say) if options.leave_labels_out else {}
+    left_out = {}
+    if options.leave_labels_out:
+        left_out[()] = labels_left_out(flows, options, temperatures, confidences, say)
+        if options.platforms:
+            left_out[options.platforms] = labels_left_out(flows, options, temperatures, confidences, say, options.platforms)
     hosts = [(n, *calibrate.hosts(flows, probabilities, flows.input.depths, n)) for n in calibrate.FIRST_FLOWS] if options.hosts else []
     return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, ports, covered, ablation, left_out, hosts)
 
@@ -125,6 +145,9 @@ def ablated(flows, folds, options, say):
     """Accuracy and macro-F1 by depth of models without the context."""
     bare_input = dataclasses.replace(flows.input, context=())
     bare = dataclasses.replace(flows, input=bare_input, context=np.zeros((len(flows.classes), 0), np.float32))
+    if options.foreign is not None:
+        none = np.zeros((len(options.foreign.classes), 0), np.float32)
+        options = dataclasses.replace(options, foreign=dataclasses.replace(options.foreign, input=bare_input, context=none))
     say("the same without the context")
     scores = held_out(bare, folds, options)
     found = {}
@@ -134,16 +157,17 @@ def ablated(flows, folds, options, say):
     return {"no context": found}
 
 
-def labels_left_out(flows, options, temperatures, confidences, say):
+def labels_left_out(flows, options, temperatures, confidences, say, platforms=()):
     """By depth, rows of (label, flows, share named at p >= 0.8, share named at the confidence), each by a model that
-    has never seen the label."""
+    has never seen the label, nor those of its platform."""
     found = {d: [] for d in flows.input.depths}
     options = dataclasses.replace(options, nets=1)
     for label, name in enumerate(flows.names):
         own = flows.classes == label
         if label == flows.outlier or not (own & (flows.counts >= flows.input.depths[0])).any():
             continue
-        rest = flows.take(np.where(~own)[0])
+        alike = next((p for p in platforms if name in p), (name,))
+        rest = flows.take(np.where(~np.isin(flows.classes, [flows.names.index(n) for n in alike]))[0])
         net = trained(rest, options)
         test = flows.take(np.where(own)[0])
         for depth, t, level in zip(flows.input.depths, temperatures, confidences):
@@ -153,7 +177,7 @@ def labels_left_out(flows, options, temperatures, confidences, say):
                 named = p.argmax(axis=1) != (-1 if flows.outlier is None else flows.outlier)
                 top = p.max(axis=1)
                 found[depth].append((name, int(long.sum()), float((named & (top >= metrics.DECIDED)).mean()), float((named & (top >= level)).mean())))
-        say(f"without {name}: " + ", ".join(f"{rows[-1][2]:.0%} at depth {d}" for d, rows in found.items() if rows and rows[-1][0] == name))
+        say(f"without {' and '.join(alike)}: {name} " + ", ".join(f"{rows[-1][2]:.0%} at depth {d}" for d, rows in found.items() if rows and rows[-1][0] == name))
     return found
 
 
@@ -179,9 +203,9 @@ def run(flows, options, split, out, name, version, command, about="", say=table.
         say(remark)
     final = trained(flows, options)
     temperatures = calibrate.by_count(flows.input.depths, scored.temperatures, flows.input.k)
-    model = graph.model(final.nets, temperatures, name)
+    model = form(final, temperatures, name)
     compare_forms(final, model, flows, temperatures)
-    files = {"CARD.md": card.text(flows, scored, options, split, name, version, final.weight_count, command, about, remark)}
+    files = {"CARD.md": card.text(flows, scored, options, split, name, version, final.description, command, about, remark)}
     for depth in flows.input.depths:
         files[f"reliability-{depth}.svg"] = metrics.reliability_svg(scored.depths[depth]["reliability"], f"{name}, depth {depth}")
     bundle.write(out, name, version, flows, model, scored.confidences, options.min_confidence, scored.ports, files)
