@@ -130,6 +130,10 @@ def parser():
     p.add_argument("--folds", type=positive, default=5)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--ablate", action="store_true", help="measure the model without its context as well")
+    p.add_argument("--int8", default=None, metavar="DIR", help="folder to create for the same network in 8 bits")
+    p.add_argument("--score-as", type=listed, default=(), metavar="LABEL,...", help="score with all labels but these taken as one, too")
+    p.add_argument("--also-split-by", choices=SPLITS, default=None, help="score by a second split, too")
+    p.add_argument("--limits", default="", metavar="TEXT", help="last words of the card, or @FILE")
     p.add_argument("--about", default="", metavar="TEXT", help="first paragraph of the card, or @FILE")
 
     p = commands.add_parser("card", help="print the card of a bundle, and check its model")
@@ -143,6 +147,16 @@ def parser():
     p.add_argument("--all-ports", action="store_true", help="score flows that begin mid-stream too, with their port")
     p.add_argument("--hosts", action="store_true", help="score hosts by the sum of their first flows, too")
     return made
+
+
+def text_of(argument):
+    """A text, or the content of @FILE."""
+    if not argument.startswith("@"):
+        return argument
+    from .table import open_text
+
+    with open_text(argument[1:]) as file:
+        return file.read()
 
 
 def fit(args):
@@ -165,7 +179,10 @@ def fit(args):
     shape = Shape(convolutions=convolutions, hidden=hidden, steps=args.steps, port_dropout=args.port_dropout,
                   jitter=args.jitter, vector=args.vector,
                   length_dropout=0.15, dropout=0.5)
+    if args.int8 and args.model != "net":
+        raise Refusal("--int8: a forest has no 8-bit form; give --model net", USAGE)
     options = fit.Options(
+        int8=args.int8 and bundle.new_folder(args.int8), score_as=args.score_as, second_split=args.also_split_by, limits=text_of(args.limits),
         model=args.model, size=forest.Size(trees=args.trees, leaf=args.leaf), platforms=tuple(args.platform), shape=shape, nets=args.nets, min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
         unfamiliar_ports=args.unfamiliar_ports == "random", near_misses=args.near_misses,
         leave_labels_out=args.leave_labels_out, hosts=args.hosts,
@@ -174,21 +191,16 @@ def fit(args):
     )
     outlier = None if args.outlier == "none" else args.outlier
     flows = data.load(args.tables, input, args.label_column, args.join, args.split_by, args.classes and list(args.classes),
-                      args.min_flows, args.min_sources, outlier)
+                      args.min_flows, args.min_sources, outlier, args.also_split_by)
     if args.foreign:
         if flows.outlier is None:
             raise Refusal("--foreign: there is no outlier class for these flows; give --outlier unknown", USAGE)
         options = dataclasses.replace(options, foreign=data.foreign(args.foreign, flows, args.join))
-    strange = [n for p in args.platform for n in p if n not in flows.names]
-    if strange:
-        raise Refusal(f"--platform {','.join(strange)}: no such label; known are {', '.join(flows.names)}", USAGE)
-    about = args.about
-    if about.startswith("@"):
-        from .table import open_text
-
-        with open_text(about[1:]) as file:
-            about = file.read()
-    fit.run(flows, options, args.split_by, out, args.name or out.name, args.model_version, args.shown, about)
+    for option, labels in (("--platform", [n for p in args.platform for n in p]), ("--score-as", args.score_as)):
+        strange = [n for n in labels if n not in flows.names]
+        if strange:
+            raise Refusal(f"{option} {','.join(strange)}: no such label; known are {', '.join(flows.names)}", USAGE)
+    fit.run(flows, options, args.split_by, out, args.name or out.name, args.model_version, args.shown, text_of(args.about))
     print(f"{out}: written; fenxi model check {out}")
 
 

@@ -28,6 +28,8 @@ class Flows:
     ports: np.ndarray  # [flows, 2]: protocol and destination port of the first packet
     labels: np.ndarray  # as in the table
     hosts: np.ndarray  # whose flow it is, for scores by host
+    sources: np.ndarray  # the table or the source that each flow is of
+    second_groups: np.ndarray  # groups of a second split
 
     def take(self, rows):
         picked = {
@@ -62,7 +64,7 @@ def label_of(row, column):
     return row.get(column, "").strip()
 
 
-def load(paths, input, column="label", joined=(), split="capture", classes=None, min_flows=20, min_sources=1, outlier="other"):
+def load(paths, input, column="label", joined=(), split="capture", classes=None, min_flows=20, min_sources=1, outlier="other", second_split=None):
     """The flows of these tables that have a certain label.  `classes` are the names to use, or None for all labels
     with enough flows (of at least the first depth) from enough sources."""
     read = table.read_all(paths, joined)
@@ -91,7 +93,8 @@ def load(paths, input, column="label", joined=(), split="capture", classes=None,
     flows = Flows(
         input, series, table.context(read, input, np.zeros(len(series), bool)), counts, table.midstream(read), numbers,
         names, taxonomies(names, labels, read), groups.of(read, split), np.array(ports), labels,
-        np.array([r.get("device") or r.get("src", "") for r in read.rows]),
+        np.array([r.get("device") or r.get("src", "") for r in read.rows]), np.array([r["source"] for r in read.rows]),
+        groups.of(read, second_split or split),
     )
     return flows
 
@@ -105,7 +108,7 @@ def foreign(paths, flows, joined=()):
     names = np.array([f"{r['source']}\0{r.get('capture', '')}" for r in read.rows])
     return Flows(
         flows.input, series, table.context(read, flows.input, np.zeros(count, bool)), counts, table.midstream(read),
-        np.full(count, flows.outlier), flows.names, flows.taxonomy, names, nowhere, np.full(count, ""), names,
+        np.full(count, flows.outlier), flows.names, flows.taxonomy, names, nowhere, np.full(count, ""), names, names, names,
     )
 
 

@@ -81,3 +81,31 @@ def test_refusals_of_forest_options(fenxi_train, table, tmp_path):
     ):
         code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", "--k", "3", *FOREST, *options)
         assert code == 64 and text in err, err
+
+
+def test_a_network_in_8_bits_beside_the_other(fenxi_train, table, tmp_path):
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", "--int8", tmp_path / "b8", *CASES[0], *FAST)
+    assert code == 0, err
+    made = bundle.read(tmp_path / "b8")
+    assert check.problems(made) == [] and made.manifest["precision"] == "int8" and made.manifest["name"] == "b-int8"
+    plain = bundle.read(tmp_path / "b")
+    assert made.manifest["labels"] == plain.manifest["labels"] and made.manifest["sha256"] != plain.manifest["sha256"]
+    for folder in ("b", "b8"):
+        assert "| depth | flows | fp32 | int8 | same class |" in (tmp_path / folder / "CARD.md").read_text()
+
+
+def test_a_forest_has_no_8_bit_form(fenxi_train, table, tmp_path):
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", "--int8", tmp_path / "b8", "--k", "3", *FOREST)
+    assert code == 64 and "a forest has no 8-bit form" in err
+
+
+def test_further_scores_of_a_card(fenxi_train, tmp_path):
+    tables = [save(tmp_path / f"{n}.csv", rows(seed=i)) for i, n in enumerate("xy")]
+    code, _, err = fenxi_train("fit", *tables, "--out", tmp_path / "b", *CASES[0], *FOREST, "--split-by", "source",
+                               "--also-split-by", "capture", "--score-as", "web,mail", "--limits", "Not for cars.")
+    assert code == 0, err
+    card = (tmp_path / "b/CARD.md").read_text()
+    for text in ("By source at depth 3", "## Held out by capture", "taken as one: web, mail.", "Not for cars.\n\n## Reproduction", "## The name a flow ends with"):
+        assert text in card
+    code, _, err = fenxi_train("fit", *tables, "--out", tmp_path / "c", "--k", "3", *FOREST, "--score-as", "none")
+    assert code == 64 and "--score-as none: no such label" in err
