@@ -103,7 +103,7 @@ def parser():
     p.add_argument("--min-sources", type=positive, default=1, help="sources (tables, or column source) that must have it (1)")
     p.add_argument("--outlier", choices=("other", "unknown", "none"), default="unknown", help="class of all other labels (unknown)")
     p.add_argument("--model", choices=("net", "forest"), default="net", help="a network or a random forest (net)")
-    p.add_argument("--trees", type=positive, default=40, help="trees of a forest (40)")
+    p.add_argument("--trees", type=positive, default=20, help="trees of a forest (20)")
     p.add_argument("--leaf", type=positive, default=2, help="training rows that a leaf of a tree needs (2)")
     p.add_argument("--foreign", action="append", default=[], metavar="TABLE", help="flows of other networks, of the outlier class; for training only")
     p.add_argument("--network", choices=("dense", "cnn"), default="dense")
@@ -139,11 +139,13 @@ def parser():
     p = commands.add_parser("card", help="print the card of a bundle, and check its model")
     p.add_argument("bundle", metavar="DIR")
     p.add_argument("--time", action="store_true", help="time a row, too")
+    p.add_argument("--beside", default=None, metavar="DIR", help="time a row beside one of another bundle, in turn, in batches of 256")
 
     p = commands.add_parser("compare", help="score bundles on labelled flows, beside the baselines")
     p.add_argument("bundles", nargs="+", metavar="DIR")
     p.add_argument("--labels", required=True, action="append", metavar="TABLE")
     table_options(p)
+    p.add_argument("--coverage", action="store_true", help="share of all flows, packets and bytes that get a name, too")
     p.add_argument("--all-ports", action="store_true", help="score flows that begin mid-stream too, with their port")
     p.add_argument("--hosts", action="store_true", help="score hosts by the sum of their first flows, too")
     return made
@@ -219,6 +221,9 @@ def show_card(args):
     if args.time:
         for size in check.TIMED_BATCHES:
             print(f"batch {size}: {check.time_per_row_us(made, size):.2f} us per row")
+    if args.beside:
+        ratio, own, other = check.cost_ratio(made, bundle.read(args.beside))
+        print(f"a row costs {ratio:.2f} times one of {args.beside} ({own:.2f} and {other:.2f} us)")
     return 65 if found else 0
 
 
@@ -228,6 +233,8 @@ def show_comparison(args):
     for folder in args.bundles:
         text, _ = compare.report(folder, args.labels, args.label_column, args.join, args.split_by, args.all_ports)
         print(text)
+        if args.coverage:
+            print(compare.coverage(folder, args.labels, args.label_column, args.join))
         if args.hosts:
             made = bundle.read(folder)
             flows = data.of_bundle(made, args.labels, args.label_column, args.join, args.split_by)

@@ -23,7 +23,7 @@ SMALLEST_SHARE = 1e-3  # what a class that no tree names counts as
 class Size:
     """The size of a forest, and how it is trained."""
 
-    trees: int = 40
+    trees: int = 20
     leaf: int = 2  # training rows that a leaf needs
     features: float = 0.5  # share of the numbers that each split may choose from
     foreign_weight: float = 0.3  # of a row of another network
