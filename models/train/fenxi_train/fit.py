@@ -164,7 +164,8 @@ def plain_score(truth, guess, count):
 
 
 def ablated(flows, folds, options, say):
-    """Accuracy and macro-F1 by depth of models without the context."""
+    """Accuracy and macro-F1 by depth of models without the context, by one network that learns from the flows alone."""
+    options, many = dataclasses.replace(options, nets=1), options.model == "net" and options.nets > 1
     bare_input = dataclasses.replace(flows.input, context=())
     bare = dataclasses.replace(flows, input=bare_input, context=np.zeros((len(flows.classes), 0), np.float32))
     if options.foreign is not None:
@@ -176,7 +177,7 @@ def ablated(flows, folds, options, say):
     for depth in flows.input.depths:
         long = (flows.counts >= depth) & ~flows.midstream
         found[depth] = plain_score(flows.classes[long], scores[depth][long].argmax(axis=1), len(flows.names))
-    return {"no context": found}
+    return {"no context, one network" if many else "no context": found}
 
 
 def port_remark(scored):

@@ -4,6 +4,7 @@ Quantisation is static (QDQ, unsigned activations, signed weights of 7 bits so t
 saturate).  The dynamic form is not used: its scales depend on the other rows of a batch.
 """
 
+import logging
 import pathlib
 import tempfile
 
@@ -39,10 +40,14 @@ def of_model(model, flows):
     with tempfile.TemporaryDirectory() as folder:
         source, made = pathlib.Path(folder, "fp32.onnx"), pathlib.Path(folder, "int8.onnx")
         source.write_bytes(model)
-        quantize_static(
-            source, made, Rows(flows), quant_format=QuantFormat.QDQ, op_types_to_quantize=["Gemm", "Conv"],
-            activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, reduce_range=True,
-        )
+        logging.disable(logging.WARNING)  # it asks for a preparation that these graphs do not need
+        try:
+            quantize_static(
+                source, made, Rows(flows), quant_format=QuantFormat.QDQ, op_types_to_quantize=["Gemm", "Conv"],
+                activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, reduce_range=True,
+            )
+        finally:
+            logging.disable(logging.NOTSET)
         return made.read_bytes()
 
 
