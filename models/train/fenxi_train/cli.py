@@ -102,7 +102,8 @@ def parser():
     p.add_argument("--min-flows", type=positive, default=20, help="flows that make a label a class (20)")
     p.add_argument("--min-sources", type=positive, default=1, help="sources (tables, or column source) that must have it (1)")
     p.add_argument("--outlier", choices=("other", "unknown", "none"), default="unknown", help="class of all other labels (unknown)")
-    p.add_argument("--model", choices=("net", "forest"), default="net", help="a network or a random forest (net)")
+    p.add_argument("--model", choices=("net", "forest", "extra-trees"), default="net",
+                   help="a network, a random forest or extremely randomised trees (net)")
     p.add_argument("--trees", type=positive, default=20, help="trees of a forest (20)")
     p.add_argument("--leaf", type=positive, default=2, help="training rows that a leaf of a tree needs (2)")
     p.add_argument("--foreign", action="append", default=[], metavar="TABLE", help="flows of other networks, of the outlier class; for training only")
@@ -161,9 +162,39 @@ def text_of(argument):
         return file.read()
 
 
-def fit(args):
-    from . import data, fit, forest
+def shape_of(args):
+    """The network that the options describe."""
     from .network import Shape
+
+    convolutions = (32, 64) if args.network == "cnn" else ()
+    hidden = args.hidden or ((144,) if args.network == "cnn" else (96, 64))
+    return Shape(convolutions=convolutions, hidden=hidden, steps=args.steps, port_dropout=args.port_dropout,
+                 jitter=args.jitter, vector=args.vector, length_dropout=0.15, dropout=0.5)
+
+
+def options_of(args):
+    """How to train and score."""
+    from . import bundle, fit, forest
+
+    if args.int8 and args.model != "net":
+        raise Refusal("--int8: a forest has no 8-bit form; give --model net", USAGE)
+    if args.int8 and pathlib.Path(args.int8).absolute() == pathlib.Path(args.out).absolute():
+        raise Refusal("--int8: give another folder than --out", USAGE)
+    size = forest.Size(trees=args.trees, leaf=args.leaf, random_cuts=args.model == "extra-trees")
+    return fit.Options(
+        model="net" if args.model == "net" else "forest", size=size, shape=shape_of(args), nets=args.nets,
+        min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
+        unfamiliar_ports=args.unfamiliar_ports == "random", near_misses=args.near_misses,
+        leave_labels_out=args.leave_labels_out, platforms=tuple(args.platform), hosts=args.hosts,
+        precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
+        port_precision=2.0 if args.no_ports else args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
+        int8=args.int8 and bundle.new_folder(args.int8), score_as=args.score_as, second_split=args.also_split_by,
+        limits=text_of(args.limits),
+    )
+
+
+def fit(args):
+    from . import bundle, data, fit
 
     if args.k and args.depths:
         raise Refusal("give --k or --depths, not both", USAGE)
@@ -173,24 +204,7 @@ def fit(args):
         raise Refusal(f"--confidence: {len(args.confidence)} numbers for {len(depths)} depths", USAGE)
     if args.folds < 2:
         raise Refusal("--folds: give 2 or more", USAGE)
-    from . import bundle
-
-    out = bundle.new_folder(args.out)
-    convolutions = (32, 64) if args.network == "cnn" else ()
-    hidden = args.hidden or ((144,) if args.network == "cnn" else (96, 64))
-    shape = Shape(convolutions=convolutions, hidden=hidden, steps=args.steps, port_dropout=args.port_dropout,
-                  jitter=args.jitter, vector=args.vector,
-                  length_dropout=0.15, dropout=0.5)
-    if args.int8 and args.model != "net":
-        raise Refusal("--int8: a forest has no 8-bit form; give --model net", USAGE)
-    options = fit.Options(
-        int8=args.int8 and bundle.new_folder(args.int8), score_as=args.score_as, second_split=args.also_split_by, limits=text_of(args.limits),
-        model=args.model, size=forest.Size(trees=args.trees, leaf=args.leaf), platforms=tuple(args.platform), shape=shape, nets=args.nets, min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
-        unfamiliar_ports=args.unfamiliar_ports == "random", near_misses=args.near_misses,
-        leave_labels_out=args.leave_labels_out, hosts=args.hosts,
-        precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
-        port_precision=2.0 if args.no_ports else args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
-    )
+    out, options, about = bundle.new_folder(args.out), options_of(args), text_of(args.about)
     outlier = None if args.outlier == "none" else args.outlier
     flows = data.load(args.tables, input, args.label_column, args.join, args.split_by, args.classes and list(args.classes),
                       args.min_flows, args.min_sources, outlier, args.also_split_by)
@@ -202,8 +216,9 @@ def fit(args):
         strange = [n for n in labels if n not in flows.names]
         if strange:
             raise Refusal(f"{option} {','.join(strange)}: no such label; known are {', '.join(flows.names)}", USAGE)
-    fit.run(flows, options, args.split_by, out, args.name or out.name, args.model_version, args.shown, text_of(args.about))
-    print(f"{out}: written; fenxi model check {out}")
+    fit.run(flows, options, args.split_by, out, args.name or out.name, args.model_version, args.shown, about)
+    for folder in filter(None, (out, options.int8)):
+        print(f"{folder}: written; fenxi model check {folder}")
 
 
 def show_card(args):

@@ -27,6 +27,7 @@ class Size:
     leaf: int = 2  # training rows that a leaf needs
     features: float = 0.5  # share of the numbers that each split may choose from
     foreign_weight: float = 0.3  # of a row of another network
+    random_cuts: bool = False  # extremely randomised trees: thresholds are drawn, not searched
 
 
 class Forest:
@@ -112,7 +113,7 @@ def at_all_depths(input, series, context, counts):
 
 def fit(flows, size, extra=None, foreign=None, seed=1):
     """A forest for these flows.  `extra` is an unfamiliar.Maker or None; `foreign` are flows of other networks or None."""
-    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
     input = flows.input
     series, context, of = at_all_depths(input, flows.series, flows.seen_context(), flows.counts)
@@ -130,7 +131,8 @@ def fit(flows, size, extra=None, foreign=None, seed=1):
         rows.append(numbers(far, far_context))
         classes.append(np.full(len(far), flows.outlier))
         weights.append(np.full(len(far), size.foreign_weight))
-    made = RandomForestClassifier(size.trees, max_features=size.features, min_samples_leaf=size.leaf, random_state=seed)
+    kind = ExtraTreesClassifier if size.random_cuts else RandomForestClassifier
+    made = kind(size.trees, max_features=size.features, min_samples_leaf=size.leaf, random_state=seed)
     made.fit(np.concatenate(rows), np.concatenate(classes), np.concatenate(weights))
     trees = [of_scikit(e.tree_, made.classes_, len(flows.names)) for e in made.estimators_]
     return Forest(input, trees, len(flows.names))

@@ -12,13 +12,13 @@ CASES = [
     ("--unit", "data", "--depths", "2,3,5", "--context", "protocol,server_port"),
     ("--unit", "data", "--k", "3", "--outlier", "none"),
     ("--unit", "data", "--depths", "2,5", "--features", "payload_length,inter_arrival_us", "--context", "protocol"),
-    ("--unit", "packet", "--k", "5", "--features", "inter_arrival_us"),
+    ("--unit", "packet", "--k", "5", "--features", "inter_arrival_us", "--model", "extra-trees"),
 ]
 
 
 @pytest.mark.parametrize("options", CASES)
 def test_every_kind_of_input_gives_a_sound_bundle(fenxi_train, table, tmp_path, options):
-    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", *options, *FOREST)
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", *FOREST, *options)
     assert code == 0, err
     made = bundle.read(tmp_path / "b")
     assert check.problems(made) == []
