@@ -7,6 +7,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 fenxi=${1:-target/release/fenxi}
 train=${FENXI_TRAIN:-models/train/run.sh}
+unset FENXI_TRAIN  # fenxi takes every FENXI_ variable for a key of its configuration
 work=$(mktemp -d "${TMPDIR:-/tmp}/fenxi-walk.XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 
