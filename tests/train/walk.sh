@@ -24,6 +24,14 @@ grep -q '^    3  .* / .* / ' "$work/bench"
 "$fenxi" replay --model "$work/office" --flows "$work/records.jsonl" demo/office.pcap >"$work/summary"
 grep -q '"label":"web"' "$work/records.jsonl"
 
+# A forest answers at every depth, and fenxi reads it as it reads a network.
+$train fit "$work/labelled.csv.gz" --out "$work/forest" --split-by host --depths 2,3 --min-flows 10 --model forest --trees 5 \
+    --context protocol,server_port
+$train card "$work/forest" --beside "$work/office" | grep -q '^a row costs '
+"$fenxi" model check "$work/forest"
+"$fenxi" replay --model "$work/forest" --flows "$work/forest.jsonl" demo/office.pcap >"$work/summary"
+grep -q '"label":"web"' "$work/forest.jsonl"
+
 # What must be refused is refused, and nothing is written over.
 code=0; $train fit "$work/labelled.csv.gz" --out "$work/office" 2>"$work/refusal" || code=$?
 [ "$code" = 73 ]

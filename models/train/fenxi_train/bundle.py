@@ -104,7 +104,7 @@ def quoted(text):
     return json.dumps(str(text), ensure_ascii=False)
 
 
-def manifest(name, version, flows, digest, confidences, min_confidence, ports, midstream=False, hosts=None):
+def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32", midstream=False, hosts=None):
     """The text of model.toml."""
     input = flows.input
     lines = [
@@ -117,7 +117,7 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, m
         f"k = {input.k}",
         f'unit = "{input.unit}"',
         f"features = {json.dumps(input.features)}",
-        'precision = "fp32"',
+        f'precision = "{precision}"',
         f"min_confidence = {min_confidence}",
     ]
     if len(input.depths) > 1:
@@ -147,7 +147,7 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, m
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write(folder, name, version, flows, model, confidences, min_confidence, ports, files, hosts=None):
+def write(folder, name, version, flows, model, confidences, min_confidence, ports, files, precision="fp32", hosts=None):
     """The bundle of a model given as bytes; `files` are further texts by name.  It appears whole or not at all."""
     folder = new_folder(folder)
     made = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
@@ -156,7 +156,7 @@ def write(folder, name, version, flows, model, confidences, min_confidence, port
         (made / "golden").mkdir()
         (made / "model.onnx").write_bytes(model)
         digest = hashlib.sha256(model).hexdigest()
-        text = manifest(name, version, flows, digest, confidences, min_confidence, ports, hosts=hosts)
+        text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts)
         (made / "model.toml").write_text(text)
         series, context = golden_inputs(flows)
         flat = np.concatenate([series.reshape(len(series), -1), context], axis=1)

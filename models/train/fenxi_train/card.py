@@ -4,7 +4,7 @@ import collections
 
 import numpy as np
 
-from . import metrics
+from . import leftout, metrics
 from .graph import OPSET
 
 ELEMENTS = {"packet": "packets", "data": "packets with layer-4 payload"}
@@ -56,14 +56,71 @@ def mistakes(flows, scored, depth, count=12):
     return [(n, *p) for p, n in sorted(pairs.items(), key=lambda item: (-item[1], item[0]))[:count]]
 
 
-def left_out_row(depth, rows):
-    count = sum(r[1] for r in rows)
-    shares = [(sum(r[1] * r[i] for r in rows) / count, sum(r[i] for r in rows) / len(rows)) for i in (2, 3)]
-    worst = max(rows, key=lambda r: (r[2], r[0]))
-    return (depth, count, *(f"{v:.1%}" for pair_ in shares for v in pair_), f"{worst[0]} {worst[2]:.0%} of {worst[1]}")
+def name_rows(flows, scored):
+    """What flows end with: label, flows named, precision, recall."""
+    seen, rows = ~flows.midstream, []
+    for c, name in enumerate(flows.names):
+        own, called = seen & (flows.classes == c), seen & (scored.answer == c)
+        if c != flows.outlier:
+            precision = f"{(flows.classes[called] == c).mean():.3f}" if called.any() else ""
+            rows.append((name, int(called.sum()), precision, f"{called[own].mean():.3f}" if own.any() else ""))
+    return rows
 
 
-def text(flows, scored, options, split, name, version, weights, command, about, remark):
+def known_named(flows, scored, depth):
+    """Share of held-out flows that get a name with p >= 0.8."""
+    long = (flows.counts >= depth) & ~flows.midstream
+    return leftout.named(scored.probabilities[depth][long], flows.outlier, 1.0)[0]
+
+
+def source_rows(flows, scored, depth):
+    """Scores of the flows of each source, at one depth."""
+    rows = []
+    for source in sorted(set(flows.sources)):
+        own = (flows.counts >= depth) & ~flows.midstream & (flows.sources == source)
+        if own.any():
+            s = metrics.score(flows.classes[own], scored.probabilities[depth][own])
+            rows.append((source, s["flows"], f"{s['accuracy']:.3f}", f"{s['macro_f1']:.3f}", f"{s['ece']:.3f}", f"{s['decided']:.0%}, {s['decided_right']:.3f}"))
+    return rows
+
+
+def group_line(flows, scored, depth):
+    """How scores spread over what was held out together."""
+    long = (flows.counts >= depth) & ~flows.midstream
+    right = scored.probabilities[depth].argmax(axis=1) == flows.classes
+    shares = np.array([right[long & (flows.groups == g)].mean() for g in sorted(set(flows.groups[long]))])
+    low, middle = np.quantile(shares, [0.1, 0.5])
+    return (f"Accuracy by group at depth {depth}, each group counted once: mean {shares.mean():.3f}, median {middle:.3f}, tenth part below"
+            f" {low:.3f}; {len(shares)} groups.")
+
+
+def reduced(flows, scored, classes):
+    """Scores when all classes but these are one: rows by depth."""
+    kept, rows = [flows.names.index(c) for c in classes], []
+    truth = np.array([kept.index(c) if c in kept else len(kept) for c in flows.classes])
+    for depth in flows.input.depths:
+        long, p = (flows.counts >= depth) & ~flows.midstream, scored.probabilities[depth]
+        if long.any():
+            p = np.concatenate([p[:, kept], 1 - p[:, kept].sum(axis=1, keepdims=True)], axis=1)
+            s = metrics.score(truth[long], p[long])
+            rows.append((depth, s["flows"], f"{s['accuracy']:.3f}", f"{s['macro_f1']:.3f}", f"{s['ece']:.3f}", f"{s['decided']:.0%}, {s['decided_right']:.3f}"))
+    return rows
+
+
+def second_split(other, options, name):
+    """The section on a second split."""
+    flows, scored = other
+    rows = [(d, *(pair(scored.baselines[d][n]) for n in ("port table", "forest")), pair((s["accuracy"], s["macro_f1"])),
+             f"{s['ece']:.3f}", f"{s['decided']:.0%}, {s['decided_right']:.3f}") for d, s in scored.depths.items()]
+    return [f"## Held out by {options.second_split}", "", "The same model, accuracy / macro-F1:", "",
+            table(("depth", "port table", "forest", name, *SCORES[3:]), rows), "",
+            group_line(flows, scored, min(scored.depths, key=lambda d: abs(d - 3))), ""]
+
+
+SCORES = ("flows", "accuracy", "macro-F1", "ECE", "decided at p >= 0.8, right")
+
+
+def text(flows, scored, options, split, name, version, description, command, about, remark, other=None):
     input = flows.input
     middle = input.depths[min(1, len(input.depths) - 1)] if 3 not in input.depths else 3
     parts = [f"# {name} {version}", ""]
@@ -74,8 +131,8 @@ def text(flows, scored, options, split, name, version, weights, command, about, 
         f"* Reads the first {ELEMENTS[input.unit]} of a flow (`unit = \"{input.unit}\"`) at depth {depths}:"
         f" {', '.join(f'`{f}`' for f in input.features)}.",
         f"* Context: {', '.join(f'`{c}`' for c in input.context) or 'none'}.",
-        f"* {weights:,} weights, fp32, ONNX opset {OPSET}."
-        + (f" Trained on the flows and on the mean of {options.nets} such networks." if options.nets > 1 else ""),
+        f"* {description}, fp32, ONNX opset {OPSET}."
+        + (f" Trained on the flows and on the mean of {options.nets} such networks." if options.model == "net" and options.nets > 1 else ""),
         f"* {len(flows.classes):,} labelled flows in {len(set(flows.groups)):,} groups; held out by {split},"
         f" {len(set(scored.folds))} folds. All scores below are of flows that the scored networks have not seen. The"
         " weights in the bundle were then trained on all flows.",
@@ -105,6 +162,9 @@ def text(flows, scored, options, split, name, version, weights, command, about, 
                     [(k, f"{a:.1%}", f"{b:.1%}", f"{c:.3f}") for k, a, b, c in rows]), ""]
     parts += [f"## Classes at depth {middle}", "", table(
         ("label", "taxonomy", "flows", "groups", "scored", "precision", "recall", "F1"), class_rows(flows, scored, middle)), ""]
+    if len(set(flows.sources)) > 1:
+        parts += [f"By source at depth {middle}:", "", table(("source", *SCORES), source_rows(flows, scored, middle)), ""]
+    parts += [group_line(flows, scored, middle), ""]
     rows = mistakes(flows, scored, middle)
     if rows:
         parts += [f"## What it gets wrong at depth {middle} with p >= 0.8", "", table(("flows", "label", "named"), rows), ""]
@@ -119,12 +179,30 @@ def text(flows, scored, options, split, name, version, weights, command, about, 
                         [(what, count, f"{named / count:.1%}", f"{right / max(named, 1):.3f}") for what, count, named, right in rows]), ""]
     if scored.left_out:
         parts += ["## Labels never seen", "", "Each label in turn was left out of training, and its flows were shown to the"
-                  " model. Named are those that get some other label with p >= 0.8, or at the bundle's confidence.", "",
-                  table(("depth", "flows", "named, p >= 0.8", "mean over labels", "named, confidence", "mean over labels", "worst, p >= 0.8"),
-                        [left_out_row(d, rows) for d, rows in scored.left_out.items() if rows]), ""]
+                  " model. Named are those that get some other label with p >= 0.8, or at the bundle's confidence.", ""]
+    for together, found in scored.left_out.items():
+        if together:
+            parts += [f"The same with platforms left out as a whole: {'; '.join(', '.join(p) for p in together)}.", ""]
+        parts += [table(leftout.HEAD, [leftout.row(d, rows, found[1][d], known_named(flows, scored, d)) for d, rows in found[0].items() if rows]), ""]
+    if scored.left_out:
+        parts += ["The last two columns: flows whose lengths and context a flow of another label has as well, so that no model can"
+                  " know them to be new; and the share of held-out flows of known labels that get a name.", ""]
     if scored.ports:
         parts += ["## Ports that name a flow", "", table(
             ("protocol", "port", "label", "precision", "held-out flows"),
             [(p["protocol"], p["port"], p["label"], f"{p['precision']:.3f}", p["flows"]) for p in scored.ports]), ""]
+    parts += ["## The name a flow ends with", "", "By the walk through the depths and the table of ports, on held-out flows:", "",
+              table(("label", "flows named", "precision", "recall"), name_rows(flows, scored)), ""]
+    if options.score_as:
+        parts += ["## Fewer classes", "", f"Held out by {split}, with all classes but these taken as one: {', '.join(options.score_as)}.", "",
+                  table(("depth", *SCORES), reduced(flows, scored, options.score_as)), ""]
+    if other:
+        parts += second_split(other, options, name)
+    if scored.int8:
+        from . import int8
+
+        parts += ["## In 8 bits", "", int8.LOSS, "", table(int8.HEAD, scored.int8), ""]
+    if options.limits:
+        parts += [options.limits.strip(), ""]
     parts += ["## Reproduction", "", f"    {command}", ""]
     return "\n".join(parts)

@@ -49,6 +49,27 @@ def problems(bundle):
     return found
 
 
+def cost_ratio(bundle, other, size=256, rounds=60):
+    """What a row costs beside one of another bundle, each the median of runs in turn; and both in microseconds."""
+    times = []
+    runs = []
+    for one in (bundle, other):
+        series, context = rows_of(one, rounds * size)
+        runs.append((one.session(), series, context))
+    for i in range(rounds):
+        part = slice(i * size, (i + 1) * size)
+        row = []
+        for session, series, context in runs:
+            own = np.ascontiguousarray(series[part]), np.ascontiguousarray(context[part])
+            begin = time.perf_counter()
+            for _ in range(8):
+                runtime.run(session, *own)
+            row.append((time.perf_counter() - begin) / (8 * size) * 1e6)
+        times.append(row)
+    own, reference = np.median(times, axis=0)
+    return float(np.median([a / b for a, b in times])), float(own), float(reference)
+
+
 def time_per_row_us(bundle, size):
     """The best of ten runs of some thousand rows each."""
     session = bundle.session()

@@ -1,6 +1,7 @@
 """The command line of fenxi-train."""
 
 import argparse
+import dataclasses
 import pathlib
 import shlex
 import sys
@@ -101,6 +102,11 @@ def parser():
     p.add_argument("--min-flows", type=positive, default=20, help="flows that make a label a class (20)")
     p.add_argument("--min-sources", type=positive, default=1, help="sources (tables, or column source) that must have it (1)")
     p.add_argument("--outlier", choices=("other", "unknown", "none"), default="unknown", help="class of all other labels (unknown)")
+    p.add_argument("--model", choices=("net", "forest", "extra-trees"), default="net",
+                   help="a network, a random forest or extremely randomised trees (net)")
+    p.add_argument("--trees", type=positive, default=20, help="trees of a forest (20)")
+    p.add_argument("--leaf", type=positive, default=2, help="training rows that a leaf of a tree needs (2)")
+    p.add_argument("--foreign", action="append", default=[], metavar="TABLE", help="flows of other networks, of the outlier class; for training only")
     p.add_argument("--network", choices=("dense", "cnn"), default="dense")
     p.add_argument("--hidden", type=whole_numbers, default=None, metavar="N,N", help="units of the dense layers")
     p.add_argument("--nets", type=positive, default=3, help="networks that the final one learns from (3); 1: it learns from the flows alone")
@@ -115,6 +121,8 @@ def parser():
     p.add_argument("--near-misses", type=share, default=0.0, help="share of those flows whose lengths are a few bytes off (0)")
     p.add_argument("--hosts", action="store_true", help="name hosts by their first flows: measure it, and write the table [hosts]")
     p.add_argument("--leave-labels-out", action="store_true", help="measure what flows of labels never seen are called")
+    p.add_argument("--platform", type=listed, action="append", default=[], metavar="LABEL,LABEL",
+                   help="labels that --leave-labels-out also leaves out together")
     p.add_argument("--precision", type=share, default=0.98, help="share right that sure answers must reach (0.98)")
     p.add_argument("--confidence", type=shares, default=None, help="confidences by depth, instead of measured ones")
     p.add_argument("--min-confidence", type=share, default=0.7, help="top probability that an answer which never became sure needs (0.7)")
@@ -123,24 +131,70 @@ def parser():
     p.add_argument("--folds", type=positive, default=5)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--ablate", action="store_true", help="measure the model without its context as well")
+    p.add_argument("--int8", default=None, metavar="DIR", help="folder to create for the same network in 8 bits")
+    p.add_argument("--score-as", type=listed, default=(), metavar="LABEL,...", help="score with all labels but these taken as one, too")
+    p.add_argument("--also-split-by", choices=SPLITS, default=None, help="score by a second split, too")
+    p.add_argument("--limits", default="", metavar="TEXT", help="last words of the card, or @FILE")
     p.add_argument("--about", default="", metavar="TEXT", help="first paragraph of the card, or @FILE")
 
     p = commands.add_parser("card", help="print the card of a bundle, and check its model")
     p.add_argument("bundle", metavar="DIR")
     p.add_argument("--time", action="store_true", help="time a row, too")
+    p.add_argument("--beside", default=None, metavar="DIR", help="time a row beside one of another bundle, in turn, in batches of 256")
 
     p = commands.add_parser("compare", help="score bundles on labelled flows, beside the baselines")
     p.add_argument("bundles", nargs="+", metavar="DIR")
     p.add_argument("--labels", required=True, action="append", metavar="TABLE")
     table_options(p)
+    p.add_argument("--coverage", action="store_true", help="share of all flows, packets and bytes that get a name, too")
     p.add_argument("--all-ports", action="store_true", help="score flows that begin mid-stream too, with their port")
     p.add_argument("--hosts", action="store_true", help="score hosts by the sum of their first flows, too")
     return made
 
 
-def fit(args):
-    from . import data, fit
+def text_of(argument):
+    """A text, or the content of @FILE."""
+    if not argument.startswith("@"):
+        return argument
+    from .table import open_text
+
+    with open_text(argument[1:]) as file:
+        return file.read()
+
+
+def shape_of(args):
+    """The network that the options describe."""
     from .network import Shape
+
+    convolutions = (32, 64) if args.network == "cnn" else ()
+    hidden = args.hidden or ((144,) if args.network == "cnn" else (96, 64))
+    return Shape(convolutions=convolutions, hidden=hidden, steps=args.steps, port_dropout=args.port_dropout,
+                 jitter=args.jitter, vector=args.vector, length_dropout=0.15, dropout=0.5)
+
+
+def options_of(args):
+    """How to train and score."""
+    from . import bundle, fit, forest
+
+    if args.int8 and args.model != "net":
+        raise Refusal("--int8: a forest has no 8-bit form; give --model net", USAGE)
+    if args.int8 and pathlib.Path(args.int8).absolute() == pathlib.Path(args.out).absolute():
+        raise Refusal("--int8: give another folder than --out", USAGE)
+    size = forest.Size(trees=args.trees, leaf=args.leaf, random_cuts=args.model == "extra-trees")
+    return fit.Options(
+        model="net" if args.model == "net" else "forest", size=size, shape=shape_of(args), nets=args.nets,
+        min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
+        unfamiliar_ports=args.unfamiliar_ports == "random", near_misses=args.near_misses,
+        leave_labels_out=args.leave_labels_out, platforms=tuple(args.platform), hosts=args.hosts,
+        precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
+        port_precision=2.0 if args.no_ports else args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
+        int8=args.int8 and bundle.new_folder(args.int8), score_as=args.score_as, second_split=args.also_split_by,
+        limits=text_of(args.limits),
+    )
+
+
+def fit(args):
+    from . import bundle, data, fit
 
     if args.k and args.depths:
         raise Refusal("give --k or --depths, not both", USAGE)
@@ -150,32 +204,21 @@ def fit(args):
         raise Refusal(f"--confidence: {len(args.confidence)} numbers for {len(depths)} depths", USAGE)
     if args.folds < 2:
         raise Refusal("--folds: give 2 or more", USAGE)
-    from . import bundle
-
-    out = bundle.new_folder(args.out)
-    convolutions = (32, 64) if args.network == "cnn" else ()
-    hidden = args.hidden or ((144,) if args.network == "cnn" else (96, 64))
-    shape = Shape(convolutions=convolutions, hidden=hidden, steps=args.steps, port_dropout=args.port_dropout,
-                  jitter=args.jitter, vector=args.vector,
-                  length_dropout=0.15, dropout=0.5)
-    options = fit.Options(
-        shape=shape, nets=args.nets, min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
-        unfamiliar_ports=args.unfamiliar_ports == "random", near_misses=args.near_misses,
-        leave_labels_out=args.leave_labels_out, hosts=args.hosts,
-        precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
-        port_precision=2.0 if args.no_ports else args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
-    )
+    out, options, about = bundle.new_folder(args.out), options_of(args), text_of(args.about)
     outlier = None if args.outlier == "none" else args.outlier
     flows = data.load(args.tables, input, args.label_column, args.join, args.split_by, args.classes and list(args.classes),
-                      args.min_flows, args.min_sources, outlier)
-    about = args.about
-    if about.startswith("@"):
-        from .table import open_text
-
-        with open_text(about[1:]) as file:
-            about = file.read()
+                      args.min_flows, args.min_sources, outlier, args.also_split_by)
+    if args.foreign:
+        if flows.outlier is None:
+            raise Refusal("--foreign: there is no outlier class for these flows; give --outlier unknown", USAGE)
+        options = dataclasses.replace(options, foreign=data.foreign(args.foreign, flows, args.join))
+    for option, labels in (("--platform", [n for p in args.platform for n in p]), ("--score-as", args.score_as)):
+        strange = [n for n in labels if n not in flows.names]
+        if strange:
+            raise Refusal(f"{option} {','.join(strange)}: no such label; known are {', '.join(flows.names)}", USAGE)
     fit.run(flows, options, args.split_by, out, args.name or out.name, args.model_version, args.shown, about)
-    print(f"{out}: written; fenxi model check {out}")
+    for folder in filter(None, (out, options.int8)):
+        print(f"{folder}: written; fenxi model check {folder}")
 
 
 def show_card(args):
@@ -193,6 +236,9 @@ def show_card(args):
     if args.time:
         for size in check.TIMED_BATCHES:
             print(f"batch {size}: {check.time_per_row_us(made, size):.2f} us per row")
+    if args.beside:
+        ratio, own, other = check.cost_ratio(made, bundle.read(args.beside))
+        print(f"a row costs {ratio:.2f} times one of {args.beside} ({own:.2f} and {other:.2f} us)")
     return 65 if found else 0
 
 
@@ -202,6 +248,8 @@ def show_comparison(args):
     for folder in args.bundles:
         text, _ = compare.report(folder, args.labels, args.label_column, args.join, args.split_by, args.all_ports)
         print(text)
+        if args.coverage:
+            print(compare.coverage(folder, args.labels, args.label_column, args.join))
         if args.hosts:
             made = bundle.read(folder)
             flows = data.of_bundle(made, args.labels, args.label_column, args.join, args.split_by)

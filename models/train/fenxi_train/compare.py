@@ -1,8 +1,10 @@
 """Scores of bundles on labelled flows, beside the baselines."""
 
+import dataclasses
+
 import numpy as np
 
-from . import baselines, bundle, data, groups, metrics, runtime
+from . import baselines, bundle, calibrate, data, groups, metrics, runtime, table
 from .card import pair
 from .card import table as lines
 from .errors import Refusal
@@ -17,6 +19,52 @@ def scored(made, flows, context):
         p = runtime.run_all(session, made.input.cut(flows.series, depth), context)
         found[depth] = np.pad(p, ((0, 0), (0, len(flows.names) - p.shape[1])))
     return found
+
+
+SIZES = {"packets": ("packets", "n_packets"), "bytes": ("bytes", "bytes_fwd+bytes_rev")}
+
+
+def sizes(read, i, columns):
+    """Packets or bytes of a flow, from whichever column its table has."""
+    for column in columns:
+        parts = column.split("+")
+        if all(read.rows[i].get(p) for p in parts):
+            return sum(table.whole(read, i, p, 0, 2**62) for p in parts)
+    return 0
+
+
+def coverage(folder, paths, column, joined=()):
+    """What share of all flows, labelled or not, gets a name by the walk through the depths and the ports; the text."""
+    made = bundle.read(folder)
+    read = table.read_all(paths, joined)
+    table.check_columns(read, paths, made.input)
+    series, counts = table.series(read, made.input)
+    midstream, context = table.midstream(read), table.context(read, made.input)
+    session, names = made.session(), made.labels
+    probabilities = {d: runtime.run_all(session, made.input.cut(series, d), context) for d in made.input.depths}
+    table_of_ports = {(p["protocol"], p["port"]): names.index(p["label"]) for p in made.manifest.get("ports", [])}
+    ports = [table_of_ports.get(("tcp" if r.get("proto") == "6" else "udp", int(r.get("dport") or 0)), -1) for r in read.rows]
+    seen = Walked(np.zeros(len(series), int), np.where(midstream, -1, counts))
+    answer, _ = calibrate.walk(seen, probabilities, made.input.depths, made.confidences, made.manifest["min_confidence"],
+                               np.where(midstream, -1, ports))
+    named = (answer >= 0) & (answer != (names.index(made.outlier) if made.outlier else -1))
+    labels = np.array([data.label_of(r, column) for r in read.rows])
+    sure = np.array([bool(n) and r.get("confidence", "").strip().lower() in table.CERTAIN for n, r in zip(labels, read.rows)])
+    right = np.array([a >= 0 and names[a] == n for a, n in zip(answer, labels)])
+    rows = []
+    for what in ("flows", *SIZES):
+        size = np.ones(len(answer)) if what == "flows" else np.array([sizes(read, i, SIZES[what]) for i in range(len(answer))], float)
+        share = lambda part, whole: f"{size[part & whole].sum() / size[whole].sum():.3f}" if size[whole].sum() else ""
+        rows.append((what, f"{size.sum():.0f}", share(named, named | True), share(right, named & sure), share(named, sure)))
+    return lines(("of", "all", "named", "right, where a certain label is known", "named, of those"), rows) + "\n"
+
+
+@dataclasses.dataclass
+class Walked:
+    """What the walk through the depths needs of flows."""
+
+    classes: np.ndarray
+    counts: np.ndarray
 
 
 def report(folder, paths, column, joined=(), split="capture", all_ports=False, folds=5, show_classes=True):

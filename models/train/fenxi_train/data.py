@@ -28,6 +28,8 @@ class Flows:
     ports: np.ndarray  # [flows, 2]: protocol and destination port of the first packet
     labels: np.ndarray  # as in the table
     hosts: np.ndarray  # whose flow it is, for scores by host
+    sources: np.ndarray  # the table or the source that each flow is of
+    second_groups: np.ndarray  # groups of a second split
 
     def take(self, rows):
         picked = {
@@ -36,6 +38,11 @@ class Flows:
             if isinstance(getattr(self, f.name), np.ndarray)
         }
         return dataclasses.replace(self, **picked)
+
+    def beside(self, others):
+        """These flows and others of the same input and classes."""
+        arrays = [f.name for f in dataclasses.fields(self) if isinstance(getattr(self, f.name), np.ndarray)]
+        return dataclasses.replace(self, **{n: np.concatenate([getattr(self, n), getattr(others, n)]) for n in arrays})
 
     def seen_context(self):
         """The context as fenxi gives it: no port where the beginning of a TCP flow was not seen."""
@@ -57,7 +64,7 @@ def label_of(row, column):
     return row.get(column, "").strip()
 
 
-def load(paths, input, column="label", joined=(), split="capture", classes=None, min_flows=20, min_sources=1, outlier="other"):
+def load(paths, input, column="label", joined=(), split="capture", classes=None, min_flows=20, min_sources=1, outlier="other", second_split=None):
     """The flows of these tables that have a certain label.  `classes` are the names to use, or None for all labels
     with enough flows (of at least the first depth) from enough sources."""
     read = table.read_all(paths, joined)
@@ -86,9 +93,23 @@ def load(paths, input, column="label", joined=(), split="capture", classes=None,
     flows = Flows(
         input, series, table.context(read, input, np.zeros(len(series), bool)), counts, table.midstream(read), numbers,
         names, taxonomies(names, labels, read), groups.of(read, split), np.array(ports), labels,
-        np.array([r.get("device") or r.get("src", "") for r in read.rows]),
+        np.array([r.get("device") or r.get("src", "") for r in read.rows]), np.array([r["source"] for r in read.rows]),
+        groups.of(read, second_split or split),
     )
     return flows
+
+
+def foreign(paths, flows, joined=()):
+    """The flows of tables of other networks, whatever their labels, all of the outlier class; for training only."""
+    read = table.read_all(paths, joined)
+    table.check_columns(read, paths, flows.input)
+    series, counts = table.series(read, flows.input)
+    count, nowhere = len(series), np.zeros((len(series), 2), int)
+    names = np.array([f"{r['source']}\0{r.get('capture', '')}" for r in read.rows])
+    return Flows(
+        flows.input, series, table.context(read, flows.input, np.zeros(count, bool)), counts, table.midstream(read),
+        np.full(count, flows.outlier), flows.names, flows.taxonomy, names, nowhere, np.full(count, ""), names, names, names,
+    )
 
 
 def frequent(labels, counts, read, input, min_flows, min_sources, where):

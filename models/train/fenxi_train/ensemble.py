@@ -15,6 +15,8 @@ class Ensemble:
     def __init__(self, nets):
         self.nets, self.encoder, self.classes = nets, nets[0].encoder, nets[0].classes
 
+    form = "net"
+
     def scores(self, series, context):
         return np.mean([net.scores(series, context) for net in self.nets], axis=0)
 
@@ -22,9 +24,15 @@ class Ensemble:
     def weight_count(self):
         return sum(w.size for net in self.nets for w in net.weights.values())
 
+    @property
+    def description(self):
+        return f"{self.weight_count:,} weights"
 
-def fit(flows, shape, nets, min_groups, capture_weight, extra, seed=1):
+
+def fit(flows, shape, nets, min_groups, capture_weight, extra, seed=1, foreign=None):
     """A network trained on these flows: the only one, or one that learned from `nets` others."""
+    if foreign is not None:
+        flows = flows.beside(foreign)
     encoder = encode.learn(flows.input, flows.series, flows.context, flows.groups, min_groups)
     targets = np.eye(len(flows.names), dtype=np.float32)[flows.classes]
     _, place, sizes = np.unique(flows.groups, return_inverse=True, return_counts=True)

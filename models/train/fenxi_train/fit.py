@@ -4,7 +4,10 @@ import dataclasses
 
 import numpy as np
 
-from . import baselines, bundle, calibrate, card, data, ensemble, graph, groups, hosts, metrics, table, unfamiliar
+from . import (
+    baselines, bundle, calibrate, card, data, ensemble, forest, forestgraph, graph, groups, hosts, int8, leftout, metrics, table,
+    unfamiliar,
+)
 from .errors import Refusal
 from .network import Shape, softmax
 
@@ -13,7 +16,10 @@ from .network import Shape, softmax
 class Options:
     """How a model is trained and calibrated."""
 
+    model: str = "net"  # or "forest"
     shape: Shape = Shape()
+    size: forest.Size = forest.Size()
+    foreign: data.Flows | None = None  # flows of other networks, of the outlier class; for training only
     nets: int = 3
     min_groups: int = 2  # groups of flows in which a length must occur to be a category of its own
     capture_weight: float = 0.5  # a flow's weight is its group's size to the power of minus this
@@ -29,7 +35,12 @@ class Options:
     seed: int = 1
     ablate: bool = False
     leave_labels_out: bool = False
+    platforms: tuple[tuple[str, ...], ...] = ()  # labels that are left out together
     hosts: bool = False
+    int8: str | None = None  # folder of a second bundle, in 8 bits
+    score_as: tuple[str, ...] = ()  # classes to which scores are also reduced
+    second_split: str | None = None  # a second split that is scored, too
+    limits: str = ""  # last words of the card
 
 
 @dataclasses.dataclass
@@ -43,11 +54,13 @@ class Scored:
     depths: dict[int, dict]
     baselines: dict[int, dict]
     ports: list[dict]
+    answer: np.ndarray  # the class that each flow ends with by the walk through the depths, -1 for none
     coverage: tuple
     ablation: dict[str, dict]
-    left_out: dict[int, list]
+    left_out: dict[tuple, tuple]  # by the labels that were left out together
     hosts: list[tuple]
     host_labels: tuple | None  # the table for the bundle, and rows of scores
+    int8: list[tuple]
 
 
 def trained(flows, options, seed=None):
@@ -56,11 +69,24 @@ def trained(flows, options, seed=None):
     extra = None
     if flows.outlier is not None and options.unfamiliar > 0 and flows.input.has_lengths:
         extra = unfamiliar.Maker(flows.outlier, options.unfamiliar, options.sureness, options.unfamiliar_ports, near=options.near_misses)
-    return ensemble.fit(usable, options.shape, options.nets, options.min_groups, options.capture_weight, extra, options.seed)
+    others = options.foreign
+    if others is not None:
+        others = dataclasses.replace(others.take(np.where(others.counts >= flows.input.depths[0])[0]), input=flows.input)
+    if options.model == "forest":
+        return forest.fit(usable, options.size, extra, others, options.seed)
+    return ensemble.fit(usable, options.shape, options.nets, options.min_groups, options.capture_weight, extra, options.seed, others)
 
 
-def held_out(flows, folds, options, context=None):
-    """Scores before softmax by depth, of each flow by networks that have not seen its fold."""
+def form(made, temperatures, name):
+    """The ONNX model of what was trained."""
+    if made.form == "forest":
+        return forestgraph.model(made, temperatures, name)
+    return graph.model(made.nets, temperatures, name)
+
+
+def held_out(flows, folds, options, context=None, each=None):
+    """Scores before softmax by depth, of each flow by models that have not seen its fold; `each` gets every model with
+    the rows of its training and of its held-out flows."""
     context = flows.seen_context() if context is None else context
     made = {d: np.zeros((len(flows.classes), len(flows.names)), np.float32) for d in flows.input.depths}
     for fold in sorted(set(folds)):
@@ -70,19 +96,23 @@ def held_out(flows, folds, options, context=None):
         net = trained(flows.take(np.where(~test)[0]), options)
         for depth in flows.input.depths:
             made[depth][test] = net.scores(flows.input.cut(flows.series[test], depth), context[test])
+        if each:
+            each(net, np.where(~test)[0], np.where(test)[0])
     return made
 
 
-def evaluate(flows, options, split, say=lambda text: None):
-    """Scores, calibration and baselines by folds."""
+def folds_of(flows, options, split):
     folds = groups.folds(flows.groups, flows.classes, options.folds)
     if folds is None:
         raise Refusal(
             f"all flows belong to one {split} ({flows.groups[0]}), so nothing can be held out; add flows of another one,"
             " or split by something else (--split-by capture, host or day)"
         )
-    say(f"{len(set(folds))} folds by {split}, {len(set(flows.groups))} groups")
-    scores = held_out(flows, folds, options)
+    return folds
+
+
+def by_depth(flows, folds, scores, say):
+    """Temperatures, probabilities, scores and baselines, each by depth."""
     temperatures, depth_scores, beside, probabilities = [], {}, {}, {}
     for depth in flows.input.depths:
         long = (flows.counts >= depth) & ~flows.midstream
@@ -100,22 +130,37 @@ def evaluate(flows, options, split, say=lambda text: None):
             beside[depth][name] = plain_score(flows.classes[long], guessed, len(flows.names))
         s = depth_scores[depth]
         say(f"depth {depth}: accuracy {s['accuracy']:.3f}, macro-F1 {s['macro_f1']:.3f}, ports {beside[depth]['port table'][0]:.3f} / {beside[depth]['port table'][1]:.3f}")
+    return temperatures, probabilities, depth_scores, beside
+
+
+def evaluate(flows, options, split, say=lambda text: None):
+    """Scores, calibration and baselines by folds."""
+    folds = folds_of(flows, options, split)
+    say(f"{len(set(folds))} folds by {split}, {len(set(flows.groups))} groups")
+    eight = int8.Comparison(flows) if options.int8 else None
+    scores = held_out(flows, folds, options, each=eight and eight.add)
+    temperatures, probabilities, depth_scores, beside = by_depth(flows, folds, scores, say)
     measured = calibrate.confidences(flows, probabilities, flows.input.depths, options.precision)
     confidences = list(options.confidence or measured)
-    ports, covered = coverage(flows, folds, probabilities, confidences, options)
+    ports, answer, covered = coverage(flows, folds, probabilities, confidences, options)
     ablation = ablated(flows, folds, options, say) if options.ablate and flows.input.context else {}
-    left_out = labels_left_out(flows, options, temperatures, confidences, say) if options.leave_labels_out else {}
+    left_out = {}
+    if options.leave_labels_out:
+        for platforms in ((), options.platforms) if options.platforms else ((),):
+            found = leftout.measured(flows, options, trained, temperatures, confidences, say, platforms)
+            left_out[platforms] = found, leftout.shared_prefixes(flows, platforms)
     by_rows = [(n, *calibrate.hosts(flows, probabilities, flows.input.depths, n)) for n in calibrate.FIRST_FLOWS] if options.hosts else []
     host_labels = hosts_named(flows, folds, probabilities, confidences, options) if options.hosts else None
-    return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, ports, covered, ablation, left_out, by_rows, host_labels)
+    return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, ports, answer, covered, ablation, left_out,
+                  by_rows, host_labels, eight.rows(plain_score) if eight else [])
 
 
 def coverage(flows, folds, probabilities, confidences, options):
-    """The table of ports, and what share of the flows whose beginning was seen is named, by what, and how well."""
+    """The table of ports, the class that each flow ends with, and what share of the flows whose beginning was seen is named, by what, and how well."""
     ports, port_guess = calibrate.ports(flows, folds, options.port_precision)
     answer, kind = calibrate.walk(flows, probabilities, flows.input.depths, confidences, options.min_confidence, port_guess)
     seen = ~flows.midstream
-    return ports, calibrate.coverage(flows.take(np.where(seen)[0]), answer[seen], kind[seen])
+    return ports, answer, calibrate.coverage(flows.take(np.where(seen)[0]), answer[seen], kind[seen])
 
 
 def hosts_named(flows, folds, probabilities, confidences, options):
@@ -130,39 +175,20 @@ def plain_score(truth, guess, count):
 
 
 def ablated(flows, folds, options, say):
-    """Accuracy and macro-F1 by depth of models without the context."""
+    """Accuracy and macro-F1 by depth of models without the context, by one network that learns from the flows alone."""
+    options, many = dataclasses.replace(options, nets=1), options.model == "net" and options.nets > 1
     bare_input = dataclasses.replace(flows.input, context=())
     bare = dataclasses.replace(flows, input=bare_input, context=np.zeros((len(flows.classes), 0), np.float32))
+    if options.foreign is not None:
+        none = np.zeros((len(options.foreign.classes), 0), np.float32)
+        options = dataclasses.replace(options, foreign=dataclasses.replace(options.foreign, input=bare_input, context=none))
     say("the same without the context")
     scores = held_out(bare, folds, options)
     found = {}
     for depth in flows.input.depths:
         long = (flows.counts >= depth) & ~flows.midstream
         found[depth] = plain_score(flows.classes[long], scores[depth][long].argmax(axis=1), len(flows.names))
-    return {"no context": found}
-
-
-def labels_left_out(flows, options, temperatures, confidences, say):
-    """By depth, rows of (label, flows, share named at p >= 0.8, share named at the confidence), each by a model that
-    has never seen the label."""
-    found = {d: [] for d in flows.input.depths}
-    options = dataclasses.replace(options, nets=1)
-    for label, name in enumerate(flows.names):
-        own = flows.classes == label
-        if label == flows.outlier or not (own & (flows.counts >= flows.input.depths[0])).any():
-            continue
-        rest = flows.take(np.where(~own)[0])
-        net = trained(rest, options)
-        test = flows.take(np.where(own)[0])
-        for depth, t, level in zip(flows.input.depths, temperatures, confidences):
-            long = (test.counts >= depth) & ~test.midstream
-            if long.any():
-                p = softmax(net.scores(flows.input.cut(test.series[long], depth), test.seen_context()[long]) / t)
-                named = p.argmax(axis=1) != (-1 if flows.outlier is None else flows.outlier)
-                top = p.max(axis=1)
-                found[depth].append((name, int(long.sum()), float((named & (top >= metrics.DECIDED)).mean()), float((named & (top >= level)).mean())))
-        say(f"without {name}: " + ", ".join(f"{rows[-1][2]:.0%} at depth {d}" for d, rows in found.items() if rows and rows[-1][0] == name))
-    return found
+    return {"no context, one network" if many else "no context": found}
 
 
 def port_remark(scored):
@@ -178,22 +204,38 @@ def port_remark(scored):
     )
 
 
+def second(flows, options, say):
+    """The same model scored by another split: flows and scores, or None."""
+    if not options.second_split:
+        return None
+    flows = dataclasses.replace(flows, groups=flows.second_groups)
+    plain = dataclasses.replace(options, ablate=False, leave_labels_out=False, hosts=False, int8=None)
+    return flows, evaluate(flows, plain, options.second_split, say)
+
+
 def run(flows, options, split, out, name, version, command, about="", say=table.note):
     """Everything; returns what was measured."""
-    bundle.new_folder(out)
+    for folder in filter(None, (out, options.int8)):
+        bundle.new_folder(folder)
     scored = evaluate(flows, options, split, say)
+    other = second(flows, options, say)
     remark = port_remark(scored)
     if remark:
         say(remark)
     final = trained(flows, options)
     temperatures = calibrate.by_count(flows.input.depths, scored.temperatures, flows.input.k)
-    model = graph.model(final.nets, temperatures, name)
+    model = form(final, temperatures, name)
     compare_forms(final, model, flows, temperatures)
-    files = {"CARD.md": card.text(flows, scored, options, split, name, version, final.weight_count, command, about, remark)}
+    files = {"CARD.md": card.text(flows, scored, options, split, name, version, final.description, command, about, remark, other)}
     for depth in flows.input.depths:
         files[f"reliability-{depth}.svg"] = metrics.reliability_svg(scored.depths[depth]["reliability"], f"{name}, depth {depth}")
     bundle.write(out, name, version, flows, model, scored.confidences, options.min_confidence, scored.ports, files,
-                 scored.host_labels and scored.host_labels[0])
+                 hosts=scored.host_labels and scored.host_labels[0])
+    if options.int8:
+        made = int8.of_model(model, flows)
+        own = f"{name}-int8"
+        files = {"CARD.md": int8.text(own, version, out.name, scored.int8, command)}
+        bundle.write(options.int8, own, version, flows, made, scored.confidences, options.min_confidence, scored.ports, files, "int8")
     return scored
 
 

@@ -69,7 +69,7 @@ def model(nets, temperatures, name):
         x = graph.add("Sum", "sum", *found)
     x = tempered(graph, input, channels, x, np.asarray(temperatures) * len(nets))
     graph.add("Softmax", "probabilities", x, axis=1)
-    return finished(graph, net, input, name)
+    return finished(graph, net.classes, input, name)
 
 
 def scores(graph, net, shared, flat_context, ports):
@@ -197,13 +197,14 @@ def tempered(graph, input, channels, scores, temperatures):
     return graph.add("Mul", "tempered", scores, inverse)
 
 
-def finished(graph, net, input, name):
+def finished(graph, classes, input, name, domains=()):
+    """The model's bytes; `domains` are (domain, version) of operators beside ONNX's own."""
     values = [helper.make_tensor_value_info("series", TensorProto.FLOAT, ["N", len(input.features), input.k])]
     if input.context:
         values.append(helper.make_tensor_value_info("context", TensorProto.FLOAT, ["N", len(input.context)]))
-    outputs = [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["N", net.classes])]
+    outputs = [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["N", classes])]
     made = helper.make_graph(graph.nodes, name, values, outputs, graph.constants)
-    opset = [helper.make_opsetid("", OPSET)]
+    opset = [helper.make_opsetid(*d) for d in (("", OPSET), *domains)]
     made = helper.make_model(made, opset_imports=opset, ir_version=IR_VERSION, producer_name="fenxi")
     onnx.checker.check_model(made, full_check=True)
     return made.SerializeToString(deterministic=True)

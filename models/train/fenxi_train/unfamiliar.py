@@ -29,13 +29,19 @@ class Maker:
         rows = rng.integers(0, len(series), count)
         made, context = series[rows].copy(), context[rows].copy()
         mix(rng, input, made, series, self.near)
-        if self.ports and "server_port" in input.context:
-            at = input.context.index("server_port")
-            other = rng.choice([0, 1], count, p=[0.3, 0.7]) * rng.integers(1024, 65_536, count)
-            context[:, at] = np.where(rng.random(count) < self.replaced, other, context[:, at])
+        context = self.other_ports(rng, input, context)
         wanted = np.zeros((count, targets.shape[1]), np.float32)
         wanted[:, self.outlier] = 1
         return made, context, self.sureness * wanted + (1 - self.sureness) * targets[rows]
+
+    def other_ports(self, rng, input, context):
+        """The context with ports that say nothing, if ports are replaced."""
+        if not self.ports or "server_port" not in input.context:
+            return context
+        made, count, at = context.copy(), len(context), input.context.index("server_port")
+        other = rng.choice([0, 1], count, p=[0.3, 0.7]) * rng.integers(1024, 65_536, count)
+        made[:, at] = np.where(rng.random(count) < self.replaced, other, made[:, at])
+        return made
 
 
 def mix(rng, input, made, series, near):
