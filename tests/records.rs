@@ -257,8 +257,13 @@ fn host_records_follow_the_label_that_brings_them() {
     let dir = tempfile::tempdir().expect("a folder");
     let bundle = common::naming_hosts(dir.path());
     let bundle = bundle.to_str().expect("UTF-8");
+    let plain = common::bundle();
+    let plain = plain.to_str().expect("UTF-8");
     let test = "host_records_follow_the_label_that_brings_them";
-    let (Some(named), Some(plain)) = (replay(test, &["--model", bundle]), replay(test, &[])) else {
+    let (Some(named), Some(plain)) = (
+        replay(test, &["--model", bundle]),
+        replay(test, &["--model", plain]),
+    ) else {
         return;
     };
     let validator = validator();

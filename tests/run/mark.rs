@@ -129,8 +129,15 @@ fn each_connection_gets_the_mark_of_its_label() {
             let text = |name: &str| flow[name].to_string().replace('"', "");
             let tuple = ["src", "src_port", "dst", "dst_port", "proto"].map(text);
             let mark = marks.get(&tuple.join(" "));
-            assert_eq!(mark, Some(&(FOREIGN | mark_of(&flow["label"]))), "{flow}");
-            labelled += u64::from(!flow["label"].is_null());
+            // A name that a flow gets at its end, of its port or of an answer that was not sure, comes too late for a mark.
+            let in_time = !flow["time_to_label_us"].is_null();
+            let label = if in_time {
+                &flow["label"]
+            } else {
+                &Value::Null
+            };
+            assert_eq!(mark, Some(&(FOREIGN | mark_of(label))), "{flow}");
+            labelled += u64::from(in_time);
         }
         assert!(labelled >= 6, "{labelled} of {}", flows.len());
         assert!(
@@ -138,7 +145,9 @@ fn each_connection_gets_the_mark_of_its_label() {
             "DNS is too short for a label"
         );
         let live = &summary["live"];
-        let unknown = flows.iter().filter(|flow| flow["label"] == "unknown");
+        let unknown = flows
+            .iter()
+            .filter(|flow| flow["label"] == "unknown" && !flow["time_to_label_us"].is_null());
         assert_eq!(
             live["marks_written"].as_u64().unwrap(),
             labelled - unknown.count() as u64
@@ -229,7 +238,7 @@ fn a_mark_outlives_restarts_and_silence_unless_it_is_to_be_overwritten() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let trained = common::trained_midstream(&common::bundle(), dir.path());
+    let trained = common::trained_midstream(&common::shipped_bundle(), dir.path());
     let trained = format!("model.path={}", trained.display());
     let mark_of = |class: u32| every_label("mark.class", &class.to_string());
     let start = |class: u32, more: &[&str]| {

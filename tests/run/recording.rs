@@ -110,7 +110,8 @@ fn a_replay_of_a_recorded_run_gives_the_same_counters() {
         let dir = tempfile::tempdir().unwrap();
         let [file, recording, live_flows, replayed_flows] =
             ["fenxi.toml", "recording", "live", "replayed"].map(|name| dir.path().join(name));
-        fs::write(&file, "[flow]\nidle_timeout_s = 30\n").unwrap();
+        let model = format!("[model]\npath = \"{}\"\n", common::bundle().display());
+        fs::write(&file, format!("[flow]\nidle_timeout_s = 30\n{model}")).unwrap();
         let layout = format!("pipeline.layout={layout}");
         let mode = format!("io.mode={mode}");
         let mut args = vec!["--config", file.to_str().unwrap(), "--series"];
@@ -126,7 +127,7 @@ fn a_replay_of_a_recorded_run_gives_the_same_counters() {
         talk(&lab, 20);
         fs::write(
             &file,
-            "[flow]\nidle_timeout_s = 1\nclosed_timeout_s = 1\n[analytics]\ntimeout_ms = 3\n",
+            format!("[flow]\nidle_timeout_s = 1\nclosed_timeout_s = 1\n[analytics]\ntimeout_ms = 3\n{model}"),
         )
         .unwrap();
         live.ctl(&["reload"]).expect_code(0);
@@ -136,9 +137,7 @@ fn a_replay_of_a_recorded_run_gives_the_same_counters() {
             .expect_code(0);
         live.ctl(&["model", "load", "/nowhere"]).expect_code(78);
         // Comes, and goes again: what was before it is put back.
-        let shipped = common::bundle();
-        let path = format!("[model]\npath = \"{}\"\n", shipped.display());
-        fs::write(&file, path).unwrap();
+        fs::write(&file, &model).unwrap();
         live.ctl(&["reload", "--confirm-within", "1s"])
             .expect_code(0);
         talk(&lab, 20);
