@@ -93,6 +93,35 @@ fn records_are_as_the_schema_says() {
     }
 }
 
+/// What is collected for training is a share of the flows, whole series, and the same flows each time.
+#[test]
+fn records_of_a_share_of_the_flows_have_their_series() {
+    let test = "records_of_a_share_of_the_flows_have_their_series";
+    let (Some(all), Some(share)) = (
+        replay(test, &["--series"]),
+        replay(test, &["--set", "records.series=0.25"]),
+    ) else {
+        return;
+    };
+    let pairs: Vec<_> = flow_records(&all.records)
+        .zip(flow_records(&share.records))
+        .collect();
+    let (with, without): (Vec<_>, Vec<_>) = pairs
+        .into_iter()
+        .partition(|(_, flow)| flow.get("series").is_some());
+    assert!(
+        with.len() * 3 < without.len() + with.len(),
+        "{}",
+        with.len()
+    );
+    assert!(
+        with.len() * 5 > without.len() + with.len(),
+        "{}",
+        with.len()
+    );
+    assert!(with.iter().all(|(whole, flow)| whole == flow));
+}
+
 /// A schema that takes everything would pass the test above.
 #[test]
 fn the_schema_refuses_what_is_wrong() {

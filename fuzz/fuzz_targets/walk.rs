@@ -98,6 +98,7 @@ fn config(run: &Run) -> Config {
             None => Effect::Arrival,
         },
         record_series: flowmgr::SeriesShare::ALL,
+        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
     }
