@@ -117,11 +117,15 @@ fn without_a_device_series_are_shed_and_packets_go_on() {
 
 /// A long replay of the demo with `other` coming in every few milliseconds: its records, without what may differ from run
 /// to run, and the summary.
-fn swapped(other: Option<&Path>) -> (Vec<String>, Value) {
+fn swapped(model: &Path, other: Option<&Path>) -> (Vec<String>, Value) {
     let dir = tempfile::tempdir().expect("a folder");
     let flows = dir.path().join("flows.jsonl");
-    let mut command = common::fenxi_asking_once(["replay", "--json", "--loop", "100", "--flows"]);
-    command.arg(&flows).arg(common::demo());
+    let mut command = common::fenxi(["replay", "--json", "--loop", "100", "--flows"]);
+    command
+        .arg(&flows)
+        .arg("--model")
+        .arg(model)
+        .arg(common::demo());
     command.args([
         "--set",
         "flow.max_flows=65536",
@@ -149,12 +153,14 @@ fn an_exchange_of_the_model_loses_nothing() {
     if !common::has_onnxruntime() {
         return common::skip(test, "ONNX Runtime (make onnxruntime)");
     }
-    let (expected, unswapped) = swapped(None);
-    let (records, summary) = swapped(Some(&common::bundle()));
-    assert!(summary["swaps"]["done"].as_u64() > Some(0), "{summary}");
-    assert_eq!(summary["swaps"]["refused"], 0, "{summary}");
-    assert!(records == expected, "records differ");
-    assert_eq!(summary["series"], unswapped["series"]);
+    for model in [common::bundle(), common::shipped_bundle()] {
+        let (expected, unswapped) = swapped(&model, None);
+        let (records, summary) = swapped(&model, Some(&model));
+        assert!(summary["swaps"]["done"].as_u64() > Some(0), "{summary}");
+        assert_eq!(summary["swaps"]["refused"], 0, "{summary}");
+        assert!(records == expected, "records differ");
+        assert_eq!(summary["series"], unswapped["series"]);
+    }
 }
 
 /// A copy of the shipped bundle with one text of its manifest replaced.
@@ -191,14 +197,14 @@ fn a_model_that_does_not_fit_is_refused_under_way() {
     changed_bundle(&other_hash, "sha256 = \"", "sha256 = \"0");
     let trained_midstream = common::trained_midstream(&common::bundle(), dir.path());
     let nowhere = dir.path().join("nowhere");
-    let (expected, _) = swapped(None);
+    let (expected, _) = swapped(&common::bundle(), None);
     for (bundle, reason) in [
         (&other_label, "the labels are"),
         (&other_hash, "sha256"),
         (&trained_midstream, "midstream is true"),
         (&nowhere, "nowhere"),
     ] {
-        let (records, summary) = swapped(Some(bundle));
+        let (records, summary) = swapped(&common::bundle(), Some(bundle));
         let swaps = &summary["swaps"];
         assert_eq!(swaps["done"], 0, "{swaps}");
         assert!(swaps["refused"].as_u64() > Some(0), "{swaps}");

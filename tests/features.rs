@@ -246,6 +246,10 @@ fn labels_are_pythons() {
         (trained("times-k10"), 500),
         // With depths, a second input and ports.
         (root().join("models/protocol"), 2000),
+        (root().join("models/protocol-int8"), 2000),
+        // Trees.
+        (root().join("models/iot-family"), 2000),
+        (root().join("models/fenxi-cnn-k10"), 1000),
     ];
     for (bundle, least) in bundles {
         let name = bundle.display();
