@@ -48,7 +48,7 @@ $(VENV): scripts/check_labels.txt
 .PHONY: train-test
 train-test: fenxi ## the trainer's tests, and its tutorial from captures to a bundle that runs
 	@models/train/run.sh --help >/dev/null
-	@target/train-venv/bin/pip install --quiet --disable-pip-version-check pytest==9.1.1
+	@target/train-venv/bin/pip install --quiet --disable-pip-version-check pytest==9.2.0
 	cd models/train && ../../target/train-venv/bin/python -m pytest -q -p no:cacheprovider
 	tests/train/walk.sh
 
