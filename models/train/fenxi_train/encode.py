@@ -84,13 +84,11 @@ class Encoder:
         columns = []
         if "protocol" in self.input.context:
             columns.append(np.clip((context[:, self.input.context.index("protocol")] - 6) / 11, 0, 1))
-        if "first_data_direction" in self.input.context:
-            columns.append(np.clip(context[:, self.input.context.index("first_data_direction")], 0, 1))
         return np.array(columns, np.float32).T.reshape(len(context), len(columns))
 
     @property
     def flat_context_len(self):
-        return sum(name in self.input.context for name in ("protocol", "first_data_direction"))
+        return int("protocol" in self.input.context)
 
 
 def learn(input, series, context, groups, min_groups=2, min_port_flows=2):

@@ -168,10 +168,6 @@ def context_parts(graph, encoder, input):
         moved = graph.add("Add", "protocol_moved", value, graph.constant("protocol_offset", -6.0))
         scaled = graph.add("Mul", "protocol_scaled", moved, graph.constant("protocol_scale", 1 / 11))
         parts.append(graph.add("Clip", "is_udp", scaled, graph.constant("udp_low", 0.0), graph.constant("udp_high", 1.0)))
-    if "first_data_direction" in input.context:
-        at = [input.context.index("first_data_direction")]
-        value = graph.column("direction_number", "context", at, len(input.context), shape)
-        parts.append(graph.add("Clip", "reverse", value, graph.constant("rev_low", 0.0), graph.constant("rev_high", 1.0)))
     return parts
 
 

@@ -13,7 +13,7 @@ from .errors import USAGE, Refusal
 
 UNITS = ("packet", "data")
 FEATURES = ("signed_length", "payload_length", "inter_arrival_us", "tcp_flags")
-CONTEXT = ("protocol", "server_port", "first_data_direction")
+CONTEXT = ("protocol", "server_port")
 K_MAX = 32
 LENGTH_MAX = 65_535  # a series holds no more; longer lengths saturate
 TIME_MAX = 2**32 - 1  # microseconds; longer gaps saturate
@@ -40,8 +40,6 @@ class Input:
         chosen(self.context, CONTEXT, "context")
         if not self.features:
             raise Refusal(f"features are none: known are {', '.join(FEATURES)}", USAGE)
-        if "first_data_direction" in self.context and self.unit == "data":
-            raise Refusal("context first_data_direction: with unit data the first length's sign says it already", USAGE)
         if len(self.depths) > 1 and not self.has_lengths:
             raise Refusal("several depths need a feature whose numbers are never 0: add signed_length", USAGE)
 
@@ -85,7 +83,6 @@ class Input:
         columns = {
             "protocol": rng.choice([TCP, UDP], count),
             "server_port": rng.integers(0, 65_536, count),
-            "first_data_direction": rng.integers(0, 2, count),
         }
         return np.array([columns[name] for name in self.context], np.float32).T.reshape(count, len(self.context))
 
@@ -99,7 +96,7 @@ class Input:
             "tcp_flags": ([255] * k, [2**i % 255 for i in range(k)], [0] * k),
         }
         series = np.array([[rows[name][i] for name in self.features] for i in range(3)], np.float32)
-        ends = {"protocol": (TCP, UDP, TCP), "server_port": (65_535, 1, 0), "first_data_direction": (1, 0, 0)}
+        ends = {"protocol": (TCP, UDP, TCP), "server_port": (65_535, 1, 0)}
         context = np.array([[ends[name][i] for name in self.context] for i in range(3)], np.float32)
         return series, context.reshape(3, len(self.context))
 

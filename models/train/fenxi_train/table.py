@@ -200,7 +200,7 @@ def fitting(table, i, feature, lengths, unit):
 
 
 def context(table, input, hidden=None):
-    """Context float32 [flows, C]: protocol, port of the server, direction.  `hidden` marks flows whose port is given
+    """Context float32 [flows, C]: protocol, port of the server.  `hidden` marks flows whose port is given
     as 0, by default those that begin mid-stream."""
     made = np.zeros((len(table.rows), len(input.context)), np.float32)
     if not input.context:
@@ -209,9 +209,6 @@ def context(table, input, hidden=None):
     for i in range(len(table.rows)):
         values = {"protocol": protocol(table, i)}
         values["server_port"] = 0 if hidden[i] else whole(table, i, "dport", 0, 65_535)
-        if "first_data_direction" in input.context:
-            first = numbers(table, i, "data_lengths", LENGTH_LIMIT)[:1]
-            values["first_data_direction"] = int(bool(first) and first[0] < 0)
         made[i] = [values[name] for name in input.context]
     return made
 

@@ -12,7 +12,7 @@ CASES = [
     ("--unit", "data", "--depths", "2,3,5", "--context", "protocol,server_port"),
     ("--unit", "data", "--k", "3"),
     ("--unit", "data", "--depths", "1,4", "--features", "signed_length,payload_length,inter_arrival_us", "--context", "server_port"),
-    ("--unit", "packet", "--k", "4", "--features", "signed_length,tcp_flags,inter_arrival_us", "--context", "protocol,first_data_direction"),
+    ("--unit", "packet", "--k", "4", "--features", "signed_length,tcp_flags,inter_arrival_us", "--context", "protocol"),
     ("--unit", "packet", "--k", "5", "--features", "inter_arrival_us", "--network", "cnn"),
     ("--unit", "data", "--depths", "2,5", "--features", "payload_length", "--network", "cnn"),
 ]
