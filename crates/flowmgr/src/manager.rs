@@ -14,26 +14,29 @@
 //!
 //! The manager does no input or output and reads no clock: times come with the
 //! packets, and the caller's clock with the burst. Beginnings and ends of flows
-//! are in [`crate::lifecycle`], records in [`crate::settle`].
+//! are in [`crate::lifecycle`], records in [`crate::settle`]; how a packet becomes part of a series, and the series leaves, is in
+//! `collect`.
+
+mod collect;
 
 use std::sync::Arc;
 
 use cring::{FlowRef, Label, Labels, Producer, Slot};
 
 use crate::action::{Action, Actions, PolicyStamp};
-use crate::config::{Config, ConfigError, Effect, SeriesTask};
+use crate::config::{Config, ConfigError, Effect};
 use crate::counters::Counters;
 use crate::depths::{Answers, Depths};
 use crate::entry::{
     Entries, NOT_IN_EFFECT, STATE_DECIDED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT,
-    STATE_NEVER, STATE_RST, STATE_WITHHELD,
+    STATE_NEVER, STATE_RST,
 };
 use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
 use crate::memory::Pages;
 use crate::prefetch::prefetch;
-use crate::series::{Element, SeriesStore};
-use crate::settle::{Awaited, Outbox};
+use crate::series::SeriesStore;
+use crate::settle::Outbox;
 use crate::table::{Occupant, Place, Table};
 use crate::tag::set_dscp;
 use crate::verdict::Verdict;
@@ -81,16 +84,6 @@ struct Staged {
     guess: Option<u8>,
 }
 
-/// A packet that was found to belong to the flow at an entry.
-#[derive(Clone, Copy)]
-struct Arrival {
-    index: u32,
-    hash: u64,
-    time_us: i64,
-    /// The caller's clock.
-    now_ns: u64,
-}
-
 /// One flow manager: a table of flows and the packet's walk through it.
 pub struct Manager {
     pub(crate) config: Config,
@@ -98,7 +91,8 @@ pub struct Manager {
     pub(crate) table: Table,
     pub(crate) entries: Entries,
     pub(crate) series: SeriesStore,
-    /// By task, at least one each, those that are deeper apart; a flow's series takes the one that its index chooses.
+    /// By task, at least one each; deeper ones have none of their own ([`crate::depths`]). A flow's series takes the one that its
+    /// index chooses.
     pub(crate) rings: Vec<Vec<Producer<Slot>>>,
     /// The depths of the first task.
     pub(crate) depths: Depths,
@@ -135,8 +129,8 @@ impl Manager {
         Manager::with_rings(config, vec![vec![ring]])
     }
 
-    /// The same with several rings: for each task, those that are deeper apart, one for each analytics manager that works for this flow manager. All
-    /// series of a task and flow take the same one.
+    /// The same with several rings: for each task, but for deeper ones, one for each analytics manager that works for this flow
+    /// manager. All series of a task and flow take the same one.
     ///
     /// # Errors
     /// A value that is out of its range; a task without a ring.
@@ -530,138 +524,6 @@ impl Manager {
         true
     }
 
-    /// Adds a packet to the series that it is an element of.
-    // Out of line: most packets belong to flows whose series is complete, and their walk then has more registers.
-    #[inline(never)]
-    fn collect(
-        &mut self,
-        index: u32,
-        direction: usize,
-        staged: &Staged,
-        time_us: i64,
-        now_ns: u64,
-    ) {
-        let Ok(headers) = &staged.headers else {
-            return;
-        };
-        let arrival = Arrival {
-            index,
-            hash: staged.hash,
-            time_us,
-            now_ns,
-        };
-        // We were not here when the flow began. With more tasks another series may still be incomplete.
-        let hot = self.entries.hot(index);
-        if !self.has_more_tasks && hot.has(STATE_WITHHELD) && !hot.has(STATE_EMITTED) {
-            return;
-        }
-        if self.series.is_lengths_only() {
-            if let Some(elements) = self.series.add_length(index, direction, headers.length) {
-                self.complete(arrival, 0, elements);
-            }
-            return;
-        }
-        // Only records ask for offsets, and the first time lies in the cold line.
-        let offset_us = match self.config.record_series.is_none() {
-            false => time_us.saturating_sub(self.entries.cold(index).first_us),
-            true => 0,
-        };
-        let element = Element {
-            direction,
-            length: headers.length,
-            payload: headers.payload(),
-            tcp_flags: headers.tcp_flags,
-            time_us,
-            offset_us,
-        };
-        for unit in 0..self.series.units() {
-            if !self.series.counts(unit, element.payload) {
-                continue;
-            }
-            if let Some(elements) = self.series.add(index, unit, &element) {
-                self.complete(arrival, unit, elements);
-            }
-        }
-    }
-
-    /// The series of one or several tasks end with this packet, which makes so many elements of a unit. Sends each on its
-    /// way, or withholds it where the flow began mid-stream and the model was not trained for that.
-    fn complete(&mut self, arrival: Arrival, unit: usize, elements: usize) {
-        let index = arrival.index;
-        for number in 0..self.config.tasks.len() {
-            let task = self.config.tasks[number];
-            if task.k != elements || self.series.number_of(task.unit) != unit {
-                continue;
-            }
-            // The states in the hot line are those of the first task.
-            let is_first = number == 0;
-            if !task.midstream && self.series.is_midstream(index) {
-                if is_first {
-                    self.entries.hot_mut(index).set(STATE_WITHHELD);
-                }
-                if !task.is_deeper {
-                    self.counters.tasks[number].series_withheld += 1;
-                }
-                continue;
-            }
-            let may_be_decided = task.is_deeper && self.config.effect == Effect::Arrival;
-            if may_be_decided && (self.entries.decided(index).is_some() || self.decide(index)) {
-                continue;
-            }
-            if is_first {
-                self.entries.hot_mut(index).set(STATE_EMITTED);
-            }
-            let emitted_at = match self.config.effect {
-                Effect::Arrival => arrival.now_ns as i64,
-                Effect::PacketTime { .. } => arrival.time_us,
-            };
-            let number = number as u8;
-            self.entries.set_emitted_at(number, index, emitted_at);
-            let place = self.place_of(arrival.hash, index);
-            let is_half_open = place.is_some_and(|place| self.table.occupant(place).is_half_open);
-            self.emit(arrival, number, is_half_open);
-        }
-    }
-
-    /// Writes the series into a ring slot, or sheds it where the ring is full; that of a half-open flow where half of
-    /// the ring is taken, so that a flood of such flows leaves half of it to the others. By packet time nothing is shed.
-    fn emit(&mut self, arrival: Arrival, number: u8, is_half_open: bool) {
-        let index = arrival.index;
-        let flow = self.entries.flow_ref(index);
-        let protocol = self.entries.hot(index).key().protocol();
-        let word = self.entries.word(number, index);
-        word.pend(flow.generation);
-        let counters = &mut self.counters.tasks[usize::from(number)];
-        counters.series_emitted += 1;
-        let (series, task) = (&self.series, &self.config.tasks[usize::from(number)]);
-        let hot = self.entries.hot(index);
-        let (_, (_, port)) = hot.key().ends(hot.is_low_forward());
-        // Who began it is not known of a flow that began mid-stream.
-        let server_port = if series.is_midstream(index) { 0 } else { port };
-        let rings = &mut self.rings[ring_of(&self.config.tasks, number)];
-        let ring = index as usize % rings.len();
-        let ring = &mut rings[ring];
-        let gives_way = is_half_open
-            && self.config.effect == Effect::Arrival
-            && ring.free() < ring.capacity() / 2;
-        let pushed = !gives_way
-            && ring.push(|slot| {
-                slot.flow = flow;
-                slot.kth_us = arrival.time_us;
-                slot.emitted_ns = arrival.now_ns;
-                (slot.series.task, slot.series.server_port) = (number, server_port);
-                series.read(index, task, protocol, &mut slot.series);
-            });
-        if pushed {
-            self.outbox.await_label(Awaited { flow, task: number });
-        } else {
-            counters.series_shed += 1;
-            counters.series_shed_half_open += u64::from(gives_way);
-            // Cannot be post-mortem: nobody else knows of the pending word.
-            let _ = word.decide(flow.generation, Label::Unlabelled);
-        }
-    }
-
     /// FIN from both sides or RST closes a flow: it lingers for stragglers.
     fn close(&mut self, hash: u64, index: u32, direction: usize, tcp_flags: u8) {
         let hot = self.entries.hot_mut(index);
@@ -687,12 +549,6 @@ impl Manager {
     pub(crate) fn place_of(&self, hash: u64, index: u32) -> Option<Place> {
         self.table.find(hash, |other| other == index)
     }
-}
-
-/// Which rings the series of a task take: its own, or those of the task that it is a depth of.
-fn ring_of(tasks: &[SeriesTask], number: u8) -> usize {
-    let up_to = &tasks[..=usize::from(number)];
-    up_to.iter().filter(|task| !task.is_deeper).count() - 1
 }
 
 /// Whether a label counts for a packet of this time, `delay_us` after its series was emitted.

@@ -1,0 +1,159 @@
+//! The way of a series: packet by packet into the store, and on the ring once a task's K is reached.
+
+use cring::Label;
+
+use super::{Manager, Staged};
+use crate::config::{Effect, SeriesTask};
+use crate::entry::{STATE_EMITTED, STATE_WITHHELD};
+use crate::series::Element;
+use crate::settle::Awaited;
+
+/// A packet that was found to belong to the flow at an entry.
+#[derive(Clone, Copy)]
+struct Arrival {
+    index: u32,
+    hash: u64,
+    time_us: i64,
+    /// The caller's clock.
+    now_ns: u64,
+}
+
+impl Manager {
+    /// Adds a packet to the series that it is an element of.
+    // Out of line: most packets belong to flows whose series is complete, and their walk then has more registers.
+    #[inline(never)]
+    pub(super) fn collect(
+        &mut self,
+        index: u32,
+        direction: usize,
+        staged: &Staged,
+        time_us: i64,
+        now_ns: u64,
+    ) {
+        let Ok(headers) = &staged.headers else {
+            return;
+        };
+        let arrival = Arrival {
+            index,
+            hash: staged.hash,
+            time_us,
+            now_ns,
+        };
+        // We were not here when the flow began. With more tasks another series may still be incomplete.
+        let hot = self.entries.hot(index);
+        if !self.has_more_tasks && hot.has(STATE_WITHHELD) && !hot.has(STATE_EMITTED) {
+            return;
+        }
+        if self.series.is_lengths_only() {
+            if let Some(elements) = self.series.add_length(index, direction, headers.length) {
+                self.complete(arrival, 0, elements);
+            }
+            return;
+        }
+        // Only records ask for offsets, and the first time lies in the cold line.
+        let offset_us = match self.config.record_series.is_none() {
+            false => time_us.saturating_sub(self.entries.cold(index).first_us),
+            true => 0,
+        };
+        let element = Element {
+            direction,
+            length: headers.length,
+            payload: headers.payload(),
+            tcp_flags: headers.tcp_flags,
+            time_us,
+            offset_us,
+        };
+        for unit in 0..self.series.units() {
+            if !self.series.counts(unit, element.payload) {
+                continue;
+            }
+            if let Some(elements) = self.series.add(index, unit, &element) {
+                self.complete(arrival, unit, elements);
+            }
+        }
+    }
+
+    /// The series of one or several tasks end with this packet, which makes so many elements of a unit. Sends each on its
+    /// way, or withholds it where the flow began mid-stream and the model was not trained for that.
+    fn complete(&mut self, arrival: Arrival, unit: usize, elements: usize) {
+        let index = arrival.index;
+        for number in 0..self.config.tasks.len() {
+            let task = self.config.tasks[number];
+            if task.k != elements || self.series.number_of(task.unit) != unit {
+                continue;
+            }
+            // The states in the hot line are those of the first task.
+            let is_first = number == 0;
+            if !task.midstream && self.series.is_midstream(index) {
+                if is_first {
+                    self.entries.hot_mut(index).set(STATE_WITHHELD);
+                }
+                if !task.is_deeper {
+                    self.counters.tasks[number].series_withheld += 1;
+                }
+                continue;
+            }
+            let may_be_decided = task.is_deeper && self.config.effect == Effect::Arrival;
+            if may_be_decided && (self.entries.decided(index).is_some() || self.decide(index)) {
+                continue;
+            }
+            if is_first {
+                self.entries.hot_mut(index).set(STATE_EMITTED);
+            }
+            let emitted_at = match self.config.effect {
+                Effect::Arrival => arrival.now_ns as i64,
+                Effect::PacketTime { .. } => arrival.time_us,
+            };
+            let number = number as u8;
+            self.entries.set_emitted_at(number, index, emitted_at);
+            let place = self.place_of(arrival.hash, index);
+            let is_half_open = place.is_some_and(|place| self.table.occupant(place).is_half_open);
+            self.emit(arrival, number, is_half_open);
+        }
+    }
+
+    /// Writes the series into a ring slot, or sheds it where the ring is full; that of a half-open flow where half of
+    /// the ring is taken, so that a flood of such flows leaves half of it to the others. By packet time nothing is shed.
+    fn emit(&mut self, arrival: Arrival, number: u8, is_half_open: bool) {
+        let index = arrival.index;
+        let flow = self.entries.flow_ref(index);
+        let protocol = self.entries.hot(index).key().protocol();
+        let word = self.entries.word(number, index);
+        word.pend(flow.generation);
+        let counters = &mut self.counters.tasks[usize::from(number)];
+        counters.series_emitted += 1;
+        let (series, task) = (&self.series, &self.config.tasks[usize::from(number)]);
+        let hot = self.entries.hot(index);
+        let (_, (_, port)) = hot.key().ends(hot.is_low_forward());
+        // Who began it is not known of a flow that began mid-stream.
+        let server_port = if series.is_midstream(index) { 0 } else { port };
+        let rings = &mut self.rings[ring_of(&self.config.tasks, number)];
+        let ring = index as usize % rings.len();
+        let ring = &mut rings[ring];
+        let gives_way = is_half_open
+            && self.config.effect == Effect::Arrival
+            && ring.free() < ring.capacity() / 2;
+        let pushed = !gives_way
+            && ring.push(|slot| {
+                slot.flow = flow;
+                slot.kth_us = arrival.time_us;
+                slot.emitted_ns = arrival.now_ns;
+                (slot.series.task, slot.series.server_port) = (number, server_port);
+                series.read(index, task, protocol, &mut slot.series);
+            });
+        if pushed {
+            self.outbox.await_label(Awaited { flow, task: number });
+        } else {
+            counters.series_shed += 1;
+            counters.series_shed_half_open += u64::from(gives_way);
+            // Cannot be post-mortem: nobody else knows of the pending word.
+            let _ = word.decide(flow.generation, Label::Unlabelled);
+        }
+    }
+}
+
+/// Which rings the series of a task take: its own, or those of the task that it is a depth of.
+fn ring_of(tasks: &[SeriesTask], number: u8) -> usize {
+    let up_to = &tasks[..=usize::from(number)];
+    up_to.iter().filter(|task| !task.is_deeper).count() - 1
+}
