@@ -74,7 +74,7 @@ fn device_of(records: &[Value]) -> String {
 }
 
 /// The model has seen these captures in training, so this says that the sums are right, not how good the model is: its card
-/// has that. Six of the captures have no flow of a private address that gets a label.
+/// has that. Eight of the captures name no device: their flows get no label, or none that is sure enough.
 #[test]
 fn devices_of_the_shared_captures_get_their_names() {
     let test = "devices_of_the_shared_captures_get_their_names";
