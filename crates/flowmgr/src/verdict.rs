@@ -116,6 +116,11 @@ impl Verdicts {
         self.packets[verdict as usize] += 1;
     }
 
+    /// More packets with one verdict.
+    pub(crate) fn count_many(&mut self, verdict: Verdict, packets: u64) {
+        self.packets[verdict as usize] += packets;
+    }
+
     /// `packets` that were taken for tagged turn out untagged: their label
     /// never came. The total stays.
     pub(crate) fn retract_tagged(&mut self, packets: u64) {

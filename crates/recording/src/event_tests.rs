@@ -18,12 +18,14 @@ fn frame() -> impl Strategy<Value = Frame> {
         0u32..100_000,
         any::<u16>(),
         any::<Option<u32>>(),
+        prop_oneof![Just(0), any::<u16>()],
     );
-    (fields, kept).prop_map(|((time_us, more, link, rss), kept)| Frame {
+    (fields, kept).prop_map(|((time_us, more, link, rss, gso), kept)| Frame {
         time_us,
         captured: kept.len() as u32 + more,
         link,
         rss,
+        gso,
         kept,
     })
 }

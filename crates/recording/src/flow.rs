@@ -159,12 +159,13 @@ impl End {
         let mut before_us = 0;
         for packet in packets {
             let captured = &data[packet.at..packet.at + packet.captured as usize];
-            let kept = keeper.kept(packet.link, captured);
+            let kept = keeper.kept(packet.link, packet.gso, captured);
             let frame = Frame {
                 time_us: packet.time_us,
                 captured: packet.captured,
                 link: packet.link,
                 rss: packet.rss,
+                gso: packet.gso.bits(),
                 kept: Vec::new(),
             };
             frame.encode(kept, &mut before_us, &mut steps.body);

@@ -352,6 +352,7 @@ impl Work {
                 link: frame.link,
                 time_us: frame.time_us,
                 rss: frame.rss,
+                gso: Gso::from_bits(frame.gso),
             });
             at += frame.captured as usize;
         }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::Backoff;
-use flowmgr::{Effect, Fate, Packet};
+use flowmgr::{Effect, Fate, Gso, Packet};
 use packetio::{Burst, Received, Rx};
 use recording::Walker;
 
@@ -332,6 +332,7 @@ impl Processor {
             link: frame.link,
             time_us: self.clock.flow_time_of(frame.time_us, now_us),
             rss: frame.rss,
+            gso: Gso::from_bits(frame.gso.bits()),
         }));
         let now_ns = self.run.now_ns();
         let emitted = self.manager.counters().series_emitted();

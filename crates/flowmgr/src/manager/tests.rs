@@ -4,6 +4,7 @@ mod clock;
 mod depths;
 mod half_open;
 mod labels;
+mod merged;
 mod midstream;
 mod settings;
 
@@ -123,6 +124,7 @@ impl Bench {
                 link: 101,
                 time_us: packet.time_us,
                 rss: None,
+                gso: Gso::NONE,
             });
             data.extend(bytes);
         }
