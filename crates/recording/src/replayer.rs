@@ -4,7 +4,7 @@ use std::path::Path;
 
 use analytics::{NewModel, Settings, Standby};
 use flowmgr::record::Record;
-use flowmgr::{Fate, Packet};
+use flowmgr::{Fate, Gso, Packet};
 use serde::Serialize;
 
 use super::call::Call;

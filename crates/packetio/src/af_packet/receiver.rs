@@ -159,9 +159,9 @@ impl Receiver {
         ))
     }
 
-    /// A warning that packets come merged; only one ring of the interface gives it.
+    /// A warning that packets come merged of lengths that the kernel does not tell; only one ring of the interface gives it.
     fn merging_event(&mut self) -> Option<LinkEvent> {
-        let now = self.ring.counts().merged;
+        let now = self.ring.counts().unknown;
         let (before, were_more) = std::mem::replace(&mut self.merged, (now, false));
         self.merged.1 = now > before;
         // Until the MTU is asked for again, packets longer than it was look merged, too.
@@ -171,8 +171,8 @@ impl Receiver {
         }
         let interface = self.ring.interface();
         Some(LinkEvent::Warning(format!(
-            "{interface}: packets come merged by GRO, LRO or TSO, so that lengths, and with them labels, are not \
-             those of the wire; turn it off: ethtool -K {interface} gro off lro off tso off gso off"
+            "{interface}: packets come that are longer than the MTU, and the kernel does not say of which packets they were \
+             merged, so each counts as one and labels go wrong; fenxi check --deep names the cause and its cure"
         )))
     }
 }
