@@ -53,6 +53,8 @@ pub enum Event {
     Burst {
         manager: u32,
         now_ns: u64,
+        /// [`flowmgr::Manager::receive_from`].
+        port: u8,
         frames: Vec<Frame>,
     },
     /// [`flowmgr::Manager::pass`].
@@ -118,9 +120,10 @@ impl Event {
             Event::Burst {
                 manager,
                 now_ns,
+                port,
                 frames,
             } => {
-                begin_burst(out, *manager, *now_ns, frames.len());
+                begin_burst(out, *manager, *now_ns, *port, frames.len());
                 let mut before_us = 0;
                 for frame in frames {
                     frame.encode(&frame.kept, &mut before_us, out);
@@ -211,6 +214,7 @@ impl Event {
             0 => Event::Burst {
                 manager,
                 now_ns: cursor.u64()?,
+                port: cursor.u8()?,
                 frames: read_frames(cursor)?,
             },
             1 => Event::Pass {
@@ -270,9 +274,10 @@ fn begin(out: &mut Vec<u8>, kind: u8, number: u32) {
 }
 
 /// The head of a burst; so many frames must follow.
-pub fn begin_burst(out: &mut Vec<u8>, manager: u32, now_ns: u64, frames: usize) {
+pub fn begin_burst(out: &mut Vec<u8>, manager: u32, now_ns: u64, port: u8, frames: usize) {
     begin(out, 0, manager);
     put_u64(out, now_ns);
+    out.push(port);
     put_u64(out, frames as u64);
 }
 

@@ -157,10 +157,12 @@ impl Replayer {
             Event::Burst {
                 manager,
                 now_ns,
+                port,
                 frames,
             } => {
                 self.now_ns = now_ns;
                 let manager = self.managers.flow(manager)?;
+                manager.receive_from(port);
                 self.work.burst(manager, &frames, now_ns);
             }
             Event::Pass { manager, time_us } => self.managers.flow(manager)?.pass(time_us),

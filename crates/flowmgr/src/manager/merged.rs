@@ -1,4 +1,5 @@
-//! The walk of a merged packet: as of its segments, one by one.
+//! The walk of packets that are not the usual ones: a merged packet is walked as its segments, one by one, and where flows belong to
+//! ports, a packet from another port is left out.
 
 use cring::{K_MAX, Label};
 
@@ -8,12 +9,46 @@ use crate::verdict::Verdict;
 use crate::wire::{Headers, Segments};
 
 impl Manager {
+    /// Stage three of a packet that was merged, or where flows belong to ports.
+    #[inline(never)]
+    pub(super) fn process_other(
+        &mut self,
+        packet: &Packet,
+        headers: &Headers,
+        staged: &Staged,
+        now_ns: u64,
+        data: &mut [u8],
+    ) -> Fate {
+        if self.port != 0 && self.is_seen_elsewhere(packet.time_us, headers, staged) {
+            return Fate {
+                verdict: Verdict::SeenElsewhere,
+                label_of: None,
+                depths: 0,
+                ip_at: 0,
+            };
+        }
+        match packet.gso.is_none() {
+            true => self.process_segment(packet, headers, staged, now_ns, data),
+            false => self.process_merged(packet, headers, staged, now_ns, data),
+        }
+    }
+
+    /// Whether the packet's flow belongs to another port. If it was over before the packet came, it belongs to none any more.
+    fn is_seen_elsewhere(&mut self, time_us: i64, headers: &Headers, staged: &Staged) -> bool {
+        self.advance(time_us);
+        let is_it = |index| self.entries.hot(index).is_of(&headers.key);
+        let Some(place) = self.table.find_from(staged.hash, staged.guess, is_it) else {
+            return false;
+        };
+        let index = self.table.occupant(place).index;
+        self.series.port(index) != self.port && !self.end_if_over(place, headers)
+    }
+
     /// Walks the segments of a merged packet in order. The fate is that of the last one; it is the caller who counts it.
     ///
     /// Walked one by one are those that can be elements of a series, and the last. In between all are alike, so however short the
     /// segments are said to be, the work is bounded.
-    #[inline(never)]
-    pub(super) fn process_merged(
+    fn process_merged(
         &mut self,
         packet: &Packet,
         headers: &Headers,
@@ -94,16 +129,16 @@ impl Manager {
         let direction = self.entries.hot(index).direction(headers.from_low);
         self.entries.count_many(index, direction, packets, length);
         self.counters.flow_bytes += bytes;
-        if verdict != Verdict::Tagged {
+        if verdict != Verdict::Labelled {
             return;
         }
-        self.counters.tagged_bytes += bytes;
+        self.counters.labelled_bytes += bytes;
         // By packet time they count with the flow's record.
         if self.config.effect == Effect::Arrival
             && let (_, Label::Class { class, .. }) = self.entries.label(index).read()
-            && let Some(tagged) = self.counters.tagged_by_class.get_mut(usize::from(class))
+            && let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class))
         {
-            tagged.add(many, bytes);
+            volume.add(many, bytes);
         }
     }
 }

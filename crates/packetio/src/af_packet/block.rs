@@ -27,8 +27,12 @@ const KIND_BITS: u8 = 0x1f;
 const KIND_TCP_V4: u8 = 1;
 const KIND_TCP_V6: u8 = 4;
 const KIND_UDP: u8 = 5;
+/// No IP header has room for a longer packet.
+pub(super) const IP_MAX: u32 = 65_535;
 /// Bytes of two tags, by which a frame may exceed the MTU and its link header.
 const TAGS: u32 = 8;
+/// Bytes before the IP header, at most.
+const LINK_HEADER: u32 = 14 + TAGS;
 
 /// Bits of a frame's status.
 const CHECKSUM_NOT_READY: u32 = 1 << 3;
@@ -57,7 +61,7 @@ pub(super) struct Reading {
 impl Reading {
     /// The longest frame of an interface: its MTU, the link header and two tags.
     pub fn frame_max(mtu: u32, is_ethernet: bool) -> u32 {
-        let header = if is_ethernet { 14 + TAGS } else { 0 };
+        let header = if is_ethernet { LINK_HEADER } else { 0 };
         mtu.saturating_add(header)
     }
 }
@@ -70,7 +74,19 @@ pub(super) struct Seen {
     pub partial_checksums: u64,
     pub merged: u64,
     pub unknown: u64,
+    /// Bytes of the longest of those.
+    pub longest_unknown: u32,
     pub damaged_blocks: u64,
+}
+
+impl Seen {
+    fn count_merged(&mut self, raw: &Raw) {
+        self.merged += 1;
+        if raw.gso == Gso::UNKNOWN {
+            self.unknown += 1;
+            self.longest_unknown = self.longest_unknown.max(raw.wire);
+        }
+    }
 }
 
 /// One frame in a block.
@@ -183,8 +199,13 @@ impl Header {
             None if self.status & GSO_TCP != 0 || raw.wire > how.frame_max => Gso::UNKNOWN,
             None => Gso::NONE,
         };
-        seen.merged += u64::from(!raw.gso.is_none());
-        seen.unknown += u64::from(raw.gso == Gso::UNKNOWN);
+        if !raw.gso.is_none() {
+            // The length of a longer one does not fit its IP header (BIG TCP).
+            if raw.wire > IP_MAX.saturating_add(LINK_HEADER) {
+                raw.gso = Gso::UNKNOWN;
+            }
+            seen.count_merged(&raw);
+        }
         if self.status & CHECKSUM_NOT_READY != 0 {
             seen.partial_checksums += 1;
             // A long frame that is not to be split may be of a greater MTU than was last seen.

@@ -46,6 +46,8 @@ pub struct Counts {
     pub merged: u64,
     /// Of these, frames of which the kernel did not say of what they were merged, or that are longer than the MTU allows.
     pub unknown: u64,
+    /// Bytes of the longest of those.
+    pub longest_unknown: u32,
     /// Blocks abandoned because their headers contradict themselves.
     pub damaged_blocks: u64,
 }
@@ -228,6 +230,7 @@ impl RingReader {
             partial_checksums: self.seen.partial_checksums,
             merged: self.seen.merged,
             unknown: self.seen.unknown,
+            longest_unknown: self.seen.longest_unknown,
             damaged_blocks: self.seen.damaged_blocks,
             ..self.counts
         }
