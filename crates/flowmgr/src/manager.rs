@@ -308,21 +308,20 @@ impl Manager {
             prefetch(data, packet.at);
             gso |= packet.gso.bits();
         }
-        let (hasher, table) = (&self.hasher, &self.table);
-        self.staged.extend(packets.iter().map(|packet| {
+        for packet in packets {
             let frame = &data[packet.at..packet.at + packet.captured as usize];
             let headers = wire::parse(packet.link, frame);
             let mut hash = 0;
             if let Ok(headers) = &headers {
-                hash = hasher.hash(&headers.key, packet.rss);
-                table.prefetch(hash);
+                hash = self.hasher.hash(&headers.key, packet.rss);
+                self.table.prefetch(hash);
             }
-            Staged {
+            self.staged.push(Staged {
                 headers,
                 hash,
                 guess: None,
-            }
-        }));
+            });
+        }
         gso != 0
     }
 
@@ -351,16 +350,15 @@ impl Manager {
         data: &mut [u8],
         fates: &mut Vec<Fate>,
     ) {
-        // As an iterator, since the room for them is then checked once.
-        fates.extend(packets.iter().zip(staged).map(|(packet, staged)| {
+        for (packet, staged) in packets.iter().zip(staged) {
             self.position += 1;
             let fate = match staged.headers {
                 Ok(ref headers) => self.process(packet, headers, staged, now_ns, data),
                 Err(verdict) => Fate::without_flow(verdict),
             };
             self.counters.verdicts.count(fate.verdict);
-            fate
-        }));
+            fates.push(fate);
+        }
     }
 
     /// Stage three: one packet of a flow.
