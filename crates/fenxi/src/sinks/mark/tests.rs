@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use super::message::Tuple;
-use super::socket::{BATCH, Outcome, Socket};
 use super::writer::StartError;
 use super::{ClassMarks, Counts, Writer};
 use config::checked::{Mark, MarkAs, MarkMapping};
 use config::origin::Origin;
 use lab::{FOREIGN, Lab};
+use netfilter::conntrack::Tuple;
+use netfilter::socket::{BATCH, Outcome, Socket};
 use policy::Label;
 
 const TCP: u8 = 6;
@@ -433,11 +433,11 @@ fn the_missing_capability_is_named() {
         let mut socket = Socket::open().unwrap();
         without_net_admin();
         let mut outcomes = Vec::new();
-        let mark = policy::Mark {
+        let change = netfilter::conntrack::Change::Mark {
             bits: mark(0),
             mask: MASK,
         };
-        socket.update(&[(connection.views()[0], mark); BATCH], &mut outcomes);
+        socket.update(&[(connection.views()[0], change); BATCH], &mut outcomes);
         outcomes
     });
     assert_eq!(
