@@ -114,7 +114,8 @@ impl Lab {
         if is_v6 { "fd77:2::2" } else { "10.77.2.2" }
     }
 
-    fn name(&self, host: &str) -> String {
+    /// The name of its namespace.
+    pub fn name(&self, host: &str) -> String {
         format!("{}-{host}", self.prefix)
     }
 

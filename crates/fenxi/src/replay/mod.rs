@@ -96,6 +96,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         ports: vec![port],
         // With `--write` there is only one worker.
         egress: egress.take(),
+        flows_belong_to_ports: false,
         clock: Clock::Packets,
         sinks: sinks.worker_halves(),
     });

@@ -52,6 +52,7 @@ fn replay(config: &Config, mut pipelines: Pipelines, sinks: &Sinks) -> FlowOutco
         manager: Walker::new(manager, 0, None),
         effect: EFFECT,
         ports: vec![Box::new(trace())],
+        flows_belong_to_ports: false,
         egress: None,
         sinks: sinks.worker_halves(),
         clock: Clock::Packets,
