@@ -31,6 +31,7 @@ mod signals;
 mod sinks;
 mod summary;
 mod supervise;
+mod unix_socket;
 mod workers;
 
 pub use cli::{is_dash, seconds};

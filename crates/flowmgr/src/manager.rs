@@ -26,6 +26,7 @@ use std::sync::Arc;
 use cring::{FlowRef, Label, Labels, Producer, Slot};
 
 use crate::action::{Action, Actions, PolicyStamp};
+use crate::arrival::Arrivals;
 use crate::config::{Config, ConfigError, Effect};
 use crate::counters::Counters;
 use crate::depths::{Answers, Depths};
@@ -112,6 +113,7 @@ pub struct Manager {
     /// What an entry's stamp is where its action is that of a label by the map in use.
     pub(crate) policy: PolicyStamp,
     pub(crate) clock: Clock,
+    pub(crate) arrivals: Arrivals,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) sweep: Sweep,
     pub(crate) active: ActiveTimeout,
@@ -188,6 +190,7 @@ impl Manager {
             depths,
             policy: PolicyStamp::FIRST,
             clock: Clock::new(),
+            arrivals: Arrivals::new(),
             lifetimes,
             sweep: Sweep::new(config.buckets as u32, lifetimes),
             active: ActiveTimeout::new(config.settings.active_timeout_s),
@@ -302,6 +305,7 @@ impl Manager {
             fates.push(fate);
         }
         self.staged = staged;
+        self.arrivals.burst(self.clock.packet_us(), now_ns);
         self.sweep_owed();
         let rings = self.rings.iter_mut().flatten();
         rings.for_each(Producer::publish);

@@ -49,7 +49,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-/// Treats `--model` as `--set model.path=…`, so that a reload keeps it.
+/// Treats `--model` as `--set model.path=…`, and `--ipfix` likewise, so that a reload keeps it.
 fn sources(args: &RunArgs) -> Result<Sources, Failure> {
     let mut sets = args.config.sets.clone();
     if let Some(dir) = &args.model {
@@ -62,6 +62,7 @@ fn sources(args: &RunArgs) -> Result<Sources, Failure> {
         })?;
         sets.push(format!("model.path={}", toml::Value::String(text)));
     }
+    sets.extend(args.output.sets());
     Ok(Sources::of_service(args.config.config.as_deref(), &sets))
 }
 

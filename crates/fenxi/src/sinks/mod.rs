@@ -6,9 +6,11 @@
 mod control;
 pub mod flows;
 mod hosts;
+mod ipfix;
 #[cfg(test)]
 mod label_socket;
 pub mod mark;
+mod queue;
 pub mod records;
 mod reopen;
 #[cfg(test)]
@@ -33,6 +35,7 @@ pub use reopen::Answer;
 /// Every kind of sink, in the order in which a flow worker calls them and in which they are reported.
 pub static KINDS: &[&dyn SinkKind] = &[
     &records::Records,
+    &ipfix::Ipfix,
     &mark::Marks,
     &flows::Flows,
     &hosts::Hosts,
@@ -45,9 +48,11 @@ pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
         let Rights {
             capabilities,
             written,
+            connects,
         } = kind.rights(config, records);
         all.capabilities |= capabilities;
         all.written.extend(written);
+        all.connects.extend(connects);
     }
     all
 }
