@@ -35,7 +35,13 @@ fn tool(test: &str, program: &str, args: &[&str], dir: &Path) -> Option<(bool, S
 #[test]
 fn units_are_valid_and_hardened_with_each_drop_in() {
     let test = "units_are_valid_and_hardened_with_each_drop_in";
-    for drop_in in [None, Some("mark"), Some("inline"), Some("gpu")] {
+    for drop_in in [
+        None,
+        Some("mark"),
+        Some("inline"),
+        Some("bypass"),
+        Some("gpu"),
+    ] {
         let dir = tempfile::tempdir().expect("a folder");
         for unit in ["fenxi.service", "fenxi@.service"] {
             let unit_text = text(&format!("packaging/systemd/{unit}"));
@@ -45,6 +51,8 @@ fn units_are_valid_and_hardened_with_each_drop_in() {
                 let folder = dir.path().join(format!("{unit}.d"));
                 std::fs::create_dir(&folder).expect("a folder");
                 let conf = text(&format!("packaging/systemd/{name}.conf"));
+                let script = common::root().join("packaging/bypass");
+                let conf = conf.replace("/usr/lib/fenxi/bypass", &script.display().to_string());
                 std::fs::write(folder.join("mode.conf"), conf).expect("a drop-in");
             }
         }
