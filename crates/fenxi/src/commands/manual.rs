@@ -50,9 +50,17 @@ pub fn manual(args: &ManualArgs) -> Result<(), Failure> {
         clap_complete::generate_to(shell, &mut command, "fenxi", &completions)
             .map_err(|error| Failure::creating(&completions, &error))?;
     }
+    let mut command = without_help(command);
     command.build();
     pages(&command, &man)?;
     write(&man, "fenxi.toml.5", |out| keys(out))
+}
+
+/// `fenxi help` has no page of its own.
+fn without_help(command: Command) -> Command {
+    command
+        .disable_help_subcommand(true)
+        .mut_subcommands(without_help)
 }
 
 /// The page of the command and those of its subcommands.
@@ -60,7 +68,7 @@ fn pages(command: &Command, dir: &Path) -> Result<(), Failure> {
     let name = command.get_display_name().unwrap_or("fenxi").to_owned();
     write(dir, &format!("{name}.{SECTION}"), |out| page(command, out))?;
     let subcommands = command.get_subcommands();
-    let mut subcommands = subcommands.filter(|it| !it.is_hide_set() && it.get_name() != "help");
+    let mut subcommands = subcommands.filter(|it| !it.is_hide_set());
     subcommands.try_for_each(|subcommand| pages(subcommand, dir))
 }
 
