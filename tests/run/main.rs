@@ -10,6 +10,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bypass;
 mod capture;
 mod devices;
 mod faults;

@@ -40,7 +40,7 @@ use machine::Machine;
 /// Whatever `fenxi run` would refuse before it is ready, except devices other than the CPU, which only `--deep` opens. With
 /// `--config-only`: errors that do not depend on the machine. With `--deep`: any problem of this machine.
 pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
-    let config = args.config.of_service().load()?.config;
+    let config = args.live.sources([])?.load()?.config;
     let is_plain = !args.deep && !args.config_only;
     if is_plain {
         log::look(&config.log)?;
@@ -54,7 +54,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     if is_plain {
         let machine = Machine::here();
         let is_running = control::service(&machine, &config.control).is_some();
-        start::look(&machine, &config, &bundle, is_running)?;
+        start::look(&config, &bundle, is_running)?;
         look_at_devices(&config, &bundle)?;
     }
     if !args.deep {
@@ -95,19 +95,12 @@ fn look(
     findings.extend(records::look(&machine, &config.records));
     findings.extend(model::look(args, config, dir));
     findings.extend(clock::look(&machine));
-    findings.extend(start(
-        &machine,
-        config,
-        bundle,
-        service.is_some(),
-        &findings,
-    ));
+    findings.extend(start(config, bundle, service.is_some(), &findings));
     findings
 }
 
 /// Any other reason why a run cannot start. Skipped if there already is a problem, which may be the same.
 fn start(
-    machine: &Machine,
     config: &Config,
     bundle: &Bundle,
     is_running: bool,
@@ -122,7 +115,7 @@ fn start(
     let look = || {
         log::look(&config.log)?;
         Cores::of(config).check()?;
-        start::look(machine, config, bundle, is_running)
+        start::look(config, bundle, is_running)
     };
     let failure = look().err()?;
     Some(Finding::problem("start", "", failure.to_string()))

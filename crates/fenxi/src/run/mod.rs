@@ -145,7 +145,7 @@ fn log_start(config: &Config, bundle: &Bundle) {
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
     info!(
         "fenxi {} is starting: {} on {}, model {} {}, layout {} x{}, devices {}",
-        env!("CARGO_PKG_VERSION"),
+        crate::version::VERSION,
         config.io.mode.name(),
         config.io.interfaces.join(", "),
         bundle.name(),
