@@ -11,6 +11,7 @@
 mod common;
 
 mod capture;
+mod ctinfo;
 mod devices;
 mod faults;
 mod inline;
@@ -23,3 +24,4 @@ mod segments;
 mod tap;
 mod told;
 mod traffic;
+mod zones;
