@@ -63,16 +63,17 @@ fn what_is_wrong_with_an_interface_is_mended_by_the_line_that_is_printed() {
     let good = tap().expect_code(0);
     assert_eq!(good.json()["problems"], 0, "{}", good.stdout);
 
-    for (line, kind) in [
-        ("ethtool -K lan0 gro on", "offloads"),
-        ("ip link set dev lan0 down", "interface"),
-    ] {
-        lab.run("host", line);
-        let found = tap().expect_code(69);
-        mend(&lab, &found, kind);
-        let mended = tap().expect_code(0);
-        assert_eq!(mended.json()["problems"], 0, "{}", mended.stdout);
-    }
+    lab.run("host", "ethtool -K lan0 gro on");
+    let merging = tap().expect_code(0);
+    let said = "gro on: merged packets count as those on the wire";
+    assert!(merging.stdout.contains(said), "{}", merging.stdout);
+
+    lab.run("host", "ip link set dev lan0 down");
+    let found = tap().expect_code(69);
+    mend(&lab, &found, "interface");
+    let mended = tap().expect_code(0);
+    assert_eq!(mended.json()["problems"], 0, "{}", mended.stdout);
+
     lab.run("host", "ip link set dev wan0 down");
     let cut = tap().expect_code(69);
     assert!(cut.stdout.contains("no carrier"), "{}", cut.stdout);
