@@ -81,11 +81,11 @@ impl Encoder {
         self.open_set(OPTIONS_TEMPLATE_SET);
         put_options_template(&mut self.message);
         for (id, name) in applications.table() {
-            // applicationId, a byte for the length, and the name.
-            to.extend(self.make_room(APPLICATION, 4 + 1 + NAME_MAX, at_s));
+            to.extend(self.make_room(APPLICATION, 4 + NAME_MAX, at_s));
             self.message.extend(id.bytes());
-            self.message.push(name.len() as u8);
+            let end = self.message.len() + NAME_MAX;
             self.message.extend(name.as_bytes());
+            self.message.resize(end, 0);
             self.records += 1;
         }
         to.extend(self.flush(at_s));

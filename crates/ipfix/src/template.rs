@@ -1,18 +1,18 @@
 //! Which fields a record has, in which order, and the templates that tell a collector so (RFC 7011 §3.4).
 
+use crate::NAME_MAX;
+
 /// A field of a template.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     /// Number of the information element in IANA's registry.
     element: u16,
-    /// Bytes, or [`VARIABLE`].
+    /// Bytes.
     length: u16,
     /// It describes the reverse direction (RFC 5103 §6.1).
     is_reverse: bool,
 }
 
-/// The length of a field that brings its own (RFC 7011 §7).
-const VARIABLE: u16 = 65_535;
 /// The private enterprise number under which each element exists once more, for the reverse direction (RFC 5103 §6.1).
 const REVERSE: u32 = 29_305;
 /// An enterprise number follows (RFC 7011 §3.2).
@@ -70,8 +70,9 @@ const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; 16] {
 const V4: [Field; 16] = flow_fields(8, 12, 4);
 /// sourceIPv6Address, destinationIPv6Address.
 const V6: [Field; 16] = flow_fields(27, 28, 16);
-/// applicationId, the scope, and applicationName.
-const APPLICATIONS: [Field; 2] = [field(95, 4), field(96, VARIABLE)];
+/// applicationId, the scope, and applicationName. Names are padded with NUL: nfdump and others refuse options of variable
+/// length.
+const APPLICATIONS: [Field; 2] = [field(95, 4), field(96, NAME_MAX as u16)];
 
 /// Bytes of a flow's record.
 pub(crate) fn record_length(template: u16) -> usize {

@@ -214,8 +214,10 @@ impl Exporter {
             self.flush()?;
         }
         let every = self.template_every;
-        let is_due =
-            |it: &Session| it.connection.repeats_templates() && it.templates_at.elapsed() >= every;
+        let is_due = |it: &Session| {
+            it.connection.repeats_templates()
+                && it.templates_at.is_none_or(|at| at.elapsed() >= every)
+        };
         match self.session.as_ref().is_some_and(is_due) {
             true => self.send_templates(),
             false => Ok(()),
