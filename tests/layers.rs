@@ -8,11 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 15] = [
+const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("packetio", &[]),
     ("cring", &[]),
     ("accel", &[]),
     ("policy", &[]),
+    ("ruleset", &[]),
+    ("netfilter", &[]),
     ("ipfix", &[]),
     ("broadcast", &[]),
     ("flowmgr", &["cring"]),
@@ -54,12 +56,14 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
             "cring",
             "accel",
             "policy",
+            "netfilter",
             "flowmgr",
             "analytics",
             "config",
             "recording",
             "dataplane",
             "labelled",
+            "ruleset",
             "ipfix",
             "broadcast",
         ],
