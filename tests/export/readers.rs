@@ -79,7 +79,7 @@ fn readers_get_what_the_file_has_while_one_stalls_and_one_talks() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("flows.jsonl");
     let path = format!("records.path={}", file.display());
-    let more = ["--set", &path, "--set", "records.socket_kib=256"];
+    let more = ["--set", &path, "--set", "records.socket_kib=2048"];
     let (live, socket) = start(&lab, dir.path(), &more);
     let mode = fs::metadata(&socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
