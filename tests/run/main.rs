@@ -17,6 +17,7 @@ mod faults;
 mod inline;
 mod layouts;
 mod mark;
+mod merged;
 mod overload;
 mod recording;
 mod reload;

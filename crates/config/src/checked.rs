@@ -18,7 +18,7 @@ use crate::network::Network;
 use crate::origin::Origin;
 
 pub use device::{Accel, Device, DeviceThread, Provider};
-pub use words::{FlowHash, IoMode, LogTo};
+pub use words::{FlowHash, IoMode, LogTo, MarkAs};
 
 /// A configuration that holds together.
 #[derive(Debug, Clone, PartialEq)]
@@ -157,7 +157,7 @@ pub struct Tag {
 /// One entry of `tag.dscp`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DscpMapping {
-    /// Label of the model.
+    /// Label or taxonomy of the model.
     pub label: String,
     /// Code point of the packets.
     pub dscp: Dscp,
@@ -171,11 +171,13 @@ pub struct DscpMapping {
 /// Marks of connections, where the kernel forwards.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Mark {
+    /// What a mark holds.
+    pub holds: MarkAs,
     /// The bits that the program may write.
     pub mask: u32,
     /// Whether bits that are set already are replaced.
     pub overwrite: bool,
-    /// Label to bits, by label.
+    /// Label to bits, by label: `mark.class`, or what `tag.dscp` comes to.
     pub class: Vec<MarkMapping>,
     /// How many updates may wait for the writer.
     pub queue: usize,
@@ -184,7 +186,7 @@ pub struct Mark {
 /// One entry of `mark.class`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MarkMapping {
-    /// Label of the model.
+    /// Label or taxonomy of the model.
     pub label: String,
     /// Bits, within the mask.
     pub mark: u32,
@@ -212,6 +214,14 @@ impl Tag {
 }
 
 impl Mark {
+    /// The key that gives labels their bits.
+    pub fn table(&self) -> &'static str {
+        match self.holds {
+            MarkAs::Label => "mark.class",
+            MarkAs::Dscp => "tag.dscp",
+        }
+    }
+
     /// The rules for connections.
     pub fn rules(&self) -> Vec<Rule> {
         let rule = |row: &MarkMapping| Rule {
@@ -224,7 +234,7 @@ impl Mark {
                 }),
             },
             required: row.required,
-            origin: format!("{}: mark.class", row.origin),
+            origin: format!("{}: {}", row.origin, self.table()),
         };
         self.class.iter().map(rule).collect()
     }

@@ -15,6 +15,7 @@ mod model;
 mod offloads;
 mod queues;
 mod records;
+mod rules;
 mod start;
 
 use std::path::Path;
@@ -27,6 +28,7 @@ use crate::log;
 use config::Config;
 use dataplane::bundle::{check_labels, find_bundle, open_bundle};
 use dataplane::devices::look_at_devices;
+use dataplane::label_map::LabelMap;
 use dataplane::placement::Cores;
 use finding::{Finding, Level, Report};
 use machine::Machine;
@@ -48,7 +50,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         Cores::of(&config).check()?;
     }
     let bundle = open_bundle(&config, &dir)?;
-    check_labels(&config, &bundle)?;
+    let map = check_labels(&config, &bundle)?;
     if is_plain {
         let machine = Machine::here();
         let is_running = control::service(&machine, &config.control).is_some();
@@ -56,9 +58,9 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         look_at_devices(&config, &bundle)?;
     }
     if !args.deep {
-        return print(&draw::page(&config, &bundle));
+        return print(&draw::page(&config, &bundle, &map));
     }
-    let report = Report(look(args, &config, &dir, &bundle));
+    let report = Report(look(args, &config, &dir, &bundle, &map));
     print(&if args.json {
         report.to_json()
     } else {
@@ -68,7 +70,13 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
 }
 
 /// All findings of `--deep`. Nothing is changed, bound or joined, so a running instance is not disturbed.
-fn look(args: &CheckConfigArgs, config: &Config, dir: &Path, bundle: &Bundle) -> Vec<Finding> {
+fn look(
+    args: &CheckConfigArgs,
+    config: &Config,
+    dir: &Path,
+    bundle: &Bundle,
+    map: &LabelMap,
+) -> Vec<Finding> {
     let machine = Machine::here();
     let cores = Cores::of(config);
     let service = control::service(&machine, &config.control);
@@ -82,7 +90,7 @@ fn look(args: &CheckConfigArgs, config: &Config, dir: &Path, bundle: &Bundle) ->
     findings.extend(cores::look(&machine, config, &cores, service));
     findings.extend(memory::look(&machine, config, bundle, service));
     findings.extend(capabilities::look(&machine, config.io.mode));
-    findings.extend(marks::look(&machine, config, bundle));
+    findings.extend(marks::look(&machine, config, map));
     findings.extend(control::look(&machine, &config.control));
     findings.extend(records::look(&machine, &config.records));
     findings.extend(model::look(args, config, dir));

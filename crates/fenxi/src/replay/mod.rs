@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use accel::Bundle;
 use config::Config;
-use dataplane::bundle::open_bundle;
+use dataplane::bundle::{labels, open_bundle};
 use dataplane::clock::{Clock, Pace};
 use dataplane::egress::{Egress, TaggedWriter};
 use dataplane::flow_worker::Limits;
@@ -96,6 +96,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         ports: vec![port],
         // With `--write` there is only one worker.
         egress: egress.take(),
+        flows_belong_to_ports: false,
         clock: Clock::Packets,
         sinks: sinks.worker_halves(),
     });
@@ -195,6 +196,7 @@ fn open_sinks(
     Sinks::start(&sinks::Start {
         config: plan.config,
         classes,
+        labels: &labels(bundle),
         hosts: hosts.as_ref(),
         records: args.output.flows.as_deref(),
         record_series: args.output.series,

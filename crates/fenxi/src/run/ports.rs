@@ -91,6 +91,8 @@ pub fn worker_io(
     run: &Arc<Run>,
     sinks: &Sinks,
 ) -> Vec<WorkerIo> {
+    // A router's packet comes in by one interface and leaves by another. In mode tap each interface has a part of the traffic.
+    let is_seen_twice = config.io.mode == IoMode::Mark && config.io.interfaces.len() > 1;
     let parts = ports.into_iter().enumerate().map(|(number, ports)| {
         let (rx, tx): (Vec<_>, Vec<_>) = ports.into_iter().map(|port| (port.rx, port.tx)).unzip();
         let tx: Vec<Box<dyn Tx>> = tx.into_iter().flatten().collect();
@@ -101,6 +103,7 @@ pub fn worker_io(
         WorkerIo {
             ports: rx,
             egress: egress.map(forward),
+            flows_belong_to_ports: is_seen_twice,
             clock: Clock::live(),
             sinks: sinks.worker_halves(),
         }

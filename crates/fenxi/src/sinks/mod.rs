@@ -21,6 +21,7 @@ use std::time::Instant;
 use config::Config;
 use dataplane::Error;
 use dataplane::sink::Sink;
+use policy::Label;
 
 use crate::exit::Failure;
 use crate::protocol::{Reply, Request, Sums};
@@ -65,10 +66,10 @@ pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), F
 ///
 /// # Errors
 /// The first label that the model does not have.
-pub fn check_labels(config: &Config, classes: &[String]) -> Result<(), Error> {
+pub fn check_labels(config: &Config, labels: &[Label]) -> Result<(), Error> {
     KINDS
         .iter()
-        .try_for_each(|kind| kind.check_labels(config, classes))
+        .try_for_each(|kind| kind.check_labels(config, labels))
 }
 
 /// Reports of a run that has none of the sinks.

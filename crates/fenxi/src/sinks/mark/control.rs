@@ -11,6 +11,7 @@ use config::checked::IoMode;
 use dataplane::Error;
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
+use policy::Label;
 use rustix::thread::CapabilitySet;
 
 use super::{ClassMarks, Counts, MarkSink, StartError, Writer, probe};
@@ -29,12 +30,12 @@ impl SinkKind for Marks {
         if start.replay.is_some() {
             return Ok(None);
         }
-        let Some(marks) = class_marks(start.config, start.classes)? else {
+        let Some(marks) = class_marks(start.config, start.labels)? else {
             return Ok(None);
         };
         Ok(Some(Box::new(MarkControl {
             writer: Arc::new(Writer::start(marks, start.config.mark.queue)?),
-            classes: start.classes.clone(),
+            labels: start.labels.clone(),
             workers: AtomicI64::new(0),
         })))
     }
@@ -54,8 +55,8 @@ impl SinkKind for Marks {
         }
     }
 
-    fn check_labels(&self, config: &Config, classes: &[String]) -> Result<(), Error> {
-        class_marks(config, classes).map(drop)
+    fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
+        class_marks(config, labels).map(drop)
     }
 
     fn empty_report(&self) -> Report {
@@ -86,11 +87,11 @@ impl SinkKind for Marks {
 ///
 /// # Errors
 /// The user named a label that the model does not have.
-pub fn class_marks(config: &Config, classes: &[String]) -> Result<Option<ClassMarks>, Error> {
+pub fn class_marks(config: &Config, labels: &[Label]) -> Result<Option<ClassMarks>, Error> {
     if config.io.mode != IoMode::Mark {
         return Ok(None);
     }
-    let marks = ClassMarks::new(&config.mark, classes);
+    let marks = ClassMarks::new(&config.mark, labels);
     marks
         .map(Some)
         .map_err(|error| Error::Config(error.to_string()))
@@ -98,7 +99,7 @@ pub fn class_marks(config: &Config, classes: &[String]) -> Result<Option<ClassMa
 
 struct MarkControl {
     writer: Arc<Writer>,
-    classes: Arc<[String]>,
+    labels: Arc<[Label]>,
     /// Flow workers, each of which may have one mark in its hands.
     workers: AtomicI64,
 }
@@ -115,7 +116,7 @@ impl SinkControl for MarkControl {
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
-        let [before, after] = [now, next].map(|config| class_marks(config, &self.classes));
+        let [before, after] = [now, next].map(|config| class_marks(config, &self.labels));
         let (before, after) = (before?, after?);
         let is_changed = before != after;
         Ok(after.filter(|_| is_changed).map(|marks| {
