@@ -8,11 +8,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 13] = [
+const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("packetio", &[]),
     ("cring", &[]),
     ("accel", &[]),
     ("policy", &[]),
+    ("ruleset", &[]),
+    ("netfilter", &[]),
+    ("ipfix", &[]),
+    ("broadcast", &[]),
     ("flowmgr", &["cring"]),
     ("analytics", &["cring", "accel"]),
     // The ranges and the types of settings that the leaves own.
@@ -52,12 +56,16 @@ const MAY_KNOW: [(&str, &[&str]); 13] = [
             "cring",
             "accel",
             "policy",
+            "netfilter",
             "flowmgr",
             "analytics",
             "config",
             "recording",
             "dataplane",
             "labelled",
+            "ruleset",
+            "ipfix",
+            "broadcast",
         ],
     ),
     (

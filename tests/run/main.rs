@@ -10,7 +10,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bypass;
 mod capture;
+mod ctinfo;
 mod devices;
 mod faults;
 mod inline;
@@ -24,3 +26,4 @@ mod segments;
 mod tap;
 mod told;
 mod traffic;
+mod zones;

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use cring::{FlowRef, Label, Labels, Producer, Slot};
 
 use crate::action::{Action, Actions, PolicyStamp};
+use crate::arrival::Arrivals;
 use crate::config::{Config, ConfigError, Effect};
 use crate::counters::Counters;
 use crate::depths::{Answers, Depths};
@@ -124,6 +125,7 @@ pub struct Manager {
     /// What an entry's stamp is where its action is that of a label by the map in use.
     pub(crate) policy: PolicyStamp,
     pub(crate) clock: Clock,
+    pub(crate) arrivals: Arrivals,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) sweep: Sweep,
     pub(crate) active: ActiveTimeout,
@@ -198,6 +200,7 @@ impl Manager {
             depths,
             policy: PolicyStamp::FIRST,
             clock: Clock::new(),
+            arrivals: Arrivals::new(),
             lifetimes,
             sweep: Sweep::new(config.buckets as u32, lifetimes),
             active: ActiveTimeout::new(config.settings.active_timeout_s),
@@ -295,6 +298,7 @@ impl Manager {
             self.walk(packets, &staged, now_ns, data, fates);
         }
         self.staged = staged;
+        self.arrivals.burst(self.clock.packet_us(), now_ns);
         self.sweep_owed();
         let rings = self.rings.iter_mut().flatten();
         rings.for_each(Producer::publish);

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use accel::Bundle;
 use config::Config;
-use dataplane::bundle::open_bundle;
+use dataplane::bundle::{labels, open_bundle};
 use dataplane::clock::{Clock, Pace};
 use dataplane::egress::{Egress, TaggedWriter};
 use dataplane::flow_worker::Limits;
@@ -55,7 +55,7 @@ pub struct Plan<'a> {
 /// The replay cannot start. Later failures are in [`Outcome::failure`], with the counters up to that point.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let Plan { config, args, .. } = plan;
-    outputs::check(args)?;
+    outputs::check(args, config)?;
     check_write(config, args)?;
     let cores = Cores::of(config);
     cores.check()?;
@@ -196,8 +196,10 @@ fn open_sinks(
     Sinks::start(&sinks::Start {
         config: plan.config,
         classes,
+        labels: &labels(bundle),
         hosts: hosts.as_ref(),
         records: args.output.flows.as_deref(),
+        record_socket: None,
         record_series: args.output.series,
         is_served: args.control,
         replay: Some(sinks::ReplayStart {

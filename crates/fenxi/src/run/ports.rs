@@ -53,7 +53,7 @@ pub fn look(io: &Io) -> Result<(), Failure> {
 fn check_named(io: &Io) -> Result<(), Failure> {
     match io.interfaces.is_empty() {
         true => Err(Failure::config(
-            "io.interfaces = []: name the interfaces to run on, as in --set 'io.interfaces=[\"eth0\"]'",
+            "io.interfaces = []: name the interfaces to run on, as in `-i eth0`",
         )),
         false => Ok(()),
     }

@@ -6,9 +6,11 @@
 mod control;
 pub mod flows;
 mod hosts;
+mod ipfix;
 #[cfg(test)]
 mod label_socket;
 pub mod mark;
+mod queue;
 pub mod records;
 mod reopen;
 #[cfg(test)]
@@ -21,6 +23,7 @@ use std::time::Instant;
 use config::Config;
 use dataplane::Error;
 use dataplane::sink::Sink;
+use policy::Label;
 
 use crate::exit::Failure;
 use crate::protocol::{Reply, Request, Sums};
@@ -32,6 +35,7 @@ pub use reopen::Answer;
 /// Every kind of sink, in the order in which a flow worker calls them and in which they are reported.
 pub static KINDS: &[&dyn SinkKind] = &[
     &records::Records,
+    &ipfix::Ipfix,
     &mark::Marks,
     &flows::Flows,
     &hosts::Hosts,
@@ -44,9 +48,11 @@ pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
         let Rights {
             capabilities,
             written,
+            connects,
         } = kind.rights(config, records);
         all.capabilities |= capabilities;
         all.written.extend(written);
+        all.connects.extend(connects);
     }
     all
 }
@@ -65,10 +71,10 @@ pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), F
 ///
 /// # Errors
 /// The first label that the model does not have.
-pub fn check_labels(config: &Config, classes: &[String]) -> Result<(), Error> {
+pub fn check_labels(config: &Config, labels: &[Label]) -> Result<(), Error> {
     KINDS
         .iter()
-        .try_for_each(|kind| kind.check_labels(config, classes))
+        .try_for_each(|kind| kind.check_labels(config, labels))
 }
 
 /// Reports of a run that has none of the sinks.
@@ -81,10 +87,10 @@ pub fn status_lines(sums: &Sums) -> impl Iterator<Item = String> {
     KINDS.iter().filter_map(|kind| kind.status_line(sums))
 }
 
-/// What the sinks gave up, each sum with its noun: records, marks.
+/// What the sinks of the run gave up, each sum with its noun: records, marks.
 pub fn lost(sums: &Sums) -> impl Iterator<Item = (&'static str, u64)> {
     let losses = KINDS.iter().filter_map(|kind| kind.losses());
-    losses.map(|(name, noun)| (noun, sums.get(name).copied().unwrap_or_default()))
+    losses.filter_map(|(name, noun)| Some((noun, *sums.get(name)?)))
 }
 
 /// The sinks of this run, for everybody off the data path.

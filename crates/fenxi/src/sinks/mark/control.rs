@@ -11,9 +11,10 @@ use config::checked::IoMode;
 use dataplane::Error;
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
+use policy::Label;
 use rustix::thread::CapabilitySet;
 
-use super::{ClassMarks, Counts, MarkSink, StartError, Writer, probe};
+use super::{ClassMarks, Counts, MarkSink, StartError, Writer, probe, status};
 use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, TIMES, US, buckets, count, number, sample};
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
@@ -29,12 +30,13 @@ impl SinkKind for Marks {
         if start.replay.is_some() {
             return Ok(None);
         }
-        let Some(marks) = class_marks(start.config, start.classes)? else {
+        let Some(marks) = class_marks(start.config, start.labels)? else {
             return Ok(None);
         };
         Ok(Some(Box::new(MarkControl {
             writer: Arc::new(Writer::start(marks, start.config.mark.queue)?),
-            classes: start.classes.clone(),
+            labels: start.labels.clone(),
+            zone: start.config.mark.zone,
             workers: AtomicI64::new(0),
         })))
     }
@@ -54,27 +56,19 @@ impl SinkKind for Marks {
         }
     }
 
-    fn check_labels(&self, config: &Config, classes: &[String]) -> Result<(), Error> {
-        class_marks(config, classes).map(drop)
+    fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
+        class_marks(config, labels).map(drop)
     }
 
     fn empty_report(&self) -> Report {
-        report(&Counts::none(), 0)
+        Report {
+            status: Vec::new(),
+            ..report(&Counts::none(), 0)
+        }
     }
 
     fn status_line(&self, sums: &Sums) -> Option<String> {
-        use crate::figures::grouped;
-        let names = ["marks_written", "marks_kept", "marks_not_found"];
-        let [written, kept, not_found] =
-            names.map(|name| sums.get(name).copied().unwrap_or_default());
-        (written + kept + not_found > 0).then(|| {
-            format!(
-                "marks     {} written, {} kept as they were, {} without a connection",
-                grouped(written),
-                grouped(kept),
-                grouped(not_found)
-            )
-        })
+        status::line(sums)
     }
 
     fn losses(&self) -> Option<(&'static str, &'static str)> {
@@ -86,11 +80,11 @@ impl SinkKind for Marks {
 ///
 /// # Errors
 /// The user named a label that the model does not have.
-pub fn class_marks(config: &Config, classes: &[String]) -> Result<Option<ClassMarks>, Error> {
+pub fn class_marks(config: &Config, labels: &[Label]) -> Result<Option<ClassMarks>, Error> {
     if config.io.mode != IoMode::Mark {
         return Ok(None);
     }
-    let marks = ClassMarks::new(&config.mark, classes);
+    let marks = ClassMarks::new(&config.mark, labels);
     marks
         .map(Some)
         .map_err(|error| Error::Config(error.to_string()))
@@ -98,7 +92,8 @@ pub fn class_marks(config: &Config, classes: &[String]) -> Result<Option<ClassMa
 
 struct MarkControl {
     writer: Arc<Writer>,
-    classes: Arc<[String]>,
+    labels: Arc<[Label]>,
+    zone: u16,
     /// Flow workers, each of which may have one mark in its hands.
     workers: AtomicI64,
 }
@@ -106,7 +101,7 @@ struct MarkControl {
 impl SinkControl for MarkControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
         self.workers.fetch_add(1, Ordering::Relaxed);
-        Some(Box::new(MarkSink::new(self.writer.clone())))
+        Some(Box::new(MarkSink::new(self.writer.clone(), self.zone)))
     }
 
     fn report(&self) -> Report {
@@ -115,7 +110,7 @@ impl SinkControl for MarkControl {
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
-        let [before, after] = [now, next].map(|config| class_marks(config, &self.classes));
+        let [before, after] = [now, next].map(|config| class_marks(config, &self.labels));
         let (before, after) = (before?, after?);
         let is_changed = before != after;
         Ok(after.filter(|_| is_changed).map(|marks| {
@@ -142,6 +137,7 @@ impl SinkControl for MarkControl {
 fn report(counts: &Counts, most: i64) -> Report {
     let waiting = counts.waiting();
     let failed = counts.failed();
+    let nowhere = status::fault(counts);
     Report {
         metrics: metrics(counts),
         balance: Some(("marks", waiting - waiting.clamp(0, most))),
@@ -156,12 +152,19 @@ fn report(counts: &Counts, most: i64) -> Report {
                 count: counts.dropped,
                 why: String::new(),
             },
+            Lost {
+                what: "labels change nothing, because no connection is found for any of them",
+                count: nowhere.as_ref().map_or(0, |_| counts.not_found),
+                why: nowhere.clone().unwrap_or_default(),
+            },
         ],
+        fault: nowhere.map(|fault| ("marks", fault)),
         status: vec![
+            ("marks_asked", counts.asked),
             ("marks_written", counts.written),
             ("marks_kept", counts.kept),
             ("marks_not_found", counts.not_found),
-            ("marks_lost", failed + counts.dropped),
+            ("marks_lost", failed + counts.dropped + counts.not_found),
         ],
         summary: Vec::new(),
         summary_text: None,
@@ -173,10 +176,7 @@ fn report(counts: &Counts, most: i64) -> Report {
             ("marks_failed", failed),
             ("marks_dropped", counts.dropped),
         ],
-        live_text: Some(format!(
-            "marks: {} written, {} kept, {} without a connection, {failed} refused, {} dropped",
-            counts.written, counts.kept, counts.not_found, counts.dropped
-        )),
+        live_text: Some(status::sentence(counts)),
     }
 }
 
