@@ -12,6 +12,7 @@ mod common;
 
 mod bypass;
 mod capture;
+mod ctinfo;
 mod devices;
 mod faults;
 mod inline;
@@ -25,3 +26,4 @@ mod segments;
 mod tap;
 mod told;
 mod traffic;
+mod zones;

@@ -181,6 +181,8 @@ pub struct Mark {
     pub mask: u32,
     /// Whether bits that are set already are replaced.
     pub overwrite: bool,
+    /// The zone of conntrack that has the connections.
+    pub zone: u16,
     /// Label to bits, by label: `mark.class`, or what `tag.dscp` comes to.
     pub class: Vec<MarkMapping>,
     /// How many updates may wait for the writer.

@@ -36,6 +36,7 @@ const NESTED: u16 = 0x8000;
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_MARK: u16 = 8;
 const CTA_ID: u16 = 12;
+const CTA_ZONE: u16 = 18;
 const CTA_MARK_MASK: u16 = 21;
 const CTA_LABELS: u16 = 22;
 const CTA_LABELS_MASK: u16 = 23;
@@ -52,6 +53,8 @@ const CTA_PROTO_PORTS: [u16; 2] = [2, 3];
 /// Two ends and a protocol, as they stand in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuple {
+    /// Zone of conntrack, which keeps connections with the same ends apart; 0 is that of all others.
+    pub zone: u16,
     /// IP protocol number: TCP or UDP.
     pub protocol: u8,
     /// Sender.
@@ -166,6 +169,10 @@ fn push_request(
             }
         });
     });
+    // Without it the kernel looks in zone 0 only.
+    if tuple.zone != 0 {
+        attribute(out, CTA_ZONE, &tuple.zone.to_be_bytes());
+    }
     fill(out);
     let length = (out.len() - start) as u32;
     out[start..start + 4].copy_from_slice(&length.to_ne_bytes());
@@ -291,6 +298,7 @@ mod tests {
 
     fn tuple(source: &str, destination: &str) -> Tuple {
         Tuple {
+            zone: 0,
             protocol: 6,
             source: (source.parse().unwrap(), 0x1234),
             destination: (destination.parse().unwrap(), 443),
@@ -352,6 +360,35 @@ mod tests {
         let expected = [&[20, 0, 22, 0], &cut[..], &[20, 0, 23, 0], &all[..]].concat();
         assert_eq!(out[out.len() - 40..], expected);
         assert_eq!(labels_of(label_bytes(bits)), bits);
+    }
+
+    #[test]
+    fn a_zone_stands_behind_the_tuple() {
+        let tuple = tuple("10.0.0.1", "192.0.2.9");
+        let zoned = Tuple { zone: 7, ..tuple };
+        for push in [push_query, |out: &mut _, sequence, tuple: &_| {
+            push_update(
+                out,
+                sequence,
+                tuple,
+                &Change::Mark {
+                    bits: 0x300,
+                    mask: 0xff00,
+                },
+            );
+        }] {
+            let (mut without, mut with) = (Vec::new(), Vec::new());
+            push(&mut without, 7, &tuple);
+            push(&mut with, 7, &zoned.reversed().reversed());
+            let (head, tail) = with[4..].split_at(68);
+            let zone = [
+                [6u16, CTA_ZONE].map(u16::to_ne_bytes).concat(),
+                vec![0, 7, 0, 0],
+            ]
+            .concat();
+            assert_eq!([head, &tail[8..]].concat(), without[4..]);
+            assert_eq!(tail[..8], zone);
+        }
     }
 
     #[test]

@@ -134,6 +134,9 @@ keys! {
         MarkOverwrite: live "mark.overwrite", Kind::Bool, "false", "",
             "whether a label replaces bits within mark.mask that are set already; false: they stay"
             => |d, s| s.put(&mut d.mark.overwrite);
+        MarkZone: restart "mark.zone", integer(0, u16::MAX as i64), "0", "zone of conntrack",
+            "the zone of the connections, where rules give them one (ct zone set); no others are found"
+            => |d, s| s.put(&mut d.mark.zone);
         MarkQueue: restart "mark.queue", integer(64, 1 << 20), "16384", "updates",
             "how many marks may wait to be written; more are dropped and counted"
             => |d, s| s.put(&mut d.mark.queue);

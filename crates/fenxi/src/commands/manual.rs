@@ -13,6 +13,7 @@ use config::{Change, KEYS_AND_DEVICES, Key};
 
 use crate::cli::{Cli, ManualArgs};
 use crate::exit::Failure;
+use crate::version::NUMBER;
 
 /// System administration: commands of an operator.
 const SECTION: &str = "8";
@@ -88,7 +89,7 @@ fn page(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
     let man = Man::new(command.clone())
         .section(SECTION)
         .manual("fenxi")
-        .source(concat!("fenxi ", env!("CARGO_PKG_VERSION")));
+        .source(format!("fenxi {NUMBER}"));
     man.render_title(out)?;
     man.render_name_section(out)?;
     man.render_synopsis_section(out)?;
@@ -169,8 +170,8 @@ fn see_also(out: &mut Vec<u8>, pages: &[(&str, &str)]) -> io::Result<()> {
 /// fenxi.toml(5).
 fn keys(out: &mut Vec<u8>) -> io::Result<()> {
     let mut roff = Roff::new();
-    let source = concat!("fenxi ", env!("CARGO_PKG_VERSION"));
-    roff.control("TH", ["fenxi.toml", "5", "", source, "fenxi"]);
+    let source = format!("fenxi {NUMBER}");
+    roff.control("TH", ["fenxi.toml", "5", "", &source, "fenxi"]);
     roff.control("SH", ["NAME"]);
     roff.text([roman("fenxi.toml - configuration of fenxi")]);
     roff.control("SH", ["DESCRIPTION"]);

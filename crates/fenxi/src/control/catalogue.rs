@@ -16,6 +16,7 @@ use super::view::View;
 use crate::metric::{
     Family, Kind, Metric, Sample, TIMES, US, Value, buckets, count, number, sample,
 };
+use crate::version;
 use read::{
     balances, devices, drops, ends, failures, labels, lags, pipelines, queues, seconds_since_epoch,
     stalls, sums, workers,
@@ -63,12 +64,6 @@ const SIZES: [f64; 11] = [
     1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
 ];
 
-/// Which state of the source, where whoever builds says so.
-const REVISION: &str = match option_env!("BUILD_REVISION") {
-    Some(revision) => revision,
-    None => "unknown",
-};
-
 /// What the program can do in this build: ports, ways to mark, and where models run.
 const FEATURES: &str = "af_packet,capture,ctnetlink,onnxruntime,simulated";
 
@@ -76,8 +71,8 @@ const FEATURES: &str = "af_packet,capture,ctnetlink,onnxruntime,simulated";
 #[rustfmt::skip] // A table: a metric in three lines reads better than in ten.
 static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_build_info", "", &["version", "revision", "features"],
-        "1; the labels say what runs. The revision is BUILD_REVISION from the environment of the build, or unknown.",
-        |view| vec![count(&[view.facts.version, REVISION, FEATURES], 1)]),
+        "1; the labels say what runs. The revision is that of the checkout in release builds, or FENXI_REVISION from the environment of the build; otherwise unknown.",
+        |_| vec![count(&[version::NUMBER, version::REVISION, FEATURES], 1)]),
     metric(G, "fenxi_model_info", "", &["task", "model", "version", "sha256", "generation"],
         "1; the labels say which model a task uses. The generation is that of records, and grows with each swap.",
         |view| {

@@ -180,6 +180,9 @@ pub struct Report {
     pub balance: Option<(&'static str, i64)>,
     /// What people should know of as soon as it begins.
     pub losses: Vec<Lost>,
+    /// Why the sink does not do what it is for, though nothing of it fails: degrades the run, and it is not ready. The name
+    /// of the check, and the reason.
+    pub fault: Option<(&'static str, String)>,
     /// Sums for `fenxi ctl status`.
     pub status: Vec<(&'static str, u64)>,
     /// Sums for the summary.

@@ -87,10 +87,10 @@ pub fn status_lines(sums: &Sums) -> impl Iterator<Item = String> {
     KINDS.iter().filter_map(|kind| kind.status_line(sums))
 }
 
-/// What the sinks gave up, each sum with its noun: records, marks.
+/// What the sinks of the run gave up, each sum with its noun: records, marks.
 pub fn lost(sums: &Sums) -> impl Iterator<Item = (&'static str, u64)> {
     let losses = KINDS.iter().filter_map(|kind| kind.losses());
-    losses.map(|(name, noun)| (noun, sums.get(name).copied().unwrap_or_default()))
+    losses.filter_map(|(name, noun)| Some((noun, *sums.get(name)?)))
 }
 
 /// The sinks of this run, for everybody off the data path.

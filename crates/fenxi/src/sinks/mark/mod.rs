@@ -11,6 +11,7 @@ mod classes;
 mod control;
 mod counts;
 mod sink;
+mod status;
 #[cfg(test)]
 mod tests;
 mod writer;

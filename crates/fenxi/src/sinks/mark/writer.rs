@@ -184,6 +184,7 @@ fn open() -> Result<Socket, StartError> {
 fn try_out(socket: &mut Socket) -> Result<(), StartError> {
     let nowhere = (std::net::Ipv4Addr::UNSPECIFIED.into(), 0);
     let tuple = Tuple {
+        zone: 0,
         protocol: 17,
         source: nowhere,
         destination: nowhere,
