@@ -160,9 +160,7 @@ fn nfdump_decodes_every_record() {
     };
     nfcapd.end();
     let mut command = Command::new("nfdump");
-    command
-        .args(["-q", "-o", "json", "-R", &folder])
-        .env("TZ", "UTC");
+    command.args(["-o", "json", "-R", &folder]).env("TZ", "UTC");
     let output = command.output().unwrap();
     let decoded: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     let count = |flow: &Value, name: &str| flow.get(name).map_or(0, number);
