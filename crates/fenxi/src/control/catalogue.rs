@@ -72,7 +72,7 @@ const FEATURES: &str = "af_packet,capture,ctnetlink,onnxruntime,simulated";
 static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_build_info", "", &["version", "revision", "features"],
         "1; the labels say what runs. The revision is that of the checkout in release builds, or FENXI_REVISION from the environment of the build; otherwise unknown.",
-        |view| vec![count(&[version::NUMBER, version::REVISION, FEATURES], 1)]),
+        |_| vec![count(&[version::NUMBER, version::REVISION, FEATURES], 1)]),
     metric(G, "fenxi_model_info", "", &["task", "model", "version", "sha256", "generation"],
         "1; the labels say which model a task uses. The generation is that of records, and grows with each swap.",
         |view| {
