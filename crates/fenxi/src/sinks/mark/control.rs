@@ -11,6 +11,7 @@ use config::checked::IoMode;
 use dataplane::Error;
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
+use netfilter::counts::Cause;
 use rustix::thread::CapabilitySet;
 
 use super::{ClassMarks, Counts, MarkSink, StartError, Writer, probe};
@@ -20,6 +21,14 @@ use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, S
 
 /// How long after the last label the end of a run waits for marks that are still to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+
+/// Why a mark can fail.
+const CAUSES: [Cause; 4] = [
+    Cause::Permission,
+    Cause::NoMemory,
+    Cause::Unanswered,
+    Cause::Other,
+];
 
 /// Connection marks, in mode mark.
 pub struct Marks;
@@ -188,7 +197,7 @@ fn metrics(counts: &Counts) -> Vec<Family> {
         ("failed", counts.failed()),
         ("dropped", counts.dropped),
     ];
-    let causes = counts.failed_by_cause();
+    let causes = CAUSES.map(|cause| (cause.name(), counts.failed_by(cause)));
     vec![
         Family::counter(
             "fenxi_marks_total",
@@ -231,8 +240,9 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Failure {
         let message = error.to_string();
         match error {
-            StartError::Capability => Failure::not_allowed(message),
-            StartError::Kernel(_) | StartError::Thread(_) => Failure::unavailable(message),
+            StartError::Capability { .. } => Failure::not_allowed(message),
+            StartError::Kernel { .. } | StartError::Thread { .. } => Failure::unavailable(message),
+            StartError::Unfit(_) => Failure::config(message),
         }
     }
 }

@@ -34,6 +34,7 @@ impl Sink for MarkSink {
 /// The flow as a packet of its forward direction has it.
 fn tuple(name: &FlowName) -> Tuple {
     Tuple {
+        zone: 0,
         protocol: name.protocol,
         source: name.source,
         destination: name.destination,
