@@ -24,6 +24,7 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
             "cring",
             "accel",
             "policy",
+            "netfilter",
             "flowmgr",
             "analytics",
         ],

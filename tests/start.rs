@@ -28,6 +28,13 @@ use common::live::fenxi_on;
 /// Far more than any start takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A bundle with none of the labels of the built-in tables.
+const IOT_FAMILY: &str = concat!(
+    "\"",
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../models/iot-family\""
+);
+
 /// A configuration that runs: keys, and their values in TOML.
 const BASE: [(&str, &str); 6] = [
     ("io.mode", "\"tap\""),
@@ -55,10 +62,12 @@ const CASES: &[Case] = &[
     // Paths from the file's folder.
     (0, &[("records.path", "\"flows.jsonl\""), ("control.socket", "\"s\"")]),
     (0, &[("log.to", "\"stderr\""), ("log.level", "\"warn,fenxi::supervise=debug\"")]),
-    (0, &[("mark.class.other", "0x900")]),
+    (0, &[("mark.class.other", "0x9000000")]),
+    (0, &[("model.path", IOT_FAMILY)]),
+    (0, &[("io.mode", "\"mark\""), ("mark.class.camera", "0x9000000"), ("model.path", IOT_FAMILY)]),
     (0, &[("tag.mode", "\"off\""), ("tag.dscp.nonesuch", "\"EF\"")]),
     // A label of the mark's table matters in mode mark only.
-    (0, &[("mark.class.nonesuch", "0x900")]),
+    (0, &[("mark.class.nonesuch", "0x9000000")]),
     // Wrong by themselves.
     (78, &[("io.interfaces", "[]")]),
     (78, &[("io.interfaces", "[\"left\", \"left\"]")]),
@@ -70,7 +79,12 @@ const CASES: &[Case] = &[
     (78, &[("flow.max_flows", "65536"), ("flow.buckets", "64")]),
     (78, &[("ring.slots", "\"many\"")]),
     (78, &[("tag.dscp.nonesuch", "\"EF\"")]),
-    (78, &[("io.mode", "\"mark\""), ("mark.class.nonesuch", "0x900")]),
+    // No label of the model has a mark, or a DSCP.
+    (78, &[("io.mode", "\"mark\""), ("model.path", IOT_FAMILY)]),
+    (78, &[("io.mode", "\"mark\""), ("mark.as", "\"dscp\""), ("model.path", IOT_FAMILY)]),
+    (78, &[("io.mode", "\"inline\""), ("io.interfaces", "[\"left\", \"right\"]"), ("model.path", IOT_FAMILY)]),
+    (78, &[("mark.as", "\"dscp\""), ("mark.mask", "0xff00")]),
+    (78, &[("io.mode", "\"mark\""), ("mark.class.nonesuch", "0x9000000")]),
     (78, &[("mark.class.TLS", "0x10000")]),
     (78, &[("analytics.max_wait_ms", "1.0")]),
     (78, &[("analytics.batch_sizes", "[8, 4]")]),

@@ -44,7 +44,7 @@ fn check_draws_the_pipeline() {
     .expect_code(0)
     .stdout;
     let parts = [
-        "tag: off",
+        "labels: recorded only (mode tap)",
         "prefix 6 of 10",
         "timeout, T = 10ms",
         "simulated: protocol",

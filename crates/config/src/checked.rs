@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netfilter::nft_set::{Field, SetName};
 use packetio::Backend;
 use policy::{Action, Dscp, Rule};
 
@@ -18,7 +19,7 @@ use crate::network::Network;
 use crate::origin::Origin;
 
 pub use device::{Accel, Device, DeviceThread, Provider};
-pub use words::{FlowHash, IoMode, LogTo};
+pub use words::{FlowHash, IoMode, LogTo, MarkAs};
 
 /// A configuration that holds together.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +32,10 @@ pub struct Config {
     pub tag: Tag,
     /// Marks of connections, where the kernel forwards.
     pub mark: Mark,
+    /// Labels of connections.
+    pub connlabel: Connlabel,
+    /// Sets of nftables that get the ends of flows.
+    pub nft_sets: Vec<NftSet>,
     /// The ring from flow manager to analytics manager.
     pub ring: Ring,
     /// What is asked of flows. Exactly one task today ([`RUNNABLE_TASKS`]), whose batching, cache, devices and model also stand
@@ -157,7 +162,7 @@ pub struct Tag {
 /// One entry of `tag.dscp`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DscpMapping {
-    /// Label of the model.
+    /// Label or taxonomy of the model.
     pub label: String,
     /// Code point of the packets.
     pub dscp: Dscp,
@@ -171,11 +176,13 @@ pub struct DscpMapping {
 /// Marks of connections, where the kernel forwards.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Mark {
+    /// What a mark holds.
+    pub holds: MarkAs,
     /// The bits that the program may write.
     pub mask: u32,
     /// Whether bits that are set already are replaced.
     pub overwrite: bool,
-    /// Label to bits, by label.
+    /// Label to bits, by label: `mark.class`, or what `tag.dscp` comes to.
     pub class: Vec<MarkMapping>,
     /// How many updates may wait for the writer.
     pub queue: usize,
@@ -184,7 +191,7 @@ pub struct Mark {
 /// One entry of `mark.class`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MarkMapping {
-    /// Label of the model.
+    /// Label or taxonomy of the model.
     pub label: String,
     /// Bits, within the mask.
     pub mark: u32,
@@ -212,6 +219,14 @@ impl Tag {
 }
 
 impl Mark {
+    /// The key that gives labels their bits.
+    pub fn table(&self) -> &'static str {
+        match self.holds {
+            MarkAs::Label => "mark.class",
+            MarkAs::Dscp => "tag.dscp",
+        }
+    }
+
     /// The rules for connections.
     pub fn rules(&self) -> Vec<Rule> {
         let rule = |row: &MarkMapping| Rule {
@@ -224,10 +239,53 @@ impl Mark {
                 }),
             },
             required: row.required,
-            origin: format!("{}: mark.class", row.origin),
+            origin: format!("{}: {}", row.origin, self.table()),
         };
         self.class.iter().map(rule).collect()
     }
+}
+
+/// Labels of connections.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Connlabel {
+    /// Label to label of the connection, by label; empty: none is written.
+    pub class: Vec<ConnlabelMapping>,
+    /// The file that names labels of connections; `None`: that of nft or iptables.
+    pub file: Option<PathBuf>,
+    /// Whether another label of `class` that is set already is replaced.
+    pub overwrite: bool,
+    /// How many updates may wait for the writer.
+    pub queue: usize,
+}
+
+/// One entry of `connlabel.class`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConnlabelMapping {
+    /// Label of the model, or a taxonomy.
+    pub label: String,
+    /// Label of the connection: its name or its number.
+    pub connlabel: String,
+    /// Where the entry was set.
+    pub origin: Origin,
+}
+
+/// A set of nftables that gets the ends of flows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NftSet {
+    /// Name of the table in the configuration.
+    pub name: String,
+    /// Where the table was first named.
+    pub origin: Origin,
+    /// The set; `None` only while the configuration is read.
+    pub set: Option<SetName>,
+    /// Labels, or taxonomies, whose flows are added.
+    pub labels: Vec<String>,
+    /// What an element is made of.
+    pub key: Vec<Field>,
+    /// How long an element stays; 0: as long as the set says.
+    pub timeout: Duration,
+    /// How many elements may wait for the writer.
+    pub queue: usize,
 }
 
 /// How many tasks can run side by side.

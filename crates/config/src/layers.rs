@@ -3,11 +3,13 @@
 //!
 //! All go through one `Layer`, so a value is checked in the same way wherever it comes from, and
 //! each keeps its [`Origin`]. Nothing here stops at the first problem: a wrong value is noted, the
-//! layer below keeps its place, and reading goes on. The tables of devices and tasks are read in `layers/tables.rs`.
+//! layer below keeps its place, and reading goes on. The tables of devices, sets and tasks are read in `layers/tables.rs`.
 
+use crate::checked::MarkAs;
 use crate::keys::{KEYS, KeyId};
 use crate::origin::Origin;
 use crate::setting::{Entries, Setting};
+use policy::DSCP_MASK;
 use toml::Value;
 
 mod layer;
@@ -42,6 +44,8 @@ pub struct Settings {
     built_in: Vec<Entries>,
     /// The `[device.NAME]` tables.
     pub devices: Vec<Table>,
+    /// The `[nftset.NAME]` tables.
+    pub nft_sets: Vec<Table>,
     /// The `[[task]]` tables.
     pub tasks: Vec<Table>,
 }
@@ -53,7 +57,7 @@ impl Settings {
     }
 
     /// These, with those of `running` where a key changes at a start only. That holds for the tasks as a whole where there
-    /// are others than before.
+    /// or nft sets are others than before.
     pub fn live_over(&self, running: &Settings) -> Settings {
         let mut mixture = self.clone();
         for (at, key) in KEYS.iter().enumerate() {
@@ -61,13 +65,22 @@ impl Settings {
                 mixture.values[at] = running.values[at].clone();
             }
         }
-        let names = |settings: &'_ Settings| -> Vec<String> {
-            let tasks = settings.tasks.iter();
-            tasks.map(|task| task.name.clone()).collect()
+        let names = |tables: &'_ [Table]| -> Vec<String> {
+            tables.iter().map(|table| table.name.clone()).collect()
         };
-        if names(self) != names(running) {
+        if names(&self.tasks) != names(&running.tasks) {
             mixture.tasks = running.tasks.clone();
         }
+        let [before, after] = [&running.nft_sets, &self.nft_sets];
+        mixture.nft_sets = match names(before) == names(after) {
+            true => {
+                let pairs = after.iter().zip(before);
+                pairs
+                    .map(|(after, before)| after.live_over(Section::NftSet, before))
+                    .collect()
+            }
+            false => before.clone(),
+        };
         mixture
     }
 }
@@ -85,6 +98,7 @@ pub fn read(
         values: vec![unset; KEYS.len()],
         built_in: vec![Entries::new(); KEYS.len()],
         devices: Vec::new(),
+        nft_sets: Vec::new(),
         tasks: Vec::new(),
     };
     Layer::new(Source::BuiltIn, &mut settings, problems).read_defaults();
@@ -106,5 +120,15 @@ pub fn read(
     for set in sets {
         Layer::new(Source::Set, &mut settings, problems).read_set(set);
     }
+    settle(&mut settings);
     settings
+}
+
+/// The built-in values that depend on another key, so that what is shown is what is in effect.
+fn settle(settings: &mut Settings) {
+    let holds_dscp = settings.setting(KeyId::MarkAs).value.as_str() == Some(MarkAs::Dscp.name());
+    let mask = &mut settings.values[KeyId::MarkMask as usize];
+    if holds_dscp && mask.origin == Origin::BuiltIn && !mask.refused {
+        mask.value = Value::Integer(DSCP_MASK.into());
+    }
 }

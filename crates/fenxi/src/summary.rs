@@ -135,9 +135,9 @@ struct Batches {
 struct Coverage {
     /// Share of flows with a label.
     flows: f64,
-    /// Share of packets of flows that were tagged.
+    /// Share of packets of flows that had a label already.
     packets: f64,
-    /// Share of bytes of flows that were in tagged packets.
+    /// Share of bytes of flows that were in such packets.
     bytes: f64,
     /// Share of flows that ended before their K-th packet.
     ended_before_k: f64,
@@ -433,13 +433,13 @@ fn coverage(flows: &flowmgr::Counters) -> Coverage {
             part as f64 / whole as f64
         }
     };
-    let tagged = flows.verdicts.of(Verdict::Tagged);
+    let labelled = flows.verdicts.of(Verdict::Labelled);
     let ended: u64 =
         flows.flows_ended.iter().sum::<u64>() - flows.flows_ended[EndReason::Active as usize];
     Coverage {
         flows: share(flows.flows_labelled().iter().sum(), ended),
-        packets: share(tagged, tagged + flows.verdicts.of(Verdict::Untagged)),
-        bytes: share(flows.tagged_bytes, flows.flow_bytes),
+        packets: share(labelled, labelled + flows.verdicts.of(Verdict::Unlabelled)),
+        bytes: share(flows.labelled_bytes, flows.flow_bytes),
         ended_before_k: share(flows.flows_short, ended),
     }
 }

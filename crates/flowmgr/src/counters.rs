@@ -33,11 +33,11 @@ counters! {
         pub verdicts: Verdicts,
         /// Bytes at the IP layer of packets of flows.
         pub flow_bytes: u64,
-        /// Of these, bytes of tagged packets.
-        pub tagged_bytes: u64,
-        /// Tagged packets by class. By packet time a label may still be on its way, and they count with the flow's record;
+        /// Of these, bytes of labelled packets.
+        pub labelled_bytes: u64,
+        /// Labelled packets by class. By packet time a label may still be on its way, and they count with the flow's record;
         /// else at once.
-        pub tagged_by_class: Vec<Volume>,
+        pub labelled_by_class: Vec<Volume>,
         /// Flows begun.
         pub flows_begun: FlowsBegun,
         /// Of these, TCP flows of which the first packet seen was not the SYN that opens a connection.
@@ -95,7 +95,7 @@ impl Counters {
         let tasks: Vec<TaskCounters> = classes.into_iter().map(of_task).collect();
         let classes = tasks.first().map_or(0, |task| task.labels_given.len());
         Counters {
-            tagged_by_class: vec![Volume::default(); classes],
+            labelled_by_class: vec![Volume::default(); classes],
             tasks,
             ..Counters::default()
         }

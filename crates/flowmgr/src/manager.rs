@@ -67,7 +67,7 @@ pub struct Fate {
     pub verdict: Verdict,
     /// With [`Effect::PacketTime`], for a packet that carries its flow's label:
     /// the flow. The label may still be on its way, and until then
-    /// [`Verdict::Tagged`] is a promise.
+    /// [`Verdict::Labelled`] is a promise.
     pub label_of: Option<FlowRef>,
     /// With it: of how many depths the answers count for the packet, if they decide; see [`crate::depths`].
     pub depths: u8,
@@ -337,7 +337,7 @@ impl Manager {
         let is_emitted = self.entries.hot(index).has(STATE_EMITTED);
         fate.verdict = match is_emitted {
             true => self.label(index, packet, headers, &mut fate, data),
-            false => Verdict::Untagged,
+            false => Verdict::Unlabelled,
         };
 
         let hot = self.entries.hot_mut(index);
@@ -383,11 +383,11 @@ impl Manager {
                     }
                     _ => match self.look_up_action(index) {
                         Some(found) => found,
-                        None => return Verdict::Untagged,
+                        None => return Verdict::Unlabelled,
                     },
                 };
-                if let Some(tagged) = self.counters.tagged_by_class.get_mut(usize::from(class)) {
-                    tagged.add(1, u64::from(headers.length));
+                if let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class)) {
+                    volume.add(1, u64::from(headers.length));
                 }
                 if let Some(dscp) = action.dscp {
                     let frame = &mut data[packet.at..packet.at + packet.captured as usize];
@@ -398,7 +398,7 @@ impl Manager {
                 let is_in_effect = self.entries.hot(index).has(STATE_IN_EFFECT)
                     || self.comes_into_effect(index, packet.time_us, delay_us);
                 if !is_in_effect {
-                    return Verdict::Untagged;
+                    return Verdict::Unlabelled;
                 }
                 fate.label_of = Some(self.entries.flow_ref(index));
                 fate.depths = match self.has_depths {
@@ -407,8 +407,8 @@ impl Manager {
                 };
             }
         }
-        self.counters.tagged_bytes += u64::from(headers.length);
-        Verdict::Tagged
+        self.counters.labelled_bytes += u64::from(headers.length);
+        Verdict::Labelled
     }
 
     /// With [`Effect::Arrival`] and several depths: whether the flow's answers have decided by now. If so, the label is put

@@ -6,7 +6,7 @@ use flowmgr::{BUCKETS_MAX, BURST_MAX, CLOSED_TIMEOUT_S, MAX_FLOWS_MAX};
 use packetio::{Backend, CAPTURED_MAX};
 
 use super::{float, integer, keys, number_in, power_of_two, seconds_in};
-use crate::checked::{FlowHash, IoMode, LogTo};
+use crate::checked::{FlowHash, IoMode, LogTo, MarkAs};
 use crate::draft::{self, Draft, PolicyName, TagMode};
 use crate::kind::{Entry, Kind};
 
@@ -121,11 +121,15 @@ keys! {
         TagDscp: live "tag.dscp", Kind::Map(Entry::Dscp),
             "{ DNS = \"AF21\", SSH = \"AF21\", TLS = \"AF11\", HTTP = \"AF11\", QUIC = \"AF11\", SNMP = \"CS2\", NTP = \"CS2\", \
              MQTT = \"CS2\", NetBIOS = \"CS1\" }", "DSCP: a name or 0 to 63",
-            "label to DSCP; labels not named here leave packets as they are; a table in a file replaces the built-in one"
+            "label or taxonomy to DSCP; labels not named here leave packets as they are; a table in a file replaces the built-in one"
             => |d, s| draft::dscp_rules(s, &mut d.tag);
 
-        MarkMask: live "mark.mask", integer(1, 0xffff_ffff), "0xff00", "bits of the connection mark",
-            "mode mark: the bits that fenxi may write; it leaves all others as they are"
+        MarkAs: live "mark.as", Kind::OneOf(MarkAs::NAMES), "\"label\"", "",
+            "mode mark: what a mark holds: label: the bits of the label in mark.class; dscp: the DSCP of the label in tag.dscp, \
+             in the form that tc ... action ctinfo dscp 63 128 reads"
+            => |d, s| s.put(&mut d.mark.holds);
+        MarkMask: live "mark.mask", integer(1, 0xffff_ffff), "0xff000000", "bits of the connection mark",
+            "mode mark: the bits that fenxi may write; it leaves all others as they are; where mark.as is dscp, 0xbf"
             => |d, s| s.put(&mut d.mark.mask);
         MarkOverwrite: live "mark.overwrite", Kind::Bool, "false", "",
             "whether a label replaces bits within mark.mask that are set already; false: they stay"
@@ -134,11 +138,26 @@ keys! {
             "how many marks may wait to be written; more are dropped and counted"
             => |d, s| s.put(&mut d.mark.queue);
         MarkClass: live "mark.class", Kind::Map(Entry::Mark),
-            "{ TLS = 0x100, HTTP = 0x200, QUIC = 0x300, DNS = 0x400, SSH = 0x500, SNMP = 0x600, NetBIOS = 0x700, MQTT = 0x800, \
-             NTP = 0x900 }", "bits of the connection mark, within mark.mask",
-            "label to bits of the connection mark; labels not named here leave connections as they are; a table in a file \
-             replaces the built-in one"
+            "{ TLS = 0x1000000, HTTP = 0x2000000, QUIC = 0x3000000, DNS = 0x4000000, SSH = 0x5000000, SNMP = 0x6000000, \
+             NetBIOS = 0x7000000, MQTT = 0x8000000, NTP = 0x9000000 }", "bits of the connection mark, within mark.mask",
+            "label or taxonomy to bits of the connection mark; labels not named here leave connections as they are; a table in \
+             a file replaces the built-in one"
             => |d, s| draft::mark_rules(s, &mut d.mark);
+
+        ConnlabelClass: live "connlabel.class", Kind::Map(Entry::Text), "{}",
+            "a name in connlabel.file, or a number from 0 to 127 as text",
+            "mode mark and tap: label to label of the connection (ct label), of which a connection gets one; labels not named \
+             here leave connections as they are; a label may be a taxonomy"
+            => |d, s| draft::connlabels(s, &mut d.connlabel);
+        ConnlabelFile: restart "connlabel.file", Kind::Text, "\"\"", "path",
+            "the file that names labels of connections; empty: /etc/connlabel.conf, which nft reads, or /etc/xtables/connlabel.conf"
+            => |d, s| s.put_path(&mut d.connlabel.file);
+        ConnlabelOverwrite: live "connlabel.overwrite", Kind::Bool, "false", "",
+            "whether a label takes the place of one of connlabel.class that the connection has already; false: that one stays"
+            => |d, s| s.put(&mut d.connlabel.overwrite);
+        ConnlabelQueue: restart "connlabel.queue", integer(64, 1 << 20), "16384", "updates",
+            "how many labels may wait to be written; more are dropped and counted"
+            => |d, s| s.put(&mut d.connlabel.queue);
 
         RingSlots: restart "ring.slots", power_of_two(16, 1 << 20), "4096", "series",
             "how many series may wait between a flow manager and an analytics manager"

@@ -48,7 +48,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         Cores::of(&config).check()?;
     }
     let bundle = open_bundle(&config, &dir)?;
-    check_labels(&config, &bundle)?;
+    let map = check_labels(&config, &bundle)?;
     if is_plain {
         let machine = Machine::here();
         let is_running = control::service(&machine, &config.control).is_some();
@@ -56,7 +56,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         look_at_devices(&config, &bundle)?;
     }
     if !args.deep {
-        return print(&draw::page(&config, &bundle));
+        return print(&draw::page(&config, &bundle, &map));
     }
     let report = Report(look(args, &config, &dir, &bundle));
     print(&if args.json {

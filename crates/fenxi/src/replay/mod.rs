@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use accel::Bundle;
 use config::Config;
-use dataplane::bundle::open_bundle;
+use dataplane::bundle::{labels, open_bundle};
 use dataplane::clock::{Clock, Pace};
 use dataplane::egress::{Egress, TaggedWriter};
 use dataplane::flow_worker::Limits;
@@ -195,6 +195,7 @@ fn open_sinks(
     Sinks::start(&sinks::Start {
         config: plan.config,
         classes,
+        labels: &labels(bundle),
         hosts: hosts.as_ref(),
         records: args.output.flows.as_deref(),
         record_series: args.output.series,

@@ -27,11 +27,12 @@ use std::path::{Path, PathBuf};
 
 use accel::Bundle;
 use config::{Config, Loaded, Sources};
-use dataplane::bundle::{check_labels, open_bundle};
+use dataplane::bundle::{check_labels, labels, open_bundle};
+use dataplane::label_map::LabelMap;
 use dataplane::pipelines::{FlowOptions, PacketSide};
 use dataplane::placement::Cores;
 use flowmgr::Effect;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::cli::RunArgs;
 use crate::control::Sockets;
@@ -72,8 +73,9 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let cores = Cores::of(config);
     cores.check()?;
     let bundle = open_bundle(config, &plan.bundle)?;
-    check_labels(config, &bundle)?;
+    let map = check_labels(config, &bundle)?;
     log_start(config, &bundle);
+    log_gap(&map);
     let options = FlowOptions {
         effect: Effect::Arrival,
         record_series: plan.args.output.recorded_series(config),
@@ -115,6 +117,7 @@ fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened
     let sinks = Sinks::start(&sinks::Start {
         config,
         classes: &packets.classes,
+        labels: &labels(bundle),
         hosts: hosts.as_ref(),
         records: plan.records(),
         record_series: plan.args.output.series,
@@ -143,4 +146,13 @@ fn log_start(config: &Config, bundle: &Bundle) {
         config.pipeline.instances,
         devices.join(", ")
     );
+}
+
+/// The labels for which nothing is done. The built-in table leaves some out on purpose, a table of the user's perhaps not.
+fn log_gap(map: &LabelMap) {
+    match map.gap() {
+        Some(gap) if map.is_users() => warn!("{gap}"),
+        Some(gap) => info!("{gap}"),
+        None => {}
+    }
 }

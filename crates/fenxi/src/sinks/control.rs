@@ -12,6 +12,7 @@ use config::Config;
 use dataplane::Error;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
+use policy::Label;
 use rustix::thread::CapabilitySet;
 
 use super::SharedHosts;
@@ -26,6 +27,8 @@ pub struct Start<'a> {
     pub config: &'a Config,
     /// Names of the classes.
     pub classes: &'a Arc<[String]>,
+    /// The classes with their taxonomies.
+    pub labels: &'a Arc<[Label]>,
     /// The hosts of the run, where the model names hosts.
     pub hosts: Option<&'a SharedHosts>,
     /// Where records go (`--flows`, or live `records.path`).
@@ -73,7 +76,7 @@ pub trait SinkKind: Sync {
     ///
     /// # Errors
     /// A key names a label that the model does not have.
-    fn check_labels(&self, _config: &Config, _classes: &[String]) -> Result<(), Error> {
+    fn check_labels(&self, _config: &Config, _labels: &[Label]) -> Result<(), Error> {
         Ok(())
     }
 

@@ -3,12 +3,15 @@
 //! A sink has two halves. Each flow worker has one of [`dataplane::sink::Sink`], which it calls between two bursts; the
 //! control thread has a [`SinkControl`], which knows the thread that writes, the metrics, and the end.
 
+pub mod connlabel;
 mod control;
 pub mod flows;
 mod hosts;
 #[cfg(test)]
 mod label_socket;
 pub mod mark;
+mod netfilter;
+pub mod nft_set;
 pub mod records;
 mod reopen;
 #[cfg(test)]
@@ -21,6 +24,7 @@ use std::time::Instant;
 use config::Config;
 use dataplane::Error;
 use dataplane::sink::Sink;
+use policy::Label;
 
 use crate::exit::Failure;
 use crate::protocol::{Reply, Request, Sums};
@@ -33,6 +37,8 @@ pub use reopen::Answer;
 pub static KINDS: &[&dyn SinkKind] = &[
     &records::Records,
     &mark::Marks,
+    &connlabel::Connlabels,
+    &nft_set::NftSets,
     &flows::Flows,
     &hosts::Hosts,
 ];
@@ -65,10 +71,10 @@ pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), F
 ///
 /// # Errors
 /// The first label that the model does not have.
-pub fn check_labels(config: &Config, classes: &[String]) -> Result<(), Error> {
+pub fn check_labels(config: &Config, labels: &[Label]) -> Result<(), Error> {
     KINDS
         .iter()
-        .try_for_each(|kind| kind.check_labels(config, classes))
+        .try_for_each(|kind| kind.check_labels(config, labels))
 }
 
 /// Reports of a run that has none of the sinks.

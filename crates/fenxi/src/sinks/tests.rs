@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use config::Sources;
 use dataplane::analytics_worker::{self, AnalyticsWorker};
-use dataplane::bundle::{find_bundle, open_bundle};
+use dataplane::bundle::{find_bundle, labels, open_bundle};
 use dataplane::clock::Clock;
 use dataplane::flow_worker::{FlowOutcome, FlowWorker, Hooks, Limits, Parts};
 use dataplane::pipelines::{FlowOptions, Pipelines};
@@ -90,6 +90,7 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
         &Start {
             config: &config,
             classes: &pipelines.classes.clone(),
+            labels: &labels(&bundle),
             hosts: None,
             records: Some(&file),
             record_series: false,

@@ -10,7 +10,7 @@ use super::machine::Machine;
 use crate::sinks::mark;
 use config::Config;
 use config::checked::IoMode;
-use dataplane::bundle::UNKNOWN;
+use dataplane::label_map::LabelMap;
 
 const CHECK: &str = "marks";
 
@@ -50,16 +50,23 @@ fn rules() -> Option<String> {
 
 /// Whether the marks fit the labels of the model and the bits of the mask.
 fn classes(config: &Config, bundle: &Bundle) -> Finding {
-    let labels = bundle.labels().iter().map(|label| label.name.clone());
-    let labels: Vec<String> = labels.chain([UNKNOWN.to_owned()]).collect();
-    match mark::ClassMarks::new(&config.mark, &labels) {
-        Ok(_) => Finding::ok(
-            CHECK,
-            "mark.class",
-            format!("bits within {:#x}", config.mark.mask),
-        ),
-        Err(error) => Finding::problem(CHECK, "mark.class", error.to_string())
-            .cure("fenxi config show | grep mark"),
+    let table = config.mark.table();
+    let map = match LabelMap::of(config, bundle) {
+        Ok(map) => map,
+        Err(error) => {
+            return Finding::problem(CHECK, table, error.to_string())
+                .cure("fenxi config show | grep mark");
+        }
+    };
+    let (without, labels) = map.unmapped();
+    let mapped = labels - without.len();
+    let found = format!(
+        "{mapped} of {labels} labels have bits within {:#x}",
+        config.mark.mask
+    );
+    match map.gap().filter(|_| map.is_users()) {
+        Some(gap) => Finding::warning(CHECK, table, gap).cure("fenxi check --config-only"),
+        None => Finding::ok(CHECK, table, found),
     }
 }
 

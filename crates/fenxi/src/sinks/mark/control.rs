@@ -12,23 +12,16 @@ use dataplane::Error;
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
 use netfilter::counts::Cause;
+use policy::Label;
 use rustix::thread::CapabilitySet;
 
-use super::{ClassMarks, Counts, MarkSink, StartError, Writer, probe};
+use super::{ClassMarks, Counts, MarkSink, Writer, probe};
 use crate::exit::Failure;
-use crate::metric::{Family, Kind, Metric, TIMES, US, buckets, count, number, sample};
+use crate::sinks::netfilter::Figures;
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 
 /// How long after the last label the end of a run waits for marks that are still to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
-
-/// Why a mark can fail.
-const CAUSES: [Cause; 4] = [
-    Cause::Permission,
-    Cause::NoMemory,
-    Cause::Unanswered,
-    Cause::Other,
-];
 
 /// Connection marks, in mode mark.
 pub struct Marks;
@@ -38,12 +31,12 @@ impl SinkKind for Marks {
         if start.replay.is_some() {
             return Ok(None);
         }
-        let Some(marks) = class_marks(start.config, start.classes)? else {
+        let Some(marks) = class_marks(start.config, start.labels)? else {
             return Ok(None);
         };
         Ok(Some(Box::new(MarkControl {
             writer: Arc::new(Writer::start(marks, start.config.mark.queue)?),
-            classes: start.classes.clone(),
+            labels: start.labels.clone(),
             workers: AtomicI64::new(0),
         })))
     }
@@ -63,8 +56,8 @@ impl SinkKind for Marks {
         }
     }
 
-    fn check_labels(&self, config: &Config, classes: &[String]) -> Result<(), Error> {
-        class_marks(config, classes).map(drop)
+    fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
+        class_marks(config, labels).map(drop)
     }
 
     fn empty_report(&self) -> Report {
@@ -95,11 +88,11 @@ impl SinkKind for Marks {
 ///
 /// # Errors
 /// The user named a label that the model does not have.
-pub fn class_marks(config: &Config, classes: &[String]) -> Result<Option<ClassMarks>, Error> {
+pub fn class_marks(config: &Config, labels: &[Label]) -> Result<Option<ClassMarks>, Error> {
     if config.io.mode != IoMode::Mark {
         return Ok(None);
     }
-    let marks = ClassMarks::new(&config.mark, classes);
+    let marks = ClassMarks::new(&config.mark, labels);
     marks
         .map(Some)
         .map_err(|error| Error::Config(error.to_string()))
@@ -107,7 +100,7 @@ pub fn class_marks(config: &Config, classes: &[String]) -> Result<Option<ClassMa
 
 struct MarkControl {
     writer: Arc<Writer>,
-    classes: Arc<[String]>,
+    labels: Arc<[Label]>,
     /// Flow workers, each of which may have one mark in its hands.
     workers: AtomicI64,
 }
@@ -124,7 +117,7 @@ impl SinkControl for MarkControl {
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
-        let [before, after] = [now, next].map(|config| class_marks(config, &self.classes));
+        let [before, after] = [now, next].map(|config| class_marks(config, &self.labels));
         let (before, after) = (before?, after?);
         let is_changed = before != after;
         Ok(after.filter(|_| is_changed).map(|marks| {
@@ -152,7 +145,7 @@ fn report(counts: &Counts, most: i64) -> Report {
     let waiting = counts.waiting();
     let failed = counts.failed();
     Report {
-        metrics: metrics(counts),
+        metrics: FIGURES.families(&[(None, counts.clone())]),
         balance: Some(("marks", waiting - waiting.clamp(0, most))),
         losses: vec![
             Lost {
@@ -189,60 +182,33 @@ fn report(counts: &Counts, most: i64) -> Report {
     }
 }
 
-fn metrics(counts: &Counts) -> Vec<Family> {
-    let outcomes = [
-        ("written", counts.written),
-        ("kept", counts.kept),
-        ("not_found", counts.not_found),
-        ("failed", counts.failed()),
-        ("dropped", counts.dropped),
-    ];
-    let causes = CAUSES.map(|cause| (cause.name(), counts.failed_by(cause)));
-    vec![
-        Family::counter(
-            "fenxi_marks_total",
-            "marks",
-            &["outcome"],
-            "Marks of connections, mode mark: written; kept, the connection had a mark already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
-            outcomes.map(|(outcome, marks)| count(&[outcome], marks)),
-        ),
-        Family::counter(
-            "fenxi_marks_failed_total",
-            "marks",
-            &["cause"],
-            "Marks that the kernel refused, by cause.",
-            causes.map(|(cause, marks)| count(&[cause], marks)),
-        ),
-        Family {
-            metric: Metric::new(
-                Kind::Gauge,
-                "fenxi_marks_waiting",
-                "marks",
-                &[],
-                "Marks that wait to be written.",
-            ),
-            samples: vec![number(&[], counts.waiting() as f64)],
-        },
-        Family {
-            metric: Metric::new(
-                Kind::Histogram,
-                "fenxi_mark_latency_seconds",
-                "seconds",
-                &[],
-                "Time from a label to the kernel's confirmation that the connection has its mark. Bounds are conservative, within 1 %.",
-            ),
-            samples: vec![sample(&[], buckets(&TIMES, US, &counts.latency_us))],
-        },
-    ]
-}
-
-impl From<StartError> for Failure {
-    fn from(error: StartError) -> Failure {
-        let message = error.to_string();
-        match error {
-            StartError::Capability { .. } => Failure::not_allowed(message),
-            StartError::Kernel { .. } | StartError::Thread { .. } => Failure::unavailable(message),
-            StartError::Unfit(_) => Failure::config(message),
-        }
-    }
-}
+const FIGURES: Figures = Figures {
+    unit: "marks",
+    total: [
+        "fenxi_marks_total",
+        "Marks of connections, mode mark: written; kept, the connection had a mark already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
+    ],
+    failed: [
+        "fenxi_marks_failed_total",
+        "Marks that the kernel refused, by cause.",
+    ],
+    waiting: ["fenxi_marks_waiting", "Marks that wait to be written."],
+    latency: [
+        "fenxi_mark_latency_seconds",
+        "Time from a label to the kernel's confirmation that the connection has its mark. Bounds are conservative, within 1 %.",
+    ],
+    fates: &[
+        ("written", |counts| counts.written),
+        ("kept", |counts| counts.kept),
+        ("not_found", |counts| counts.not_found),
+        ("failed", Counts::failed),
+        ("dropped", |counts| counts.dropped),
+    ],
+    causes: &[
+        Cause::Permission,
+        Cause::NoMemory,
+        Cause::Unanswered,
+        Cause::Other,
+    ],
+    labels: [&[], &["outcome"], &["cause"]],
+};
