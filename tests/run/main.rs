@@ -16,6 +16,7 @@ mod faults;
 mod inline;
 mod layouts;
 mod mark;
+mod outcomes;
 mod overload;
 mod recording;
 mod reload;

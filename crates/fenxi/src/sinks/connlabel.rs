@@ -70,9 +70,15 @@ const FIGURES: Figures = Figures {
 /// Labels of connections, where `connlabel.class` has entries.
 pub struct Connlabels;
 
+/// Which labels a configuration asks for.
+#[cfg(test)]
+pub fn class_labels(config: &Connlabel, labels: &[Label]) -> Result<Option<ClassLabels>, Error> {
+    ClassLabels::new(config, labels)
+}
+
 /// Which label of the connection each class gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct ClassLabels {
+pub struct ClassLabels {
     by_class: Vec<Option<u8>>,
     overwrites: bool,
 }
