@@ -8,12 +8,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 14] = [
+const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("packetio", &[]),
     ("cring", &[]),
     ("accel", &[]),
     ("policy", &[]),
+    ("ruleset", &[]),
     ("netfilter", &[]),
+    ("ipfix", &[]),
+    ("broadcast", &[]),
     ("flowmgr", &["cring"]),
     ("analytics", &["cring", "accel"]),
     // The ranges and the types of settings that the leaves own.
@@ -61,6 +64,9 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
             "recording",
             "dataplane",
             "labelled",
+            "ruleset",
+            "ipfix",
+            "broadcast",
         ],
     ),
     (

@@ -153,6 +153,7 @@ impl Bench {
             link,
             time_us: self.time_us,
             rss: None,
+            gso: flowmgr::Gso::NONE,
         });
         self.data.extend(bytes);
         if self.packets.len() == BURST_MAX {

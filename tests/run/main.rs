@@ -10,12 +10,15 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bypass;
 mod capture;
+mod ctinfo;
 mod devices;
 mod faults;
 mod inline;
 mod layouts;
 mod mark;
+mod merged;
 mod outcomes;
 mod overload;
 mod recording;
@@ -24,3 +27,4 @@ mod segments;
 mod tap;
 mod told;
 mod traffic;
+mod zones;

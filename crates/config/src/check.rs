@@ -56,6 +56,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         pipeline: draft.pipeline,
         host_networks: draft.host_networks,
         records: draft.records,
+        ipfix: draft.ipfix,
         control: draft.control,
         sandbox: draft.sandbox,
         log: draft.log,

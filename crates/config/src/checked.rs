@@ -11,6 +11,7 @@ use netfilter::nft_set::{Field, SetName};
 use packetio::Backend;
 use policy::{Action, Dscp, Rule};
 
+mod destination;
 mod device;
 mod words;
 
@@ -18,6 +19,7 @@ use crate::layout::Layout;
 use crate::network::Network;
 use crate::origin::Origin;
 
+pub use destination::{Destination, Endpoint};
 pub use device::{Accel, Device, DeviceThread, Provider};
 pub use words::{FlowHash, IoMode, LogTo, MarkAs};
 
@@ -55,6 +57,8 @@ pub struct Config {
     pub host_networks: Vec<Network>,
     /// Records of flows, labels and hosts.
     pub records: Records,
+    /// Records for a collector.
+    pub ipfix: Ipfix,
     /// Metrics, health and the control socket.
     pub control: Control,
     /// Whether a live run drops the rights that it no longer needs after its start.
@@ -182,6 +186,8 @@ pub struct Mark {
     pub mask: u32,
     /// Whether bits that are set already are replaced.
     pub overwrite: bool,
+    /// The zone of conntrack that has the connections.
+    pub zone: u16,
     /// Label to bits, by label: `mark.class`, or what `tag.dscp` comes to.
     pub class: Vec<MarkMapping>,
     /// How many updates may wait for the writer.
@@ -403,12 +409,29 @@ pub struct Records {
     pub path: Option<PathBuf>,
     /// When a live run begins a new file; `None`: never.
     pub rotate: Option<Rotate>,
+    /// The Unix socket on which a live run gives them to readers; `None`: none.
+    pub socket: Option<PathBuf>,
+    /// How far a reader of the socket may fall behind, bytes.
+    pub socket_backlog: usize,
     /// Share of the flows whose records have the series.
     pub series: f64,
     /// How many records may wait for the writer.
     pub queue: usize,
     /// How long a live run may take at its end to write the records that are left.
     pub drain_within: Duration,
+}
+
+/// Flow records for a collector.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ipfix {
+    /// Where they go; `None`: nowhere.
+    pub to: Option<Destination>,
+    /// The observation domain of this exporter.
+    pub domain: u32,
+    /// How often templates are sent again over UDP.
+    pub template_every: Duration,
+    /// How many records may wait.
+    pub queue: usize,
 }
 
 /// When a new file of records begins.

@@ -8,9 +8,9 @@ use accel::Faults;
 use netfilter::nft_set::Field;
 
 use crate::checked::{
-    Cache, ClassConfidence, Connlabel, ConnlabelMapping, Control, DeviceThread, DscpMapping, Flow,
-    HttpPlace, Io, Log, Mark, MarkMapping, Model, NftSet, Pipeline, Provider, Records, Ring,
-    Rotate, Tag,
+    Cache, ClassConfidence, Connlabel, ConnlabelMapping, Control, Destination, DeviceThread,
+    DscpMapping, Flow, HttpPlace, Io, Ipfix, Log, Mark, MarkMapping, Model, NftSet, Pipeline,
+    Provider, Records, Ring, Rotate, Tag,
 };
 use crate::layout::{Layout, PARTS_MAX};
 use crate::levels::Levels;
@@ -92,6 +92,8 @@ pub struct Draft {
     pub host_networks: Vec<Network>,
     /// As checked, but for `rotate`.
     pub records: Records,
+    /// As checked.
+    pub ipfix: Ipfix,
     /// Also where files never rotate.
     pub rotate: Rotate,
     /// As checked.
@@ -307,6 +309,22 @@ pub fn records_path(setting: &Setting, place: &mut Option<PathBuf>) -> Stored {
         );
     }
     setting.put_path(place)
+}
+
+pub fn socket_backlog(setting: &Setting, records: &mut Records) -> Stored {
+    records.socket_backlog = setting.get::<usize>()? << 10;
+    Ok(())
+}
+
+pub fn destination(setting: &Setting, place: &mut Option<Destination>) -> Stored {
+    let text: String = setting.get()?;
+    *place = Destination::parse(&text, |path| setting.origin.resolve(path));
+    match place.is_none() && !text.is_empty() {
+        true => Err(
+            "expected udp://HOST:PORT, tcp://HOST:PORT or file:PATH; brackets around an IPv6 address".to_owned(),
+        ),
+        false => Ok(()),
+    }
 }
 
 pub fn rotate_bytes(setting: &Setting, rotate: &mut Rotate) -> Stored {

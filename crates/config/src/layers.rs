@@ -23,8 +23,16 @@ pub use tables::{Section, Table};
 /// Names the configuration file.
 pub const FILE_VARIABLE: &str = "FENXI_CONFIG";
 
-/// `FENXI_*` variables that are not configuration keys.
-const OTHER_VARIABLES: [&str; 3] = ["FENXI_ONNXRUNTIME", "FENXI_REQUIRE_ALL", FILE_VARIABLE];
+/// `FENXI_*` variables that are not configuration keys: the library, tests, the trainer, experiments, the build. They may
+/// stand in the environment of any command.
+const OTHER_VARIABLES: [&str; 6] = [
+    "FENXI_LAB",
+    "FENXI_ONNXRUNTIME",
+    "FENXI_REQUIRE_ALL",
+    "FENXI_REVISION",
+    "FENXI_TRAIN_VENV",
+    FILE_VARIABLE,
+];
 
 /// A file of the configuration.
 #[derive(Debug, Clone)]

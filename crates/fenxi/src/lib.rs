@@ -31,6 +31,8 @@ mod signals;
 mod sinks;
 mod summary;
 mod supervise;
+mod unix_socket;
+mod version;
 mod workers;
 
 pub use cli::{is_dash, seconds};
@@ -74,5 +76,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Devices(args) => commands::devices::devices(&args),
         Command::Profile(args) => commands::profile::profile(&args),
         Command::Ctl(args) => commands::ctl::ctl(&args),
+        Command::Manual(args) => commands::manual::manual(&args),
     }
 }

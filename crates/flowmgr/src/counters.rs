@@ -25,12 +25,36 @@ impl Volume {
 }
 
 counters! {
-    /// Sums of a manager. They always balance: verdicts to packets, begun flows to
+    /// Packets that GRO, LRO or TSO merged from several. Each of these counts with its own length, in flows and verdicts.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Merged {
+        /// Merged packets of which the segments are known.
+        pub packets: u64,
+        /// Their segments.
+        pub segments: u64,
+        /// Bytes on the wire that the segments have beyond those of the merged packets: a copy of the headers each.
+        pub header_bytes: u64,
+        /// Packets that are longer than any on the wire, and nobody told which segments they are of: each counts as one.
+        pub unknown: u64,
+    }
+}
+
+impl Merged {
+    /// How many more packets were on the wire than were received.
+    pub fn more_packets(&self) -> u64 {
+        self.segments - self.packets
+    }
+}
+
+counters! {
+    /// Sums of a manager. They always balance: verdicts to packets and the segments of merged ones, begun flows to
     /// ended and alive ones.
     #[derive(Clone, Debug, Default)]
     pub struct Counters {
-        /// Packets by verdict.
+        /// Packets by verdict, as they are on the wire.
         pub verdicts: Verdicts,
+        /// Packets that were received merged.
+        pub merged: Merged,
         /// Bytes at the IP layer of packets of flows.
         pub flow_bytes: u64,
         /// Of these, bytes of labelled packets.

@@ -22,7 +22,7 @@ const PORTION: u32 = 64;
 
 impl Manager {
     /// Moves the clock and sweeps what is due: in a replay at once, so that results repeat; live, after the burst.
-    #[inline]
+    #[inline(always)] // each packet asks, and nearly always it is still now
     pub(crate) fn advance(&mut self, time_us: i64) {
         if self.clock.is_now(time_us) {
             return;
@@ -133,7 +133,7 @@ impl Manager {
         // lacks the first packet.
         let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
         let midstream = headers.key.protocol() == TCP && !opens;
-        self.series.begin(index, midstream);
+        self.series.begin(index, midstream, self.port);
         self.counters.flows_midstream += u64::from(midstream);
         self.counters.flows_begun.count(headers.key.kind);
         Some(index)

@@ -15,15 +15,18 @@
 //! The manager does no input or output and reads no clock: times come with the
 //! packets, and the caller's clock with the burst. Beginnings and ends of flows
 //! are in [`crate::lifecycle`], records in [`crate::settle`]; how a packet becomes part of a series, and the series leaves, is in
-//! `collect`.
+//! `collect`. Packets that GRO, LRO or TSO merged are walked segment by segment in `merged`, where those of flows that belong to
+//! another port are told apart as well.
 
 mod collect;
+mod merged;
 
 use std::sync::Arc;
 
 use cring::{FlowRef, Label, Labels, Producer, Slot};
 
 use crate::action::{Action, Actions, PolicyStamp};
+use crate::arrival::Arrivals;
 use crate::config::{Config, ConfigError, Effect};
 use crate::counters::Counters;
 use crate::depths::{Answers, Depths};
@@ -40,7 +43,7 @@ use crate::settle::Outbox;
 use crate::table::{Occupant, Place, Table};
 use crate::tag::set_dscp;
 use crate::verdict::Verdict;
-use crate::wire::{self, Headers, TCP_FIN, TCP_RST};
+use crate::wire::{self, Gso, Headers, TCP_FIN, TCP_RST};
 
 /// Packets in a burst, at most.
 pub const BURST_MAX: usize = 256;
@@ -58,7 +61,12 @@ pub struct Packet {
     pub time_us: i64,
     /// The NIC's RSS hash, where it gave one.
     pub rss: Option<u32>,
+    /// Where it is several packets merged into one: how to tell them apart.
+    pub gso: Gso,
 }
+
+// A burst of them is written and read twice, so their size counts.
+const _: () = assert!(size_of::<Packet>() == 32);
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +81,18 @@ pub struct Fate {
     pub depths: u8,
     /// Where its IP header begins; 0 without a flow.
     pub ip_at: u32,
+}
+
+impl Fate {
+    /// Of a packet that counts for no flow.
+    fn without_flow(verdict: Verdict) -> Fate {
+        Fate {
+            verdict,
+            label_of: None,
+            depths: 0,
+            ip_at: 0,
+        }
+    }
 }
 
 /// A packet between the stages.
@@ -105,6 +125,7 @@ pub struct Manager {
     /// What an entry's stamp is where its action is that of a label by the map in use.
     pub(crate) policy: PolicyStamp,
     pub(crate) clock: Clock,
+    pub(crate) arrivals: Arrivals,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) sweep: Sweep,
     pub(crate) active: ActiveTimeout,
@@ -114,6 +135,8 @@ pub struct Manager {
     pub(crate) alive: usize,
     /// Packets walked so far.
     pub(crate) position: u64,
+    /// See [`Manager::receive_from`].
+    pub(crate) port: u8,
     staged: Vec<Staged>,
 }
 
@@ -177,6 +200,7 @@ impl Manager {
             depths,
             policy: PolicyStamp::FIRST,
             clock: Clock::new(),
+            arrivals: Arrivals::new(),
             lifetimes,
             sweep: Sweep::new(config.buckets as u32, lifetimes),
             active: ActiveTimeout::new(config.settings.active_timeout_s),
@@ -184,6 +208,7 @@ impl Manager {
             counters: Counters::new(config.tasks.iter().map(|task| task.classes)),
             alive: 0,
             position: 0,
+            port: 0,
             staged: Vec::with_capacity(BURST_MAX),
             config,
         })
@@ -239,6 +264,18 @@ impl Manager {
             && rings.all(|ring| ring.free() >= packets || ring.is_abandoned())
     }
 
+    /// The next bursts come from this port, and a flow belongs to the port where its first packet was seen: packets of the flow
+    /// from others get [`Verdict::SeenElsewhere`] and count for nothing. For several interfaces of one router, where a packet
+    /// comes in by one and leaves by another. 0, as at first: flows belong to no port.
+    pub fn receive_from(&mut self, port: u8) {
+        self.port = port;
+    }
+
+    /// The port of [`Manager::receive_from`].
+    pub fn port(&self) -> u8 {
+        self.port
+    }
+
     /// Walks a burst of up to [`BURST_MAX`] packets, whose bytes lie in `data`.
     ///
     /// `now_ns` is the caller's monotone clock. `fates` is cleared and gets one
@@ -251,50 +288,46 @@ impl Manager {
         fates: &mut Vec<Fate>,
     ) {
         debug_assert!(packets.len() <= BURST_MAX);
-        self.parse_and_hash(data, packets);
+        let has_merged = self.parse_and_hash(data, packets);
         self.prefetch_entries();
         fates.clear();
         let staged = std::mem::take(&mut self.staged);
-        for (packet, staged) in packets.iter().zip(&staged) {
-            self.position += 1;
-            let fate = match staged.headers {
-                Ok(ref headers) => self.process(packet, headers, staged, now_ns, data),
-                Err(verdict) => Fate {
-                    verdict,
-                    label_of: None,
-                    depths: 0,
-                    ip_at: 0,
-                },
-            };
-            self.counters.verdicts.count(fate.verdict);
-            fates.push(fate);
+        if has_merged || self.port != 0 {
+            self.walk_mixed(packets, &staged, now_ns, data, fates);
+        } else {
+            self.walk(packets, &staged, now_ns, data, fates);
         }
         self.staged = staged;
+        self.arrivals.burst(self.clock.packet_us(), now_ns);
         self.sweep_owed();
         let rings = self.rings.iter_mut().flatten();
         rings.for_each(Producer::publish);
     }
 
-    /// Stage one: headers and hash of every packet.
-    fn parse_and_hash(&mut self, data: &[u8], packets: &[Packet]) {
+    /// Stage one: headers and hash of every packet. Whether one of them was merged.
+    fn parse_and_hash(&mut self, data: &[u8], packets: &[Packet]) -> bool {
         self.staged.clear();
+        let mut gso = 0;
         for packet in packets {
             prefetch(data, packet.at);
+            gso |= packet.gso.bits();
         }
-        for packet in packets {
+        let (hasher, table) = (&self.hasher, &self.table);
+        self.staged.extend(packets.iter().map(|packet| {
             let frame = &data[packet.at..packet.at + packet.captured as usize];
             let headers = wire::parse(packet.link, frame);
             let mut hash = 0;
             if let Ok(headers) = &headers {
-                hash = self.hasher.hash(&headers.key, packet.rss);
-                self.table.prefetch(hash);
+                hash = hasher.hash(&headers.key, packet.rss);
+                table.prefetch(hash);
             }
-            self.staged.push(Staged {
+            Staged {
                 headers,
                 hash,
                 guess: None,
-            });
-        }
+            }
+        }));
+        gso != 0
     }
 
     /// Stage two: the entry that each packet will most likely want.
@@ -309,6 +342,29 @@ impl Manager {
                 self.entries.prefetch(index);
             }
         }
+    }
+
+    /// Stage three: packets that were not merged, one by one; adds a fate for each.
+    // The only caller of `process`, so that it is inlined here.
+    #[inline(never)]
+    fn walk(
+        &mut self,
+        packets: &[Packet],
+        staged: &[Staged],
+        now_ns: u64,
+        data: &mut [u8],
+        fates: &mut Vec<Fate>,
+    ) {
+        // As an iterator, since the room for them is then checked once.
+        fates.extend(packets.iter().zip(staged).map(|(packet, staged)| {
+            self.position += 1;
+            let fate = match staged.headers {
+                Ok(ref headers) => self.process(packet, headers, staged, now_ns, data),
+                Err(verdict) => Fate::without_flow(verdict),
+            };
+            self.counters.verdicts.count(fate.verdict);
+            fate
+        }));
     }
 
     /// Stage three: one packet of a flow.

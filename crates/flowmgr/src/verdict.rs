@@ -42,11 +42,13 @@ pub enum Verdict {
     TcpDoff,
     /// UDP length below 8.
     UdpLength,
+    /// Its flow belongs to another interface, where the packet was seen as well.
+    SeenElsewhere,
 }
 
 impl Verdict {
     /// How many verdicts there are.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 17;
 
     /// All verdicts, in the order of their counters.
     pub const ALL: [Verdict; Verdict::COUNT] = [
@@ -66,6 +68,7 @@ impl Verdict {
         Verdict::L4Short,
         Verdict::TcpDoff,
         Verdict::UdpLength,
+        Verdict::SeenElsewhere,
     ];
 
     /// The name in summaries and metrics.
@@ -87,6 +90,7 @@ impl Verdict {
             Verdict::L4Short => "l4_short",
             Verdict::TcpDoff => "tcp_doff",
             Verdict::UdpLength => "udp_length",
+            Verdict::SeenElsewhere => "seen_elsewhere",
         }
     }
 }
@@ -114,6 +118,11 @@ impl Verdicts {
     #[inline]
     pub(crate) fn count(&mut self, verdict: Verdict) {
         self.packets[verdict as usize] += 1;
+    }
+
+    /// More packets with one verdict.
+    pub(crate) fn count_many(&mut self, verdict: Verdict, packets: u64) {
+        self.packets[verdict as usize] += packets;
     }
 
     /// `packets` that were taken for labelled turn out unlabelled: their label

@@ -309,6 +309,35 @@ mod tests {
     }
 
     #[test]
+    fn a_zone_stands_behind_the_tuple() {
+        let tuple = tuple("10.0.0.1", "192.0.2.9");
+        let zoned = Tuple { zone: 7, ..tuple };
+        for push in [push_query, |out: &mut _, sequence, tuple: &_| {
+            push_update(
+                out,
+                sequence,
+                tuple,
+                &Change::Mark {
+                    bits: 0x300,
+                    mask: 0xff00,
+                },
+            );
+        }] {
+            let (mut without, mut with) = (Vec::new(), Vec::new());
+            push(&mut without, 7, &tuple);
+            push(&mut with, 7, &zoned.reversed().reversed());
+            let (head, tail) = with[4..].split_at(68);
+            let zone = [
+                [6u16, CTA_ZONE].map(u16::to_ne_bytes).concat(),
+                vec![0, 7, 0, 0],
+            ]
+            .concat();
+            assert_eq!([head, &tail[8..]].concat(), without[4..]);
+            assert_eq!(tail[..8], zone);
+        }
+    }
+
+    #[test]
     fn messages_stand_behind_each_other_and_the_other_way_swaps_the_ends() {
         let forward = tuple("10.0.0.1", "192.0.2.9");
         let change = Change::Mark { bits: 0, mask: 1 };

@@ -107,6 +107,7 @@ impl World {
             link: RAW_IP,
             time_us: self.wall_us,
             rss: None,
+            gso: flowmgr::Gso::NONE,
         };
         let packets = (0..data.len()).step_by(FRAME).map(packet);
         let packets: Vec<_> = packets.collect();

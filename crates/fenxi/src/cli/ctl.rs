@@ -11,10 +11,10 @@ pub struct CtlArgs {
     #[command(subcommand)]
     pub command: CtlCommand,
     /// Control socket of the running instance [default: control.socket in the service's configuration]
-    #[arg(long, value_name = "PATH", global = true)]
+    #[arg(short = 'S', long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
     /// Print the raw reply, one JSON object
-    #[arg(long, global = true)]
+    #[arg(short, long, global = true)]
     pub json: bool,
 }
 
@@ -30,19 +30,19 @@ pub enum CtlCommand {
     /// List a sample of recent flows, largest first
     Flows {
         /// Show only flows with this label
-        #[arg(long)]
+        #[arg(short, long)]
         label: Option<String>,
         /// Show at most this many flows
-        #[arg(long, value_name = "N", default_value_t = 20)]
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
         top: usize,
     },
     /// List hosts with their labels, latest first
     Hosts {
         /// Show only hosts with this label
-        #[arg(long)]
+        #[arg(short, long)]
         label: Option<String>,
         /// Show at most this many hosts
-        #[arg(long, value_name = "N", default_value_t = 20)]
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
         top: usize,
     },
     /// Set the log level

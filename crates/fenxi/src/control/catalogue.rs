@@ -16,6 +16,7 @@ use super::view::View;
 use crate::metric::{
     Family, Kind, Metric, Sample, TIMES, US, Value, buckets, count, number, sample,
 };
+use crate::version;
 use read::{
     balances, devices, drops, ends, failures, labels, lags, pipelines, queues, seconds_since_epoch,
     stalls, sums, workers,
@@ -63,12 +64,6 @@ const SIZES: [f64; 11] = [
     1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
 ];
 
-/// Which state of the source, where whoever builds says so.
-const REVISION: &str = match option_env!("BUILD_REVISION") {
-    Some(revision) => revision,
-    None => "unknown",
-};
-
 /// What the program can do in this build: ports, ways to mark, and where models run.
 const FEATURES: &str = "af_packet,capture,ctnetlink,onnxruntime,simulated";
 
@@ -76,8 +71,8 @@ const FEATURES: &str = "af_packet,capture,ctnetlink,onnxruntime,simulated";
 #[rustfmt::skip] // A table: a metric in three lines reads better than in ten.
 static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_build_info", "", &["version", "revision", "features"],
-        "1; the labels say what runs. The revision is BUILD_REVISION from the environment of the build, or unknown.",
-        |view| vec![count(&[view.facts.version, REVISION, FEATURES], 1)]),
+        "1; the labels say what runs. The revision is that of the checkout in release builds, or FENXI_REVISION from the environment of the build; otherwise unknown.",
+        |view| vec![count(&[version::NUMBER, version::REVISION, FEATURES], 1)]),
     metric(G, "fenxi_model_info", "", &["task", "model", "version", "sha256", "generation"],
         "1; the labels say which model a task uses. The generation is that of records, and grows with each swap.",
         |view| {
@@ -117,13 +112,13 @@ static CATALOGUE: &[Row] = &[
         "1 while the port's interface exists and is up, otherwise 0.",
         |view| queues(view, |port, labels| vec![count(labels, u64::from(!port.rx.is_away))])),
     metric(C, "fenxi_port_packets_total", "packets", &["port", "queue"],
-        "Packets received from a port.",
+        "Packets received from a port; one that was merged from several counts once.",
         |view| queues(view, |port, labels| vec![count(labels, port.rx.received)])),
     metric(C, "fenxi_port_bytes_total", "bytes", &["port", "queue"],
-        "Bytes of these packets on the wire.",
+        "Bytes of these packets.",
         |view| queues(view, |port, labels| vec![count(labels, port.rx.bytes)])),
     metric(C, "fenxi_port_merged_packets_total", "packets", &["port", "queue"],
-        "Packets received from a port that are several packets merged by GRO, LRO or TSO, or longer than its MTU. They cause wrong labels.",
+        "Of these, packets that GRO, LRO or TSO merged from several, or that are longer than the MTU.",
         |view| queues(view, |port, labels| vec![count(labels, port.rx.merged)])),
     metric(G, "fenxi_port_waiting_packets", "packets", &["port", "queue"],
         "Packets that wait in a receive ring.",
@@ -139,8 +134,17 @@ static CATALOGUE: &[Row] = &[
         |view| queues(view, |port, &[name, queue]|
             [("refused", port.tx.refused), ("too_long", port.tx.too_long + port.tx.unsplit), ("cut", port.tx.cut)]
                 .map(|(reason, packets)| count(&[name, queue, reason], packets)).into())),
+    metric(C, "fenxi_merged_packets_total", "packets", &["pipeline", "segments"],
+        "Packets received that are several merged into one: known, each of its segments counts as a packet; unknown, nobody told them, and it counts as one packet of a wrong length.",
+        |view| pipelines(view, |sums, pipeline| {
+            let merged = sums.flows.counters.merged;
+            vec![count(&[pipeline, "known"], merged.packets), count(&[pipeline, "unknown"], merged.unknown)]
+        })),
+    metric(C, "fenxi_segments_total", "packets", &["pipeline"],
+        "Packets on the wire that the merged packets with known segments are.",
+        |view| pipelines(view, |sums, pipeline| vec![count(&[pipeline], sums.flows.counters.merged.segments)])),
     metric(C, "fenxi_packets_total", "packets", &["pipeline", "verdict"],
-        "Packets by verdict; each has exactly one.",
+        "Packets by verdict, as many as on the wire; each has exactly one.",
         |view| pipelines(view, |sums, pipeline| Verdict::ALL.map(|verdict|
             count(&[pipeline, verdict.name()], sums.flows.counters.verdicts.of(verdict))).into())),
     metric(C, "fenxi_label_packets_total", "packets", &["pipeline", "label"],

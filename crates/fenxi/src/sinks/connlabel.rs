@@ -184,6 +184,7 @@ impl SinkKind for Connlabels {
         let writer = Writer::start("connlabels", labels.words(), config.queue, write)?;
         Ok(Some(Box::new(Control {
             writer: Arc::new(writer),
+            zone: start.config.mark.zone,
             mask,
             overwrites,
             labels: start.labels.clone(),
@@ -246,6 +247,8 @@ pub fn probe() -> Result<(), StartError> {
 
 struct Control {
     writer: Arc<Writer>,
+    /// Where conntrack has the connections.
+    zone: u16,
     mask: Arc<Mutex<u128>>,
     overwrites: Arc<AtomicBool>,
     labels: Arc<[Label]>,
@@ -256,7 +259,10 @@ struct Control {
 impl SinkControl for Control {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
         self.workers.fetch_add(1, Ordering::Relaxed);
-        Some(Box::new(WriterSink([self.writer.clone()].into())))
+        Some(Box::new(WriterSink {
+            writers: [self.writer.clone()].into(),
+            zone: self.zone,
+        }))
     }
 
     fn report(&self) -> Report {

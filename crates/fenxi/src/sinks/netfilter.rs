@@ -18,13 +18,18 @@ use crate::metric::{Family, Kind, Metric, Sample, TIMES, US, buckets, count, num
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
 /// A flow worker's end of writers; each knows which classes it writes.
-pub struct WriterSink(pub Box<[Arc<Writer>]>);
+pub struct WriterSink {
+    /// All workers share them.
+    pub writers: Box<[Arc<Writer>]>,
+    /// Where conntrack has the connections.
+    pub zone: u16,
+}
 
 impl Sink for WriterSink {
     fn record(&mut self, record: &Record) {
         if let Record::Label(label) = record {
-            let tuple = tuple(&label.flow);
-            for writer in &self.0 {
+            let tuple = tuple(&label.flow, self.zone);
+            for writer in &self.writers {
                 writer.set(tuple, label.decision.class);
             }
         }
@@ -37,9 +42,9 @@ impl Sink for WriterSink {
 }
 
 /// The flow as a packet of its forward direction has it.
-fn tuple(name: &FlowName) -> Tuple {
+fn tuple(name: &FlowName, zone: u16) -> Tuple {
     Tuple {
-        zone: 0,
+        zone,
         protocol: name.protocol,
         source: name.source,
         destination: name.destination,

@@ -186,7 +186,10 @@ impl Control {
 impl SinkControl for Control {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
         self.workers.fetch_add(1, Ordering::Relaxed);
-        Some(Box::new(WriterSink(self.all().into())))
+        Some(Box::new(WriterSink {
+            writers: self.all().into(),
+            zone: 0,
+        }))
     }
 
     fn report(&self) -> Report {

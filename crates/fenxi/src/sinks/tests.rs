@@ -52,6 +52,7 @@ fn replay(config: &Config, mut pipelines: Pipelines, sinks: &Sinks) -> FlowOutco
         manager: Walker::new(manager, 0, None),
         effect: EFFECT,
         ports: vec![Box::new(trace())],
+        flows_belong_to_ports: false,
         egress: None,
         sinks: sinks.worker_halves(),
         clock: Clock::Packets,
@@ -93,6 +94,7 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
             labels: &labels(&bundle),
             hosts: None,
             records: Some(&file),
+            record_socket: None,
             record_series: false,
             is_served: false,
             replay: Some(ReplayStart {

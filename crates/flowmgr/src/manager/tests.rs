@@ -4,7 +4,9 @@ mod clock;
 mod depths;
 mod half_open;
 mod labels;
+mod merged;
 mod midstream;
+mod ports;
 mod settings;
 
 use std::collections::HashMap;
@@ -123,6 +125,7 @@ impl Bench {
                 link: 101,
                 time_us: packet.time_us,
                 rss: None,
+                gso: Gso::NONE,
             });
             data.extend(bytes);
         }

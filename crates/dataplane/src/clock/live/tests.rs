@@ -192,6 +192,7 @@ fn idle_flows_end_after_the_clock_was_set_a_day_ahead_and_back() {
             link: 101,
             time_us: clock.flow_time_of(stamp_us, now_us),
             rss: None,
+            gso: flowmgr::Gso::NONE,
         };
         manager.burst(&mut data, &[packet], 0, &mut fates);
         assert_eq!(fates[0].verdict, Verdict::Unlabelled, "second {second}");

@@ -15,7 +15,7 @@ use netfilter::counts::Cause;
 use policy::Label;
 use rustix::thread::CapabilitySet;
 
-use super::{ClassMarks, Counts, MarkSink, Writer, probe};
+use super::{ClassMarks, Counts, MarkSink, Writer, probe, status};
 use crate::exit::Failure;
 use crate::sinks::netfilter::Figures;
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
@@ -37,6 +37,7 @@ impl SinkKind for Marks {
         Ok(Some(Box::new(MarkControl {
             writer: Arc::new(Writer::start(marks, start.config.mark.queue)?),
             labels: start.labels.clone(),
+            zone: start.config.mark.zone,
             workers: AtomicI64::new(0),
         })))
     }
@@ -61,22 +62,14 @@ impl SinkKind for Marks {
     }
 
     fn empty_report(&self) -> Report {
-        report(&Counts::none(), 0)
+        Report {
+            status: Vec::new(),
+            ..report(&Counts::none(), 0)
+        }
     }
 
     fn status_line(&self, sums: &Sums) -> Option<String> {
-        use crate::figures::grouped;
-        let names = ["marks_written", "marks_kept", "marks_not_found"];
-        let [written, kept, not_found] =
-            names.map(|name| sums.get(name).copied().unwrap_or_default());
-        (written + kept + not_found > 0).then(|| {
-            format!(
-                "marks     {} written, {} kept as they were, {} without a connection",
-                grouped(written),
-                grouped(kept),
-                grouped(not_found)
-            )
-        })
+        status::line(sums)
     }
 
     fn losses(&self) -> Option<(&'static str, &'static str)> {
@@ -101,6 +94,7 @@ pub fn class_marks(config: &Config, labels: &[Label]) -> Result<Option<ClassMark
 struct MarkControl {
     writer: Arc<Writer>,
     labels: Arc<[Label]>,
+    zone: u16,
     /// Flow workers, each of which may have one mark in its hands.
     workers: AtomicI64,
 }
@@ -108,7 +102,7 @@ struct MarkControl {
 impl SinkControl for MarkControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
         self.workers.fetch_add(1, Ordering::Relaxed);
-        Some(Box::new(MarkSink::new(self.writer.clone())))
+        Some(Box::new(MarkSink::new(self.writer.clone(), self.zone)))
     }
 
     fn report(&self) -> Report {
@@ -144,6 +138,7 @@ impl SinkControl for MarkControl {
 fn report(counts: &Counts, most: i64) -> Report {
     let waiting = counts.waiting();
     let failed = counts.failed();
+    let nowhere = status::fault(counts);
     Report {
         metrics: FIGURES.families(&[(None, counts.clone())]),
         balance: Some(("marks", waiting - waiting.clamp(0, most))),
@@ -158,12 +153,19 @@ fn report(counts: &Counts, most: i64) -> Report {
                 count: counts.dropped,
                 why: String::new(),
             },
+            Lost {
+                what: "labels change nothing, because no connection is found for any of them",
+                count: nowhere.as_ref().map_or(0, |_| counts.not_found),
+                why: nowhere.clone().unwrap_or_default(),
+            },
         ],
+        fault: nowhere.map(|fault| ("marks", fault)),
         status: vec![
+            ("marks_asked", counts.asked),
             ("marks_written", counts.written),
             ("marks_kept", counts.kept),
             ("marks_not_found", counts.not_found),
-            ("marks_lost", failed + counts.dropped),
+            ("marks_lost", failed + counts.dropped + counts.not_found),
         ],
         summary: Vec::new(),
         summary_text: None,
@@ -175,10 +177,7 @@ fn report(counts: &Counts, most: i64) -> Report {
             ("marks_failed", failed),
             ("marks_dropped", counts.dropped),
         ],
-        live_text: Some(format!(
-            "marks: {} written, {} kept, {} without a connection, {failed} refused, {} dropped",
-            counts.written, counts.kept, counts.not_found, counts.dropped
-        )),
+        live_text: Some(status::sentence(counts)),
     }
 }
 

@@ -9,6 +9,7 @@
 mod classes;
 mod control;
 mod sink;
+mod status;
 #[cfg(test)]
 mod tests;
 mod writer;

@@ -51,6 +51,7 @@ fn mark_config(classes: u16, overwrite: bool) -> Mark {
         holds: MarkAs::Label,
         mask: MASK,
         overwrite,
+        zone: 0,
         class: labels.iter().zip(0..).map(mapping).collect(),
         queue: 64,
     }
@@ -311,6 +312,7 @@ fn from_a_change_on_labels_get_other_marks_under_another_mask() {
         holds: MarkAs::Label,
         mask: 0xf0,
         overwrite: true,
+        zone: 0,
         class: vec![mapping],
         queue: 64,
     };
