@@ -27,6 +27,7 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
             "cring",
             "accel",
             "policy",
+            "netfilter",
             "flowmgr",
             "analytics",
         ],

@@ -19,6 +19,7 @@ mod inline;
 mod layouts;
 mod mark;
 mod merged;
+mod outcomes;
 mod overload;
 mod recording;
 mod reload;

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netfilter::nft_set::{Field, SetName};
 use packetio::Backend;
 use policy::{Action, Dscp, Rule};
 
@@ -33,6 +34,10 @@ pub struct Config {
     pub tag: Tag,
     /// Marks of connections, where the kernel forwards.
     pub mark: Mark,
+    /// Labels of connections.
+    pub connlabel: Connlabel,
+    /// Sets of nftables that get the ends of flows.
+    pub nft_sets: Vec<NftSet>,
     /// The ring from flow manager to analytics manager.
     pub ring: Ring,
     /// What is asked of flows. Exactly one task today ([`RUNNABLE_TASKS`]), whose batching, cache, devices and model also stand
@@ -244,6 +249,49 @@ impl Mark {
         };
         self.class.iter().map(rule).collect()
     }
+}
+
+/// Labels of connections.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Connlabel {
+    /// Label to label of the connection, by label; empty: none is written.
+    pub class: Vec<ConnlabelMapping>,
+    /// The file that names labels of connections; `None`: that of nft or iptables.
+    pub file: Option<PathBuf>,
+    /// Whether another label of `class` that is set already is replaced.
+    pub overwrite: bool,
+    /// How many updates may wait for the writer.
+    pub queue: usize,
+}
+
+/// One entry of `connlabel.class`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConnlabelMapping {
+    /// Label of the model, or a taxonomy.
+    pub label: String,
+    /// Label of the connection: its name or its number.
+    pub connlabel: String,
+    /// Where the entry was set.
+    pub origin: Origin,
+}
+
+/// A set of nftables that gets the ends of flows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NftSet {
+    /// Name of the table in the configuration.
+    pub name: String,
+    /// Where the table was first named.
+    pub origin: Origin,
+    /// The set; `None` only while the configuration is read.
+    pub set: Option<SetName>,
+    /// Labels, or taxonomies, whose flows are added.
+    pub labels: Vec<String>,
+    /// What an element is made of.
+    pub key: Vec<Field>,
+    /// How long an element stays; 0: as long as the set says.
+    pub timeout: Duration,
+    /// How many elements may wait for the writer.
+    pub queue: usize,
 }
 
 /// How many tasks can run side by side.

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use accel::Faults;
+use netfilter::nft_set::Field;
 
 use crate::checked::{
-    Cache, ClassConfidence, Control, Destination, DeviceThread, DscpMapping, Flow, HttpPlace, Io,
-    Ipfix, Log, Mark, MarkMapping, Model, Pipeline, Provider, Records, Ring, Rotate, Tag,
+    Cache, ClassConfidence, Connlabel, ConnlabelMapping, Control, Destination, DeviceThread,
+    DscpMapping, Flow, HttpPlace, Io, Ipfix, Log, Mark, MarkMapping, Model, NftSet, Pipeline,
+    Provider, Records, Ring, Rotate, Tag,
 };
 use crate::layout::{Layout, PARTS_MAX};
 use crate::levels::Levels;
+use crate::nearest::nearest;
 use crate::network::Network;
 use crate::setting::{EntrySetting, Setting};
 use crate::store::{FromValue, Stored};
@@ -71,6 +74,8 @@ pub struct Draft {
     pub tag: Tag,
     /// As checked.
     pub mark: Mark,
+    /// As checked.
+    pub connlabel: Connlabel,
     /// As checked.
     pub ring: Ring,
     /// `[analytics]`.
@@ -238,6 +243,38 @@ pub fn mark_rules(setting: &Setting, mark: &mut Mark) -> Stored {
         required: !entry.is_default,
         origin: entry.origin.clone(),
     })
+}
+
+pub fn connlabels(setting: &Setting, connlabel: &mut Connlabel) -> Stored {
+    setting.put_entries(&mut connlabel.class, |label, connlabel, entry| {
+        ConnlabelMapping {
+            label: label.to_owned(),
+            connlabel,
+            origin: entry.origin.clone(),
+        }
+    })
+}
+
+pub fn nft_set(setting: &Setting, set: &mut NftSet) -> Stored {
+    let name: String = setting.get()?;
+    set.set = Some(name.parse()?);
+    Ok(())
+}
+
+pub fn nft_set_key(setting: &Setting, set: &mut NftSet) -> Stored {
+    let names: Vec<String> = setting.get()?;
+    let field = |name: &String| {
+        Field::parse(name).ok_or_else(|| {
+            let near = nearest(name, Field::NAMES);
+            let near = near.map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
+            format!(
+                "found \"{name}\", expected some of {}{near}",
+                Field::NAMES.join(", ")
+            )
+        })
+    };
+    set.key = names.iter().map(field).collect::<Result<_, _>>()?;
+    Ok(())
 }
 
 pub fn class_confidences(setting: &Setting, model: &mut Model) -> Stored {

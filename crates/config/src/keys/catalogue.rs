@@ -147,6 +147,21 @@ keys! {
              a file replaces the built-in one"
             => |d, s| draft::mark_rules(s, &mut d.mark);
 
+        ConnlabelClass: live "connlabel.class", Kind::Map(Entry::Text), "{}",
+            "a name in connlabel.file, or a number from 0 to 127 as text",
+            "mode mark and tap: label to label of the connection (ct label), of which a connection gets one; labels not named \
+             here leave connections as they are; a label may be a taxonomy"
+            => |d, s| draft::connlabels(s, &mut d.connlabel);
+        ConnlabelFile: restart "connlabel.file", Kind::Text, "\"\"", "path",
+            "the file that names labels of connections; empty: /etc/connlabel.conf, which nft reads, or /etc/xtables/connlabel.conf"
+            => |d, s| s.put_path(&mut d.connlabel.file);
+        ConnlabelOverwrite: live "connlabel.overwrite", Kind::Bool, "false", "",
+            "whether a label takes the place of one of connlabel.class that the connection has already; false: that one stays"
+            => |d, s| s.put(&mut d.connlabel.overwrite);
+        ConnlabelQueue: restart "connlabel.queue", integer(64, 1 << 20), "16384", "updates",
+            "how many labels may wait to be written; more are dropped and counted"
+            => |d, s| s.put(&mut d.connlabel.queue);
+
         RingSlots: restart "ring.slots", power_of_two(16, 1 << 20), "4096", "series",
             "how many series may wait between a flow manager and an analytics manager"
             => |d, s| s.put(&mut d.ring.slots);

@@ -13,6 +13,7 @@ mod marks;
 mod memory;
 mod model;
 mod offloads;
+mod outcomes;
 mod queues;
 mod records;
 mod rules;
@@ -91,6 +92,7 @@ fn look(
     findings.extend(memory::look(&machine, config, bundle, service));
     findings.extend(capabilities::look(&machine, config.io.mode));
     findings.extend(marks::look(&machine, config, map));
+    findings.extend(outcomes::look(config));
     findings.extend(control::look(&machine, &config.control));
     findings.extend(records::look(&machine, &config.records));
     findings.extend(model::look(args, config, dir));

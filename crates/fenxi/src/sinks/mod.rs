@@ -3,6 +3,7 @@
 //! A sink has two halves. Each flow worker has one of [`dataplane::sink::Sink`], which it calls between two bursts; the
 //! control thread has a [`SinkControl`], which knows the thread that writes, the metrics, and the end.
 
+pub mod connlabel;
 mod control;
 pub mod flows;
 mod hosts;
@@ -10,6 +11,8 @@ mod ipfix;
 #[cfg(test)]
 mod label_socket;
 pub mod mark;
+mod netfilter;
+pub mod nft_set;
 mod queue;
 pub mod records;
 mod reopen;
@@ -37,6 +40,8 @@ pub static KINDS: &[&dyn SinkKind] = &[
     &records::Records,
     &ipfix::Ipfix,
     &mark::Marks,
+    &connlabel::Connlabels,
+    &nft_set::NftSets,
     &flows::Flows,
     &hosts::Hosts,
 ];

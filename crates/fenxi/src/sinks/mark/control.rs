@@ -11,12 +11,13 @@ use config::checked::IoMode;
 use dataplane::Error;
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
+use netfilter::counts::Cause;
 use policy::Label;
 use rustix::thread::CapabilitySet;
 
-use super::{ClassMarks, Counts, MarkSink, StartError, Writer, probe, status};
+use super::{ClassMarks, Counts, MarkSink, Writer, probe, status};
 use crate::exit::Failure;
-use crate::metric::{Family, Kind, Metric, TIMES, US, buckets, count, number, sample};
+use crate::sinks::netfilter::Figures;
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 
 /// How long after the last label the end of a run waits for marks that are still to be written.
@@ -139,7 +140,7 @@ fn report(counts: &Counts, most: i64) -> Report {
     let failed = counts.failed();
     let nowhere = status::fault(counts);
     Report {
-        metrics: metrics(counts),
+        metrics: FIGURES.families(&[(None, counts.clone())]),
         balance: Some(("marks", waiting - waiting.clamp(0, most))),
         losses: vec![
             Lost {
@@ -180,59 +181,33 @@ fn report(counts: &Counts, most: i64) -> Report {
     }
 }
 
-fn metrics(counts: &Counts) -> Vec<Family> {
-    let outcomes = [
-        ("written", counts.written),
-        ("kept", counts.kept),
-        ("not_found", counts.not_found),
-        ("failed", counts.failed()),
-        ("dropped", counts.dropped),
-    ];
-    let causes = counts.failed_by_cause();
-    vec![
-        Family::counter(
-            "fenxi_marks_total",
-            "marks",
-            &["outcome"],
-            "Marks of connections, mode mark: written; kept, the connection had a mark already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
-            outcomes.map(|(outcome, marks)| count(&[outcome], marks)),
-        ),
-        Family::counter(
-            "fenxi_marks_failed_total",
-            "marks",
-            &["cause"],
-            "Marks that the kernel refused, by cause.",
-            causes.map(|(cause, marks)| count(&[cause], marks)),
-        ),
-        Family {
-            metric: Metric::new(
-                Kind::Gauge,
-                "fenxi_marks_waiting",
-                "marks",
-                &[],
-                "Marks that wait to be written.",
-            ),
-            samples: vec![number(&[], counts.waiting() as f64)],
-        },
-        Family {
-            metric: Metric::new(
-                Kind::Histogram,
-                "fenxi_mark_latency_seconds",
-                "seconds",
-                &[],
-                "Time from a label to the kernel's confirmation that the connection has its mark. Bounds are conservative, within 1 %.",
-            ),
-            samples: vec![sample(&[], buckets(&TIMES, US, &counts.latency_us))],
-        },
-    ]
-}
-
-impl From<StartError> for Failure {
-    fn from(error: StartError) -> Failure {
-        let message = error.to_string();
-        match error {
-            StartError::Capability => Failure::not_allowed(message),
-            StartError::Kernel(_) | StartError::Thread(_) => Failure::unavailable(message),
-        }
-    }
-}
+const FIGURES: Figures = Figures {
+    unit: "marks",
+    total: [
+        "fenxi_marks_total",
+        "Marks of connections, mode mark: written; kept, the connection had a mark already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
+    ],
+    failed: [
+        "fenxi_marks_failed_total",
+        "Marks that the kernel refused, by cause.",
+    ],
+    waiting: ["fenxi_marks_waiting", "Marks that wait to be written."],
+    latency: [
+        "fenxi_mark_latency_seconds",
+        "Time from a label to the kernel's confirmation that the connection has its mark. Bounds are conservative, within 1 %.",
+    ],
+    fates: &[
+        ("written", |counts| counts.written),
+        ("kept", |counts| counts.kept),
+        ("not_found", |counts| counts.not_found),
+        ("failed", Counts::failed),
+        ("dropped", |counts| counts.dropped),
+    ],
+    causes: &[
+        Cause::Permission,
+        Cause::NoMemory,
+        Cause::Unanswered,
+        Cause::Other,
+    ],
+    labels: [&[], &["outcome"], &["cause"]],
+};
