@@ -8,11 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 13] = [
+const MAY_KNOW: [(&str, &[&str]); 15] = [
     ("packetio", &[]),
     ("cring", &[]),
     ("accel", &[]),
     ("policy", &[]),
+    ("protocol", &[]),
+    ("display", &["protocol"]),
     ("flowmgr", &["cring"]),
     ("analytics", &["cring", "accel"]),
     // The ranges and the types of settings that the leaves own.
@@ -58,6 +60,8 @@ const MAY_KNOW: [(&str, &[&str]); 13] = [
             "recording",
             "dataplane",
             "labelled",
+            "protocol",
+            "display",
         ],
     ),
     (

@@ -19,6 +19,7 @@ mod mark;
 mod overload;
 mod recording;
 mod reload;
+mod seeing;
 mod segments;
 mod tap;
 mod told;

@@ -16,7 +16,7 @@ mod ctl;
 mod model;
 mod run;
 
-pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand};
+pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, TopArgs};
 pub use model::{
     BenchArgs, BundleArgs, CheckArgs, DevicesArgs, ModelCommand, ProfileArgs, TryArgs,
 };
@@ -59,6 +59,8 @@ pub enum Command {
     Profile(ProfileArgs),
     /// Query or control a running instance
     Ctl(CtlArgs),
+    /// Show a running instance live: labels, hosts, flows, devices and losses
+    Top(TopArgs),
 }
 
 /// Inspect the configuration.

@@ -9,3 +9,4 @@ pub mod profile;
 pub mod recorded;
 pub mod replay;
 pub mod run;
+pub mod top;

@@ -12,13 +12,15 @@ use config::Config;
 use dataplane::Error;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
+use flowmgr::record::FlowName;
 use rustix::thread::CapabilitySet;
 
 use super::SharedHosts;
+use super::flows::RecentFlows;
 use super::reopen::Reopener;
 use crate::exit::Failure;
 use crate::metric::Family;
-use crate::protocol::{Reply, Request, Sums};
+use crate::protocol::{Reply, Request, Sums, Written};
 
 /// What sinks are started with.
 pub struct Start<'a> {
@@ -32,8 +34,8 @@ pub struct Start<'a> {
     pub records: Option<&'a Path>,
     /// Flow records carry the series.
     pub record_series: bool,
-    /// Whether the run has a control plane.
-    pub is_served: bool,
+    /// The recent flows for the control plane; `None`: the run has none.
+    pub recent: Option<&'a RecentFlows>,
     /// What only a replay has; `None`: the run is live.
     pub replay: Option<ReplayStart>,
 }
@@ -126,6 +128,11 @@ pub trait SinkControl: Send + Sync {
 
     /// Answers a request of `fenxi ctl` that concerns this sink.
     fn answer(&self, _request: &Request) -> Option<Reply> {
+        None
+    }
+
+    /// What the sink has written about a flow with a label of this class, for `fenxi ctl explain`; why it has not.
+    fn explain(&self, _flow: &FlowName, _class: Option<u16>) -> Option<Written> {
         None
     }
 

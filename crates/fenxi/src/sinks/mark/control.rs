@@ -4,18 +4,23 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use config::Config;
 use config::checked::IoMode;
 use dataplane::Error;
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
+use flowmgr::record::FlowName;
+use policy::Mark;
 use rustix::thread::CapabilitySet;
 
+use super::message::Tuple;
 use super::{ClassMarks, Counts, MarkSink, StartError, Writer, probe};
 use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, TIMES, US, buckets, count, number, sample};
+use crate::protocol::Written;
+use crate::sinks::records::rfc3339;
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 
 /// How long after the last label the end of a run waits for marks that are still to be written.
@@ -114,6 +119,41 @@ impl SinkControl for MarkControl {
         report(&self.writer.counts(), under_way)
     }
 
+    fn explain(&self, flow: &FlowName, class: Option<u16>) -> Option<Written> {
+        let written = |value: String, outcome: String, at| Written {
+            what: "mark".to_owned(),
+            value,
+            outcome,
+            at,
+        };
+        let Some(class) = class else {
+            let why = "nothing, since there is no label to write";
+            return Some(written(String::new(), why.to_owned(), None));
+        };
+        let label = self
+            .classes
+            .get(usize::from(class))
+            .map_or("", String::as_str);
+        if let Some(fate) = self.writer.memory().of(Tuple::from(flow)) {
+            let since = fate.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let at = rfc3339(since.as_micros() as i64);
+            return Some(written(shown(fate.mark), fate.sentence(), Some(at)));
+        }
+        Some(match self.writer.mark_of(class) {
+            None => written(
+                String::new(),
+                format!("nothing: [mark.class] gives \"{label}\" no bits"),
+                None,
+            ),
+            Some(mark) => written(
+                shown(mark),
+                "waits to be written, found the queue full, or is longer ago than is remembered"
+                    .to_owned(),
+                None,
+            ),
+        })
+    }
+
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
         let [before, after] = [now, next].map(|config| class_marks(config, &self.classes));
         let (before, after) = (before?, after?);
@@ -136,6 +176,11 @@ impl SinkControl for MarkControl {
         }
         Ok(())
     }
+}
+
+/// `0x100/0xff00`: bits and mask.
+fn shown(mark: Mark) -> String {
+    format!("{:#x}/{:#x}", mark.bits, mark.mask)
 }
 
 /// `most`: the most marks that can be under way; what waits beyond that is missing.

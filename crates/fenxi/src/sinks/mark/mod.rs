@@ -10,6 +10,7 @@
 mod classes;
 mod control;
 mod counts;
+mod memory;
 mod message;
 mod sink;
 mod socket;

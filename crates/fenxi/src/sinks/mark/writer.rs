@@ -24,6 +24,7 @@ use policy::Mark;
 
 use super::classes::ClassMarks;
 use super::counts::Counts;
+use super::memory::Memory;
 use super::message::{Connection, Tuple};
 use super::socket::{BATCH, Outcome, Request, Socket};
 
@@ -68,6 +69,7 @@ pub struct Writer {
     asked: AtomicU64,
     dropped: AtomicU64,
     counts: Arc<Mutex<Counts>>,
+    memory: Arc<Memory>,
 }
 
 impl Writer {
@@ -81,11 +83,13 @@ impl Writer {
         let (sender, receiver) = bounded(queue_length);
         let counts = Arc::new(Mutex::new(Counts::none()));
         let shared = Arc::clone(&counts);
+        let memory = Arc::new(Memory::default());
+        let remembered = Arc::clone(&memory);
         let overwrites = Arc::new(AtomicBool::new(marks.overwrites()));
         let setting = Arc::clone(&overwrites);
         let thread = std::thread::Builder::new()
             .name("marks".to_owned())
-            .spawn(move || write_all(&receiver, socket, &setting, &shared))
+            .spawn(move || write_all(&receiver, socket, &setting, &shared, remembered))
             .map_err(StartError::Thread)?;
         Ok(Writer {
             marks: marks.words().map(AtomicU64::new).collect(),
@@ -95,6 +99,7 @@ impl Writer {
             asked: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             counts,
+            memory,
         })
     }
 
@@ -128,6 +133,17 @@ impl Writer {
             mark.store(word, Ordering::Relaxed);
         }
         self.overwrites.store(marks.overwrites(), Ordering::Relaxed);
+    }
+
+    /// The mark of a class; `None`: its connections stay as they are.
+    pub fn mark_of(&self, class: u16) -> Option<Mark> {
+        let word = self.marks.get(usize::from(class))?;
+        Mark::of_word(word.load(Ordering::Relaxed))
+    }
+
+    /// What became of the latest marks, flow by flow.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// What became of the updates so far. Those asked for a class with a mark are written, kept, not
@@ -205,9 +221,11 @@ fn write_all(
     socket: Socket,
     overwrites: &AtomicBool,
     counts: &Mutex<Counts>,
+    memory: Arc<Memory>,
 ) {
     let mut rounds = Rounds {
         socket,
+        memory,
         asked_for: Vec::with_capacity(BATCH),
         requests: Vec::with_capacity(BATCH),
         outcomes: Vec::with_capacity(BATCH),
@@ -226,6 +244,7 @@ fn write_all(
 /// The sends of a batch, and their buffers.
 struct Rounds {
     socket: Socket,
+    memory: Arc<Memory>,
     requests: Vec<Request>,
     outcomes: Vec<Outcome>,
     /// Numbers of the connections of a batch that have no mark yet.
@@ -249,7 +268,7 @@ impl Rounds {
             let now = Instant::now();
             let mut counts = lock(counts);
             let mut outcomes = self.outcomes.iter();
-            let asked_for = &mut self.asked_for;
+            let (asked_for, memory) = (&mut self.asked_for, &self.memory);
             batch.retain_mut(|update| {
                 if update.is_found {
                     return true;
@@ -268,6 +287,7 @@ impl Rounds {
                     }
                     outcome => {
                         counts.add(outcome, now.duration_since(update.asked));
+                        memory.note(update.tuple, update.mark, outcome);
                         false
                     }
                 }
@@ -295,6 +315,7 @@ impl Rounds {
                     return true;
                 }
                 counts.add(outcome, now.duration_since(update.asked));
+                self.memory.note(update.tuple, update.mark, outcome);
                 false
             });
         }
