@@ -28,6 +28,30 @@ build: onnxruntime ## build target/release/fenxi, and target/release/fenxi-lab f
 fenxi: onnxruntime ## build target/release/fenxi alone: what a router needs
 	cargo build --release --locked -p fenxi
 
+.PHONY: deb
+deb: fenxi ## the Debian package for this machine, in target/deb
+	@packaging/deb/build
+
+.PHONY: deb-arm64
+deb-arm64: fenxi ## the package for arm64, by cross build; needs gcc-aarch64-linux-gnu
+	@rustup target add aarch64-unknown-linux-gnu
+	@scripts/fetch-onnxruntime --machine aarch64
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	  cargo build --release --locked -p fenxi --target aarch64-unknown-linux-gnu
+	@packaging/deb/build --arch arm64 --host-program $(FENXI)
+
+.PHONY: deb-test
+deb-test: deb ## the package in a fresh, booted Debian: install, label, upgrade, remove, purge; needs root, systemd-nspawn, debootstrap
+	scripts/deb-test
+
+.PHONY: deb-test-arm64
+deb-test-arm64: deb-arm64 ## the program of the arm64 package under qemu-user
+	scripts/deb-test-arm64
+
+.PHONY: book
+book: ## the documents as a book, in target/book/html; installs mdbook into target/tools where it is missing
+	@scripts/book
+
 .PHONY: demo
 demo: fenxi ## replay the shipped capture: a table of flows with labels, and a summary
 	@$(FENXI) replay $(DEMO) --flows target/demo.jsonl
@@ -57,7 +81,8 @@ systemd-test: fenxi ## the units under a booted systemd, in a container; needs r
 	scripts/systemd-boot-test
 
 .PHONY: lint
-lint: ## format, clippy and docs, warnings as errors; dependencies where cargo-deny is there
+lint: ## format, clippy and docs, warnings as errors; dead links; dependencies where cargo-deny is there
+	@scripts/check-links
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items

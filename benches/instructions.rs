@@ -76,6 +76,7 @@ impl World {
                     link: 1,
                     time_us: 0,
                     rss: None,
+                    gso: flowmgr::Gso::NONE,
                 })
                 .collect(),
             fates: Vec::with_capacity(BURST),

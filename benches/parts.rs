@@ -91,6 +91,7 @@ fn series(criterion: &mut Criterion) {
                 link: RAW_IP,
                 time_us,
                 rss: None,
+                gso: flowmgr::Gso::NONE,
             };
             manager.burst(&mut data, &[packet; cring::K_MAX - 1], 0, &mut fates);
             manager.settle(u64::MAX, 0, &mut |record| drop(black_box(record)));

@@ -48,6 +48,7 @@ impl Packets {
             link: RAW_IP,
             time_us: 0,
             rss: None,
+            gso: flowmgr::Gso::NONE,
         };
         Packets {
             data,

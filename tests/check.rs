@@ -152,7 +152,7 @@ fn marks_need_connections_that_are_tracked() {
         faults(&mark(), "marks")[0]["cause"]
             .as_str()
             .unwrap()
-            .contains("0xff00")
+            .contains("0xff000000")
     );
 }
 

@@ -84,11 +84,20 @@ fn help_version_and_wrong_usage() {
     }
     assert_eq!(
         ran(&["--version"]).expect_code(0).stdout,
+        // Only release builds ask git for the revision.
         format!("fenxi {}\n", env!("CARGO_PKG_VERSION"))
     );
     for (args, part) in [
         (&["replay"][..], "FILE"),
         (&["frobnicate"], "frobnicate"),
+        (
+            &["runn"],
+            "a similar subcommand exists: 'run'; see `fenxi --help`",
+        ),
+        (
+            &["run", "--mode", "bridge"],
+            "[possible values: tap, mark, inline]",
+        ),
         (&["replay", "a.pcap", "--sped", "max"], "--speed"),
         (
             &["replay", "a.pcap", "--speed", "fast"],
@@ -116,10 +125,12 @@ fn help_version_and_wrong_usage() {
     ] {
         let finished = ran(args).expect_code(64);
         assert_eq!(finished.stdout, "");
+        let stderr = &finished.stderr;
+        assert!(stderr.contains(part), "{part}: {stderr}");
+        // The parser's errors look like all others.
         assert!(
-            finished.stderr.contains(part),
-            "{part}: {}",
-            finished.stderr
+            stderr.starts_with("fenxi: ") && stderr.lines().count() == 1,
+            "{stderr}"
         );
     }
 }

@@ -8,13 +8,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 15] = [
+const MAY_KNOW: [(&str, &[&str]); 19] = [
     ("packetio", &[]),
     ("cring", &[]),
     ("accel", &[]),
     ("policy", &[]),
     ("protocol", &[]),
     ("display", &["protocol"]),
+    ("ruleset", &[]),
+    ("netfilter", &[]),
+    ("ipfix", &[]),
+    ("broadcast", &[]),
     ("flowmgr", &["cring"]),
     ("analytics", &["cring", "accel"]),
     // The ranges and the types of settings that the leaves own.
@@ -54,6 +58,7 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
             "cring",
             "accel",
             "policy",
+            "netfilter",
             "flowmgr",
             "analytics",
             "config",
@@ -62,6 +67,9 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
             "labelled",
             "protocol",
             "display",
+            "ruleset",
+            "ipfix",
+            "broadcast",
         ],
     ),
     (

@@ -35,7 +35,13 @@ fn tool(test: &str, program: &str, args: &[&str], dir: &Path) -> Option<(bool, S
 #[test]
 fn units_are_valid_and_hardened_with_each_drop_in() {
     let test = "units_are_valid_and_hardened_with_each_drop_in";
-    for drop_in in [None, Some("mark"), Some("inline"), Some("gpu")] {
+    for drop_in in [
+        None,
+        Some("mark"),
+        Some("inline"),
+        Some("bypass"),
+        Some("gpu"),
+    ] {
         let dir = tempfile::tempdir().expect("a folder");
         for unit in ["fenxi.service", "fenxi@.service"] {
             let unit_text = text(&format!("packaging/systemd/{unit}"));
@@ -45,12 +51,19 @@ fn units_are_valid_and_hardened_with_each_drop_in() {
                 let folder = dir.path().join(format!("{unit}.d"));
                 std::fs::create_dir(&folder).expect("a folder");
                 let conf = text(&format!("packaging/systemd/{name}.conf"));
+                let script = common::root().join("packaging/bypass");
+                let conf = conf.replace("/usr/lib/fenxi/bypass", &script.display().to_string());
                 std::fs::write(folder.join("mode.conf"), conf).expect("a drop-in");
             }
         }
         for unit in ["fenxi.service", "fenxi@.service"] {
             let path = dir.path().join(unit).display().to_string();
-            let verify = tool(test, "systemd-analyze", &["verify", &path], dir.path());
+            let verify = tool(
+                test,
+                "systemd-analyze",
+                &["verify", "--man=no", &path],
+                dir.path(),
+            );
             let Some((valid, said)) = verify else { return };
             assert!(valid && said.is_empty(), "{unit} {drop_in:?}: {said}");
             let args = ["security", "--offline=true", "--threshold=30", &path];
@@ -63,13 +76,7 @@ fn units_are_valid_and_hardened_with_each_drop_in() {
 #[test]
 fn the_template_differs_from_the_unit_only_in_its_names() {
     let settings = |path: &str| -> BTreeSet<String> {
-        let own = [
-            "Description=",
-            "Environment=",
-            "ExecStart=",
-            "ExecReload=",
-            "RuntimeDirectory=",
-        ];
+        let own = ["Description=", "Environment=", "ExecStart=", "ExecReload="];
         let unit = text(path);
         let lines = unit.lines().filter(|line| !line.starts_with('#'));
         lines
@@ -122,4 +129,170 @@ fn every_metric_named_is_in_the_catalogue() {
             );
         }
     }
+}
+
+/// A package made of this build, and what it installs, in a folder.
+struct Package {
+    dir: tempfile::TempDir,
+}
+
+impl Package {
+    /// None where a tool or the library is missing, which is said.
+    fn build(test: &str) -> Option<Package> {
+        for program in ["dpkg-deb", "strip"] {
+            tool(test, program, &["--version"], Path::new("/"))?;
+        }
+        if !common::has_onnxruntime() {
+            common::skip(test, "ONNX Runtime (make onnxruntime)");
+            return None;
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let out = dir.path().display().to_string();
+        let args = [
+            "--program",
+            env!("CARGO_BIN_EXE_fenxi"),
+            "--compression",
+            "none",
+            "--version",
+            "0.1.0-9",
+            "--out",
+            &out,
+        ];
+        let script = common::root().join("packaging/deb/build");
+        let (done, said) = tool(test, script.to_str().expect("text"), &args, dir.path())?;
+        assert!(done, "{said}");
+        let deb = said.trim().to_owned();
+        let root = dir.path().join("root").display().to_string();
+        let (done, said) = tool(
+            test,
+            "dpkg-deb",
+            &["--raw-extract", &deb, &root],
+            dir.path(),
+        )?;
+        assert!(done, "{said}");
+        Some(Package { dir })
+    }
+
+    fn path(&self, path: &str) -> std::path::PathBuf {
+        self.dir.path().join("root").join(path)
+    }
+
+    fn text(&self, path: &str) -> String {
+        std::fs::read_to_string(self.path(path)).expect(path)
+    }
+
+    /// The installed program, with an environment and a folder that tell it nothing.
+    fn fenxi(&self, args: &[&str]) -> (i32, String) {
+        let mut command = Command::new(self.path("usr/bin/fenxi"));
+        command.env_clear().current_dir("/").args(args);
+        let output = command.output().expect("the program");
+        let said = [output.stdout, output.stderr].concat();
+        (
+            output.status.code().unwrap_or(-1),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
+    }
+}
+
+#[test]
+fn the_package_works_from_where_it_is_unpacked() {
+    let test = "the_package_works_from_where_it_is_unpacked";
+    let Some(package) = Package::build(test) else {
+        return;
+    };
+    let root = package.path("").display().to_string();
+    // Model and library come from the package, without any configuration.
+    let (code, said) = package.fenxi(&["devices", "--device", "cpu"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.lines()
+            .any(|line| line.starts_with("library") && line.contains(&root)),
+        "{said}"
+    );
+    let demo = package
+        .path("usr/share/fenxi/demo/office.pcap")
+        .display()
+        .to_string();
+    let (code, said) = package.fenxi(&["replay", &demo]);
+    assert!(code == 0 && said.contains("TLS 46"), "{code}: {said}");
+    for model in ["protocol", "protocol-int8", "iot-family"] {
+        let dir = package
+            .path("usr/share/fenxi/models")
+            .join(model)
+            .display()
+            .to_string();
+        let (code, said) = package.fenxi(&["model", "info", &dir]);
+        assert_eq!(code, 0, "{said}");
+    }
+    let config = package.path("etc/fenxi/fenxi.toml").display().to_string();
+    let (code, said) = package.fenxi(&["check", "--config-only", "-c", &config]);
+    assert_eq!(code, 0, "{said}");
+    // What the unit refers to is installed.
+    for unit in ["fenxi.service", "fenxi@.service"] {
+        let unit = package.text(&format!("usr/lib/systemd/system/{unit}"));
+        let documents = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("Documentation="))
+            .expect("documents");
+        for document in documents.split(' ') {
+            let file = match document.strip_prefix("file:///") {
+                Some(file) => file.to_owned(),
+                None => {
+                    let page = document.strip_prefix("man:").expect(document);
+                    let (name, section) = page.trim_end_matches(')').split_once('(').expect(page);
+                    format!("usr/share/man/man{section}/{name}.{section}.gz")
+                }
+            };
+            assert!(package.path(&file).is_file(), "{document}");
+        }
+    }
+    assert_eq!(
+        package.text("DEBIAN/conffiles"),
+        "/etc/fenxi/fenxi.toml\n/etc/logrotate.d/fenxi\n"
+    );
+    assert!(
+        package
+            .text("DEBIAN/control")
+            .contains("\nVersion: 0.1.0-9\n")
+    );
+    for script in [
+        "DEBIAN/postinst",
+        "DEBIAN/prerm",
+        "DEBIAN/postrm",
+        "usr/share/bash-completion/completions/fenxi",
+    ] {
+        let path = package.path(script).display().to_string();
+        let shell = if script.starts_with("DEBIAN") {
+            "sh"
+        } else {
+            "bash"
+        };
+        let (valid, said) = tool(test, shell, &["-n", &path], Path::new("/")).expect("a shell");
+        assert!(valid && said.is_empty(), "{script}: {said}");
+    }
+}
+
+#[test]
+fn man_pages_are_well_formed() {
+    let test = "man_pages_are_well_formed";
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().display().to_string();
+    common::run(common::fenxi(["manual", &out])).expect_code(0);
+    let mut pages = 0;
+    for entry in std::fs::read_dir(dir.path().join("man")).expect("pages") {
+        let path = entry.expect("a page").path().display().to_string();
+        let args = ["--warnings=all", "--local-file", "-Tutf8", "-Z", &path];
+        let mut command = Command::new("man");
+        command
+            .args(args)
+            .env("LC_ALL", "C.UTF-8")
+            .stdout(std::process::Stdio::null());
+        let Ok(output) = command.output() else {
+            return common::skip(test, "man (package man-db)");
+        };
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && said.is_empty(), "{path}: {said}");
+        pages += 1;
+    }
+    assert!(pages > 15, "{pages}");
 }

@@ -110,7 +110,7 @@ impl Replay {
             "/series/shed",
             "/series/failed",
         ];
-        let in_flows = ["/verdicts/tagged", "/verdicts/untagged"];
+        let in_flows = ["/verdicts/labelled", "/verdicts/unlabelled"];
         for (what, one, other) in [
             (
                 "packets, verdicts",
@@ -250,7 +250,7 @@ fn assert_counts(capture: &str, replay: &Replay, counts: &Value) {
         };
         names.iter().map(count).sum()
     };
-    let of_flows = take(&["tagged", "untagged", "table_full"], &mut found);
+    let of_flows = take(&["labelled", "unlabelled", "table_full"], &mut found);
     assert_eq!(
         of_flows,
         take(&["tcp", "udp"], &mut expected),

@@ -28,6 +28,13 @@ use common::live::fenxi_on;
 /// Far more than any start takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A bundle with none of the labels of the built-in tables.
+const IOT_FAMILY: &str = concat!(
+    "\"",
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../models/iot-family\""
+);
+
 /// A configuration that runs: keys, and their values in TOML.
 const BASE: [(&str, &str); 6] = [
     ("io.mode", "\"tap\""),
@@ -55,10 +62,12 @@ const CASES: &[Case] = &[
     // Paths from the file's folder.
     (0, &[("records.path", "\"flows.jsonl\""), ("control.socket", "\"s\"")]),
     (0, &[("log.to", "\"stderr\""), ("log.level", "\"warn,fenxi::supervise=debug\"")]),
-    (0, &[("mark.class.other", "0x900")]),
+    (0, &[("mark.class.other", "0x9000000")]),
+    (0, &[("model.path", IOT_FAMILY)]),
+    (0, &[("io.mode", "\"mark\""), ("mark.class.camera", "0x9000000"), ("model.path", IOT_FAMILY)]),
     (0, &[("tag.mode", "\"off\""), ("tag.dscp.nonesuch", "\"EF\"")]),
     // A label of the mark's table matters in mode mark only.
-    (0, &[("mark.class.nonesuch", "0x900")]),
+    (0, &[("mark.class.nonesuch", "0x9000000")]),
     // Wrong by themselves.
     (78, &[("io.interfaces", "[]")]),
     (78, &[("io.interfaces", "[\"left\", \"left\"]")]),
@@ -70,7 +79,12 @@ const CASES: &[Case] = &[
     (78, &[("flow.max_flows", "65536"), ("flow.buckets", "64")]),
     (78, &[("ring.slots", "\"many\"")]),
     (78, &[("tag.dscp.nonesuch", "\"EF\"")]),
-    (78, &[("io.mode", "\"mark\""), ("mark.class.nonesuch", "0x900")]),
+    // No label of the model has a mark, or a DSCP.
+    (78, &[("io.mode", "\"mark\""), ("model.path", IOT_FAMILY)]),
+    (78, &[("io.mode", "\"mark\""), ("mark.as", "\"dscp\""), ("model.path", IOT_FAMILY)]),
+    (78, &[("io.mode", "\"inline\""), ("io.interfaces", "[\"left\", \"right\"]"), ("model.path", IOT_FAMILY)]),
+    (78, &[("mark.as", "\"dscp\""), ("mark.mask", "0xff00")]),
+    (78, &[("io.mode", "\"mark\""), ("mark.class.nonesuch", "0x9000000")]),
     (78, &[("mark.class.TLS", "0x10000")]),
     (78, &[("analytics.max_wait_ms", "1.0")]),
     (78, &[("analytics.batch_sizes", "[8, 4]")]),
@@ -122,17 +136,17 @@ fn outcome(code: i32, stderr: &str) -> Outcome {
 }
 
 /// `fenxi check`.
-fn check(lab: &Lab, launcher: &[&str], file: &Path) -> Outcome {
+fn check(lab: &Lab, launcher: &[&str], file: &Path, options: &[&str]) -> Outcome {
     let mut command = fenxi_on(lab, "host", launcher);
     let finished = common::run({
-        command.args(["check", "--config"]).arg(file);
+        command.args(["check", "--config"]).arg(file).args(options);
         command
     });
     outcome(finished.code, &finished.stderr)
 }
 
 /// `fenxi run`, which is ended once it is ready.
-fn run(lab: &Lab, launcher: &[&str], file: &Path) -> Outcome {
+fn run(lab: &Lab, launcher: &[&str], file: &Path, options: &[&str]) -> Outcome {
     let dir = tempfile::tempdir().unwrap();
     let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
     manager
@@ -140,7 +154,7 @@ fn run(lab: &Lab, launcher: &[&str], file: &Path) -> Outcome {
         .unwrap();
     let stderr = fs::File::create(dir.path().join("stderr")).unwrap();
     let mut command = fenxi_on(lab, "host", launcher);
-    command.args(["run", "--config"]).arg(file);
+    command.args(["run", "--config"]).arg(file).args(options);
     command.env("NOTIFY_SOCKET", dir.path().join("notify"));
     command
         .stdin(Stdio::null())
@@ -223,7 +237,7 @@ fn what_one_refuses_the_other_refuses() {
     let mut differences = String::new();
     for (code, changes) in CASES {
         fs::write(&file, written(dir.path(), changes)).unwrap();
-        let (checked, ran) = (check(&lab, &[], &file), run(&lab, &[], &file));
+        let (checked, ran) = (check(&lab, &[], &file, &[]), run(&lab, &[], &file, &[]));
         if checked != ran || ran.0 != *code {
             differences += &format!(
                 "{changes:?}: {code} is expected\n  check: {checked:?}\n  run:   {ran:?}\n"
@@ -233,6 +247,37 @@ fn what_one_refuses_the_other_refuses() {
     }
     assert!(differences.is_empty(), "{differences}");
     assert!(CASES.len() >= 25);
+}
+
+#[test]
+fn both_take_the_same_options() {
+    let Some(lab) = lab("options") else { return };
+    let dir = folder();
+    let file = dir.path().join("case.toml");
+    fs::write(&file, written(dir.path(), &[("io.interfaces", "[]")])).unwrap();
+    let damaged = dir.path().join("damaged");
+    for (code, options) in [
+        (78, &[][..]),
+        (0, &["-i", "left"]),
+        (0, &["-i", "left,right", "--mode", "inline"]),
+        (78, &["-i", "left", "--mode", "inline"]),
+        (69, &["-i", "nonesuch"]),
+        (69, &["-i", ""]),
+        (64, &["-i", "left", "--mode", "bridge"]),
+        (66, &["-i", "left", "--model", "/nonesuch"]),
+        (65, &["-i", "left", "-m", damaged.to_str().unwrap()]),
+    ] {
+        let (checked, ran) = (
+            check(&lab, &[], &file, options),
+            run(&lab, &[], &file, options),
+        );
+        assert_eq!(
+            checked.1.replace("fenxi check", "fenxi run"),
+            ran.1,
+            "{options:?}"
+        );
+        assert_eq!((checked.0, ran.0), (code, code), "{options:?}: {ran:?}");
+    }
 }
 
 #[test]
@@ -247,7 +292,7 @@ fn files_that_cannot_be_read_are_refused_alike() {
         ("torn.toml", 78),
     ] {
         let file = dir.path().join(file);
-        let (checked, ran) = (check(&lab, &[], &file), run(&lab, &[], &file));
+        let (checked, ran) = (check(&lab, &[], &file, &[]), run(&lab, &[], &file, &[]));
         assert_eq!(checked, ran);
         assert_eq!(ran.0, code, "{ran:?}");
     }
@@ -265,15 +310,18 @@ fn what_depends_on_the_machine_is_judged_alike() {
     ] {
         fs::write(&file, written(dir.path(), changes)).unwrap();
         assert_eq!(
-            check(&lab, &[], &file),
-            run(&lab, &[], &file),
+            check(&lab, &[], &file, &[]),
+            run(&lab, &[], &file, &[]),
             "{changes:?}"
         );
     }
     // Without a capability.
     fs::write(&file, written(dir.path(), &[])).unwrap();
     let launcher = ["setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw"];
-    let (checked, ran) = (check(&lab, &launcher, &file), run(&lab, &launcher, &file));
+    let (checked, ran) = (
+        check(&lab, &launcher, &file, &[]),
+        run(&lab, &launcher, &file, &[]),
+    );
     assert_eq!(checked, ran);
     assert!(ran.0 == 77 && ran.1.contains("CAP_NET_RAW"), "{ran:?}");
 }
@@ -296,7 +344,7 @@ fn check_leaves_nothing_behind_and_a_fenxi_that_runs_is_not_in_its_way() {
         names
     };
     let before = names();
-    assert_eq!(check(&lab, &[], &file), (0, String::new()));
+    assert_eq!(check(&lab, &[], &file, &[]), (0, String::new()));
     assert_eq!(names(), before);
 
     let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
@@ -312,7 +360,7 @@ fn check_leaves_nothing_behind_and_a_fenxi_that_runs_is_not_in_its_way() {
     let mut text = [0; 256];
     let told = common::uninterrupted(|| manager.recv(&mut text)).unwrap();
     assert!(text[..told].starts_with(b"READY=1"));
-    assert_eq!(check(&lab, &[], &file), (0, String::new()));
+    assert_eq!(check(&lab, &[], &file, &[]), (0, String::new()));
     kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
     let mut said = String::new();
     running

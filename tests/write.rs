@@ -125,7 +125,7 @@ impl Tagging {
             "no record beyond the packets"
         );
         assert!(tagged > 0);
-        assert_eq!(finished.json()["verdicts"]["tagged"], tagged);
+        assert_eq!(finished.json()["verdicts"]["labelled"], tagged);
         finished
     }
 }
@@ -158,7 +158,7 @@ fn labelled_packets_and_no_others_carry_the_dscp() {
         let summary = tagging
             .check(&demo(), "tagged.pcap", delay_ms, &SIMULATED)
             .json();
-        summary["verdicts"]["tagged"].as_u64().unwrap()
+        summary["verdicts"]["labelled"].as_u64().unwrap()
     });
     assert!(delays[0] > delays[1], "{delays:?}");
 }
@@ -180,7 +180,7 @@ fn both_ip_versions_keep_congestion_bits_and_nanoseconds() {
     let input = tagging.made("in.pcap", packets::pcap(frames));
     for output in ["out.pcap", "out.pcapng"] {
         let summary = tagging.check(&input, output, 0, &SIMULATED).json();
-        assert_eq!(summary["verdicts"]["tagged"], 30);
+        assert_eq!(summary["verdicts"]["labelled"], 30);
         let after = read_capture(&tagging.path(output));
         assert_eq!(after[49].0.time_sub_ns, 49);
         // ECN: the lower two bits of TOS, bits 4 and 5 of an IPv6 header's second byte.

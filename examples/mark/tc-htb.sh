@@ -8,7 +8,7 @@
 # It shapes one direction: run it for the device of the uplink with the uplink's rate, and for the device of the LAN with the
 # downlink's. No filters are needed: nftables writes the class into the packet's priority, and htb follows it. If rules
 # copy the class into the packet's mark instead, a filter does the same on kernels with cls_fw:
-#   tc filter add dev DEVICE parent 1: protocol all handle 0x700/0xff00 fw classid 1:30
+#   tc filter add dev DEVICE parent 1: protocol all handle 0x7000000/0xff000000 fw classid 1:30
 set -eu
 
 if [ $# -ne 2 ]; then

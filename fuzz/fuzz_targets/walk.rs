@@ -153,6 +153,7 @@ impl Bench {
             link,
             time_us: self.time_us,
             rss: None,
+            gso: flowmgr::Gso::NONE,
         });
         self.data.extend(bytes);
         if self.packets.len() == BURST_MAX {
@@ -219,10 +220,10 @@ impl Bench {
         );
         assert_eq!(counters.verdicts.total(), sums.packets);
         let of_flows =
-            counters.verdicts.of(Verdict::Tagged) + counters.verdicts.of(Verdict::Untagged);
+            counters.verdicts.of(Verdict::Labelled) + counters.verdicts.of(Verdict::Unlabelled);
         assert_eq!(of_flows, sums.packets_recorded);
         assert_eq!(counters.flow_bytes, sums.bytes_recorded);
-        assert!(counters.tagged_bytes <= counters.flow_bytes);
+        assert!(counters.labelled_bytes <= counters.flow_bytes);
         assert!(counters.series_shed() <= counters.series_emitted());
     }
 }

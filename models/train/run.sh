@@ -1,12 +1,12 @@
 #!/bin/sh
 # fenxi-train from the source tree: makes a virtual environment with the packages of requirements.lock, if it is missing.
 # usage: models/train/run.sh series|label|fit|card|compare ...
-#   TRAIN_VENV   the virtual environment (default target/train-venv)
+#   FENXI_TRAIN_VENV   the virtual environment (default target/train-venv)
 #   PYTHON             Python >= 3.11 to make it with (default python3)
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-venv=${TRAIN_VENV:-$here/../../target/train-venv}
+venv=${FENXI_TRAIN_VENV:-$here/../../target/train-venv}
 
 if ! cmp -s "$here/requirements.lock" "$venv/requirements.lock"; then
     "${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {

@@ -278,7 +278,7 @@ MARKS = {
     "read and kept": ("mark.overwrite=false", True, "kept"),
     "read and written": ("mark.overwrite=false", False, "written"),
 }
-MASK = "0xff00"  # as in configs/live-mark.toml
+MASK = "0xff000000"  # the built-in mark.mask
 # Labels, and with them marks, come in batches, so that waking the thread that sets them does not count.
 BATCH_S = 1
 BATCHES = ["analytics.policy=timeout", f"analytics.timeout_ms={1000 * BATCH_S}", "analytics.max_wait_ms=1500"]

@@ -63,7 +63,8 @@ fn assert_processed(finished: &Finished, packets: u64, records: &Path) -> Value 
             .map(|flow| flow[name].as_u64().unwrap())
             .sum::<u64>()
     };
-    let of_flows = ["tagged", "untagged"].map(|name| summary["verdicts"][name].as_u64().unwrap());
+    let of_flows =
+        ["labelled", "unlabelled"].map(|name| summary["verdicts"][name].as_u64().unwrap());
     assert_eq!(
         counted("packets_fwd") + counted("packets_rev"),
         of_flows.iter().sum::<u64>()

@@ -57,7 +57,7 @@ fn tcp(doff: u8, options: usize) -> Vec<u8> {
 #[test]
 fn malformed_headers() {
     assert_verdicts(&[
-        ("untagged", ethernet(0x0800, &datagram())),
+        ("unlabelled", ethernet(0x0800, &datagram())),
         ("ip_version", with(0, 0x55)),
         ("ip_version", ethernet(0x86dd, &datagram())),
         ("ip_ihl", with(0, 0x44)),
@@ -69,7 +69,7 @@ fn malformed_headers() {
         ("udp_length", with(25, 7)),
         ("tcp_doff", tcp(4, 0)),
         ("l4_short", tcp(15, 39)),
-        ("untagged", tcp(15, 40)),
+        ("unlabelled", tcp(15, 40)),
         ("non_ip", ethernet(0x0806, &[0; 28])),
     ]);
 }
@@ -86,10 +86,10 @@ fn cut_packets() {
         ("ip_short", cut(&frame, 33)),
         ("l4_short", cut(&frame, 34)),
         ("l4_short", cut(&frame, 41)),
-        ("untagged", cut(&frame, 42)),
+        ("unlabelled", cut(&frame, 42)),
         ("ip_short", cut(&v6, 53)),
         ("l4_short", cut(&v6, 61)),
-        ("untagged", cut(&v6, 62)),
+        ("unlabelled", cut(&v6, 62)),
     ]);
 }
 
@@ -122,15 +122,15 @@ fn nested_packets() {
     let chain = extended(150);
     let later_fragment = [17, 0, 0, 8, 0, 0, 0, 9];
     assert_verdicts(&[
-        ("untagged", tagged(50, 0x0800, &datagram())),
-        ("untagged", tagged(50, 0x86dd, &extended(1))),
+        ("unlabelled", tagged(50, 0x0800, &datagram())),
+        ("unlabelled", tagged(50, 0x86dd, &extended(1))),
         ("non_ip", tagged(50, 0x0806, &[0; 28])),
         ("link_short", ethernet(0x8100, &endless)),
-        ("untagged", mpls(100, &datagram())),
+        ("unlabelled", mpls(100, &datagram())),
         ("non_ip", mpls(3, &[0; 30])),
         ("link_short", ethernet(0x8847, &[0, 1, 0, 64].repeat(100))),
         ("link_short", mpls(2, &[])),
-        ("untagged", ethernet(0x86dd, &chain)),
+        ("unlabelled", ethernet(0x86dd, &chain)),
         ("ip6_ext_short", ethernet(0x86dd, &chain[..40 + 8 * 75 + 3])),
         (
             "ip6_ext_short",
@@ -150,7 +150,7 @@ fn the_longest_frame_that_captures_hold() {
     jumbo.resize(262_144, 0);
     let found = verdicts(&pcap([jumbo.clone(), Vec::new(), jumbo]));
     assert_eq!(
-        (&found["untagged"], &found["link_short"], sum(&found)),
+        (&found["unlabelled"], &found["link_short"], sum(&found)),
         (&2.into(), &1.into(), 3)
     );
 }

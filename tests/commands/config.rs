@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use super::ran;
-use crate::common::{fenxi, run};
+use crate::common::{fenxi, root, run};
 
 #[test]
 fn check_draws_the_pipeline() {
@@ -44,7 +45,7 @@ fn check_draws_the_pipeline() {
     .expect_code(0)
     .stdout;
     let parts = [
-        "tag: off",
+        "labels: recorded only (mode tap)",
         "prefix 6 of 10",
         "timeout, T = 10ms",
         "simulated: protocol",
@@ -205,4 +206,78 @@ fn config_show_as_json_names_every_key() {
         "tag",
     ];
     assert_eq!(sections, expected.into());
+}
+
+/// Every `FENXI_*` variable that a document or a script names may stand in the environment of every command.
+#[test]
+fn documented_variables_are_no_errors() {
+    let mut named = BTreeSet::new();
+    for file in documents() {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        // FENXI_SECTION_KEY stands for all keys.
+        named.extend(
+            words
+                .filter(|word| {
+                    word.starts_with("FENXI_") && word.len() > 6 && *word != "FENXI_SECTION_KEY"
+                })
+                .map(str::to_owned),
+        );
+    }
+    for name in ["FENXI_TRAIN_VENV", "FENXI_REQUIRE_ALL", "FENXI_LAB"] {
+        assert!(named.contains(name), "{named:?}");
+    }
+    let keys: serde_json::Value =
+        serde_json::from_str(&ran(&["config", "show", "--json"]).stdout).unwrap();
+    let keys: BTreeSet<String> = keys["config"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            format!(
+                "FENXI_{}",
+                row["key"]
+                    .as_str()
+                    .unwrap()
+                    .replace('.', "_")
+                    .to_uppercase()
+            )
+        })
+        .collect();
+    let others = named.iter().filter(|name| !keys.contains(*name));
+    let others: Vec<_> = others
+        .filter(|name| !["FENXI_CONFIG", "FENXI_LOG"].contains(&name.as_str()))
+        .collect();
+    let mut command = fenxi(["config", "show"]);
+    command.envs(others.iter().map(|name| (name, "x")));
+    run(command).expect_code(0);
+    let mut command = fenxi(["config", "show"]);
+    command.env("FENXI_NONESUCH", "x");
+    run(command).expect_code(78);
+}
+
+/// What a person reads or runs.
+fn documents() -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for place in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "Makefile",
+        ".ci/run",
+        "docs",
+        "scripts",
+        "packaging",
+        "configs",
+        "models/train",
+    ] {
+        add(&root().join(place), &mut files);
+    }
+    files
+}
+
+fn add(path: &Path, files: &mut Vec<PathBuf>) {
+    match fs::read_dir(path) {
+        Err(_) => files.push(path.to_owned()),
+        Ok(entries) => entries.for_each(|entry| add(&entry.unwrap().path(), files)),
+    }
 }

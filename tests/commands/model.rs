@@ -34,6 +34,28 @@ fn model_info_says_what_the_bundle_says() {
         .collect();
     assert_eq!(named, labels(&bundle()));
     ran(&["model", "info", "/nowhere"]).expect_code(66);
+
+    let dir = bundle();
+    let told = ran(&[
+        "model".as_ref(),
+        "info".as_ref(),
+        "-j".as_ref(),
+        dir.as_os_str(),
+    ]);
+    let told: Value = serde_json::from_str(&told.expect_code(0).stdout).unwrap();
+    for part in ["name", "version", "sha256", "precision"] {
+        assert_eq!(told[part].as_str(), manifest[part].as_str(), "{part}");
+    }
+    let confidence = manifest["min_confidence"].as_float();
+    assert_eq!(told["min_confidence"].as_f64(), confidence);
+    let named: Vec<_> = told["labels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|label| label["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(named, labels(&bundle()));
+    assert_eq!(told["input"]["shape"], serde_json::json!(["N", 1, 10]));
 }
 
 #[test]

@@ -114,7 +114,8 @@ impl Lab {
         if is_v6 { "fd77:2::2" } else { "10.77.2.2" }
     }
 
-    fn name(&self, host: &str) -> String {
+    /// The name of its namespace.
+    pub fn name(&self, host: &str) -> String {
         format!("{}-{host}", self.prefix)
     }
 
@@ -259,14 +260,14 @@ impl Drop for Lab {
 }
 
 /// Bits that the router's own rules give to every new connection and every packet.
-pub const FOREIGN: u32 = 0xab00_00cd;
+pub const FOREIGN: u32 = 0x0000_cd40;
 
 /// Rules that make conntrack look at all, and use bits of the mark that are not fenxi's.
 const OTHERS: &str = "table inet lab {
     chain others {
         type filter hook prerouting priority -190; policy accept;
-        ct state new ct mark set 0xab0000cd
-        meta mark set 0xab0000cd
+        ct state new ct mark set 0x0000cd40
+        meta mark set 0x0000cd40
     }
 }";
 

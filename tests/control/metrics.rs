@@ -31,8 +31,8 @@ fn assert_balanced(scrape: &Scrape) {
             + sum("fenxi_flow_table_entries")
             + sum("fenxi_flows_unrecorded")
     );
-    let tagged = scrape.sum("fenxi_packets_total", "verdict=\"tagged\"");
-    assert!(sum("fenxi_label_packets_total") <= tagged);
+    let labelled = scrape.sum("fenxi_packets_total", "verdict=\"labelled\"");
+    assert!(sum("fenxi_label_packets_total") <= labelled);
 }
 
 /// Counters have not gone back.
@@ -124,7 +124,7 @@ fn assert_agrees(scrape: &Scrape, summary: &Value) {
     same(
         "fenxi_label_packets_total",
         "",
-        &summary["verdicts"]["tagged"],
+        &summary["verdicts"]["labelled"],
     );
 }
 

@@ -453,7 +453,8 @@ fn records_of_flows_that_last_add_up() {
     assert_eq!(summary["flows"]["reported"], reported);
     let of_records = flows()
         .map(|flow| flow["packets_fwd"].as_u64().unwrap() + flow["packets_rev"].as_u64().unwrap());
-    let verdicts = ["tagged", "untagged"].map(|name| summary["verdicts"][name].as_u64().unwrap());
+    let verdicts =
+        ["labelled", "unlabelled"].map(|name| summary["verdicts"][name].as_u64().unwrap());
     assert_eq!(of_records.sum::<u64>(), verdicts.iter().sum::<u64>());
 }
 

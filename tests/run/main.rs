@@ -10,12 +10,14 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bypass;
 mod capture;
 mod devices;
 mod faults;
 mod inline;
 mod layouts;
 mod mark;
+mod merged;
 mod overload;
 mod recording;
 mod reload;

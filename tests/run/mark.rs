@@ -33,7 +33,7 @@ pub fn start(lab: &Lab, interface: &str, class: &str, args: &[&str]) -> Live {
 fn mark_of(label: &Value) -> u32 {
     let labels = common::labels(&common::shipped_bundle());
     let at = labels.iter().position(|known| label == known.as_str());
-    at.map_or(0, |at| (at as u32 + 1) << 8)
+    at.map_or(0, |at| (at as u32 + 1) << 24)
 }
 
 fn own_marks() -> String {
@@ -193,14 +193,14 @@ fn the_shipped_rules_shape_a_labelled_transfer() {
     upload(open(false));
     assert_eq!(bulk(), 0, "nobody has said yet that this is bulk");
 
-    let class = every_label("mark.class", "0x0700");
+    let class = every_label("mark.class", "0x07000000");
     let live = start(&lab, "in", &class, &common::SIMULATED);
     for is_v6 in [false, true] {
         let mut connection = open(is_v6);
         talk(&mut connection);
         let client = connection[0].local_addr().unwrap();
         live.wait_for("the connection has its mark", |_| {
-            mark_at(&lab, client) & 0xff00 == 0x0700
+            mark_at(&lab, client) & 0xff00_0000 == 0x0700_0000
         });
         let before = bulk();
         let kbit_per_s = upload(connection);
@@ -261,7 +261,7 @@ fn a_mark_outlives_restarts_and_silence_unless_it_is_to_be_overwritten() {
     let all = |class: u32| vec![FOREIGN | class; CONNECTIONS];
 
     // Never seen from their beginning, they are not marked.
-    let live = start(0x4100, &[]);
+    let live = start(0x4100_0000, &[]);
     connections.iter_mut().for_each(talk);
     live.wait_for("they are found to be mid-stream", |live| {
         live.metric_sum("fenxi_series_withheld_total") == CONNECTIONS as f64
@@ -279,7 +279,7 @@ fn a_mark_outlives_restarts_and_silence_unless_it_is_to_be_overwritten() {
         .collect();
     let marks = || -> Vec<u32> { clients.iter().map(|it| mark_at(&lab, *it)).collect() };
     connections.iter_mut().for_each(talk);
-    live.wait_for("they have their marks", |_| marks() == all(0x4100));
+    live.wait_for("they have their marks", |_| marks() == all(0x4100_0000));
 
     // Silent until fenxi knows nothing of them any more.
     live.wait_for("the flows have ended", |live| {
@@ -291,30 +291,30 @@ fn a_mark_outlives_restarts_and_silence_unless_it_is_to_be_overwritten() {
         live.metric_sum("fenxi_series_withheld_total") == withheld + CONNECTIONS as f64
     });
     assert_eq!(marks_with(&live, "written"), CONNECTIONS as f64);
-    assert_eq!(marks(), all(0x4100));
+    assert_eq!(marks(), all(0x4100_0000));
     live.kill();
 
     // A start with other marks.
-    let live = start(0x4200, &[]);
+    let live = start(0x4200_0000, &[]);
     connections.iter_mut().for_each(talk);
     live.wait_for("they are found to be mid-stream", |live| {
         live.metric_sum("fenxi_series_withheld_total") == CONNECTIONS as f64
     });
     assert_eq!(live.metric_sum("fenxi_marks_total"), 0.0);
-    assert_eq!(marks(), all(0x4100));
+    assert_eq!(marks(), all(0x4100_0000));
     let status = live.ctl(&["status"]).expect_code(0).stdout;
     assert!(status.contains("4 flows began mid-stream"), "{status}");
     live.kill();
 
     // A model that labels them all the same: what is set stays.
-    let live = start(0x4200, &["--set", &trained]);
+    let live = start(0x4200_0000, &["--set", &trained]);
     connections.iter_mut().for_each(talk);
     live.wait_for("their marks are kept", |live| {
         marks_with(live, "kept") == CONNECTIONS as f64
     });
     assert_eq!(marks_with(&live, "written"), 0.0);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
-    assert_eq!(marks(), all(0x4100));
+    assert_eq!(marks(), all(0x4100_0000));
     let status = live.ctl(&["status"]).expect_code(0).stdout;
     assert!(
         status.contains("0 written, 4 kept as they were"),
@@ -324,9 +324,12 @@ fn a_mark_outlives_restarts_and_silence_unless_it_is_to_be_overwritten() {
     assert_eq!(summary["live"]["marks_kept"], CONNECTIONS);
 
     // Unless they are to be overwritten.
-    let live = start(0x4200, &["--set", &trained, "--set", "mark.overwrite=true"]);
+    let live = start(
+        0x4200_0000,
+        &["--set", &trained, "--set", "mark.overwrite=true"],
+    );
     connections.iter_mut().for_each(talk);
-    live.wait_for("they have the new mark", |_| marks() == all(0x4200));
+    live.wait_for("they have the new mark", |_| marks() == all(0x4200_0000));
     assert_eq!(marks_with(&live, "kept"), 0.0);
     live.terminate(0);
 }
@@ -337,7 +340,7 @@ fn nobody_notices_that_it_was_killed() {
     let Some(lab) = Lab::routed("killed", true, &[]) else {
         return;
     };
-    let class = every_label("mark.class", "0x4200");
+    let class = every_label("mark.class", "0x42000000");
     for interface in ["in", "out"] {
         let live = start(&lab, interface, &class, &common::SIMULATED);
         let [mut near, mut far] = connect(&lab, HOSTS, Lab::server(false));
@@ -353,14 +356,14 @@ fn nobody_notices_that_it_was_killed() {
         };
         (0..10).for_each(|_| talk());
         live.wait_for("the connection has its mark", |_| {
-            mark_at(&lab, client) == FOREIGN | 0x4200
+            mark_at(&lab, client) == FOREIGN | 0x4200_0000
         });
         std::thread::scope(|scope| {
             let talking = scope.spawn(|| (0..200).for_each(|_| talk()));
             live.kill();
             talking.join().unwrap();
         });
-        assert_eq!(mark_at(&lab, client), FOREIGN | 0x4200);
+        assert_eq!(mark_at(&lab, client), FOREIGN | 0x4200_0000);
         let [near, far] = connect(&lab, HOSTS, Lab::server(false));
         let unseen = near.local_addr().unwrap();
         stream(near, far, 100_000);

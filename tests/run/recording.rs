@@ -196,7 +196,7 @@ fn a_recorded_run_forwards_and_is_replayed() {
     inline::all_was_sent(live);
     let summary = replay_well(&recording, &[]);
     assert!(
-        summary["verdicts"]["tagged"].as_u64().unwrap() >= 10,
+        summary["verdicts"]["labelled"].as_u64().unwrap() >= 10,
         "{summary}"
     );
 }

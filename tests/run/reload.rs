@@ -115,7 +115,7 @@ fn connections_get_the_marks_that_a_reload_brings() {
     };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("fenxi.toml");
-    fs::write(&file, config(0xff00, 0x4200)).unwrap();
+    fs::write(&file, config(0xff00_0000, 0x4200_0000)).unwrap();
     let mut args = vec!["--config", file.to_str().unwrap()];
     args.extend(["--set", "io.interfaces=[\"in\"]", "--set", "io.mode=mark"]);
     args.extend(common::SIMULATED);
@@ -123,7 +123,7 @@ fn connections_get_the_marks_that_a_reload_brings() {
 
     let mut connections = Vec::new();
     for (mask, class, applied) in [
-        (0xff00, 0x4200, &[][..]),
+        (0xff00_0000, 0x4200_0000, &[][..]),
         (0x00ff_0000, 0x0017_0000, &["mark.class", "mark.mask"]),
         (0x00ff_0000, 0x0018_0000, &["mark.class"]),
     ] {

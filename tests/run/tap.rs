@@ -20,12 +20,12 @@ fn replay(capture: &std::path::Path, records: &std::path::Path, args: &[&str]) -
     replay
 }
 
-/// Packets by verdict. When a label is there is a matter of time, so tagged and untagged are one.
+/// Packets by verdict. When a label is there is a matter of time, so labelled and unlabelled are one.
 fn verdicts(summary: &Value) -> BTreeMap<String, u64> {
     let mut verdicts = BTreeMap::new();
     for (verdict, packets) in summary["verdicts"].as_object().unwrap() {
         let verdict = match verdict.as_str() {
-            "untagged" => "tagged",
+            "unlabelled" => "labelled",
             verdict => verdict,
         };
         *verdicts.entry(verdict.to_owned()).or_default() += packets.as_u64().unwrap();

@@ -50,7 +50,7 @@ fn marks_that_fail_or_are_dropped_are_told_of_when_it_begins_and_when_it_is_over
     let Some(lab) = Lab::routed("told", false, &["strace"]) else {
         return;
     };
-    let class = every_label("mark.class", "0x4200");
+    let class = every_label("mark.class", "0x42000000");
     let args = [&["--set", "mark.queue=64"][..], &common::SIMULATED].concat();
     let live = mark::start(&lab, "in", &class, &args);
     let talk = || {

@@ -212,6 +212,7 @@ impl World {
                 link: 101,
                 time_us: packet.time_us,
                 rss: None,
+                gso: flowmgr::Gso::NONE,
             });
             data.extend(frame);
         }
@@ -438,6 +439,7 @@ fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
             link: 101,
             time_us: packet.time_us,
             rss: None,
+            gso: flowmgr::Gso::NONE,
         };
         flows.burst(&mut data, &[packet], 0, &mut Vec::new());
     }

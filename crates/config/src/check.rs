@@ -4,7 +4,9 @@
 //! each message names the keys with their values and where these were set. A rule is skipped when one of its keys was
 //! refused already.
 
-use crate::checked::{Accel, Config, HttpPlace, IoMode, Mark};
+use policy::DSCP_MASK;
+
+use crate::checked::{Accel, Config, HttpPlace, IoMode, Mark, MarkAs, MarkMapping};
 use crate::draft::Draft;
 use crate::keys::KeyId;
 use crate::layers::Settings;
@@ -23,7 +25,10 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
     let read = Reader { settings };
     let mut draft = store(&read, problems);
     settle(&mut draft);
-    problems.extend(marks_beyond_the_mask(&read, &draft.mark));
+    problems.extend(match draft.mark.holds {
+        MarkAs::Label => marks_beyond_the_mask(&read, &draft.mark),
+        MarkAs::Dscp => mask_of_others(&read, &draft.mark),
+    });
     let devices = DeviceTables::check(&settings.devices, problems);
     let tasks = tasks::tasks(&read, &draft, &devices, problems);
     let first = tasks.first()?.clone();
@@ -47,6 +52,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         pipeline: draft.pipeline,
         host_networks: draft.host_networks,
         records: draft.records,
+        ipfix: draft.ipfix,
         control: draft.control,
         sandbox: draft.sandbox,
         log: draft.log,
@@ -78,6 +84,16 @@ fn settle(draft: &mut Draft) {
             .div_ceil(BUCKET_FLOWS / 2)
             .next_power_of_two();
     }
+    if draft.mark.holds == MarkAs::Dscp {
+        let rows = draft.tag.dscp.iter();
+        let marks = rows.map(|row| MarkMapping {
+            label: row.label.clone(),
+            mark: policy::Mark::of_dscp(row.dscp).bits,
+            required: row.required,
+            origin: row.origin.clone(),
+        });
+        draft.mark.class = marks.collect();
+    }
     draft.records.rotate = (draft.rotate.bytes > 0).then_some(draft.rotate);
 }
 
@@ -97,6 +113,19 @@ fn marks_beyond_the_mask(read: &Reader<'_>, mark: &Mark) -> Option<String> {
             beyond.join(", "),
             mark.mask,
             mask.origin,
+        )
+    })
+}
+
+/// Marks that hold a DSCP have the mask of their readers, which `layers::settle` gives the key unless it is set.
+fn mask_of_others(read: &Reader<'_>, mark: &Mark) -> Option<String> {
+    let (mask, holds) = (KeyId::MarkMask, KeyId::MarkAs);
+    let is_set = mark.mask != DSCP_MASK && !read.settings.setting(mask).refused;
+    is_set.then(|| {
+        format!(
+            "{} with {}: impossible combination: a DSCP takes the bits {DSCP_MASK:#x}; leave mark.mask out",
+            read.in_hex(mask),
+            read.named(holds)
         )
     })
 }
@@ -169,6 +198,13 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// The same for bits.
+    fn in_hex(&self, id: KeyId) -> String {
+        let setting = self.settings.setting(id);
+        let bits = setting.value.as_integer().unwrap_or_default();
+        format!("{} = {bits:#x} ({})", id.key().path, setting.origin)
+    }
+
     /// The key with its value and origin.
     fn named(&self, id: KeyId) -> String {
         let setting = self.settings.setting(id);

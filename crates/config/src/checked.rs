@@ -10,6 +10,7 @@ use std::time::Duration;
 use packetio::Backend;
 use policy::{Action, Dscp, Rule};
 
+mod destination;
 mod device;
 mod words;
 
@@ -17,8 +18,9 @@ use crate::layout::Layout;
 use crate::network::Network;
 use crate::origin::Origin;
 
+pub use destination::{Destination, Endpoint};
 pub use device::{Accel, Device, DeviceThread, Provider};
-pub use words::{FlowHash, IoMode, LogTo};
+pub use words::{FlowHash, IoMode, LogTo, MarkAs};
 
 /// A configuration that holds together.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +52,8 @@ pub struct Config {
     pub host_networks: Vec<Network>,
     /// Records of flows, labels and hosts.
     pub records: Records,
+    /// Records for a collector.
+    pub ipfix: Ipfix,
     /// Metrics, health and the control socket.
     pub control: Control,
     /// Whether a live run drops the rights that it no longer needs after its start.
@@ -157,7 +161,7 @@ pub struct Tag {
 /// One entry of `tag.dscp`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DscpMapping {
-    /// Label of the model.
+    /// Label or taxonomy of the model.
     pub label: String,
     /// Code point of the packets.
     pub dscp: Dscp,
@@ -171,11 +175,13 @@ pub struct DscpMapping {
 /// Marks of connections, where the kernel forwards.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Mark {
+    /// What a mark holds.
+    pub holds: MarkAs,
     /// The bits that the program may write.
     pub mask: u32,
     /// Whether bits that are set already are replaced.
     pub overwrite: bool,
-    /// Label to bits, by label.
+    /// Label to bits, by label: `mark.class`, or what `tag.dscp` comes to.
     pub class: Vec<MarkMapping>,
     /// How many updates may wait for the writer.
     pub queue: usize,
@@ -184,7 +190,7 @@ pub struct Mark {
 /// One entry of `mark.class`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MarkMapping {
-    /// Label of the model.
+    /// Label or taxonomy of the model.
     pub label: String,
     /// Bits, within the mask.
     pub mark: u32,
@@ -212,6 +218,14 @@ impl Tag {
 }
 
 impl Mark {
+    /// The key that gives labels their bits.
+    pub fn table(&self) -> &'static str {
+        match self.holds {
+            MarkAs::Label => "mark.class",
+            MarkAs::Dscp => "tag.dscp",
+        }
+    }
+
     /// The rules for connections.
     pub fn rules(&self) -> Vec<Rule> {
         let rule = |row: &MarkMapping| Rule {
@@ -224,7 +238,7 @@ impl Mark {
                 }),
             },
             required: row.required,
-            origin: format!("{}: mark.class", row.origin),
+            origin: format!("{}: {}", row.origin, self.table()),
         };
         self.class.iter().map(rule).collect()
     }
@@ -345,12 +359,29 @@ pub struct Records {
     pub path: Option<PathBuf>,
     /// When a live run begins a new file; `None`: never.
     pub rotate: Option<Rotate>,
+    /// The Unix socket on which a live run gives them to readers; `None`: none.
+    pub socket: Option<PathBuf>,
+    /// How far a reader of the socket may fall behind, bytes.
+    pub socket_backlog: usize,
     /// Share of the flows whose records have the series.
     pub series: f64,
     /// How many records may wait for the writer.
     pub queue: usize,
     /// How long a live run may take at its end to write the records that are left.
     pub drain_within: Duration,
+}
+
+/// Flow records for a collector.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ipfix {
+    /// Where they go; `None`: nowhere.
+    pub to: Option<Destination>,
+    /// The observation domain of this exporter.
+    pub domain: u32,
+    /// How often templates are sent again over UDP.
+    pub template_every: Duration,
+    /// How many records may wait.
+    pub queue: usize,
 }
 
 /// When a new file of records begins.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use accel::Faults;
 
 use crate::checked::{
-    Cache, ClassConfidence, Control, DeviceThread, DscpMapping, Flow, HttpPlace, Io, Log, Mark,
-    MarkMapping, Model, Pipeline, Provider, Records, Ring, Rotate, Tag,
+    Cache, ClassConfidence, Control, Destination, DeviceThread, DscpMapping, Flow, HttpPlace, Io,
+    Ipfix, Log, Mark, MarkMapping, Model, Pipeline, Provider, Records, Ring, Rotate, Tag,
 };
 use crate::layout::{Layout, PARTS_MAX};
 use crate::levels::Levels;
@@ -87,6 +87,8 @@ pub struct Draft {
     pub host_networks: Vec<Network>,
     /// As checked, but for `rotate`.
     pub records: Records,
+    /// As checked.
+    pub ipfix: Ipfix,
     /// Also where files never rotate.
     pub rotate: Rotate,
     /// As checked.
@@ -270,6 +272,22 @@ pub fn records_path(setting: &Setting, place: &mut Option<PathBuf>) -> Stored {
         );
     }
     setting.put_path(place)
+}
+
+pub fn socket_backlog(setting: &Setting, records: &mut Records) -> Stored {
+    records.socket_backlog = setting.get::<usize>()? << 10;
+    Ok(())
+}
+
+pub fn destination(setting: &Setting, place: &mut Option<Destination>) -> Stored {
+    let text: String = setting.get()?;
+    *place = Destination::parse(&text, |path| setting.origin.resolve(path));
+    match place.is_none() && !text.is_empty() {
+        true => Err(
+            "expected udp://HOST:PORT, tcp://HOST:PORT or file:PATH; brackets around an IPv6 address".to_owned(),
+        ),
+        false => Ok(()),
+    }
 }
 
 pub fn rotate_bytes(setting: &Setting, rotate: &mut Rotate) -> Stored {

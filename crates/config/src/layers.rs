@@ -5,9 +5,11 @@
 //! each keeps its [`Origin`]. Nothing here stops at the first problem: a wrong value is noted, the
 //! layer below keeps its place, and reading goes on. The tables of devices and tasks are read in `layers/tables.rs`.
 
+use crate::checked::MarkAs;
 use crate::keys::{KEYS, KeyId};
 use crate::origin::Origin;
 use crate::setting::{Entries, Setting};
+use policy::DSCP_MASK;
 use toml::Value;
 
 mod layer;
@@ -21,8 +23,16 @@ pub use tables::{Section, Table};
 /// Names the configuration file.
 pub const FILE_VARIABLE: &str = "FENXI_CONFIG";
 
-/// `FENXI_*` variables that are not configuration keys.
-const OTHER_VARIABLES: [&str; 3] = ["FENXI_ONNXRUNTIME", "FENXI_REQUIRE_ALL", FILE_VARIABLE];
+/// `FENXI_*` variables that are not configuration keys: the library, tests, the trainer, experiments, the build. They may
+/// stand in the environment of any command.
+const OTHER_VARIABLES: [&str; 6] = [
+    "FENXI_LAB",
+    "FENXI_ONNXRUNTIME",
+    "FENXI_REQUIRE_ALL",
+    "FENXI_REVISION",
+    "FENXI_TRAIN_VENV",
+    FILE_VARIABLE,
+];
 
 /// A file of the configuration.
 #[derive(Debug, Clone)]
@@ -106,5 +116,15 @@ pub fn read(
     for set in sets {
         Layer::new(Source::Set, &mut settings, problems).read_set(set);
     }
+    settle(&mut settings);
     settings
+}
+
+/// The built-in values that depend on another key, so that what is shown is what is in effect.
+fn settle(settings: &mut Settings) {
+    let holds_dscp = settings.setting(KeyId::MarkAs).value.as_str() == Some(MarkAs::Dscp.name());
+    let mask = &mut settings.values[KeyId::MarkMask as usize];
+    if holds_dscp && mask.origin == Origin::BuiltIn && !mask.refused {
+        mask.value = Value::Integer(DSCP_MASK.into());
+    }
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use accel::{Bundle, BundleError, Depth};
 use cring::{Context, Feature, Unit};
 use flowmgr::{PortLabel, SeriesTask};
-use policy::{Action, Dscp, Rule};
+use policy::{Action, Dscp, Label};
 
 use crate::Error;
 use crate::devices::thresholds;
+use crate::label_map::LabelMap;
 use config::Config;
 
 /// Name of the class of a flow whose likeliest class is not likely enough.
@@ -160,13 +161,16 @@ pub fn features(bundle: &Bundle) -> Vec<Feature> {
     names.filter_map(feature).collect()
 }
 
-/// Checks every label that the configuration names against the model's.
+/// Checks every label that the configuration names against the model's, and that a live run does something about at least
+/// one of them where its mode promises that. Returns what is done about each.
 ///
 /// # Errors
-/// The model has no such label.
-pub fn check_labels(config: &Config, bundle: &Bundle) -> Result<(), Error> {
-    actions(&config.rules(), bundle)?;
-    thresholds(config, bundle).map(drop)
+/// The model has no such label, or nothing would be done.
+pub fn check_labels(config: &Config, bundle: &Bundle) -> Result<LabelMap, Error> {
+    let map = LabelMap::of(config, bundle)?;
+    map.check(bundle.name())?;
+    thresholds(config, bundle)?;
+    Ok(map)
 }
 
 /// Class names in the order of the model's outputs, then [`UNKNOWN`].
@@ -175,21 +179,29 @@ pub fn classes(bundle: &Bundle) -> Arc<[String]> {
     labels.chain([UNKNOWN.to_owned()]).collect()
 }
 
+/// The same with their taxonomies; [`UNKNOWN`] has none.
+pub fn labels(bundle: &Bundle) -> Arc<[Label]> {
+    let labels = bundle.labels().iter().map(|label| Label {
+        name: label.name.clone(),
+        taxonomy: label.taxonomy.clone(),
+    });
+    let unknown = Label {
+        name: UNKNOWN.to_owned(),
+        taxonomy: String::new(),
+    };
+    labels.chain([unknown]).collect()
+}
+
 /// DSCP by class, the last for [`UNKNOWN`]. Labels that only the built-in mapping names may be absent from the model; those
 /// that the user named may not.
 ///
 /// # Errors
 /// The configuration names a label that the model does not have.
 pub fn dscp_by_class(config: &Config, bundle: &Bundle) -> Result<Vec<Option<u8>>, Error> {
-    let actions = actions(&config.tag.rules(), bundle)?;
+    let actions = policy::actions(&config.tag.rules(), &labels(bundle))
+        .map_err(|error| Error::config(error.of_model(bundle.name()).to_string()))?;
     let code_point = |action: Action| action.dscp.map(Dscp::code_point);
     Ok(actions.into_iter().map(code_point).collect())
-}
-
-/// What the labels of the model ask for, by class.
-fn actions(rules: &[Rule], bundle: &Bundle) -> Result<Vec<Action>, Error> {
-    policy::actions(rules, &classes(bundle))
-        .map_err(|error| Error::config(error.of_model(bundle.name()).to_string()))
 }
 
 #[cfg(test)]

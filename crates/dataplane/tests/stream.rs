@@ -63,6 +63,7 @@ fn frames_over_a_unix_socket_get_labels_and_records() {
         manager: Walker::new(manager, 0, None),
         effect: options.effect,
         ports: vec![Box::new(StreamRx::new("frames", stream).unwrap())],
+        flows_belong_to_ports: false,
         egress: None,
         sinks: vec![Box::new(Collect(sender))],
         clock: Clock::live(),

@@ -43,7 +43,11 @@ pub fn text(it: &Explanation) -> String {
         (Some(label), None) => label.clone(),
         (None, _) => "none".to_owned(),
     };
-    lines.push(field("label", &label));
+    let since = it
+        .labelled
+        .as_ref()
+        .map_or(String::new(), |at| format!(", at {at}"));
+    lines.push(field("label", &(label + &since)));
     lines.push(field("why", &it.why));
     if !it.advice.is_empty() {
         lines.push(field("", &it.advice));

@@ -9,17 +9,17 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::exit::Failure;
+use crate::exit::of_clap;
 use config::Sources;
 
 mod ctl;
+mod live;
 mod model;
 mod run;
 
 pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, TopArgs};
-pub use model::{
-    BenchArgs, BundleArgs, CheckArgs, DevicesArgs, ModelCommand, ProfileArgs, TryArgs,
-};
+pub use live::LiveArgs;
+pub use model::{BenchArgs, CheckArgs, DevicesArgs, InfoArgs, ModelCommand, ProfileArgs, TryArgs};
 #[cfg(test)]
 pub use run::FaultRates;
 pub use run::{OutputArgs, ReplayArgs, RunArgs, Speed};
@@ -28,7 +28,7 @@ pub use run::{OutputArgs, ReplayArgs, RunArgs, Speed};
 #[derive(Debug, Parser)]
 #[command(
     name = "fenxi",
-    version,
+    version = crate::version::VERSION,
     about = "Labels flows with a neural network while their packets pass",
     max_term_width = 100
 )]
@@ -61,6 +61,9 @@ pub enum Command {
     Ctl(CtlArgs),
     /// Show a running instance live: labels, hosts, flows, devices and losses
     Top(TopArgs),
+    /// Write the man pages and shell completions into a folder: for packages
+    #[command(hide = true)]
+    Manual(ManualArgs),
 }
 
 /// Inspect the configuration.
@@ -75,10 +78,10 @@ pub enum ConfigCommand {
 pub struct ConfigArgs {
     /// Configuration file (TOML); files in the conf.d folder next to it override it [default: $FENXI_CONFIG; if that is not
     /// set, /etc/fenxi/fenxi.toml if it exists, except for replay]
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Set one key, for example flow.k=10; overrides file and environment
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    #[arg(short, long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
 }
 
@@ -92,18 +95,26 @@ impl ConfigArgs {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckConfigArgs {
-    /// Where the configuration comes from.
+    /// What is to be run.
     #[command(flatten)]
-    pub config: ConfigArgs,
+    pub live: LiveArgs,
     /// Diagnose interfaces, cores, memory, permissions, devices and everything a run needs, and print the fixes
-    #[arg(long)]
+    #[arg(short, long)]
     pub deep: bool,
     /// Check only the configuration and the model, not this machine: for replays, or the configuration of another machine
     #[arg(long, conflicts_with = "deep")]
     pub config_only: bool,
     /// Print the findings as one JSON object
-    #[arg(long, requires = "deep")]
+    #[arg(short, long, requires = "deep")]
     pub json: bool,
+}
+
+/// Arguments of `manual`.
+#[derive(Debug, Args)]
+pub struct ManualArgs {
+    /// The folder
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
 }
 
 /// Arguments of `config show`.
@@ -113,10 +124,10 @@ pub struct ShowArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Show where each value was set
-    #[arg(long)]
+    #[arg(short, long)]
     pub origin: bool,
     /// Print one JSON object with origins, units and descriptions
-    #[arg(long)]
+    #[arg(short, long)]
     pub json: bool,
 }
 
@@ -124,14 +135,7 @@ impl Cli {
     /// The arguments in `args`, the program's name first. Err: the exit code, once help, version or
     /// the error is printed.
     pub fn parse_args(args: impl IntoIterator<Item = OsString>) -> Result<Cli, ExitCode> {
-        let cli = Cli::try_parse_from(args).map_err(|error| {
-            // Help and version go to stdout, complaints to stderr.
-            match error.print() {
-                _ if error.use_stderr() => ExitCode::from(64),
-                Ok(()) => ExitCode::SUCCESS,
-                Err(cause) => Failure::writing("stdout", &cause).report(),
-            }
-        })?;
+        let cli = Cli::try_parse_from(args).map_err(|error| of_clap(&error).report())?;
         let checked = match &cli.command {
             Command::Run(run) => run.check(),
             Command::Replay(replay) => replay.check(),

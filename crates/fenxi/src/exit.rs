@@ -15,6 +15,10 @@ use recording::RecordingError;
 
 use crate::escape::escape;
 
+mod usage;
+
+pub use usage::of_clap;
+
 /// The end of the program before its work was done: what to tell the user, and the exit code.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .lines.join("\n"))]

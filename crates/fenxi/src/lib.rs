@@ -29,6 +29,8 @@ mod signals;
 mod sinks;
 mod summary;
 mod supervise;
+mod unix_socket;
+mod version;
 mod workers;
 
 pub use cli::{is_dash, seconds};
@@ -76,5 +78,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Profile(args) => commands::profile::profile(&args),
         Command::Ctl(args) => commands::ctl::ctl(&args),
         Command::Top(args) => commands::top::top(&args),
+        Command::Manual(args) => commands::manual::manual(&args),
     }
 }

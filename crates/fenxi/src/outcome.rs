@@ -61,7 +61,7 @@ pub struct LiveSums {
     pub mode: &'static str,
     /// Packets that the kernel had for the receive rings: received, dropped or unread.
     pub offered: u64,
-    /// Packets taken from the rings.
+    /// Packets taken from the rings; one that was merged from several counts once.
     pub received: u64,
     /// Packets received that the kernel or the card had merged from several.
     pub merged: u64,

@@ -25,6 +25,7 @@ pub struct Summary {
     packets: u64,
     bytes: u64,
     verdicts: Map<String, Value>,
+    merged: Merged,
     flows: Flows,
     series: Series,
     labels: BTreeMap<String, u64>,
@@ -54,6 +55,49 @@ pub struct Summary {
 
 /// Name and value of a sink's counter.
 type SinkSum = (&'static str, u64);
+
+/// Packets that GRO, LRO or TSO merged from several.
+#[derive(Serialize)]
+struct Merged {
+    /// Those of which the segments are known.
+    packets: u64,
+    /// Their segments, of which each counts as a packet.
+    segments: u64,
+    /// Those that count as one packet, because nobody told their segments.
+    unknown: u64,
+}
+
+impl Merged {
+    fn of(merged: flowmgr::Merged) -> Merged {
+        Merged {
+            packets: merged.packets,
+            segments: merged.segments,
+            unknown: merged.unknown,
+        }
+    }
+
+    fn write_text(&self, page: &mut String) -> std::fmt::Result {
+        let Merged {
+            packets,
+            segments,
+            unknown,
+        } = self;
+        if *packets > 0 {
+            writeln!(
+                page,
+                "merged    {packets} packets received were {segments} on the wire, and count as such"
+            )?;
+        }
+        if *unknown > 0 {
+            writeln!(
+                page,
+                "merged    {unknown} packets are longer than the usual MTU or the interface's, and count as one each: of which packets \
+                 they were merged is not known"
+            )?;
+        }
+        Ok(())
+    }
+}
 
 /// Counters that only live traffic has.
 #[derive(Serialize)]
@@ -135,9 +179,9 @@ struct Batches {
 struct Coverage {
     /// Share of flows with a label.
     flows: f64,
-    /// Share of packets of flows that were tagged.
+    /// Share of packets of flows that had a label already.
     packets: f64,
-    /// Share of bytes of flows that were in tagged packets.
+    /// Share of bytes of flows that were in such packets.
     bytes: f64,
     /// Share of flows that ended before their K-th packet.
     ended_before_k: f64,
@@ -193,11 +237,13 @@ impl Summary {
     pub fn of(outcome: &Outcome) -> Summary {
         let (flows, series) = (&outcome.flows, &outcome.series);
         let packets = flows.verdicts.total();
+        let bytes = outcome.bytes + flows.merged.header_bytes;
         let wall_s = outcome.wall.as_secs_f64();
         Summary {
             pipeline: pipeline(outcome),
             packets,
-            bytes: outcome.bytes,
+            bytes,
+            merged: Merged::of(flows.merged),
             verdicts: Verdict::ALL
                 .into_iter()
                 .map(|verdict| (verdict.name().to_owned(), json!(flows.verdicts.of(verdict))))
@@ -225,7 +271,7 @@ impl Summary {
             interrupted: outcome.interrupted,
             wall_s,
             packets_per_s: packets as f64 / wall_s,
-            bits_per_s: outcome.bytes as f64 * 8.0 / wall_s,
+            bits_per_s: bytes as f64 * 8.0 / wall_s,
             time_to_label_ms: Quantiles::of_us(&series.time_to_label_us()),
         }
     }
@@ -271,6 +317,7 @@ impl Summary {
             )?;
         }
         writeln!(page, "verdicts  {}", listed(&self.verdicts))?;
+        self.merged.write_text(page)?;
         writeln!(
             page,
             "flows     {} begun; ended: {}",
@@ -433,13 +480,13 @@ fn coverage(flows: &flowmgr::Counters) -> Coverage {
             part as f64 / whole as f64
         }
     };
-    let tagged = flows.verdicts.of(Verdict::Tagged);
+    let labelled = flows.verdicts.of(Verdict::Labelled);
     let ended: u64 =
         flows.flows_ended.iter().sum::<u64>() - flows.flows_ended[EndReason::Active as usize];
     Coverage {
         flows: share(flows.flows_labelled().iter().sum(), ended),
-        packets: share(tagged, tagged + flows.verdicts.of(Verdict::Untagged)),
-        bytes: share(flows.tagged_bytes, flows.flow_bytes),
+        packets: share(labelled, labelled + flows.verdicts.of(Verdict::Unlabelled)),
+        bytes: share(flows.labelled_bytes, flows.flow_bytes),
         ended_before_k: share(flows.flows_short, ended),
     }
 }

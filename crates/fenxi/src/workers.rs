@@ -29,6 +29,8 @@ pub struct WorkerIo {
     pub ports: Vec<Box<dyn Rx>>,
     /// Where its packets go; `None`: nowhere, as in modes tap and mark.
     pub egress: Option<Box<dyn Egress>>,
+    /// Whether flows belong to the port where they were first seen.
+    pub flows_belong_to_ports: bool,
     /// Its source of time.
     pub clock: Clock,
     /// The sinks of its labels and flow records.
@@ -98,6 +100,7 @@ impl WorkerStart<'_> {
                 manager: Walker::new(manager, number, self.recorder),
                 effect,
                 ports: io.ports,
+                flows_belong_to_ports: io.flows_belong_to_ports,
                 egress: io.egress,
                 sinks: io.sinks,
                 clock: io.clock,

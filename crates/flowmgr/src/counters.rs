@@ -25,19 +25,43 @@ impl Volume {
 }
 
 counters! {
-    /// Sums of a manager. They always balance: verdicts to packets, begun flows to
+    /// Packets that GRO, LRO or TSO merged from several. Each of these counts with its own length, in flows and verdicts.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Merged {
+        /// Merged packets of which the segments are known.
+        pub packets: u64,
+        /// Their segments.
+        pub segments: u64,
+        /// Bytes on the wire that the segments have beyond those of the merged packets: a copy of the headers each.
+        pub header_bytes: u64,
+        /// Packets that are longer than any on the wire, and nobody told which segments they are of: each counts as one.
+        pub unknown: u64,
+    }
+}
+
+impl Merged {
+    /// How many more packets were on the wire than were received.
+    pub fn more_packets(&self) -> u64 {
+        self.segments - self.packets
+    }
+}
+
+counters! {
+    /// Sums of a manager. They always balance: verdicts to packets and the segments of merged ones, begun flows to
     /// ended and alive ones.
     #[derive(Clone, Debug, Default)]
     pub struct Counters {
-        /// Packets by verdict.
+        /// Packets by verdict, as they are on the wire.
         pub verdicts: Verdicts,
+        /// Packets that were received merged.
+        pub merged: Merged,
         /// Bytes at the IP layer of packets of flows.
         pub flow_bytes: u64,
-        /// Of these, bytes of tagged packets.
-        pub tagged_bytes: u64,
-        /// Tagged packets by class. By packet time a label may still be on its way, and they count with the flow's record;
+        /// Of these, bytes of labelled packets.
+        pub labelled_bytes: u64,
+        /// Labelled packets by class. By packet time a label may still be on its way, and they count with the flow's record;
         /// else at once.
-        pub tagged_by_class: Vec<Volume>,
+        pub labelled_by_class: Vec<Volume>,
         /// Flows begun.
         pub flows_begun: FlowsBegun,
         /// Of these, TCP flows of which the first packet seen was not the SYN that opens a connection.
@@ -95,7 +119,7 @@ impl Counters {
         let tasks: Vec<TaskCounters> = classes.into_iter().map(of_task).collect();
         let classes = tasks.first().map_or(0, |task| task.labels_given.len());
         Counters {
-            tagged_by_class: vec![Volume::default(); classes],
+            labelled_by_class: vec![Volume::default(); classes],
             tasks,
             ..Counters::default()
         }

@@ -504,6 +504,20 @@ impl Entries {
         }
     }
 
+    /// Counts `packets` of `length` bytes each.
+    pub fn count_many(&mut self, index: u32, direction: usize, packets: u32, length: u32) {
+        let hot = self.hot_mut(index);
+        // As in `Hot::count`, past 255 comes 1.
+        let sum = u64::from(hot.packets[direction]) + u64::from(packets);
+        let carries = sum.saturating_sub(1) / PACKETS_CARRIED;
+        hot.packets[direction] = (sum - carries * PACKETS_CARRIED) as u8;
+        let bytes = u64::from(hot.bytes(direction)) + u64::from(packets) * u64::from(length);
+        hot.set_bytes(direction, bytes as u32);
+        let cold = self.cold_mut(index);
+        cold.packets_high[direction] += carries as u32;
+        cold.bytes_high[direction] += (bytes >> 24) as u32;
+    }
+
     /// Takes what a counter of the hot line could not hold; once in 255 packets or
     /// 16 MiB.
     #[cold]
@@ -566,6 +580,26 @@ mod tests {
         assert_eq!(counts.bytes, [packets * u64::from(length), 40]);
         assert_eq!(entries.take_counts(0), counts);
         assert_eq!(entries.counts(0), Counts::default());
+    }
+
+    #[test]
+    fn many_at_once_count_as_one_by_one() {
+        let mut entries = Entries::new(2, 1, 0).unwrap();
+        let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
+        (0..2).for_each(|index| entries.hot_mut(index).begin(&key, true));
+        for (packets, length) in [
+            (0, 9),
+            (1, 65_535),
+            (254, 1),
+            (255, 0),
+            (256, 1),
+            (1000, 65_000),
+        ] {
+            entries.count_many(0, 1, packets, length);
+            (0..packets).for_each(|_| entries.count(1, 1, length));
+            assert_eq!(entries.counts(0), entries.counts(1));
+            assert_eq!(entries.hot(0).packets, entries.hot(1).packets);
+        }
     }
 
     #[test]

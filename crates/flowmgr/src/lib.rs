@@ -27,6 +27,7 @@
 #![deny(unsafe_code)]
 
 mod action;
+mod arrival;
 mod bare_table;
 mod config;
 mod counters;
@@ -59,7 +60,7 @@ pub use config::{
     BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect, MAX_FLOWS_MAX,
     PortLabel, SeriesShare, SeriesTask, TIMEOUT_S_MAX,
 };
-pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, TaskCounters, Volume};
+pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, Merged, TaskCounters, Volume};
 pub use depths::Depths;
 pub use entry::Counts;
 pub use key::Key;
@@ -69,6 +70,7 @@ pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 pub use rss::Rss;
 pub use settings::Settings;
+pub use wire::Gso;
 
 /// Bytes that a table takes for these tasks, without what `record_series` adds.
 pub fn table_bytes(max_flows: usize, buckets: usize, tasks: &[SeriesTask]) -> usize {

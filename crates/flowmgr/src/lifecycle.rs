@@ -133,7 +133,7 @@ impl Manager {
         // lacks the first packet.
         let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
         let midstream = headers.key.protocol() == TCP && !opens;
-        self.series.begin(index, midstream);
+        self.series.begin(index, midstream, self.port);
         self.counters.flows_midstream += u64::from(midstream);
         self.counters.flows_begun.count(headers.key.kind);
         Some(index)

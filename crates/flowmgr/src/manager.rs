@@ -15,15 +15,18 @@
 //! The manager does no input or output and reads no clock: times come with the
 //! packets, and the caller's clock with the burst. Beginnings and ends of flows
 //! are in [`crate::lifecycle`], records in [`crate::settle`]; how a packet becomes part of a series, and the series leaves, is in
-//! `collect`.
+//! `collect`. Packets that GRO, LRO or TSO merged are walked segment by segment in `merged`, where those of flows that belong to
+//! another port are told apart as well.
 
 mod collect;
+mod merged;
 
 use std::sync::Arc;
 
 use cring::{FlowRef, Label, Labels, Producer, Slot};
 
 use crate::action::{Action, Actions, PolicyStamp};
+use crate::arrival::Arrivals;
 use crate::config::{Config, ConfigError, Effect};
 use crate::counters::Counters;
 use crate::depths::{Answers, Depths};
@@ -40,7 +43,7 @@ use crate::settle::Outbox;
 use crate::table::{Occupant, Place, Table};
 use crate::tag::set_dscp;
 use crate::verdict::Verdict;
-use crate::wire::{self, Headers, TCP_FIN, TCP_RST};
+use crate::wire::{self, Gso, Headers, TCP_FIN, TCP_RST};
 
 /// Packets in a burst, at most.
 pub const BURST_MAX: usize = 256;
@@ -58,7 +61,12 @@ pub struct Packet {
     pub time_us: i64,
     /// The NIC's RSS hash, where it gave one.
     pub rss: Option<u32>,
+    /// Where it is several packets merged into one: how to tell them apart.
+    pub gso: Gso,
 }
+
+// A burst of them is written and read twice, so their size counts.
+const _: () = assert!(size_of::<Packet>() == 32);
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +75,7 @@ pub struct Fate {
     pub verdict: Verdict,
     /// With [`Effect::PacketTime`], for a packet that carries its flow's label:
     /// the flow. The label may still be on its way, and until then
-    /// [`Verdict::Tagged`] is a promise.
+    /// [`Verdict::Labelled`] is a promise.
     pub label_of: Option<FlowRef>,
     /// With it: of how many depths the answers count for the packet, if they decide; see [`crate::depths`].
     pub depths: u8,
@@ -105,6 +113,7 @@ pub struct Manager {
     /// What an entry's stamp is where its action is that of a label by the map in use.
     pub(crate) policy: PolicyStamp,
     pub(crate) clock: Clock,
+    pub(crate) arrivals: Arrivals,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) sweep: Sweep,
     pub(crate) active: ActiveTimeout,
@@ -114,6 +123,10 @@ pub struct Manager {
     pub(crate) alive: usize,
     /// Packets walked so far.
     pub(crate) position: u64,
+    /// See [`Manager::receive_from`].
+    pub(crate) port: u8,
+    /// What the walk's usual way takes: packets that were not merged, or none where flows belong to ports.
+    plain: Gso,
     staged: Vec<Staged>,
 }
 
@@ -177,6 +190,7 @@ impl Manager {
             depths,
             policy: PolicyStamp::FIRST,
             clock: Clock::new(),
+            arrivals: Arrivals::new(),
             lifetimes,
             sweep: Sweep::new(config.buckets as u32, lifetimes),
             active: ActiveTimeout::new(config.settings.active_timeout_s),
@@ -184,6 +198,8 @@ impl Manager {
             counters: Counters::new(config.tasks.iter().map(|task| task.classes)),
             alive: 0,
             position: 0,
+            port: 0,
+            plain: Gso::NONE,
             staged: Vec::with_capacity(BURST_MAX),
             config,
         })
@@ -239,6 +255,19 @@ impl Manager {
             && rings.all(|ring| ring.free() >= packets || ring.is_abandoned())
     }
 
+    /// The next bursts come from this port, and a flow belongs to the port where its first packet was seen: packets of the flow
+    /// from others get [`Verdict::SeenElsewhere`] and count for nothing. For several interfaces of one router, where a packet
+    /// comes in by one and leaves by another. 0, as at first: flows belong to no port.
+    pub fn receive_from(&mut self, port: u8) {
+        self.port = port;
+        self.plain = if port == 0 { Gso::NONE } else { Gso::NEVER };
+    }
+
+    /// The port of [`Manager::receive_from`].
+    pub fn port(&self) -> u8 {
+        self.port
+    }
+
     /// Walks a burst of up to [`BURST_MAX`] packets, whose bytes lie in `data`.
     ///
     /// `now_ns` is the caller's monotone clock. `fates` is cleared and gets one
@@ -258,18 +287,25 @@ impl Manager {
         for (packet, staged) in packets.iter().zip(&staged) {
             self.position += 1;
             let fate = match staged.headers {
-                Ok(ref headers) => self.process(packet, headers, staged, now_ns, data),
-                Err(verdict) => Fate {
-                    verdict,
-                    label_of: None,
-                    depths: 0,
-                    ip_at: 0,
-                },
+                Ok(ref headers) if packet.gso == self.plain => {
+                    self.process(packet, headers, staged, now_ns, data)
+                }
+                Ok(ref headers) => self.process_other(packet, headers, staged, now_ns, data),
+                Err(verdict) => {
+                    self.counters.merged.unknown += u64::from(!packet.gso.is_none());
+                    Fate {
+                        verdict,
+                        label_of: None,
+                        depths: 0,
+                        ip_at: 0,
+                    }
+                }
             };
             self.counters.verdicts.count(fate.verdict);
             fates.push(fate);
         }
         self.staged = staged;
+        self.arrivals.burst(self.clock.packet_us(), now_ns);
         self.sweep_owed();
         let rings = self.rings.iter_mut().flatten();
         rings.for_each(Producer::publish);
@@ -312,6 +348,8 @@ impl Manager {
     }
 
     /// Stage three: one packet of a flow.
+    // Inlined here and for merged packets: a call would cost each packet the registers that it saves.
+    #[inline(always)]
     fn process(
         &mut self,
         packet: &Packet,
@@ -337,7 +375,7 @@ impl Manager {
         let is_emitted = self.entries.hot(index).has(STATE_EMITTED);
         fate.verdict = match is_emitted {
             true => self.label(index, packet, headers, &mut fate, data),
-            false => Verdict::Untagged,
+            false => Verdict::Unlabelled,
         };
 
         let hot = self.entries.hot_mut(index);
@@ -383,11 +421,11 @@ impl Manager {
                     }
                     _ => match self.look_up_action(index) {
                         Some(found) => found,
-                        None => return Verdict::Untagged,
+                        None => return Verdict::Unlabelled,
                     },
                 };
-                if let Some(tagged) = self.counters.tagged_by_class.get_mut(usize::from(class)) {
-                    tagged.add(1, u64::from(headers.length));
+                if let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class)) {
+                    volume.add(1, u64::from(headers.length));
                 }
                 if let Some(dscp) = action.dscp {
                     let frame = &mut data[packet.at..packet.at + packet.captured as usize];
@@ -398,7 +436,7 @@ impl Manager {
                 let is_in_effect = self.entries.hot(index).has(STATE_IN_EFFECT)
                     || self.comes_into_effect(index, packet.time_us, delay_us);
                 if !is_in_effect {
-                    return Verdict::Untagged;
+                    return Verdict::Unlabelled;
                 }
                 fate.label_of = Some(self.entries.flow_ref(index));
                 fate.depths = match self.has_depths {
@@ -407,8 +445,8 @@ impl Manager {
                 };
             }
         }
-        self.counters.tagged_bytes += u64::from(headers.length);
-        Verdict::Tagged
+        self.counters.labelled_bytes += u64::from(headers.length);
+        Verdict::Labelled
     }
 
     /// With [`Effect::Arrival`] and several depths: whether the flow's answers have decided by now. If so, the label is put

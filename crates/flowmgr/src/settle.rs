@@ -24,7 +24,7 @@ use crate::table::Occupant;
 /// Who takes the records, if anybody does.
 type Out<'a> = Option<&'a mut dyn FnMut(Record)>;
 
-/// Packets and bytes that count as tagged by packet time.
+/// Packets and bytes that count as labelled by packet time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InEffect {
     pub packets: u64,
@@ -285,7 +285,7 @@ impl Manager {
         let (time_us, took_us) = match self.config.effect {
             Effect::Arrival => {
                 let took_ns = now_ns.saturating_sub(emitted_at as u64);
-                (self.clock.packet_us(), took_ns / 1000)
+                (self.arrivals.time_us(now_ns), took_ns / 1000)
             }
             Effect::PacketTime { delay_us } => {
                 (emitted_at.saturating_add(delay_us), delay_us as u64)
@@ -358,14 +358,14 @@ impl Manager {
             }
         }
         let [decision, ..] = decisions;
-        let tagged = match self.has_depths {
+        let labelled = match self.has_depths {
             true => {
                 let by_depth = self.outbox.in_effect.pop_front().unwrap_or_default();
                 self.tagged_of(flow, &by_depth)
             }
             false => report.in_effect,
         };
-        self.confirm(decision, report.in_effect, tagged);
+        self.confirm(decision, report.in_effect, labelled);
         self.counters.flows_ended[EndReason::Active as usize] += 1;
         if let Some(out) = out {
             let mut record = FlowRecord {
@@ -416,11 +416,11 @@ impl Manager {
             false => Box::default(),
         };
         let promised = self.in_effect(index);
-        let tagged = match self.has_depths {
+        let labelled = match self.has_depths {
             true => self.tagged_of(flow, &self.in_effect_by_depth(index)),
             false => promised,
         };
-        self.confirm(decision, promised, tagged);
+        self.confirm(decision, promised, labelled);
         if let Some(out) = out {
             let mut record = self.flow_record(index, reason);
             record.decision = decision;
@@ -553,29 +553,29 @@ impl Manager {
             .collect()
     }
 
-    /// Of the packets promised as tagged, from the first depth on, those behind the depth that decided; none where nothing
+    /// Of the packets promised as labelled, from the first depth on, those behind the depth that decided; none where nothing
     /// has decided.
     fn tagged_of(&self, flow: FlowRef, by_depth: &InEffectByDepth) -> InEffect {
         let decided = self.entries.decided(flow.index);
         decided.map_or_else(InEffect::default, |depth| by_depth[usize::from(depth)])
     }
 
-    /// Packets promised as tagged are so, and it is known by now with which class: those that the label counts for. The
-    /// others turn out untagged.
-    fn confirm(&mut self, decision: Option<Decision>, promised: InEffect, tagged: InEffect) {
+    /// Packets promised as labelled are so, and it is known by now with which class: those that the label counts for. The
+    /// others turn out unlabelled.
+    fn confirm(&mut self, decision: Option<Decision>, promised: InEffect, labelled: InEffect) {
         // A port names a flow at its end, and nothing before.
         let decision = decision.filter(|it| it.decided_by != DecidedBy::Port);
-        let tagged = match decision {
-            Some(_) => tagged,
+        let labelled = match decision {
+            Some(_) => labelled,
             None => InEffect::default(),
         };
         let class = decision.map_or(usize::MAX, |it| usize::from(it.class));
-        if let Some(of_class) = self.counters.tagged_by_class.get_mut(class) {
-            of_class.add(tagged.packets, tagged.bytes);
+        if let Some(of_class) = self.counters.labelled_by_class.get_mut(class) {
+            of_class.add(labelled.packets, labelled.bytes);
         }
-        let untagged = promised.packets - tagged.packets;
-        self.counters.verdicts.retract_tagged(untagged);
-        self.counters.tagged_bytes -= promised.bytes - tagged.bytes;
+        let unlabelled = promised.packets - labelled.packets;
+        self.counters.verdicts.retract_labelled(unlabelled);
+        self.counters.labelled_bytes -= promised.bytes - labelled.bytes;
     }
 
     /// The first depth whose series was complete with so many elements, or a deeper one that was.

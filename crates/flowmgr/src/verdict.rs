@@ -5,15 +5,15 @@
 
 /// The fate of one packet.
 ///
-/// `Tagged`, `Untagged` and `TableFull` are packets of TCP and UDP flows; the
+/// `Labelled`, `Unlabelled` and `TableFull` are packets of TCP and UDP flows; the
 /// others belong to no flow. The order is the order of the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Verdict {
     /// Its flow has a label.
-    Tagged,
+    Labelled,
     /// Its flow has no label, or none yet.
-    Untagged,
+    Unlabelled,
     /// It would have begun a flow, and the table, or the chain of its bucket, was full.
     TableFull,
     /// A fragment other than the first: no ports, no flow.
@@ -42,16 +42,18 @@ pub enum Verdict {
     TcpDoff,
     /// UDP length below 8.
     UdpLength,
+    /// Its flow belongs to another interface, where the packet was seen as well.
+    SeenElsewhere,
 }
 
 impl Verdict {
     /// How many verdicts there are.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 17;
 
     /// All verdicts, in the order of their counters.
     pub const ALL: [Verdict; Verdict::COUNT] = [
-        Verdict::Tagged,
-        Verdict::Untagged,
+        Verdict::Labelled,
+        Verdict::Unlabelled,
         Verdict::TableFull,
         Verdict::Fragment,
         Verdict::OtherL4,
@@ -66,13 +68,14 @@ impl Verdict {
         Verdict::L4Short,
         Verdict::TcpDoff,
         Verdict::UdpLength,
+        Verdict::SeenElsewhere,
     ];
 
     /// The name in summaries and metrics.
     pub const fn name(self) -> &'static str {
         match self {
-            Verdict::Tagged => "tagged",
-            Verdict::Untagged => "untagged",
+            Verdict::Labelled => "labelled",
+            Verdict::Unlabelled => "unlabelled",
             Verdict::TableFull => "table_full",
             Verdict::Fragment => "fragment",
             Verdict::OtherL4 => "other_l4",
@@ -87,6 +90,7 @@ impl Verdict {
             Verdict::L4Short => "l4_short",
             Verdict::TcpDoff => "tcp_doff",
             Verdict::UdpLength => "udp_length",
+            Verdict::SeenElsewhere => "seen_elsewhere",
         }
     }
 }
@@ -116,11 +120,16 @@ impl Verdicts {
         self.packets[verdict as usize] += 1;
     }
 
-    /// `packets` that were taken for tagged turn out untagged: their label
+    /// More packets with one verdict.
+    pub(crate) fn count_many(&mut self, verdict: Verdict, packets: u64) {
+        self.packets[verdict as usize] += packets;
+    }
+
+    /// `packets` that were taken for labelled turn out unlabelled: their label
     /// never came. The total stays.
-    pub(crate) fn retract_tagged(&mut self, packets: u64) {
-        self.packets[Verdict::Tagged as usize] -= packets;
-        self.packets[Verdict::Untagged as usize] += packets;
+    pub(crate) fn retract_labelled(&mut self, packets: u64) {
+        self.packets[Verdict::Labelled as usize] -= packets;
+        self.packets[Verdict::Unlabelled as usize] += packets;
     }
 }
 
@@ -139,12 +148,12 @@ mod tests {
     fn retracting_keeps_the_total() {
         let mut verdicts = Verdicts::default();
         for _ in 0..5 {
-            verdicts.count(Verdict::Tagged);
+            verdicts.count(Verdict::Labelled);
         }
         verdicts.count(Verdict::Fragment);
-        verdicts.retract_tagged(3);
-        assert_eq!(verdicts.of(Verdict::Tagged), 2);
-        assert_eq!(verdicts.of(Verdict::Untagged), 3);
+        verdicts.retract_labelled(3);
+        assert_eq!(verdicts.of(Verdict::Labelled), 2);
+        assert_eq!(verdicts.of(Verdict::Unlabelled), 3);
         assert_eq!(verdicts.total(), 6);
     }
 }

@@ -103,6 +103,7 @@ impl World {
                 link: 101,
                 time_us: self.time_us,
                 rss: None,
+                gso: flowmgr::Gso::NONE,
             });
             let [high, low] = flow.to_be_bytes();
             self.data.extend([0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0]);

@@ -83,6 +83,7 @@ impl Event {
             link: 101,
             time_us: self.time_us,
             rss: None,
+            gso: flowmgr::Gso::NONE,
         }
     }
 }

@@ -25,6 +25,45 @@ pub struct Frame {
     pub interface: u16,
     /// The hash computed by the network card, where there is one.
     pub rss: Option<u32>,
+    /// Where it is several packets merged into one: what the source says of them.
+    pub gso: Gso,
+}
+
+/// How a frame that is several packets merged into one (by GRO, LRO or TSO) is made of them, in two bytes: `gso_size`, the bytes
+/// of payload that each part but the last has, and whether the parts are UDP datagrams (`gso_type`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gso(u16);
+
+impl Gso {
+    /// One packet.
+    pub const NONE: Gso = Gso(0);
+    /// Several packets, of lengths that the source does not know.
+    pub const UNKNOWN: Gso = Gso(Gso::SIZE);
+
+    const SIZE: u16 = 0x7fff;
+    const UDP: u16 = 0x8000;
+
+    /// Parts with so many bytes of payload each. Sizes that do not fit 15 bits are not known.
+    pub const fn new(size: u16, is_udp: bool) -> Gso {
+        let size = if size == 0 || size > Gso::SIZE {
+            Gso::SIZE
+        } else {
+            size
+        };
+        Gso(size | if is_udp { Gso::UDP } else { 0 })
+    }
+
+    /// Whether it is one packet.
+    #[inline]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The two bytes: 0 is one packet; else bits 0 to 14 are the size, all set if it is not known, and bit 15 stands for UDP.
+    #[inline]
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
 }
 
 // Descriptors of a burst are walked several times, so their size counts.

@@ -37,7 +37,7 @@ pub mod tx;
 pub mod writer;
 
 pub use batch::FrameBatch;
-pub use burst::{Burst, Frame};
+pub use burst::{Burst, Frame, Gso};
 pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, Sequence, SequenceSettings};
 pub use error::{OpenError, RxError, RxErrorKind, TxError, TxErrorKind};
 pub use faults::{FaultCounts, FaultRates, Faults};

@@ -99,7 +99,7 @@ pub struct RxCounts {
     /// Their bytes on the wire.
     pub bytes: u64,
     /// Of the frames, those that are several packets merged into one, or longer than the
-    /// interface's MTU.
+    /// interface's MTU; [`Frame::gso`] says of which packets.
     pub merged: u64,
     /// Live: frames that the kernel had for this port, received or not.
     pub offered: u64,

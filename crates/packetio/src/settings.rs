@@ -38,8 +38,7 @@ pub struct PortSettings {
     /// polls.
     pub wait: Duration,
     /// Whether checksums that a local sender left to its network card are completed, as is needed
-    /// to send the frames on. The kernel then drops packets merged by LRO, or of a kind that it
-    /// cannot describe.
+    /// to send the frames on.
     pub completes_checksums: bool,
     /// Whether the port sends, too. If it also completes checksums, it sends packets that the
     /// kernel merged on, for the kernel or the card to split again.

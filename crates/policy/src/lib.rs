@@ -12,5 +12,5 @@ mod mark;
 mod rule;
 
 pub use dscp::Dscp;
-pub use mark::Mark;
-pub use rule::{Action, NoSuchLabel, Rule, actions};
+pub use mark::{DSCP_MASK, Mark};
+pub use rule::{Action, Label, NoSuchLabel, Rule, actions, listed};

@@ -1,5 +1,7 @@
 //! Marks of connections, by which rules of the kernel find the flows of a label.
 
+use crate::Dscp;
+
 /// What is written to a connection: bits, and which of them are to be changed at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
@@ -9,7 +11,28 @@ pub struct Mark {
     pub mask: u32,
 }
 
+/// Mask of marks that hold a DSCP.
+pub const DSCP_MASK: u32 = 0xbf;
+/// The bit of such a mark that says that it has a DSCP, since a DSCP may be 0.
+const DSCP_VALID: u32 = 0x80;
+
 impl Mark {
+    /// The mark that `tc ... action ctinfo dscp 63 128` copies into packets (tc-ctinfo(8)): the DSCP in the six low bits, and
+    /// a bit that says so.
+    pub fn of_dscp(dscp: Dscp) -> Mark {
+        Mark {
+            bits: u32::from(dscp.code_point()) | DSCP_VALID,
+            mask: DSCP_MASK,
+        }
+    }
+
+    /// The DSCP in it, if it was made of one.
+    pub fn dscp(self) -> Option<Dscp> {
+        let holds_dscp = self.mask == DSCP_MASK && self.bits & DSCP_VALID != 0;
+        let code_point = (self.bits & !DSCP_VALID) as u8;
+        Dscp::new(code_point).filter(|_| holds_dscp)
+    }
+
     /// Both in one word, so that an atomic holds them; 0 for no mark.
     pub fn to_word(mark: Option<Mark>) -> u64 {
         mark.map_or(0, |mark| u64::from(mark.bits) << 32 | u64::from(mark.mask))
@@ -36,6 +59,22 @@ mod tests {
         };
         for mark in [Some(mark), None] {
             assert_eq!(Mark::of_word(Mark::to_word(mark)), mark);
+        }
+    }
+
+    #[test]
+    fn a_dscp_stands_in_the_low_bits() {
+        let bits = |name| Mark::of_dscp(Dscp::parse(name).unwrap()).bits;
+        assert_eq!([bits("EF"), bits("CS1"), bits("CS0")], [174, 136, 128]);
+        for code_point in 0..=Dscp::MAX {
+            let mark = Mark::of_dscp(Dscp::new(code_point).unwrap());
+            assert_eq!(mark.bits & !mark.mask, 0);
+            assert_eq!(mark.dscp(), Dscp::new(code_point));
+            // As act_ctinfo reads it: `dscp 63 128`.
+            assert_eq!(
+                (mark.bits & 63, mark.bits & 128),
+                (u32::from(code_point), 128)
+            );
         }
     }
 }

@@ -11,10 +11,29 @@ pub struct Action {
     pub mark: Option<Mark>,
 }
 
-/// What the user asks for the flows of a label.
+impl Action {
+    /// This action, with the parts of `other` where it has none.
+    fn or(self, other: Action) -> Action {
+        Action {
+            dscp: self.dscp.or(other.dscp),
+            mark: self.mark.or(other.mark),
+        }
+    }
+}
+
+/// A label of the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// Its name.
+    pub name: String,
+    /// The group that it belongs to, such as `web` or `camera`; empty for `unknown`.
+    pub taxonomy: String,
+}
+
+/// What the user asks for the flows of a label, or of all labels of a taxonomy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Name of the label.
+    /// Name of the label; where no label has this name, of the taxonomy.
     pub label: String,
     /// What is done; parts that are `None` are left to other rules of the same label.
     pub action: Action,
@@ -26,7 +45,7 @@ pub struct Rule {
 
 /// A rule for a label that the model does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{origin}: the model{} has no label \"{label}\"; it has {labels}", space_and(.model))]
+#[error("{origin}: the model{} has no label \"{label}\", and no taxonomy of that name; it has {labels}", space_and(.model))]
 pub struct NoSuchLabel {
     /// Where the rule stands.
     pub origin: String,
@@ -55,33 +74,47 @@ fn space_and(name: &str) -> String {
     }
 }
 
-/// The action of each of `labels`, which stand in the order of the model's classes. Of several rules for one label the
-/// later goes over the earlier, part by part.
+/// The action of each of `labels`, which stand in the order of the model's classes. A rule that names the label goes over one
+/// that names its taxonomy; otherwise, of several rules the later goes over the earlier, part by part.
 ///
 /// # Errors
-/// A rule is required and no label has its name.
-pub fn actions(rules: &[Rule], labels: &[String]) -> Result<Vec<Action>, NoSuchLabel> {
-    let mut actions = vec![Action::default(); labels.len()];
+/// A rule is required, and neither a label nor a taxonomy has its name.
+pub fn actions(rules: &[Rule], labels: &[Label]) -> Result<Vec<Action>, NoSuchLabel> {
+    let mut by_name = vec![Action::default(); labels.len()];
+    let mut by_taxonomy = by_name.clone();
     for rule in rules {
-        let class = labels.iter().position(|label| *label == rule.label);
-        match class {
-            Some(class) => {
-                let action = &mut actions[class];
-                action.dscp = rule.action.dscp.or(action.dscp);
-                action.mark = rule.action.mark.or(action.mark);
+        let is_named = |label: &Label| label.name == rule.label;
+        if let Some(class) = labels.iter().position(is_named) {
+            by_name[class] = rule.action.or(by_name[class]);
+            continue;
+        }
+        let mut is_known = false;
+        for (label, action) in labels.iter().zip(&mut by_taxonomy) {
+            if label.taxonomy == rule.label {
+                *action = rule.action.or(*action);
+                is_known = true;
             }
-            None if rule.required => {
-                return Err(NoSuchLabel {
-                    origin: rule.origin.clone(),
-                    model: String::new(),
-                    label: rule.label.clone(),
-                    labels: labels.join(", "),
-                });
-            }
-            None => {}
+        }
+        if rule.required && !is_known {
+            return Err(NoSuchLabel {
+                origin: rule.origin.clone(),
+                model: String::new(),
+                label: rule.label.clone(),
+                labels: listed(labels),
+            });
         }
     }
-    Ok(actions)
+    let actions = by_name.into_iter().zip(by_taxonomy);
+    Ok(actions.map(|(name, taxonomy)| name.or(taxonomy)).collect())
+}
+
+/// All labels, each with its taxonomy, for people: `TLS (web), DNS (network), unknown`.
+pub fn listed(labels: &[Label]) -> String {
+    let shown = labels.iter().map(|label| match label.taxonomy.as_str() {
+        "" => label.name.clone(),
+        taxonomy => format!("{} ({taxonomy})", label.name),
+    });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -104,8 +137,16 @@ mod tests {
         }
     }
 
-    fn labels(names: &[&str]) -> Vec<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
+    /// Written as [`listed`] shows them.
+    fn labels(names: &[&str]) -> Vec<Label> {
+        let label = |text: &&str| {
+            let (name, taxonomy) = text.split_once(' ').unwrap_or((text, ""));
+            Label {
+                name: name.to_owned(),
+                taxonomy: taxonomy.trim_matches(['(', ')']).to_owned(),
+            }
+        };
+        names.iter().map(label).collect()
     }
 
     #[test]
@@ -136,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_label_that_the_model_lacks_matters_only_to_who_asked_for_it() {
-        let labels = labels(&["TLS", "DNS"]);
+        let labels = labels(&["TLS (web)", "DNS"]);
         let by_default = rule("SSH", dscp(1), false);
         assert_eq!(
             actions(&[by_default], &labels).unwrap(),
@@ -145,11 +186,35 @@ mod tests {
         let error = actions(&[rule("SSH", dscp(1), true)], &labels).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "c.toml:3: tag.dscp: the model has no label \"SSH\"; it has TLS, DNS"
+            "c.toml:3: tag.dscp: the model has no label \"SSH\", and no taxonomy of that name; it has TLS (web), DNS"
         );
         assert_eq!(
             error.of_model("m").to_string(),
-            "c.toml:3: tag.dscp: the model m has no label \"SSH\"; it has TLS, DNS"
+            "c.toml:3: tag.dscp: the model m has no label \"SSH\", and no taxonomy of that name; it has TLS (web), DNS"
         );
+    }
+
+    #[test]
+    fn a_taxonomy_stands_for_its_labels_that_no_rule_names() {
+        let labels = labels(&[
+            "Tapo (camera)",
+            "Ring (camera)",
+            "Hue (light)",
+            "light (bulb)",
+        ]);
+        let action = |rules: &[Rule]| -> Vec<Option<u8>> {
+            let actions = actions(rules, &labels).unwrap();
+            let code_point = |action: &Action| action.dscp.map(Dscp::code_point);
+            actions.iter().map(code_point).collect()
+        };
+        let camera = rule("camera", dscp(1), true);
+        let ring = rule("Ring", dscp(2), true);
+        // In either order.
+        let expected = [Some(1), Some(2), None, None];
+        assert_eq!(action(&[camera.clone(), ring.clone()]), expected);
+        assert_eq!(action(&[ring, camera]), expected);
+        // A label of the name goes over a taxonomy of the name.
+        let light = rule("light", dscp(3), true);
+        assert_eq!(action(&[light]), [None, None, None, Some(3)]);
     }
 }

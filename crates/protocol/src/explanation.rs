@@ -13,6 +13,8 @@ pub struct Explanation {
     pub first: String,
     /// Time of the last packet, RFC 3339.
     pub last: String,
+    /// When the label was there, RFC 3339; `None`: there is none, or it is not known any more.
+    pub labelled: Option<String>,
     /// TCP that was not seen from its first SYN on.
     pub midstream: bool,
     /// Only one side has taken part.

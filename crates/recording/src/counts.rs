@@ -17,7 +17,7 @@ pub fn of_flows(counters: &flowmgr::Counters, classes: &[String]) -> Counts {
         counters,
         &[
             ("verdicts.packets", &Verdict::ALL.map(Verdict::name)),
-            ("tagged_by_class", &classes),
+            ("labelled_by_class", &classes),
             ("flows_begun.kinds", &kinds),
             ("flows_ended", &EndReason::ALL.map(EndReason::name)),
             ("tasks.0.labels_given", &classes),
@@ -80,13 +80,13 @@ mod tests {
         let classes = ["web".to_owned(), "unknown".to_owned()];
         let mut counters = flowmgr::Counters::new([2]);
         counters.flows_short = 1;
-        counters.tagged_by_class[1].bytes = 2;
+        counters.labelled_by_class[1].bytes = 2;
         counters.flows_ended[EndReason::Idle as usize] = 3;
         let counts: Vec<_> = of_flows(&counters, &classes).into_iter().collect();
         let expected = [
             ("flows_ended.idle", 3),
             ("flows_short", 1),
-            ("tagged_by_class.unknown.bytes", 2),
+            ("labelled_by_class.unknown.bytes", 2),
         ];
         assert_eq!(
             counts,

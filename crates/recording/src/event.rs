@@ -19,7 +19,7 @@ use super::settings::{FlowSettings, SeriesStart, SwapForm};
 /// How the file begins.
 pub const MAGIC: &[u8; 8] = b"FENXIREC";
 /// Of the format described here.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// No event has a longer body. A burst has 256 frames at most, of which some hundred bytes each are kept.
 pub const BODY_MAX: usize = 64 << 20;
 /// No packet socket gives a longer frame.
@@ -53,6 +53,8 @@ pub enum Event {
     Burst {
         manager: u32,
         now_ns: u64,
+        /// [`flowmgr::Manager::receive_from`].
+        port: u8,
         frames: Vec<Frame>,
     },
     /// [`flowmgr::Manager::pass`].
@@ -105,6 +107,8 @@ pub struct Frame {
     pub captured: u32,
     pub link: u16,
     pub rss: Option<u32>,
+    /// What is known of its segments, if it was merged; see [`flowmgr::Gso::bits`].
+    pub gso: u16,
     /// The first bytes, as far as the parser reads.
     pub kept: Vec<u8>,
 }
@@ -116,9 +120,10 @@ impl Event {
             Event::Burst {
                 manager,
                 now_ns,
+                port,
                 frames,
             } => {
-                begin_burst(out, *manager, *now_ns, frames.len());
+                begin_burst(out, *manager, *now_ns, *port, frames.len());
                 let mut before_us = 0;
                 for frame in frames {
                     frame.encode(&frame.kept, &mut before_us, out);
@@ -209,6 +214,7 @@ impl Event {
             0 => Event::Burst {
                 manager,
                 now_ns: cursor.u64()?,
+                port: cursor.u8()?,
                 frames: read_frames(cursor)?,
             },
             1 => Event::Pass {
@@ -268,9 +274,10 @@ fn begin(out: &mut Vec<u8>, kind: u8, number: u32) {
 }
 
 /// The head of a burst; so many frames must follow.
-pub fn begin_burst(out: &mut Vec<u8>, manager: u32, now_ns: u64, frames: usize) {
+pub fn begin_burst(out: &mut Vec<u8>, manager: u32, now_ns: u64, port: u8, frames: usize) {
     begin(out, 0, manager);
     put_u64(out, now_ns);
+    out.push(port);
     put_u64(out, frames as u64);
 }
 
@@ -313,12 +320,13 @@ impl Frame {
         put_i64(out, self.time_us.wrapping_sub(*before_us));
         *before_us = self.time_us;
         put_u64(out, self.captured.into());
-        put_u64(
-            out,
-            u64::from(self.link) << 1 | u64::from(self.rss.is_some()),
-        );
+        let has = u64::from(self.gso != 0) << 1 | u64::from(self.rss.is_some());
+        put_u64(out, u64::from(self.link) << 2 | has);
         if let Some(rss) = self.rss {
             put_u64(out, rss.into());
+        }
+        if self.gso != 0 {
+            put_u64(out, self.gso.into());
         }
         put_bytes(out, kept);
     }
@@ -339,6 +347,10 @@ fn read_frames(cursor: &mut Cursor<'_>) -> Result<Vec<Frame>, Malformed> {
             1 => Some(cursor.u32()?),
             _ => None,
         };
+        let gso = match link & 2 {
+            2 => cursor.u16()?,
+            _ => 0,
+        };
         let kept = cursor.bytes()?.to_vec();
         if captured > CAPTURED_MAX || kept.len() > captured as usize {
             let kept = kept.len();
@@ -349,8 +361,9 @@ fn read_frames(cursor: &mut Cursor<'_>) -> Result<Vec<Frame>, Malformed> {
         frames.push(Frame {
             time_us: before_us,
             captured,
-            link: u16::try_from(link >> 1).map_err(|_| Malformed::new("no such link type"))?,
+            link: u16::try_from(link >> 2).map_err(|_| Malformed::new("no such link type"))?,
             rss,
+            gso,
             kept,
         });
     }

@@ -18,12 +18,14 @@ fn frame() -> impl Strategy<Value = Frame> {
         0u32..100_000,
         any::<u16>(),
         any::<Option<u32>>(),
+        prop_oneof![Just(0), any::<u16>()],
     );
-    (fields, kept).prop_map(|((time_us, more, link, rss), kept)| Frame {
+    (fields, kept).prop_map(|((time_us, more, link, rss, gso), kept)| Frame {
         time_us,
         captured: kept.len() as u32 + more,
         link,
         rss,
+        gso,
         kept,
     })
 }
@@ -138,6 +140,7 @@ pub fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(manager, now_ns, frames)| Event::Burst {
                 manager,
                 now_ns,
+                port: now_ns as u8,
                 frames
             }),
         (any::<u32>(), any::<i64>())
@@ -309,6 +312,6 @@ fn other_files_are_named() {
         read(b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0").1,
         Err(ReadError::Magic)
     ));
-    let newer = [&MAGIC[..], &4u32.to_le_bytes()].concat();
-    assert!(matches!(read(&newer).1, Err(ReadError::Version(4))));
+    let newer = [&MAGIC[..], &5u32.to_le_bytes()].concat();
+    assert!(matches!(read(&newer).1, Err(ReadError::Version(5))));
 }

@@ -59,11 +59,16 @@ impl Walker {
         };
         if end.steps.is_open() {
             // Before the walk, which may write into the packets.
-            end.describe(data, packets, now_ns);
+            end.describe(self.manager.port(), data, packets, now_ns);
         }
         end.steps.step(&mut self.manager, of, |manager| {
             manager.burst(data, packets, now_ns, fates);
         });
+    }
+
+    /// [`Manager::receive_from`]; each burst of a recording says where it came from.
+    pub fn receive_from(&mut self, port: u8) {
+        self.manager.receive_from(port);
     }
 
     /// [`Manager::pass`].
@@ -151,20 +156,21 @@ impl Drop for Walker {
 
 impl End {
     /// The burst's event, with the headers of its packets.
-    fn describe(&mut self, data: &[u8], packets: &[Packet], now_ns: u64) {
+    fn describe(&mut self, port: u8, data: &[u8], packets: &[Packet], now_ns: u64) {
         let End { steps, keeper } = self;
         let manager = steps.number();
         steps.body.clear();
-        begin_burst(&mut steps.body, manager, now_ns, packets.len());
+        begin_burst(&mut steps.body, manager, now_ns, port, packets.len());
         let mut before_us = 0;
         for packet in packets {
             let captured = &data[packet.at..packet.at + packet.captured as usize];
-            let kept = keeper.kept(packet.link, captured);
+            let kept = keeper.kept(packet.link, packet.gso, captured);
             let frame = Frame {
                 time_us: packet.time_us,
                 captured: packet.captured,
                 link: packet.link,
                 rss: packet.rss,
+                gso: packet.gso.bits(),
                 kept: Vec::new(),
             };
             frame.encode(kept, &mut before_us, &mut steps.body);

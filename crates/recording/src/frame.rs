@@ -2,15 +2,27 @@
 //!
 //! The parser compares lengths in the headers with the captured bytes, so a replay gives it a frame of the same length whose
 //! other bytes are zeros. Before anything is written, that frame is parsed, too, and must give the same result. So the kept
-//! bytes are enough by construction, for any frame.
+//! bytes are enough by construction, for any frame. Of a merged packet the headers that its segments repeat are read as well.
 
 use flowmgr::Key;
 use flowmgr::verdict::Verdict;
-use flowmgr::wire::{self, Headers, TCP, UDP};
+use flowmgr::wire::{self, Gso, Headers, Segments, TCP, UDP};
 
 /// Bytes of a TCP header without options, and of a UDP header.
 const TCP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
+
+/// What the walk reads of a frame: its headers and, where it was merged, its segments.
+type Parsed = (Result<Headers, Verdict>, Option<Segments>);
+
+fn parse(link: u16, gso: Gso, frame: &[u8]) -> Parsed {
+    let headers = wire::parse(link, frame);
+    let segments = match &headers {
+        Ok(headers) => Segments::of(gso, frame, headers),
+        Err(_) => None,
+    };
+    (headers, segments)
+}
 
 /// Decides it, in memory of its own.
 #[derive(Default)]
@@ -21,23 +33,24 @@ pub struct Keeper {
 
 impl Keeper {
     /// The first bytes of `frame` that a replay needs.
-    pub fn kept<'a>(&mut self, link: u16, frame: &'a [u8]) -> &'a [u8] {
-        let parsed = wire::parse(link, frame);
-        let likely = match &parsed {
+    pub fn kept<'a>(&mut self, link: u16, gso: Gso, frame: &'a [u8]) -> &'a [u8] {
+        let parsed = parse(link, gso, frame);
+        let likely = match &parsed.0 {
             Ok(Headers { key, .. }) => headers_end(link, frame, key),
             Err(_) => 0,
         };
-        let kept = match self.is_enough(link, frame, likely, &parsed) {
+        let is_enough = |this: &mut Keeper, kept| this.is_enough((link, gso), frame, kept, &parsed);
+        let kept = match is_enough(self, likely) {
             true => likely,
-            false => self.least(link, frame, &parsed),
+            false => self.least(frame, is_enough),
         };
         &frame[..kept]
     }
 
     /// By trying: the least power of two that is enough, then by bisection down to the least number.
-    fn least(&mut self, link: u16, frame: &[u8], parsed: &Result<Headers, Verdict>) -> usize {
+    fn least(&mut self, frame: &[u8], is_enough: impl Fn(&mut Keeper, usize) -> bool) -> usize {
         let mut enough = 1;
-        while enough < frame.len() && !self.is_enough(link, frame, enough, parsed) {
+        while enough < frame.len() && !is_enough(self, enough) {
             enough *= 2;
         }
         let mut enough = enough.min(frame.len());
@@ -45,7 +58,7 @@ impl Keeper {
         let mut too_few = enough / 2;
         while enough - too_few > 1 {
             let middle = too_few.midpoint(enough);
-            match self.is_enough(link, frame, middle, parsed) {
+            match is_enough(self, middle) {
                 true => enough = middle,
                 false => too_few = middle,
             }
@@ -56,16 +69,16 @@ impl Keeper {
     /// Whether the parser gives the same result if all bytes behind the first `kept` are zero.
     fn is_enough(
         &mut self,
-        link: u16,
+        (link, gso): (u16, Gso),
         frame: &[u8],
         kept: usize,
-        parsed: &Result<Headers, Verdict>,
+        parsed: &Parsed,
     ) -> bool {
         if self.scratch.len() < frame.len() {
             self.scratch.resize(frame.len(), 0);
         }
         self.scratch[..kept].copy_from_slice(&frame[..kept]);
-        let again = wire::parse(link, &self.scratch[..frame.len()]);
+        let again = parse(link, gso, &self.scratch[..frame.len()]);
         self.scratch[..kept].fill(0);
         again == *parsed
     }
@@ -122,7 +135,7 @@ mod tests {
     fn no_payload_is_kept() {
         let mut keeper = Keeper::default();
         for payload in [0, 1, 1000, 60_000] {
-            let mut kept = |frame: &[u8]| keeper.kept(ETHERNET, frame).to_vec();
+            let mut kept = |frame: &[u8]| keeper.kept(ETHERNET, Gso::NONE, frame).to_vec();
             assert_eq!(kept(&tcp(payload)).len(), 14 + 20 + 20);
             assert_eq!(kept(&udp(payload)).len(), 14 + 20 + 8);
             let mut fragment = udp(payload);
@@ -148,6 +161,7 @@ mod tests {
             start in prop::sample::select(vec![tcp(30), udp(30), vec![]]),
             damage in prop::collection::vec((0usize..90, any::<u8>()), 0..6),
             noise in prop::collection::vec(any::<u8>(), 0..120),
+            gso in prop_oneof![Just(0u16), Just(8), any::<u16>()].prop_map(Gso::from_bits),
         ) {
             let mut frame = if start.is_empty() { noise } else { start };
             for (at, value) in damage {
@@ -156,10 +170,10 @@ mod tests {
                 }
             }
             let mut keeper = Keeper::default();
-            let kept = keeper.kept(link, &frame).len();
+            let kept = keeper.kept(link, gso, &frame).len();
             let mut again = frame.clone();
             again[kept..].fill(0);
-            prop_assert_eq!(wire::parse(link, &again), wire::parse(link, &frame));
+            prop_assert_eq!(parse(link, gso, &again), parse(link, gso, &frame));
             prop_assert!(keeper.scratch.iter().all(|byte| *byte == 0));
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use analytics::{NewModel, Settings, Standby};
 use flowmgr::record::Record;
-use flowmgr::{Fate, Packet};
+use flowmgr::{Fate, Gso, Packet};
 use serde::Serialize;
 
 use super::call::Call;
@@ -157,10 +157,12 @@ impl Replayer {
             Event::Burst {
                 manager,
                 now_ns,
+                port,
                 frames,
             } => {
                 self.now_ns = now_ns;
                 let manager = self.managers.flow(manager)?;
+                manager.receive_from(port);
                 self.work.burst(manager, &frames, now_ns);
             }
             Event::Pass { manager, time_us } => self.managers.flow(manager)?.pass(time_us),
@@ -352,6 +354,7 @@ impl Work {
                 link: frame.link,
                 time_us: frame.time_us,
                 rss: frame.rss,
+                gso: Gso::from_bits(frame.gso),
             });
             at += frame.captured as usize;
         }

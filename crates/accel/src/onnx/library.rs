@@ -30,6 +30,9 @@ pub(super) const LOAD_S_MAX: u64 = 20;
 
 const FILE: &str = "libonnxruntime.so";
 
+/// What to do about a missing or wrong library, on an installed system and in a checkout.
+const CURE: &str = "reinstall the package of fenxi, which brings one, name one with accel.library, or build with `make onnxruntime`";
+
 /// Environment variables that name a library, in order: fenxi's own, then the one that the crate `ort` established.
 const VARIABLES: [&str; 2] = ["FENXI_ONNXRUNTIME", "ORT_DYLIB_PATH"];
 
@@ -63,13 +66,13 @@ impl Library {
 #[derive(Debug, Error)]
 pub enum LibraryError {
     /// There is no file at any of the places.
-    #[error("ONNX Runtime ({FILE}) not found; looked at {}; get it with `make onnxruntime`", looked_at.join(", "))]
+    #[error("ONNX Runtime ({FILE}) not found; looked at {}; {CURE}", looked_at.join(", "))]
     Missing {
         /// Every place that was searched, with who named it.
         looked_at: Vec<String>,
     },
     /// The file exists but is not a library for this machine, or not ONNX Runtime.
-    #[error("{}: cannot be loaded as ONNX Runtime: {cause}; get one that can with `make onnxruntime`", path.display())]
+    #[error("{}: cannot be loaded as ONNX Runtime: {cause}; {CURE}", path.display())]
     Unloadable {
         /// The file.
         path: PathBuf,
@@ -77,7 +80,7 @@ pub enum LibraryError {
         cause: String,
     },
     /// The library is older than this program can use.
-    #[error("{}: ONNX Runtime {found} is too old, 1.{MINOR_MIN} or later is needed; get one with `make onnxruntime`", path.display())]
+    #[error("{}: ONNX Runtime {found} is too old, 1.{MINOR_MIN} or later is needed; {CURE}", path.display())]
     TooOld {
         /// The file.
         path: PathBuf,
@@ -101,7 +104,7 @@ pub enum LibraryError {
 }
 
 /// Loads `library` if given, else the library named by `FENXI_ONNXRUNTIME` or `ORT_DYLIB_PATH`, else the first of
-/// `libonnxruntime.so` beside the program, `../onnxruntime/libonnxruntime.so` from there, and in `/usr/lib/fenxi` and
+/// `libonnxruntime.so` beside the program, in `../onnxruntime` and `../lib/fenxi` from there, and in `/usr/lib/fenxi` and
 /// `/usr/local/lib/fenxi`. If it is loaded already, returns it.
 ///
 /// # Errors
@@ -139,9 +142,9 @@ fn places(
     }
     let program = std::env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent);
-    let near = beside
-        .into_iter()
-        .flat_map(|dir| [dir.join(FILE), dir.join("../onnxruntime").join(FILE)]);
+    let near = beside.into_iter().flat_map(|dir| {
+        ["", "../onnxruntime", "../lib/fenxi"].map(|place| dir.join(place).join(FILE))
+    });
     let installed = FOLDERS.iter().map(|dir| Path::new(dir).join(FILE));
     near.chain(installed)
         .map(|path| (String::new(), path))
@@ -283,11 +286,12 @@ mod tests {
     #[test]
     fn with_none_named_the_usual_places_are_looked_at() {
         let places = named(None, VARIABLES[0], "");
-        assert_eq!(places.len(), 4, "{places:?}");
+        assert_eq!(places.len(), 5, "{places:?}");
         assert!(places[0].ends_with("/libonnxruntime.so"));
         assert!(places[1].ends_with("/../onnxruntime/libonnxruntime.so"));
-        assert_eq!(places[2], "/usr/lib/fenxi/libonnxruntime.so");
-        assert_eq!(places[3], "/usr/local/lib/fenxi/libonnxruntime.so");
+        assert!(places[2].ends_with("/../lib/fenxi/libonnxruntime.so"));
+        assert_eq!(places[3], "/usr/lib/fenxi/libonnxruntime.so");
+        assert_eq!(places[4], "/usr/local/lib/fenxi/libonnxruntime.so");
     }
 
     #[test]

@@ -97,17 +97,20 @@ impl World {
         );
         let left = self.model.unrecorded();
         ensure!(left == 0, "{left} packets in no record");
-        let tagged = (counters.verdicts.of(Verdict::Tagged), counters.tagged_bytes);
-        ensure!(
-            tagged == self.model.tagged,
-            "tagged {tagged:?}, not {:?}",
-            self.model.tagged
+        let labelled = (
+            counters.verdicts.of(Verdict::Labelled),
+            counters.labelled_bytes,
         );
-        let by_class = counters.tagged_by_class.iter();
+        ensure!(
+            labelled == self.model.labelled,
+            "labelled {labelled:?}, not {:?}",
+            self.model.labelled
+        );
+        let by_class = counters.labelled_by_class.iter();
         let by_class = by_class.fold((0, 0), |(packets, bytes), it| {
             (packets + it.packets, bytes + it.bytes)
         });
-        ensure!(by_class == tagged, "tagged by class {by_class:?}");
+        ensure!(by_class == labelled, "labelled by class {by_class:?}");
         let (evicted, idle) = (self.model.evicted_established, counters.evictions.idle);
         ensure!(
             evicted <= idle,

@@ -93,7 +93,7 @@ const REACHED: [&str; 36] = [
     "labelled by the model",
     "labelled by the cache",
     "labelled by a later model",
-    "tagged",
+    "labelled",
     "midstream",
     "one way",
     "ended by FIN",

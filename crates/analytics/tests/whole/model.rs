@@ -25,7 +25,7 @@ pub fn dscp_of(class: u16, way: u8) -> u8 {
 pub struct Sent {
     pub packet: Packet,
     /// With the DSCP that it left with and the way by which that should follow from the class.
-    pub tagged: Option<(u8, u8)>,
+    pub labelled: Option<(u8, u8)>,
 }
 
 /// What was said of a flow so far.
@@ -40,7 +40,7 @@ struct Told {
     /// Packets in reverse.
     was_answered: bool,
     is_established: bool,
-    is_tagged: bool,
+    is_labelled: bool,
 }
 
 /// A pair of ends.
@@ -68,8 +68,8 @@ pub struct Model {
     pub labels: [u64; 2],
     /// Final records.
     pub finals: u64,
-    /// Packets that are tagged for good, and their bytes.
-    pub tagged: (u64, u64),
+    /// Packets that are labelled for good, and their bytes.
+    pub labelled: (u64, u64),
     /// Flows that made room though they were established: only those that were silent for too long may.
     pub evicted_established: u64,
 }
@@ -179,9 +179,9 @@ impl Model {
             packets[direction] += 1;
             bytes[direction] += u64::from(sent.packet.length);
             told.take(sent, direction, record.decision)?;
-            if sent.tagged.is_some() && record.decision.is_some() {
-                self.tagged.0 += 1;
-                self.tagged.1 += u64::from(sent.packet.length);
+            if sent.labelled.is_some() && record.decision.is_some() {
+                self.labelled.0 += 1;
+                self.labelled.1 += u64::from(sent.packet.length);
             }
         }
         ensure!(
@@ -208,7 +208,7 @@ impl Model {
 impl Told {
     /// Another packet of it.
     fn take(&mut self, sent: Sent, direction: usize, decision: Option<Decision>) -> Outcome {
-        let Sent { packet, tagged } = sent;
+        let Sent { packet, labelled } = sent;
         let is_tcp = protocol(packet.flow) == TCP;
         if self.packets == 0 {
             self.is_midstream = is_tcp && packet.kind != Kind::Syn;
@@ -217,7 +217,7 @@ impl Told {
             let length = i32::from(packet.length);
             self.series
                 .push(if direction == 1 { -length } else { length });
-            ensure!(tagged.is_none(), "packet {} is tagged", self.packets);
+            ensure!(labelled.is_none(), "packet {} is labelled", self.packets);
         }
         self.packets += 1;
         self.fins[0] |= packet.kind == Kind::Fin;
@@ -230,16 +230,16 @@ impl Told {
             false => direction == 1,
         };
         self.was_answered |= direction == 1;
-        match (tagged, decision) {
+        match (labelled, decision) {
             (Some((dscp, way)), Some(decision)) => {
                 let right = dscp_of(decision.class, way);
                 ensure!(dscp == right || way == u8::MAX, "DSCP {dscp}, not {right}");
             }
             // By packet time a promise, which is taken back; else nobody could have known.
-            (Some((_, way)), None) => ensure!(way == u8::MAX, "tagged, without a label"),
-            (None, _) => ensure!(!self.is_tagged, "packet {} is not tagged", self.packets),
+            (Some((_, way)), None) => ensure!(way == u8::MAX, "labelled, without a label"),
+            (None, _) => ensure!(!self.is_labelled, "packet {} is not labelled", self.packets),
         }
-        self.is_tagged |= tagged.is_some();
+        self.is_labelled |= labelled.is_some();
         Ok(())
     }
 
@@ -298,7 +298,7 @@ impl Told {
         coverage.saw_if(of_model(DecidedBy::Cache), "labelled by the cache");
         coverage.saw_if(record.midstream, "midstream");
         coverage.saw_if(record.is_final() && record.is_one_way(), "one way");
-        coverage.saw_if(self.is_tagged, "tagged");
+        coverage.saw_if(self.is_labelled, "labelled");
         let later = record.decision.is_some_and(|decision| decision.model > 0);
         coverage.saw_if(later, "labelled by a later model");
     }

@@ -49,10 +49,10 @@ impl World {
         self.check_shed(before)?;
         for (at, (packet, fate)) in packets.iter().zip(&self.fates).enumerate() {
             let dscp = data[at * FRAME + 1] >> 2;
-            let tagged = match fate.verdict {
-                Verdict::Tagged if self.is_live() => Some((dscp, self.way)),
-                Verdict::Tagged => Some((0, NO_WAY)),
-                Verdict::Untagged => None,
+            let labelled = match fate.verdict {
+                Verdict::Labelled if self.is_live() => Some((dscp, self.way)),
+                Verdict::Labelled => Some((0, NO_WAY)),
+                Verdict::Unlabelled => None,
                 Verdict::TableFull => {
                     let is_full = self.flows.flows_alive() >= self.plan.max_flows;
                     self.coverage.saw(match is_full {
@@ -65,10 +65,10 @@ impl World {
                 }
                 other => return Err(format!("{other:?} for {packet:?}")),
             };
-            let is_as_sent = tagged.is_some() || dscp == 0;
-            ensure!(is_as_sent, "an untagged packet left with a DSCP");
+            let is_as_sent = labelled.is_some() || dscp == 0;
+            ensure!(is_as_sent, "an unlabelled packet left with a DSCP");
             let packet = *packet;
-            self.model.sent(Sent { packet, tagged });
+            self.model.sent(Sent { packet, labelled });
         }
         Ok(())
     }
@@ -107,6 +107,7 @@ impl World {
             link: RAW_IP,
             time_us: self.wall_us,
             rss: None,
+            gso: flowmgr::Gso::NONE,
         };
         let packets = (0..data.len()).step_by(FRAME).map(packet);
         let packets: Vec<_> = packets.collect();

@@ -16,6 +16,17 @@ words! {
 }
 
 words! {
+    /// What the mark of a connection holds.
+    pub enum MarkAs {
+        /// The bits of the label in `mark.class`.
+        #[default]
+        Label = "label",
+        /// The DSCP of the label in `tag.dscp`, as `tc ... action ctinfo dscp 63 128` reads it.
+        Dscp = "dscp",
+    }
+}
+
+words! {
     /// How a flow's bucket is found.
     pub enum FlowHash {
         /// By a keyed hash over the ordered tuple.

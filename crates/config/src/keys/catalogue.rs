@@ -6,7 +6,7 @@ use flowmgr::{BUCKETS_MAX, BURST_MAX, CLOSED_TIMEOUT_S, MAX_FLOWS_MAX};
 use packetio::{Backend, CAPTURED_MAX};
 
 use super::{float, integer, keys, number_in, power_of_two, seconds_in};
-use crate::checked::{FlowHash, IoMode, LogTo};
+use crate::checked::{FlowHash, IoMode, LogTo, MarkAs};
 use crate::draft::{self, Draft, PolicyName, TagMode};
 use crate::kind::{Entry, Kind};
 
@@ -121,11 +121,15 @@ keys! {
         TagDscp: live "tag.dscp", Kind::Map(Entry::Dscp),
             "{ DNS = \"AF21\", SSH = \"AF21\", TLS = \"AF11\", HTTP = \"AF11\", QUIC = \"AF11\", SNMP = \"CS2\", NTP = \"CS2\", \
              MQTT = \"CS2\", NetBIOS = \"CS1\" }", "DSCP: a name or 0 to 63",
-            "label to DSCP; labels not named here leave packets as they are; a table in a file replaces the built-in one"
+            "label or taxonomy to DSCP; labels not named here leave packets as they are; a table in a file replaces the built-in one"
             => |d, s| draft::dscp_rules(s, &mut d.tag);
 
-        MarkMask: live "mark.mask", integer(1, 0xffff_ffff), "0xff00", "bits of the connection mark",
-            "mode mark: the bits that fenxi may write; it leaves all others as they are"
+        MarkAs: live "mark.as", Kind::OneOf(MarkAs::NAMES), "\"label\"", "",
+            "mode mark: what a mark holds: label: the bits of the label in mark.class; dscp: the DSCP of the label in tag.dscp, \
+             in the form that tc ... action ctinfo dscp 63 128 reads"
+            => |d, s| s.put(&mut d.mark.holds);
+        MarkMask: live "mark.mask", integer(1, 0xffff_ffff), "0xff000000", "bits of the connection mark",
+            "mode mark: the bits that fenxi may write; it leaves all others as they are; where mark.as is dscp, 0xbf"
             => |d, s| s.put(&mut d.mark.mask);
         MarkOverwrite: live "mark.overwrite", Kind::Bool, "false", "",
             "whether a label replaces bits within mark.mask that are set already; false: they stay"
@@ -134,10 +138,10 @@ keys! {
             "how many marks may wait to be written; more are dropped and counted"
             => |d, s| s.put(&mut d.mark.queue);
         MarkClass: live "mark.class", Kind::Map(Entry::Mark),
-            "{ TLS = 0x100, HTTP = 0x200, QUIC = 0x300, DNS = 0x400, SSH = 0x500, SNMP = 0x600, NetBIOS = 0x700, MQTT = 0x800, \
-             NTP = 0x900 }", "bits of the connection mark, within mark.mask",
-            "label to bits of the connection mark; labels not named here leave connections as they are; a table in a file \
-             replaces the built-in one"
+            "{ TLS = 0x1000000, HTTP = 0x2000000, QUIC = 0x3000000, DNS = 0x4000000, SSH = 0x5000000, SNMP = 0x6000000, \
+             NetBIOS = 0x7000000, MQTT = 0x8000000, NTP = 0x9000000 }", "bits of the connection mark, within mark.mask",
+            "label or taxonomy to bits of the connection mark; labels not named here leave connections as they are; a table in \
+             a file replaces the built-in one"
             => |d, s| draft::mark_rules(s, &mut d.mark);
 
         RingSlots: restart "ring.slots", power_of_two(16, 1 << 20), "4096", "series",
@@ -247,6 +251,28 @@ keys! {
             "how long `fenxi run` may take at its end to write the records that are left; the rest is lost and counted, and \
              the exit code is 74"
             => |d, s| s.put_seconds(&mut d.records.drain_within);
+
+        RecordsSocket: restart "records.socket", Kind::Text, "\"\"", "path, empty = none",
+            "the Unix socket on which `fenxi run` gives records as JSON Lines to any program that connects, at most 16 at a \
+             time; root, the user and the group of the service may connect"
+            => |d, s| draft::socket(s, &mut d.records.socket);
+        RecordsSocketKib: restart "records.socket_kib", integer(256, 1 << 20), "4096", "KiB",
+            "how far a reader of records.socket may fall behind; then records are left out for it, and a line of type lost \
+             says how many"
+            => |d, s| draft::socket_backlog(s, &mut d.records);
+
+        IpfixTo: restart "ipfix.to", Kind::Text, "\"\"", "udp://HOST:PORT, tcp://HOST:PORT or file:PATH, empty = none",
+            "where `fenxi run` sends records of flows as IPFIX (docs/ipfix.md); --ipfix overrides it"
+            => |d, s| draft::destination(s, &mut d.ipfix.to);
+        IpfixDomain: restart "ipfix.domain", integer(0, u32::MAX as i64), "1", "",
+            "observation domain: by it a collector tells exporters with one address apart"
+            => |d, s| s.put(&mut d.ipfix.domain);
+        IpfixTemplateS: restart "ipfix.template_s", integer(1, 86_400), "60", "seconds",
+            "how often templates and the names of labels are sent again over UDP"
+            => |d, s| s.put_seconds(&mut d.ipfix.template_every);
+        IpfixQueue: restart "ipfix.queue", integer(1024, 1 << 22), "65536", "records",
+            "how many records may wait while the collector is slow or away; more are dropped and counted"
+            => |d, s| s.put(&mut d.ipfix.queue);
 
         ControlHttp: restart "control.http", Kind::Text, "\"127.0.0.1:9469\"", "ADDRESS:PORT or unix:PATH, empty = off",
             "where /metrics, /livez and /readyz are served"

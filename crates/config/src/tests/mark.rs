@@ -5,12 +5,12 @@ use super::{load, origin};
 #[test]
 fn marks_are_bits_as_rules_see_them() {
     let (config, _) = load("", &[], &[]).unwrap();
-    assert_eq!((config.mark.mask, config.mark.queue), (0xff00, 16_384));
+    assert_eq!((config.mark.mask, config.mark.queue), (0xff00_0000, 16_384));
     let built_in = &config.mark.class;
     assert!(
         built_in
             .iter()
-            .all(|entry| !entry.required && entry.mark & !0xff00 == 0)
+            .all(|entry| !entry.required && entry.mark & !0xff00_0000 == 0)
     );
     let mut marks: Vec<_> = built_in.iter().map(|entry| entry.mark).collect();
     marks.sort_unstable();
@@ -74,7 +74,7 @@ fn the_page_and_the_shipped_rules_have_the_built_in_marks() {
     let page = include_str!("../../../../docs/mark.md");
     let rules = include_str!("../../../../examples/mark/nftables.nft");
     let (config, _) = load("", &[], &[]).unwrap();
-    let row = |mark: u32, label: &str| format!("| `{mark:#06x}` | {label}");
+    let row = |mark: u32, label: &str| format!("| `{mark:#010x}` | {label}");
     for entry in &config.mark.class {
         assert!(
             page.contains(&row(entry.mark, &entry.label)),
@@ -97,15 +97,15 @@ fn bits_outside_of_the_mask_are_refused_in_one_line() {
     let lines = load("[mark]\nmask = 0xff", &[], &[]).unwrap_err();
     assert_eq!(lines.len(), 1, "{lines:?}");
     for part in [
-        "mark.class: DNS = 0x400 (built-in), ",
+        "mark.class: DNS = 0x4000000 (built-in), ",
         "mark.mask = 0xff (c.toml:2)",
     ] {
         assert!(lines[0].contains(part), "{lines:?}");
     }
-    let lines = load("", &[], &["mark.class.TLS=0x1ff00"]).unwrap_err();
+    let lines = load("", &[], &["mark.class.TLS=0x1ff0000"]).unwrap_err();
     assert!(
         lines[0].starts_with(
-            "mark.class: TLS = 0x1ff00 (--set): bits outside of mark.mask = 0xff00 (built-in)"
+            "mark.class: TLS = 0x1ff0000 (--set): bits outside of mark.mask = 0xff000000 (built-in)"
         ),
         "{lines:?}"
     );
@@ -114,4 +114,72 @@ fn bits_outside_of_the_mask_are_refused_in_one_line() {
     assert_eq!(lines, [expected]);
     // A mask that is refused says nothing about the labels.
     assert_eq!(load("[mark]\nmask = 0", &[], &[]).unwrap_err().len(), 1);
+}
+
+/// Bits of the connection mark or of the packet mark that other programs of a router write by default; docs/mark.md has the
+/// sources.
+const OTHERS: [(&str, u32); 7] = [
+    ("mwan3", 0x3f00),
+    ("pbr", 0xff_0000),
+    ("qosify, ctinfo dscp 63 128", 0xbf),
+    ("sqm-scripts", 0xff),
+    ("Tailscale", 0xff_0000),
+    ("wg-quick", 0xca6c),
+    ("kube-proxy", 0xc000),
+];
+
+#[test]
+fn the_built_in_mask_has_bits_that_nobody_else_writes() {
+    let (config, _) = load("", &[], &[]).unwrap();
+    for (name, bits) in OTHERS {
+        assert_eq!(config.mark.mask & bits, 0, "{name}");
+        let (name, _) = name.split_once(',').unwrap_or((name, ""));
+        assert!(
+            include_str!("../../../../docs/mark.md").contains(name),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_dscp_takes_the_bits_that_ctinfo_reads() {
+    let (config, effective) = load("[mark]\nas = \"dscp\"", &[], &[]).unwrap();
+    assert_eq!(config.mark.mask, 0xbf);
+    let mark = |label: &str| {
+        let mut rows = config.mark.class.iter();
+        rows.find(|row| row.label == label).unwrap().mark
+    };
+    // AF21 and CS1, each with the bit that says so.
+    assert_eq!((mark("SSH"), mark("NetBIOS")), (18 | 128, 8 | 128));
+    assert_eq!(config.mark.class.len(), config.tag.dscp.len());
+
+    // What is shown is read as the same.
+    let shown = effective.to_toml(false);
+    assert!(shown.contains("mask = 191\n"), "{shown}");
+    let (again, _) = load(&shown, &[], &[]).unwrap();
+    assert_eq!(again.mark.mask, 0xbf);
+
+    // A table of the user's, with a DSCP of 0.
+    let sets = [
+        "mark.as=dscp",
+        "mark.mask=0xbf",
+        "tag.dscp={ DNS = \"CS0\" }",
+    ];
+    let (config, _) = load("", &[], &sets).unwrap();
+    let marks: Vec<_> = config
+        .mark
+        .class
+        .iter()
+        .map(|row| (row.label.as_str(), row.mark))
+        .collect();
+    assert_eq!(marks, [("DNS", 128)]);
+
+    let file = "[mark]\nas = \"dscp\"\nmask = 0xff00";
+    assert_eq!(
+        load(file, &[], &[]).unwrap_err(),
+        [
+            "mark.mask = 0xff00 (c.toml:3) with mark.as = \"dscp\" (c.toml:2): impossible combination: a DSCP takes the bits \
+          0xbf; leave mark.mask out"
+        ]
+    );
 }

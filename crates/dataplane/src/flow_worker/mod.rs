@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::Backoff;
-use flowmgr::{Effect, Fate, Packet};
+use flowmgr::{Effect, Fate, Gso, Packet};
 use packetio::{Burst, Received, Rx};
 use recording::Walker;
 
@@ -78,6 +78,9 @@ pub struct Parts {
     pub effect: Effect,
     /// The ports that packets come from.
     pub ports: Vec<Box<dyn Rx>>,
+    /// Whether a flow belongs to the port where it was first seen, because packets of it are seen at others as well: several
+    /// interfaces of one router.
+    pub flows_belong_to_ports: bool,
     /// The egress that packets leave by; `None` drops them.
     pub egress: Option<Box<dyn Egress>>,
     /// The consumers of labels and ended flows.
@@ -111,6 +114,7 @@ struct Processor {
     number: usize,
     manager: Walker,
     effect: Effect,
+    flows_belong_to_ports: bool,
     egress: Option<Box<dyn Egress>>,
     sinks: Vec<Box<dyn Sink>>,
     clock: Clock,
@@ -144,6 +148,7 @@ impl FlowWorker {
                 number: parts.number,
                 manager: parts.manager,
                 effect: parts.effect,
+                flows_belong_to_ports: parts.flows_belong_to_ports,
                 egress: parts.egress,
                 sinks: parts.sinks,
                 clock: parts.clock,
@@ -327,6 +332,11 @@ fn count_ports(ports: &mut [Box<dyn Rx>], processor: &Processor, counters: &mut 
     }
 }
 
+/// The number by which a flow manager knows a port; it keeps 0 for none.
+fn number_of(port: usize) -> u8 {
+    u8::try_from(port + 1).unwrap_or(u8::MAX)
+}
+
 impl Processor {
     /// One burst, from the port of this number.
     fn process(&mut self, port: usize, mut burst: Burst<'_>) -> Result<(), Error> {
@@ -342,7 +352,11 @@ impl Processor {
             link: frame.link,
             time_us: self.clock.flow_time_of(frame.time_us, now_us),
             rss: frame.rss,
+            gso: Gso::from_bits(frame.gso.bits()),
         }));
+        if self.flows_belong_to_ports {
+            self.manager.receive_from(number_of(port));
+        }
         let now_ns = self.run.now_ns();
         let emitted = self.manager.counters().series_emitted();
         self.manager

@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use accel::{Bundle, Confusion, Depth, PortLabel};
+use accel::{Bundle, Confusion, Depth, LabelInfo, PortLabel};
 use analytics::{Accelerator, Manager, NewModel, Settings, Standby};
 use config::Config;
 use cring::MODELS_MAX;
@@ -315,9 +315,11 @@ impl Prepared {
     }
 }
 
+/// With their taxonomies, by which marks may have been given.
 fn labels(bundle: &Bundle) -> Vec<String> {
     let labels = bundle.labels().iter();
-    labels.map(|label| label.name.clone()).collect()
+    let text = |label: &LabelInfo| format!("{} ({})", label.name, label.taxonomy);
+    labels.map(text).collect()
 }
 
 /// Flow managers know from the start after how many elements an answer is sure.

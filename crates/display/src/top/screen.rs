@@ -292,7 +292,10 @@ impl Screen {
                 Span::styled(rest, styles[1]),
             ])
         };
-        let titles = columns.iter().map(|column| column.title.to_owned()).collect();
+        let titles = columns
+            .iter()
+            .map(|column| column.title.to_owned())
+            .collect();
         let title = format!("FLOWS by {}", self.sort.name());
         let mut lines = vec![row(&title, titles, "FROM", "TO", [HEAD, HEAD])];
         lines.extend(rows.into_iter().map(|flow| {
@@ -313,8 +316,10 @@ impl Screen {
             is_number,
             of,
         };
-        let confidence: fn(&FlowRow) -> String =
-            |flow| flow.confidence.map_or(String::new(), |it| format!("{it:.2}"));
+        let confidence: fn(&FlowRow) -> String = |flow| {
+            flow.confidence
+                .map_or(String::new(), |it| format!("{it:.2}"))
+        };
         let transport: fn(&FlowRow) -> String = |flow| flow.transport.clone();
         let rate: fn(&FlowRow) -> String = |flow| short(flow.bytes_per_s);
         let bytes: fn(&FlowRow) -> String = |flow| short(flow.bytes as f64);
@@ -333,7 +338,9 @@ impl Screen {
         }
         vec![
             column("CONF", 4, true, confidence),
-            column("BY", 5, false, |flow| flow.decided_by.clone().unwrap_or_default()),
+            column("BY", 5, false, |flow| {
+                flow.decided_by.clone().unwrap_or_default()
+            }),
             column("L4", 3, false, transport),
             column("PKT/S", 6, true, |flow| short(flow.packets_per_s)),
             column("B/S", 6, true, rate),

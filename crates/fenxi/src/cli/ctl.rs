@@ -12,10 +12,10 @@ pub struct CtlArgs {
     #[command(subcommand)]
     pub command: CtlCommand,
     /// Control socket of the running instance [default: control.socket in the service's configuration]
-    #[arg(long, value_name = "PATH", global = true)]
+    #[arg(short = 'S', long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
     /// Print the raw reply, one JSON object
-    #[arg(long, global = true)]
+    #[arg(short, long, global = true)]
     pub json: bool,
 }
 
@@ -47,13 +47,13 @@ pub enum CtlCommand {
     /// List the flows of the flow tables, highest rate first, then some that have ended
     Flows {
         /// Show only flows with this label, in upper or lower case
-        #[arg(long)]
+        #[arg(short, long)]
         label: Option<String>,
         /// Show only flows of this host
         #[arg(long, value_name = "ADDRESS")]
         host: Option<IpAddr>,
         /// Show at most this many flows
-        #[arg(long, value_name = "N", default_value_t = 20)]
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
         top: usize,
     },
     /// Explain why a flow has its label, or none: its series, the model's answers, what was written
@@ -65,10 +65,10 @@ pub enum CtlCommand {
     /// List hosts with their labels, latest first
     Hosts {
         /// Show only hosts with this label
-        #[arg(long)]
+        #[arg(short, long)]
         label: Option<String>,
         /// Show at most this many hosts
-        #[arg(long, value_name = "N", default_value_t = 20)]
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
         top: usize,
     },
     /// Set the log level

@@ -11,7 +11,7 @@ use super::{ConfigArgs, seconds};
 #[derive(Debug, Subcommand)]
 pub enum ModelCommand {
     /// Print the manifest of a bundle
-    Info(BundleArgs),
+    Info(InfoArgs),
     /// Run a bundle on its golden inputs and compare the outputs; with --against, compare it with another bundle
     Check(CheckArgs),
     /// Score a bundle on labelled flows, beside simple baselines
@@ -35,12 +35,15 @@ pub struct TryArgs {
     pub library: Option<PathBuf>,
 }
 
-/// A model bundle.
+/// Arguments of `model info`.
 #[derive(Debug, Args)]
-pub struct BundleArgs {
+pub struct InfoArgs {
     /// Folder of the bundle
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+    /// Print one JSON object
+    #[arg(short, long)]
+    pub json: bool,
 }
 
 /// Arguments of `model check`.
@@ -50,7 +53,7 @@ pub struct CheckArgs {
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     /// Bundle that this one was derived from, such as the fp32 model of an int8 one: reports the loss
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub against: Option<PathBuf>,
     /// Table of labelled flows (CSV, optionally gzipped) to compare on, in addition to the golden inputs
     #[arg(long, value_name = "FILE", requires = "against")]
@@ -59,7 +62,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE", requires = "against")]
     pub capture: Vec<PathBuf>,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(short, long)]
     pub json: bool,
 }
 
@@ -70,7 +73,7 @@ pub struct BenchArgs {
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     /// Table of labelled flows (CSV, optionally gzipped), 500,000 at most
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     pub labels: PathBuf,
     /// Column of the table that holds the labels
     #[arg(long, value_name = "NAME", default_value = "label")]
@@ -80,7 +83,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
     /// Device to run the model on: a provider, or the name of a [device.NAME] table
-    #[arg(long, value_name = "NAME", default_value = "cpu")]
+    #[arg(short, long, value_name = "NAME", default_value = "cpu")]
     pub device: String,
     /// Where the configuration comes from.
     #[command(flatten)]
@@ -89,7 +92,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(short, long)]
     pub json: bool,
 }
 
@@ -100,7 +103,7 @@ pub struct DevicesArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Model bundle to try instead of the shipped one
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// ONNX Runtime library to use; overrides accel.library
     #[arg(long, value_name = "PATH")]
@@ -109,13 +112,13 @@ pub struct DevicesArgs {
     #[arg(long, value_name = "PATH")]
     pub plugin: Option<PathBuf>,
     /// Devices to try: providers or names of [device.NAME] tables [default: all]
-    #[arg(long = "device", value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(short, long = "device", value_name = "NAME,...", value_delimiter = ',')]
     pub devices: Vec<String>,
     /// Give up on a device after this time; some compile a model for minutes
     #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = seconds)]
     pub deadline_s: f64,
     /// Print one JSON object instead of a table
-    #[arg(long)]
+    #[arg(short, long)]
     pub json: bool,
     /// Try this device in this process and print the outcome: what the command starts for each device
     #[arg(long = "try", value_name = "NAME", hide = true)]
@@ -129,10 +132,10 @@ pub struct ProfileArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Model bundle to measure instead of the shipped one
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// Device to measure: a provider, or the name of a [device.NAME] table
-    #[arg(long, value_name = "NAME", default_value = "cpu")]
+    #[arg(short, long, value_name = "NAME", default_value = "cpu")]
     pub device: String,
     /// Batch sizes to measure
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256,512,1024",
@@ -142,10 +145,10 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "D", value_parser = latency_goal)]
     pub latency_goal_ms: Option<Duration>,
     /// Write the profile to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Print one JSON object instead of a table
-    #[arg(long)]
+    #[arg(short, long)]
     pub json: bool,
     /// Approximate time to measure, not counting preparation
     #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = seconds)]

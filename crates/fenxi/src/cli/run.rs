@@ -6,25 +6,22 @@ use clap::Args;
 use config::Config;
 use flowmgr::SeriesShare;
 
-use super::{ConfigArgs, is_dash};
+use super::{ConfigArgs, LiveArgs, is_dash};
 use crate::exit::Failure;
 use crate::protocol::FlowQuery;
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Where the configuration comes from.
+    /// What to run on.
     #[command(flatten)]
-    pub config: ConfigArgs,
-    /// Model bundle to use instead of the shipped one
-    #[arg(long, value_name = "DIR")]
-    pub model: Option<PathBuf>,
+    pub live: LiveArgs,
     /// What it says, and where.
     #[command(flatten)]
     pub output: OutputArgs,
     /// Record the run (headers, device answers, requests) into a new or empty folder, for `fenxi replay --recorded`. For
     /// diagnosis only: it slows the run down, and the recording contains addresses and ports
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub record: Option<PathBuf>,
     /// Maximum size of the recording in MiB; when it is reached, the recording ends and the run continues
     #[arg(long, value_name = "N", default_value_t = 256, requires = "record", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
@@ -32,7 +29,8 @@ pub struct RunArgs {
 }
 
 /// What makes no sense of a recording, which has its own configuration, order and answers.
-const NOT_RECORDED: [&str; 13] = [
+const NOT_RECORDED: [&str; 14] = [
+    "ipfix",
     "files",
     "config",
     "sets",
@@ -61,13 +59,13 @@ pub struct ReplayArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Model bundle to use instead of the shipped one
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// What it says, and where.
     #[command(flatten)]
     pub output: OutputArgs,
     /// Write the packets as they would be sent, with DSCP set
-    #[arg(long, value_name = "TAGGED.pcap")]
+    #[arg(short, long, value_name = "TAGGED.pcap")]
     pub write: Option<PathBuf>,
     /// With --speed max: ms of packet time from the K-th packet until its label takes effect
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -103,13 +101,16 @@ pub struct ReplayArgs {
 #[derive(Debug, Args)]
 pub struct OutputArgs {
     /// Write flow and label records as JSON Lines; - is stdout
-    #[arg(long, value_name = "OUT.jsonl")]
+    #[arg(short, long, value_name = "OUT.jsonl")]
     pub flows: Option<PathBuf>,
+    /// Send flow records as IPFIX to udp://HOST:PORT, tcp://HOST:PORT or file:PATH
+    #[arg(long, value_name = "TO")]
+    pub ipfix: Option<String>,
     /// Include the series in all flow records; records.series does so for a share of the flows
     #[arg(long)]
     pub series: bool,
     /// Print the summary as one JSON object on stdout
-    #[arg(long)]
+    #[arg(short, long)]
     pub json: bool,
 }
 
@@ -120,6 +121,12 @@ impl OutputArgs {
             true => SeriesShare::ALL,
             false => SeriesShare::of(config.records.series),
         }
+    }
+
+    /// Settings that the options stand for.
+    pub fn sets(&self) -> impl Iterator<Item = String> {
+        let to = self.ipfix.clone().map(toml::Value::String);
+        to.into_iter().map(|to| format!("ipfix.to={to}"))
     }
 
     /// What clap cannot say: stdout takes one output.

@@ -15,6 +15,7 @@ mod model;
 mod offloads;
 mod queues;
 mod records;
+mod rules;
 mod start;
 
 use std::path::Path;
@@ -27,6 +28,7 @@ use crate::log;
 use config::Config;
 use dataplane::bundle::{check_labels, find_bundle, open_bundle};
 use dataplane::devices::look_at_devices;
+use dataplane::label_map::LabelMap;
 use dataplane::placement::Cores;
 use finding::{Finding, Level, Report};
 use machine::Machine;
@@ -38,7 +40,7 @@ use machine::Machine;
 /// Whatever `fenxi run` would refuse before it is ready, except devices other than the CPU, which only `--deep` opens. With
 /// `--config-only`: errors that do not depend on the machine. With `--deep`: any problem of this machine.
 pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
-    let config = args.config.of_service().load()?.config;
+    let config = args.live.sources([])?.load()?.config;
     let is_plain = !args.deep && !args.config_only;
     if is_plain {
         log::look(&config.log)?;
@@ -48,17 +50,17 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         Cores::of(&config).check()?;
     }
     let bundle = open_bundle(&config, &dir)?;
-    check_labels(&config, &bundle)?;
+    let map = check_labels(&config, &bundle)?;
     if is_plain {
         let machine = Machine::here();
         let is_running = control::service(&machine, &config.control).is_some();
-        start::look(&machine, &config, &bundle, is_running)?;
+        start::look(&config, &bundle, is_running)?;
         look_at_devices(&config, &bundle)?;
     }
     if !args.deep {
-        return print(&draw::page(&config, &bundle));
+        return print(&draw::page(&config, &bundle, &map));
     }
-    let report = Report(look(args, &config, &dir, &bundle));
+    let report = Report(look(args, &config, &dir, &bundle, &map));
     print(&if args.json {
         report.to_json()
     } else {
@@ -68,7 +70,13 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
 }
 
 /// All findings of `--deep`. Nothing is changed, bound or joined, so a running instance is not disturbed.
-fn look(args: &CheckConfigArgs, config: &Config, dir: &Path, bundle: &Bundle) -> Vec<Finding> {
+fn look(
+    args: &CheckConfigArgs,
+    config: &Config,
+    dir: &Path,
+    bundle: &Bundle,
+    map: &LabelMap,
+) -> Vec<Finding> {
     let machine = Machine::here();
     let cores = Cores::of(config);
     let service = control::service(&machine, &config.control);
@@ -82,24 +90,17 @@ fn look(args: &CheckConfigArgs, config: &Config, dir: &Path, bundle: &Bundle) ->
     findings.extend(cores::look(&machine, config, &cores, service));
     findings.extend(memory::look(&machine, config, bundle, service));
     findings.extend(capabilities::look(&machine, config.io.mode));
-    findings.extend(marks::look(&machine, config, bundle));
+    findings.extend(marks::look(&machine, config, map));
     findings.extend(control::look(&machine, &config.control));
     findings.extend(records::look(&machine, &config.records));
     findings.extend(model::look(args, config, dir));
     findings.extend(clock::look(&machine));
-    findings.extend(start(
-        &machine,
-        config,
-        bundle,
-        service.is_some(),
-        &findings,
-    ));
+    findings.extend(start(config, bundle, service.is_some(), &findings));
     findings
 }
 
 /// Any other reason why a run cannot start. Skipped if there already is a problem, which may be the same.
 fn start(
-    machine: &Machine,
     config: &Config,
     bundle: &Bundle,
     is_running: bool,
@@ -114,7 +115,7 @@ fn start(
     let look = || {
         log::look(&config.log)?;
         Cores::of(config).check()?;
-        start::look(machine, config, bundle, is_running)
+        start::look(config, bundle, is_running)
     };
     let failure = look().err()?;
     Some(Finding::problem("start", "", failure.to_string()))

@@ -4,6 +4,7 @@ pub mod check;
 pub mod config;
 pub mod ctl;
 pub mod devices;
+pub mod manual;
 pub mod model;
 pub mod profile;
 pub mod recorded;

@@ -3,9 +3,9 @@
 
 mod bench;
 mod compare;
+mod info;
 mod series;
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,74 +15,12 @@ use serde_json::{Value, json};
 
 pub use self::bench::bench;
 use self::compare::{Comparison, Model};
+pub use self::info::info;
 use self::series::Samples;
-use crate::cli::{BundleArgs, CheckArgs, TryArgs};
+use crate::cli::{CheckArgs, TryArgs};
 use crate::exit::{Failure, print};
 use config::Config;
 use dataplane::devices::cpu_device;
-
-/// Prints the bundle's manifest.
-///
-/// # Errors
-/// The bundle is missing or damaged.
-pub fn info(args: &BundleArgs) -> Result<(), Failure> {
-    let bundle = open(&args.dir)?;
-    let shape = bundle.shape();
-    let mut page = String::new();
-    let mut line = |name: &str, value: String| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(page, "{name:15} {value}");
-    };
-    line("name", bundle.name().to_owned());
-    line("version", bundle.version().to_owned());
-    line("sha256", bundle.sha256().to_owned());
-    line("precision", bundle.precision().to_owned());
-    line("unit", bundle.unit().to_owned());
-    line("features", bundle.features().join(", "));
-    line(
-        "input",
-        format!(
-            "{}: float32 [N, {}, {}]",
-            bundle.input_name(),
-            shape.channels,
-            shape.k
-        ),
-    );
-    if let Some(name) = bundle.context_input_name() {
-        line("context", bundle.context().join(", "));
-        let context = format!("{name}: float32 [N, {}]", shape.context);
-        line("second input", context);
-    }
-    line(
-        "output",
-        format!("{}: float32 [N, {}]", bundle.output_name(), shape.classes),
-    );
-    let midstream = match bundle.midstream() {
-        true => "labelled too",
-        false => "not labelled",
-    };
-    line("midstream flows", midstream.to_owned());
-    line("min_confidence", bundle.min_confidence().to_string());
-    if bundle.depths().len() > 1 {
-        for depth in bundle.depths() {
-            let sure = format!("{:<15} sure from {}", depth.elements, depth.confidence);
-            line("depth", sure);
-        }
-    }
-    line("ports", bundle.ports().len().to_string());
-    if let Some(hosts) = bundle.hosts() {
-        let text = format!(
-            "by their first {} flows, at least {}, from {}",
-            hosts.flows, hosts.min_flows, hosts.confidence
-        );
-        line("hosts", text);
-    }
-    line("golden rows", bundle.golden().inputs.len().to_string());
-    for label in bundle.labels() {
-        line("label", format!("{:15} {}", label.name, label.taxonomy));
-    }
-    print(&page)
-}
 
 /// Loads the bundle on the CPU and compares its outputs with the golden ones, then with another bundle if one is named.
 ///

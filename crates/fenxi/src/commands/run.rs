@@ -9,7 +9,6 @@ use crate::exit::{Failure, print, remark};
 use crate::log;
 use crate::run::{self, Plan};
 use crate::summary::Summary;
-use config::Sources;
 use dataplane::bundle::find_bundle;
 
 /// Runs until asked to stop, then prints the summary: as JSON to stdout with `--json`, otherwise as text to stderr.
@@ -17,7 +16,7 @@ use dataplane::bundle::find_bundle;
 /// # Errors
 /// The run could not start, or ended early; in the latter case the summary is still printed.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
-    let sources = sources(args)?;
+    let sources = args.live.sources(args.output.sets())?;
     let loaded = sources.load()?.live();
     let mut config = loaded.config.clone();
     let flow = &mut config.flow;
@@ -47,22 +46,6 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let failures = [outcome.failure, printed.err()];
     let failure = failures.into_iter().flatten().reduce(Failure::and);
     failure.map_or(Ok(()), Err)
-}
-
-/// Treats `--model` as `--set model.path=…`, so that a reload keeps it.
-fn sources(args: &RunArgs) -> Result<Sources, Failure> {
-    let mut sets = args.config.sets.clone();
-    if let Some(dir) = &args.model {
-        let text = dir.to_str().map(str::to_owned);
-        let text = text.ok_or_else(|| {
-            Failure::usage(format!(
-                "--model {}: the path is not UTF-8 text",
-                dir.display()
-            ))
-        })?;
-        sets.push(format!("model.path={}", toml::Value::String(text)));
-    }
-    Ok(Sources::of_service(args.config.config.as_deref(), &sets))
 }
 
 /// A seed that senders of packets cannot guess.

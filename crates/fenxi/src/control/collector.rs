@@ -237,19 +237,19 @@ impl Collector {
         self.collected = Some(Instant::now());
     }
 
-    /// Packets taken from all ports.
-    pub fn received(&self) -> u64 {
+    /// Packets taken from all ports, as many as on the wire.
+    pub fn packets(&self) -> u64 {
         let flows = self.flows.iter();
-        flows.map(|it| it.latest.port_counters().rx.received).sum()
+        flows.map(|it| it.latest.counters.verdicts.total()).sum()
     }
 
     fn rate(&mut self) {
         let (then, before) = self.rated;
         let seconds = then.elapsed().as_secs_f64();
         if seconds >= RATE_OVER.as_secs_f64() {
-            let received = self.received();
-            self.packets_per_s = (received - before) as f64 / seconds;
-            self.rated = (Instant::now(), received);
+            let packets = self.packets();
+            self.packets_per_s = (packets - before) as f64 / seconds;
+            self.rated = (Instant::now(), packets);
         }
     }
 

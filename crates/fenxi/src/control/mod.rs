@@ -147,7 +147,7 @@ impl Facts {
     ) -> Facts {
         let rings = config.pipeline.layout.rings().len();
         Facts {
-            version: env!("CARGO_PKG_VERSION"),
+            version: crate::version::VERSION,
             state,
             task: config
                 .tasks

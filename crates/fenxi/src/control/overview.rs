@@ -31,8 +31,8 @@ pub fn of(view: &View<'_>) -> Overview {
     let nics: u64 = collector.dropped.iter().map(|nic| nic.total()).sum();
     let full = flowmgr::verdict::Verdict::TableFull;
     Overview {
-        packets: collector.received(),
-        bytes: sum(&|it| it.flows.port_counters().rx.bytes),
+        packets: collector.packets(),
+        bytes: sum(&|it| it.flows.port_counters().rx.bytes + it.flows.counters.merged.header_bytes),
         packets_per_s: collector.packets_per_s,
         flows: sum(&|it| it.flows.alive),
         half_open: sum(&|it| it.flows.half_open),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use accel::Bundle;
 use config::Config;
-use dataplane::bundle::open_bundle;
+use dataplane::bundle::{labels, open_bundle};
 use dataplane::clock::{Clock, Pace};
 use dataplane::egress::{Egress, TaggedWriter};
 use dataplane::flow_worker::Limits;
@@ -57,7 +57,7 @@ pub struct Plan<'a> {
 /// The replay cannot start. Later failures are in [`Outcome::failure`], with the counters up to that point.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let Plan { config, args, .. } = plan;
-    outputs::check(args)?;
+    outputs::check(args, config)?;
     check_write(config, args)?;
     let cores = Cores::of(config);
     cores.check()?;
@@ -105,6 +105,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         ports: vec![port],
         // With `--write` there is only one worker.
         egress: egress.take(),
+        flows_belong_to_ports: false,
         clock: Clock::Packets,
         sinks: sinks.worker_halves(),
     });
@@ -207,8 +208,10 @@ fn open_sinks(
     Sinks::start(&sinks::Start {
         config: plan.config,
         classes,
+        labels: &labels(bundle),
         hosts: hosts.as_ref(),
         records: args.output.flows.as_deref(),
+        record_socket: None,
         record_series: args.output.series,
         recent: (args.control || args.explain.is_some()).then_some(recent),
         replay: Some(sinks::ReplayStart {

@@ -24,14 +24,16 @@ mod start;
 mod sums;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use accel::Bundle;
 use config::{Config, Loaded, Sources};
-use dataplane::bundle::{check_labels, open_bundle};
+use dataplane::bundle::{check_labels, labels, open_bundle};
+use dataplane::label_map::LabelMap;
 use dataplane::pipelines::{FlowOptions, PacketSide};
 use dataplane::placement::Cores;
 use flowmgr::Effect;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::cli::RunArgs;
 use crate::control::Sockets;
@@ -39,6 +41,7 @@ use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
 use crate::supervise;
+use crate::unix_socket::UnixSocket;
 use start::{Opened, Started};
 
 /// What to run.
@@ -72,8 +75,9 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let cores = Cores::of(config);
     cores.check()?;
     let bundle = open_bundle(config, &plan.bundle)?;
-    check_labels(config, &bundle)?;
+    let map = check_labels(config, &bundle)?;
     log_start(config, &bundle);
+    log_gap(&map);
     let options = FlowOptions {
         effect: Effect::Arrival,
         record_series: plan.args.output.recorded_series(config),
@@ -109,6 +113,11 @@ fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened
     let pair = pair::hold(&config.io)?;
     let ports = ports::open(&config.io, packets.flow_managers.len())?;
     let sockets = Sockets::bind(&config.control)?;
+    let record_socket = config.records.socket.as_deref();
+    let record_socket = record_socket
+        .map(|path| UnixSocket::bind("records.socket", path, sinks::records::SOCKET_MODE))
+        .transpose()?
+        .map(Arc::new);
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan)?;
     let hosts = SharedHosts::of(config, bundle);
@@ -116,8 +125,10 @@ fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened
     let sinks = Sinks::start(&sinks::Start {
         config,
         classes: &packets.classes,
+        labels: &labels(bundle),
         hosts: hosts.as_ref(),
         records: plan.records(),
+        record_socket: record_socket.as_ref(),
         record_series: plan.args.output.series,
         recent: Some(&recent),
         replay: None,
@@ -136,7 +147,7 @@ fn log_start(config: &Config, bundle: &Bundle) {
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
     info!(
         "fenxi {} is starting: {} on {}, model {} {}, layout {} x{}, devices {}",
-        env!("CARGO_PKG_VERSION"),
+        crate::version::VERSION,
         config.io.mode.name(),
         config.io.interfaces.join(", "),
         bundle.name(),
@@ -145,4 +156,13 @@ fn log_start(config: &Config, bundle: &Bundle) {
         config.pipeline.instances,
         devices.join(", ")
     );
+}
+
+/// The labels for which nothing is done. The built-in table leaves some out on purpose, a table of the user's perhaps not.
+fn log_gap(map: &LabelMap) {
+    match map.gap() {
+        Some(gap) if map.is_users() => warn!("{gap}"),
+        Some(gap) => info!("{gap}"),
+        None => {}
+    }
 }

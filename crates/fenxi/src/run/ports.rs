@@ -53,7 +53,7 @@ pub fn look(io: &Io) -> Result<(), Failure> {
 fn check_named(io: &Io) -> Result<(), Failure> {
     match io.interfaces.is_empty() {
         true => Err(Failure::config(
-            "io.interfaces = []: name the interfaces to run on, as in --set 'io.interfaces=[\"eth0\"]'",
+            "io.interfaces = []: name the interfaces to run on, as in `-i eth0`",
         )),
         false => Ok(()),
     }
@@ -91,6 +91,8 @@ pub fn worker_io(
     run: &Arc<Run>,
     sinks: &Sinks,
 ) -> Vec<WorkerIo> {
+    // A router's packet comes in by one interface and leaves by another. In mode tap each interface has a part of the traffic.
+    let is_seen_twice = config.io.mode == IoMode::Mark && config.io.interfaces.len() > 1;
     let parts = ports.into_iter().enumerate().map(|(number, ports)| {
         let (rx, tx): (Vec<_>, Vec<_>) = ports.into_iter().map(|port| (port.rx, port.tx)).unzip();
         let tx: Vec<Box<dyn Tx>> = tx.into_iter().flatten().collect();
@@ -101,6 +103,7 @@ pub fn worker_io(
         WorkerIo {
             ports: rx,
             egress: egress.map(forward),
+            flows_belong_to_ports: is_seen_twice,
             clock: Clock::live(),
             sinks: sinks.worker_halves(),
         }

@@ -102,7 +102,7 @@ impl Opened {
         let series = packets.series;
         let opening = ModelOpening::start(&helpers, config, &bundle, series, recorder.as_ref())?;
         let (settings, sinks) = (threads.settings, self.sinks);
-        let reloader = reloader(plan, &helpers, &classes, settings, &sinks, recorder.clone());
+        let reloader = reloader(plan, &helpers, settings, &sinks, recorder.clone());
         let live = LiveStart {
             what: what(config),
             hangups,
@@ -167,19 +167,17 @@ fn wait_until_moving(run: &Run) {
 fn reloader(
     plan: &Plan<'_>,
     helpers: &Helpers,
-    classes: &Arc<[String]>,
     workers: Vec<SettingsSender>,
     sinks: &Arc<Sinks>,
     recorder: Option<Recorder>,
 ) -> Box<dyn FnOnce(Swapper) -> Reloader> {
     let (sources, running) = (plan.sources.clone(), plan.loaded.clone());
-    let (helpers, classes, sinks) = (helpers.clone(), classes.clone(), sinks.clone());
+    let (helpers, sinks) = (helpers.clone(), sinks.clone());
     Box::new(move |swapper| Reloader {
         sources,
         running,
         state: helpers.state().clone(),
         helpers,
-        classes,
         swapper,
         workers,
         sinks,

@@ -13,6 +13,7 @@ use dataplane::Error;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
 use flowmgr::record::FlowName;
+use policy::Label;
 use rustix::thread::CapabilitySet;
 
 use super::SharedHosts;
@@ -21,6 +22,7 @@ use super::reopen::Reopener;
 use crate::exit::Failure;
 use crate::metric::Family;
 use crate::protocol::{Reply, Request, Sums, Written};
+use crate::unix_socket::UnixSocket;
 
 /// What sinks are started with.
 pub struct Start<'a> {
@@ -28,16 +30,27 @@ pub struct Start<'a> {
     pub config: &'a Config,
     /// Names of the classes.
     pub classes: &'a Arc<[String]>,
+    /// The classes with their taxonomies.
+    pub labels: &'a Arc<[Label]>,
     /// The hosts of the run, where the model names hosts.
     pub hosts: Option<&'a SharedHosts>,
     /// Where records go (`--flows`, or live `records.path`).
     pub records: Option<&'a Path>,
+    /// Live: the socket on which readers get them.
+    pub record_socket: Option<&'a Arc<UnixSocket>>,
     /// Flow records carry the series.
     pub record_series: bool,
     /// The recent flows for the control plane; `None`: the run has none.
     pub recent: Option<&'a RecentFlows>,
     /// What only a replay has; `None`: the run is live.
     pub replay: Option<ReplayStart>,
+}
+
+impl Start<'_> {
+    /// Whether records are written anywhere as JSON Lines.
+    pub fn has_lines(&self) -> bool {
+        self.records.is_some() || self.record_socket.is_some()
+    }
 }
 
 /// What a replay starts its sinks with.
@@ -75,7 +88,7 @@ pub trait SinkKind: Sync {
     ///
     /// # Errors
     /// A key names a label that the model does not have.
-    fn check_labels(&self, _config: &Config, _classes: &[String]) -> Result<(), Error> {
+    fn check_labels(&self, _config: &Config, _labels: &[Label]) -> Result<(), Error> {
         Ok(())
     }
 
@@ -101,6 +114,8 @@ pub struct Rights {
     pub capabilities: CapabilitySet,
     /// Files that are written, moved on, and reopened.
     pub written: Vec<PathBuf>,
+    /// TCP ports that connections are made to.
+    pub connects: Vec<u16>,
 }
 
 impl Rights {
@@ -109,6 +124,7 @@ impl Rights {
         Rights {
             capabilities: CapabilitySet::empty(),
             written: Vec::new(),
+            connects: Vec::new(),
         }
     }
 }

@@ -6,9 +6,11 @@
 mod control;
 mod flows;
 mod hosts;
+mod ipfix;
 #[cfg(test)]
 mod label_socket;
 pub mod mark;
+mod queue;
 pub mod records;
 mod reopen;
 #[cfg(test)]
@@ -22,6 +24,7 @@ use config::Config;
 use dataplane::Error;
 use dataplane::sink::Sink;
 use flowmgr::record::FlowName;
+use policy::Label;
 
 use crate::exit::Failure;
 use crate::protocol::{Reply, Request, Sums, Written};
@@ -35,6 +38,7 @@ pub use reopen::Answer;
 /// Every kind of sink, in the order in which a flow worker calls them and in which they are reported.
 pub static KINDS: &[&dyn SinkKind] = &[
     &records::Records,
+    &ipfix::Ipfix,
     &mark::Marks,
     &flows::Flows,
     &hosts::Hosts,
@@ -47,9 +51,11 @@ pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
         let Rights {
             capabilities,
             written,
+            connects,
         } = kind.rights(config, records);
         all.capabilities |= capabilities;
         all.written.extend(written);
+        all.connects.extend(connects);
     }
     all
 }
@@ -68,10 +74,10 @@ pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), F
 ///
 /// # Errors
 /// The first label that the model does not have.
-pub fn check_labels(config: &Config, classes: &[String]) -> Result<(), Error> {
+pub fn check_labels(config: &Config, labels: &[Label]) -> Result<(), Error> {
     KINDS
         .iter()
-        .try_for_each(|kind| kind.check_labels(config, classes))
+        .try_for_each(|kind| kind.check_labels(config, labels))
 }
 
 /// Reports of a run that has none of the sinks.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use config::Sources;
 use dataplane::analytics_worker::{self, AnalyticsWorker};
-use dataplane::bundle::{find_bundle, open_bundle};
+use dataplane::bundle::{find_bundle, labels, open_bundle};
 use dataplane::clock::Clock;
 use dataplane::flow_worker::{FlowOutcome, FlowWorker, Hooks, Limits, Parts};
 use dataplane::pipelines::{FlowOptions, Pipelines};
@@ -52,6 +52,7 @@ fn replay(config: &Config, mut pipelines: Pipelines, sinks: &Sinks) -> FlowOutco
         manager: Walker::new(manager, 0, None),
         effect: EFFECT,
         ports: vec![Box::new(trace())],
+        flows_belong_to_ports: false,
         egress: None,
         sinks: sinks.worker_halves(),
         clock: Clock::Packets,
@@ -90,8 +91,10 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
         &Start {
             config: &config,
             classes: &pipelines.classes.clone(),
+            labels: &labels(&bundle),
             hosts: None,
             records: Some(&file),
+            record_socket: None,
             record_series: false,
             recent: None,
             replay: Some(ReplayStart {

@@ -5,7 +5,9 @@ mod depths;
 mod half_open;
 mod labels;
 mod look;
+mod merged;
 mod midstream;
+mod ports;
 mod settings;
 
 use std::collections::HashMap;
@@ -124,6 +126,7 @@ impl Bench {
                 link: 101,
                 time_us: packet.time_us,
                 rss: None,
+                gso: Gso::NONE,
             });
             data.extend(bytes);
         }
@@ -194,10 +197,10 @@ fn the_kth_packet_emits_and_later_ones_are_tagged() {
     assert_eq!(
         bench.verdicts(),
         [
-            Verdict::Untagged,
-            Verdict::Untagged,
-            Verdict::Untagged,
-            Verdict::Tagged
+            Verdict::Unlabelled,
+            Verdict::Unlabelled,
+            Verdict::Unlabelled,
+            Verdict::Labelled
         ]
     );
     assert_eq!(bench.ring.waiting(), 1);
@@ -219,9 +222,9 @@ fn the_kth_packet_emits_and_later_ones_are_tagged() {
     assert_eq!(flows[0].series.as_ref().unwrap().offsets_us, [0, 1, 2]);
     assert_eq!(bench.labels(), 1);
     let counters = bench.manager.counters();
-    let tagged = counters.tagged_by_class[0];
-    assert_eq!(tagged.packets, counters.verdicts.of(Verdict::Tagged));
-    assert_eq!(tagged.bytes, counters.tagged_bytes);
+    let labelled = counters.labelled_by_class[0];
+    assert_eq!(labelled.packets, counters.verdicts.of(Verdict::Labelled));
+    assert_eq!(labelled.bytes, counters.labelled_bytes);
 }
 
 #[test]
@@ -229,16 +232,16 @@ fn a_label_that_never_comes_takes_its_promise_back() {
     let mut bench = Bench::new(config());
     let packets: Vec<Tcp> = (0..8).map(|at| tcp(at, 1, 2, TCP_ACK)).collect();
     bench.burst(&packets);
-    assert_eq!(bench.manager.counters().verdicts.of(Verdict::Tagged), 5);
+    assert_eq!(bench.manager.counters().verdicts.of(Verdict::Labelled), 5);
     bench.answer(Label::Unlabelled);
     let flows = bench.finish();
     let counters = bench.manager.counters();
     assert_eq!(flows[0].decision, None);
-    assert_eq!(counters.verdicts.of(Verdict::Tagged), 0);
+    assert_eq!(counters.verdicts.of(Verdict::Labelled), 0);
     assert_eq!(counters.verdicts.total(), 8);
-    assert_eq!((counters.tagged_bytes, counters.flow_bytes), (0, 320));
-    let mut tagged = counters.tagged_by_class.iter();
-    assert!(tagged.all(|tagged| *tagged == Volume::default()));
+    assert_eq!((counters.labelled_bytes, counters.flow_bytes), (0, 320));
+    let mut labelled = counters.labelled_by_class.iter();
+    assert!(labelled.all(|labelled| *labelled == Volume::default()));
     assert_eq!(bench.manager.flows_unrecorded(), 0);
 }
 
@@ -278,7 +281,7 @@ fn on_arrival_packets_are_tagged_in_place_and_nothing_waits() {
     });
     let packet = tcp(0, 1, 2, TCP_ACK);
     let data = bench.burst(&[packet; 4]);
-    assert_eq!(bench.verdicts(), [Verdict::Untagged; 4]);
+    assert_eq!(bench.verdicts(), [Verdict::Unlabelled; 4]);
     assert_eq!(data, packet.bytes().repeat(4));
     bench.settle();
     assert_eq!(bench.manager.labels_awaited(), 1);
@@ -286,7 +289,7 @@ fn on_arrival_packets_are_tagged_in_place_and_nothing_waits() {
     bench.settle();
     assert_eq!(bench.manager.labels_awaited(), 0);
     let data = bench.burst(&[packet]);
-    assert_eq!(bench.verdicts(), [Verdict::Tagged]);
+    assert_eq!(bench.verdicts(), [Verdict::Labelled]);
     assert_eq!(data[1] >> 2, 46);
 
     bench.burst(&[tcp(0, 3, 4, 0); 3]);
@@ -430,14 +433,14 @@ fn a_full_table_forwards_and_counts() {
     bench.burst(&packets);
     assert_eq!(
         bench.verdicts(),
-        [Verdict::Tagged, Verdict::TableFull, Verdict::TableFull]
+        [Verdict::Labelled, Verdict::TableFull, Verdict::TableFull]
     );
     bench.burst(&[tcp(0, 0, 99, 0)]);
-    assert_eq!(bench.verdicts(), [Verdict::Tagged], "known flows go on");
+    assert_eq!(bench.verdicts(), [Verdict::Labelled], "known flows go on");
     bench.burst(&[tcp(60 * SECOND_US, 5, 99, TCP_SYN)]);
     assert_eq!(
         bench.verdicts(),
-        [Verdict::Untagged],
+        [Verdict::Unlabelled],
         "silent flows made room"
     );
     assert_eq!(bench.finish().len(), 5);

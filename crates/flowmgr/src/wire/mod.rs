@@ -7,11 +7,13 @@
 
 mod ip;
 mod link;
+mod segments;
 mod transport;
 
 use crate::key::Key;
 use crate::verdict::Verdict;
 
+pub use segments::{Gso, Segments};
 pub use transport::{TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
 
 pub use crate::key::{TCP, UDP};

@@ -163,6 +163,7 @@ fn describe(packets: &mut Vec<Packet>, range: Range<usize>, mut stamp: impl FnMu
             link: ETHERNET,
             time_us: 0,
             rss: None,
+            gso: flowmgr::Gso::NONE,
         };
         stamp(&mut packet);
         packets.push(packet);

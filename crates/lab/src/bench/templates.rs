@@ -142,6 +142,7 @@ impl Templates {
             link: kept.link,
             time_us,
             rss: None,
+            gso: flowmgr::Gso::NONE,
         }
     }
 }

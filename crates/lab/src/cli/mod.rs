@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fenxi::exit::Failure;
+use fenxi::exit::{Failure, of_clap};
 
 mod bench;
 
@@ -41,14 +41,7 @@ impl Cli {
     /// # Errors
     /// The exit code, once help, version or the error is printed.
     pub fn parse_args(args: impl IntoIterator<Item = OsString>) -> Result<Cli, ExitCode> {
-        let cli = Cli::try_parse_from(args).map_err(|error| {
-            // Help and version go to stdout, errors to stderr.
-            match error.print() {
-                _ if error.use_stderr() => ExitCode::from(64),
-                Ok(()) => ExitCode::SUCCESS,
-                Err(cause) => report(&Failure::writing("stdout", &cause)),
-            }
-        })?;
+        let cli = Cli::try_parse_from(args).map_err(|error| report(&of_clap(&error)))?;
         if let Command::Generate(generate) = &cli.command {
             generate.check().map_err(|failure| report(&failure))?;
         }

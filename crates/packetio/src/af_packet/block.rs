@@ -5,22 +5,34 @@
 
 use super::checksum;
 use super::vlan;
+use crate::burst::Gso;
 
 /// Bytes of a frame's header, and of the address (`sockaddr_ll`) behind it.
 const HEADER: usize = 48;
 const ADDRESS: usize = 20;
 /// Bytes of `virtio_net_hdr`, which is in front of each frame if the socket asked for it.
 pub(super) const OFFLOAD: usize = 10;
-/// Its fields: flags, kind of segmentation, bytes of headers, where the sum starts and, from there,
-/// goes.
+/// Its fields: flags, kind of segmentation, bytes of headers, bytes of each segment's payload, where the sum starts and, from
+/// there, goes.
 const FLAGS: usize = 0;
 pub(super) const KIND: usize = 1;
 const HEADERS: usize = 2;
+const SIZE: usize = 4;
 const SUM_START: usize = 6;
 const SUM_FIELD: usize = 8;
 const NEEDS_CHECKSUM: u8 = 1;
+/// Kinds of segmentation (`VIRTIO_NET_HDR_GSO_`): TCP over IPv4 and over IPv6, and UDP datagrams. Above them are bits for
+/// tunnels and for ECN.
+const KIND_BITS: u8 = 0x1f;
+const KIND_TCP_V4: u8 = 1;
+const KIND_TCP_V6: u8 = 4;
+const KIND_UDP: u8 = 5;
+/// No IP header has room for a longer packet.
+pub(super) const IP_MAX: u32 = 65_535;
 /// Bytes of two tags, by which a frame may exceed the MTU and its link header.
 const TAGS: u32 = 8;
+/// Bytes before the IP header, at most.
+const LINK_HEADER: u32 = 14 + TAGS;
 
 /// Bits of a frame's status.
 const CHECKSUM_NOT_READY: u32 = 1 << 3;
@@ -34,8 +46,10 @@ const OUTGOING: u8 = 4;
 /// How the frames of a ring are read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
-    /// A `virtio_net_hdr` is in front of each frame, and checksums are completed.
+    /// A `virtio_net_hdr` is in front of each frame.
     pub has_offload: bool,
+    /// Checksums that a local sender left to its card are completed, by that header.
+    pub completes_checksums: bool,
     /// Frames that this machine sends are skipped.
     pub skips_outgoing: bool,
     /// Frames have Ethernet headers.
@@ -47,7 +61,7 @@ pub(super) struct Reading {
 impl Reading {
     /// The longest frame of an interface: its MTU, the link header and two tags.
     pub fn frame_max(mtu: u32, is_ethernet: bool) -> u32 {
-        let header = if is_ethernet { 14 + TAGS } else { 0 };
+        let header = if is_ethernet { LINK_HEADER } else { 0 };
         mtu.saturating_add(header)
     }
 }
@@ -59,7 +73,20 @@ pub(super) struct Seen {
     pub tags_restored: u64,
     pub partial_checksums: u64,
     pub merged: u64,
+    pub unknown: u64,
+    /// Bytes of the longest of those.
+    pub longest_unknown: u32,
     pub damaged_blocks: u64,
+}
+
+impl Seen {
+    fn count_merged(&mut self, raw: &Raw) {
+        self.merged += 1;
+        if raw.gso == Gso::UNKNOWN {
+            self.unknown += 1;
+            self.longest_unknown = self.longest_unknown.max(raw.wire);
+        }
+    }
 }
 
 /// One frame in a block.
@@ -70,6 +97,7 @@ pub(super) struct Raw {
     pub wire: u32,
     pub seconds: u32,
     pub nanoseconds: u32,
+    pub gso: Gso,
 }
 
 /// How far a block has been read.
@@ -146,6 +174,7 @@ impl Header {
             wire: u32_at(16),
             seconds: u32_at(4),
             nanoseconds: u32_at(8),
+            gso: Gso::NONE,
         };
         let end = raw.at.checked_add(raw.captured as usize)?;
         (raw.at >= room && end <= block.len()).then_some(Self {
@@ -165,12 +194,22 @@ impl Header {
         let mut raw = self.raw;
         let offload = self.offload(block).filter(|_| how.has_offload);
         let split = offload.filter(|offload| offload[KIND] != 0);
-        let is_merged = self.status & GSO_TCP != 0 || raw.wire > how.frame_max || split.is_some();
-        seen.merged += u64::from(is_merged);
+        raw.gso = match split {
+            Some(offload) => gso(&offload),
+            None if self.status & GSO_TCP != 0 || raw.wire > how.frame_max => Gso::UNKNOWN,
+            None => Gso::NONE,
+        };
+        if !raw.gso.is_none() {
+            // The length of a longer one does not fit its IP header (BIG TCP).
+            if raw.wire > IP_MAX.saturating_add(LINK_HEADER) {
+                raw.gso = Gso::UNKNOWN;
+            }
+            seen.count_merged(&raw);
+        }
         if self.status & CHECKSUM_NOT_READY != 0 {
             seen.partial_checksums += 1;
             // A long frame that is not to be split may be of a greater MTU than was last seen.
-            if let Some(offload) = offload.filter(|_| split.is_none()) {
+            if let Some(offload) = offload.filter(|_| split.is_none() && how.completes_checksums) {
                 self.complete_checksum(block, &offload);
             }
         }
@@ -227,6 +266,15 @@ impl Header {
     }
 }
 
+/// What the kernel says of the segments of a frame.
+fn gso(offload: &[u8; OFFLOAD]) -> Gso {
+    match offload[KIND] & KIND_BITS {
+        KIND_TCP_V4 | KIND_TCP_V6 => Gso::new(half(offload, SIZE), false),
+        KIND_UDP => Gso::new(half(offload, SIZE), true),
+        _ => Gso::UNKNOWN,
+    }
+}
+
 fn half(offload: &[u8; OFFLOAD], at: usize) -> u16 {
     u16::from_ne_bytes([offload[at], offload[at + 1]])
 }
@@ -239,6 +287,7 @@ mod tests {
 
     const PLAIN: Reading = Reading {
         has_offload: false,
+        completes_checksums: false,
         skips_outgoing: false,
         is_ethernet: true,
         frame_max: 1522,
@@ -308,7 +357,8 @@ mod tests {
         let mut block = block(&[60], VLAN_VALID);
         block[76..86].copy_from_slice(&[1, 4, 74, 0, 100, 5, 54, 0, 16, 0]);
         let (frames, seen) = frames(&mut block, 1, &how);
-        assert_eq!((seen.merged, frames[0].at), (1, 82));
+        assert_eq!((seen.merged, seen.unknown, frames[0].at), (1, 0, 82));
+        assert_eq!(frames[0].gso, Gso::new(1380, false));
         assert_eq!(block[72..82], [1, 4, 78, 0, 100, 5, 58, 0, 16, 0]);
     }
 
@@ -316,6 +366,7 @@ mod tests {
     fn a_checksum_is_completed_whatever_the_mtu_was() {
         let how = Reading {
             has_offload: true,
+            completes_checksums: true,
             frame_max: 30,
             ..PLAIN
         };
@@ -324,7 +375,7 @@ mod tests {
         block[76..86].copy_from_slice(&[1, 0, 0, 0, 0, 0, 34, 0, 6, 0]);
         let before = block.clone();
         let (frames, seen) = frames(&mut block, 1, &how);
-        assert_eq!((seen.partial_checksums, seen.merged), (1, 1));
+        assert_eq!((seen.partial_checksums, seen.unknown), (1, 1));
         assert_eq!(block[frames[0].at - OFFLOAD + KIND], 0, "nothing to split");
         let sum = frames[0].at + 40;
         assert_ne!(block[sum..sum + 2], before[sum..sum + 2]);
@@ -333,9 +384,35 @@ mod tests {
     #[test]
     fn super_packets_are_told_by_length_or_status() {
         let (_, seen) = frames(&mut block(&[1522, 1523], 0), 2, &PLAIN);
-        assert_eq!(seen.merged, 1);
+        assert_eq!((seen.merged, seen.unknown), (1, 1));
         let (_, seen) = frames(&mut block(&[100], GSO_TCP), 1, &PLAIN);
-        assert_eq!(seen.merged, 1);
+        assert_eq!((seen.merged, seen.unknown), (1, 1));
+    }
+
+    #[test]
+    fn the_kernel_says_of_what_a_frame_was_merged() {
+        let how = Reading {
+            has_offload: true,
+            ..PLAIN
+        };
+        const ECN: u8 = 0x80;
+        const TUNNEL: u8 = 0x20;
+        for (kind, size, expected) in [
+            (KIND_TCP_V4 | ECN, 100, Gso::new(100, false)),
+            (KIND_TCP_V6 | TUNNEL, 1448, Gso::new(1448, false)),
+            (KIND_UDP, 1200, Gso::new(1200, true)),
+            (KIND_TCP_V4, 0, Gso::UNKNOWN),
+            (3, 1200, Gso::UNKNOWN),
+            (0, 1200, Gso::NONE),
+        ] {
+            let mut block = block(&[60], 0);
+            let [low, high] = u16::to_ne_bytes(size);
+            block[76..86].copy_from_slice(&[0, kind, 9, 9, low, high, 0, 0, 0, 0]);
+            let (frames, seen) = frames(&mut block, 1, &how);
+            assert_eq!(frames[0].gso, expected);
+            assert_eq!(seen.merged, u64::from(expected != Gso::NONE));
+            assert_eq!(seen.unknown, u64::from(expected == Gso::UNKNOWN));
+        }
     }
 
     #[test]
@@ -356,8 +433,9 @@ mod tests {
             first in 0_usize..700,
             packets in 0_u32..20,
             has_offload: bool,
+            completes_checksums: bool,
         ) {
-            let how = Reading { has_offload, skips_outgoing: true, ..PLAIN };
+            let how = Reading { has_offload, completes_checksums, skips_outgoing: true, ..PLAIN };
             let (mut walk, mut seen) = (Walk::new(first, packets), Seen::default());
             let mut count = 0;
             while let Some(raw) = walk.next(&mut bytes, &how, &mut seen) {

@@ -15,10 +15,12 @@
 //! | `sender.rs`, `transmit.rs` | an interface as a [`Tx`](crate::Tx), and the system calls that send |
 //!
 //! * **VLAN**: the kernel strips the outermost tag; it is put back in place.
-//! * **Merged packets** (GRO, LRO, TSO) have lengths that no packet on the wire has. They are
-//!   counted; [`Offloads`](crate::interface::Offloads) finds the cause and the line that turns it
-//!   off. A port that completes checksums can send on those that the kernel merged: a
-//!   `virtio_net_hdr` in front of each frame says how to split it.
+//! * **Merged packets** (GRO, LRO, TSO) have lengths that no packet on the wire has. A
+//!   `virtio_net_hdr` in front of each frame says of which packets it was merged, and
+//!   [`Frame::gso`](crate::Frame::gso) hands that up. A port that completes checksums can send such
+//!   frames on, for the kernel or the card to split again. Frames that the kernel cannot describe
+//!   (SCTP, IPsec, and LRO of a driver that does not say of what it merged) do not reach the ring;
+//!   the kernel counts them as dropped (`tpacket_rcv` in `net/packet/af_packet.c`).
 //! * **Checksums** that a local sender left to its network card are counted, and completed if the
 //!   settings ask for it.
 //! * **RSS**: [`Frame::rss`](crate::Frame::rss) is `None`. The kernel reports a hash

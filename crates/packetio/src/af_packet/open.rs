@@ -50,7 +50,11 @@ pub(super) fn set_up(
         "no room for VLAN tags",
     )?;
     if reading.has_offload {
-        set(libc::PACKET_VNET_HDR, &[1], "checksums cannot be completed")?;
+        set(
+            libc::PACKET_VNET_HDR,
+            &[1],
+            "the kernel does not say how packets were merged (it has to be 4.6 or later)",
+        )?;
     }
     if reading.skips_outgoing {
         // Older kernels lack it; the frames are then skipped one by one.

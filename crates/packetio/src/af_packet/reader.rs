@@ -44,6 +44,10 @@ pub struct Counts {
     pub partial_checksums: u64,
     /// Super-packets: several packets merged into one, or one not yet split.
     pub merged: u64,
+    /// Of these, frames of which the kernel did not say of what they were merged, or that are longer than the MTU allows.
+    pub unknown: u64,
+    /// Bytes of the longest of those.
+    pub longest_unknown: u32,
     /// Blocks abandoned because their headers contradict themselves.
     pub damaged_blocks: u64,
 }
@@ -91,7 +95,8 @@ enum State {
 fn reading(config: &PortSettings, interface: &Interface) -> Reading {
     let is_ethernet = interface.link_type == ETHERNET;
     Reading {
-        has_offload: config.completes_checksums,
+        has_offload: true,
+        completes_checksums: config.completes_checksums,
         skips_outgoing: ignores_outgoing(config, interface),
         is_ethernet,
         frame_max: Reading::frame_max(interface.link.mtu, is_ethernet),
@@ -224,6 +229,8 @@ impl RingReader {
             tags_restored: self.seen.tags_restored,
             partial_checksums: self.seen.partial_checksums,
             merged: self.seen.merged,
+            unknown: self.seen.unknown,
+            longest_unknown: self.seen.longest_unknown,
             damaged_blocks: self.seen.damaged_blocks,
             ..self.counts
         }
@@ -363,12 +370,14 @@ fn frame(raw: &Raw, link: u16) -> Frame {
         link,
         interface: 0,
         rss: None,
+        gso: raw.gso,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::burst::Gso;
 
     #[test]
     fn times_keep_their_nanoseconds() {
@@ -378,9 +387,11 @@ mod tests {
             wire: 64,
             seconds: u32::MAX,
             nanoseconds: 999_999_999,
+            gso: Gso::new(1448, true),
         };
         let frame = frame(&raw, ETHERNET);
         assert_eq!(frame.time_us, i64::from(u32::MAX) * 1_000_000 + 999_999);
         assert_eq!((frame.time_sub_ns, frame.range()), (999, 86..146));
+        assert_eq!(frame.gso, raw.gso);
     }
 }

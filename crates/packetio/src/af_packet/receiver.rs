@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use super::block::IP_MAX;
 use super::reader::RingReader;
 use crate::error::{InterfaceErrorKind, OpenError, RxError};
+use crate::interface::Offloads;
 use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
 use crate::settings::PortSettings;
 
+/// Bytes before the IP header of most frames.
+const ETHERNET_HEADER: u32 = 14;
 /// Between two attempts to open an interface that is gone.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
@@ -159,9 +163,10 @@ impl Receiver {
         ))
     }
 
-    /// A warning that packets come merged; only one ring of the interface gives it.
+    /// A warning that packets come merged of lengths that the kernel does not tell; only one ring of the interface gives it.
     fn merging_event(&mut self) -> Option<LinkEvent> {
-        let now = self.ring.counts().merged;
+        let counts = self.ring.counts();
+        let now = counts.unknown;
         let (before, were_more) = std::mem::replace(&mut self.merged, (now, false));
         self.merged.1 = now > before;
         // Until the MTU is asked for again, packets longer than it was look merged, too.
@@ -171,9 +176,31 @@ impl Receiver {
         }
         let interface = self.ring.interface();
         Some(LinkEvent::Warning(format!(
-            "{interface}: packets come merged by GRO, LRO or TSO, so that lengths, and with them labels, are not \
-             those of the wire; turn it off: ethtool -K {interface} gro off lro off tso off gso off"
+            "{interface}: packets of up to {} bytes come, and the kernel does not say of which packets they were merged, so each \
+             counts as one and labels go wrong; {}",
+            counts.longest_unknown,
+            remedy(interface, counts.longest_unknown)
         )))
+    }
+}
+
+/// What ends frames of unknown segments, the longest of so many bytes: each kind has another cause.
+fn remedy(interface: &str, longest: u32) -> String {
+    if longest > IP_MAX {
+        return format!(
+            "turn BIG TCP off: ip link set dev {interface} gso_max_size 65536 gro_max_size 65536 gso_ipv4_max_size 65536 \
+             gro_ipv4_max_size 65536"
+        );
+    }
+    let merged_by_card = Offloads::of(interface)
+        .ok()
+        .and_then(|offloads| offloads.remedy(interface, &["lro", "rx-gro-hw"]));
+    match merged_by_card {
+        Some(line) => format!("keep the card from merging: {line}"),
+        None => format!(
+            "give the interface the MTU of its neighbours: ip link set dev {interface} mtu {}",
+            longest.saturating_sub(ETHERNET_HEADER)
+        ),
     }
 }
 

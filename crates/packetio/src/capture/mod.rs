@@ -27,13 +27,25 @@ use std::sync::atomic::AtomicBool;
 pub use error::{CaptureError, CaptureErrorKind, Flaw, Part};
 pub use sequence::{Sequence, SequenceSettings};
 
-use crate::burst::{Burst, Frame};
+use crate::burst::{Burst, Frame, Gso};
 use crate::error::{OpenError, RxError, RxErrorKind};
 use crate::rx::{Received, Rx, RxCounts};
 use pcap::Pcap;
 use pcapng::Pcapng;
 use step::{Parsed, Stop};
 use window::Window;
+
+/// The longest frame of a link with the usual MTU of 1500 bytes: an Ethernet header and two tags before it.
+const USUAL_FRAME_MAX: u32 = 1500 + 14 + 8;
+
+/// What is known of a frame with so many bytes: captures say neither the MTU of their link nor whether a frame was merged.
+#[inline]
+fn merged(wire: u32) -> Gso {
+    match wire > USUAL_FRAME_MAX {
+        true => Gso::UNKNOWN,
+        false => Gso::NONE,
+    }
+}
 
 /// The path that stands for the standard input.
 const STDIN: &str = "-";

@@ -6,6 +6,7 @@
 //! check sequence and is dropped.
 
 use super::error::{Flaw, Part};
+use super::merged;
 use super::step::{ByteOrder, Parsed, Stop};
 use crate::CAPTURED_MAX;
 use crate::burst::Frame;
@@ -77,6 +78,7 @@ impl Pcap {
                 link: self.link,
                 interface: 0,
                 rss: None,
+                gso: merged(wire),
             });
             used += record;
         };

@@ -11,6 +11,7 @@
 
 use super::clock::Clock;
 use super::error::{Flaw, Part};
+use super::merged;
 use super::step::{ByteOrder, Parsed, Stop};
 use crate::CAPTURED_MAX;
 use crate::burst::Frame;
@@ -237,6 +238,7 @@ impl Pcapng {
             link: interface.link,
             interface: interface.number,
             rss: None,
+            gso: merged(wire),
         })
     }
 
@@ -263,6 +265,7 @@ impl Pcapng {
             wire,
             link: interface.link,
             interface: interface.number,
+            gso: merged(wire),
             ..Frame::default()
         })
     }

@@ -192,9 +192,10 @@ fn idle_flows_end_after_the_clock_was_set_a_day_ahead_and_back() {
             link: 101,
             time_us: clock.flow_time_of(stamp_us, now_us),
             rss: None,
+            gso: flowmgr::Gso::NONE,
         };
         manager.burst(&mut data, &[packet], 0, &mut fates);
-        assert_eq!(fates[0].verdict, Verdict::Untagged, "second {second}");
+        assert_eq!(fates[0].verdict, Verdict::Unlabelled, "second {second}");
         manager.pass(now_us - 100_000);
         let ahead_us = clock.ahead_us();
         manager.settle(u64::MAX, 0, &mut |mut record| {

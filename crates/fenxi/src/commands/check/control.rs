@@ -216,17 +216,14 @@ fn folder(machine: &Machine, name: &str, path: &Path) -> Finding {
     if machine.path(folder).is_dir() {
         return Finding::ok(CHECK, name, format!("{place}: free"));
     }
-    if folder == Path::new("/run/fenxi") && machine.unit().is_some() {
-        return Finding::ok(
-            CHECK,
-            name,
-            format!("{place}: free; the systemd unit creates the folder"),
-        );
-    }
-    let cause = format!(
-        "{place}: the folder {shown} does not exist; the systemd unit creates /run/fenxi, without it you must create the folder"
-    );
-    Finding::problem(CHECK, name, cause).cure(format!("install -d -m 750 {shown}"))
+    let cause = format!("{place}: the folder {shown} does not exist");
+    // The package makes it; a program that was installed without one has no tmpfiles.d/fenxi.conf.
+    let line =
+        match folder == Path::new("/run/fenxi") && machine.has("usr/lib/tmpfiles.d/fenxi.conf") {
+            true => "systemd-tmpfiles --create fenxi.conf".to_owned(),
+            false => format!("install -d -m 750 {shown}"),
+        };
+    Finding::problem(CHECK, name, cause).cure(line)
 }
 
 #[cfg(test)]
@@ -311,17 +308,18 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_the_unit_is_made_by_it() {
+    fn a_missing_folder_has_a_cure() {
         let path = Path::new("/run/fenxi/ctl.sock");
         let missing = folder(&machine(&[]).1, "control.socket", path);
         assert_eq!(
             missing.remedy.as_deref(),
             Some("install -d -m 750 /run/fenxi")
         );
-        let unit = [("etc/systemd/system/fenxi.service", "[Service]")];
+        let installed = [("usr/lib/tmpfiles.d/fenxi.conf", "d /run/fenxi")];
+        let missing = folder(&machine(&installed).1, "control.socket", path);
         assert_eq!(
-            folder(&machine(&unit).1, "control.socket", path).level,
-            Level::Ok
+            missing.remedy.as_deref(),
+            Some("systemd-tmpfiles --create fenxi.conf")
         );
         let there = [("run/fenxi/other", "")];
         assert_eq!(

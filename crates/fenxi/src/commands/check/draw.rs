@@ -1,5 +1,6 @@
 //! The pipeline of a configuration, drawn as text.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use accel::Bundle;
@@ -7,23 +8,26 @@ use cring::Unit;
 use flowmgr::table_bytes;
 
 use config::Config;
-use config::checked::{self, BatchPolicy, DeviceThread};
+use config::checked::{self, BatchPolicy, DeviceThread, IoMode, MarkAs};
 use config::layout::SessionPlace;
 use dataplane::bundle::series_tasks;
+use dataplane::label_map::{LabelEffect, LabelMap};
 use dataplane::placement::{Cores, Role, Thread};
 
-/// The drawing of the pipeline, and the list of its threads.
-pub fn page(config: &Config, bundle: &Bundle) -> String {
+use crate::escape::escape;
+
+/// The drawing of the pipeline, the list of its threads, and what is done about each label.
+pub fn page(config: &Config, bundle: &Bundle, map: &LabelMap) -> String {
     let model = format!(
         "{} {} ({} classes)",
         bundle.name(),
         bundle.version(),
         bundle.labels().len()
     );
-    draw(config, bundle, &model) + &threads(config)
+    draw(config, bundle, map, &model) + &threads(config) + &effects(config, map)
 }
 
-fn draw(config: &Config, bundle: &Bundle, model: &str) -> String {
+fn draw(config: &Config, bundle: &Bundle, map: &LabelMap, model: &str) -> String {
     let flow = &config.flow;
     let bytes = table_bytes(flow.max_flows, flow.buckets, &series_tasks(bundle));
     let layout = &config.pipeline.layout;
@@ -41,7 +45,7 @@ fn draw(config: &Config, bundle: &Bundle, model: &str) -> String {
 
   port                    bursts of {burst}
    │
-  {flow_managers:<23} {flows} flows, {buckets} buckets, {mib} MiB{each}; tag: {tag}
+  {flow_managers:<23} {flows} flows, {buckets} buckets, {mib} MiB{each}; labels: {effect}
    │        ▲
    │ ring   │ label words {slots} slots of k = {k} {elements}{depths}{each_ring}
    ▼        │
@@ -73,7 +77,7 @@ fn draw(config: &Config, bundle: &Bundle, model: &str) -> String {
         policy = policy(config),
         devices = devices.join(", "),
         cache = cache(config, bundle),
-        tag = tag(config),
+        effect = effect(config, map),
     );
     page
 }
@@ -111,10 +115,62 @@ fn cache(config: &Config, bundle: &Bundle) -> String {
     }
 }
 
-fn tag(config: &Config) -> String {
-    match config.tag.enabled {
-        true => format!("dscp, {} labels mapped", config.tag.dscp.len()),
-        false => "off".to_owned(),
+/// How many labels have an effect, and which.
+fn effect(config: &Config, map: &LabelMap) -> String {
+    let (without, labels) = map.unmapped();
+    let mapped = labels - without.len();
+    match map.effect() {
+        LabelEffect::Mark => format!("{mapped} of {labels} set a mark"),
+        LabelEffect::Dscp => format!("{mapped} of {labels} set a DSCP"),
+        LabelEffect::Nothing => match config.io.mode {
+            IoMode::Inline => "recorded only (tag.mode is off)".to_owned(),
+            mode => format!("recorded only (mode {})", mode.name()),
+        },
+    }
+}
+
+/// A line per value with the labels that have it, in the order of the values; then the labels that have none.
+fn effects(config: &Config, map: &LabelMap) -> String {
+    let mut by_value: BTreeMap<u32, (String, Vec<&str>)> = BTreeMap::new();
+    for (label, action) in map.rows() {
+        let shown = match (map.effect(), action.mark, action.dscp) {
+            (LabelEffect::Mark, Some(mark), _) => (mark.bits, shown_mark(config, mark)),
+            (LabelEffect::Dscp, _, Some(dscp)) => (dscp.code_point().into(), shown_dscp(dscp)),
+            _ => continue,
+        };
+        let row = by_value.entry(shown.0).or_insert((shown.1, Vec::new()));
+        row.1.push(&label.name);
+    }
+    let title = match map.effect() {
+        LabelEffect::Nothing => return String::new(),
+        LabelEffect::Dscp => "DSCP of packets".to_owned(),
+        LabelEffect::Mark => format!(
+            "marks of connections under the mask {:#x}",
+            config.mark.mask
+        ),
+    };
+    let mut page = format!("\nlabels ({title})\n");
+    let (without, _) = map.unmapped();
+    let none = (!without.is_empty()).then_some(("none".to_owned(), without));
+    for (value, labels) in by_value.into_values().chain(none) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(page, "  {value:<15} {}", escape(&labels.join(", ")));
+    }
+    page
+}
+
+/// The bits, and the DSCP in them where they hold one.
+fn shown_mark(config: &Config, mark: policy::Mark) -> String {
+    match (config.mark.holds, mark.dscp()) {
+        (MarkAs::Dscp, Some(dscp)) => format!("{:#x} ({})", mark.bits, shown_dscp(dscp)),
+        _ => format!("{:#x}", mark.bits),
+    }
+}
+
+fn shown_dscp(dscp: policy::Dscp) -> String {
+    match dscp.name() {
+        Some(name) => name.to_owned(),
+        None => dscp.code_point().to_string(),
     }
 }
 

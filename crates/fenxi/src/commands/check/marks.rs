@@ -1,16 +1,14 @@
 //! Mode mark: whether the kernel tracks connections, accepts marks, and forwards; and whether rules overwrite marks.
 
-use std::process::{Command, Stdio};
-
-use accel::Bundle;
-
 use super::capabilities::set_capabilities;
 use super::finding::Finding;
 use super::machine::Machine;
+use super::rules;
 use crate::sinks::mark;
 use config::Config;
 use config::checked::IoMode;
-use dataplane::bundle::UNKNOWN;
+use dataplane::label_map::LabelMap;
+use ruleset::Ruleset;
 
 const CHECK: &str = "marks";
 
@@ -19,47 +17,34 @@ const TRACK: &str = "nft 'add table inet track; add chain inet track connections
                      rule inet track connections ct state new accept'";
 
 /// Checks marks if the mode is mark.
-pub fn look(machine: &Machine, config: &Config, bundle: &Bundle) -> Vec<Finding> {
+pub fn look(machine: &Machine, config: &Config, map: &LabelMap) -> Vec<Finding> {
     if config.io.mode != IoMode::Mark {
         return Vec::new();
     }
-    let rules = rules();
+    let rules = rules::read();
     let mut findings = vec![
-        classes(config, bundle),
+        classes(config, map),
         written(),
-        tracked(machine, rules.as_deref()),
+        tracked(machine, rules.as_ref().ok().map(Ruleset::tracks)),
     ];
     findings.extend(room(machine));
     findings.extend(forwarded(machine));
-    findings.extend(rules.and_then(|rules| overwritten(&rules, config.mark.mask)));
+    findings.extend(rules::look(&rules, config, map));
     findings
 }
 
-/// The rules of nftables; `None` if `nft` is missing or may not read them.
-fn rules() -> Option<String> {
-    let output = Command::new("nft")
-        .args(["list", "ruleset"])
-        .stdin(Stdio::null())
-        .output()
-        .ok()?;
-    output
-        .status
-        .success()
-        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// Whether the marks fit the labels of the model and the bits of the mask.
-fn classes(config: &Config, bundle: &Bundle) -> Finding {
-    let labels = bundle.labels().iter().map(|label| label.name.clone());
-    let labels: Vec<String> = labels.chain([UNKNOWN.to_owned()]).collect();
-    match mark::ClassMarks::new(&config.mark, &labels) {
-        Ok(_) => Finding::ok(
-            CHECK,
-            "mark.class",
-            format!("bits within {:#x}", config.mark.mask),
-        ),
-        Err(error) => Finding::problem(CHECK, "mark.class", error.to_string())
-            .cure("fenxi config show | grep mark"),
+/// How many labels of the model have a mark.
+fn classes(config: &Config, map: &LabelMap) -> Finding {
+    let table = config.mark.table();
+    let (without, labels) = map.unmapped();
+    let mapped = labels - without.len();
+    let found = format!(
+        "{mapped} of {labels} labels have bits within {:#x}",
+        config.mark.mask
+    );
+    match map.gap().filter(|_| map.is_users()) {
+        Some(gap) => Finding::warning(CHECK, table, gap).cure("fenxi check --config-only"),
+        None => Finding::ok(CHECK, table, found),
     }
 }
 
@@ -81,8 +66,8 @@ fn written() -> Finding {
     }
 }
 
-/// Whether connections are tracked, which needs a rule that asks for it.
-fn tracked(machine: &Machine, rules: Option<&str>) -> Finding {
+/// Whether connections are tracked, which needs a rule that asks for it. `asks`: whether there is one; `None`: not known.
+fn tracked(machine: &Machine, asks: Option<bool>) -> Finding {
     const NAME: &str = "conntrack";
     let Some(count) = machine.number("proc/sys/net/netfilter/nf_conntrack_count") else {
         return Finding::problem(
@@ -95,23 +80,16 @@ fn tracked(machine: &Machine, rules: Option<&str>) -> Finding {
     if count > 0 {
         return Finding::ok(CHECK, NAME, format!("{count} connections"));
     }
-    let asks = |rules: &str| {
-        rules
-            .split_whitespace()
-            .any(|word| matches!(word, "ct" | "masquerade" | "snat" | "dnat" | "redirect"))
-    };
-    match rules {
-        Some(rules) if asks(rules) => {
-            Finding::ok(CHECK, NAME, "a rule asks for tracking; no connection yet")
-        }
-        Some(_) => {
+    match asks {
+        Some(true) => Finding::ok(CHECK, NAME, "a rule asks for tracking; no connection yet"),
+        Some(false) => {
             let cause =
                 "no connection, and no nftables rule asks for tracking: there is nothing to mark";
             Finding::problem(CHECK, NAME, cause).cure(TRACK)
         }
         None => {
-            let cause = "no connection; the nftables rules could not be read, and one of them must ask for tracking";
-            Finding::warning(CHECK, NAME, cause).cure("sudo nft list ruleset")
+            let cause = "no connection is tracked yet, and it is not known whether a rule asks for tracking";
+            Finding::warning(CHECK, NAME, cause).cure("conntrack -C")
         }
     }
 }
@@ -143,24 +121,6 @@ fn forwarded(machine: &Machine) -> Option<Finding> {
     )
 }
 
-/// A rule that overwrites the whole mark of existing connections, and with it our bits.
-fn overwritten(rules: &str, mask: u32) -> Option<Finding> {
-    let rule = rules.lines().map(str::trim).find(|rule| {
-        let Some((before, set)) = rule.split_once("ct mark set ") else {
-            return false;
-        };
-        // A rule is harmless if it combines the old mark, matches only new connections, or only sets marks that are 0.
-        !set.starts_with("ct mark")
-            && !before.contains("ct state new")
-            && !before.contains("ct mark 0x0")
-    })?;
-    let cause = format!(
-        "the rule `{rule}` writes all bits of the mark, including those of mark.mask = {mask:#x}"
-    );
-    let line = "nft -a list ruleset | grep 'ct mark set' # rather: ct state new ct mark set, or ct mark set ct mark & ... | ...";
-    Some(Finding::warning(CHECK, "rules", cause).cure(line))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::finding::Level;
@@ -171,22 +131,16 @@ mod tests {
 
     #[test]
     fn tracking_needs_a_rule() {
-        let level = |files: &[(&str, &str)], rules| tracked(&machine(files).1, rules).level;
-        assert_eq!(level(&[], Some("")), Level::Problem);
-        assert_eq!(level(&[(COUNT, "3\n")], Some("")), Level::Ok);
-        assert_eq!(
-            level(&[(COUNT, "0\n")], Some("meta mark 0x1 accept")),
-            Level::Problem
-        );
-        assert_eq!(
-            level(&[(COUNT, "0\n")], Some("tcp dport 22 ct state new accept")),
-            Level::Ok
-        );
-        assert_eq!(
-            level(&[(COUNT, "0\n")], Some("oifname \"wan\" masquerade")),
-            Level::Ok
-        );
-        assert_eq!(level(&[(COUNT, "0\n")], None), Level::Warning);
+        let level = |files: &[(&str, &str)], asks| tracked(&machine(files).1, asks).level;
+        assert_eq!(level(&[], Some(false)), Level::Problem);
+        assert_eq!(level(&[(COUNT, "3\n")], Some(false)), Level::Ok);
+        for (asks, expected) in [
+            (Some(false), Level::Problem),
+            (Some(true), Level::Ok),
+            (None, Level::Warning),
+        ] {
+            assert_eq!(level(&[(COUNT, "0\n")], asks), expected);
+        }
     }
 
     #[test]
@@ -208,17 +162,5 @@ mod tests {
             forwarded(&machine(&[("proc/sys/net/ipv4/ip_forward", "1\n")]).1),
             None
         );
-    }
-
-    #[test]
-    fn rules_that_write_over_our_bits() {
-        let found =
-            |rule: &str| overwritten(&format!("table inet t {{\n\t\t{rule}\n}}"), 0xff00).is_some();
-        assert!(found("iifname \"lan\" ct mark set 0x00000001"));
-        assert!(found("ct mark set meta mark"));
-        assert!(!found("ct state new ct mark set 0x00000001"));
-        assert!(!found("ct mark set ct mark & 0xffff00ff | 0x00000100"));
-        assert!(!found("ct mark 0x00000000 ct mark set 0x00000001"));
-        assert!(!found("meta mark set ct mark"));
     }
 }

@@ -74,15 +74,12 @@ fn arguments(args: &CheckConfigArgs, device: &str, dir: &Path) -> Vec<OsString> 
         "--model".into(),
         dir.into(),
     ];
-    if let Some(file) = &args.config.config {
+    if let Some(file) = &args.live.config.config {
         line.extend(["--config".into(), file.into()]);
     }
-    line.extend(
-        args.config
-            .sets
-            .iter()
-            .flat_map(|set| ["--set".into(), set.into()]),
-    );
+    // A path that is not text was refused when the configuration was read.
+    let sets = args.live.sets().unwrap_or_default();
+    line.extend(sets.iter().flat_map(|set| ["--set".into(), set.into()]));
     line
 }
 

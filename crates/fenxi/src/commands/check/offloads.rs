@@ -1,4 +1,4 @@
-//! Offloads that merge packets, so that fenxi sees some that were never on the wire, or that hide packets.
+//! Offloads that merge packets, which were never on the wire so, or that hide packets.
 
 use packetio::OpenError;
 use packetio::interface::{MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
@@ -21,46 +21,56 @@ pub fn look(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
 }
 
 fn judge(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
+    vec![
+        merging(offloads, name, mode),
+        tags(offloads, name, mode, is_promiscuous),
+    ]
+}
+
+/// Packets that were merged count as what they are on the wire, if the kernel says what that is. Of those that a card merged by
+/// LRO not every driver says it, and the packet socket then does not get them.
+fn merging(offloads: &Offloads, name: &str, mode: IoMode) -> Finding {
+    if offloads.is_on("lro") {
+        let cause = match mode {
+            IoMode::Inline => "lro on: packets merged by LRO cannot be forwarded and are lost",
+            _ => {
+                "lro on: not every driver says of which packets it merged one; such packets do not reach fenxi, and count as dropped"
+            }
+        };
+        return match offloads.remedy(name, &["lro"]) {
+            Some(line) => Finding::problem(CHECK, name, cause).cure(line),
+            None => Finding::warning(
+                CHECK,
+                name,
+                format!(
+                    "{cause}; the driver does not allow turning it off; on a virtual card the host can"
+                ),
+            ),
+        };
+    }
+    let mut merge = MERGE_INCOMING.to_vec();
     // Only mode mark sees packets that this machine sends itself: a mirror port sends nothing, and inline sends what it
     // received.
-    let sees_outgoing = mode == IoMode::Mark;
-    let mut harmful = MERGE_INCOMING.to_vec();
-    if sees_outgoing {
-        harmful.extend(SPLIT_OUTGOING);
+    if mode == IoMode::Mark {
+        merge.extend(SPLIT_OUTGOING);
     }
-    let on = offloads.on(&harmful);
-    // This offload has no effect without the others.
-    let on: Vec<Offload> = on
+    let on: Vec<Offload> = offloads
+        .on(&merge)
         .into_iter()
+        // This offload has no effect without the other.
         .filter(|offload| offload.name != "rx-udp-gro-forwarding" || offloads.is_on("gro"))
         .collect();
-    let (fixed, free): (Vec<_>, Vec<_>) = on.into_iter().partition(|offload| offload.is_fixed);
-    let mut findings = Vec::new();
-    if !free.is_empty() {
-        let cause = format!(
-            "{}: fenxi sees merged packets whose lengths were never on the wire, and labels go wrong{}",
-            names(&free),
-            if free.iter().any(|offload| offload.name == "lro") && mode == IoMode::Inline {
-                "; packets merged by LRO cannot be forwarded and are lost"
-            } else {
-                ""
-            }
-        );
-        findings
-            .push(Finding::problem(CHECK, name, cause).cure_if(offloads.remedy(name, &harmful)));
-    }
-    if !fixed.is_empty() {
-        let cause = format!(
-            "{}: the driver does not allow turning it off; merged packets have lengths that were never on the wire and get wrong labels; on a virtual card the host can turn it off",
-            names(&fixed)
-        );
-        findings.push(Finding::warning(CHECK, name, cause));
-    }
-    if findings.is_empty() {
-        findings.push(Finding::ok(CHECK, name, "nothing merges packets"));
-    }
-    findings.push(tags(offloads, name, mode, is_promiscuous));
-    findings
+    let cause = match (on.is_empty(), mode) {
+        (true, _) => "nothing merges packets".to_owned(),
+        (false, IoMode::Inline) => format!(
+            "{}: merged packets count as those on the wire, and are split again when they are sent; those of tunnels (GRE, IP in IP, \
+             VXLAN) the kernel does not split for a packet socket, and they count as unsent: if tunnels pass, turn gro off on both \
+             interfaces",
+            names(&on)
+        ),
+        (false, _) => format!("{}: merged packets count as those on the wire", names(&on)),
+    };
+    Finding::ok(CHECK, name, cause)
 }
 
 fn names(offloads: &[Offload]) -> String {
@@ -116,39 +126,37 @@ mod tests {
     }
 
     #[test]
-    fn what_merges_is_a_problem_with_its_line() {
-        let gro = Some("ethtool -K eth0 gro off".to_owned());
+    fn what_the_kernel_describes_is_no_problem() {
         for mode in [IoMode::Tap, IoMode::Mark, IoMode::Inline] {
-            assert_eq!(found(&["rx-gro"], mode), (Level::Problem, gro.clone()));
-            assert_eq!(
-                found(&["tx-generic-segmentation", "rx-udp-gro-forwarding"], mode),
-                (Level::Ok, None)
-            );
-            assert_eq!(found(&["rx-gro-hw"], mode), (Level::Warning, None));
+            for on in [
+                "rx-gro",
+                "rx-gro-hw",
+                "tx-tcp-segmentation",
+                "rx-udp-gro-forwarding",
+            ] {
+                assert_eq!(found(&[on], mode), (Level::Ok, None), "{on}");
+            }
         }
-        let both = judge(&with(&["rx-gro", "rx-gro-hw"]), "eth0", IoMode::Tap, true);
-        assert_eq!(
-            both.iter().map(|finding| finding.level).collect::<Vec<_>>(),
-            [Level::Problem, Level::Warning, Level::Ok]
-        );
-        assert!(
-            judge(&with(&["rx-lro"]), "eth0", IoMode::Inline, true)[0]
-                .cause
-                .contains("are lost")
-        );
+        let cause = |on: &str, mode| judge(&with(&[on]), "eth0", mode, true).remove(0).cause;
+        assert!(cause("rx-gro", IoMode::Inline).contains("tunnels"));
+        assert!(cause("tx-tcp-segmentation", IoMode::Mark).contains("tso on"));
+        for (on, mode) in [
+            ("tx-tcp-segmentation", IoMode::Tap),
+            ("rx-udp-gro-forwarding", IoMode::Tap),
+        ] {
+            assert_eq!(cause(on, mode), "nothing merges packets");
+        }
     }
 
     #[test]
-    fn what_is_split_late_matters_where_outgoing_packets_are_seen() {
-        let tso = Some("ethtool -K eth0 tso off".to_owned());
-        assert_eq!(
-            found(&["tx-tcp-segmentation"], IoMode::Mark),
-            (Level::Problem, tso)
-        );
-        assert_eq!(
-            found(&["tx-tcp-segmentation"], IoMode::Inline),
-            (Level::Ok, None)
-        );
+    fn lro_is_a_problem_with_its_line() {
+        let line = Some("ethtool -K eth0 lro off".to_owned());
+        for mode in [IoMode::Tap, IoMode::Mark, IoMode::Inline] {
+            assert_eq!(
+                found(&["rx-lro", "rx-gro"], mode),
+                (Level::Problem, line.clone())
+            );
+        }
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
                 link: frame.link,
                 time_us: frame.time_us,
                 rss: frame.rss,
+                gso: flowmgr::Gso::from_bits(frame.gso.bits()),
             })
             .collect();
         manager.burst(data, &packets, 0, &mut fates);

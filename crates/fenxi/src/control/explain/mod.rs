@@ -51,6 +51,7 @@ pub fn explanation(
     Explanation {
         first: rfc3339(subject.times_us[0]),
         last: rfc3339(subject.times_us[1]),
+        labelled: subject.labelled_us.map(rfc3339),
         midstream: subject.midstream,
         one_way: subject.one_way,
         why,

@@ -25,10 +25,13 @@ fn labelled(subject: &Subject, decision: Decision, bundle: &Bundle) -> (String, 
     let is_unknown = usize::from(decision.class) >= bundle.labels().len();
     // To the precision of label words.
     let is_sure = !is_unknown && confidence + 1e-4 >= sure_from;
-    let elements = format!("{} {}", decision.depth, noun(bundle));
-    let took = match decision.time_to_label_us {
+    let elements = match decision.depth {
+        1 => format!("the first {}", noun(bundle).replacen("packets", "packet", 1)),
+        depth => format!("{depth} {}", noun(bundle)),
+    };
+    let took = match decision.time_to_label_us.filter(|us| *us > 0) {
         Some(us) => format!(
-            "; the label came {:.2} ms after the last of them",
+            "; the label came {:.2} ms later",
             us as f64 / 1e3
         ),
         None => String::new(),

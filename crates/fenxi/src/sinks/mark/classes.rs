@@ -1,6 +1,6 @@
 //! Which bits each class of the model at hand gets.
 
-use policy::{Mark, NoSuchLabel};
+use policy::{Label, Mark, NoSuchLabel};
 
 use config::checked;
 
@@ -12,13 +12,13 @@ pub struct ClassMarks {
 }
 
 impl ClassMarks {
-    /// The marks of `classes`, the labels in the order of the model's outputs. Labels that only the
+    /// The marks of `labels`, in the order of the model's outputs. Labels that only the
     /// built-in map names may be absent from the model; those that the user named may not.
     ///
     /// # Errors
     /// The user named a label that the model does not have.
-    pub fn new(config: &checked::Mark, classes: &[String]) -> Result<ClassMarks, NoSuchLabel> {
-        let actions = policy::actions(&config.rules(), classes)?;
+    pub fn new(config: &checked::Mark, labels: &[Label]) -> Result<ClassMarks, NoSuchLabel> {
+        let actions = policy::actions(&config.rules(), labels)?;
         Ok(ClassMarks {
             overwrites: config.overwrite,
             by_class: actions.iter().map(|action| action.mark).collect(),
@@ -39,8 +39,15 @@ impl ClassMarks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::checked::MarkMapping;
+    use config::checked::{MarkAs, MarkMapping};
     use config::origin::Origin;
+
+    fn label(name: &str) -> Label {
+        Label {
+            name: name.to_owned(),
+            taxonomy: "web".to_owned(),
+        }
+    }
 
     fn config(label: &str, required: bool) -> checked::Mark {
         let mapping = MarkMapping {
@@ -50,6 +57,7 @@ mod tests {
             origin: Origin::Set,
         };
         checked::Mark {
+            holds: MarkAs::Label,
             mask: 0xff00,
             overwrite: false,
             class: vec![mapping],
@@ -59,8 +67,8 @@ mod tests {
 
     #[test]
     fn a_class_has_the_bits_of_its_label_and_others_have_none() {
-        let classes = ["TLS".to_owned(), "DNS".to_owned()];
-        let marks = ClassMarks::new(&config("DNS", true), &classes).unwrap();
+        let labels = ["TLS", "DNS"].map(label);
+        let marks = ClassMarks::new(&config("DNS", true), &labels).unwrap();
         let mark = Mark {
             bits: 0x300,
             mask: 0xff00,
@@ -71,13 +79,13 @@ mod tests {
 
     #[test]
     fn a_label_that_the_model_lacks_matters_only_to_who_asked_for_it() {
-        let classes = ["TLS".to_owned()];
-        let marks = ClassMarks::new(&config("SSH", false), &classes).unwrap();
+        let labels = ["TLS"].map(label);
+        let marks = ClassMarks::new(&config("SSH", false), &labels).unwrap();
         assert!(marks.words().eq([0]));
-        let error = ClassMarks::new(&config("SSH", true), &classes).unwrap_err();
+        let error = ClassMarks::new(&config("SSH", true), &labels).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "--set: mark.class: the model has no label \"SSH\"; it has TLS"
+            "--set: mark.class: the model has no label \"SSH\", and no taxonomy of that name; it has TLS (web)"
         );
     }
 }

@@ -12,10 +12,11 @@ use dataplane::Error;
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
 use flowmgr::record::FlowName;
-use policy::Mark;
+use netfilter::conntrack::Change;
+use policy::{Label, Mark};
 use rustix::thread::CapabilitySet;
 
-use super::message::Tuple;
+use super::sink::tuple;
 use super::{ClassMarks, Counts, MarkSink, StartError, Writer, probe};
 use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, TIMES, US, buckets, count, number, sample};
@@ -34,12 +35,12 @@ impl SinkKind for Marks {
         if start.replay.is_some() {
             return Ok(None);
         }
-        let Some(marks) = class_marks(start.config, start.classes)? else {
+        let Some(marks) = class_marks(start.config, start.labels)? else {
             return Ok(None);
         };
         Ok(Some(Box::new(MarkControl {
             writer: Arc::new(Writer::start(marks, start.config.mark.queue)?),
-            classes: start.classes.clone(),
+            labels: start.labels.clone(),
             workers: AtomicI64::new(0),
         })))
     }
@@ -59,8 +60,8 @@ impl SinkKind for Marks {
         }
     }
 
-    fn check_labels(&self, config: &Config, classes: &[String]) -> Result<(), Error> {
-        class_marks(config, classes).map(drop)
+    fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
+        class_marks(config, labels).map(drop)
     }
 
     fn empty_report(&self) -> Report {
@@ -91,11 +92,11 @@ impl SinkKind for Marks {
 ///
 /// # Errors
 /// The user named a label that the model does not have.
-pub fn class_marks(config: &Config, classes: &[String]) -> Result<Option<ClassMarks>, Error> {
+pub fn class_marks(config: &Config, labels: &[Label]) -> Result<Option<ClassMarks>, Error> {
     if config.io.mode != IoMode::Mark {
         return Ok(None);
     }
-    let marks = ClassMarks::new(&config.mark, classes);
+    let marks = ClassMarks::new(&config.mark, labels);
     marks
         .map(Some)
         .map_err(|error| Error::Config(error.to_string()))
@@ -103,7 +104,7 @@ pub fn class_marks(config: &Config, classes: &[String]) -> Result<Option<ClassMa
 
 struct MarkControl {
     writer: Arc<Writer>,
-    classes: Arc<[String]>,
+    labels: Arc<[Label]>,
     /// Flow workers, each of which may have one mark in its hands.
     workers: AtomicI64,
 }
@@ -131,13 +132,13 @@ impl SinkControl for MarkControl {
             return Some(written(String::new(), why.to_owned(), None));
         };
         let label = self
-            .classes
+            .labels
             .get(usize::from(class))
-            .map_or("", String::as_str);
-        if let Some(fate) = self.writer.memory().of(Tuple::from(flow)) {
+            .map_or("", |label| label.name.as_str());
+        if let Some(fate) = self.writer.memory().of(tuple(flow)) {
             let since = fate.at.duration_since(UNIX_EPOCH).unwrap_or_default();
             let at = rfc3339(since.as_micros() as i64);
-            return Some(written(shown(fate.mark), fate.sentence(), Some(at)));
+            return Some(written(shown(fate.change), fate.sentence(), Some(at)));
         }
         Some(match self.writer.mark_of(class) {
             None => written(
@@ -145,8 +146,8 @@ impl SinkControl for MarkControl {
                 format!("nothing: [mark.class] gives \"{label}\" no bits"),
                 None,
             ),
-            Some(mark) => written(
-                shown(mark),
+            Some(Mark { bits, mask }) => written(
+                shown(Change::Mark { bits, mask }),
                 "waits to be written, found the queue full, or is longer ago than is remembered"
                     .to_owned(),
                 None,
@@ -155,7 +156,7 @@ impl SinkControl for MarkControl {
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
-        let [before, after] = [now, next].map(|config| class_marks(config, &self.classes));
+        let [before, after] = [now, next].map(|config| class_marks(config, &self.labels));
         let (before, after) = (before?, after?);
         let is_changed = before != after;
         Ok(after.filter(|_| is_changed).map(|marks| {
@@ -179,8 +180,11 @@ impl SinkControl for MarkControl {
 }
 
 /// `0x100/0xff00`: bits and mask.
-fn shown(mark: Mark) -> String {
-    format!("{:#x}/{:#x}", mark.bits, mark.mask)
+fn shown(change: Change) -> String {
+    match change {
+        Change::Mark { bits, mask } => format!("{bits:#x}/{mask:#x}"),
+        Change::Labels { .. } => "labels".to_owned(),
+    }
 }
 
 /// `most`: the most marks that can be under way; what waits beyond that is missing.

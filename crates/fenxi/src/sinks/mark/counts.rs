@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use rustix::io::Errno;
 
-use super::socket::Outcome;
+use netfilter::socket::Outcome;
 
 /// Why an update failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,8 +125,8 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::Connection;
     use super::*;
+    use netfilter::conntrack::Connection;
 
     #[test]
     fn each_outcome_has_its_counter() {

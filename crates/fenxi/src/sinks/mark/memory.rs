@@ -4,10 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use policy::Mark;
-
-use super::message::{Connection, Tuple};
-use super::socket::Outcome;
+use netfilter::conntrack::{Change, Connection, Tuple};
+use netfilter::socket::Outcome;
 
 /// Marks that are remembered.
 const REMEMBERED: usize = 8192;
@@ -20,8 +18,8 @@ pub struct Memory(Mutex<VecDeque<Fate>>);
 #[derive(Debug, Clone, Copy)]
 pub struct Fate {
     tuple: Tuple,
-    /// The mark that was to be written.
-    pub mark: Mark,
+    /// What was to be written.
+    pub change: Change,
     /// The kernel's answer.
     pub outcome: Outcome,
     /// When it came.
@@ -50,14 +48,14 @@ impl Fate {
 
 impl Memory {
     /// Remembers what became of the mark of a flow.
-    pub fn note(&self, tuple: Tuple, mark: Mark, outcome: Outcome) {
+    pub fn note(&self, tuple: Tuple, change: Change, outcome: Outcome) {
         let mut latest = self.lock();
         if latest.len() == REMEMBERED {
             latest.pop_front();
         }
         latest.push_back(Fate {
             tuple,
-            mark,
+            change,
             outcome,
             at: SystemTime::now(),
         });
@@ -93,14 +91,14 @@ mod tests {
     #[test]
     fn the_latest_fate_of_a_flow_is_found_either_way_round() {
         let memory = Memory::default();
-        let mark = Mark {
+        let mark = Change::Mark {
             bits: 0x100,
             mask: 0xff00,
         };
         memory.note(tuple(1), mark, Outcome::NotFound);
         memory.note(tuple(1).reversed(), mark, Outcome::Written);
         let fate = memory.of(tuple(1)).unwrap();
-        assert_eq!((fate.outcome, fate.mark), (Outcome::Written, mark));
+        assert_eq!((fate.outcome, fate.change), (Outcome::Written, mark));
         assert!(memory.of(tuple(2)).is_none());
         for _ in 0..=REMEMBERED {
             memory.note(tuple(3), mark, Outcome::Written);

@@ -4,16 +4,14 @@
 //! conntrack entry over ctnetlink, and rules of nftables, tc and ip-rule act on it from the
 //! connection's next packet on. What is written stays when fenxi dies, and the kernel goes on.
 //!
-//! [`message`] knows bytes, [`socket`] exchanges a batch of them, [`writer`] has the queue and the
+//! The crate `netfilter` knows the messages and exchanges a batch of them, [`writer`] has the queue and the
 //! thread, [`classes`] the numbers, [`control`] what the control thread has of it. `docs/mark.md` explains all of it to users.
 
 mod classes;
 mod control;
 mod counts;
 mod memory;
-mod message;
 mod sink;
-mod socket;
 #[cfg(test)]
 mod tests;
 mod writer;

@@ -13,36 +13,42 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use super::message::Tuple;
-use super::socket::{BATCH, Outcome, Socket};
 use super::writer::StartError;
 use super::{ClassMarks, Counts, Writer};
-use config::checked::{Mark, MarkMapping};
+use config::checked::{Mark, MarkAs, MarkMapping};
 use config::origin::Origin;
 use lab::{FOREIGN, Lab};
+use netfilter::conntrack::Tuple;
+use netfilter::socket::{BATCH, Outcome, Socket};
+use policy::Label;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-const MASK: u32 = 0xff00;
+const MASK: u32 = 0xff00_0000;
 
-fn labels(classes: u16) -> Vec<String> {
-    (0..classes).map(|class| format!("class {class}")).collect()
+fn labels(classes: u16) -> Vec<Label> {
+    let label = |class| Label {
+        name: format!("class {class}"),
+        taxonomy: "none".to_owned(),
+    };
+    (0..classes).map(label).collect()
 }
 
-/// Class n has mark (n + 1) << 8; who comes later overwrites.
+/// Class n has mark (n + 1) << 24; who comes later overwrites.
 fn marks(classes: u16) -> ClassMarks {
     ClassMarks::new(&mark_config(classes, true), &labels(classes)).unwrap()
 }
 
 fn mark_config(classes: u16, overwrite: bool) -> Mark {
     let labels = labels(classes);
-    let mapping = |(label, class): (&String, u16)| MarkMapping {
-        label: label.clone(),
+    let mapping = |(label, class): (&Label, u16)| MarkMapping {
+        label: label.name.clone(),
         mark: mark(class),
         required: true,
         origin: Origin::BuiltIn,
     };
     Mark {
+        holds: MarkAs::Label,
         mask: MASK,
         overwrite,
         class: labels.iter().zip(0..).map(mapping).collect(),
@@ -51,7 +57,7 @@ fn mark_config(classes: u16, overwrite: bool) -> Mark {
 }
 
 fn mark(class: u16) -> u32 {
-    (u32::from(class) + 1) << 8
+    (u32::from(class) + 1) << 24
 }
 
 impl Lab {
@@ -301,6 +307,7 @@ fn from_a_change_on_labels_get_other_marks_under_another_mask() {
         origin: Origin::BuiltIn,
     };
     let other = Mark {
+        holds: MarkAs::Label,
         mask: 0xf0,
         overwrite: true,
         class: vec![mapping],
@@ -308,7 +315,7 @@ fn from_a_change_on_labels_get_other_marks_under_another_mask() {
     };
     writer.set(tuple, 0);
     assert_eq!(settled(&writer, 1).written, 1);
-    writer.change(&ClassMarks::new(&other, &["class 0".to_owned()]).unwrap());
+    writer.change(&ClassMarks::new(&other, &labels(1)).unwrap());
     writer.set(tuple, 0);
     assert_eq!(settled(&writer, 2).written, 2);
     let expected = (FOREIGN | mark(0)) & !0xf0 | 0x70;
@@ -426,11 +433,11 @@ fn the_missing_capability_is_named() {
         let mut socket = Socket::open().unwrap();
         without_net_admin();
         let mut outcomes = Vec::new();
-        let mark = policy::Mark {
+        let change = netfilter::conntrack::Change::Mark {
             bits: mark(0),
             mask: MASK,
         };
-        socket.update(&[(connection.views()[0], mark); BATCH], &mut outcomes);
+        socket.update(&[(connection.views()[0], change); BATCH], &mut outcomes);
         outcomes
     });
     assert_eq!(

@@ -20,13 +20,13 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use netfilter::conntrack::{Change, Tuple};
+use netfilter::socket::{BATCH, Outcome, Request, Socket};
 use policy::Mark;
 
 use super::classes::ClassMarks;
 use super::counts::Counts;
 use super::memory::Memory;
-use super::message::{Connection, Tuple};
-use super::socket::{BATCH, Outcome, Request, Socket};
 
 /// Why marks cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ pub enum StartError {
 /// A label on its way to the kernel.
 struct Update {
     tuple: Tuple,
-    mark: Mark,
+    change: Change,
     asked: Instant,
     /// A connection has the tuple, and no mark.
     is_found: bool,
@@ -117,7 +117,7 @@ impl Writer {
         let asked = Instant::now();
         let update = Update {
             tuple,
-            mark,
+            change: change(mark),
             asked,
             is_found: false,
         };
@@ -185,6 +185,10 @@ pub fn probe() -> Result<(), StartError> {
     open().map(drop)
 }
 
+fn change(Mark { bits, mask }: Mark) -> Change {
+    Change::Mark { bits, mask }
+}
+
 /// A socket by which marks can be written.
 fn open() -> Result<Socket, StartError> {
     let mut socket = Socket::open().map_err(StartError::Kernel)?;
@@ -201,8 +205,8 @@ fn try_out(socket: &mut Socket) -> Result<(), StartError> {
         destination: nowhere,
     };
     let mut outcomes = Vec::new();
-    let mark = Mark { bits: 0, mask: 0 };
-    socket.update(&[(tuple, mark)], &mut outcomes);
+    let change = Change::Mark { bits: 0, mask: 0 };
+    socket.update(&[(tuple, change)], &mut outcomes);
     match outcomes[..] {
         [Outcome::NotFound | Outcome::Written] => Ok(()),
         [Outcome::Refused(errno)] => {
@@ -260,7 +264,7 @@ impl Rounds {
             self.requests.clear();
             let open = batch.iter().filter(|update| !update.is_found);
             self.requests
-                .extend(open.map(|update| (update.tuple, update.mark)));
+                .extend(open.map(|update| (update.tuple, update.change)));
             if self.requests.is_empty() {
                 return;
             }
@@ -278,16 +282,17 @@ impl Rounds {
                         update.tuple = update.tuple.reversed();
                         true
                     }
-                    Outcome::Found(Connection { id, mark })
-                        if mark & update.mark.mask == 0 && !asked_for.contains(&id) =>
+                    Outcome::Found(connection)
+                        if !connection.is_changed_by(&update.change)
+                            && !asked_for.contains(&connection.id) =>
                     {
-                        asked_for.push(id);
+                        asked_for.push(connection.id);
                         update.is_found = true;
                         true
                     }
                     outcome => {
                         counts.add(outcome, now.duration_since(update.asked));
-                        memory.note(update.tuple, update.mark, outcome);
+                        memory.note(update.tuple, update.change, outcome);
                         false
                     }
                 }
@@ -303,7 +308,7 @@ impl Rounds {
             }
             self.requests.clear();
             self.requests
-                .extend(batch.iter().map(|update| (update.tuple, update.mark)));
+                .extend(batch.iter().map(|update| (update.tuple, update.change)));
             self.socket.update(&self.requests, &mut self.outcomes);
             let now = Instant::now();
             let mut counts = lock(counts);
@@ -315,7 +320,7 @@ impl Rounds {
                     return true;
                 }
                 counts.add(outcome, now.duration_since(update.asked));
-                self.memory.note(update.tuple, update.mark, outcome);
+                self.memory.note(update.tuple, update.change, outcome);
                 false
             });
         }

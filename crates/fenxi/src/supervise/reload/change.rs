@@ -7,7 +7,7 @@ use accel::Bundle;
 use config::Config;
 use config::checked::BatchPolicy;
 use dataplane::Error;
-use dataplane::bundle::{dscp_by_class, find_bundle};
+use dataplane::bundle::{self, dscp_by_class, find_bundle};
 use dataplane::devices::thresholds;
 use dataplane::pipelines::flow_settings;
 use dataplane::swap::{Opening, Prepared, Previous, Refusal};
@@ -79,6 +79,7 @@ impl Change {
     fn around(prepared: Prepared, base: &Base, next: &Config) -> Result<Change, Error> {
         let now = &base.now;
         let bundle = prepared.bundle().clone();
+        check_labels(next, &bundle)?;
         Ok(Change {
             prepared: prepared.with_settings(now, next)?,
             flow: changed(now, next, |config| flow(config, &bundle))?,
@@ -88,14 +89,13 @@ impl Change {
     }
 }
 
-/// Checks that the model has all labels that `config` names.
+/// Checks that the model has all labels that `config` names, and that something is done about one of them.
 ///
 /// # Errors
-/// The first of them.
-pub fn check_labels(config: &Config, bundle: &Bundle, classes: &[String]) -> Result<(), Error> {
-    flow(config, bundle)?;
-    sinks::check_labels(config, classes)?;
-    thresholds(config, bundle).map(drop)
+/// The first label that it does not have, or that nothing is done.
+pub fn check_labels(config: &Config, bundle: &Bundle) -> Result<(), Error> {
+    bundle::check_labels(config, bundle)?;
+    sinks::check_labels(config, &bundle::labels(bundle))
 }
 
 /// What `of` makes of the next configuration, if that differs from what it makes of the current one.

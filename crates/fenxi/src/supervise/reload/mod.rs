@@ -75,8 +75,6 @@ pub struct Reloader {
     /// The configuration in use.
     pub running: Loaded,
     pub helpers: Helpers,
-    /// Names of the model's classes, in the model's order.
-    pub classes: Arc<[String]>,
     pub swapper: Swapper,
     pub workers: Vec<SettingsSender>,
     /// They follow the configuration, and reopen their files with every reload.
@@ -263,12 +261,12 @@ impl Reloader {
 
     /// Checks what the next start would refuse, as far as this process can see it.
     fn check_alone(&self, read: &Loaded) -> Result<(), Refusal> {
-        let (config, classes) = (read.config.clone(), self.classes.clone());
+        let config = read.config.clone();
         self.open_model(&read.config, move |base| {
             Cores::of(&config).check()?;
             let dir = find_bundle(&config, None)?;
             let bundle = base.opening.read(&config, &dir)?;
-            Ok(change::check_labels(&config, &bundle, &classes)?)
+            Ok(change::check_labels(&config, &bundle)?)
         })
     }
 

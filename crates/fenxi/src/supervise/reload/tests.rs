@@ -8,7 +8,7 @@ use super::change;
 use crate::sinks::mark::class_marks;
 use config::{KEYS_AND_DEVICES, Loaded, Sources};
 use dataplane::Error;
-use dataplane::bundle::{find_bundle, open_bundle};
+use dataplane::bundle::{find_bundle, labels, open_bundle};
 use dataplane::pipelines::analytics_config;
 
 fn load(sets: &[&str]) -> Loaded {
@@ -24,13 +24,12 @@ fn bundle(loaded: &Loaded) -> Bundle {
 /// Whether anything of the run learns of the difference.
 fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Error> {
     let [before, after] = [now, next].map(bundle);
-    let labels = before.labels().iter().map(|label| label.name.clone());
-    let classes: Vec<String> = labels.collect();
+    let labels = labels(&before);
     let (now, next) = (&now.config, &next.config);
     Ok(change::wants_sessions(now, next, &before, &after)?
         || analytics_config(now, &before) != analytics_config(next, &after)
         || change::flow(now, &before)? != change::flow(next, &before)?
-        || class_marks(now, &classes)? != class_marks(next, &classes)?
+        || class_marks(now, &labels)? != class_marks(next, &labels)?
         || now.log.level != next.log.level
         || now.model.open_timeout != next.model.open_timeout)
 }
@@ -52,9 +51,10 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("flow.end_on_fin_rst", "false", vec![]),
         ("tag.mode", "off", vec![]),
         ("tag.dscp", "{ TLS = 7 }", vec![]),
-        ("mark.mask", "0xffff", vec!["io.mode=mark"]),
+        ("mark.as", "dscp", vec!["io.mode=mark"]),
+        ("mark.mask", "0xff00ff00", vec!["io.mode=mark"]),
         ("mark.overwrite", "true", vec!["io.mode=mark"]),
-        ("mark.class", "{ TLS = 0x700 }", vec!["io.mode=mark"]),
+        ("mark.class", "{ TLS = 0x7000000 }", vec!["io.mode=mark"]),
         ("analytics.policy", "none", vec![]),
         ("analytics.timeout_ms", "7", vec![]),
         ("analytics.phi", "0.1", vec![]),

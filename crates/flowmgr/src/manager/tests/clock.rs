@@ -104,7 +104,7 @@ fn a_flow_keeps_its_label_and_its_reports_over_a_step_back() {
             time_us: at(second).time_us - DAY_US,
             ..at(second)
         }]);
-        assert_eq!(bench.verdicts(), [Verdict::Tagged], "second {second}");
+        assert_eq!(bench.verdicts(), [Verdict::Labelled], "second {second}");
         bench.settle();
     }
     let flows = bench.finish();

@@ -77,11 +77,11 @@ fn live_a_flow_is_asked_about_until_an_answer_is_sure() {
     assert_eq!(bench.ring.get(0).series.k(), 2);
     bench.answer_to(0, UNSURE);
     bench.send(2);
-    assert_eq!(bench.verdicts(), [Verdict::Untagged]);
+    assert_eq!(bench.verdicts(), [Verdict::Unlabelled]);
     assert_eq!((bench.asked(), bench.labels()), (vec![0, 1], 0));
     bench.answer_to(1, SURE_0);
     bench.send(3);
-    assert_eq!(bench.verdicts(), [Verdict::Tagged]);
+    assert_eq!(bench.verdicts(), [Verdict::Labelled]);
     assert_eq!(bench.asked(), [0, 1], "the third depth is not asked");
     bench.settle();
     assert_eq!(bench.labels(), 1);
@@ -92,7 +92,7 @@ fn live_a_flow_is_asked_about_until_an_answer_is_sure() {
     assert_eq!(decided, [0, 1, 0]);
     assert_eq!(counters.labels_given(), [1, 0, 0]);
     assert_eq!(counters.flows_labelled(), [1, 0, 0]);
-    assert_eq!(counters.tagged_by_class[0].packets, 3);
+    assert_eq!(counters.labelled_by_class[0].packets, 3);
 }
 
 #[test]
@@ -104,14 +104,14 @@ fn a_deeper_answer_waits_for_the_one_before_it() {
     bench.send(1);
     assert_eq!(
         (bench.labels(), bench.verdicts()),
-        (0, vec![Verdict::Untagged])
+        (0, vec![Verdict::Unlabelled])
     );
     bench.answer_to(0, class(2, 60_000));
     (0..3).for_each(|_| bench.settle());
     bench.send(1);
     assert_eq!(
         (bench.labels(), bench.verdicts()),
-        (1, vec![Verdict::Tagged])
+        (1, vec![Verdict::Labelled])
     );
     let decision = bench.end().decision.expect("a label");
     // Class 2 is `unknown`, and never sure.
@@ -124,7 +124,7 @@ fn the_last_depth_decides_and_its_answer_stands() {
     bench.send(6);
     (0..3).for_each(|task| bench.answer_to(task, UNSURE));
     bench.send(2);
-    assert_eq!(bench.verdicts(), [Verdict::Tagged]);
+    assert_eq!(bench.verdicts(), [Verdict::Labelled]);
     let decision = bench.end().decision.expect("a label");
     assert_eq!((decision.class, decision.depth), (1, 6));
     assert_eq!(
@@ -202,7 +202,7 @@ fn ports_name_flows_with_payload_from_their_beginning() {
     }
 }
 
-/// By packet time every depth is asked, and packets count as tagged behind the depth that decided.
+/// By packet time every depth is asked, and packets count as labelled behind the depth that decided.
 #[test]
 fn by_packet_time_the_label_counts_from_the_depth_that_decides() {
     let orders = [[0, 1, 2], [2, 1, 0], [1, 2, 0]];
@@ -211,9 +211,9 @@ fn by_packet_time_the_label_counts_from_the_depth_that_decides() {
         bench.send(9);
         assert_eq!(bench.asked(), [0, 1, 2]);
         let fates = &bench.fates;
-        assert_eq!((fates[0].verdict, fates[0].depths), (Verdict::Tagged, 3));
+        assert_eq!((fates[0].verdict, fates[0].depths), (Verdict::Labelled, 3));
         assert_eq!(
-            bench.manager.counters().verdicts.of(Verdict::Tagged),
+            bench.manager.counters().verdicts.of(Verdict::Labelled),
             7,
             "promised"
         );
@@ -225,9 +225,9 @@ fn by_packet_time_the_label_counts_from_the_depth_that_decides() {
         assert_eq!((decision.class, decision.depth), (0, 4));
         assert_eq!(bench.labels(), 1);
         let counters = bench.manager.counters();
-        assert_eq!(counters.verdicts.of(Verdict::Tagged), 5);
-        assert_eq!(counters.tagged_by_class[0].packets, 5);
-        assert_eq!(counters.tagged_bytes, 5 * 40);
+        assert_eq!(counters.verdicts.of(Verdict::Labelled), 5);
+        assert_eq!(counters.labelled_by_class[0].packets, 5);
+        assert_eq!(counters.labelled_bytes, 5 * 40);
     }
 }
 
@@ -271,8 +271,8 @@ proptest! {
             (0..4).for_each(|_| bench.settle());
             assert!(bench.manager.is_settled());
             let counters = bench.manager.counters();
-            let tagged: u64 = counters.tagged_by_class.iter().map(|it| it.packets).sum();
-            assert_eq!(tagged, counters.verdicts.of(Verdict::Tagged));
+            let labelled: u64 = counters.labelled_by_class.iter().map(|it| it.packets).sum();
+            assert_eq!(labelled, counters.verdicts.of(Verdict::Labelled));
             assert!(bench.labels() <= 1);
             let last = bench.flows().pop();
             last.and_then(|flow| flow.decision).map(|it| (it.class, it.depth, it.confidence))

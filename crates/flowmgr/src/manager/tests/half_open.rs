@@ -91,7 +91,7 @@ fn an_established_flow_in_use_is_never_evicted_for_a_half_open_one() {
     }
     for client in 100..200 {
         bench.burst(&[tcp(SECOND_US, client, 99, TCP_SYN)]);
-        assert_eq!(bench.verdicts(), [Verdict::Untagged]);
+        assert_eq!(bench.verdicts(), [Verdict::Unlabelled]);
         bench.settle();
     }
     let evictions = bench.manager.counters().evictions;
@@ -119,7 +119,7 @@ fn idle_connections_make_room_until_a_quarter_is_half_open() {
     bench.burst(&[tcp(now_us, 0, 99, TCP_ACK)]);
     for client in 100..110 {
         bench.burst(&[tcp(now_us, client, 99, TCP_SYN)]);
-        assert_eq!(bench.verdicts(), [Verdict::Untagged]);
+        assert_eq!(bench.verdicts(), [Verdict::Unlabelled]);
         bench.settle();
     }
     let evictions = bench.manager.counters().evictions;
@@ -204,11 +204,16 @@ fn a_connection_keeps_its_label_between_keep_alives_and_a_new_one_does_not_inher
     bench.answer(CLASS_0);
     for minute in 1..10 {
         bench.burst(&[tcp(minute * 120 * SECOND_US, 1, 2, TCP_ACK)]);
-        assert_eq!(bench.verdicts(), [Verdict::Tagged], "minute {}", 2 * minute);
+        assert_eq!(
+            bench.verdicts(),
+            [Verdict::Labelled],
+            "minute {}",
+            2 * minute
+        );
     }
     // The client went without a word and uses the port again.
     bench.burst(&handshake(1200 * SECOND_US, 1, 2));
-    assert_eq!(bench.verdicts(), [Verdict::Untagged; 3]);
+    assert_eq!(bench.verdicts(), [Verdict::Unlabelled; 3]);
     assert_eq!(bench.manager.counters().flows_begun.total(), 2);
     // A SYN that comes twice is no new connection.
     bench.burst(&[tcp(1201 * SECOND_US, 1, 2, TCP_SYN)]);

@@ -29,7 +29,7 @@ fn flows_that_begin_midstream_are_not_asked_about() {
             bench.settle();
             // Nor is it ever.
             bench.burst(&flow_with_first(TCP_ACK));
-            assert_eq!(bench.verdicts(), [Verdict::Untagged; 5], "flags {flags}");
+            assert_eq!(bench.verdicts(), [Verdict::Unlabelled; 5], "flags {flags}");
             assert_eq!(bench.answer(CLASS_0), 0);
             let flows = bench.finish();
             assert_eq!((flows.len(), bench.labels()), (1, 0));
@@ -44,8 +44,11 @@ fn flows_that_begin_midstream_are_not_asked_about() {
             );
             assert_eq!((counters.series_emitted(), counters.flows_short), (0, 0));
             let verdicts = counters.verdicts;
-            assert_eq!((verdicts.of(Verdict::Untagged), verdicts.total()), (10, 10));
-            assert_eq!(counters.tagged_bytes, 0);
+            assert_eq!(
+                (verdicts.of(Verdict::Unlabelled), verdicts.total()),
+                (10, 10)
+            );
+            assert_eq!(counters.labelled_bytes, 0);
         }
     }
 }
@@ -57,7 +60,7 @@ fn flows_seen_from_their_syn_on_are_asked_about() {
         bench.burst(&flow_with_first(TCP_SYN));
         assert_eq!(bench.answer(CLASS_0), 1);
         bench.burst(&[tcp(9, 1, 2, TCP_ACK)]);
-        assert_eq!(bench.verdicts(), [Verdict::Tagged]);
+        assert_eq!(bench.verdicts(), [Verdict::Labelled]);
         let flows = bench.finish();
         assert!(!flows[0].midstream && flows[0].decision.is_some());
         let counters = bench.manager.counters();
@@ -118,5 +121,8 @@ fn reports_of_flows_that_were_not_asked_about_balance() {
     let flows = bench.finish();
     assert_eq!(flows.len(), 3);
     let verdicts = bench.manager.counters().verdicts;
-    assert_eq!((verdicts.of(Verdict::Untagged), verdicts.total()), (25, 25));
+    assert_eq!(
+        (verdicts.of(Verdict::Unlabelled), verdicts.total()),
+        (25, 25)
+    );
 }

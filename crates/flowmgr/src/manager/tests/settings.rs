@@ -92,7 +92,7 @@ fn labels_get_the_new_dscp_from_the_next_packet_on() {
     other.actions = Actions::of_dscp(&[None; 3]);
     bench.manager.configure(&mut other);
     assert_eq!(bench.burst(&[packet])[1] >> 2, 0);
-    assert_eq!(bench.verdicts(), [Verdict::Tagged], "it has its label");
+    assert_eq!(bench.verdicts(), [Verdict::Labelled], "it has its label");
 }
 
 #[test]

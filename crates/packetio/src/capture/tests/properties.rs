@@ -22,6 +22,7 @@ fn packet() -> impl Strategy<Value = (Frame, Vec<u8>)> {
                 time_us,
                 time_sub_ns,
                 link: 1,
+                gso: super::super::merged(wire),
                 ..Frame::default()
             };
             (frame, bytes)

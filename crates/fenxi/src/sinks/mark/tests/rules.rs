@@ -28,7 +28,12 @@ fn shipped_writer(lab: &Lab) -> (Writer, Vec<String>) {
         .iter()
         .map(|entry| entry.label.clone())
         .collect();
-    let marks = ClassMarks::new(&config.mark, &classes).unwrap();
+    let label = |name: &String| Label {
+        name: name.clone(),
+        taxonomy: "none".to_owned(),
+    };
+    let labels: Vec<Label> = classes.iter().map(label).collect();
+    let marks = ClassMarks::new(&config.mark, &labels).unwrap();
     let start = || Writer::start(marks, config.mark.queue).unwrap();
     (lab.on("router", start), classes)
 }
@@ -147,7 +152,7 @@ fn the_shipped_rules_let_ip_rule_choose_the_route() {
     // The whole mark: bits of others on the packet stay too.
     lab.run(
         "router",
-        &format!("ip rule add fwmark {:#x} lookup 100", FOREIGN | 0x700),
+        &format!("ip rule add fwmark {:#x} lookup 100", FOREIGN | 0x700_0000),
     );
     lab.run("router", "ip route add prohibit default table 100");
     let (writer, classes) = shipped_writer(&lab);

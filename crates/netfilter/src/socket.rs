@@ -9,12 +9,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use policy::Mark;
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use super::message::{Answer, Connection, Tuple, answers, push_query, push_update};
+use crate::conntrack::{Answer, Change, Connection, Tuple, answers, push_query, push_update};
 
 /// Requests in one send. The answers to updates, some 800 bytes of socket memory each, fill a quarter of the
 /// receive buffer that Linux gives by default; connections, the answers to queries, are up to twice as large.
@@ -36,7 +35,7 @@ pub enum Outcome {
 }
 
 /// One request: whose connection, and its new bits.
-pub type Request = (Tuple, Mark);
+pub type Request = (Tuple, Change);
 
 /// The socket and its buffers, which grow during the first batch only.
 pub struct Socket {
@@ -66,8 +65,8 @@ impl Socket {
 
     /// Sends the requests, [`BATCH`] at most, and puts what became of each into `outcomes`.
     pub fn update(&mut self, requests: &[Request], outcomes: &mut Vec<Outcome>) {
-        self.exchange(requests, outcomes, |out, sequence, (tuple, mark)| {
-            push_update(out, sequence, tuple, mark.bits, mark.mask);
+        self.exchange(requests, outcomes, |out, sequence, (tuple, change)| {
+            push_update(out, sequence, tuple, change);
         });
     }
 

@@ -4,9 +4,11 @@
 //! `NLM_F_CREATE`, so that it changes a connection or finds none, and never makes one. The kernel
 //! computes `new = (old & !mask) ^ mark` (`ctnetlink_change_mark` in
 //! `net/netfilter/nf_conntrack_netlink.c`): it does not cut the mark to the mask, so this is done
-//! here, and bits outside of the mask stay what they were.
+//! here, and bits outside of the mask stay what they were. Labels are changed in the same way (`nf_connlabels_replace` in
+//! `net/netfilter/nf_conntrack_labels.c`), 32 bits at a time; what an update leaves out of their 128 bits is cleared, so all
+//! are sent.
 //!
-//! A query names a connection in the same way. The kernel answers with the connection, of which only mark and number are
+//! A query names a connection in the same way. The kernel answers with the connection, of which mark, labels and number are
 //! read (`ctnetlink_fill_info`; a mark of 0 may be left out), or with an error.
 //!
 //! Netlink's headers are in the machine's byte order, attributes of netfilter in network order.
@@ -14,8 +16,6 @@
 //! `linux/netfilter/nfnetlink_conntrack.h`.
 
 use std::net::IpAddr;
-
-use flowmgr::record::FlowName;
 
 /// `NLM_F_REQUEST`, to which a connection is the answer.
 const QUERY_FLAGS: u16 = 0x1;
@@ -37,6 +37,8 @@ const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_MARK: u16 = 8;
 const CTA_ID: u16 = 12;
 const CTA_MARK_MASK: u16 = 21;
+const CTA_LABELS: u16 = 22;
+const CTA_LABELS_MASK: u16 = 23;
 /// Within a tuple.
 const CTA_TUPLE_IP: u16 = 1;
 const CTA_TUPLE_PROTO: u16 = 2;
@@ -69,25 +71,64 @@ impl Tuple {
     }
 }
 
-impl From<&FlowName> for Tuple {
-    fn from(name: &FlowName) -> Tuple {
-        Tuple {
-            protocol: name.protocol,
-            source: name.source,
-            destination: name.destination,
-        }
-    }
+/// New bits of a connection, and which of its bits they replace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Of its mark.
+    Mark {
+        /// The new bits.
+        bits: u32,
+        /// Those that change.
+        mask: u32,
+    },
+    /// Of its labels: label n is bit n.
+    Labels {
+        /// The new bits.
+        bits: u128,
+        /// Those that change.
+        mask: u128,
+    },
 }
 
-/// Appends a request to give the connection of `tuple` the bits `mark` under `mask`.
+/// Appends a request to change the connection of `tuple`.
 ///
 /// The tuple stands as `CTA_TUPLE_ORIG`, which the kernel looks up among the original and the reply
 /// tuples of all connections alike; `CTA_TUPLE_REPLY` alone is the same look-up.
-pub fn push_update(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple, mark: u32, mask: u32) {
-    push_request(out, (CT_NEW, UPDATE_FLAGS), sequence, tuple, |out| {
-        attribute(out, CTA_MARK, &(mark & mask).to_be_bytes());
-        attribute(out, CTA_MARK_MASK, &mask.to_be_bytes());
-    });
+pub fn push_update(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple, change: &Change) {
+    push_request(
+        out,
+        (CT_NEW, UPDATE_FLAGS),
+        sequence,
+        tuple,
+        |out| match *change {
+            Change::Mark { bits, mask } => {
+                attribute(out, CTA_MARK, &(bits & mask).to_be_bytes());
+                attribute(out, CTA_MARK_MASK, &mask.to_be_bytes());
+            }
+            Change::Labels { bits, mask } => {
+                attribute(out, CTA_LABELS, &label_bytes(bits & mask));
+                attribute(out, CTA_LABELS_MASK, &label_bytes(mask));
+            }
+        },
+    );
+}
+
+/// Labels as the kernel has them: words of 32 bits in the machine's byte order, the lowest first.
+fn label_bytes(bits: u128) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (index, word) in bytes.chunks_exact_mut(4).enumerate() {
+        word.copy_from_slice(&((bits >> (32 * index)) as u32).to_ne_bytes());
+    }
+    bytes
+}
+
+/// The reverse of [`label_bytes`].
+fn labels_of(bytes: [u8; 16]) -> u128 {
+    let words = bytes.chunks_exact(4).rev();
+    let words = words.filter_map(|word| word.first_chunk().copied());
+    words.fold(0, |bits, word| {
+        bits << 32 | u128::from(u32::from_ne_bytes(word))
+    })
 }
 
 /// Appends a query for the connection of `tuple`, which the kernel looks up as for an update.
@@ -173,19 +214,33 @@ pub struct Connection {
     pub id: u32,
     /// All bits of its mark.
     pub mark: u32,
+    /// Its labels: label n is bit n.
+    pub labels: u128,
 }
 
 impl Connection {
+    /// Whether some of the bits that a change would replace are set.
+    pub fn is_changed_by(&self, change: &Change) -> bool {
+        match *change {
+            Change::Mark { mask, .. } => self.mark & mask != 0,
+            Change::Labels { mask, .. } => self.labels & mask != 0,
+        }
+    }
+
     fn read(mut attributes: &[u8]) -> Connection {
         let mut connection = Connection::default();
         while let Some(&[l0, l1, k0, k1]) = attributes.first_chunk() {
             let length = usize::from(u16::from_ne_bytes([l0, l1]));
             // The two highest bits say how the value is to be read.
             let kind = u16::from_ne_bytes([k0, k1]) & 0x3fff;
-            let value = attributes.get(4..length).and_then(<[u8]>::first_chunk);
-            match (kind, value.copied().map(u32::from_be_bytes)) {
+            let value = attributes.get(4..length).unwrap_or_default();
+            let number = value.first_chunk().copied().map(u32::from_be_bytes);
+            match (kind, number) {
                 (CTA_MARK, Some(mark)) => connection.mark = mark,
                 (CTA_ID, Some(id)) => connection.id = id,
+                (CTA_LABELS, _) => {
+                    connection.labels = value.first_chunk().copied().map_or(0, labels_of);
+                }
                 _ => {}
             }
             let next = length.next_multiple_of(4).max(4);
@@ -244,7 +299,8 @@ mod tests {
 
     fn update(tuple: &Tuple) -> Vec<u8> {
         let mut out = Vec::new();
-        push_update(&mut out, 7, tuple, 0xffff_0300, 0xff00);
+        let (bits, mask) = (0xffff_0300, 0xff00);
+        push_update(&mut out, 7, tuple, &Change::Mark { bits, mask });
         out
     }
 
@@ -284,12 +340,28 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_endian = "little")]
+    fn an_update_of_labels_sends_all_of_them_and_cuts_them_to_the_mask() {
+        let (bits, mask) = (1 << 127 | 1 << 9 | 1, 1 << 127 | 0b11 << 8);
+        let mut out = Vec::new();
+        let tuple = tuple("10.0.0.1", "192.0.2.9");
+        push_update(&mut out, 7, &tuple, &Change::Labels { bits, mask });
+        let [mut cut, mut all] = [[0; 16]; 2];
+        (cut[1], cut[15]) = (2, 0x80);
+        (all[1], all[15]) = (3, 0x80);
+        let expected = [&[20, 0, 22, 0], &cut[..], &[20, 0, 23, 0], &all[..]].concat();
+        assert_eq!(out[out.len() - 40..], expected);
+        assert_eq!(labels_of(label_bytes(bits)), bits);
+    }
+
+    #[test]
     fn messages_stand_behind_each_other_and_the_other_way_swaps_the_ends() {
         let forward = tuple("10.0.0.1", "192.0.2.9");
+        let change = Change::Mark { bits: 0, mask: 1 };
         let mut both = Vec::new();
-        push_update(&mut both, 1, &forward, 0, 1);
+        push_update(&mut both, 1, &forward, &change);
         let first = both.len();
-        push_update(&mut both, 2, &forward.reversed(), 0, 1);
+        push_update(&mut both, 2, &forward.reversed(), &change);
         assert_eq!(both.len(), 2 * first);
         assert_eq!(both[first + 32..first + 36], [192, 0, 2, 9]);
         assert_eq!(forward.reversed().reversed(), forward);
@@ -347,9 +419,21 @@ mod tests {
             attribute(out, CTA_MARK, &0x1234_0300u32.to_be_bytes());
             attribute(out, 7, b"odd");
             attribute(out, CTA_ID, &77u32.to_be_bytes());
+            attribute(out, CTA_LABELS, &label_bytes(1 << 99));
         });
-        let mark = 0x1234_0300;
-        assert_eq!(whole, Connection { id: 77, mark });
+        let (mark, labels) = (0x1234_0300, 1 << 99);
+        assert_eq!(
+            whole,
+            Connection {
+                id: 77,
+                mark,
+                labels
+            }
+        );
+        let (bits, mask) = (0, 3 << 98);
+        assert!(whole.is_changed_by(&Change::Labels { bits, mask }));
+        let (bits, mask) = (0, 1 << 98);
+        assert!(!whole.is_changed_by(&Change::Labels { bits, mask }));
         assert_eq!(
             answer(&|_| {}),
             Connection::default(),
@@ -357,6 +441,8 @@ mod tests {
         );
         let cut = answer(&|out| attribute(out, CTA_MARK, &[1, 2]));
         assert_eq!(cut.mark, 0);
+        let cut = answer(&|out| attribute(out, CTA_LABELS, &[0xff; 12]));
+        assert_eq!(cut.labels, 0);
     }
 
     proptest! {

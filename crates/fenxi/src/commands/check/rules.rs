@@ -1,0 +1,113 @@
+//! Mode mark: rules of the kernel that write the bits of `mark.mask`, or no longer match once fenxi writes them.
+
+use std::process::{Command, Stdio};
+
+use config::Config;
+use dataplane::label_map::LabelMap;
+use ruleset::{Bits, Conflict, Ruleset};
+
+use super::finding::Finding;
+
+const CHECK: &str = "marks";
+const NAME: &str = "rules";
+
+/// Conflicts that are shown; the others are counted.
+const SHOWN: usize = 8;
+
+/// All rules that this process may read.
+///
+/// # Errors
+/// Those of nftables are not among them, and why.
+pub fn read() -> Result<Ruleset, String> {
+    let mut rules = Ruleset::default();
+    rules.add_nft(&output("nft", &["-j", "list", "ruleset"])?);
+    // Without these programs there are none of their rules either, or nft names them.
+    for program in ["iptables-save", "ip6tables-save"] {
+        let Ok(text) = output(program, &[]) else {
+            continue;
+        };
+        rules.add_iptables(program, &text);
+        // The older kind of rules, where both can be used side by side.
+        if text.contains("(nf_tables)") {
+            let legacy = program.replace("-save", "-legacy-save");
+            if let Ok(text) = output(&legacy, &[]) {
+                rules.add_iptables(&legacy, &text);
+            }
+        }
+    }
+    for (ip, arguments) in [
+        ("ip", &["-j", "rule"][..]),
+        ("ip -6", &["-6", "-j", "rule"]),
+    ] {
+        if let Ok(json) = output("ip", arguments) {
+            rules.add_ip_rules(ip, &json);
+        }
+    }
+    Ok(rules)
+}
+
+/// What a program prints.
+///
+/// # Errors
+/// It is not installed, or refuses.
+fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    let output = command
+        .output()
+        .map_err(|error| format!("{program} cannot be run: {error}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let line = said.lines().next().unwrap_or("it says nothing").trim();
+        return Err(format!("{program} {}: {line}", arguments.join(" ")));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The rules that collide with the marks of a configuration.
+pub fn look(rules: &Result<Ruleset, String>, config: &Config, map: &LabelMap) -> Vec<Finding> {
+    let rules = match rules {
+        Ok(rules) => rules,
+        Err(why) => {
+            let cause = format!("not known whether rules use the bits of mark.mask: {why}");
+            return vec![
+                Finding::warning(CHECK, NAME, cause)
+                    .cure("apt-get install nftables && sudo fenxi check --deep"),
+            ];
+        }
+    };
+    let values: Vec<u32> = map
+        .rows()
+        .iter()
+        .filter_map(|(_, action)| action.mark.map(|mark| mark.bits))
+        .collect();
+    let bits = Bits {
+        mask: config.mark.mask,
+        values: &values,
+    };
+    let conflicts = rules.conflicts(&bits);
+    let mut findings: Vec<Finding> = conflicts.iter().take(SHOWN).map(warning).collect();
+    if conflicts.len() > SHOWN {
+        let cause = format!(
+            "{} more rules collide with mark.mask",
+            conflicts.len() - SHOWN
+        );
+        findings.push(Finding::warning(CHECK, NAME, cause).cure("nft -a list ruleset"));
+    }
+    if rules.unread() > 0 {
+        let cause = format!(
+            "{} rules of iptables concern marks, and only iptables-save, which is not installed, can show them",
+            rules.unread()
+        );
+        findings.push(Finding::warning(CHECK, NAME, cause).cure("apt-get install iptables"));
+    }
+    if findings.is_empty() {
+        let cause = format!("none collides with mark.mask = {:#x}", config.mark.mask);
+        findings.push(Finding::ok(CHECK, NAME, cause));
+    }
+    findings
+}
+
+fn warning(conflict: &Conflict) -> Finding {
+    Finding::warning(CHECK, &conflict.place, conflict.cause.clone()).cure(conflict.remedy.clone())
+}
