@@ -14,6 +14,8 @@ mod ctl;
 mod http;
 #[path = "control/metrics.rs"]
 mod metrics;
+#[path = "control/seeing.rs"]
+mod seeing;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -39,23 +41,24 @@ impl Served {
     /// A replay of the shipped capture with these arguments, on the simulated device unless they say otherwise.
     fn start(args: &[&str]) -> Served {
         let dir = tempfile::tempdir().expect("a folder");
+        let http = format!("control.http=unix:{}", dir.path().join("http").display());
+        Served::start_in(dir, args, &http)
+    }
+
+    /// The same with HTTP elsewhere; of the methods here those for HTTP do not work then.
+    fn start_at(args: &[&str], http: &str) -> Served {
+        Served::start_in(tempfile::tempdir().expect("a folder"), args, http)
+    }
+
+    fn start_in(dir: TempDir, args: &[&str], http: &str) -> Served {
         let mut command = common::fenxi(["replay", "--json", "--control", "--hold"]);
         command
             .arg(common::demo())
             .args(common::SIMULATED)
             .args(args);
-        for (key, value) in [
-            (
-                "control.http",
-                format!("unix:{}", dir.path().join("http").display()),
-            ),
-            (
-                "control.socket",
-                dir.path().join("ctl").display().to_string(),
-            ),
-            ("flow.max_flows", "16384".to_owned()),
-        ] {
-            command.args(["--set", &format!("{key}={value}")]);
+        let socket = format!("control.socket={}", dir.path().join("ctl").display());
+        for set in [http, &socket, "flow.max_flows=16384"] {
+            command.args(["--set", set]);
         }
         command
             .stdin(Stdio::null())
@@ -81,7 +84,9 @@ impl Served {
     fn try_connect(&self) -> bool {
         // A socket is there a moment before somebody listens.
         let paths = [self.http_path(), self.ctl_path()];
-        paths.iter().all(|path| UnixStream::connect(path).is_ok())
+        let is_there = |path: &PathBuf| path.exists() || *path == self.ctl_path();
+        let mut paths = paths.iter().filter(|path| is_there(path));
+        paths.all(|path| UnixStream::connect(path).is_ok())
     }
 
     /// Until it holds; fails where the program ends before.

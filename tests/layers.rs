@@ -8,11 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 17] = [
+const MAY_KNOW: [(&str, &[&str]); 19] = [
     ("packetio", &[]),
     ("cring", &[]),
     ("accel", &[]),
     ("policy", &[]),
+    ("protocol", &[]),
+    ("display", &["protocol"]),
     ("ruleset", &[]),
     ("netfilter", &[]),
     ("ipfix", &[]),
@@ -64,6 +66,8 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
             "recording",
             "dataplane",
             "labelled",
+            "protocol",
+            "display",
             "ruleset",
             "ipfix",
             "broadcast",

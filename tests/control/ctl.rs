@@ -47,12 +47,16 @@ fn a_running_replay_answers() {
         .find(|figure| figure["name"] == "fenxi_port_packets_total");
     assert_eq!(packets.unwrap()["unit"], "packets");
     let page = served.ctl(&["status"]).expect_code(0).stdout;
+    assert!(page.starts_with("draining: fenxi "), "{page}");
+    assert!(page.lines().count() <= 24, "it fits a terminal:\n{page}");
+    let widest = page.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(80), "{page}");
+    let metrics = served.ctl(&["metrics"]).expect_code(0).stdout;
     assert!(
-        page.starts_with("draining: fenxi ")
-            && page.contains("fenxi_series_emitted_total{pipeline=0}"),
-        "{page}"
+        metrics.contains("fenxi_series_emitted_total{pipeline=\"0\"}"),
+        "{metrics}"
     );
-    let begins = |word: &str| page.lines().take(8).any(|line| line.starts_with(word));
+    let begins = |word: &str| page.lines().any(|line| line.starts_with(word));
     let first = ["traffic ", "labels ", "lost ", "latency "];
     assert!(first.iter().all(|word| begins(word)), "{page}");
     let overview = &status["status"]["overview"];

@@ -59,7 +59,7 @@ fn what_is_not_served_is_refused_by_its_code() {
     };
     let headers = "X: y\r\n".repeat(100);
     for (request, code) in [
-        ("GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "404"),
+        ("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "404"),
         (
             "GET /metrics/ HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
             "404",
@@ -235,7 +235,7 @@ fn loopback_is_served_over_tcp() {
         }
     };
     stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

@@ -23,6 +23,7 @@ mod outcomes;
 mod overload;
 mod recording;
 mod reload;
+mod seeing;
 mod segments;
 mod tap;
 mod told;

@@ -102,6 +102,11 @@ impl Bundle {
         )
     }
 
+    /// The folder that it was opened from.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The model's name.
     pub fn name(&self) -> &str {
         &self.manifest.name

@@ -26,6 +26,7 @@ pub mod egress;
 mod error;
 pub mod flow_worker;
 pub mod label_map;
+pub mod look;
 pub mod pipelines;
 pub mod placement;
 pub mod run;

@@ -1,6 +1,7 @@
 //! State of a run that is not a counter: the model in use, reloads, and work that is under way or was given up. It serves
 //! metrics, health and `fenxi ctl`; the data path never reads it.
 
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,6 +17,8 @@ pub struct ModelId {
     pub version: String,
     /// SHA-256 of the model's file, in hexadecimal.
     pub sha256: String,
+    /// Folder of the bundle.
+    pub dir: PathBuf,
     /// The generation that labels carry: how often the model has been swapped, wrapping.
     pub generation: u16,
 }
@@ -27,6 +30,7 @@ impl ModelId {
             name: bundle.name().to_owned(),
             version: bundle.version().to_owned(),
             sha256: bundle.sha256().to_owned(),
+            dir: bundle.dir().to_owned(),
             generation,
         }
     }

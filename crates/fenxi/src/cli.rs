@@ -17,7 +17,7 @@ mod live;
 mod model;
 mod run;
 
-pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand};
+pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, TopArgs};
 pub use live::LiveArgs;
 pub use model::{BenchArgs, CheckArgs, DevicesArgs, InfoArgs, ModelCommand, ProfileArgs, TryArgs};
 #[cfg(test)]
@@ -59,6 +59,8 @@ pub enum Command {
     Profile(ProfileArgs),
     /// Query or control a running instance
     Ctl(CtlArgs),
+    /// Show a running instance live: labels, hosts, flows, devices and losses
+    Top(TopArgs),
     /// Write the man pages and shell completions into a folder: for packages
     #[command(hide = true)]
     Manual(ManualArgs),

@@ -18,13 +18,11 @@ mod commands;
 mod control;
 mod escape;
 pub mod exit;
-mod figures;
 mod label_names;
 mod log;
 pub mod machine;
 mod metric;
 mod outcome;
-mod protocol;
 mod replay;
 mod run;
 mod signals;
@@ -36,6 +34,9 @@ mod version;
 mod workers;
 
 pub use cli::{is_dash, seconds};
+
+use ::protocol;
+use display::figures;
 
 /// The program: reads the command line, does what it says, and gives the exit code.
 pub fn main() -> ExitCode {
@@ -76,6 +77,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Devices(args) => commands::devices::devices(&args),
         Command::Profile(args) => commands::profile::profile(&args),
         Command::Ctl(args) => commands::ctl::ctl(&args),
+        Command::Top(args) => commands::top::top(&args),
         Command::Manual(args) => commands::manual::manual(&args),
     }
 }

@@ -14,7 +14,7 @@ use dataplane::state::Swaps;
 use flowmgr::Pages;
 
 use crate::exit::Failure;
-use crate::sinks::{self, Report};
+use crate::sinks::{self, RecentFlows, Report};
 
 /// The result of a replay or a live run.
 pub struct Outcome {
@@ -48,6 +48,8 @@ pub struct Outcome {
     pub wall: Duration,
     /// A signal or `fenxi ctl drain` ended it.
     pub interrupted: bool,
+    /// A replay's latest flows.
+    pub recent: Option<RecentFlows>,
     /// Why it ended early; `None` if it did not.
     pub failure: Option<Failure>,
 }
@@ -118,6 +120,7 @@ impl Outcome {
             live: None,
             wall: Duration::ZERO,
             interrupted: false,
+            recent: None,
             failure: None,
         }
     }

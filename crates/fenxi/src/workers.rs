@@ -9,6 +9,7 @@ use dataplane::clock::Clock;
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
 use dataplane::egress::Egress;
 use dataplane::flow_worker::{FlowOutcome, FlowWorker, Hooks, Limits, Parts};
+use dataplane::look::{Looker, looks};
 use dataplane::placement::{Cores, Thread, spawn};
 use dataplane::run::Run;
 use dataplane::settings::{SettingsSender, settings};
@@ -54,6 +55,8 @@ pub struct FlowThreads {
     pub outcomes: mpsc::Receiver<FlowOutcome>,
     /// Access to their counters.
     pub watched: Vec<Watched<FlowSnapshot>>,
+    /// Access to their tables.
+    pub lookers: Vec<Looker>,
     /// Channels that carry new settings, one per worker.
     pub settings: Vec<SettingsSender>,
 }
@@ -74,6 +77,7 @@ impl WorkerStart<'_> {
         let mut threads = FlowThreads {
             outcomes,
             watched: Vec::new(),
+            lookers: Vec::new(),
             settings: Vec::new(),
         };
         for (number, ((thread, manager), io)) in managers.into_iter().zip(io).enumerate() {
@@ -84,6 +88,9 @@ impl WorkerStart<'_> {
                 let (telemetry, watched) = Watched::new(thread.clone(), core, empty);
                 hooks.telemetry = Some(telemetry);
                 threads.watched.push(watched);
+                let (looker, port) = looks();
+                hooks.look = Some(port);
+                threads.lookers.push(looker);
             }
             let (sender, port) = settings();
             hooks.settings = Some(port);

@@ -15,6 +15,7 @@
 //! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
 //! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
 //! | [`depths`] | which of a flow's answers is its label |
+//! | `look` | the flows of the table, for people |
 //! | `settle`, [`record`] | what is said about flows, and when |
 //! | [`BareTable`] | the table alone, for measuring |
 //! | `counters` | all that is counted |
@@ -37,6 +38,7 @@ mod half_open;
 pub mod hash;
 mod key;
 mod lifecycle;
+mod look;
 mod manager;
 mod measure;
 mod memory;
@@ -62,6 +64,7 @@ pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, Merged, TaskCount
 pub use depths::Depths;
 pub use entry::Counts;
 pub use key::Key;
+pub use look::{CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, Standing, Wanted};
 pub use manager::{BURST_MAX, Fate, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;

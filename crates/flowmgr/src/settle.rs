@@ -594,6 +594,21 @@ impl Manager {
         }
     }
 
+    /// The first task's label of a flow of the table as far as its answers say now, whether or not its record was made.
+    pub(crate) fn decision_now(&self, index: u32) -> Option<Decision> {
+        let flow = self.entries.flow_ref(index);
+        let took_us = self.entries.time_to_label_us(0, index);
+        let time_to_label_us = (took_us != LABEL_NOT_EMITTED).then_some(took_us);
+        let task = match self.has_depths {
+            true => match self.answers(index, self.depths.count()) {
+                Answers::Decided { task } => task,
+                Answers::Pending | Answers::Unsure { .. } => return None,
+            },
+            false => 0,
+        };
+        self.answer(Awaited { flow, task }, time_to_label_us)
+    }
+
     /// The label of a flow for a task; of several depths the one that they have decided on.
     fn decision(&self, awaited: Awaited) -> Option<Decision> {
         let Awaited { flow, task } = awaited;
@@ -642,7 +657,7 @@ impl Manager {
         }
     }
 
-    fn name(&self, index: u32) -> FlowName {
+    pub(crate) fn name(&self, index: u32) -> FlowName {
         let (hot, cold) = (self.entries.hot(index), self.entries.cold(index));
         let key = hot.key();
         let (source, destination) = key.ends(hot.is_low_forward());

@@ -32,8 +32,7 @@ const SLOTS: usize = 8;
 const CHAIN_MAX: usize = 4;
 
 /// Flows in a bucket's chain, at most.
-#[cfg(test)]
-const CHAIN_SLOTS: usize = CHAIN_MAX * SLOTS;
+pub(crate) const CHAIN_SLOTS: usize = CHAIN_MAX * SLOTS;
 
 /// A bucket, one cache line.
 #[derive(Clone, Copy)]

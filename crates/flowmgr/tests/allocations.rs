@@ -235,6 +235,27 @@ fn a_replay_allocates_nothing() {
 }
 
 #[test]
+fn a_look_at_the_table_allocates_nothing() {
+    let mut world = World::new(Effect::Arrival);
+    for (_, step) in &LIFE[..5] {
+        step(&mut world);
+    }
+    let mut rows = Vec::with_capacity(4 * flowmgr::CHAIN_FLOWS_MAX);
+    let mut seen = 0;
+    let allocated = allocations(|| {
+        let mut from = Some(0);
+        while let Some(next) = from {
+            rows.clear();
+            from = world.manager.look(next, usize::MAX, &mut rows);
+            seen += rows.len();
+            let missing = flowmgr::Wanted::Id(u64::MAX);
+            let _ = world.manager.look_for(next, 64, &missing);
+        }
+    });
+    assert_eq!((allocated, seen), (0, usize::from(FLOWS)));
+}
+
+#[test]
 fn the_allocator_counts() {
     let boxed = allocations(|| drop(std::hint::black_box(Box::new([0u8; 100]))));
     assert_eq!(boxed, 1);

@@ -11,6 +11,7 @@ pub mod connlabel;
 pub mod conntrack;
 pub mod counts;
 pub mod elements;
+pub mod latest;
 mod netlink;
 pub mod nft_set;
 pub mod socket;

@@ -10,12 +10,13 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::conntrack::Tuple;
 use crate::counts::{Counts, Fate};
+use crate::latest::{Latest, Settled};
 use crate::socket::BATCH;
 
 /// Why nothing can be written.
@@ -66,14 +67,13 @@ pub struct Update {
     pub(crate) is_found: bool,
 }
 
-/// Where a writer's thread counts.
+/// Where a writer's thread counts, and remembers what became of the latest updates.
 #[derive(Debug, Clone)]
-pub struct Tally(Arc<Mutex<Counts>>);
+pub struct Tally(Arc<Mutex<(Counts, Latest)>>);
 
 impl Tally {
-    /// Counts the fate of each of these updates.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Counts> {
-        // Counts are whole between any two statements, so a panic elsewhere spoils nothing.
+    fn lock(&self) -> MutexGuard<'_, (Counts, Latest)> {
+        // Both are whole between any two statements, so a panic elsewhere spoils nothing.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,7 +103,7 @@ impl Writer {
         write: impl FnMut(&mut Vec<Update>, &Tally) + Send + 'static,
     ) -> Result<Writer, StartError> {
         let (sender, receiver) = bounded(queue_length);
-        let tally = Tally(Arc::new(Mutex::new(Counts::none())));
+        let tally = Tally(Arc::new(Mutex::new((Counts::none(), Latest::default()))));
         let shared = tally.clone();
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
@@ -124,8 +124,7 @@ impl Writer {
 
     /// Asks for what is written for `class`, and returns at once.
     pub fn set(&self, tuple: Tuple, class: u16) {
-        let word = self.words.get(usize::from(class));
-        let word = word.map_or(0, |word| word.load(Ordering::Relaxed));
+        let word = self.word_of(class);
         let Some(queue) = self.queue.as_ref().filter(|_| word != 0) else {
             return;
         };
@@ -151,10 +150,21 @@ impl Writer {
 
     /// What became of the updates so far.
     pub fn counts(&self) -> Counts {
-        let mut counts = self.tally.lock().clone();
+        let mut counts = self.tally.lock().0.clone();
         counts.dropped = self.dropped.load(Ordering::Acquire);
         counts.asked = self.asked.load(Ordering::Relaxed);
         counts
+    }
+
+    /// What is written for a class; 0: nothing.
+    pub fn word_of(&self, class: u16) -> u64 {
+        let word = self.words.get(usize::from(class));
+        word.map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// What became of the latest update of a flow, if it is not too long ago.
+    pub fn latest_of(&self, tuple: Tuple) -> Option<Settled> {
+        self.tally.lock().1.of(tuple)
     }
 
     /// Updates that have met no fate yet.
@@ -198,12 +208,19 @@ pub(crate) fn settle(
     tally: &Tally,
     mut fate: impl FnMut(&mut Update) -> Option<Fate>,
 ) {
-    let now = Instant::now();
-    let mut counts = tally.lock();
+    let (now, at) = (Instant::now(), SystemTime::now());
+    let mut tally = tally.lock();
+    let (counts, latest) = &mut *tally;
     batch.retain_mut(|update| match fate(update) {
         None => true,
         Some(fate) => {
             counts.add(fate, now.duration_since(update.asked));
+            latest.note(Settled {
+                tuple: update.tuple,
+                word: update.word,
+                fate,
+                at,
+            });
             false
         }
     });

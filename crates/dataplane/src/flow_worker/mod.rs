@@ -25,6 +25,7 @@ use crate::Error;
 use crate::clock::{Clock, clock_set};
 use crate::counters::{FlowSnapshot, PortCounters};
 use crate::egress::Egress;
+use crate::look::LookPort;
 use crate::run::{Event, PAUSE, Run};
 use crate::settings::SettingsPort;
 use crate::sink::Sink;
@@ -51,6 +52,8 @@ pub struct Hooks {
     pub settings: Option<SettingsPort>,
     /// Takes snapshots of the counters.
     pub telemetry: Option<Publisher<FlowSnapshot>>,
+    /// Shows the flows of the table.
+    pub look: Option<LookPort>,
 }
 
 /// Bounds on the work that a flow worker does at a time.
@@ -175,7 +178,8 @@ impl FlowWorker {
         let mut idle = 0;
         while !self.processor.run.is_stopped() {
             self.make_room()?;
-            match self.round()? {
+            let round = self.round()?;
+            match round {
                 Round::Busy => idle = 0,
                 Round::Idle => {
                     idle += 1;
@@ -187,6 +191,10 @@ impl FlowWorker {
             self.settle()?;
             if let Some(settings) = &self.hooks.settings {
                 settings.take(&mut self.processor.manager);
+            }
+            if let Some(look) = &mut self.hooks.look {
+                let Processor { manager, clock, .. } = &self.processor;
+                look.go_on(manager, clock.ahead_us(), round == Round::Idle);
             }
         }
         self.process_last()
@@ -251,6 +259,8 @@ impl FlowWorker {
             true => SLEEP_FOR_LABELS,
             false => SLEEP_MAX,
         };
+        let is_looking = self.hooks.look.as_ref().is_some_and(LookPort::is_looking);
+        let most = if is_looking { Duration::ZERO } else { most };
         packetio::wait(self.ports.iter().map(AsRef::as_ref), most);
     }
 

@@ -1,5 +1,6 @@
 //! `fenxi ctl`: queries and commands for a running instance.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -18,23 +19,48 @@ pub struct CtlArgs {
     pub json: bool,
 }
 
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Control socket of the running instance [default: control.socket in the service's configuration]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Ask again after so many seconds
+    #[arg(long, short = 'n', value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=60))]
+    pub interval: u16,
+    /// Print one screen as text, of $COLUMNS and $LINES, or 80 by 24
+    #[arg(long)]
+    pub once: bool,
+}
+
 /// Queries and commands for a running instance.
 #[derive(Debug, Subcommand)]
 pub enum CtlCommand {
-    /// Show status and non-zero counters
+    /// Show the status on one screen
     Status,
     /// List the threads of the data path
     Threads,
     /// List the devices and their last errors
     Devices,
-    /// List a sample of recent flows, largest first
+    /// Print all metrics in Prometheus' text format
+    Metrics,
+    /// List the flows of the flow tables, highest rate first, then some that have ended
     Flows {
-        /// Show only flows with this label
+        /// Show only flows with this label, in upper or lower case
         #[arg(short, long)]
         label: Option<String>,
+        /// Show only flows of this host
+        #[arg(long, value_name = "ADDRESS")]
+        host: Option<IpAddr>,
         /// Show at most this many flows
         #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
         top: usize,
+    },
+    /// Explain why a flow has its label, or none: its series, the model's answers, what was written
+    Explain {
+        /// The flow: its number in `fenxi ctl flows`, or its ends, for example `10.0.0.5:4000 > 192.0.2.4:443 tcp`
+        #[arg(required = true, value_name = "FLOW", num_args = 1..)]
+        flow: Vec<String>,
     },
     /// List hosts with their labels, latest first
     Hosts {

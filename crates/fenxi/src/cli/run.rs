@@ -8,6 +8,7 @@ use flowmgr::SeriesShare;
 
 use super::{ConfigArgs, LiveArgs, is_dash};
 use crate::exit::Failure;
+use crate::protocol::FlowQuery;
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -87,6 +88,10 @@ pub struct ReplayArgs {
     /// Keep serving after the replay until a signal or `fenxi ctl drain`
     #[arg(long, requires = "control")]
     pub hold: bool,
+    /// Explain this flow instead of printing the summary: its number, or its ends, for example
+    /// `10.0.0.5:4000 > 192.0.2.4:443 tcp`
+    #[arg(long, value_name = "FLOW", conflicts_with_all = ["control", "recorded"])]
+    pub explain: Option<FlowQuery>,
     /// Damage packets, for example loss=0.01,truncate=0.01,corrupt=0.01,seed=1
     #[arg(long, value_name = "LIST", value_parser = FaultRates::parse)]
     pub faults: Option<FaultRates>,

@@ -1,20 +1,21 @@
 //! `fenxi ctl`: sends one request to a running instance and prints the reply as text or JSON.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
+
+use display::text::{columns, cut, escape, left};
+use display::top::Screen;
 
 use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand};
 use crate::exit::{Failure, print};
-use crate::figures::{grouped, scaled};
-use crate::protocol::Overview;
+use crate::figures::{duration, grouped, scaled};
 use crate::protocol::{
-    Body, Code, DeviceRow, Figure, FlowRow, HostRow, Reloaded, Reply, Request, Status, ThreadRow,
+    AskError, Body, Client, Code, DeviceRow, Difference, FlowRow, HostRow, Overview, Reloaded,
+    Request, Status, ThreadRow,
 };
 use crate::sinks;
-use config::{Difference, Sources};
+use config::Sources;
 
 /// Time limit for the reply; longer than the server's own limit for opening a model.
 const REPLY_WITHIN: Duration = Duration::from_secs(150);
@@ -29,9 +30,8 @@ pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
         None => configured_socket()?,
     };
     let request = request(&args.command)?;
-    let line = ask(&socket, &request)?;
-    let reply: Reply = serde_json::from_str(&line)
-        .map_err(|error| Failure::data(format!("{}: invalid reply: {error}", socket.display())))?;
+    let client = Client::new(&socket, REPLY_WITHIN);
+    let (line, reply) = client.ask(&request).map_err(unanswered)?;
     if args.json {
         print(&line)?;
     } else if let Some(body) = &reply.body {
@@ -48,7 +48,11 @@ pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
     }
 }
 
-fn configured_socket() -> Result<PathBuf, Failure> {
+/// The socket of the service's configuration.
+///
+/// # Errors
+/// It is switched off.
+pub fn configured_socket() -> Result<PathBuf, Failure> {
     let none = || Failure::config("control.socket is empty; set the socket with --socket PATH");
     Sources::of_service(None, &[]).socket().ok_or_else(none)
 }
@@ -58,9 +62,14 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         CtlCommand::Status => Request::Status {},
         CtlCommand::Threads => Request::Threads {},
         CtlCommand::Devices => Request::Devices {},
-        CtlCommand::Flows { label, top } => Request::Flows {
+        CtlCommand::Metrics => Request::Metrics {},
+        CtlCommand::Flows { label, host, top } => Request::Flows {
             label: label.clone(),
+            host: *host,
             top: *top,
+        },
+        CtlCommand::Explain { flow } => Request::Explain {
+            flow: flow.join(" "),
         },
         CtlCommand::Hosts { label, top } => Request::Hosts {
             label: label.clone(),
@@ -83,34 +92,15 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
     })
 }
 
-/// Sends the request and returns the line of the reply.
-fn ask(socket: &Path, request: &Request) -> Result<String, Failure> {
-    let name = socket.display();
-    let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => Failure::not_allowed(format!(
-            "{name}: permission denied: run as root or as the service user"
-        )),
-        _ => Failure::unavailable(format!("{name}: no fenxi listens on this socket: {error}")),
-    })?;
-    let broken = |error: io::Error| Failure::io(format!("{name}: connection lost: {error}"));
-    stream
-        .set_read_timeout(Some(REPLY_WITHIN))
-        .map_err(broken)?;
-    let mut line =
-        serde_json::to_string(request).map_err(|error| Failure::software(error.to_string()))?;
-    line.push('\n');
-    // A client that is refused gets the reply before it has written its request. The write then fails, but the reply
-    // counts.
-    let asked = stream.write_all(line.as_bytes());
-    line.clear();
-    BufReader::new(stream)
-        .read_line(&mut line)
-        .map_err(broken)?;
-    if line.is_empty() {
-        asked.map_err(broken)?;
-        return Err(broken(io::ErrorKind::UnexpectedEof.into()));
+/// A request that could not be sent, or whose reply did not come.
+pub fn unanswered(error: AskError) -> Failure {
+    let message = error.to_string();
+    match error {
+        AskError::NotAllowed(_) => Failure::not_allowed(message),
+        AskError::Unavailable(..) => Failure::unavailable(message),
+        AskError::Lost(..) => Failure::io(message),
+        AskError::Invalid(..) => Failure::data(message),
     }
-    Ok(line)
 }
 
 fn refusal(code: u16, message: String) -> Failure {
@@ -152,10 +142,20 @@ fn page(body: &Body) -> String {
         ),
         Body::Flows(flows) => table(
             &[
-                "flow", "label", "bytes", "packets", "proto", "from", "to", "ended",
+                "flow", "label", "conf", "by", "proto", "B/s", "pkt/s", "age", "bytes", "packets",
+                "from", "to", "host", "ended",
             ],
             flows.iter().map(flow_row),
         ),
+        Body::Metrics(page) => page.clone(),
+        Body::Explained(explanation) => display::explanation::text(explanation),
+        Body::Top(top) => {
+            let screen = Screen {
+                top: Some((**top).clone()),
+                ..Screen::default()
+            };
+            screen.text(80, 24)
+        }
         Body::Hosts(hosts) => table(
             &["host", "label", "confidence", "flows", "last label"],
             hosts.iter().map(host_row),
@@ -217,11 +217,38 @@ fn status_page(status: &Status) -> String {
         let _ = writeln!(page, "[{sign}] {}: {}", check.name, check.reason);
     }
     let _ = write_overview(&mut page, &status.overview);
-    page.push('\n');
-    page + &table(
-        &["metric", "value", "unit"],
-        status.figures.iter().map(figure_row),
-    )
+    let lines = page.lines().flat_map(|line| folded(line, COLUMNS));
+    let lines: Vec<String> = lines.collect();
+    lines.join("\n") + "\n"
+}
+
+/// Columns of the terminal that the status fits into.
+const COLUMNS: usize = 80;
+
+/// A line in lines of at most so many columns. Those behind the first are set in.
+fn folded(line: &str, columns: usize) -> Vec<String> {
+    const INDENT: &str = "          ";
+    let line = escape(line);
+    if line.chars().count() <= columns {
+        return vec![line.into_owned()];
+    }
+    let mut lines = Vec::new();
+    let mut current = String::new();
+    // The first column of names is as wide as the indent.
+    for (at, word) in line.split(' ').enumerate() {
+        let used = current.chars().count() + 1 + word.chars().count();
+        if at > 0 && used > columns && !current.trim().is_empty() {
+            lines.push(std::mem::replace(&mut current, INDENT.to_owned()));
+            current += word;
+        } else if at == 0 {
+            current += word;
+        } else {
+            current.push(' ');
+            current += word;
+        }
+    }
+    lines.push(current);
+    lines.into_iter().map(|line| cut(&line, columns)).collect()
 }
 
 /// Maximum number of labels in the overview.
@@ -289,22 +316,6 @@ fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
     )
 }
 
-fn figure_row(figure: &Figure) -> Vec<String> {
-    let labels = figure.labels.iter();
-    let labels: Vec<String> = labels
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    let labels = match labels.is_empty() {
-        true => String::new(),
-        false => format!("{{{}}}", labels.join(",")),
-    };
-    vec![
-        format!("{}{labels}", figure.name),
-        figure.value.to_string(),
-        figure.unit.clone(),
-    ]
-}
-
 fn thread_row(thread: &ThreadRow, all: &[ThreadRow]) -> Vec<String> {
     let share = |own: Option<u64>, of: fn(&ThreadRow) -> Option<u64>| {
         let sum: u64 = all.iter().filter_map(of).sum();
@@ -337,14 +348,23 @@ fn device_row(device: &DeviceRow) -> Vec<String> {
 }
 
 fn flow_row(flow: &FlowRow) -> Vec<String> {
+    let label = flow.label.clone();
+    let none = || format!("({})", flow.no_label.as_deref().unwrap_or("none"));
+    let confidence = flow.confidence.map(|it| format!("{it:.2}"));
     vec![
         flow.flow_id.to_string(),
-        or_dash(flow.label.as_ref()),
-        or_dash(flow.bytes.as_ref()),
-        or_dash(flow.packets.as_ref()),
-        flow.proto.to_string(),
+        label.unwrap_or_else(none),
+        or_dash(confidence.as_ref()),
+        or_dash(flow.decided_by.as_ref()),
+        flow.transport.clone(),
+        scaled(flow.bytes_per_s).trim_end().to_owned(),
+        scaled(flow.packets_per_s).trim_end().to_owned(),
+        duration(flow.age_s),
+        scaled(flow.bytes as f64).trim_end().to_owned(),
+        grouped(flow.packets),
         flow.src.clone(),
         flow.dst.clone(),
+        or_dash(flow.host.as_ref()),
         or_dash(flow.end_reason.as_ref()),
     ]
 }
@@ -369,16 +389,14 @@ fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let header = header.iter().map(|&name| name.to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
     let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
+        let cells = rows.iter().map(|row| columns(&row[column]));
         cells.max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     let mut page = String::new();
     for row in &rows {
         let cells = row.iter().zip(&widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, &width)| format!("{cell:width$}"))
-            .collect();
+        let cells: Vec<String> = cells.map(|(cell, &width)| left(cell, width)).collect();
         page += cells.join("  ").trim_end();
         page.push('\n');
     }
@@ -397,6 +415,21 @@ mod tests {
             table(&["a", "b", "c"], rows),
             "a   b       c\nx   longer  1\nyy          23\n"
         );
+    }
+
+    #[test]
+    fn a_long_line_is_folded_and_set_in() {
+        assert_eq!(folded("a b", 3), ["a b"]);
+        let lines = folded("lost      12 packets, 3 series; 5 found it full", 24);
+        assert_eq!(
+            lines,
+            [
+                "lost      12 packets, 3",
+                "          series; 5",
+                "          found it full"
+            ]
+        );
+        assert_eq!(folded("x\u{1b}[2J", 80), ["x\\u{1b}[2J"]);
     }
 
     #[test]

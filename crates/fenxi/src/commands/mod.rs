@@ -10,3 +10,4 @@ pub mod profile;
 pub mod recorded;
 pub mod replay;
 pub mod run;
+pub mod top;

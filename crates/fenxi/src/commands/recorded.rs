@@ -155,6 +155,7 @@ fn outcome(
         live: None,
         wall,
         interrupted: false,
+        recent: None,
         failure: None,
     })
 }

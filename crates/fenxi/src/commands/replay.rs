@@ -1,8 +1,13 @@
 //! `fenxi replay`: replays captures through the whole pipeline.
 
+use std::path::Path;
+
 use crate::cli::{ReplayArgs, is_dash};
+use crate::control;
 use crate::exit::{Failure, print, remark};
+use crate::figures::grouped;
 use crate::outcome::Outcome;
+use crate::protocol::FlowQuery;
 use crate::replay::{self, Plan};
 use crate::summary::Summary;
 use config::Config;
@@ -32,8 +37,13 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let outcome = replay::run(&Plan {
         config: &config,
         args,
-        bundle,
+        bundle: bundle.clone(),
     })?;
+    if let Some(query) = &args.explain {
+        let explained = explain(query, &config, &bundle, &outcome, args.output.json);
+        let failures = [outcome.failure, explained.err()].into_iter().flatten();
+        return failures.reduce(Failure::and).map_or(Ok(()), Err);
+    }
     let summary = Summary::of(&outcome);
     let printed = if args.output.json {
         print(&format!("{}\n", summary.to_json()))
@@ -47,6 +57,33 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         .flatten()
         .reduce(Failure::and)
         .map_or(Ok(()), Err)
+}
+
+/// Prints why a flow got its label, or none.
+fn explain(
+    query: &FlowQuery,
+    config: &Config,
+    dir: &Path,
+    outcome: &Outcome,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let found = outcome
+        .recent
+        .as_ref()
+        .and_then(|recent| control::explain::of_records(recent, query, config, &outcome.classes));
+    let Some((subject, others)) = found else {
+        let packets = grouped(outcome.flows.verdicts.total());
+        return Err(Failure::data(format!(
+            "no flow {query} among the {} of {packets} packets. Only TCP and UDP make flows, by the addresses of the outer \
+             header; fragments do not",
+            grouped(outcome.flows.flows_begun.total())
+        )));
+    };
+    let explanation = control::explain::after_a_replay(subject, others, config, dir)?;
+    print(&match as_json {
+        true => super::devices::to_json(&explanation)?,
+        false => display::explanation::text(&explanation),
+    })
 }
 
 /// The text for stderr: the summary, and what is missing from it. Empty if the reader of our output has closed the pipe;

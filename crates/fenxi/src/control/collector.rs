@@ -211,6 +211,11 @@ impl Collector {
         }
     }
 
+    /// The sinks of the run.
+    pub fn run_sinks(&self) -> &Sinks {
+        &self.reported
+    }
+
     /// Asks all threads how they stand, and waits a little for their answers.
     pub async fn collect(&mut self) {
         if self

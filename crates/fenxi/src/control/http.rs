@@ -1,4 +1,7 @@
-//! HTTP/1.1 for those who look: `/metrics`, `/livez`, `/readyz`. Nothing here changes anything.
+//! HTTP/1.1 for those who look: `/` for people, `/metrics`, `/livez`, `/readyz` for programs. Nothing here changes anything.
+//!
+//! On loopback only a request for a loopback name is answered: otherwise a page from elsewhere whose name was made to point
+//! here (DNS rebinding) could read the answers.
 //!
 //! Each connection serves one request and has a few seconds for all of it. There is a bounded number at a time, and when
 //! there is no room, one that is slow makes room for one that comes ([`Room`]), so that slow clients, however many, do not
@@ -8,17 +11,25 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use display::page::{Page, page};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use sha2::Digest;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::task::yield_now;
@@ -45,6 +56,9 @@ const CONNECTION_MAX: Duration = Duration::from_secs(10);
 /// Pause when no connection can be taken, such as for want of file descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Flows and hosts of the page.
+const PAGE_ROWS: usize = 50;
+
 const TEXT: &str = "text/plain; charset=utf-8";
 
 type Answer = Response<Full<Bytes>>;
@@ -54,12 +68,14 @@ type Answer = Response<Full<Bytes>>;
 /// # Errors
 /// The runtime cannot take the socket.
 pub fn start(socket: HttpSocket, plane: Arc<Plane>) -> io::Result<()> {
-    let server = Server {
+    let mut server = Server {
         plane,
         room: Room::new(CONNECTIONS),
+        is_local: false,
     };
     match socket {
         HttpSocket::Tcp(listener) => {
+            server.is_local = listener.local_addr()?.ip().is_loopback();
             listener.set_nonblocking(true)?;
             let listener = TcpListener::from_std(listener)?;
             tokio::spawn(async move {
@@ -100,6 +116,8 @@ pub fn with_peer(stream: UnixStream) -> (UnixStream, Peer) {
 struct Server {
     plane: Arc<Plane>,
     room: Room,
+    /// It listens on loopback.
+    is_local: bool,
 }
 
 impl Server {
@@ -113,7 +131,7 @@ impl Server {
         };
         match self.room.enter(peer) {
             Some(place) => {
-                tokio::spawn(serve(stream, self.plane.clone(), place));
+                tokio::spawn(serve(stream, self.plane.clone(), place, self.is_local));
                 // It reads what is there before the next one may take its place.
                 yield_now().await;
             }
@@ -123,7 +141,7 @@ impl Server {
 }
 
 /// One connection, to its end.
-async fn serve<S>(stream: S, plane: Arc<Plane>, place: Place)
+async fn serve<S>(stream: S, plane: Arc<Plane>, place: Place, is_local: bool)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -132,7 +150,7 @@ where
         let plane = plane.clone();
         async move {
             place.set(Stage::Working);
-            let answer = answer(&request, &plane).await;
+            let answer = answer(&request, &plane, is_local).await;
             place.set(Stage::Taking);
             Ok::<_, Infallible>(answer)
         }
@@ -165,10 +183,15 @@ async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, status: StatusCode) {
     let _ = timeout(ACCEPT_PAUSE, stream.write_all(head.as_bytes())).await;
 }
 
-async fn answer(request: &Request<Incoming>, plane: &Plane) -> Answer {
+async fn answer(request: &Request<Incoming>, plane: &Plane, is_local: bool) -> Answer {
     let path = request.uri().path();
-    if !matches!(path, "/metrics" | "/livez" | "/readyz") {
-        let page = "not found; try /metrics, /livez or /readyz\n";
+    if is_local && !is_loopback_name(request) {
+        let page =
+            "this port answers to localhost, 127.0.0.1 and [::1] only; see control.http_exposed\n";
+        return text(StatusCode::MISDIRECTED_REQUEST, page.to_owned());
+    }
+    if !matches!(path, "/" | "/metrics" | "/livez" | "/readyz") {
+        let page = "not found; try /, /metrics, /livez or /readyz\n";
         return text(StatusCode::NOT_FOUND, page.to_owned());
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -179,6 +202,7 @@ async fn answer(request: &Request<Incoming>, plane: &Plane) -> Answer {
     }
     let is_verbose = request.uri().query().is_some_and(asks_for_reasons);
     match path {
+        "/" => for_people(&page(&plane.top(PAGE_ROWS).await)),
         "/metrics" => {
             let page = plane.metrics().await;
             typed(StatusCode::OK, exposition::CONTENT_TYPE, page)
@@ -186,6 +210,53 @@ async fn answer(request: &Request<Incoming>, plane: &Plane) -> Answer {
         "/livez" => checked(&plane.health().await.live, is_verbose),
         _ => checked(&plane.health().await.ready, is_verbose),
     }
+}
+
+/// Whether the request names this host as loopback does, or not at all, as HTTP/1.0 may.
+fn is_loopback_name(request: &Request<Incoming>) -> bool {
+    let Some(host) = request.headers().get(HOST) else {
+        return true;
+    };
+    let Ok(Ok(authority)) = host.to_str().map(str::parse::<Authority>) else {
+        return false;
+    };
+    let name = authority
+        .host()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    let is_loopback = |address: IpAddr| address.is_loopback();
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_loopback)
+}
+
+/// The page, with a policy that allows its own style and script, and nothing else from anywhere.
+fn for_people(page: &Page) -> Answer {
+    let digest = |text: &str| {
+        let digest = sha2::Sha256::digest(text.as_bytes());
+        format!("'sha256-{}'", STANDARD.encode(digest))
+    };
+    let policy = format!(
+        "default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'",
+        digest(page.style),
+        digest(page.script)
+    );
+    let mut answer = typed(
+        StatusCode::OK,
+        "text/html; charset=utf-8",
+        page.html.clone(),
+    );
+    let headers = answer.headers_mut();
+    if let Ok(policy) = HeaderValue::from_str(&policy) {
+        headers.insert(CONTENT_SECURITY_POLICY, policy);
+    }
+    for (name, value) in [
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    answer
 }
 
 fn asks_for_reasons(query: &str) -> bool {

@@ -16,7 +16,10 @@ mod catalogue;
 pub mod collector;
 mod cpu;
 mod ctl;
+pub mod explain;
 mod exposition;
+mod flow_rows;
+pub mod flow_tables;
 mod health;
 mod host;
 mod http;
@@ -24,6 +27,7 @@ pub mod overview;
 mod room;
 mod rows;
 mod sockets;
+mod top;
 mod view;
 mod watch;
 
@@ -40,11 +44,17 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::exit::Failure;
 use crate::label_names::LabelNames;
 use crate::metric::Value;
-use crate::protocol::{Body, CheckRow, Code, DeviceRow, Figure, Reply, Request, Status, ThreadRow};
+use crate::protocol::{
+    Body, CheckRow, Code, DeviceRow, Figure, FlowQuery, Reply, Request, Status, ThreadRow, Top,
+};
 use collector::{Collector, STALLED_AFTER, Watched};
 use dataplane::counters::AnalyticsSnapshot;
 use dataplane::state::SharedState;
+use explain::Explainer;
+use flow_rows::Filter;
+use flow_tables::FlowTables;
 use health::Health;
+use top::History;
 use view::View;
 use watch::Watch;
 
@@ -105,7 +115,13 @@ pub struct Facts {
     pub state: Arc<SharedState>,
     /// Name of the task.
     pub task: String,
-    /// How metrics name its classes.
+    /// The configuration at the start.
+    pub config: Arc<Config>,
+    /// Whether the run is live; otherwise it is a replay.
+    pub is_live: bool,
+    /// Names of the model's classes.
+    pub classes: Arc<[String]>,
+    /// How metrics name them.
     pub labels: LabelNames,
     /// The ports, each read by all flow managers.
     pub ports: Vec<String>,
@@ -137,6 +153,9 @@ impl Facts {
                 .tasks
                 .first()
                 .map_or_else(String::new, |task| task.name.clone()),
+            config: Arc::new(config.clone()),
+            is_live: ports_up_least.is_some(),
+            classes: classes.clone(),
             labels: LabelNames::new(classes),
             ports,
             ports_up_least,
@@ -150,7 +169,7 @@ impl Facts {
 /// A request for whoever drives the run, who has to answer it.
 #[derive(Debug)]
 pub struct Call {
-    /// What is wanted: [`Request::Flows`], [`Request::Hosts`], or something that changes the run.
+    /// What is wanted: [`Request::Hosts`], or something that changes the run.
     pub request: Request,
     /// Where the answer goes; nobody minds if the other side has gone.
     pub answer: oneshot::Sender<Reply>,
@@ -160,6 +179,9 @@ pub struct Call {
 pub struct Plane {
     facts: Facts,
     collector: Mutex<Collector>,
+    tables: Mutex<FlowTables>,
+    history: Mutex<History>,
+    explainer: Explainer,
     calls: mpsc::Sender<Call>,
     is_draining: AtomicBool,
     /// Held for reading by whoever writes a reply.
@@ -176,11 +198,15 @@ impl Plane {
         sockets: Sockets,
         facts: Facts,
         collector: Collector,
+        tables: FlowTables,
     ) -> Result<(Arc<Plane>, mpsc::Receiver<Call>), Failure> {
         let (calls, called) = mpsc::channel(CALLS);
         let plane = Arc::new(Plane {
             facts,
             collector: Mutex::new(collector),
+            tables: Mutex::new(tables),
+            history: Mutex::default(),
+            explainer: Explainer::default(),
             calls,
             is_draining: AtomicBool::new(false),
             replying: RwLock::new(()),
@@ -254,8 +280,54 @@ impl Plane {
             Request::Status {} => Reply::ok(Body::Status(Box::new(self.status().await))),
             Request::Threads {} => Reply::ok(Body::Threads(self.threads().await)),
             Request::Devices {} => Reply::ok(Body::Devices(self.devices().await)),
+            Request::Metrics {} => Reply::ok(Body::Metrics(self.metrics().await)),
+            Request::Top { rows } => Reply::ok(Body::Top(Box::new(self.top(rows).await))),
+            Request::Explain { flow } => self.explain(&flow).await,
+            Request::Flows { label, host, top } => {
+                let mut tables = self.tables.lock().await;
+                let filter = Filter { label, host, top };
+                flow_rows::reply(&mut tables, &self.facts.classes, &filter).await
+            }
             request => self.call(request).await,
         }
+    }
+
+    /// The live view, with at most so many flows and hosts.
+    pub async fn top(&self, rows: usize) -> Top {
+        let mut tables = self.tables.lock().await;
+        // Before the collector is locked, which health needs: with a stalled worker this takes seconds.
+        tables.picture().await;
+        let collector = self.collected().await;
+        let view = self.view(&collector);
+        let checks = check_rows(self.health_of(&collector, &view.pipelines));
+        let history = self.history.lock().await;
+        let classes = &self.facts.classes;
+        top::of(&view, checks, &mut tables, &history, classes, rows).await
+    }
+
+    /// Why a flow has its label, or none.
+    async fn explain(&self, text: &str) -> Reply {
+        let query: FlowQuery = match text.parse() {
+            Ok(query) => query,
+            Err(error) => return Reply::refused(Code::Malformed, error.to_string()),
+        };
+        let found = {
+            let mut tables = self.tables.lock().await;
+            explain::find(&mut tables, &query, &self.facts.classes).await
+        };
+        let Some((subject, others)) = found else {
+            let collector = self.collected().await;
+            let overview = overview::of(&self.view(&collector));
+            return Reply::refused(Code::NotFound, explain::nowhere(&query, &overview));
+        };
+        let written = {
+            let collector = self.collector.lock().await;
+            let class = subject.decision.map(|decision| decision.class);
+            collector.run_sinks().explain(&subject.name, class)
+        };
+        self.explainer
+            .explain(&self.facts, subject, others, written)
+            .await
     }
 
     async fn call(&self, request: Request) -> Reply {
@@ -310,18 +382,13 @@ impl Plane {
         let collector = self.collected().await;
         let view = self.view(&collector);
         let health = self.health_of(&collector, &view.pipelines);
-        let checks = health.ready.into_iter().map(|check| CheckRow {
-            name: check.name.to_owned(),
-            holds: check.holds,
-            reason: check.reason,
-        });
         Status {
             state: view.state.name().to_owned(),
             version: self.facts.version.to_owned(),
             pid: std::process::id(),
             uptime_s: view.uptime.as_secs_f64(),
             unconfirmed_s: view.run_state.unconfirmed().map(|left| left.as_secs_f64()),
-            checks: checks.collect(),
+            checks: check_rows(health),
             overview: overview::of(&view),
             figures: figures(&view),
         }
@@ -355,6 +422,16 @@ impl Plane {
         let managers = collector.analytics.iter();
         managers.flat_map(rows::devices).collect()
     }
+}
+
+/// The checks of `/readyz`.
+fn check_rows(health: Health) -> Vec<CheckRow> {
+    let checks = health.ready.into_iter().map(|check| CheckRow {
+        name: check.name.to_owned(),
+        holds: check.holds,
+        reason: check.reason,
+    });
+    checks.collect()
 }
 
 /// The metrics that are single numbers and not 0.
@@ -393,6 +470,7 @@ async fn keep_collecting(plane: Arc<Plane>) {
         tick.tick().await;
         let collector = plane.collected().await;
         watch.look(&collector);
+        plane.history.lock().await.tick(&collector, &plane.facts);
     }
 }
 

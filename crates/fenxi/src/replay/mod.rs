@@ -26,15 +26,17 @@ use dataplane::placement::Cores;
 use dataplane::run::Run;
 use dataplane::state::{SharedState, Swaps};
 use dataplane::swap::{self, PeriodicSwapper, SwapPort};
-use flowmgr::Effect;
+use flowmgr::{Effect, SeriesShare};
 
 use crate::cli::{ReplayArgs, Speed};
 use crate::control::collector::Collector;
+use crate::control::explain;
+use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Sockets};
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::signals::Signals;
-use crate::sinks::{self, SharedHosts, Sinks};
+use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
 use crate::supervise::{self, ControlPlane, Progress, Supervisor};
 use crate::workers::{WorkerIo, WorkerStart};
 use source::Source;
@@ -66,12 +68,19 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let bundle = open_bundle(config, &plan.bundle)?;
     let options = FlowOptions {
         effect: effect(args),
-        record_series: args.output.recorded_series(config),
+        record_series: match args.explain {
+            Some(_) => SeriesShare::ALL,
+            None => args.output.recorded_series(config),
+        },
     };
     let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
     let classes = pipelines.classes.clone();
     let mut egress = open_tagged(args, &pipelines)?;
-    let sinks = open_sinks(plan, &run, &bundle, &classes)?;
+    let recent = match &args.explain {
+        Some(query) => RecentFlows::only(explain::wanted(query)),
+        None => RecentFlows::new(),
+    };
+    let sinks = open_sinks(plan, &run, &bundle, &classes, &recent)?;
     let state = Arc::new(SharedState::new(&bundle, config));
     let sockets = args.control.then(|| Sockets::bind(&config.control));
     let sockets = sockets.transpose()?;
@@ -114,6 +123,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
             sockets,
             facts,
             collector,
+            tables: FlowTables::new(flow.lookers, recent.clone(), &config.host_networks),
         }),
         serving: None,
         sinks: sinks.clone(),
@@ -123,6 +133,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     };
     let ended = runtime.block_on(supervisor.serve())?;
     let mut outcome = Outcome::nothing(config, cores, classes, table);
+    outcome.recent = Some(recent);
     outcome.wall = ended.at.duration_since(run.started);
     outcome.interrupted = ended.is_interrupted;
     outcome.series = join_analytics(analytics.threads)?;
@@ -190,6 +201,7 @@ fn open_sinks(
     run: &Arc<Run>,
     bundle: &Bundle,
     classes: &Arc<[String]>,
+    recent: &RecentFlows,
 ) -> Result<Arc<Sinks>, Failure> {
     let args = plan.args;
     let hosts = SharedHosts::of(plan.config, bundle);
@@ -201,7 +213,7 @@ fn open_sinks(
         records: args.output.flows.as_deref(),
         record_socket: None,
         record_series: args.output.series,
-        is_served: args.control,
+        recent: (args.control || args.explain.is_some()).then_some(recent),
         replay: Some(sinks::ReplayStart {
             waits: args.speed == Speed::Max,
             // Packets are still written if writing records has failed.

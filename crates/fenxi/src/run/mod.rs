@@ -39,7 +39,7 @@ use crate::cli::RunArgs;
 use crate::control::Sockets;
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
-use crate::sinks::{self, SharedHosts, Sinks};
+use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
 use crate::supervise;
 use crate::unix_socket::UnixSocket;
 use start::{Opened, Started};
@@ -121,6 +121,7 @@ fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan)?;
     let hosts = SharedHosts::of(config, bundle);
+    let recent = RecentFlows::new();
     let sinks = Sinks::start(&sinks::Start {
         config,
         classes: &packets.classes,
@@ -129,7 +130,7 @@ fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened
         records: plan.records(),
         record_socket: record_socket.as_ref(),
         record_series: plan.args.output.series,
-        is_served: true,
+        recent: Some(&recent),
         replay: None,
     })?;
     Ok(Opened {
@@ -137,6 +138,7 @@ fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened
         ports,
         sockets,
         sinks,
+        recent,
     })
 }
 

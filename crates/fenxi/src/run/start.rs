@@ -20,10 +20,11 @@ use tokio::runtime::Runtime;
 use super::ports::{limits, worker_io};
 use super::{Plan, pair};
 use crate::control::collector::Collector;
+use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Sockets};
 use crate::exit::Failure;
 use crate::signals::{Signals, hangups};
-use crate::sinks::Sinks;
+use crate::sinks::{RecentFlows, Sinks};
 use crate::supervise::analytics::{AnalyticsParts, ModelOpening};
 use crate::supervise::notify::Notifier;
 use crate::supervise::reload::Reloader;
@@ -43,6 +44,8 @@ pub struct Opened {
     pub sockets: Sockets,
     /// The sinks, whose threads run.
     pub sinks: Arc<Sinks>,
+    /// What records say of recent flows.
+    pub recent: RecentFlows,
 }
 
 /// The running flow workers, and what the control thread needs.
@@ -128,6 +131,7 @@ impl Opened {
                 sockets: self.sockets,
                 facts,
                 collector,
+                tables: FlowTables::new(threads.lookers, self.recent, &config.host_networks),
             }),
             serving: None,
             sinks,

@@ -11,6 +11,7 @@ use config::Config;
 use config::checked::Connlabel;
 use dataplane::Error;
 use dataplane::sink::Sink;
+use flowmgr::record::FlowName;
 use netfilter::connections::{self, Wording};
 use netfilter::connlabel::{LABELS, Names, PLACES, default_file};
 use netfilter::conntrack::Change;
@@ -19,10 +20,13 @@ use netfilter::writer::{StartError, Writer};
 use policy::{Label, Rule};
 use rustix::thread::CapabilitySet;
 
-use super::netfilter::{Figures, WriterSink, finish, missing, newest_error};
+use super::netfilter::{
+    Explained, Figures, NO_CONNECTION, WriterSink, finish, missing, newest_error, tuple,
+};
 use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 use crate::exit::Failure;
 use crate::figures::grouped;
+use crate::protocol::Written;
 
 const WORDING: Wording = Wording {
     doing: "labelling connections",
@@ -269,6 +273,17 @@ impl SinkControl for Control {
         let counts = self.writer.counts();
         let workers = self.workers.load(Ordering::Relaxed);
         report(&counts, missing(&self.writer, &counts, workers))
+    }
+
+    fn explain(&self, flow: &FlowName, class: Option<u16>) -> Vec<Written> {
+        let explained = Explained {
+            what: "connlabel".to_owned(),
+            done: "the connection has the label",
+            gone: NO_CONNECTION,
+            table: "connlabel.class",
+            shown: &|word| word.saturating_sub(1).to_string(),
+        };
+        vec![explained.of(&self.writer, tuple(flow, self.zone), class)]
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {

@@ -12,14 +12,16 @@ use config::Config;
 use dataplane::Error;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
+use flowmgr::record::FlowName;
 use policy::Label;
 use rustix::thread::CapabilitySet;
 
 use super::SharedHosts;
+use super::flows::RecentFlows;
 use super::reopen::Reopener;
 use crate::exit::Failure;
 use crate::metric::Family;
-use crate::protocol::{Reply, Request, Sums};
+use crate::protocol::{Reply, Request, Sums, Written};
 use crate::unix_socket::UnixSocket;
 
 /// What sinks are started with.
@@ -38,8 +40,8 @@ pub struct Start<'a> {
     pub record_socket: Option<&'a Arc<UnixSocket>>,
     /// Flow records carry the series.
     pub record_series: bool,
-    /// Whether the run has a control plane.
-    pub is_served: bool,
+    /// The recent flows for the control plane; `None`: the run has none.
+    pub recent: Option<&'a RecentFlows>,
     /// What only a replay has; `None`: the run is live.
     pub replay: Option<ReplayStart>,
 }
@@ -143,6 +145,11 @@ pub trait SinkControl: Send + Sync {
     /// Answers a request of `fenxi ctl` that concerns this sink.
     fn answer(&self, _request: &Request) -> Option<Reply> {
         None
+    }
+
+    /// What the sink has written about a flow with a label of this class, for `fenxi ctl explain`; why it has not.
+    fn explain(&self, _flow: &FlowName, _class: Option<u16>) -> Vec<Written> {
+        Vec::new()
     }
 
     /// What another configuration makes of the sink, prepared and without effect yet; `None`: it changes nothing here.

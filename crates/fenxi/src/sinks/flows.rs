@@ -1,21 +1,18 @@
-//! Some of the flows seen last, for `fenxi ctl flows`: what the records said of them, as far as they could be taken in.
+//! What records said of flows lately, for those who look: the control plane adds it to what the flow tables hold.
 //!
 //! The data path offers each record; where the control thread is behind, it is left out. So this is a sample, bounded in
 //! memory and in what it costs, and no account; that is the records' and the metrics' matter.
 
-use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dataplane::sink::Sink;
-use flowmgr::Counts;
-use flowmgr::record::{Decision, EndReason, FlowName, FlowRecord, Record};
+use flowmgr::record::{Decision, EndReason, FlowName, FlowRecord, Record, SeriesRecord};
+use flowmgr::{Counts, Wanted};
 
 use super::{SinkControl, SinkKind, Start};
 use crate::exit::Failure;
-use crate::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply, Request};
 
 /// Records that may wait for the control thread.
 const QUEUE: usize = 1024;
@@ -23,78 +20,119 @@ const QUEUE: usize = 1024;
 /// Flows that are remembered.
 const REMEMBERED: usize = 4096;
 
-/// The view of recent flows, where a run has a control plane.
+/// Flows that go on and whose records so far are summed up.
+const REPORTED: usize = 65_536;
+
+/// The sink of a run that has a control plane.
 pub struct Flows;
 
 impl SinkKind for Flows {
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
-        Ok(start.is_served.then(|| {
-            let (tap, view) = flow_view(start.classes.clone());
-            let view = Mutex::new(view);
-            Box::new(FlowControl { tap, view }) as Box<dyn SinkControl>
-        }))
+        let control =
+            |recent: &RecentFlows| Box::new(FlowControl(recent.clone())) as Box<dyn SinkControl>;
+        Ok(start.recent.map(control))
     }
 }
 
-struct FlowControl {
-    tap: FlowTap,
-    /// Used by the control thread only, so nobody ever waits.
-    view: Mutex<FlowView>,
-}
+struct FlowControl(RecentFlows);
 
 impl SinkControl for FlowControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
-        Some(Box::new(self.tap.clone()))
+        Some(match self.0.only {
+            Some(wanted) => Box::new(Watch {
+                wanted,
+                recent: self.0.clone(),
+            }),
+            None => Box::new(FlowTap {
+                records: self.0.sender.clone(),
+            }),
+        })
     }
 
     fn tick(&self) {
-        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
-        view.take_in();
-    }
-
-    fn answer(&self, request: &Request) -> Option<Reply> {
-        let Request::Flows { label, top } = request else {
-            return None;
-        };
-        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(view.largest(label.as_deref(), *top))
+        self.0.lock().take_in();
     }
 }
 
-/// The data path's end.
+/// The recent flows of a run, shared by the sink and the control plane. Both use them on the control thread only, so nobody
+/// ever waits.
 #[derive(Clone)]
-struct FlowTap {
-    records: Sender<Record>,
+pub struct RecentFlows {
+    sender: Sender<Record>,
+    recent: Arc<Mutex<Recent>>,
+    /// Only flows that are meant are remembered, and none of them is left out.
+    only: Option<Wanted>,
 }
 
-/// The control thread's end.
-struct FlowView {
+impl RecentFlows {
+    /// Only these flows, for a replay, which may wait.
+    pub fn only(wanted: Wanted) -> RecentFlows {
+        RecentFlows {
+            only: Some(wanted),
+            ..RecentFlows::new()
+        }
+    }
+
+    /// None yet.
+    pub fn new() -> RecentFlows {
+        let (sender, records) = bounded(QUEUE);
+        let recent = Recent {
+            records,
+            flows: HashMap::new(),
+            order: VecDeque::new(),
+            reported: HashMap::new(),
+        };
+        RecentFlows {
+            sender,
+            recent: Arc::new(Mutex::new(recent)),
+            only: None,
+        }
+    }
+
+    /// To look into, with all that was offered so far.
+    pub fn lock(&self) -> MutexGuard<'_, Recent> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.take_in();
+        recent
+    }
+}
+
+/// What is known of recent flows.
+pub struct Recent {
     records: Receiver<Record>,
-    classes: Arc<[String]>,
     flows: HashMap<u64, Known>,
     /// By when they were first heard of.
     order: VecDeque<u64>,
+    /// Packets and bytes in the records so far of flows that go on.
+    reported: HashMap<u64, Counts>,
 }
 
-/// What is known of a flow. Its row is written where one is asked for.
-struct Known {
-    flow: FlowName,
-    decision: Option<Decision>,
-    /// Of its flow records so far; none before the first.
-    counts: Option<Counts>,
-    ended: Option<EndReason>,
+/// What records said of a flow.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// The flow.
+    pub flow: FlowName,
+    /// Its label.
+    pub decision: Option<Decision>,
+    /// When the label was there, µs.
+    pub labelled_us: Option<i64>,
+    /// Time of the last packet that a record counts, µs.
+    pub last_us: i64,
+    /// Packets and bytes of its records so far.
+    pub counts: Counts,
+    /// TCP that was not seen from its first SYN on.
+    pub midstream: bool,
+    /// Only one side has taken part.
+    pub is_half_open: bool,
+    /// Why it ended; `None`: it goes on, as far as is known.
+    pub ended: Option<EndReason>,
+    /// The series, if records carry it.
+    pub series: Option<Box<SeriesRecord>>,
 }
 
-/// Both ends.
-fn flow_view(classes: Arc<[String]>) -> (FlowTap, FlowView) {
-    let (sender, records) = bounded(QUEUE);
-    let sample = FlowView {
-        records,
-        classes,
-        flows: HashMap::with_capacity(REMEMBERED),
-        order: VecDeque::with_capacity(REMEMBERED),
-    };
-    (FlowTap { records: sender }, sample)
+/// The data path's end.
+struct FlowTap {
+    records: Sender<Record>,
 }
 
 impl Sink for FlowTap {
@@ -113,69 +151,112 @@ impl Sink for FlowTap {
                 reason: flow.reason,
                 is_half_open: flow.is_half_open,
                 decision: flow.decision,
+                // Would be a copy on the heap.
                 others: Box::default(),
-                series: None, // would be a copy on the heap, as those of other tasks would
+                // A copy on the heap, too, but only where records carry series, which then are on the heap themselves.
+                series: flow.series.clone(),
             }),
         };
         let _ = self.records.try_send(record);
     }
 }
 
-impl FlowView {
+/// The data path's end in a replay that explains a flow.
+struct Watch {
+    wanted: Wanted,
+    recent: RecentFlows,
+}
+
+impl Sink for Watch {
+    fn record(&mut self, record: &Record) {
+        let flow = match record {
+            Record::Label(label) => &label.flow,
+            Record::Flow(flow) => &flow.flow,
+        };
+        if self.wanted.is_of(flow) {
+            self.recent.lock().remember(record.clone());
+        }
+    }
+}
+
+impl Recent {
+    /// What the records so far say of a flow that goes on, to be added to what the table counts since.
+    pub fn reported(&self, flow_id: u64) -> Counts {
+        self.reported.get(&flow_id).copied().unwrap_or_default()
+    }
+
+    /// A flow that was heard of.
+    pub fn of(&self, flow_id: u64) -> Option<&Known> {
+        self.flows.get(&flow_id)
+    }
+
+    /// Flows that have ended, the latest first.
+    pub fn ended(&self) -> impl Iterator<Item = &Known> {
+        let latest = self.order.iter().rev();
+        let known = latest.filter_map(|flow_id| self.flows.get(flow_id));
+        known.filter(|known| known.ended.is_some())
+    }
+
+    /// The flows that are meant, the latest first.
+    pub fn find<'a>(&'a self, wanted: &'a Wanted) -> impl Iterator<Item = &'a Known> {
+        let latest = self.order.iter().rev();
+        let known = latest.filter_map(|flow_id| self.flows.get(flow_id));
+        known.filter(|known| wanted.is_of(&known.flow))
+    }
+
     /// Takes in what was offered, at most what the queue holds.
     fn take_in(&mut self) {
         for _ in 0..QUEUE {
             match self.records.try_recv() {
-                Ok(record) => self.remember(&record),
+                Ok(record) => self.remember(record),
                 Err(_) => return,
             }
         }
     }
 
-    /// The largest of them, at most `top`, with this label where one is named.
-    fn largest(&mut self, label: Option<&str>, top: usize) -> Reply {
-        self.take_in();
-        if let Some(label) = label
-            && !self.classes.iter().any(|class| class == label)
-        {
-            let why = format!(
-                "no label \"{label}\"; there are {}",
-                self.classes.join(", ")
-            );
-            return Reply::refused(Code::NotFound, why);
-        }
-        let mut found: Vec<&Known> = self
-            .flows
-            .values()
-            .filter(|known| label.is_none() || self.label(known).as_deref() == label)
-            .collect();
-        found.sort_unstable_by_key(|known| (Reverse(known.bytes()), known.flow.flow_id));
-        found.truncate(top.min(FLOWS_MAX));
-        Reply::ok(Body::Flows(
-            found.into_iter().map(|known| self.row(known)).collect(),
-        ))
-    }
-
-    fn remember(&mut self, record: &Record) {
-        let (&flow, decision) = match record {
-            Record::Label(label) => (&label.flow, Some(label.decision)),
-            Record::Flow(flow) => (&flow.flow, flow.decision),
+    fn remember(&mut self, record: Record) {
+        let flow = match &record {
+            Record::Label(label) => label.flow,
+            Record::Flow(flow) => flow.flow,
         };
         self.make_room(flow.flow_id);
         let known = self.flows.entry(flow.flow_id).or_insert(Known {
             flow,
             decision: None,
-            counts: None,
+            labelled_us: None,
+            last_us: flow.first_us,
+            counts: Counts::default(),
+            midstream: false,
+            is_half_open: false,
             ended: None,
+            series: None,
         });
-        known.decision = decision.or(known.decision);
-        if let Record::Flow(flow) = record {
-            let counts = known.counts.get_or_insert_default();
-            for way in 0..2 {
-                counts.packets[way] += flow.counts.packets[way];
-                counts.bytes[way] += flow.counts.bytes[way];
+        match record {
+            Record::Label(label) if label.task == 0 => {
+                known.decision = Some(label.decision);
+                known.labelled_us = Some(label.time_us);
             }
-            known.ended = flow.is_final().then_some(flow.reason);
+            Record::Label(_) => {}
+            Record::Flow(flow) => {
+                let is_final = flow.is_final();
+                known.decision = flow.decision.or(known.decision);
+                add(&mut known.counts, &flow.counts);
+                known.last_us = flow.last_us;
+                known.midstream = flow.midstream;
+                known.is_half_open = flow.is_half_open;
+                known.ended = is_final.then_some(flow.reason);
+                known.series = flow.series.or(known.series.take());
+                self.sum_up(flow.flow.flow_id, &flow.counts, is_final);
+            }
+        }
+    }
+
+    /// Keeps the sums of a flow that goes on.
+    fn sum_up(&mut self, flow_id: u64, counts: &Counts, is_final: bool) {
+        if is_final {
+            self.reported.remove(&flow_id);
+        } else if self.reported.len() < REPORTED || self.reported.contains_key(&flow_id) {
+            add(self.reported.entry(flow_id).or_default(), counts);
         }
     }
 
@@ -190,32 +271,13 @@ impl FlowView {
         }
         self.order.push_back(flow_id);
     }
-
-    fn label(&self, known: &Known) -> Option<String> {
-        let class = usize::from(known.decision?.class);
-        self.classes.get(class).cloned()
-    }
-
-    fn row(&self, known: &Known) -> FlowRow {
-        let end = |(address, port)| SocketAddr::new(address, port).to_string();
-        let confidence = known.decision.map(|it| it.confidence);
-        FlowRow {
-            flow_id: known.flow.flow_id,
-            src: end(known.flow.source),
-            dst: end(known.flow.destination),
-            proto: known.flow.protocol,
-            label: self.label(known),
-            confidence: confidence.map(|it| f64::from(it) / f64::from(u16::MAX)),
-            packets: known.counts.map(|counts| counts.packets.iter().sum()),
-            bytes: known.counts.map(|counts| counts.bytes.iter().sum()),
-            end_reason: known.ended.map(|reason| reason.name().to_owned()),
-        }
-    }
 }
 
-impl Known {
-    fn bytes(&self) -> u64 {
-        self.counts.map_or(0, |counts| counts.bytes.iter().sum())
+/// Adds counts.
+pub fn add(sum: &mut Counts, counts: &Counts) {
+    for way in 0..2 {
+        sum.packets[way] += counts.packets[way];
+        sum.bytes[way] += counts.bytes[way];
     }
 }
 
@@ -246,82 +308,70 @@ mod tests {
         }
     }
 
-    fn ended(flow_id: u64, class: u16, bytes: u64) -> Record {
+    fn record(flow_id: u64, bytes: u64, reason: EndReason) -> Record {
         Record::Flow(FlowRecord {
             flow: name(flow_id),
-            last_us: 0,
+            last_us: 7,
             midstream: false,
             counts: Counts {
                 packets: [1, 2],
                 bytes: [0, bytes],
             },
-            reason: EndReason::Fin,
+            reason,
             is_half_open: false,
-            decision: Some(decision(class)),
+            decision: None,
             others: Box::default(),
             series: None,
         })
     }
 
-    fn ids(reply: Reply) -> Vec<u64> {
-        match reply.body {
-            Some(Body::Flows(rows)) => rows.iter().map(|row| row.flow_id).collect(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn sample() -> (FlowTap, FlowView) {
-        flow_view(["A".to_owned(), "B".to_owned()].into())
+    fn sample() -> (FlowTap, RecentFlows) {
+        let recent = RecentFlows::new();
+        let records = recent.sender.clone();
+        (FlowTap { records }, recent)
     }
 
     #[test]
-    fn the_largest_come_first_and_labels_are_told_apart() {
-        let (mut tap, mut sample) = sample();
+    fn records_of_a_flow_add_up_until_it_ends() {
+        let (mut tap, recent) = sample();
         tap.record(&Record::Label(LabelRecord {
             flow: name(9),
             task: 0,
-            time_us: 0,
-            decision: decision(0),
+            time_us: 5,
+            decision: decision(1),
         }));
-        for (flow_id, class, bytes) in [(1, 0, 10), (2, 1, 30), (3, 0, 20)] {
-            tap.record(&ended(flow_id, class, bytes));
-        }
-        assert_eq!(ids(sample.largest(None, 10)), [2, 3, 1, 9]);
-        assert_eq!(ids(sample.largest(Some("A"), 2)), [3, 1]);
-        let Some(Body::Flows(rows)) = sample.largest(None, 10).body else {
-            panic!("no flows");
-        };
-        assert_eq!(rows[0].bytes, Some(30));
-        assert_eq!(rows[3].bytes, None, "no record has said so yet");
-        assert_eq!(sample.largest(Some("C"), 2).code, Code::NotFound as u16);
-        // The flow that was alive has ended.
-        tap.record(&ended(9, 0, 40));
-        let Some(Body::Flows(rows)) = sample.largest(None, 1).body else {
-            panic!("no flows");
-        };
-        assert_eq!((rows[0].flow_id, rows[0].packets), (9, Some(3)));
-        assert_eq!(rows[0].end_reason.as_deref(), Some("fin"));
+        tap.record(&record(9, 30, EndReason::Active));
+        tap.record(&record(9, 12, EndReason::Active));
+        assert_eq!(recent.lock().reported(9).bytes, [0, 42]);
+        assert_eq!(recent.lock().ended().count(), 0);
+        tap.record(&record(9, 8, EndReason::Fin));
+        let recent = recent.lock();
+        assert_eq!(recent.reported(9), Counts::default(), "it goes on no more");
+        let known = recent.ended().next().unwrap();
+        assert_eq!((known.flow.flow_id, known.counts.bytes), (9, [0, 50]));
+        assert_eq!((known.labelled_us, known.last_us), (Some(5), 7));
+        assert_eq!(known.decision.map(|it| it.class), Some(1));
+        assert_eq!(recent.find(&Wanted::Id(9)).count(), 1);
+        assert_eq!(recent.find(&Wanted::Id(8)).count(), 0);
     }
 
     #[test]
     fn memory_is_bounded_however_many_there_are() {
-        let (mut tap, mut sample) = sample();
+        let (mut tap, recent) = sample();
         for flow_id in 0..(3 * REMEMBERED as u64) {
-            tap.record(&ended(flow_id, 0, 1));
+            tap.record(&record(flow_id, 1, EndReason::Fin));
             if flow_id % QUEUE as u64 == 0 {
-                sample.take_in();
+                drop(recent.lock());
             }
         }
-        sample.take_in();
-        assert!(sample.flows.len() <= REMEMBERED);
-        assert_eq!(sample.flows.len(), sample.order.len());
+        let known = recent.lock();
+        assert!(known.flows.len() <= REMEMBERED);
+        assert_eq!(known.flows.len(), known.order.len());
+        drop(known);
         for flow_id in 0..2 * QUEUE as u64 {
-            tap.record(&ended(flow_id, 0, 1));
+            tap.record(&record(flow_id, 1, EndReason::Active));
         }
-        assert_eq!(
-            sample.records.len(),
-            QUEUE,
-            "what finds no room is left out"
-        );
+        let waiting = recent.sender.len();
+        assert_eq!(waiting, QUEUE, "what finds no room is left out");
     }
 }

@@ -5,7 +5,7 @@
 
 pub mod connlabel;
 mod control;
-pub mod flows;
+mod flows;
 mod hosts;
 mod ipfix;
 #[cfg(test)]
@@ -26,13 +26,16 @@ use std::time::Instant;
 use config::Config;
 use dataplane::Error;
 use dataplane::sink::Sink;
+use flowmgr::record::FlowName;
 use policy::Label;
 
 use crate::exit::Failure;
-use crate::protocol::{Reply, Request, Sums};
+use crate::protocol::{Reply, Request, Sums, Written};
 
 pub use control::{Commit, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
-pub use hosts::SharedHosts;
+pub use flows::{Known, Recent, RecentFlows, add as add_counts};
+pub use hosts::{SharedHosts, host_of};
+pub use records::rfc3339;
 pub use reopen::Answer;
 
 /// Every kind of sink, in the order in which a flow worker calls them and in which they are reported.
@@ -147,6 +150,13 @@ impl Sinks {
     /// The answer to a request that concerns a sink.
     pub fn answer(&self, request: &Request) -> Option<Reply> {
         self.running().find_map(|sink| sink.answer(request))
+    }
+
+    /// What the sinks have written about a flow, for `fenxi ctl explain`.
+    pub fn explain(&self, flow: &FlowName, class: Option<u16>) -> Vec<Written> {
+        self.running()
+            .flat_map(|sink| sink.explain(flow, class))
+            .collect()
     }
 
     /// What another configuration makes of the sinks, prepared and without effect yet.

@@ -2,17 +2,19 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
 use flowmgr::record::{FlowName, Record};
 use netfilter::conntrack::Tuple;
-use netfilter::counts::{Cause, Counts};
+use netfilter::counts::{Cause, Counts, Fate};
 use netfilter::writer::{StartError, Writer};
 
 use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, Sample, TIMES, US, buckets, count, number, sample};
+use crate::protocol::Written;
+use crate::sinks::records::rfc3339;
 
 /// How long after the last label the end of a run waits for what is still to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
@@ -42,7 +44,7 @@ impl Sink for WriterSink {
 }
 
 /// The flow as a packet of its forward direction has it.
-fn tuple(name: &FlowName, zone: u16) -> Tuple {
+pub fn tuple(name: &FlowName, zone: u16) -> Tuple {
     Tuple {
         zone,
         protocol: name.protocol,
@@ -50,6 +52,73 @@ fn tuple(name: &FlowName, zone: u16) -> Tuple {
         destination: name.destination,
     }
 }
+
+/// What a writer writes, in the words of `fenxi ctl explain`.
+pub struct Explained<'a> {
+    /// `mark`; `connlabel`; `nftset.NAME`.
+    pub what: String,
+    /// What the connection or the set then has: `the connection has the mark`.
+    pub done: &'a str,
+    /// Why it is not there: the connection or the set is gone.
+    pub gone: &'a str,
+    /// The table of the configuration that gives classes something to write.
+    pub table: &'a str,
+    /// What a word means, as in `0x100/0xff00`.
+    pub shown: &'a dyn Fn(u64) -> String,
+}
+
+impl Explained<'_> {
+    /// What was written about a flow of this class, or why nothing was.
+    pub fn of(self, writer: &Writer, tuple: Tuple, class: Option<u16>) -> Written {
+        let word = class.map(|class| writer.word_of(class));
+        let settled = class.and_then(|_| writer.latest_of(tuple));
+        let (value, outcome) = match (word, settled) {
+            (None, _) => (None, "nothing, since there is no label to write".to_owned()),
+            (_, Some(settled)) => (Some(settled.word), self.sentence(settled.fate)),
+            (Some(0), None) => (
+                None,
+                format!("nothing: [{}] has nothing for this label", self.table),
+            ),
+            (Some(word), None) => (
+                Some(word),
+                "waits to be written, found the queue full, or is longer ago than is remembered"
+                    .to_owned(),
+            ),
+        };
+        let time = |at: std::time::SystemTime| {
+            let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+            rfc3339(since.as_micros() as i64)
+        };
+        Written {
+            what: self.what,
+            value: value.map(self.shown).unwrap_or_default(),
+            outcome,
+            at: settled.map(|settled| time(settled.at)),
+        }
+    }
+
+    fn sentence(&self, fate: Fate) -> String {
+        let (done, what) = (self.done, &self.what);
+        match fate {
+            Fate::Written => done.to_owned(),
+            Fate::Refreshed => format!("{done}; it was there before, and its timeout began again"),
+            Fate::Kept => format!(
+                "the connection had one already and keeps it; {what}.overwrite = true would replace it"
+            ),
+            Fate::NotFound => self.gone.to_owned(),
+            Fate::OtherFamily => "nothing: the set holds addresses of the other family".to_owned(),
+            Fate::Refused(errno) => {
+                let error = io::Error::from_raw_os_error(errno);
+                format!("the kernel refused it: {error}")
+            }
+            Fate::Unanswered => "the kernel's answer was lost; it may be there".to_owned(),
+        }
+    }
+}
+
+/// Why a connection does not get what it should.
+pub const NO_CONNECTION: &str =
+    "no connection has these addresses and ports: it was over, or conntrack does not track it";
 
 /// Waits a moment until the last updates are written.
 pub fn finish(writers: &[Arc<Writer>], ended: Instant) {
@@ -76,7 +145,7 @@ pub fn newest_error(counts: &Counts) -> String {
 }
 
 /// An outcome by its name, and how many updates had it.
-pub type Fate = (&'static str, fn(&Counts) -> u64);
+pub type Outcome = (&'static str, fn(&Counts) -> u64);
 
 /// The metrics of a sink: name and help of each.
 pub struct Figures {
@@ -91,7 +160,7 @@ pub struct Figures {
     /// A histogram.
     pub latency: [&'static str; 2],
     /// Outcomes that the sink can have.
-    pub fates: &'static [Fate],
+    pub fates: &'static [Outcome],
     /// Causes that its failures can have.
     pub causes: &'static [Cause],
     /// The labels of the metrics without an outcome or cause: none, or the name of what is written.

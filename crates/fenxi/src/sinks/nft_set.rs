@@ -9,16 +9,18 @@ use config::Config;
 use config::checked::NftSet;
 use dataplane::Error;
 use dataplane::sink::Sink;
+use flowmgr::record::FlowName;
 use netfilter::counts::{Cause, Counts};
 use netfilter::elements::{self, Members};
 use netfilter::writer::{StartError, Writer};
 use policy::{Label, Rule};
 use rustix::thread::CapabilitySet;
 
-use super::netfilter::{Figures, WriterSink, finish, missing, newest_error};
+use super::netfilter::{Explained, Figures, WriterSink, finish, missing, newest_error, tuple};
 use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 use crate::exit::Failure;
 use crate::figures::grouped;
+use crate::protocol::Written;
 
 const FIGURES: Figures = Figures {
     unit: "elements",
@@ -203,6 +205,22 @@ impl SinkControl for Control {
             .map(|((_, writer), (_, counts))| missing(writer, counts, workers))
             .sum();
         report(&rows, missing)
+    }
+
+    fn explain(&self, flow: &FlowName, class: Option<u16>) -> Vec<Written> {
+        let rows = self.writers.iter();
+        rows.map(|(name, writer)| {
+            let table = format!("nftset.{name}");
+            let explained = Explained {
+                what: table.clone(),
+                done: "the set has the element",
+                gone: "the set is gone; `fenxi check` says how to add it",
+                table: &table,
+                shown: &|_| String::new(),
+            };
+            explained.of(writer, tuple(flow, 0), class)
+        })
+        .collect()
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {

@@ -96,7 +96,7 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
             records: Some(&file),
             record_socket: None,
             record_series: false,
-            is_served: false,
+            recent: None,
             replay: Some(ReplayStart {
                 waits: true,
                 stopped: None,

@@ -22,6 +22,7 @@ use tracing::{info, warn};
 
 use self::analytics::AnalyticsOutcome;
 use crate::control::collector::Collector;
+use crate::control::flow_tables::FlowTables;
 use crate::control::{Call, Facts, Plane, Sockets};
 use crate::exit::Failure;
 use crate::protocol::{Body, Code, Reply, Request};
@@ -50,12 +51,14 @@ pub struct ControlPlane {
     pub facts: Facts,
     /// Access to the counters of all threads.
     pub collector: Collector,
+    /// Access to the flow tables.
+    pub tables: FlowTables,
 }
 
 impl ControlPlane {
     /// Begins to serve; must be called inside the runtime.
     fn start(self) -> Result<Serving, Failure> {
-        let (plane, calls) = Plane::start(self.sockets, self.facts, self.collector)?;
+        let (plane, calls) = Plane::start(self.sockets, self.facts, self.collector, self.tables)?;
         Ok(Serving { plane, calls })
     }
 }

@@ -4,6 +4,7 @@ mod clock;
 mod depths;
 mod half_open;
 mod labels;
+mod look;
 mod merged;
 mod midstream;
 mod ports;

@@ -27,7 +27,7 @@ impl SinkKind for Hosts {
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
         let Some(hosts) = start.hosts else {
             let refusal = || Box::new(NoHosts) as Box<dyn SinkControl>;
-            return Ok(start.is_served.then(refusal));
+            return Ok(start.recent.is_some().then(refusal));
         };
         let counter = match start.has_lines() {
             // The thread that writes records counts.

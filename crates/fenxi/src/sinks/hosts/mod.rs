@@ -19,6 +19,7 @@ use accel::{Bundle, HostLabels};
 use config::{Config, Network};
 use flowmgr::record::Record;
 
+pub use address::host_of;
 pub use control::Hosts;
 pub use table::HostRecord;
 use table::{HOSTS_MAX, HostFlow, HostState, HostSums, HostTable};

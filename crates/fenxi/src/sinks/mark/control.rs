@@ -4,24 +4,22 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use config::Config;
 use config::checked::IoMode;
 use dataplane::Error;
-use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
+use flowmgr::record::FlowName;
 use netfilter::counts::Cause;
-use policy::Label;
+use policy::{Label, Mark};
 use rustix::thread::CapabilitySet;
 
-use super::{ClassMarks, Counts, MarkSink, Writer, probe, status};
+use super::{ClassMarks, Counts, Writer, probe, status};
 use crate::exit::Failure;
-use crate::sinks::netfilter::Figures;
+use crate::protocol::Written;
+use crate::sinks::netfilter::{Explained, Figures, NO_CONNECTION, WriterSink, finish, tuple};
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
-
-/// How long after the last label the end of a run waits for marks that are still to be written.
-const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
 /// Connection marks, in mode mark.
 pub struct Marks;
@@ -38,6 +36,7 @@ impl SinkKind for Marks {
             writer: Arc::new(Writer::start(marks, start.config.mark.queue)?),
             labels: start.labels.clone(),
             zone: start.config.mark.zone,
+            table: start.config.mark.table(),
             workers: AtomicI64::new(0),
         })))
     }
@@ -95,6 +94,8 @@ struct MarkControl {
     writer: Arc<Writer>,
     labels: Arc<[Label]>,
     zone: u16,
+    /// The table that gives classes their marks.
+    table: &'static str,
     /// Flow workers, each of which may have one mark in its hands.
     workers: AtomicI64,
 }
@@ -102,12 +103,30 @@ struct MarkControl {
 impl SinkControl for MarkControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
         self.workers.fetch_add(1, Ordering::Relaxed);
-        Some(Box::new(MarkSink::new(self.writer.clone(), self.zone)))
+        Some(Box::new(WriterSink {
+            writers: [self.writer.shared().clone()].into(),
+            zone: self.zone,
+        }))
     }
 
     fn report(&self) -> Report {
         let under_way = self.writer.room() as i64 + self.workers.load(Ordering::Relaxed);
         report(&self.writer.counts(), under_way)
+    }
+
+    fn explain(&self, flow: &FlowName, class: Option<u16>) -> Vec<Written> {
+        let explained = Explained {
+            what: "mark".to_owned(),
+            done: "the connection has the mark",
+            gone: NO_CONNECTION,
+            table: self.table,
+            shown: &|word| {
+                Mark::of_word(word).map_or(String::new(), |Mark { bits, mask }| {
+                    format!("{bits:#x}/{mask:#x}")
+                })
+            },
+        };
+        vec![explained.of(self.writer.shared(), tuple(flow, self.zone), class)]
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
@@ -122,14 +141,7 @@ impl SinkControl for MarkControl {
 
     /// Waits a moment until the last marks are written.
     fn finish(&self, ended: Instant) -> Result<(), Failure> {
-        while self.writer.waiting() > 0 && Instant::now() < ended + FLUSH_WITHIN {
-            std::thread::sleep(PAUSE);
-        }
-        if self.writer.waiting() > 0 {
-            // The last one to let go of the writer would wait for everything in its queue.
-            std::mem::forget(self.writer.clone());
-            dataplane::leave_threads_behind();
-        }
+        finish(std::slice::from_ref(self.writer.shared()), ended);
         Ok(())
     }
 }

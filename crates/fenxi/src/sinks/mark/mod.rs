@@ -4,11 +4,11 @@
 //! conntrack entry over ctnetlink, and rules of nftables, tc and ip-rule act on it from the
 //! connection's next packet on. What is written stays when fenxi dies, and the kernel goes on.
 //!
-//! The crate `netfilter` has the messages, the queue and the thread, [`writer`] says what is written, [`classes`] the numbers, [`control`] what the control thread has of it. `docs/mark.md` explains all of it to users.
+//! The crate `netfilter` has the messages, the queue and the thread, [`writer`] says what is written, [`classes`] the numbers,
+//! [`control`] what the control thread has of it. `docs/mark.md` explains all of it to users.
 
 mod classes;
 mod control;
-mod sink;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -22,5 +22,4 @@ pub use netfilter::writer::StartError;
 pub use writer::probe;
 
 use netfilter::counts::Counts;
-use sink::MarkSink;
 use writer::Writer;

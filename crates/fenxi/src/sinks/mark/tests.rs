@@ -192,7 +192,7 @@ fn connections_are_found_from_every_side(test: &str, masquerades: bool) {
             for tuple in connection.views() {
                 // Another class each time, with bits to be set and others to be cleared.
                 let class = (asked * 5 % 16) as u16;
-                writer.set(tuple, class);
+                writer.shared().set(tuple, class);
                 asked += 1;
                 let counts = settled(&writer, asked);
                 assert_eq!((counts.written, counts.not_found), (asked, 0), "{tuple:?}");
@@ -248,7 +248,7 @@ fn a_forwarded_port_is_found_from_every_side() {
         .into_iter()
         .zip(0..)
     {
-        writer.set(tuple, class);
+        writer.shared().set(tuple, class);
         assert_eq!(
             settled(&writer, u64::from(class) + 1).not_found,
             0,
@@ -271,7 +271,7 @@ fn a_connection_that_is_over_is_not_found_and_not_made() {
     let connection = Connection::udp(&lab, false);
     lab.run("router", "conntrack -D -p udp");
     for (tuple, asked) in connection.views().into_iter().zip(1..) {
-        writer.set(tuple, 0);
+        writer.shared().set(tuple, 0);
         let counts = settled(&writer, asked);
         assert_eq!((counts.written, counts.not_found), (0, asked));
     }
@@ -286,10 +286,10 @@ fn a_class_without_a_mark_changes_nothing() {
     let writer = lab.writer(1, 64);
     let connection = Connection::udp(&lab, false);
     let [tuple, ..] = connection.views();
-    writer.set(tuple, 1);
-    writer.set(tuple, u16::MAX);
+    writer.shared().set(tuple, 1);
+    writer.shared().set(tuple, u16::MAX);
     // Written after both, so both are through.
-    writer.set(tuple.reversed(), 0);
+    writer.shared().set(tuple.reversed(), 0);
     assert_eq!(settled(&writer, 1).written, 1);
     assert_eq!(lab.mark_of(UDP, connection.inside), Some(FOREIGN | mark(0)));
 }
@@ -316,10 +316,10 @@ fn from_a_change_on_labels_get_other_marks_under_another_mask() {
         class: vec![mapping],
         queue: 64,
     };
-    writer.set(tuple, 0);
+    writer.shared().set(tuple, 0);
     assert_eq!(settled(&writer, 1).written, 1);
     writer.change(&ClassMarks::new(&other, &labels(1)).unwrap());
-    writer.set(tuple, 0);
+    writer.shared().set(tuple, 0);
     assert_eq!(settled(&writer, 2).written, 2);
     let expected = (FOREIGN | mark(0)) & !0xf0 | 0x70;
     assert_eq!(lab.mark_of(UDP, connection.inside), Some(expected));
@@ -338,31 +338,31 @@ fn marks_that_are_set_stay_unless_they_are_to_be_overwritten() {
         let [inner, _, outer, _] = connection.views();
         let before = writer.counts();
         // Together in one batch, as who watches both sides has them.
-        writer.set(inner, 0);
-        writer.set(outer.reversed(), 1);
-        writer.set(inner, 0);
+        writer.shared().set(inner, 0);
+        writer.shared().set(outer.reversed(), 1);
+        writer.shared().set(inner, 0);
         let counts = settled(&writer, before.asked + 3);
         assert_eq!(counts.written - before.written, 1, "{counts:?}");
         assert_eq!(counts.kept - before.kept, 2);
         assert_eq!(lab.mark_of(TCP, connection.inside), Some(FOREIGN | mark(0)));
         // Later, from the other side.
-        writer.set(outer, 1);
+        writer.shared().set(outer, 1);
         assert_eq!(settled(&writer, before.asked + 4).kept - before.kept, 3);
         assert_eq!(lab.mark_of(TCP, connection.inside), Some(FOREIGN | mark(0)));
         writer.change(&config(true));
-        writer.set(outer, 1);
+        writer.shared().set(outer, 1);
         let counts = settled(&writer, before.asked + 5);
         assert_eq!(counts.written - before.written, 2);
         assert_eq!(lab.mark_of(TCP, connection.inside), Some(FOREIGN | mark(1)));
         writer.change(&config(false));
         // One that is over is not found by a question either.
         lab.run("router", "conntrack -D -p tcp");
-        writer.set(outer, 1);
+        writer.shared().set(outer, 1);
         assert_eq!(
             settled(&writer, before.asked + 6).not_found - before.not_found,
             1
         );
-        assert_eq!(writer.waiting(), 0);
+        assert_eq!(writer.shared().waiting(), 0);
     }
 }
 
@@ -385,14 +385,14 @@ fn a_full_queue_drops_and_every_update_is_counted_once() {
         } else {
             nowhere
         };
-        writer.set(tuple, 0);
+        writer.shared().set(tuple, 0);
     }
     let counts = settled(&writer, asked);
     assert!(
         counts.dropped > 0 && counts.written > 0 && counts.not_found > 0,
         "{counts:?}"
     );
-    assert_eq!((failed(&counts), writer.waiting()), (0, 0));
+    assert_eq!((failed(&counts), writer.shared().waiting()), (0, 0));
     assert_eq!(lab.mark_of(UDP, connection.inside), Some(FOREIGN | mark(0)));
 }
 
@@ -405,7 +405,7 @@ fn a_writer_that_is_dropped_writes_what_waits() {
     let connections: Vec<_> = (0..40).map(|_| Connection::udp(&lab, false)).collect();
     let writer = lab.writer(1, 64);
     for connection in &connections {
-        writer.set(connection.views()[1], 0);
+        writer.shared().set(connection.views()[1], 0);
     }
     drop(writer);
     for connection in &connections {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use netfilter::connections::{self, Wording};
-use netfilter::conntrack::{Change, Tuple};
+use netfilter::conntrack::Change;
 use netfilter::counts::Counts;
 use netfilter::writer::StartError;
 use policy::Mark;
@@ -22,7 +22,7 @@ const NOTHING: Change = Change::Mark { bits: 0, mask: 0 };
 /// Writes marks while it lives. Shared by reference; when it is dropped, what waits is still
 /// written.
 pub struct Writer {
-    writer: netfilter::writer::Writer,
+    writer: Arc<netfilter::writer::Writer>,
     /// Whether marks that are there give way.
     overwrites: Arc<AtomicBool>,
 }
@@ -40,14 +40,16 @@ impl Writer {
             Mark::of_word(word).map_or(NOTHING, |Mark { bits, mask }| Change::Mark { bits, mask })
         });
         let writer = netfilter::writer::Writer::start("marks", marks.words(), queue_length, write)?;
-        Ok(Writer { writer, overwrites })
+        Ok(Writer {
+            writer: Arc::new(writer),
+            overwrites,
+        })
     }
 
-    /// Asks for the mark of `class` on the connection that packets of `tuple` belong to, and returns
-    /// at once. A class without a mark leaves the connection as it is, and so does a mark that is there,
-    /// unless [`ClassMarks::overwrites`].
-    pub fn set(&self, tuple: Tuple, class: u16) {
-        self.writer.set(tuple, class);
+    /// The writer of words, for flow workers. A class without a mark leaves its connections as they are, and so does a mark
+    /// that is there, unless [`ClassMarks::overwrites`].
+    pub fn shared(&self) -> &Arc<netfilter::writer::Writer> {
+        &self.writer
     }
 
     /// From now on labels get these marks; they are of the same classes. Those that wait keep theirs, and connections that
@@ -61,11 +63,6 @@ impl Writer {
     /// found, failed, dropped or waiting.
     pub fn counts(&self) -> Counts {
         self.writer.counts()
-    }
-
-    /// Updates that have met no fate yet.
-    pub fn waiting(&self) -> usize {
-        self.writer.waiting()
     }
 
     /// The most that can be: in the queue, and in the thread's hands.

@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use config::Difference;
 use dataplane::swap::Refusal;
 
 use super::{Outcome, Reloader};
-use crate::protocol::{Code, Reloaded, Reply};
+use crate::protocol::{Code, Difference, Reloaded, Reply};
 
 impl Reloader {
     /// The reply's body.
     pub(super) fn reloaded(&self, outcome: Outcome, confirm_within: Option<Duration>) -> Reloaded {
         let model = self.state.get().model;
         Reloaded {
-            applied: outcome.differences.live,
-            needs_restart: outcome.differences.restart,
+            applied: outcome.differences.live.into_iter().map(row).collect(),
+            needs_restart: outcome.differences.restart.into_iter().map(row).collect(),
             unchanged: outcome.differences.unchanged,
             model: format!("{} {}", model.name, model.version),
             model_generation: model.generation,
@@ -24,29 +23,42 @@ impl Reloader {
     }
 }
 
-impl Reloaded {
-    /// In one line.
-    pub(super) fn line(&self) -> String {
-        let named = |rows: &[Difference]| match rows {
-            [] => "nothing".to_owned(),
-            rows => {
-                let keys: Vec<&str> = rows.iter().map(|row| row.key.as_str()).collect();
-                keys.join(", ")
-            }
-        };
-        let mut line = format!("reloaded: applied {}", named(&self.applied));
-        if !self.needs_restart.is_empty() {
-            line += &format!("; restart needed for {}", named(&self.needs_restart));
-        }
-        if self.model_swapped {
-            let (model, generation) = (&self.model, self.model_generation);
-            line += &format!("; model {model}, generation {generation}");
-        }
-        if let Some(seconds) = self.confirm_within_s {
-            line += &format!("; will be undone in {seconds} s unless confirmed");
-        }
-        line
+fn row(difference: config::Difference) -> Difference {
+    let config::Difference {
+        key,
+        from,
+        to,
+        origin,
+    } = difference;
+    Difference {
+        key,
+        from,
+        to,
+        origin,
     }
+}
+
+/// A reload in one line.
+pub(super) fn line(reloaded: &Reloaded) -> String {
+    let named = |rows: &[Difference]| match rows {
+        [] => "nothing".to_owned(),
+        rows => {
+            let keys: Vec<&str> = rows.iter().map(|row| row.key.as_str()).collect();
+            keys.join(", ")
+        }
+    };
+    let mut line = format!("reloaded: applied {}", named(&reloaded.applied));
+    if !reloaded.needs_restart.is_empty() {
+        line += &format!("; restart needed for {}", named(&reloaded.needs_restart));
+    }
+    if reloaded.model_swapped {
+        let (model, generation) = (&reloaded.model, reloaded.model_generation);
+        line += &format!("; model {model}, generation {generation}");
+    }
+    if let Some(seconds) = reloaded.confirm_within_s {
+        line += &format!("; will be undone in {seconds} s unless confirmed");
+    }
+    line
 }
 
 /// The reply to a refused command; the old configuration or model stays in use.

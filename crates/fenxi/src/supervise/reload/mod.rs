@@ -174,7 +174,7 @@ impl Reloader {
         if let Some(recorder) = &self.recorder {
             let outcome = match (&reply.error, &reply.body) {
                 (Some(why), _) => format!("refused: {why}"),
-                (None, Some(Body::Reloaded(reloaded))) => reloaded.line(),
+                (None, Some(Body::Reloaded(reloaded))) => answers::line(&reloaded),
                 (None, _) => "done".to_owned(),
             };
             recorder.note(format!("{kind:?}: {outcome}"));
@@ -211,7 +211,7 @@ impl Reloader {
         match outcome {
             Ok(outcome) => {
                 let reloaded = self.reloaded(outcome, confirm_within);
-                info!("{}", reloaded.line());
+                info!("{}", answers::line(&reloaded));
                 Reply::ok(Body::Reloaded(reloaded))
             }
             Err(refusal) => {

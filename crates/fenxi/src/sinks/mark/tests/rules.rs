@@ -81,7 +81,7 @@ fn the_shipped_rules_write_the_dscp_of_the_label() {
             let mut connection = Connection::tcp(&lab, is_v6);
             let unlabelled = counted(&lab, "server", "seen", dscp);
             assert_eq!(unlabelled, before, "{label} has no label yet");
-            writer.set(connection.views()[2], class);
+            writer.shared().set(connection.views()[2], class);
             asked += 1;
             assert_eq!(settled(&writer, asked).written, asked);
             let (near, far) = connection.streams.as_mut().unwrap();
@@ -115,7 +115,7 @@ fn the_shipped_shaper_holds_a_class_to_its_rate() {
     let mut connection = Connection::tcp(&lab, false);
     assert_eq!(shaped(&lab, "1:30"), 0);
     assert!(shaped(&lab, "1:40") > 0);
-    writer.set(connection.views()[0], class);
+    writer.shared().set(connection.views()[0], class);
     assert_eq!(settled(&writer, 1).written, 1);
 
     // Bulk may have a tenth of 40 Mbit/s: 400,000 bytes take 0.8 s, less a burst. A slow machine only
@@ -159,7 +159,7 @@ fn the_shipped_rules_let_ip_rule_choose_the_route() {
     let (writer, classes) = shipped_writer(&lab);
     let class = classes.iter().position(|label| label == "NetBIOS").unwrap() as u16;
     let (near, connection) = Connection::udp_with_socket(&lab, false);
-    writer.set(connection.views()[0], class);
+    writer.shared().set(connection.views()[0], class);
     assert_eq!(settled(&writer, 1).written, 1);
     // The router says that it may not pass.
     near.set_read_timeout(Some(Duration::from_secs(10)))

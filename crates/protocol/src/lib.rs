@@ -1,11 +1,23 @@
 //! The protocol of the control socket: one request per line, one reply per line, both JSON; see `docs/control.md`.
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use config::Difference;
+pub use client::{AskError, Client};
+pub use explanation::{
+    Answer, Element, Explanation, Hit, Outcome, Probability, SeriesPart, Written,
+};
+pub use flow_query::{FlowQuery, NotAFlow};
+pub use live::{DeviceLine, FlowRow, HostRate, LabelRate, Losses, Point, Top};
+
+mod client;
+mod explanation;
+mod flow_query;
+mod live;
 
 /// Maximum number of flows in a reply.
 pub const FLOWS_MAX: usize = 1024;
@@ -23,15 +35,31 @@ pub enum Request {
     Threads {},
     /// The devices.
     Devices {},
-    /// A sample of recent flows, largest first.
+    /// The flows of the flow tables, those of the highest rate first, then some that have ended.
     Flows {
-        /// Only flows with this label.
-        #[serde(default)]
+        /// Only flows with this label, in upper or lower case.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         label: Option<String>,
+        /// Only flows of this host.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<IpAddr>,
         /// Maximum number of flows.
         #[serde(default = "top")]
         top: usize,
     },
+    /// What `fenxi top` shows.
+    Top {
+        /// Maximum number of flows, and of hosts.
+        #[serde(default = "top")]
+        rows: usize,
+    },
+    /// Why a flow has its label, or none.
+    Explain {
+        /// The flow, as [`FlowQuery`] reads it.
+        flow: String,
+    },
+    /// All metrics, as `/metrics` has them.
+    Metrics {},
     /// The hosts whose flows were labelled, latest labels first.
     Hosts {
         /// Only hosts with this label.
@@ -120,6 +148,12 @@ pub enum Body {
     Devices(Vec<DeviceRow>),
     /// To [`Request::Flows`].
     Flows(Vec<FlowRow>),
+    /// To [`Request::Top`].
+    Top(Box<Top>),
+    /// To [`Request::Explain`].
+    Explained(Box<Explanation>),
+    /// To [`Request::Metrics`], in Prometheus' text format.
+    Metrics(String),
     /// To [`Request::Hosts`].
     Hosts(Vec<HostRow>),
     /// To [`Request::Reload`].
@@ -165,6 +199,19 @@ pub struct Reloaded {
     pub model_swapped: bool,
     /// Seconds until the reload is undone; `None`: it needs no confirmation.
     pub confirm_within_s: Option<u64>,
+}
+
+/// A key with another value than before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Section and name. Entries of maps, and keys of devices and tasks, each count as a key.
+    pub key: String,
+    /// The value before, as TOML; `None`: the key was not set.
+    pub from: Option<String>,
+    /// The value that was read, as TOML; `None`: the key is no longer set.
+    pub to: Option<String>,
+    /// Where the new value was set.
+    pub origin: Option<String>,
 }
 
 /// The status of the run.
@@ -253,29 +300,6 @@ pub struct DeviceRow {
     pub last_error: Option<String>,
 }
 
-/// A flow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FlowRow {
-    /// As in records.
-    pub flow_id: u64,
-    /// Sender of the first packet, with port.
-    pub src: String,
-    /// Receiver of the first packet, with port.
-    pub dst: String,
-    /// IP protocol number.
-    pub proto: u8,
-    /// `None`: no label yet.
-    pub label: Option<String>,
-    /// Confidence of the label, 0 to 1.
-    pub confidence: Option<f64>,
-    /// Packets according to its flow records; `None`: no record yet.
-    pub packets: Option<u64>,
-    /// Bytes of these packets at the IP layer.
-    pub bytes: Option<u64>,
-    /// Why it ended; `None`: it was active when last seen.
-    pub end_reason: Option<String>,
-}
-
 /// A host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostRow {
@@ -350,6 +374,7 @@ mod tests {
             request(r#"{"command":"flows","label":"TLS"}"#),
             Some(Request::Flows {
                 label: Some("TLS".to_owned()),
+                host: None,
                 top: 20
             })
         );

@@ -29,6 +29,18 @@ pub fn grouped(count: u64) -> String {
     grouped
 }
 
+/// A time in its two largest units: `4.2s`, `3m07s`, `2h05m`, `6d04h`.
+pub fn duration(seconds: f64) -> String {
+    let whole = seconds as u64;
+    match whole {
+        0..10 => format!("{seconds:.1}s"),
+        10..60 => format!("{whole}s"),
+        60..3600 => format!("{}m{:02}s", whole / 60, whole % 60),
+        3600..86_400 => format!("{}h{:02}m", whole / 3600, whole / 60 % 60),
+        _ => format!("{}d{:02}h", whole / 86_400, whole / 3600 % 24),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,6 +49,8 @@ mod tests {
     fn figures_for_people() {
         let counts = [0, 999, 1000, 1_234_567].map(grouped);
         assert_eq!(counts, ["0", "999", "1,000", "1,234,567"]);
+        let times = [0.04, 9.9, 59.0, 187.0, 7500.0, 532_800.0].map(duration);
+        assert_eq!(times, ["0.0s", "9.9s", "59s", "3m07s", "2h05m", "6d04h"]);
         let rates = [0.0, 12.4, 999.4, 999.6, 12_345.0, 123_456.0, 1.5e6, 2.0e9].map(scaled);
         assert_eq!(
             rates,

@@ -1,0 +1,190 @@
+//! Explains flows of a running instance: finds them, and has the model asked on a thread of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use config::Config;
+use config::checked::IoMode;
+use dataplane::bundle::dscp_by_class;
+use dataplane::state::ModelId;
+use policy::Dscp;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::super::Facts;
+use super::super::flow_rows::{ended_row, live_row};
+use super::super::flow_tables::FlowTables;
+use super::{Asked, Subject, ask, explanation, wanted};
+use crate::figures::grouped;
+use crate::protocol::{Body, Code, FlowQuery, Overview, Reply, Written};
+
+/// How long the model may take to be opened and asked.
+const ASK_WITHIN: Duration = Duration::from_secs(30);
+
+/// The flow that a query means, and how many others fit: one of a table before one that has ended.
+pub async fn find(
+    tables: &mut FlowTables,
+    query: &FlowQuery,
+    classes: &[String],
+) -> Option<(Subject, usize)> {
+    let wanted = wanted(query);
+    let live = tables.find(wanted).await;
+    let recent = tables.recent().lock();
+    let mut ended = recent.find(&wanted).filter(|known| known.ended.is_some());
+    if let Some((detail, live)) = live {
+        let known = recent.of(detail.look.flow.flow_id);
+        let row = live_row(&live, &recent, classes);
+        return Some((Subject::live(row, &detail, &live, known), ended.count()));
+    }
+    let known = ended.next()?;
+    let host = tables.host(known.flow.source.0, known.flow.destination.0);
+    let row = ended_row(known, host, classes);
+    Some((Subject::ended(row, known), ended.count()))
+}
+
+/// Why no flow was found.
+pub fn nowhere(query: &FlowQuery, overview: &Overview) -> String {
+    let mut why = format!(
+        "no flow {query}: it is in no flow table, and not among the latest that have ended. Only TCP and UDP make flows, by the \
+         addresses of the outer header; fragments do not"
+    );
+    if overview.table_full > 0 {
+        why += &format!(
+            ". {} packets found the table full, so flows may be missing: raise flow.max_flows",
+            grouped(overview.table_full)
+        );
+    }
+    if overview.dropped > 0 {
+        why += &format!(
+            ". {} packets were lost before they were read",
+            grouped(overview.dropped)
+        );
+    }
+    why
+}
+
+/// Has the model asked, one flow at a time.
+#[derive(Default)]
+pub struct Explainer {
+    /// A thread asks the model.
+    is_asking: Arc<AtomicBool>,
+}
+
+impl Explainer {
+    /// The reply for a flow. `written` is what the sinks say.
+    pub async fn explain(
+        &self,
+        facts: &Facts,
+        subject: Subject,
+        others: usize,
+        mut written: Vec<Written>,
+    ) -> Reply {
+        let model = facts.state.get().model;
+        let asked = match self.ask(facts, &model, &subject).await {
+            Ok(asked) => asked,
+            Err(refusal) => return refusal,
+        };
+        written.extend(dscp(&facts.config, facts.is_live, &subject, &asked));
+        let model = format!(
+            "{} {}, generation {}",
+            model.name, model.version, model.generation
+        );
+        Reply::ok(Body::Explained(Box::new(explanation(
+            subject, &asked, model, written, others,
+        ))))
+    }
+
+    async fn ask(&self, facts: &Facts, model: &ModelId, subject: &Subject) -> Result<Asked, Reply> {
+        if self.is_asking.swap(true, Ordering::AcqRel) {
+            let why = "another flow is being explained; try again";
+            return Err(Reply::refused(Code::Busy, why));
+        }
+        let (config, dir, series) = (facts.config.clone(), model.dir.clone(), subject.series);
+        let (done, asked) = oneshot::channel();
+        let is_asking = self.is_asking.clone();
+        let started = std::thread::Builder::new()
+            .name("explain".to_owned())
+            .spawn(move || {
+                // If nobody waits any more, the answer is dropped.
+                let _ = done.send(ask(&config, &dir, series.as_ref()));
+                is_asking.store(false, Ordering::Release);
+            });
+        if let Err(error) = started {
+            self.is_asking.store(false, Ordering::Release);
+            let why = format!("cannot start a thread: {error}");
+            return Err(Reply::refused(Code::Busy, why));
+        }
+        let mut asked = match timeout(ASK_WITHIN, asked).await {
+            Ok(Ok(Ok(asked))) => asked,
+            Ok(Ok(Err(why))) => return Err(Reply::refused(Code::Invalid, why)),
+            Ok(Err(_)) => {
+                self.is_asking.store(false, Ordering::Release);
+                return Err(Reply::refused(
+                    Code::Busy,
+                    "the thread that asks the model died",
+                ));
+            }
+            Err(_) => {
+                dataplane::leave_threads_behind();
+                return Err(Reply::refused(
+                    Code::TimedOut,
+                    "the model did not answer in time",
+                ));
+            }
+        };
+        if asked.bundle.sha256() != model.sha256 {
+            let dir = model.dir.display();
+            let why = format!(
+                "{dir} holds another model than the one in use; `fenxi ctl reload` takes it"
+            );
+            asked.probabilities = Err(why);
+        }
+        Ok(asked)
+    }
+}
+
+/// What is written into packets; `None` in mode mark, where the sink says it.
+pub fn dscp(config: &Config, is_live: bool, subject: &Subject, asked: &Asked) -> Option<Written> {
+    let written = |what: &str, value: String, outcome: &str| {
+        Some(Written {
+            what: what.to_owned(),
+            value,
+            outcome: outcome.to_owned(),
+            at: None,
+        })
+    };
+    match (is_live, config.io.mode) {
+        (true, IoMode::Mark) => return None,
+        (true, IoMode::Tap) => {
+            return written(
+                "packets",
+                String::new(),
+                "nothing: mode tap sees copies of packets and changes none",
+            );
+        }
+        _ => {}
+    }
+    let Some(decision) = subject.decision else {
+        return written("dscp", String::new(), "nothing, since there is no label");
+    };
+    let by_class = dscp_by_class(config, &asked.bundle).unwrap_or_default();
+    match by_class.get(usize::from(decision.class)).copied().flatten() {
+        Some(code_point) => {
+            let name = Dscp::new(code_point)
+                .and_then(Dscp::name)
+                .unwrap_or_default();
+            let value = format!("{code_point} {name}");
+            let what = match is_live {
+                true => "packets from the label on leave with it",
+                false => "packets from the label on carry it, with --write",
+            };
+            written("dscp", value.trim_end().to_owned(), what)
+        }
+        None => written(
+            "dscp",
+            String::new(),
+            "nothing: [tag.dscp] gives the label none",
+        ),
+    }
+}

@@ -1,0 +1,240 @@
+//! Why a flow has its label, or none: `fenxi ctl explain` and `fenxi replay --explain`.
+//!
+//! [`subject`] gathers what flow tables and records know of the flow; [`ask`] asks the model again; [`why`] says it in words.
+
+mod ask;
+mod explainer;
+mod replayed;
+mod subject;
+mod why;
+
+use accel::Bundle;
+use cring::{Feature, Label, Series, Source};
+use flowmgr::Wanted;
+use flowmgr::record::DecidedBy;
+
+use crate::protocol::{
+    Answer, Element, Explanation, FlowQuery, Outcome, Probability, SeriesPart, Written,
+};
+use crate::sinks::rfc3339;
+
+pub use ask::{Asked, ask};
+pub use explainer::{Explainer, find, nowhere};
+pub use replayed::{after_a_replay, of_records};
+pub use subject::Subject;
+
+/// Probabilities that an answer has, at most.
+const CLASSES: usize = 5;
+
+/// The flow that a query means.
+pub fn wanted(query: &FlowQuery) -> Wanted {
+    match *query {
+        FlowQuery::Id(id) => Wanted::Id(id),
+        FlowQuery::Ends { protocol, a, b } => Wanted::Ends {
+            protocol,
+            ends: [a, b],
+        },
+    }
+}
+
+/// All that is to be said about the flow. `model` names the model in use.
+pub fn explanation(
+    subject: Subject,
+    asked: &Asked,
+    model: String,
+    written: Vec<Written>,
+    others: usize,
+) -> Explanation {
+    let bundle = &asked.bundle;
+    let answers = answers(&subject, bundle, asked);
+    let (why, advice) = why::sentences(&subject, bundle);
+    Explanation {
+        first: rfc3339(subject.times_us[0]),
+        last: rfc3339(subject.times_us[1]),
+        labelled: subject.labelled_us.map(rfc3339),
+        midstream: subject.midstream,
+        one_way: subject.one_way,
+        why,
+        advice,
+        series: series(&subject, bundle),
+        asked_again: asked_again(&subject, asked),
+        answers,
+        model,
+        written,
+        others,
+        flow: subject.row,
+    }
+}
+
+fn series(subject: &Subject, bundle: &Bundle) -> SeriesPart {
+    let elements = subject.series.as_ref().map_or_else(Vec::new, elements);
+    let why_none = match (&subject.series, elements.is_empty()) {
+        (None, _) => {
+            "the flow has ended, and its series with it; with records.series = 1 (run) or --series (replay) records keep it"
+        }
+        (Some(_), true) => "no element has come yet",
+        _ => "",
+    };
+    SeriesPart {
+        unit: bundle.unit().to_owned(),
+        features: bundle.features().to_vec(),
+        k: bundle.k(),
+        server_port: subject
+            .series
+            .as_ref()
+            .map_or(0, |series| series.server_port),
+        elements,
+        why_none: why_none.to_owned(),
+    }
+}
+
+fn elements(series: &Series) -> Vec<Element> {
+    let numbers = |feature| series.channel(feature);
+    let times: Vec<u32> = series.inter_arrivals_us().collect();
+    let element = |at: usize| Element {
+        is_reverse: series.directions >> at & 1 == 1,
+        length: numbers(Feature::SignedLength).get(at).map(|&it| it.into()),
+        payload: numbers(Feature::PayloadLength).get(at).map(|&it| it.into()),
+        inter_arrival_us: times.get(at).copied(),
+        tcp_flags: numbers(Feature::TcpFlags)
+            .get(at)
+            .map(|&flags| flag_names(flags)),
+    };
+    (0..series.k()).map(element).collect()
+}
+
+/// TCP flags by name (RFC 9293 section 3.1, RFC 3168).
+fn flag_names(flags: u16) -> String {
+    const NAMES: [&str; 8] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
+    let set = NAMES
+        .iter()
+        .enumerate()
+        .filter(|(bit, _)| flags >> bit & 1 == 1);
+    let names: Vec<&str> = set.map(|(_, name)| *name).collect();
+    names.join(" ")
+}
+
+fn answers(subject: &Subject, bundle: &Bundle, asked: &Asked) -> Vec<Answer> {
+    let seen = subject.series.as_ref().map_or(0, |series| series.k());
+    let decided = decided_at(subject, bundle);
+    let depths = bundle.depths().iter().enumerate();
+    let answer = |(at, depth): (usize, &accel::Depth)| {
+        let word = subject
+            .answers
+            .as_ref()
+            .and_then(|answers| answers.get(at))
+            .copied();
+        // Once a deeper one has decided, the first label word holds its answer.
+        let is_own = at != 0 || decided.is_none_or(|decided| decided == 0);
+        let own = word.filter(|_| is_own);
+        let (label, confidence, by) = match own {
+            Some(Label::Class {
+                class,
+                confidence,
+                source,
+                ..
+            }) => (
+                Some(class_name(bundle, class)),
+                Some(f64::from(confidence) / f64::from(u16::MAX)),
+                Some(match source {
+                    Source::Model => "model".to_owned(),
+                    Source::Cache => "cache".to_owned(),
+                }),
+            ),
+            _ if decided == Some(at) => (
+                subject.row.label.clone(),
+                subject.row.confidence,
+                subject.row.decided_by.clone(),
+            ),
+            _ => (None, None, None),
+        };
+        Answer {
+            depth: depth.elements,
+            outcome: outcome(word, at, depth.elements, decided, seen),
+            label,
+            confidence,
+            by,
+            sure_from: f64::from(depth.confidence),
+            probabilities: probabilities(asked, bundle, at),
+        }
+    };
+    depths.map(answer).collect()
+}
+
+/// Place of the depth whose answer is the flow's label; `None`: none is, or the port decided.
+fn decided_at(subject: &Subject, bundle: &Bundle) -> Option<usize> {
+    subject.decided.or_else(|| {
+        let decision = subject
+            .decision
+            .filter(|it| it.decided_by != DecidedBy::Port)?;
+        let mut depths = bundle.depths().iter();
+        depths.position(|depth| depth.elements == usize::from(decision.depth))
+    })
+}
+
+fn outcome(
+    word: Option<Label>,
+    at: usize,
+    elements: usize,
+    decided: Option<usize>,
+    seen: usize,
+) -> Outcome {
+    if decided == Some(at) {
+        return Outcome::Decided;
+    }
+    let is_past = decided.is_some_and(|decided| at > decided);
+    match word {
+        _ if decided.is_some_and(|decided| at < decided) => Outcome::NotSure,
+        Some(Label::Class { .. }) if is_past => Outcome::NotNeeded,
+        Some(Label::Class { .. }) => Outcome::NotSure,
+        Some(Label::Pending) => Outcome::Waiting,
+        Some(Label::Unlabelled) => Outcome::Lost,
+        _ if is_past => Outcome::NotNeeded,
+        Some(Label::None) if seen < elements => Outcome::TooShort,
+        Some(Label::None) => Outcome::NotAsked,
+        None if seen > 0 && seen < elements => Outcome::TooShort,
+        None => Outcome::NotKept,
+    }
+}
+
+fn probabilities(asked: &Asked, bundle: &Bundle, at: usize) -> Vec<Probability> {
+    let row = asked
+        .probabilities
+        .as_ref()
+        .ok()
+        .and_then(|all| all.get(at));
+    let Some(row) = row else {
+        return Vec::new();
+    };
+    let mut ranked: Vec<(usize, f32)> = row.iter().copied().enumerate().collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let ranked = ranked.into_iter().take(CLASSES);
+    ranked
+        .map(|(class, probability)| Probability {
+            label: class_name(bundle, class as u16),
+            probability: f64::from(probability),
+        })
+        .collect()
+}
+
+fn class_name(bundle: &Bundle, class: u16) -> String {
+    let label = bundle.labels().get(usize::from(class));
+    label.map_or_else(
+        || dataplane::bundle::UNKNOWN.to_owned(),
+        |label| label.name.clone(),
+    )
+}
+
+fn asked_again(subject: &Subject, asked: &Asked) -> String {
+    match (&asked.probabilities, &subject.series) {
+        (_, None) => "no probabilities: there is no series to ask the model about".to_owned(),
+        (Err(why), _) => format!("no probabilities: {why}"),
+        (Ok(rows), _) if rows.is_empty() => {
+            "no probabilities: the series is shorter than the first depth".to_owned()
+        }
+        (Ok(_), _) => format!(
+            "[probabilities]: the model in use was asked again just now, with the same numbers, on {}",
+            asked.device
+        ),
+    }
+}

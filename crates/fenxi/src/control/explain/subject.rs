@@ -1,0 +1,158 @@
+//! What is known about the flow to be explained, from a flow table or from records.
+
+use cring::{Feature, Features, Label, Series};
+use flowmgr::record::{Decision, EndReason, FlowName, SeriesRecord};
+use flowmgr::{FlowDetail, Standing};
+
+use super::super::flow_tables::LiveFlow;
+use crate::protocol::FlowRow;
+use crate::sinks::Known;
+
+/// A flow, wherever it was found.
+pub struct Subject {
+    /// Its row in lists.
+    pub row: FlowRow,
+    /// The flow.
+    pub name: FlowName,
+    /// Time of the first and the last packet, µs since the epoch.
+    pub times_us: [i64; 2],
+    /// TCP that was not seen from its first SYN on.
+    pub midstream: bool,
+    /// Only one side has taken part.
+    pub one_way: bool,
+    /// Its label.
+    pub decision: Option<Decision>,
+    /// When the label was there, µs since the epoch.
+    pub labelled_us: Option<i64>,
+    /// How far it has come; `None`: it has ended.
+    pub standing: Option<Standing>,
+    /// Why it ended.
+    pub ended: Option<EndReason>,
+    /// What was collected.
+    pub series: Option<Series>,
+    /// The answer of each depth; `None`: they were not kept.
+    pub answers: Option<Vec<Label>>,
+    /// The depth that decided.
+    pub decided: Option<usize>,
+}
+
+impl Subject {
+    /// A flow of a table. `known`: what records said of it so far.
+    pub fn live(
+        row: FlowRow,
+        detail: &FlowDetail,
+        live: &LiveFlow,
+        known: Option<&Known>,
+    ) -> Subject {
+        let look = &detail.look;
+        let wall = |us: i64| us.saturating_add(live.ahead_us);
+        let decision = match look.standing {
+            Standing::Labelled(decision) => Some(decision),
+            _ => None,
+        };
+        let answers = detail.answers.iter().flatten();
+        Subject {
+            row,
+            name: look.flow,
+            times_us: [wall(look.flow.first_us), wall(look.last_us)],
+            midstream: look.midstream,
+            one_way: look.is_half_open,
+            decision,
+            labelled_us: known.and_then(|known| known.labelled_us),
+            standing: Some(look.standing),
+            ended: None,
+            series: Some(detail.series),
+            answers: Some(answers.map(|(_, label)| *label).collect()),
+            decided: detail.decided.map(usize::from),
+        }
+    }
+
+    /// A flow that has ended.
+    pub fn ended(row: FlowRow, known: &Known) -> Subject {
+        let series = known.series.as_deref();
+        Subject {
+            row,
+            name: known.flow,
+            times_us: [known.flow.first_us, known.last_us],
+            midstream: known.midstream,
+            one_way: known.counts.packets[1] == 0,
+            decision: known.decision,
+            labelled_us: known.labelled_us,
+            standing: None,
+            ended: known.ended,
+            series: series.map(|series| of_record(series, &known.flow, known.midstream)),
+            answers: None,
+            decided: None,
+        }
+    }
+}
+
+/// The series of a record, as the model gets it.
+fn of_record(record: &SeriesRecord, flow: &FlowName, midstream: bool) -> Series {
+    let present = [
+        (Feature::SignedLength, true),
+        (Feature::PayloadLength, record.payloads.is_some()),
+        (Feature::InterArrival, record.inter_arrivals_us.is_some()),
+        (Feature::TcpFlags, record.tcp_flags.is_some()),
+    ];
+    let features = present.into_iter().filter(|(_, is_there)| *is_there);
+    let features: Features = features.map(|(feature, _)| feature).collect();
+    let k = record.lengths.len().min(cring::K_MAX);
+    let mut series = Series::new(flow.protocol, k, features);
+    series.server_port = if midstream { 0 } else { flow.destination.1 };
+    for (at, length) in record.lengths.iter().take(k).enumerate() {
+        series.set_signed(at, *length);
+    }
+    for (at, us) in record
+        .inter_arrivals_us
+        .iter()
+        .flatten()
+        .take(k)
+        .enumerate()
+    {
+        series.set_inter_arrival_us(at, *us);
+    }
+    for (feature, words) in [
+        (Feature::PayloadLength, &record.payloads),
+        (Feature::TcpFlags, &record.tcp_flags),
+    ] {
+        let channel = series.channel_mut(feature);
+        for (to, from) in channel.iter_mut().zip(words.iter().flatten()) {
+            *to = *from;
+        }
+    }
+    series
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_series_of_a_record_is_the_one_that_the_model_got() {
+        let record = SeriesRecord {
+            lengths: vec![60, -1500, 40],
+            offsets_us: vec![0, 10, 30],
+            payloads: Some(vec![20, 1460, 0]),
+            inter_arrivals_us: Some(vec![0, 10, 70_000]),
+            tcp_flags: None,
+        };
+        let flow = FlowName {
+            flow_id: 1,
+            protocol: 6,
+            source: ([10, 0, 0, 1].into(), 4000),
+            destination: ([10, 0, 0, 2].into(), 443),
+            first_us: 0,
+        };
+        let series = of_record(&record, &flow, false);
+        assert_eq!(series.signed_lengths().collect::<Vec<_>>(), [60, -1500, 40]);
+        assert_eq!(
+            series.inter_arrivals_us().collect::<Vec<_>>(),
+            [0, 10, 70_000]
+        );
+        assert_eq!(series.channel(Feature::PayloadLength), [20, 1460, 0]);
+        assert!(series.channel(Feature::TcpFlags).is_empty());
+        assert_eq!((series.server_port, series.protocol), (443, 6));
+        assert_eq!(of_record(&record, &flow, true).server_port, 0);
+    }
+}

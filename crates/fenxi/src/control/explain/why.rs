@@ -1,0 +1,147 @@
+//! The reason in a sentence, and what to do about it.
+
+use accel::Bundle;
+use flowmgr::Standing;
+use flowmgr::record::{DecidedBy, Decision, EndReason};
+
+use super::Subject;
+
+/// Why the flow has its label or none, and what the user can do; the latter may be empty.
+pub fn sentences(subject: &Subject, bundle: &Bundle) -> (String, String) {
+    match (subject.decision, subject.standing) {
+        (Some(decision), _) => labelled(subject, decision, bundle),
+        (None, Some(standing)) => waiting(standing, bundle),
+        (None, None) => ended(subject, bundle),
+    }
+}
+
+fn labelled(subject: &Subject, decision: Decision, bundle: &Bundle) -> (String, String) {
+    let confidence = f64::from(decision.confidence) / f64::from(u16::MAX);
+    let depth = bundle
+        .depths()
+        .iter()
+        .find(|depth| depth.elements == usize::from(decision.depth));
+    let sure_from = depth.map_or(0.0, |depth| f64::from(depth.confidence));
+    let is_unknown = usize::from(decision.class) >= bundle.labels().len();
+    // To the precision of label words.
+    let is_sure = !is_unknown && confidence + 1e-4 >= sure_from;
+    let elements = match decision.depth {
+        1 => format!(
+            "the first {}",
+            noun(bundle).replacen("packets", "packet", 1)
+        ),
+        depth => format!("{depth} {}", noun(bundle)),
+    };
+    let took = match decision.time_to_label_us.filter(|us| *us > 0) {
+        Some(us) => format!("; the label came {:.2} ms later", us as f64 / 1e3),
+        None => String::new(),
+    };
+    let why = match decision.decided_by {
+        DecidedBy::Port => {
+            return (
+                format!(
+                    "no answer of the model was sure when the flow ended, so the port of its server decided ({} {}); the \
+                     confidence is how often that port was right in training",
+                    subject.row.transport, subject.name.destination.1
+                ),
+                String::new(),
+            );
+        }
+        _ if is_unknown => format!(
+            "the model's likeliest class had a confidence below model.min_confidence after {elements}, so the label is \"unknown\"{took}"
+        ),
+        DecidedBy::Cache => format!(
+            "an earlier flow began with the same {elements}, and the prefix cache remembered the model's answer{took}"
+        ),
+        DecidedBy::Model if is_sure => {
+            format!("the model was sure after {elements}{took}")
+        }
+        DecidedBy::Model => {
+            format!("no answer was sure; the last one, after {elements}, stands{took}")
+        }
+    };
+    let advice = match (is_unknown, is_sure) {
+        (true, _) => {
+            "`fenxi model bench` says how good the model is on your traffic; docs/train.md how to train your own"
+        }
+        (false, false) => "rules that must not err should ask for a confidence",
+        (false, true) => "",
+    };
+    (why, advice.to_owned())
+}
+
+fn waiting(standing: Standing, bundle: &Bundle) -> (String, String) {
+    let unit = noun(bundle);
+    let first = bundle
+        .depths()
+        .first()
+        .map_or(bundle.k(), |depth| depth.elements);
+    let (why, advice) = match standing {
+        Standing::Collecting { elements } => (
+            format!("{elements} of the {first} {unit} that the model needs first have come"),
+            "",
+        ),
+        Standing::Withheld => (
+            "the flow began mid-stream: its SYN was not seen, so the model, which was not trained for that, was not asked".to_owned(),
+            "flows that begin while fenxi runs get a label; if new ones are mid-stream too, fenxi does not see their first packets",
+        ),
+        Standing::Asked => ("the series is on its way to the model".to_owned(), "ask again in a moment"),
+        Standing::Unsure { elements } => {
+            let mut deeper = bundle.depths().iter().map(|depth| depth.elements);
+            match deeper.find(|depth| *depth > usize::from(elements)) {
+                Some(next) => (
+                    format!("no answer was sure so far; the next one needs {next} {unit}, and {elements} have come"),
+                    "a flow that ends before is named by its best answer, or by its port",
+                ),
+                None => ("no answer was sure so far, and another one is awaited".to_owned(), ""),
+            }
+        }
+        Standing::Lost => (
+            "the series was shed, or its inference failed: there was no room in the ring, or no device".to_owned(),
+            "`fenxi ctl devices` shows the devices, `fenxi ctl status` how many series were lost",
+        ),
+        Standing::Labelled(_) => (String::new(), ""),
+    };
+    (why, advice.to_owned())
+}
+
+fn ended(subject: &Subject, bundle: &Bundle) -> (String, String) {
+    let unit = noun(bundle);
+    let first = bundle
+        .depths()
+        .first()
+        .map_or(bundle.k(), |depth| depth.elements);
+    let seen = subject.series.as_ref().map(|series| series.k());
+    let mut why = match (subject.midstream && !bundle.midstream(), seen) {
+        (true, _) => "the flow began mid-stream: its SYN was not seen, so the model, which was not trained for that, was not asked".to_owned(),
+        (false, Some(seen)) if seen < first => format!("the flow ended after {seen} {unit}, and the model needs {first}"),
+        (false, Some(_)) => "the series was shed, its inference failed, or the label came after the flow's end".to_owned(),
+        (false, None) => format!(
+            "the flow ended without a label: it had fewer than {first} {unit}, its series was shed, or the label came after its end"
+        ),
+    };
+    if !bundle.ports().is_empty() && !subject.midstream {
+        why += &format!(
+            "; port {} is not in the model's table of ports, or nothing was said on it",
+            subject.name.destination.1
+        );
+    }
+    let advice = match subject.ended {
+        Some(EndReason::Evicted) => {
+            "the flow made room for another one in a full table; raise flow.max_flows"
+        }
+        _ if subject.one_way => {
+            "only one side was seen; if that is so for most flows, fenxi sees one direction only"
+        }
+        _ => "",
+    };
+    (why, advice.to_owned())
+}
+
+/// What an element is, in the plural.
+fn noun(bundle: &Bundle) -> &'static str {
+    match bundle.unit() {
+        "data" => "packets with payload",
+        _ => "packets",
+    }
+}

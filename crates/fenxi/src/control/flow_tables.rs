@@ -1,0 +1,376 @@
+//! What the flow tables hold, for people who look: a picture of all flows, with rates by the picture before.
+//!
+//! The flow workers show their flows between two bursts ([`dataplane::look`]). However many ask, a new picture is taken once a
+//! second at most, and less often the more flows there are, so that a flow worker spends 1 % of its time on it at most. The
+//! picture keeps a bounded number of flows, those of the highest rate; its sums count them all.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use config::Network;
+use dataplane::look::{Look, Looker, Portion, Question};
+use flowmgr::{Counts, FlowDetail, FlowLook, Standing, Wanted};
+use tokio::time::sleep;
+
+use crate::sinks::{RecentFlows, host_of};
+
+/// The least time between two pictures.
+const PICTURE_EVERY: Duration = Duration::from_secs(1);
+/// A hundred times what a flow worker needs to show one flow.
+const PAUSE_PER_FLOW: Duration = Duration::from_micros(20);
+/// How long a picture, or a search, may take. A worker that is stalled is left out.
+const LOOK_WITHIN: Duration = Duration::from_secs(3);
+/// Between two looks for an answer; then twice as long each time, up to [`AGAIN_MAX`].
+const AGAIN: Duration = Duration::from_micros(500);
+const AGAIN_MAX: Duration = Duration::from_millis(8);
+/// Flows that a picture keeps, at most.
+const KEPT: usize = 65_536;
+/// Hosts that a picture sums up, at most; flows of further ones count in the other sums only.
+const HOSTS: usize = 65_536;
+/// The shortest time that a rate is taken over, µs.
+const RATE_OVER_US: i64 = 200_000;
+
+/// A flow as it was last seen, with its rates.
+#[derive(Debug, Clone, Copy)]
+pub struct LiveFlow {
+    /// The flow in the table.
+    pub look: FlowLook,
+    /// The end that its label speaks for.
+    pub host: Option<IpAddr>,
+    /// The clock of its table then, µs.
+    pub now_us: i64,
+    /// By how much wall time is ahead of that clock, µs.
+    pub ahead_us: i64,
+    /// Rates.
+    pub rate: Rate,
+}
+
+/// Packets and bytes per second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Rate {
+    /// Packets per second.
+    pub packets: f64,
+    /// Bytes per second.
+    pub bytes: f64,
+}
+
+impl Rate {
+    fn add(&mut self, other: Rate) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+
+    /// Highest first.
+    pub fn order(a: &Rate, b: &Rate) -> Ordering {
+        let by_bytes = b.bytes.total_cmp(&a.bytes);
+        by_bytes.then(b.packets.total_cmp(&a.packets))
+    }
+}
+
+/// The flows of a label, a host, or all.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sum {
+    /// How many they are.
+    pub flows: u64,
+    /// Their rates.
+    pub rate: Rate,
+}
+
+/// All tables at one moment.
+#[derive(Default)]
+pub struct Picture {
+    /// The flows of the highest rate, in no order.
+    pub flows: Vec<LiveFlow>,
+    /// By class; flows without a label are under `None`.
+    pub classes: HashMap<Option<u16>, Sum>,
+    /// By host, with the flow of the highest rate.
+    pub hosts: HashMap<IpAddr, (Sum, Rate, Option<u16>)>,
+    /// All.
+    pub all: Sum,
+}
+
+/// The tables of all flow workers.
+pub struct FlowTables {
+    lookers: Vec<Looker>,
+    recent: RecentFlows,
+    networks: Arc<[Network]>,
+    picture: Picture,
+    /// From when on the next picture may be taken.
+    next_at: Option<Instant>,
+}
+
+impl FlowTables {
+    /// Of these workers. `networks` are those where hosts are, if that is configured.
+    pub fn new(lookers: Vec<Looker>, recent: RecentFlows, networks: &[Network]) -> FlowTables {
+        FlowTables {
+            lookers,
+            recent,
+            networks: networks.into(),
+            picture: Picture::default(),
+            next_at: None,
+        }
+    }
+
+    /// What records said of recent flows.
+    pub fn recent(&self) -> &RecentFlows {
+        &self.recent
+    }
+
+    /// The end of a flow that its label speaks for.
+    pub fn host(&self, source: IpAddr, destination: IpAddr) -> Option<IpAddr> {
+        host_of(source, destination, &self.networks)
+    }
+
+    /// The latest picture; a new one where the last is old enough.
+    pub async fn picture(&mut self) -> &Picture {
+        if self.next_at.is_none_or(|at| Instant::now() >= at) {
+            self.take().await;
+        }
+        &self.picture
+    }
+
+    async fn take(&mut self) {
+        let before: HashMap<u64, LiveFlow> = self
+            .picture
+            .flows
+            .drain(..)
+            .map(|flow| (flow.look.flow.flow_id, flow))
+            .collect();
+        let mut picture = Picture::default();
+        let networks = self.networks.clone();
+        self.look(Question::All, |look| {
+            for row in &look.rows {
+                let flow = LiveFlow::of(row, look, before.get(&row.flow.flow_id), &networks);
+                picture.add(flow);
+            }
+            false
+        })
+        .await;
+        let pause =
+            PAUSE_PER_FLOW.saturating_mul(u32::try_from(picture.all.flows).unwrap_or(u32::MAX));
+        self.next_at = Some(Instant::now() + PICTURE_EVERY.max(pause));
+        self.picture = picture;
+    }
+
+    /// Looks for a flow in all tables.
+    pub async fn find(&mut self, wanted: Wanted) -> Option<(FlowDetail, LiveFlow)> {
+        let mut found = None;
+        let networks = self.networks.clone();
+        let before = self
+            .picture
+            .flows
+            .iter()
+            .find(|flow| wanted.is_of(&flow.look.flow))
+            .copied();
+        self.look(Question::Flow(wanted), |look| {
+            found = look.detail.map(|detail| {
+                let live = LiveFlow::of(&detail.look, look, before.as_ref(), &networks);
+                (detail, live)
+            });
+            found.is_some()
+        })
+        .await;
+        found
+    }
+
+    /// Asks all workers and shows each portion until `is_enough`.
+    async fn look(&mut self, question: Question, mut is_enough: impl FnMut(&Look) -> bool) {
+        let began = Instant::now();
+        let mut open: Vec<usize> = Vec::new();
+        for (at, looker) in self.lookers.iter_mut().enumerate() {
+            if looker.begin(question) {
+                open.push(at);
+            }
+        }
+        let (mut pause, mut is_over) = (AGAIN, false);
+        while !open.is_empty() && began.elapsed() < LOOK_WITHIN {
+            let mut has_moved = false;
+            open.retain(|&at| {
+                let looker = &mut self.lookers[at];
+                match looker.look() {
+                    Portion::Nothing => true,
+                    Portion::Ended => false,
+                    Portion::Here(look) => {
+                        has_moved = true;
+                        is_over = is_over || is_enough(&look);
+                        if look.is_done() || is_over {
+                            looker.finish(look);
+                            return false;
+                        }
+                        looker.go_on(look);
+                        true
+                    }
+                }
+            });
+            if open.is_empty() {
+                break;
+            }
+            sleep(pause).await;
+            pause = if has_moved {
+                AGAIN
+            } else {
+                AGAIN_MAX.min(2 * pause)
+            };
+        }
+    }
+}
+
+impl LiveFlow {
+    fn of(
+        row: &FlowLook,
+        look: &Look,
+        before: Option<&LiveFlow>,
+        networks: &[Network],
+    ) -> LiveFlow {
+        LiveFlow {
+            look: *row,
+            host: host_of(row.flow.source.0, row.flow.destination.0, networks),
+            now_us: look.now_us,
+            ahead_us: look.ahead_us,
+            rate: rate(row, look.now_us, before),
+        }
+    }
+
+    /// The class of its label.
+    pub fn class(&self) -> Option<u16> {
+        match self.look.standing {
+            Standing::Labelled(decision) => Some(decision.class),
+            _ => None,
+        }
+    }
+}
+
+/// Over the time since the picture before; since the flow's last record, or its first packet, where that picture does not
+/// have the flow or the record came between.
+fn rate(row: &FlowLook, now_us: i64, before: Option<&LiveFlow>) -> Rate {
+    let per_s = |counts: [u64; 2], us: i64| {
+        let seconds = us.max(RATE_OVER_US) as f64 / 1e6;
+        Rate {
+            packets: counts[0] as f64 / seconds,
+            bytes: counts[1] as f64 / seconds,
+        }
+    };
+    let now = totals(&row.counts);
+    match before {
+        Some(before) if before.look.reported_us == row.reported_us => {
+            let elapsed_us = now_us.saturating_sub(before.now_us);
+            if elapsed_us < RATE_OVER_US {
+                return before.rate;
+            }
+            let then = totals(&before.look.counts);
+            let came = [0, 1].map(|at| now[at].saturating_sub(then[at]));
+            per_s(came, elapsed_us)
+        }
+        _ => {
+            let elapsed_us = now_us.saturating_sub(row.reported_us);
+            // A flow of one packet has no rate yet: over a second it is what it had.
+            per_s(now, elapsed_us.max(PICTURE_EVERY.as_micros() as i64))
+        }
+    }
+}
+
+/// Packets and bytes in both directions.
+pub fn totals(counts: &Counts) -> [u64; 2] {
+    [counts.packets.iter().sum(), counts.bytes.iter().sum()]
+}
+
+impl Picture {
+    fn add(&mut self, flow: LiveFlow) {
+        let class = flow.class();
+        count(&mut self.all, flow.rate);
+        count(self.classes.entry(class).or_default(), flow.rate);
+        if let Some(host) = flow.host
+            && (self.hosts.len() < HOSTS || self.hosts.contains_key(&host))
+        {
+            let (sum, highest, label) = self.hosts.entry(host).or_default();
+            count(sum, flow.rate);
+            if sum.flows == 1 || Rate::order(&flow.rate, highest) == Ordering::Less {
+                (*highest, *label) = (flow.rate, class);
+            }
+        }
+        if self.flows.len() == KEPT {
+            let by_rate = |a: &LiveFlow, b: &LiveFlow| Rate::order(&a.rate, &b.rate);
+            self.flows.select_nth_unstable_by(KEPT / 2, by_rate);
+            self.flows.truncate(KEPT / 2);
+        }
+        self.flows.push(flow);
+    }
+}
+
+fn count(sum: &mut Sum, rate: Rate) {
+    sum.flows += 1;
+    sum.rate.add(rate);
+}
+
+#[cfg(test)]
+mod tests {
+    use flowmgr::record::FlowName;
+
+    use super::*;
+
+    fn row(flow_id: u64, bytes: u64, reported_us: i64) -> FlowLook {
+        FlowLook {
+            flow: FlowName {
+                flow_id,
+                protocol: 6,
+                source: ([10, 0, 0, flow_id as u8].into(), 1),
+                destination: ([192, 0, 2, 1].into(), 443),
+                first_us: reported_us,
+            },
+            last_us: 0,
+            counts: Counts {
+                packets: [bytes / 100, 0],
+                bytes: [bytes, 0],
+            },
+            reported_us,
+            midstream: false,
+            is_half_open: false,
+            is_closed: false,
+            standing: Standing::Asked,
+        }
+    }
+
+    fn live(look: FlowLook, now_us: i64, before: Option<&LiveFlow>) -> LiveFlow {
+        LiveFlow {
+            look,
+            host: Some(look.flow.source.0),
+            now_us,
+            ahead_us: 0,
+            rate: rate(&look, now_us, before),
+        }
+    }
+
+    #[test]
+    fn rates_are_those_between_two_looks() {
+        let first = live(row(1, 1000, 0), 500_000, None);
+        assert_eq!(first.rate.bytes, 1000.0, "no rate over less than a second");
+        let second = live(row(1, 5000, 0), 2_500_000, Some(&first));
+        assert_eq!((second.rate.bytes, second.rate.packets), (2000.0, 20.0));
+        let at_once = live(row(1, 9000, 0), 2_500_001, Some(&second));
+        assert_eq!(at_once.rate, second.rate, "over a µs there is no rate");
+        let silent = live(row(1, 5000, 0), 3_500_000, Some(&second));
+        assert_eq!(silent.rate, Rate::default());
+        // A record was made in between, and the counts began again.
+        let reported = live(row(1, 600, 3_000_000), 5_000_000, Some(&silent));
+        assert_eq!(reported.rate.bytes, 300.0);
+    }
+
+    #[test]
+    fn sums_count_all_flows_and_memory_is_bounded() {
+        let mut picture = Picture::default();
+        for flow_id in 0..200_000 {
+            picture.add(live(row(flow_id, flow_id * 100, 0), 1_000_000, None));
+        }
+        assert_eq!(picture.all.flows, 200_000);
+        assert!(picture.flows.len() <= KEPT);
+        let kept = |id: u64| picture.flows.iter().any(|it| it.look.flow.flow_id == id);
+        assert!(kept(199_999) && kept(190_000) && !kept(3));
+        assert_eq!(picture.hosts.len(), 256);
+        let hosts: u64 = picture.hosts.values().map(|(sum, ..)| sum.flows).sum();
+        assert_eq!(hosts, 200_000);
+        assert_eq!(picture.classes[&None].flows, 200_000);
+    }
+}

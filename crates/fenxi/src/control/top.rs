@@ -1,0 +1,196 @@
+//! What `fenxi top` and the page show, and the history of the last minutes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::collector::Collector;
+use super::flow_rows;
+use super::flow_tables::{FlowTables, Picture, Rate};
+use super::view::View;
+use super::{Facts, overview, rows};
+use crate::protocol::{
+    CheckRow, DeviceLine, FLOWS_MAX, HostRate, LabelRate, Losses, Overview, Point, Top,
+};
+use crate::sinks;
+
+/// Points of the history, and the seconds between two of them: ten minutes.
+const POINTS: usize = 120;
+const POINT_EVERY_S: u32 = 5;
+/// Labels of a point, at most.
+const POINT_LABELS: usize = 32;
+
+/// The last minutes of a run.
+#[derive(Default)]
+pub struct History {
+    points: VecDeque<Point>,
+    /// Seconds until the next point.
+    left_s: u32,
+    /// Labelled flows by class at the last point.
+    labelled: Vec<u64>,
+}
+
+impl History {
+    /// Called once a second.
+    pub fn tick(&mut self, collector: &Collector, facts: &Facts) {
+        if let Some(left_s) = self.left_s.checked_sub(1) {
+            self.left_s = left_s;
+            return;
+        }
+        self.left_s = POINT_EVERY_S - 1;
+        let now = labelled(collector);
+        let before = |class: usize| self.labelled.get(class).copied().unwrap_or(0);
+        let names = &facts.labels;
+        let mut labels: Vec<(String, u64)> = Vec::new();
+        for (class, count) in now.iter().enumerate() {
+            let came = count.saturating_sub(before(class));
+            if came > 0 {
+                labels.push((names.shown()[names.place_of(class)].clone(), came));
+            }
+        }
+        labels.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        labels.truncate(POINT_LABELS);
+        self.labelled = now;
+        if self.points.len() == POINTS {
+            self.points.pop_front();
+        }
+        for point in &mut self.points {
+            point.ago_s += POINT_EVERY_S;
+        }
+        self.points.push_back(Point {
+            ago_s: 0,
+            packets_per_s: collector.packets_per_s,
+            labels,
+        });
+    }
+
+    fn points(&self) -> Vec<Point> {
+        self.points.iter().cloned().collect()
+    }
+}
+
+/// Flows labelled since the start, by class.
+fn labelled(collector: &Collector) -> Vec<u64> {
+    let mut sums: Vec<u64> = Vec::new();
+    for watched in &collector.flows {
+        let given = watched.latest.counters.labels_given();
+        sums.resize(sums.len().max(given.len()), 0);
+        for (sum, given) in sums.iter_mut().zip(given) {
+            *sum += given;
+        }
+    }
+    sums
+}
+
+/// All of it, with at most `most` flows and hosts. `classes` are the names of the labels.
+pub async fn of(
+    view: &View<'_>,
+    checks: Vec<CheckRow>,
+    tables: &mut FlowTables,
+    history: &History,
+    classes: &Arc<[String]>,
+    most: usize,
+) -> Top {
+    let most = most.min(FLOWS_MAX);
+    let overview = overview::of(view);
+    let recent = tables.recent().clone();
+    let picture = tables.picture().await;
+    let given = labelled(view.collector);
+    Top {
+        state: view.state.name().to_owned(),
+        version: view.facts.version.to_owned(),
+        uptime_s: view.uptime.as_secs_f64(),
+        model: overview.model.clone(),
+        problems: problems(checks),
+        packets_per_s: overview.packets_per_s,
+        bytes_per_s: picture.all.rate.bytes,
+        flows_now: overview.flows,
+        flows_max: overview.flows_max,
+        label_p50_ms: overview.label_p50_ms,
+        label_p99_ms: overview.label_p99_ms,
+        labels: labels(picture, classes, &given),
+        hosts: hosts(picture, classes, most),
+        flows: flow_rows::highest(picture, &recent.lock(), classes, most),
+        devices: devices(view.collector),
+        losses: losses(&overview),
+        history: history.points(),
+    }
+}
+
+fn problems(checks: Vec<CheckRow>) -> Vec<String> {
+    let failed = checks.into_iter().filter(|check| !check.holds);
+    failed
+        .map(|check| format!("{}: {}", check.name, check.reason))
+        .collect()
+}
+
+/// Labels with flows in the tables or since the start, by rate and then by name.
+fn labels(picture: &Picture, classes: &[String], given: &[u64]) -> Vec<LabelRate> {
+    let mut rates: Vec<(Rate, LabelRate)> = Vec::new();
+    let known = (0..classes.len() as u16).map(Some).chain([None]);
+    for class in known {
+        let sum = picture.classes.get(&class).copied().unwrap_or_default();
+        let at = class.map(usize::from);
+        let labelled = at.and_then(|at| given.get(at)).copied().unwrap_or(0);
+        if sum.flows == 0 && labelled == 0 {
+            continue;
+        }
+        let rate = LabelRate {
+            label: at.and_then(|at| classes.get(at)).cloned(),
+            flows: sum.flows,
+            packets_per_s: sum.rate.packets,
+            bytes_per_s: sum.rate.bytes,
+            labelled,
+        };
+        rates.push((sum.rate, rate));
+    }
+    rates.sort_by(|(a, x), (b, y)| {
+        Rate::order(a, b)
+            .then(y.flows.cmp(&x.flows))
+            .then(y.labelled.cmp(&x.labelled))
+    });
+    rates.into_iter().map(|(_, rate)| rate).collect()
+}
+
+fn hosts(picture: &Picture, classes: &[String], most: usize) -> Vec<HostRate> {
+    let mut hosts: Vec<_> = picture.hosts.iter().collect();
+    hosts.sort_by(|(x, (a, ..)), (y, (b, ..))| Rate::order(&a.rate, &b.rate).then(x.cmp(y)));
+    let hosts = hosts.into_iter().take(most);
+    hosts
+        .map(|(address, (sum, _, class))| HostRate {
+            address: address.to_string(),
+            flows: sum.flows,
+            packets_per_s: sum.rate.packets,
+            bytes_per_s: sum.rate.bytes,
+            label: class.and_then(|class| classes.get(usize::from(class)).cloned()),
+        })
+        .collect()
+}
+
+fn devices(collector: &Collector) -> Vec<DeviceLine> {
+    let managers = collector.analytics.iter();
+    managers
+        .flat_map(rows::devices)
+        .map(|row| DeviceLine {
+            device: row.device,
+            state: row.state,
+            series: row.series,
+            failures: row.failures,
+        })
+        .collect()
+}
+
+fn losses(overview: &Overview) -> Losses {
+    let noun = |noun: &str, count: u64| (noun.to_owned(), count);
+    let mut losses = vec![
+        noun("packets before they were read", overview.dropped),
+        noun("packets not forwarded", overview.unsent),
+        noun("series", overview.series_lost),
+    ];
+    losses.extend(sinks::lost(&overview.sinks).map(|(name, count)| noun(name, count)));
+    losses.push(noun(
+        "packets that found the table full",
+        overview.table_full,
+    ));
+    losses.push(noun("flows evicted", overview.evicted));
+    Losses(losses)
+}

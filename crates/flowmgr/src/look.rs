@@ -1,0 +1,234 @@
+//! A look at the flows of the table, for people: who asks sees them as they stand between two bursts.
+//!
+//! Looking changes nothing, takes no memory and is done in portions: the caller says how many flows it has time for, and goes
+//! on from the bucket that it gets back. Flows do not move between hashed buckets, so none is seen twice. One that begins or
+//! ends meanwhile may be missed.
+
+use std::net::IpAddr;
+
+use cring::{Label, Series};
+
+use crate::config::DEPTHS_MAX;
+use crate::entry::{Counts, STATE_EMITTED, STATE_WITHHELD};
+use crate::manager::Manager;
+use crate::record::{Decision, FlowName};
+use crate::table::Occupant;
+
+/// Flows in a bucket's chain, at most: a portion is never cut within a chain.
+pub const CHAIN_FLOWS_MAX: usize = crate::table::CHAIN_SLOTS;
+
+/// A flow of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowLook {
+    /// The flow.
+    pub flow: FlowName,
+    /// Time of the last packet, µs.
+    pub last_us: i64,
+    /// Packets and bytes since the last record.
+    pub counts: Counts,
+    /// When that record was made, in flow time, µs; the first packet where there is none.
+    pub reported_us: i64,
+    /// TCP that was not seen from its first SYN on.
+    pub midstream: bool,
+    /// Only one side has taken part.
+    pub is_half_open: bool,
+    /// It ended by FIN or RST and lingers for stragglers.
+    pub is_closed: bool,
+    /// What is known of its label.
+    pub standing: Standing,
+}
+
+/// A flow to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The flow of this number.
+    Id(u64),
+    /// The flow between two ends, whichever of them began it.
+    Ends {
+        /// IP protocol number; `None`: any.
+        protocol: Option<u8>,
+        /// The ends, with their ports.
+        ends: [(IpAddr, u16); 2],
+    },
+}
+
+impl Wanted {
+    /// Whether this is the flow.
+    pub fn is_of(&self, flow: &FlowName) -> bool {
+        match *self {
+            Wanted::Id(id) => flow.flow_id == id,
+            Wanted::Ends { protocol, ends } => {
+                let found = [flow.source, flow.destination];
+                protocol.is_none_or(|protocol| protocol == flow.protocol)
+                    && (found == ends || found == [ends[1], ends[0]])
+            }
+        }
+    }
+}
+
+/// How far a flow has come on the way to its label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Fewer elements have come than the first depth needs.
+    Collecting {
+        /// Elements so far.
+        elements: u8,
+    },
+    /// The flow began mid-stream, and the model was not trained for that.
+    Withheld,
+    /// A series is on its way to the model.
+    Asked,
+    /// No answer was sure, and the next depth needs more elements.
+    Unsure {
+        /// Elements so far.
+        elements: u8,
+    },
+    /// The series was shed, or its inference failed.
+    Lost,
+    /// It has its label.
+    Labelled(Decision),
+}
+
+/// All that the table knows about one flow.
+#[derive(Clone, Copy)]
+pub struct FlowDetail {
+    /// The flow.
+    pub look: FlowLook,
+    /// All that was collected of the first task's unit.
+    pub series: Series,
+    /// The label word of each depth, with its number of elements. Once a depth has decided, the first one holds its answer.
+    pub answers: [Option<(u8, Label)>; DEPTHS_MAX],
+    /// Which of the depths decided.
+    pub decided: Option<u8>,
+}
+
+impl Manager {
+    /// The clock that stamps packets, µs since the epoch: that of the last packet, or of [`Manager::pass`].
+    pub fn packet_time_us(&self) -> i64 {
+        self.clock.packet_us()
+    }
+
+    /// Looks at flows from hashed bucket `from` on, about `most` of them, and no more than `rows` has room for. Gives the
+    /// bucket to go on from; `None` at the table's end.
+    pub fn look(&self, from: u32, most: usize, rows: &mut Vec<FlowLook>) -> Option<u32> {
+        let room = rows.capacity().min(rows.len().saturating_add(most));
+        let mut heads = from..self.table.buckets();
+        while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
+            if rows.len() + CHAIN_FLOWS_MAX > room {
+                return Some(head);
+            }
+            let mut next = self.table.first_in(head);
+            while let Some(place) = next {
+                rows.push(self.look_at(self.table.occupant(place)));
+                next = self.table.next_after(place);
+            }
+            heads.start = head + 1;
+        }
+        None
+    }
+
+    /// Looks for a flow among the next `most` flows, from bucket `from` on.
+    pub fn look_for(&self, from: u32, most: usize, wanted: &Wanted) -> Found {
+        let mut seen = 0;
+        let mut heads = from..self.table.buckets();
+        while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
+            if seen >= most {
+                return Found::NotYet { next: head };
+            }
+            let mut next = self.table.first_in(head);
+            while let Some(place) = next {
+                let occupant = self.table.occupant(place);
+                if wanted.is_of(&self.name(occupant.index)) {
+                    return Found::Flow(self.detail(occupant));
+                }
+                seen += 1;
+                next = self.table.next_after(place);
+            }
+            heads.start = head + 1;
+        }
+        Found::Nowhere
+    }
+
+    fn detail(&self, occupant: Occupant) -> FlowDetail {
+        let index = occupant.index;
+        let look = self.look_at(occupant);
+        let mut series = Series::default();
+        self.series.read_all(index, look.flow.protocol, &mut series);
+        series.server_port = match look.midstream {
+            true => 0,
+            false => look.flow.destination.1,
+        };
+        let mut answers = [None; DEPTHS_MAX];
+        for (task, answer) in (0..self.depths.count()).zip(&mut answers) {
+            let (_, label) = self.entries.word(task, index).read();
+            *answer = Some((self.depths.elements(task) as u8, label));
+        }
+        FlowDetail {
+            look,
+            series,
+            answers,
+            decided: match self.has_depths {
+                true => self.entries.decided(index),
+                false => matches!(look.standing, Standing::Labelled(_)).then_some(0),
+            },
+        }
+    }
+
+    fn look_at(&self, occupant: Occupant) -> FlowLook {
+        let index = occupant.index;
+        FlowLook {
+            flow: self.name(index),
+            last_us: self.entries.hot(index).last_us,
+            counts: self.entries.counts(index),
+            reported_us: self.entries.cold(index).reported_us,
+            midstream: self.series.is_midstream(index),
+            is_half_open: occupant.is_half_open,
+            is_closed: occupant.is_closed,
+            standing: self.standing(index),
+        }
+    }
+
+    fn standing(&self, index: u32) -> Standing {
+        let elements = self.series.seen(index, 0) as u8;
+        let hot = self.entries.hot(index);
+        if !hot.has(STATE_EMITTED) {
+            return match hot.has(STATE_WITHHELD) {
+                true => Standing::Withheld,
+                false => Standing::Collecting { elements },
+            };
+        }
+        if let Some(decision) = self.decision_now(index) {
+            return Standing::Labelled(decision);
+        }
+        let label = |task| self.entries.word(task, index).read().1;
+        let mut has_answer = false;
+        for task in 0..self.depths.count() {
+            match label(task) {
+                Label::Pending => return Standing::Asked,
+                Label::Class { .. } => has_answer = true,
+                Label::None | Label::Unlabelled => {}
+            }
+        }
+        match has_answer {
+            true => Standing::Unsure { elements },
+            false => Standing::Lost,
+        }
+    }
+}
+
+/// What [`Manager::look_for`] found.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "found once per request, and nothing is allocated on the data path"
+)]
+pub enum Found {
+    /// The flow.
+    Flow(FlowDetail),
+    /// Not among those looked at.
+    NotYet {
+        /// The bucket to go on from.
+        next: u32,
+    },
+    /// The table has no such flow.
+    Nowhere,
+}

@@ -1,0 +1,81 @@
+//! What became of the latest updates, flow by flow, for whoever asks about one.
+
+use std::collections::VecDeque;
+use std::time::SystemTime;
+
+use crate::conntrack::Tuple;
+use crate::counts::Fate;
+
+/// Updates that are remembered.
+const REMEMBERED: usize = 8192;
+
+/// What became of an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    /// The flow, in the direction in which its connection was found.
+    pub tuple: Tuple,
+    /// What was to be written.
+    pub word: u64,
+    /// What became of it.
+    pub fate: Fate,
+    /// When that was known.
+    pub at: SystemTime,
+}
+
+/// The latest updates, the newest last.
+#[derive(Debug, Default)]
+pub(crate) struct Latest(VecDeque<Settled>);
+
+impl Latest {
+    /// Remembers an update, in place of the oldest if there is no room.
+    pub fn note(&mut self, settled: Settled) {
+        if self.0.len() == REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back(settled);
+    }
+
+    /// The latest update of a flow, in whichever direction its connection was found.
+    pub fn of(&self, tuple: Tuple) -> Option<Settled> {
+        let mut all = self.0.iter().rev();
+        all.find(|it| it.tuple == tuple || it.tuple == tuple.reversed())
+            .copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settled(port: u16, fate: Fate) -> Settled {
+        let tuple = Tuple {
+            zone: 0,
+            protocol: 6,
+            source: ([10, 0, 0, 1].into(), port),
+            destination: ([10, 0, 0, 2].into(), 443),
+        };
+        Settled {
+            tuple,
+            word: 1,
+            fate,
+            at: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn the_latest_fate_of_a_flow_is_found_either_way_round() {
+        let mut latest = Latest::default();
+        let first = settled(1, Fate::NotFound);
+        latest.note(first);
+        let reversed = Settled {
+            tuple: first.tuple.reversed(),
+            ..settled(1, Fate::Written)
+        };
+        latest.note(reversed);
+        assert_eq!(latest.of(first.tuple), Some(reversed));
+        assert_eq!(latest.of(settled(2, Fate::Written).tuple), None);
+        (0..=REMEMBERED).for_each(|_| latest.note(settled(3, Fate::Written)));
+        assert_eq!(latest.of(first.tuple), None, "memory is bounded");
+        assert_eq!(latest.0.len(), REMEMBERED);
+    }
+}

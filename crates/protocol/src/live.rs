@@ -1,0 +1,148 @@
+//! The live view of a run: its flows, and the sums over them.
+
+use serde::{Deserialize, Serialize};
+
+/// A flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlowRow {
+    /// As in records.
+    pub flow_id: u64,
+    /// Sender of the first packet, with port.
+    pub src: String,
+    /// Receiver of the first packet, with port.
+    pub dst: String,
+    /// IP protocol number.
+    pub proto: u8,
+    /// Name of the transport protocol: `TCP` or `UDP`.
+    pub transport: String,
+    /// The end that the flow's label speaks for; `None`: neither has an address of its own.
+    pub host: Option<String>,
+    /// `None`: no label.
+    pub label: Option<String>,
+    /// Confidence of the label, 0 to 1.
+    pub confidence: Option<f64>,
+    /// `model`, `cache` or `port`; `None`: no label.
+    pub decided_by: Option<String>,
+    /// Elements of the series that the answer was given to; `None`: no label, or the port decided.
+    pub depth: Option<u8>,
+    /// Why there is no label; `None`: there is one.
+    pub no_label: Option<String>,
+    /// Packets in both directions.
+    pub packets: u64,
+    /// Bytes of these packets at the IP layer.
+    pub bytes: u64,
+    /// Packets per second between the last two looks at the flow table; 0 once the flow has ended.
+    pub packets_per_s: f64,
+    /// Bytes per second, likewise.
+    pub bytes_per_s: f64,
+    /// Seconds since the first packet; for an ended flow, how long it lasted.
+    pub age_s: f64,
+    /// Seconds since the last packet.
+    pub idle_s: f64,
+    /// Why it ended; `None`: it is in the flow table.
+    pub end_reason: Option<String>,
+}
+
+/// What `fenxi top` and the page show: one moment of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Top {
+    /// State of the run, one word.
+    pub state: String,
+    /// Version of the program.
+    pub version: String,
+    /// Time since the start, seconds.
+    pub uptime_s: f64,
+    /// Name of the model.
+    pub model: String,
+    /// The checks of `/readyz` that do not hold, in words.
+    pub problems: Vec<String>,
+    /// Packets received per second.
+    pub packets_per_s: f64,
+    /// Bytes per second of all flows in the tables.
+    pub bytes_per_s: f64,
+    /// Flows in the tables.
+    pub flows_now: u64,
+    /// Maximum number of flows in the tables.
+    pub flows_max: u64,
+    /// Median time from the K-th packet to the label, ms.
+    pub label_p50_ms: f64,
+    /// Its 99th percentile, ms.
+    pub label_p99_ms: f64,
+    /// Rates by label, highest first. Flows without a label are in a row whose label is `None`.
+    pub labels: Vec<LabelRate>,
+    /// Rates by host, highest first.
+    pub hosts: Vec<HostRate>,
+    /// Flows of the highest rate.
+    pub flows: Vec<FlowRow>,
+    /// The devices.
+    pub devices: Vec<DeviceLine>,
+    /// What was lost since the start.
+    pub losses: Losses,
+    /// The last minutes, oldest first.
+    pub history: Vec<Point>,
+}
+
+/// The flows of a label.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LabelRate {
+    /// `None`: no label.
+    pub label: Option<String>,
+    /// Flows in the tables.
+    pub flows: u64,
+    /// Their packets per second.
+    pub packets_per_s: f64,
+    /// Their bytes per second.
+    pub bytes_per_s: f64,
+    /// Flows that got the label since the start.
+    pub labelled: u64,
+}
+
+/// The flows of a host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostRate {
+    /// Its address.
+    pub address: String,
+    /// Flows in the tables.
+    pub flows: u64,
+    /// Their packets per second.
+    pub packets_per_s: f64,
+    /// Their bytes per second.
+    pub bytes_per_s: f64,
+    /// The label of its flow of the highest rate.
+    pub label: Option<String>,
+}
+
+/// A device in a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceLine {
+    /// Name in the configuration.
+    pub device: String,
+    /// `up`, `down`, `probing` or `hung`.
+    pub state: String,
+    /// Series in batches submitted.
+    pub series: u64,
+    /// Batches and probes that failed.
+    pub failures: u64,
+}
+
+/// What was lost since the start, each with its noun, such as `packets before they were read`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses(pub Vec<(String, u64)>);
+
+impl Losses {
+    /// Those that are not 0.
+    pub fn present(&self) -> impl Iterator<Item = &(String, u64)> {
+        self.0.iter().filter(|(_, count)| *count > 0)
+    }
+}
+
+/// A moment of the last minutes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Seconds before the newest point.
+    pub ago_s: u32,
+    /// Packets received per second.
+    pub packets_per_s: f64,
+    /// Flows that got each label since the point before, most first.
+    pub labels: Vec<(String, u64)>,
+}

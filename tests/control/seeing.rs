@@ -1,0 +1,473 @@
+//! What people look at: the live view in a terminal, the page in a browser, and explanations of flows.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::{demo, fenxi, has_onnxruntime, run, skip};
+use crate::{PATIENCE, Served};
+
+/// A terminal that tmux keeps, gone with this.
+struct Terminal {
+    name: String,
+}
+
+impl Terminal {
+    /// A terminal of 80 by 24 that runs the command; `None`: there is no tmux.
+    fn start(test: &str, command: &str) -> Option<Terminal> {
+        let name = format!("fenxi-{test}-{}", std::process::id());
+        let terminal = Terminal { name };
+        let size = ["-x", "80", "-y", "24"];
+        let mut start = terminal.tmux(&["-f", "/dev/null", "new-session", "-d"]);
+        let started = start.args(size).arg(command).env("TERM", "xterm").status();
+        if !started.is_ok_and(|status| status.success()) {
+            skip(test, "tmux");
+            return None;
+        }
+        Some(terminal)
+    }
+
+    fn tmux(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("tmux");
+        command.args(["-L", &self.name]).args(args);
+        command
+    }
+
+    /// What stands on the screen; with `-e`, with its escape sequences.
+    fn screen(&self, args: &[&str]) -> String {
+        let mut command = self.tmux(&["capture-pane", "-p"]);
+        let output = command.args(args).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn press(&self, keys: &str) {
+        assert!(self.tmux(&["send-keys", keys]).status().unwrap().success());
+    }
+
+    fn resize(&self, columns: &str, lines: &str) {
+        let mut resize = self.tmux(&["resize-window", "-x", columns, "-y", lines]);
+        assert!(resize.status().unwrap().success());
+    }
+
+    fn wait_for(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let began = Instant::now();
+        loop {
+            let screen = self.screen(&[]);
+            if is_so(&screen) {
+                return screen;
+            }
+            assert!(began.elapsed() < PATIENCE, "{what}:\n{screen}");
+            sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.tmux(&["kill-server"]).status();
+    }
+}
+
+fn has_flows(served: &Served) -> bool {
+    served.scrape().sum("fenxi_flow_table_entries", "") > 3.0
+}
+
+#[test]
+fn flows_of_the_table_come_with_rate_and_age() {
+    let mut served = Served::start(&["--speed", "real"]);
+    served.wait_for("flows are in the table", has_flows);
+    let flows = || -> Vec<Value> {
+        let reply = served.ctl(&["flows", "--top", "1000", "--json"]);
+        reply.expect_code(0).json()["flows"]
+            .as_array()
+            .unwrap()
+            .clone()
+    };
+    let rows = flows();
+    let live: Vec<&Value> = rows
+        .iter()
+        .filter(|row| row["end_reason"].is_null())
+        .collect();
+    assert!(!live.is_empty(), "{rows:?}");
+    let rates: Vec<f64> = live
+        .iter()
+        .map(|row| row["bytes_per_s"].as_f64().unwrap())
+        .collect();
+    assert!(rates.is_sorted_by(|a, b| a >= b), "{rates:?}");
+    for row in &live {
+        assert!(
+            row["packets"].as_u64() > Some(0) && row["bytes"].as_u64() > Some(0),
+            "{row}"
+        );
+        assert!(row["age_s"].as_f64() >= row["idle_s"].as_f64(), "{row}");
+        assert!(
+            ["TCP", "UDP"].contains(&row["transport"].as_str().unwrap()),
+            "{row}"
+        );
+        assert_eq!(row["label"].is_null(), row["no_label"].is_string(), "{row}");
+        assert_eq!(row["label"].is_null(), row["decided_by"].is_null(), "{row}");
+    }
+    // Of one host, and of a label in another case.
+    let host = live[0]["host"].as_str().unwrap();
+    let of_host = served
+        .ctl(&["flows", "--host", host, "--json"])
+        .expect_code(0)
+        .json();
+    let of_host = of_host["flows"].as_array().unwrap().clone();
+    assert!(!of_host.is_empty() && of_host.iter().all(|row| row["host"] == host));
+    let labelled = rows.iter().find_map(|row| row["label"].as_str());
+    if let Some(label) = labelled {
+        let page = served
+            .ctl(&["flows", "--label", &label.to_lowercase()])
+            .expect_code(0)
+            .stdout;
+        assert!(
+            page.lines().skip(1).all(|line| line.contains(label)),
+            "{page}"
+        );
+    }
+    let page = served.ctl(&["flows"]).expect_code(0).stdout;
+    assert!(page.starts_with("flow ") && page.contains("B/s"), "{page}");
+}
+
+#[test]
+fn top_shows_the_run_in_a_terminal_and_leaves_it_as_it_was() {
+    let mut served = Served::start(&["--speed", "real"]);
+    served.wait_for("flows are in the table", has_flows);
+    let command = format!(
+        "sh -c 'NO_COLOR=1 {} top -n 1 --socket {}; echo left with $?; sleep 60'",
+        env!("CARGO_BIN_EXE_fenxi"),
+        served.ctl_path().display()
+    );
+    let Some(terminal) = Terminal::start("top", &command) else {
+        return;
+    };
+    let parts = [
+        "fenxi ",
+        "LABEL",
+        "HOST",
+        "FLOWS by rate",
+        "1 overview",
+        "s sort",
+        "q quit",
+    ];
+    let screen = terminal.wait_for("the overview", |screen| {
+        parts.iter().all(|part| screen.contains(part)) && screen.matches(" TCP ").count() > 2
+    });
+    assert!(screen.contains("pps"), "{screen}");
+    assert!(
+        !terminal.screen(&["-e"]).contains("\u{1b}[3"),
+        "NO_COLOR means none"
+    );
+    terminal.press("s");
+    terminal.wait_for("sorted by bytes", |screen| {
+        screen.contains("FLOWS by bytes")
+    });
+    terminal.press("5");
+    terminal.wait_for("devices and losses", |screen| {
+        screen.contains("simulated: up") && screen.contains("packets before they were read")
+    });
+    terminal.press("p");
+    terminal.wait_for("it is paused", |screen| screen.contains("PAUSED"));
+    terminal.press("p");
+    terminal.press("1");
+    // A terminal of 20 by 5 gets the essentials.
+    terminal.resize("20", "5");
+    terminal.wait_for("a few lines", |screen| {
+        screen.contains("q quits") && screen.contains("pps") && !screen.contains("LABEL")
+    });
+    terminal.resize("80", "24");
+    terminal.wait_for("the overview again", |screen| {
+        screen.contains("FLOWS by bytes")
+    });
+    // The run ends, and top says so and goes on trying.
+    served.drain();
+    terminal.wait_for("the connection is lost", |screen| {
+        screen.contains("no fenxi listens")
+    });
+    terminal.press("q");
+    let screen = terminal.wait_for("the shell again", |screen| screen.contains("left with 0"));
+    assert!(
+        !screen.contains("FLOWS by"),
+        "the screen before is back:\n{screen}"
+    );
+}
+
+#[test]
+fn top_once_prints_a_screen_of_text() {
+    let mut served = Served::start(&["--speed", "max"]);
+    served.wait_for_the_end();
+    let mut command = fenxi(["top", "--once", "--socket"]);
+    command.arg(served.ctl_path());
+    command.env("COLUMNS", "80").env("LINES", "24");
+    let page = run(command).expect_code(0).stdout;
+    assert!(
+        page.contains("FLOWS by rate") && page.contains("LABEL"),
+        "{page}"
+    );
+    assert!(!page.contains('\u{1b}'), "{page:?}");
+    assert!(
+        page.lines().all(|line| line.chars().count() <= 80),
+        "{page}"
+    );
+    // Without a terminal, and without somebody who listens.
+    let mut command = fenxi(["top", "--socket"]);
+    command.arg(served.ctl_path());
+    let refused = run(command).expect_code(69).stderr;
+    assert!(refused.contains("--once"), "{refused}");
+    let refused = run(fenxi(["top", "--once", "--socket", "/nowhere"]))
+        .expect_code(69)
+        .stderr;
+    assert!(refused.contains("no fenxi listens"), "{refused}");
+}
+
+#[test]
+fn the_page_has_the_figures_and_a_policy() {
+    let mut served = Served::start(&["--speed", "real"]);
+    served.wait_for("flows are in the table", has_flows);
+    let answer = served.http("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    let head = head.to_lowercase();
+    for part in [
+        "content-type: text/html; charset=utf-8",
+        "content-security-policy: default-src 'none'; style-src 'sha256-",
+        "x-content-type-options: nosniff",
+        "cache-control: no-store",
+    ] {
+        assert!(head.contains(part), "{part}: {head}");
+    }
+    assert!(!head.contains("unsafe-inline"), "{head}");
+    for part in [
+        "<h2>Labels now</h2>",
+        "<h2>Hosts now</h2>",
+        "packets received",
+        "simulated",
+    ] {
+        assert!(body.contains(part), "{part}: {body}");
+    }
+    let page = served
+        .ctl(&["flows", "--json", "--top", "1"])
+        .expect_code(0)
+        .json();
+    let host = page["flows"][0]["host"].as_str().unwrap();
+    assert!(body.contains(host), "{host} is not in {body}");
+}
+
+/// A port that is free now.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+fn curl(port: u16, args: &[&str]) -> Option<String> {
+    let mut command = Command::new("curl");
+    command.args(["-s", "-i", "--max-time", "20"]).args(args);
+    let output = command
+        .arg(format!("http://127.0.0.1:{port}/"))
+        .output()
+        .ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn a_page_from_elsewhere_cannot_read_the_loopback_port_by_another_name() {
+    let port = free_port();
+    let http = format!("control.http=127.0.0.1:{port}");
+    let served = Served::start_at(&["--speed", "real"], &http);
+    let Some(answer) = curl(port, &[]) else {
+        return skip("a_page_from_elsewhere", "curl");
+    };
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    for host in ["localhost", "LOCALHOST:1", "[::1]:9469", "127.0.0.9"] {
+        let answer = curl(port, &["-H", &format!("Host: {host}")]).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
+    }
+    for host in [
+        "attacker.example",
+        "localhost.attacker.example",
+        "10.0.0.1",
+        "a@localhost.b",
+        "\u{7f}",
+    ] {
+        let answer = curl(port, &["-H", &format!("Host: {host}")]).unwrap();
+        assert!(!answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
+        assert!(!answer.contains("packets received"), "{host}: {answer}");
+    }
+    drop(served);
+    // Beyond loopback only where the configuration says so.
+    let mut command = fenxi(["replay", "--control"]);
+    command
+        .arg(demo())
+        .args(["--set", "control.http=0.0.0.0:0"]);
+    let refused = run(command).expect_code(78).stderr;
+    assert!(refused.contains("control.http_exposed"), "{refused}");
+}
+
+/// A browser draws the page, without a script from elsewhere and within its policy.
+#[test]
+fn a_browser_shows_the_page() {
+    const NAME: &str = "a_browser_shows_the_page";
+    let port = free_port();
+    let http = format!("control.http=127.0.0.1:{port}");
+    let mut served = Served::start_at(&["--speed", "real"], &http);
+    served.wait_for("flows are in the table", |served| {
+        let reply = served.ctl(&["flows", "--json"]).expect_code(0).json();
+        reply["flows"].as_array().unwrap().len() > 3
+    });
+    let shot = served.dir.path().join("page.png");
+    let profile = served.dir.path().join("profile");
+    let browse = |what: &str| {
+        let mut command = Command::new("chromium");
+        command.args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--enable-logging=stderr",
+            "--window-size=1200,1500",
+        ]);
+        command.arg(format!("--user-data-dir={}", profile.display()));
+        command
+            .args([what, &format!("http://127.0.0.1:{port}/")])
+            .output()
+    };
+    let Ok(dumped) = browse("--dump-dom") else {
+        return skip(NAME, "chromium");
+    };
+    let (dom, said) = (
+        String::from_utf8_lossy(&dumped.stdout).into_owned(),
+        String::from_utf8_lossy(&dumped.stderr).into_owned(),
+    );
+    assert!(
+        dom.contains("Labels now") && dom.contains("Flows of the highest rate"),
+        "{dom}{said}"
+    );
+    assert!(!said.contains("Content Security Policy"), "{said}");
+    browse(&format!("--screenshot={}", shot.display())).unwrap();
+    let size = image_size(&shot);
+    assert_eq!(size, (1200, 1500));
+    if let Some(keep) = std::env::var_os("FENXI_TEST_PICTURES") {
+        std::fs::copy(&shot, Path::new(&keep).join("page.png")).unwrap();
+    }
+}
+
+/// Width and height of a PNG (its header, ISO/IEC 15948).
+fn image_size(path: &Path) -> (u32, u32) {
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(&bytes[1..4], b"PNG");
+    let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    (number(16), number(20))
+}
+
+#[test]
+fn an_explanation_says_what_the_model_saw_and_who_decided() {
+    if !has_onnxruntime() {
+        return skip("an_explanation", "ONNX Runtime: make onnxruntime");
+    }
+    let explain = |flow: &str, args: &[&str]| {
+        let mut command = fenxi(["replay", "--explain", flow]);
+        command.args(args).arg(demo());
+        run(command)
+    };
+    let flow = "TCP 192.0.2.10:59962 → 198.51.100.80:80";
+    let page = explain(flow, &[]).expect_code(0).stdout;
+    for part in [
+        "192.0.2.10:59962 > 198.51.100.80:80",
+        "label    HTTP",
+        "the model was sure after",
+        "packets with payload",
+        "forward",
+        "decided: HTTP",
+        "the model in use was asked again",
+        "written",
+        "dscp",
+    ] {
+        assert!(page.contains(part), "{part} is not in\n{page}");
+    }
+    // The answer of the model that was asked again is that of the data path.
+    let json = explain("198.51.100.80:80 192.0.2.10:59962", &["--json"])
+        .expect_code(0)
+        .json();
+    let decided = json["answers"].as_array().unwrap().iter();
+    let decided: Vec<&Value> = decided
+        .filter(|answer| answer["outcome"] == "decided")
+        .collect();
+    assert_eq!(decided.len(), 1, "{json}");
+    let [best, given] = [
+        &decided[0]["probabilities"][0]["probability"],
+        &json["flow"]["confidence"],
+    ];
+    let apart = (best.as_f64().unwrap() - given.as_f64().unwrap()).abs();
+    assert!(apart < 1e-3, "{best} {given}");
+    assert_eq!(decided[0]["probabilities"][0]["label"], "HTTP");
+    assert_eq!(json["series"]["elements"][0]["is_reverse"], false);
+    // By number, and one that began mid-stream or is too short.
+    let id = json["flow"]["flow_id"].to_string();
+    let by_id = explain(&id, &["--json"]).expect_code(0).json();
+    assert_eq!(by_id["flow"], json["flow"]);
+    // What is not there, and what is no flow.
+    let refused = explain("tcp 192.0.2.10:1 198.51.100.80:80", &[])
+        .expect_code(65)
+        .stderr;
+    assert!(
+        refused.contains("no flow TCP 192.0.2.10:1 > 198.51.100.80:80"),
+        "{refused}"
+    );
+    let refused = explain("nonsense", &[]).expect_code(64).stderr;
+    assert!(refused.contains("names no flow"), "{refused}");
+}
+
+#[test]
+fn a_running_instance_explains_live_and_ended_flows() {
+    let mut served = Served::start(&["--speed", "real", "--set", "records.series=1"]);
+    served.wait_for("flows are in the table", has_flows);
+    let flows = served
+        .ctl(&["flows", "--top", "1000", "--json"])
+        .expect_code(0)
+        .json();
+    let rows = flows["flows"].as_array().unwrap().clone();
+    let live = rows.iter().find(|row| row["end_reason"].is_null()).unwrap();
+    let (src, dst) = (live["src"].as_str().unwrap(), live["dst"].as_str().unwrap());
+    let transport = live["transport"].as_str().unwrap();
+    let json = served
+        .ctl(&["explain", dst, src, transport, "--json"])
+        .expect_code(0)
+        .json();
+    let explained = &json["explained"];
+    assert_eq!(explained["flow"]["flow_id"], live["flow_id"]);
+    assert!(!explained["why"].as_str().unwrap().is_empty());
+    // The simulated device has no probabilities, and it says so.
+    let asked = explained["asked_again"].as_str().unwrap();
+    assert!(asked.starts_with("no probabilities"), "{asked}");
+    let page = served
+        .ctl(&["explain", transport, src, dst])
+        .expect_code(0)
+        .stdout;
+    assert!(
+        page.contains("in the flow table") && page.contains("written"),
+        "{page}"
+    );
+    served.wait_for_the_end();
+    let page = served
+        .ctl(&["explain", transport, src, dst])
+        .expect_code(0)
+        .stdout;
+    assert!(page.contains("ended: "), "{page}");
+    let refused = served.ctl(&["explain", "tcp", "192.0.2.1:1", "192.0.2.2:2"]);
+    let refused = refused.expect_code(65).stderr;
+    assert!(refused.contains("it is in no flow table"), "{refused}");
+    let refused = served.ctl(&["explain", "\u{1b}[2J"]).expect_code(64).stderr;
+    assert!(
+        refused.contains("names no flow") && !refused.contains('\u{1b}'),
+        "{refused:?}"
+    );
+}
