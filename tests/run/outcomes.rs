@@ -14,6 +14,9 @@ const RULES: &str = "table inet act {
     chain forward {
         type filter hook forward priority 0; policy accept;
         ct label 5 counter name labelled
+    }
+    chain members {
+        type filter hook forward priority 1; policy accept;
         ip saddr @clients counter name member
     }
 }";
@@ -97,7 +100,7 @@ fn rules_match_labels_of_connections_and_members_of_sets() {
         // The set goes and comes back under the running program.
         lab.run(
             "router",
-            "nft flush chain inet act forward && nft delete set inet act clients",
+            "nft flush chain inet act members && nft delete set inet act clients",
         );
         let _fourth = open(false);
         live.wait_for("the set is missed", |live| {
@@ -145,6 +148,8 @@ fn a_set_that_does_not_fit_is_refused() {
             let args = arguments("io.mode=tap", &[]);
             let mut program = fenxi_on(&lab, "router", &[]);
             program.arg(command).args(args).args(common::SIMULATED);
+            // The loopback of this host is down.
+            program.args(["--set", "control.http=", "--set", "control.socket="]);
             let output = program.output().unwrap();
             let stderr = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(78), "{command}: {stderr}");

@@ -175,7 +175,7 @@ impl SinkKind for Connlabels {
         }
         let config = &start.config.connlabel;
         let Some(labels) = ClassLabels::new(config, start.labels)? else {
-            return Ok(None);
+            return Ok(Some(Box::new(Off)));
         };
         let socket = connections::open(NOTHING, WORDING)?;
         let mask = Arc::new(Mutex::new(labels.mask()));
@@ -247,6 +247,28 @@ impl SinkKind for Connlabels {
 /// The capability or the kernel's part is not to be had.
 pub fn probe() -> Result<(), StartError> {
     connections::open(NOTHING, WORDING).map(drop)
+}
+
+/// A run that writes no labels of connections: it has neither the right nor the thread, and a reload cannot give them.
+struct Off;
+
+impl SinkControl for Off {
+    fn worker_half(&self) -> Option<Box<dyn Sink>> {
+        None
+    }
+
+    fn report(&self) -> Report {
+        Connlabels.empty_report()
+    }
+
+    fn prepare(&self, _: &Config, next: &Config) -> Result<Option<Commit>, Error> {
+        match next.connlabel.class.is_empty() {
+            true => Ok(None),
+            false => Err(Error::Config(
+                "connlabel.class: it was empty at the start; restart fenxi to write labels of connections".to_owned(),
+            )),
+        }
+    }
 }
 
 struct Control {
@@ -404,5 +426,18 @@ mod tests {
             error.starts_with("connlabel.file: cannot read /nowhere"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_reload_cannot_begin_to_label_connections() {
+        let load = |sets: &[&str]| {
+            let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+            let sources = config::Sources::named(None, &sets);
+            sources.load().unwrap().config
+        };
+        let (without, with) = (load(&[]), load(&["connlabel.class.TLS=\"7\""]));
+        assert!(Off.prepare(&without, &without).unwrap().is_none());
+        let error = Off.prepare(&without, &with).err().unwrap().to_string();
+        assert!(error.contains("restart fenxi"), "{error}");
     }
 }
