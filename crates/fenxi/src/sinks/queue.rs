@@ -9,13 +9,16 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use crossbeam_utils::CachePadded;
 use dataplane::sink::Sink;
 use flowmgr::record::Record;
 
 use crate::exit::Failure;
 use crate::sinks::ReplayStart;
+
+/// How often a thread with an empty queue looks into it.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Time that the thread has to write what it holds once it is asked to give up, unless a slow reader delays it.
 const GIVE_UP_WITHIN: Duration = Duration::from_millis(200);
@@ -196,6 +199,25 @@ impl RecordCounts {
     }
 }
 
+/// Takes a record, or waits for one, but no longer than this. It sleeps and looks again: a thread that waits in the queue
+/// would have to be woken by a flow worker, with a system call.
+///
+/// # Errors
+/// As [`Receiver::recv_timeout`].
+pub fn receive(records: &Receiver<Record>, within: Duration) -> Result<Record, RecvTimeoutError> {
+    let until = Instant::now() + within;
+    loop {
+        match records.try_recv() {
+            Ok(record) => return Ok(record),
+            Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+            Err(TryRecvError::Empty) if Instant::now() >= until => {
+                return Err(RecvTimeoutError::Timeout);
+            }
+            Err(TryRecvError::Empty) => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+}
+
 /// The thread that takes records from a queue and writes them.
 pub struct WritingThread {
     /// What it writes to, as people know it.
@@ -340,5 +362,16 @@ mod tests {
         sender.when_full = WhenFull::Wait;
         (0..8).for_each(|_| sender.send(record(true)));
         assert_eq!((records.len(), sender.counts.dropped()), (8, 97));
+    }
+
+    #[test]
+    fn a_thread_gets_what_is_there_and_learns_that_no_more_will_come() {
+        let (queue, records) = bounded(8);
+        let soon = Duration::from_millis(1);
+        assert_eq!(receive(&records, soon), Err(RecvTimeoutError::Timeout));
+        queue.send(record(false)).unwrap();
+        drop(queue);
+        assert_eq!(receive(&records, soon), Ok(record(false)));
+        assert_eq!(receive(&records, soon), Err(RecvTimeoutError::Disconnected));
     }
 }

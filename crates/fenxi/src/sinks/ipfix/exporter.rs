@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::connection::{Connection, FileMode};
 use crate::exit::Failure;
 use crate::sinks::Answer;
-use crate::sinks::queue::{Drain, RecordCounts};
+use crate::sinks::queue::{Drain, RecordCounts, receive};
 
 /// A message is sent at latest so long after its first record.
 const SEND_WITHIN: Duration = Duration::from_millis(250);
@@ -171,7 +171,7 @@ impl Exporter {
                 self.reconnect();
                 continue;
             }
-            let done = match records.recv_timeout(SEND_WITHIN) {
+            let done = match receive(records, SEND_WITHIN) {
                 Ok(record) => self.take(&record),
                 Err(RecvTimeoutError::Timeout) => Ok(()),
                 Err(RecvTimeoutError::Disconnected) => {

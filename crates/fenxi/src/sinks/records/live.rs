@@ -14,7 +14,7 @@ use super::sink::WRITE_WITHIN;
 use super::stream::Stream;
 use crate::exit::Failure;
 use crate::sinks::Answer;
-use crate::sinks::queue::{Drain, RecordCounts};
+use crate::sinks::queue::{Drain, RecordCounts, receive};
 
 /// Bytes of lines kept while they cannot be written.
 const KEPT_MAX: usize = 1024 * 1024;
@@ -69,7 +69,7 @@ impl Live {
         commands: &Receiver<Answer>,
     ) -> Result<(), Failure> {
         loop {
-            match records.recv_timeout(WRITE_WITHIN) {
+            match receive(records, WRITE_WITHIN) {
                 Ok(record) => self.take(&record),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.end(),
