@@ -1,30 +1,34 @@
-//! What `scripts/instructions` counts, in one of two ways:
+//! What `scripts/instructions` counts, in one of three ways:
 //!
 //! * `walk`: packets of labelled flows, 64-byte frames, 1,024 flows in a table of 2,048, bursts of 64.
+//! * `merged`: the same, where each packet is merged from 45 datagrams.
 //! * `collect`: whole flows of 16 packets, of which the first 10 are collected, from their beginning to their end.
 //!
-//! usage: `instructions [ROUNDS] [walk|collect] [FEATURES]`. ROUNDS says how many times the 16,384 packets are walked; the
+//! usage: `instructions [ROUNDS] [walk|merged|collect] [FEATURES]`. ROUNDS says how many times the 16,384 packets are walked; the
 //! difference of two counts is the walk alone. FEATURES is a list with commas, `signed_length` by default. Prints the bytes
 //! that a flow takes with these features.
 
 use cring::{Consumer, Feature, Slot};
 use fenxi_benches::flows::{config, label_all};
-use flowmgr::{Config, Fate, Manager, Packet, SeriesTask};
+use flowmgr::{Config, Fate, Gso, Manager, Packet, SeriesTask};
 
 const FLOWS: usize = 1 << 10;
 const PACKETS: usize = 1 << 14;
 const FRAME: usize = 64;
 const BURST: usize = 64;
+/// As many datagrams as fit a merged packet, with so many bytes of payload each.
+const SEGMENTS: usize = 45;
+const SEGMENT: usize = 1448;
 const K: usize = 10;
 /// Longer than the idle timeout, so that each round's flows are new ones.
 const ROUND_US: i64 = 40_000_000;
 
-/// A UDP frame of flow `flow` over Ethernet and IPv4.
-fn frame(flow: usize) -> [u8; FRAME] {
+/// A UDP frame of flow `flow` over Ethernet and IPv4, of so many bytes on the wire.
+fn frame(flow: usize, wire: usize) -> [u8; FRAME] {
     let mut frame = [0; FRAME];
     frame[12] = 8;
     frame[14] = 0x45;
-    frame[17] = (FRAME - 14) as u8;
+    frame[16..18].copy_from_slice(&((wire - 14) as u16).to_be_bytes());
     frame[23] = 17;
     frame[26..30].copy_from_slice(&(flow as u32).to_be_bytes());
     frame[30..34].copy_from_slice(&[198, 51, 100, 1]);
@@ -54,7 +58,11 @@ struct World {
 }
 
 impl World {
-    fn new(task: SeriesTask) -> World {
+    fn new(task: SeriesTask, is_merged: bool) -> World {
+        let (wire, gso) = match is_merged {
+            true => (42 + SEGMENTS * SEGMENT, Gso::udp(SEGMENT as u16)),
+            false => (FRAME, Gso::NONE),
+        };
         // Nobody answers these flows, and such take half of a ring at most.
         let (producer, ring) = cring::ring(2 * FLOWS);
         let config = Config {
@@ -67,7 +75,7 @@ impl World {
             manager: Manager::new(config, producer).expect("in range"),
             ring,
             data: (0..PACKETS)
-                .flat_map(|packet| frame(flow_of(packet)))
+                .flat_map(|packet| frame(flow_of(packet), wire))
                 .collect(),
             packets: (0..PACKETS)
                 .map(|packet| Packet {
@@ -76,7 +84,7 @@ impl World {
                     link: 1,
                     time_us: 0,
                     rss: None,
-                    gso: flowmgr::Gso::NONE,
+                    gso,
                 })
                 .collect(),
             fates: Vec::with_capacity(BURST),
@@ -121,12 +129,12 @@ fn main() {
     let mode = arguments.next();
     let task = task(arguments.next().as_deref().unwrap_or("signed_length"));
     println!("{}", flowmgr::bytes_per_flow(&[task]));
-    let mut world = World::new(task);
+    let mut world = World::new(task, mode.as_deref() == Some("merged"));
     if mode.as_deref() == Some("collect") {
         (0..=rounds.unwrap_or(1)).for_each(|_| world.collect());
         return;
     }
-    // The first 16 packets of each flow: K are collected, then all get their label.
+    // The first 16 packets of each flow, merged or not: K are collected, then all get their label.
     world.walk();
     world.answer();
     (0..rounds.unwrap_or(1)).for_each(|_| world.walk());

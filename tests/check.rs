@@ -63,16 +63,17 @@ fn what_is_wrong_with_an_interface_is_mended_by_the_line_that_is_printed() {
     let good = tap().expect_code(0);
     assert_eq!(good.json()["problems"], 0, "{}", good.stdout);
 
-    for (line, kind) in [
-        ("ethtool -K lan0 gro on", "offloads"),
-        ("ip link set dev lan0 down", "interface"),
-    ] {
-        lab.run("host", line);
-        let found = tap().expect_code(69);
-        mend(&lab, &found, kind);
-        let mended = tap().expect_code(0);
-        assert_eq!(mended.json()["problems"], 0, "{}", mended.stdout);
-    }
+    lab.run("host", "ethtool -K lan0 gro on");
+    let merging = tap().expect_code(0);
+    let said = "gro on: merged packets count as those on the wire";
+    assert!(merging.stdout.contains(said), "{}", merging.stdout);
+
+    lab.run("host", "ip link set dev lan0 down");
+    let found = tap().expect_code(69);
+    mend(&lab, &found, "interface");
+    let mended = tap().expect_code(0);
+    assert_eq!(mended.json()["problems"], 0, "{}", mended.stdout);
+
     lab.run("host", "ip link set dev wan0 down");
     let cut = tap().expect_code(69);
     assert!(cut.stdout.contains("no carrier"), "{}", cut.stdout);
@@ -143,17 +144,73 @@ fn marks_need_connections_that_are_tracked() {
     mend(&lab, &mark().expect_code(69), "marks");
     assert_eq!(mark().expect_code(0).json()["problems"], 0);
 
+    // A rule that writes the bits is named, with its place and a line that shows it; one that acts on them is not.
+    for rule in [
+        "ct mark set 0x1",
+        "ct mark & 0xff000000 == 0x05000000 counter",
+        "ct state new ct mark set 0x2",
+        "meta mark set ct mark",
+    ] {
+        lab.run(
+            "host",
+            &format!("nft 'add rule inet track connections {rule}'"),
+        );
+    }
     lab.run(
         "host",
-        "nft add rule inet track connections ct mark set 0x1",
+        "ip rule add not fwmark 0xca6c lookup 51820 priority 7",
     );
-    mark().expect_code(0);
+    lab.run(
+        "host",
+        "ip rule add fwmark 0x05000000/0xff000000 lookup 100 priority 8",
+    );
+    let found = mark().expect_code(0);
+    let found = faults(&found, "marks");
+    let of = |name: &str| -> Vec<&str> {
+        found
+            .iter()
+            .map(|fault| fault[name].as_str().unwrap())
+            .collect()
+    };
+    assert_eq!(
+        of("subject"),
+        [
+            "nft inet track connections handle 3",
+            "ip rule 7: not fwmark 0xca6c"
+        ],
+        "{found:?}"
+    );
+    assert!(of("cause")[0].contains("writes the bits 0xff000000 of connections at any time"));
+    let shown = lab.run("host", of("remedy")[0]);
     assert!(
-        faults(&mark(), "marks")[0]["cause"]
+        shown.contains("ct mark set 0x00000001 # handle 3"),
+        "{shown}"
+    );
+    // The other line mends it.
+    lab.run("host", of("remedy")[1]);
+    lab.run("host", "nft delete rule inet track connections handle 3");
+    assert!(faults(&mark(), "marks").is_empty());
+}
+
+/// Where the rules cannot be read, one finding says so.
+#[test]
+fn rules_that_cannot_be_read_are_one_finding() {
+    let Some(lab) = Lab::new("deep-blind", &["host"], &["nft", "ethtool"]) else {
+        return;
+    };
+    lab.wire_within("host", "wan0", "lan0");
+    lab.run("host", "ethtool -K lan0 tso off tx-udp-segmentation off");
+    lab.set("host", "ipv4/ip_forward", "1");
+    let blind = ["env", "PATH=/nonexistent"];
+    let found = check(&lab, &blind, "mark", "[\"lan0\"]", &[]);
+    let found: Vec<Value> = faults(&found, "marks");
+    let blind = |fault: &&Value| {
+        fault["cause"]
             .as_str()
             .unwrap()
-            .contains("0xff000000")
-    );
+            .contains("nft cannot be run")
+    };
+    assert_eq!(found.iter().filter(blind).count(), 1, "{found:?}");
 }
 
 #[test]

@@ -8,13 +8,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 15] = [
+const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("packetio", &[]),
     ("cring", &[]),
     ("accel", &[]),
     ("policy", &[]),
     ("ruleset", &[]),
     ("netfilter", &[]),
+    ("ipfix", &[]),
+    ("broadcast", &[]),
     ("flowmgr", &["cring"]),
     ("analytics", &["cring", "accel"]),
     // The ranges and the types of settings that the leaves own.
@@ -25,6 +27,7 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
             "cring",
             "accel",
             "policy",
+            "netfilter",
             "flowmgr",
             "analytics",
         ],
@@ -62,6 +65,8 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
             "dataplane",
             "labelled",
             "ruleset",
+            "ipfix",
+            "broadcast",
         ],
     ),
     (

@@ -407,7 +407,7 @@ fn the_summary_page_names_every_field_and_no_other() {
 fn the_records_page_names_every_field_and_no_other() {
     let schema = schema();
     let mut expected = BTreeSet::new();
-    for record in ["label_record", "flow_record", "host_record"] {
+    for record in ["label_record", "flow_record", "host_record", "lost_record"] {
         let properties = &schema["$defs"][record]["properties"];
         expected.extend(properties.as_object().expect("an object").keys().cloned());
     }

@@ -23,10 +23,25 @@ kbit=$2
 
 share() { echo "$((kbit * $1 / 100))kbit"; }
 
+# Bytes that a class sends before another one with the same prio may: what its rate carries in 10 ms, but at least a packet and
+# at most 60000. By default htb derives it from the rate, and warns where that is too little or too much.
+quantum() {
+	bytes=$((kbit * $1 / 80))
+	[ "$bytes" -ge 1514 ] || bytes=1514
+	[ "$bytes" -le 60000 ] || bytes=60000
+	echo "$bytes"
+}
+
+# PARENT CLASS RATE CEIL PRIO, rates in percent of the line.
+class() {
+	tc class add dev "$device" parent "$1" classid "$2" htb \
+		rate "$(share "$3")" ceil "$(share "$4")" prio "$5" quantum "$(quantum "$3")"
+}
+
 tc qdisc add dev "$device" root handle 1: htb default 40
-tc class add dev "$device" parent 1: classid 1:1 htb rate "$(share 100)"
-# Calls first, up to half of the line; then web; then traffic without a label; bulk last and never above a tenth.
-tc class add dev "$device" parent 1:1 classid 1:10 htb rate "$(share 30)" ceil "$(share 50)" prio 0
-tc class add dev "$device" parent 1:1 classid 1:20 htb rate "$(share 35)" ceil "$(share 100)" prio 1
-tc class add dev "$device" parent 1:1 classid 1:40 htb rate "$(share 30)" ceil "$(share 100)" prio 2
-tc class add dev "$device" parent 1:1 classid 1:30 htb rate "$(share 5)" ceil "$(share 10)" prio 3
+class 1: 1:1 100 100 0
+# Interactive traffic first, up to half of the line; then web; then traffic without a label; bulk last and never above a tenth.
+class 1:1 1:10 30 50 0
+class 1:1 1:20 35 100 1
+class 1:1 1:40 30 100 2
+class 1:1 1:30 5 10 3

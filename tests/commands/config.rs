@@ -54,6 +54,30 @@ fn check_draws_the_pipeline() {
 
     assert_eq!(drawn.matches("\n  analytics-0.0 ").count(), 1, "{drawn}");
 
+    // What is done about each label, in the mode that runs.
+    let drawn = |sets: &[&str]| {
+        let sets = sets.iter().flat_map(|set| ["--set", *set]);
+        let command = ["check", "--config-only"].into_iter().chain(sets);
+        run(fenxi(command)).expect_code(0).stdout
+    };
+    let mark = drawn(&["io.mode=mark"]);
+    for part in [
+        "; labels: 9 of 30 set a mark\n",
+        "\nlabels (marks of connections under the mask 0xff000000)\n  0x1000000       TLS\n",
+        "\n  none            DCERPC, SMTP, ",
+    ] {
+        assert!(mark.contains(part), "{part}: {mark}");
+    }
+    assert!(!mark.contains("AF21"), "{mark}");
+    let dscp = drawn(&["io.mode=mark", "mark.as=dscp"]);
+    assert!(dscp.contains("under the mask 0xbf)\n"), "{dscp}");
+    assert!(dscp.contains("\n  0x88 (CS1)      NetBIOS\n"), "{dscp}");
+    let inline = drawn(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
+    assert!(
+        inline.contains("\nlabels (DSCP of packets)\n  CS1             NetBIOS\n"),
+        "{inline}"
+    );
+
     let shipped = ran(&["check", "--config-only", "--config", "configs/1-1-1.toml"])
         .expect_code(0)
         .stdout;

@@ -89,6 +89,25 @@ impl Lab {
         Some(lab)
     }
 
+    /// One more host at the router of a routed lab, wired by its `link`.
+    pub fn join(&mut self, host: &str, link: &str, net: u8) {
+        let add = Command::new("ip")
+            .args(["netns", "add", &self.name(host)])
+            .output();
+        assert!(add.unwrap().status.success(), "{host}");
+        self.hosts.push(host.to_owned());
+        self.speak_ipv6(host);
+        self.wire(host, "eth", "router", link);
+        self.address("router", link, &format!("77:{net}"), 1);
+        self.address(host, "eth", &format!("77:{net}"), 2);
+        self.run(
+            host,
+            &format!(
+                "ip route add default via 10.77.{net}.1 && ip route add default via fd77:{net}::1"
+            ),
+        );
+    }
+
     /// `left` and `right`, wired by the `l` and `r` of a `box` that has no addresses; IPv4 and IPv6.
     pub fn bridged(test: &str, tools: &[&str]) -> Option<Lab> {
         let lab = Lab::new(test, &["left", "box", "right"], tools)?;

@@ -370,3 +370,104 @@ fn nobody_notices_that_it_was_killed() {
         assert_eq!(mark_at(&lab, unseen), FOREIGN);
     }
 }
+
+/// Packets with these verdicts.
+fn with_verdicts(live: &Live, verdicts: &[&str]) -> f64 {
+    let of = |verdict: &&str| -> f64 {
+        let label = format!("verdict=\"{verdict}\"");
+        live.samples_with("fenxi_packets_total", &label)
+            .iter()
+            .sum()
+    };
+    verdicts.iter().map(of).sum()
+}
+
+/// fenxi watches two interfaces of the router while one host talks to another, there and back by IPv4 and IPv6; what it made of the
+/// flows.
+fn watch_two(lab: &Lab, interfaces: [&str; 2], pairs: &[([&str; 2], u8)]) -> (Live, usize) {
+    let [one, other] = interfaces;
+    let interfaces = format!("io.interfaces=[\"{one}\", \"{other}\"]");
+    let class = every_label("mark.class", "0x4100");
+    let mut args = vec![
+        "--set",
+        &interfaces,
+        "--set",
+        "io.mode=mark",
+        "--set",
+        &class,
+    ];
+    args.extend(common::SIMULATED);
+    let live = Live::start(lab, "router", &args);
+    let mut connections = Vec::new();
+    for (hosts, net) in pairs {
+        for address in [format!("10.77.{net}.2"), format!("fd77:{net}::2")] {
+            let mut connection = connect(lab, *hosts, &address);
+            talk(&mut connection);
+            connections.push(connection);
+        }
+    }
+    let flows = connections.len();
+    live.wait_for("all are labelled", |live| {
+        live.metric_sum("fenxi_labels_total") >= flows as f64
+    });
+    drop(connections);
+    (live, flows)
+}
+
+/// Each packet is seen on its way in and on its way out, and counts once; so do flows, series and marks.
+#[test]
+fn a_flow_on_two_interfaces_counts_once() {
+    let Some(lab) = Lab::routed("twice", false, &[]) else {
+        return;
+    };
+    let (live, flows) = watch_two(
+        &lab,
+        ["in", "out"],
+        &[(HOSTS, 2), (["server", "client"], 1)],
+    );
+    live.wait_for("both interfaces have seen all", |live| {
+        let counted = with_verdicts(live, &["labelled", "unlabelled"]);
+        counted > 0.0 && counted == with_verdicts(live, &["seen_elsewhere"])
+    });
+    live.wait_for("all marks are written", |live| {
+        marks_with(live, "written") == flows as f64
+    });
+    assert_eq!(live.metric_sum("fenxi_marks_total"), flows as f64);
+    assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+    let summary = live.terminate(0).json();
+    assert_eq!(summary["flows"]["begun"], flows);
+    // Of each flow one series for each depth of the model.
+    let depths = summary["decided"]["by_depth"].as_array().unwrap().len();
+    assert_eq!(summary["series"]["emitted"], flows * depths);
+}
+
+/// A router with two inner interfaces, which translates addresses on the outer one: the inner ones see each flow once, those between
+/// them and those to the outside. If the outer one is watched as well, a connection is a second flow there, as documented.
+#[test]
+fn inner_interfaces_count_each_flow_once_behind_nat() {
+    let pairs = [
+        (HOSTS, 2),
+        (["client", "third"], 3),
+        (["third", "server"], 2),
+    ];
+    let Some(mut lab) = Lab::routed("inner", true, &[]) else {
+        return;
+    };
+    lab.join("third", "dmz", 3);
+    let (live, flows) = watch_two(&lab, ["in", "dmz"], &pairs);
+    live.wait_for("all marks are written", |live| {
+        marks_with(live, "written") == flows as f64
+    });
+    assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+    assert_eq!(live.terminate(0).json()["flows"]["begun"], flows);
+
+    let (live, flows) = watch_two(&lab, ["in", "out"], &pairs[..1]);
+    live.wait_for("both flows of each connection are there", |live| {
+        live.metric_sum("fenxi_flows_begun_total") == 2.0 * flows as f64
+    });
+    live.wait_for("one mark is written for both", |live| {
+        marks_with(live, "written") + marks_with(live, "kept") == 2.0 * flows as f64
+    });
+    assert_eq!(marks_with(&live, "written"), flows as f64);
+    live.terminate(0);
+}

@@ -9,7 +9,14 @@ use crate::common::{self};
 use crate::traffic::{assert_same_flows, device, flows};
 
 /// No packet is merged any more before it is seen, received or sent.
-const NO_OFFLOADS: &str = "tso off gso off gro off tx-udp-segmentation off";
+pub const NO_OFFLOADS: &str = "tso off gso off gro off tx-udp-segmentation off";
+/// The hosts of a routed lab, with the ends of its wires.
+pub const WIRES: [(&str, &str); 4] = [
+    ("client", "eth"),
+    ("router", "in"),
+    ("router", "out"),
+    ("server", "eth"),
+];
 const TOOLS: [&str; 2] = ["python3", "ethtool"];
 
 /// One side that sends: its host and device, and the device that its frames go to.
@@ -112,12 +119,7 @@ fn labels_do_not_depend_on_offloads() {
                  ip route add 2001:db8:a::/64 via fd77:1::2 && ip route add 2001:db8:b::/64 via fd77:2::2",
             );
             if !is_on {
-                for (host, device) in [
-                    ("client", "eth"),
-                    ("router", "in"),
-                    ("router", "out"),
-                    ("server", "eth"),
-                ] {
+                for (host, device) in WIRES {
                     lab.run(host, &format!("ethtool -K {device} {NO_OFFLOADS}"));
                 }
             }

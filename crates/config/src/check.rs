@@ -12,6 +12,7 @@ use crate::keys::KeyId;
 use crate::layers::Settings;
 
 mod devices;
+mod nft_sets;
 mod tasks;
 
 use devices::DeviceTables;
@@ -30,6 +31,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         MarkAs::Dscp => mask_of_others(&read, &draft.mark),
     });
     let devices = DeviceTables::check(&settings.devices, problems);
+    let nft_sets = nft_sets::check(&settings.nft_sets, problems);
     let tasks = tasks::tasks(&read, &draft, &devices, problems);
     let first = tasks.first()?.clone();
     let config = Config {
@@ -48,10 +50,13 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         flow: draft.flow,
         tag: draft.tag,
         mark: draft.mark,
+        connlabel: draft.connlabel,
+        nft_sets,
         ring: draft.ring,
         pipeline: draft.pipeline,
         host_networks: draft.host_networks,
         records: draft.records,
+        ipfix: draft.ipfix,
         control: draft.control,
         sandbox: draft.sandbox,
         log: draft.log,
@@ -162,6 +167,12 @@ fn combinations(
         &[KeyId::IoMode, KeyId::IoInterfaces],
         config.io.mode == IoMode::Inline && config.io.interfaces.len() != 2,
         "impossible combination: inline needs exactly two interfaces",
+    );
+    rule(
+        &[KeyId::ConnlabelClass, KeyId::IoMode],
+        config.io.mode == IoMode::Inline && !config.connlabel.class.is_empty(),
+        "impossible combination: inline forwards past the kernel, which has no connections to label; use mode mark, or leave \
+         the table out",
     );
     let mut names = config.io.interfaces.clone();
     names.sort_unstable();

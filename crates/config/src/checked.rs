@@ -7,9 +7,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netfilter::nft_set::{Field, SetName};
 use packetio::Backend;
 use policy::{Action, Dscp, Rule};
 
+mod destination;
 mod device;
 mod words;
 
@@ -17,6 +19,7 @@ use crate::layout::Layout;
 use crate::network::Network;
 use crate::origin::Origin;
 
+pub use destination::{Destination, Endpoint};
 pub use device::{Accel, Device, DeviceThread, Provider};
 pub use words::{FlowHash, IoMode, LogTo, MarkAs};
 
@@ -31,6 +34,10 @@ pub struct Config {
     pub tag: Tag,
     /// Marks of connections, where the kernel forwards.
     pub mark: Mark,
+    /// Labels of connections.
+    pub connlabel: Connlabel,
+    /// Sets of nftables that get the ends of flows.
+    pub nft_sets: Vec<NftSet>,
     /// The ring from flow manager to analytics manager.
     pub ring: Ring,
     /// What is asked of flows. Exactly one task today ([`RUNNABLE_TASKS`]), whose batching, cache, devices and model also stand
@@ -50,6 +57,8 @@ pub struct Config {
     pub host_networks: Vec<Network>,
     /// Records of flows, labels and hosts.
     pub records: Records,
+    /// Records for a collector.
+    pub ipfix: Ipfix,
     /// Metrics, health and the control socket.
     pub control: Control,
     /// Whether a live run drops the rights that it no longer needs after its start.
@@ -177,6 +186,8 @@ pub struct Mark {
     pub mask: u32,
     /// Whether bits that are set already are replaced.
     pub overwrite: bool,
+    /// The zone of conntrack that has the connections.
+    pub zone: u16,
     /// Label to bits, by label: `mark.class`, or what `tag.dscp` comes to.
     pub class: Vec<MarkMapping>,
     /// How many updates may wait for the writer.
@@ -238,6 +249,49 @@ impl Mark {
         };
         self.class.iter().map(rule).collect()
     }
+}
+
+/// Labels of connections.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Connlabel {
+    /// Label to label of the connection, by label; empty: none is written.
+    pub class: Vec<ConnlabelMapping>,
+    /// The file that names labels of connections; `None`: that of nft or iptables.
+    pub file: Option<PathBuf>,
+    /// Whether another label of `class` that is set already is replaced.
+    pub overwrite: bool,
+    /// How many updates may wait for the writer.
+    pub queue: usize,
+}
+
+/// One entry of `connlabel.class`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConnlabelMapping {
+    /// Label of the model, or a taxonomy.
+    pub label: String,
+    /// Label of the connection: its name or its number.
+    pub connlabel: String,
+    /// Where the entry was set.
+    pub origin: Origin,
+}
+
+/// A set of nftables that gets the ends of flows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NftSet {
+    /// Name of the table in the configuration.
+    pub name: String,
+    /// Where the table was first named.
+    pub origin: Origin,
+    /// The set; `None` only while the configuration is read.
+    pub set: Option<SetName>,
+    /// Labels, or taxonomies, whose flows are added.
+    pub labels: Vec<String>,
+    /// What an element is made of.
+    pub key: Vec<Field>,
+    /// How long an element stays; 0: as long as the set says.
+    pub timeout: Duration,
+    /// How many elements may wait for the writer.
+    pub queue: usize,
 }
 
 /// How many tasks can run side by side.
@@ -355,12 +409,29 @@ pub struct Records {
     pub path: Option<PathBuf>,
     /// When a live run begins a new file; `None`: never.
     pub rotate: Option<Rotate>,
+    /// The Unix socket on which a live run gives them to readers; `None`: none.
+    pub socket: Option<PathBuf>,
+    /// How far a reader of the socket may fall behind, bytes.
+    pub socket_backlog: usize,
     /// Share of the flows whose records have the series.
     pub series: f64,
     /// How many records may wait for the writer.
     pub queue: usize,
     /// How long a live run may take at its end to write the records that are left.
     pub drain_within: Duration,
+}
+
+/// Flow records for a collector.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ipfix {
+    /// Where they go; `None`: nowhere.
+    pub to: Option<Destination>,
+    /// The observation domain of this exporter.
+    pub domain: u32,
+    /// How often templates are sent again over UDP.
+    pub template_every: Duration,
+    /// How many records may wait.
+    pub queue: usize,
 }
 
 /// When a new file of records begins.

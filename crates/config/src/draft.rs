@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use accel::Faults;
+use netfilter::nft_set::Field;
 
 use crate::checked::{
-    Cache, ClassConfidence, Control, DeviceThread, DscpMapping, Flow, HttpPlace, Io, Log, Mark,
-    MarkMapping, Model, Pipeline, Provider, Records, Ring, Rotate, Tag,
+    Cache, ClassConfidence, Connlabel, ConnlabelMapping, Control, Destination, DeviceThread,
+    DscpMapping, Flow, HttpPlace, Io, Ipfix, Log, Mark, MarkMapping, Model, NftSet, Pipeline,
+    Provider, Records, Ring, Rotate, Tag,
 };
 use crate::layout::{Layout, PARTS_MAX};
 use crate::levels::Levels;
+use crate::nearest::nearest;
 use crate::network::Network;
 use crate::setting::{EntrySetting, Setting};
 use crate::store::{FromValue, Stored};
@@ -72,6 +75,8 @@ pub struct Draft {
     /// As checked.
     pub mark: Mark,
     /// As checked.
+    pub connlabel: Connlabel,
+    /// As checked.
     pub ring: Ring,
     /// `[analytics]`.
     pub batching: Batching,
@@ -87,6 +92,8 @@ pub struct Draft {
     pub host_networks: Vec<Network>,
     /// As checked, but for `rotate`.
     pub records: Records,
+    /// As checked.
+    pub ipfix: Ipfix,
     /// Also where files never rotate.
     pub rotate: Rotate,
     /// As checked.
@@ -238,6 +245,38 @@ pub fn mark_rules(setting: &Setting, mark: &mut Mark) -> Stored {
     })
 }
 
+pub fn connlabels(setting: &Setting, connlabel: &mut Connlabel) -> Stored {
+    setting.put_entries(&mut connlabel.class, |label, connlabel, entry| {
+        ConnlabelMapping {
+            label: label.to_owned(),
+            connlabel,
+            origin: entry.origin.clone(),
+        }
+    })
+}
+
+pub fn nft_set(setting: &Setting, set: &mut NftSet) -> Stored {
+    let name: String = setting.get()?;
+    set.set = Some(name.parse()?);
+    Ok(())
+}
+
+pub fn nft_set_key(setting: &Setting, set: &mut NftSet) -> Stored {
+    let names: Vec<String> = setting.get()?;
+    let field = |name: &String| {
+        Field::parse(name).ok_or_else(|| {
+            let near = nearest(name, Field::NAMES);
+            let near = near.map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
+            format!(
+                "found \"{name}\", expected some of {}{near}",
+                Field::NAMES.join(", ")
+            )
+        })
+    };
+    set.key = names.iter().map(field).collect::<Result<_, _>>()?;
+    Ok(())
+}
+
 pub fn class_confidences(setting: &Setting, model: &mut Model) -> Stored {
     let place = &mut model.class_confidence;
     setting.put_entries(place, |label, confidence, entry: &EntrySetting| {
@@ -270,6 +309,22 @@ pub fn records_path(setting: &Setting, place: &mut Option<PathBuf>) -> Stored {
         );
     }
     setting.put_path(place)
+}
+
+pub fn socket_backlog(setting: &Setting, records: &mut Records) -> Stored {
+    records.socket_backlog = setting.get::<usize>()? << 10;
+    Ok(())
+}
+
+pub fn destination(setting: &Setting, place: &mut Option<Destination>) -> Stored {
+    let text: String = setting.get()?;
+    *place = Destination::parse(&text, |path| setting.origin.resolve(path));
+    match place.is_none() && !text.is_empty() {
+        true => Err(
+            "expected udp://HOST:PORT, tcp://HOST:PORT or file:PATH; brackets around an IPv6 address".to_owned(),
+        ),
+        false => Ok(()),
+    }
 }
 
 pub fn rotate_bytes(setting: &Setting, rotate: &mut Rotate) -> Stored {

@@ -61,6 +61,9 @@ impl Effective {
         for device in &settings.devices {
             of_table(Section::Device, device, &mut config);
         }
+        for set in &settings.nft_sets {
+            of_table(Section::NftSet, set, &mut config);
+        }
         for task in &settings.tasks {
             of_table(Section::Task, task, &mut config);
         }

@@ -14,7 +14,7 @@ mod catalogue;
 mod tables;
 
 pub use catalogue::{KEYS, KeyId};
-pub use tables::{DEVICE_KEYS, DeviceKey, PROVIDERS, TASK_KEYS, TaskKey};
+pub use tables::{DEVICE_KEYS, DeviceKey, NFT_SET_KEYS, NftSetKey, PROVIDERS, TASK_KEYS, TaskKey};
 
 /// One configuration key.
 #[derive(Debug)]

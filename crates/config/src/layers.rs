@@ -3,7 +3,7 @@
 //!
 //! All go through one `Layer`, so a value is checked in the same way wherever it comes from, and
 //! each keeps its [`Origin`]. Nothing here stops at the first problem: a wrong value is noted, the
-//! layer below keeps its place, and reading goes on. The tables of devices and tasks are read in `layers/tables.rs`.
+//! layer below keeps its place, and reading goes on. The tables of devices, sets and tasks are read in `layers/tables.rs`.
 
 use crate::checked::MarkAs;
 use crate::keys::{KEYS, KeyId};
@@ -52,6 +52,8 @@ pub struct Settings {
     built_in: Vec<Entries>,
     /// The `[device.NAME]` tables.
     pub devices: Vec<Table>,
+    /// The `[nftset.NAME]` tables.
+    pub nft_sets: Vec<Table>,
     /// The `[[task]]` tables.
     pub tasks: Vec<Table>,
 }
@@ -63,7 +65,7 @@ impl Settings {
     }
 
     /// These, with those of `running` where a key changes at a start only. That holds for the tasks as a whole where there
-    /// are others than before.
+    /// or nft sets are others than before.
     pub fn live_over(&self, running: &Settings) -> Settings {
         let mut mixture = self.clone();
         for (at, key) in KEYS.iter().enumerate() {
@@ -71,13 +73,22 @@ impl Settings {
                 mixture.values[at] = running.values[at].clone();
             }
         }
-        let names = |settings: &'_ Settings| -> Vec<String> {
-            let tasks = settings.tasks.iter();
-            tasks.map(|task| task.name.clone()).collect()
+        let names = |tables: &'_ [Table]| -> Vec<String> {
+            tables.iter().map(|table| table.name.clone()).collect()
         };
-        if names(self) != names(running) {
+        if names(&self.tasks) != names(&running.tasks) {
             mixture.tasks = running.tasks.clone();
         }
+        let [before, after] = [&running.nft_sets, &self.nft_sets];
+        mixture.nft_sets = match names(before) == names(after) {
+            true => {
+                let pairs = after.iter().zip(before);
+                pairs
+                    .map(|(after, before)| after.live_over(Section::NftSet, before))
+                    .collect()
+            }
+            false => before.clone(),
+        };
         mixture
     }
 }
@@ -95,6 +106,7 @@ pub fn read(
         values: vec![unset; KEYS.len()],
         built_in: vec![Entries::new(); KEYS.len()],
         devices: Vec::new(),
+        nft_sets: Vec::new(),
         tasks: Vec::new(),
     };
     Layer::new(Source::BuiltIn, &mut settings, problems).read_defaults();

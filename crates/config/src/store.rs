@@ -30,7 +30,7 @@ macro_rules! integers {
         }
     )+ };
 }
-integers!(i64, u64, u32, u8, usize);
+integers!(i64, u64, u32, u16, u8, usize);
 
 impl FromValue for Dscp {
     /// By its number, which is what a name was turned into when it was checked.

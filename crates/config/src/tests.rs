@@ -6,11 +6,12 @@ use accel::onnx;
 
 use crate::checked::{BatchPolicy, DeviceThread, FlowHash, Provider};
 use crate::effective::Effective;
-use crate::keys::{DEVICE_KEYS, KEYS, Key, KeyId, TASK_KEYS};
+use crate::keys::{DEVICE_KEYS, KEYS, Key, KeyId, NFT_SET_KEYS, TASK_KEYS};
 use crate::{Config, ConfigErrors, layers};
 
 mod devices;
 mod mark;
+mod outcomes;
 mod tasks;
 mod wrong;
 
@@ -340,6 +341,9 @@ fn the_example_file_explains_every_key() {
     }
     for key in DEVICE_KEYS {
         assert_explained(&lines, "device.NAME", key, "# ");
+    }
+    for key in NFT_SET_KEYS {
+        assert_explained(&lines, "nftset.NAME", key, "# ");
     }
     for key in TASK_KEYS {
         assert_explained(&lines, "[task]", key, "# ");

@@ -31,6 +31,7 @@ mod signals;
 mod sinks;
 mod summary;
 mod supervise;
+mod unix_socket;
 mod version;
 mod workers;
 

@@ -26,6 +26,7 @@
 #![deny(unsafe_code)]
 
 mod action;
+mod arrival;
 mod bare_table;
 mod config;
 mod counters;

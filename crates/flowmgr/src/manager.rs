@@ -26,6 +26,7 @@ use std::sync::Arc;
 use cring::{FlowRef, Label, Labels, Producer, Slot};
 
 use crate::action::{Action, Actions, PolicyStamp};
+use crate::arrival::Arrivals;
 use crate::config::{Config, ConfigError, Effect};
 use crate::counters::Counters;
 use crate::depths::{Answers, Depths};
@@ -82,6 +83,18 @@ pub struct Fate {
     pub ip_at: u32,
 }
 
+impl Fate {
+    /// Of a packet that counts for no flow.
+    fn without_flow(verdict: Verdict) -> Fate {
+        Fate {
+            verdict,
+            label_of: None,
+            depths: 0,
+            ip_at: 0,
+        }
+    }
+}
+
 /// A packet between the stages.
 #[derive(Clone, Copy)]
 struct Staged {
@@ -112,6 +125,7 @@ pub struct Manager {
     /// What an entry's stamp is where its action is that of a label by the map in use.
     pub(crate) policy: PolicyStamp,
     pub(crate) clock: Clock,
+    pub(crate) arrivals: Arrivals,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) sweep: Sweep,
     pub(crate) active: ActiveTimeout,
@@ -123,8 +137,6 @@ pub struct Manager {
     pub(crate) position: u64,
     /// See [`Manager::receive_from`].
     pub(crate) port: u8,
-    /// What the walk's usual way takes: packets that were not merged, or none where flows belong to ports.
-    plain: Gso,
     staged: Vec<Staged>,
 }
 
@@ -188,6 +200,7 @@ impl Manager {
             depths,
             policy: PolicyStamp::FIRST,
             clock: Clock::new(),
+            arrivals: Arrivals::new(),
             lifetimes,
             sweep: Sweep::new(config.buckets as u32, lifetimes),
             active: ActiveTimeout::new(config.settings.active_timeout_s),
@@ -196,7 +209,6 @@ impl Manager {
             alive: 0,
             position: 0,
             port: 0,
-            plain: Gso::NONE,
             staged: Vec::with_capacity(BURST_MAX),
             config,
         })
@@ -257,7 +269,6 @@ impl Manager {
     /// comes in by one and leaves by another. 0, as at first: flows belong to no port.
     pub fn receive_from(&mut self, port: u8) {
         self.port = port;
-        self.plain = if port == 0 { Gso::NONE } else { Gso::NEVER };
     }
 
     /// The port of [`Manager::receive_from`].
@@ -277,41 +288,29 @@ impl Manager {
         fates: &mut Vec<Fate>,
     ) {
         debug_assert!(packets.len() <= BURST_MAX);
-        self.parse_and_hash(data, packets);
+        let has_merged = self.parse_and_hash(data, packets);
         self.prefetch_entries();
         fates.clear();
         let staged = std::mem::take(&mut self.staged);
-        for (packet, staged) in packets.iter().zip(&staged) {
-            self.position += 1;
-            let fate = match staged.headers {
-                Ok(ref headers) if packet.gso == self.plain => {
-                    self.process(packet, headers, staged, now_ns, data)
-                }
-                Ok(ref headers) => self.process_other(packet, headers, staged, now_ns, data),
-                Err(verdict) => {
-                    self.counters.merged.unknown += u64::from(!packet.gso.is_none());
-                    Fate {
-                        verdict,
-                        label_of: None,
-                        depths: 0,
-                        ip_at: 0,
-                    }
-                }
-            };
-            self.counters.verdicts.count(fate.verdict);
-            fates.push(fate);
+        if has_merged || self.port != 0 {
+            self.walk_mixed(packets, &staged, now_ns, data, fates);
+        } else {
+            self.walk(packets, &staged, now_ns, data, fates);
         }
         self.staged = staged;
+        self.arrivals.burst(self.clock.packet_us(), now_ns);
         self.sweep_owed();
         let rings = self.rings.iter_mut().flatten();
         rings.for_each(Producer::publish);
     }
 
-    /// Stage one: headers and hash of every packet.
-    fn parse_and_hash(&mut self, data: &[u8], packets: &[Packet]) {
+    /// Stage one: headers and hash of every packet. Whether one of them was merged.
+    fn parse_and_hash(&mut self, data: &[u8], packets: &[Packet]) -> bool {
         self.staged.clear();
+        let mut gso = 0;
         for packet in packets {
             prefetch(data, packet.at);
+            gso |= packet.gso.bits();
         }
         for packet in packets {
             let frame = &data[packet.at..packet.at + packet.captured as usize];
@@ -327,6 +326,7 @@ impl Manager {
                 guess: None,
             });
         }
+        gso != 0
     }
 
     /// Stage two: the entry that each packet will most likely want.
@@ -343,9 +343,29 @@ impl Manager {
         }
     }
 
+    /// Stage three: packets that were not merged, one by one; adds a fate for each.
+    // The only caller of `process`, so that it is inlined here.
+    #[inline(never)]
+    fn walk(
+        &mut self,
+        packets: &[Packet],
+        staged: &[Staged],
+        now_ns: u64,
+        data: &mut [u8],
+        fates: &mut Vec<Fate>,
+    ) {
+        for (packet, staged) in packets.iter().zip(staged) {
+            self.position += 1;
+            let fate = match staged.headers {
+                Ok(ref headers) => self.process(packet, headers, staged, now_ns, data),
+                Err(verdict) => Fate::without_flow(verdict),
+            };
+            self.counters.verdicts.count(fate.verdict);
+            fates.push(fate);
+        }
+    }
+
     /// Stage three: one packet of a flow.
-    // Inlined here and for merged packets: a call would cost each packet the registers that it saves.
-    #[inline(always)]
     fn process(
         &mut self,
         packet: &Packet,

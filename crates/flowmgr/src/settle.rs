@@ -285,7 +285,7 @@ impl Manager {
         let (time_us, took_us) = match self.config.effect {
             Effect::Arrival => {
                 let took_ns = now_ns.saturating_sub(emitted_at as u64);
-                (self.clock.packet_us(), took_ns / 1000)
+                (self.arrivals.time_us(now_ns), took_ns / 1000)
             }
             Effect::PacketTime { delay_us } => {
                 (emitted_at.saturating_add(delay_us), delay_us as u64)

@@ -11,31 +11,22 @@
 //! A query names a connection in the same way. The kernel answers with the connection, of which mark, labels and number are
 //! read (`ctnetlink_fill_info`; a mark of 0 may be left out), or with an error.
 //!
-//! Netlink's headers are in the machine's byte order, attributes of netfilter in network order.
-//! Numbers are those of `linux/netlink.h`, `linux/netfilter/nfnetlink.h` and
-//! `linux/netfilter/nfnetlink_conntrack.h`.
+//! Numbers are those of `linux/netfilter/nfnetlink_conntrack.h`.
 
 use std::net::IpAddr;
 
-/// `NLM_F_REQUEST`, to which a connection is the answer.
-const QUERY_FLAGS: u16 = 0x1;
-/// `NLM_F_REQUEST | NLM_F_ACK`.
-const UPDATE_FLAGS: u16 = 0x1 | 0x4;
+use crate::netlink::{ACK, Answer, Header, REQUEST, attribute, attributes, nest, push_message};
+use crate::socket::{Outcome, Socket};
+
 /// `NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_NEW`: an update, and the answer to a query.
 const CT_NEW: u16 = 1 << 8;
 /// `NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_GET`.
 const CT_GET: u16 = 1 << 8 | 1;
-/// The answer to a request, good or bad.
-const NLMSG_ERROR: u16 = 2;
-const HEADER_BYTES: usize = 16;
-/// `nfgenmsg`: family, version, resource.
-const FAMILY_BYTES: usize = 4;
 
-/// Marks an attribute that holds attributes.
-const NESTED: u16 = 0x8000;
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_MARK: u16 = 8;
 const CTA_ID: u16 = 12;
+const CTA_ZONE: u16 = 18;
 const CTA_MARK_MASK: u16 = 21;
 const CTA_LABELS: u16 = 22;
 const CTA_LABELS_MASK: u16 = 23;
@@ -52,6 +43,8 @@ const CTA_PROTO_PORTS: [u16; 2] = [2, 3];
 /// Two ends and a protocol, as they stand in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuple {
+    /// Zone of conntrack, which keeps connections with the same ends apart; 0 is that of all others.
+    pub zone: u16,
     /// IP protocol number: TCP or UDP.
     pub protocol: u8,
     /// Sender.
@@ -94,10 +87,10 @@ pub enum Change {
 ///
 /// The tuple stands as `CTA_TUPLE_ORIG`, which the kernel looks up among the original and the reply
 /// tuples of all connections alike; `CTA_TUPLE_REPLY` alone is the same look-up.
-pub fn push_update(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple, change: &Change) {
+fn push_update(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple, change: &Change) {
     push_request(
         out,
-        (CT_NEW, UPDATE_FLAGS),
+        (CT_NEW, REQUEST | ACK),
         sequence,
         tuple,
         |out| match *change {
@@ -132,8 +125,8 @@ fn labels_of(bytes: [u8; 16]) -> u128 {
 }
 
 /// Appends a query for the connection of `tuple`, which the kernel looks up as for an update.
-pub fn push_query(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple) {
-    push_request(out, (CT_GET, QUERY_FLAGS), sequence, tuple, |_| {});
+fn push_query(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple) {
+    push_request(out, (CT_GET, REQUEST), sequence, tuple, |_| {});
 }
 
 fn push_request(
@@ -143,32 +136,36 @@ fn push_request(
     tuple: &Tuple,
     fill: impl FnOnce(&mut Vec<u8>),
 ) {
-    let start = out.len();
     let family = match tuple.source.0 {
         IpAddr::V4(_) => 2, // AF_INET
         IpAddr::V6(_) => 10,
     };
-    out.extend([0; 4]); // the length, once it is known
-    out.extend(kind.to_ne_bytes());
-    out.extend(flags.to_ne_bytes());
-    out.extend(sequence.to_ne_bytes());
-    out.extend([0; 4]); // from no port in particular: the kernel knows the sender
-    out.extend([family, 0, 0, 0]); // nfgenmsg: family, version, resource
-    nest(out, CTA_TUPLE_ORIG, |out| {
-        nest(out, CTA_TUPLE_IP, |out| push_addresses(out, tuple));
-        nest(out, CTA_TUPLE_PROTO, |out| {
-            attribute(out, CTA_PROTO_NUM, &[tuple.protocol]);
-            for (kind, (_, port)) in CTA_PROTO_PORTS
-                .into_iter()
-                .zip([tuple.source, tuple.destination])
-            {
-                attribute(out, kind, &port.to_be_bytes());
-            }
+    let header = Header {
+        kind,
+        flags,
+        sequence,
+        family,
+        resource: 0,
+    };
+    push_message(out, &header, |out| {
+        nest(out, CTA_TUPLE_ORIG, |out| {
+            nest(out, CTA_TUPLE_IP, |out| push_addresses(out, tuple));
+            nest(out, CTA_TUPLE_PROTO, |out| {
+                attribute(out, CTA_PROTO_NUM, &[tuple.protocol]);
+                for (kind, (_, port)) in CTA_PROTO_PORTS
+                    .into_iter()
+                    .zip([tuple.source, tuple.destination])
+                {
+                    attribute(out, kind, &port.to_be_bytes());
+                }
+            });
         });
+        // Without it the kernel looks in zone 0 only.
+        if tuple.zone != 0 {
+            attribute(out, CTA_ZONE, &tuple.zone.to_be_bytes());
+        }
+        fill(out);
     });
-    fill(out);
-    let length = (out.len() - start) as u32;
-    out[start..start + 4].copy_from_slice(&length.to_ne_bytes());
 }
 
 fn push_addresses(out: &mut Vec<u8>, tuple: &Tuple) {
@@ -178,33 +175,6 @@ fn push_addresses(out: &mut Vec<u8>, tuple: &Tuple) {
             IpAddr::V6(address) => attribute(out, CTA_IP_V6[side], &address.octets()),
         }
     }
-}
-
-/// Length and kind, the value, and padding to four bytes, which the length leaves out.
-fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    out.extend((4 + value.len() as u16).to_ne_bytes());
-    out.extend(kind.to_ne_bytes());
-    out.extend(value);
-    out.resize(out.len().next_multiple_of(4), 0);
-}
-
-fn nest(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    attribute(out, NESTED | kind, &[]);
-    fill(out);
-    let length = (out.len() - start) as u16;
-    out[start..start + 2].copy_from_slice(&length.to_ne_bytes());
-}
-
-/// What the kernel said of one request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
-    /// The request's number.
-    pub sequence: u32,
-    /// 0: done. Otherwise an error number, positive as in errno(3).
-    pub errno: i32,
-    /// Of a query that found one: the connection.
-    pub connection: Option<Connection>,
 }
 
 /// What is read of a connection.
@@ -227,13 +197,9 @@ impl Connection {
         }
     }
 
-    fn read(mut attributes: &[u8]) -> Connection {
+    fn read(bytes: &[u8]) -> Connection {
         let mut connection = Connection::default();
-        while let Some(&[l0, l1, k0, k1]) = attributes.first_chunk() {
-            let length = usize::from(u16::from_ne_bytes([l0, l1]));
-            // The two highest bits say how the value is to be read.
-            let kind = u16::from_ne_bytes([k0, k1]) & 0x3fff;
-            let value = attributes.get(4..length).unwrap_or_default();
+        for (kind, value) in attributes(bytes) {
             let number = value.first_chunk().copied().map(u32::from_be_bytes);
             match (kind, number) {
                 (CTA_MARK, Some(mark)) => connection.mark = mark,
@@ -243,54 +209,42 @@ impl Connection {
                 }
                 _ => {}
             }
-            let next = length.next_multiple_of(4).max(4);
-            attributes = attributes.get(next..).unwrap_or_default();
         }
         connection
     }
 }
 
-/// The answers in what one receive brought. What is no answer is passed over; reading ends at the
-/// first header whose length cannot be.
-pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer> {
-    std::iter::from_fn(move || {
-        loop {
-            let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
-            let length = u32_at(header, 0)? as usize;
-            let kind = u16::from_ne_bytes([header[4], header[5]]);
-            let sequence = u32_at(header, 8)?;
-            let payload = bytes.get(..length)?.get(HEADER_BYTES..)?;
-            bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-            // Behind the error number stands the request again, of which nothing is needed.
-            let (errno, connection) = match (kind, u32_at(payload, 0)) {
-                (NLMSG_ERROR, Some(errno)) => ((errno as i32).wrapping_neg(), None),
-                (CT_NEW, Some(_)) => (0, Some(Connection::read(&payload[FAMILY_BYTES..]))),
-                _ => continue,
-            };
-            return Some(Answer {
-                sequence,
-                errno,
-                connection,
-            });
-        }
-    })
+/// One request: whose connection, and its new bits.
+pub type Request = (Tuple, Change);
+
+/// Sends changes, [`crate::socket::BATCH`] at most, and puts what became of each into `outcomes`.
+pub fn update(socket: &mut Socket, requests: &[Request], outcomes: &mut Vec<Outcome<Connection>>) {
+    let push = |out: &mut Vec<u8>, sequence, (tuple, change): &Request| {
+        push_update(out, sequence, tuple, change);
+    };
+    socket.exchange(requests, outcomes, push, found);
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .copied()
-        .map(u32::from_ne_bytes)
+/// Asks for the connections, and what marks and labels they have. Likewise.
+pub fn query(socket: &mut Socket, requests: &[Request], outcomes: &mut Vec<Outcome<Connection>>) {
+    let push = |out: &mut Vec<u8>, sequence, (tuple, _): &Request| {
+        push_query(out, sequence, tuple);
+    };
+    socket.exchange(requests, outcomes, push, found);
+}
+
+fn found(answer: &Answer<'_>) -> Option<Connection> {
+    (answer.kind == CT_NEW).then(|| Connection::read(answer.attributes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use crate::netlink::answers;
 
     fn tuple(source: &str, destination: &str) -> Tuple {
         Tuple {
+            zone: 0,
             protocol: 6,
             source: (source.parse().unwrap(), 0x1234),
             destination: (destination.parse().unwrap(), 443),
@@ -355,6 +309,35 @@ mod tests {
     }
 
     #[test]
+    fn a_zone_stands_behind_the_tuple() {
+        let tuple = tuple("10.0.0.1", "192.0.2.9");
+        let zoned = Tuple { zone: 7, ..tuple };
+        for push in [push_query, |out: &mut _, sequence, tuple: &_| {
+            push_update(
+                out,
+                sequence,
+                tuple,
+                &Change::Mark {
+                    bits: 0x300,
+                    mask: 0xff00,
+                },
+            );
+        }] {
+            let (mut without, mut with) = (Vec::new(), Vec::new());
+            push(&mut without, 7, &tuple);
+            push(&mut with, 7, &zoned.reversed().reversed());
+            let (head, tail) = with[4..].split_at(68);
+            let zone = [
+                [6u16, CTA_ZONE].map(u16::to_ne_bytes).concat(),
+                vec![0, 7, 0, 0],
+            ]
+            .concat();
+            assert_eq!([head, &tail[8..]].concat(), without[4..]);
+            assert_eq!(tail[..8], zone);
+        }
+    }
+
+    #[test]
     fn messages_stand_behind_each_other_and_the_other_way_swaps_the_ends() {
         let forward = tuple("10.0.0.1", "192.0.2.9");
         let change = Change::Mark { bits: 0, mask: 1 };
@@ -365,37 +348,6 @@ mod tests {
         assert_eq!(both.len(), 2 * first);
         assert_eq!(both[first + 32..first + 36], [192, 0, 2, 9]);
         assert_eq!(forward.reversed().reversed(), forward);
-    }
-
-    fn ack(sequence: u32, errno: i32, tail: &[u8]) -> Vec<u8> {
-        let length = (20 + tail.len()) as u32;
-        let mut out = length.to_ne_bytes().to_vec();
-        out.extend(NLMSG_ERROR.to_ne_bytes());
-        out.extend([0; 2]);
-        out.extend(sequence.to_ne_bytes());
-        out.extend([0; 4]);
-        out.extend((-errno).to_ne_bytes());
-        out.extend(tail);
-        out.resize(out.len().next_multiple_of(4), 0);
-        out
-    }
-
-    #[test]
-    fn answers_are_read_one_after_the_other() {
-        let mut bytes = ack(5, 0, &[]);
-        bytes.extend(ack(6, 2, b"the request"));
-        let mut noise = ack(9, 1, &[]);
-        noise[4] = 3; // NLMSG_DONE
-        bytes.extend(noise);
-        bytes.extend(ack(7, 1, &[]));
-        let read: Vec<_> = answers(&bytes)
-            .map(|answer| (answer.sequence, answer.errno))
-            .collect();
-        assert_eq!(read, [(5, 0), (6, 2), (7, 1)]);
-        // An error number that is cut off is none.
-        let mut short = ack(1, 0, &[]);
-        short[0] = 18;
-        assert_eq!(answers(&short).count(), 0);
     }
 
     /// Mark and number among other attributes, nested ones and some that are cut off.
@@ -411,9 +363,9 @@ mod tests {
             let mut bytes = Vec::new();
             let tuple = tuple("10.0.0.1", "192.0.2.9");
             push_request(&mut bytes, (CT_NEW, 0), 9, &tuple, fill);
-            let found: Vec<_> = answers(&bytes).collect();
-            assert_eq!((found.len(), found[0].sequence, found[0].errno), (1, 9, 0));
-            found[0].connection.unwrap()
+            let answer = answers(&bytes).next().unwrap();
+            assert_eq!((answer.sequence, answer.errno), (9, 0));
+            found(&answer).unwrap()
         };
         let whole = answer(&|out| {
             attribute(out, CTA_MARK, &0x1234_0300u32.to_be_bytes());
@@ -443,22 +395,5 @@ mod tests {
         assert_eq!(cut.mark, 0);
         let cut = answer(&|out| attribute(out, CTA_LABELS, &[0xff; 12]));
         assert_eq!(cut.labels, 0);
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_comes_is_read_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            // Every answer takes a header's worth of bytes at least.
-            prop_assert!(answers(&bytes).count() <= bytes.len() / HEADER_BYTES);
-        }
-
-        #[test]
-        fn a_damaged_answer_does_not_hide_those_before(at in 20..40_usize, value: u8) {
-            let mut bytes = ack(1, 0, &[]);
-            bytes.extend(ack(2, 2, &[]));
-            bytes[at] = value;
-            let first = Answer { sequence: 1, errno: 0, connection: None };
-            prop_assert_eq!(answers(&bytes).next(), Some(first));
-        }
     }
 }

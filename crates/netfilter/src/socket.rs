@@ -1,4 +1,4 @@
-//! The netlink socket: a batch of queries or updates out, an answer for each back.
+//! The netlink socket: a batch of requests out, an answer for each back.
 //!
 //! The kernel works through a batch within `send`, in order, and queues the answers before `send`
 //! returns. So nothing here waits: after a send the answers are there, or they were lost for want of
@@ -13,29 +13,26 @@ use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::conntrack::{Answer, Change, Connection, Tuple, answers, push_query, push_update};
+use crate::netlink::{Answer, answers};
 
 /// Requests in one send. The answers to updates, some 800 bytes of socket memory each, fill a quarter of the
 /// receive buffer that Linux gives by default; connections, the answers to queries, are up to twice as large.
 pub const BATCH: usize = 64;
 
-/// What became of an update.
+/// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The connection has the mark.
-    Written,
-    /// Of a query: the connection, and the mark that it has.
-    Found(Connection),
-    /// No connection has this tuple.
+pub enum Outcome<Found = ()> {
+    /// It was carried out.
+    Done,
+    /// What was asked for.
+    Found(Found),
+    /// There is nothing of this name.
     NotFound,
     /// The kernel refused with this error number.
     Refused(i32),
     /// No answer came.
     Unanswered,
 }
-
-/// One request: whose connection, and its new bits.
-pub type Request = (Tuple, Change);
 
 /// The socket and its buffers, which grow during the first batch only.
 pub struct Socket {
@@ -63,41 +60,52 @@ impl Socket {
         })
     }
 
-    /// Sends the requests, [`BATCH`] at most, and puts what became of each into `outcomes`.
-    pub fn update(&mut self, requests: &[Request], outcomes: &mut Vec<Outcome>) {
-        self.exchange(requests, outcomes, |out, sequence, (tuple, change)| {
-            push_update(out, sequence, tuple, change);
-        });
-    }
-
-    /// Asks for the connections, and what marks they have. Likewise.
-    pub fn query(&mut self, requests: &[Request], outcomes: &mut Vec<Outcome>) {
-        self.exchange(requests, outcomes, |out, sequence, (tuple, _)| {
-            push_query(out, sequence, tuple);
-        });
-    }
-
-    fn exchange(
+    /// Sends the messages that `push` makes of requests, [`BATCH`] at most, and puts what became of each into `outcomes`;
+    /// `found` reads what was asked for.
+    pub(crate) fn exchange<Request, Found: Clone>(
         &mut self,
         requests: &[Request],
-        outcomes: &mut Vec<Outcome>,
+        outcomes: &mut Vec<Outcome<Found>>,
         push: impl Fn(&mut Vec<u8>, u32, &Request),
+        found: impl Fn(&Answer<'_>) -> Option<Found>,
+    ) {
+        let frame = |_: &mut Vec<u8>, _: u32| {};
+        self.exchange_between([&frame, &frame], requests, outcomes, push, found);
+    }
+
+    /// The same with a message before the others and one behind, whose answers are not looked at.
+    pub(crate) fn exchange_between<Request, Found: Clone>(
+        &mut self,
+        [begin, end]: [&dyn Fn(&mut Vec<u8>, u32); 2],
+        requests: &[Request],
+        outcomes: &mut Vec<Outcome<Found>>,
+        push: impl Fn(&mut Vec<u8>, u32, &Request),
+        found: impl Fn(&Answer<'_>) -> Option<Found>,
     ) {
         outcomes.clear();
         outcomes.resize(requests.len(), Outcome::Unanswered);
         self.requests.clear();
-        let first = self.sequence;
+        begin(&mut self.requests, self.sequence);
+        let first = self.sequence.wrapping_add(1);
+        let mut sequence = first;
         for request in requests {
-            push(&mut self.requests, self.sequence, request);
-            self.sequence = self.sequence.wrapping_add(1);
+            push(&mut self.requests, sequence, request);
+            sequence = sequence.wrapping_add(1);
         }
+        end(&mut self.requests, sequence);
+        self.sequence = sequence.wrapping_add(1);
         match rustix::net::send(&self.fd, &self.requests, SendFlags::empty()) {
-            Ok(_) => self.collect(first, outcomes),
+            Ok(_) => self.collect(first, outcomes, found),
             Err(errno) => outcomes.fill(Outcome::Refused(errno.raw_os_error())),
         }
     }
 
-    fn collect(&mut self, first: u32, outcomes: &mut [Outcome]) {
+    fn collect<Found: Clone>(
+        &mut self,
+        first: u32,
+        outcomes: &mut [Outcome<Found>],
+        found: impl Fn(&Answer<'_>) -> Option<Found>,
+    ) {
         let mut open = outcomes.len();
         while open > 0 {
             let received = &mut self.received[..];
@@ -111,12 +119,12 @@ impl Socket {
                 // Answers to an earlier batch that came too late fall outside.
                 let place = answer.sequence.wrapping_sub(first) as usize;
                 if let Some(outcome) = outcomes.get_mut(place) {
-                    *outcome = outcome_of(answer);
+                    *outcome = outcome_of(&answer, &found);
                     open = open.saturating_sub(1);
                 }
                 // Without the capability the kernel answers the first request for the whole batch.
                 if answer.errno == Errno::PERM.raw_os_error() {
-                    outcomes.fill(outcome_of(answer));
+                    outcomes.fill(outcome_of(&answer, &found));
                     return;
                 }
             }
@@ -124,9 +132,12 @@ impl Socket {
     }
 }
 
-fn outcome_of(answer: Answer) -> Outcome {
+fn outcome_of<Found>(
+    answer: &Answer<'_>,
+    found: impl Fn(&Answer<'_>) -> Option<Found>,
+) -> Outcome<Found> {
     match answer.errno {
-        0 => answer.connection.map_or(Outcome::Written, Outcome::Found),
+        0 => found(answer).map_or(Outcome::Done, Outcome::Found),
         errno if errno == Errno::NOENT.raw_os_error() => Outcome::NotFound,
         errno => Outcome::Refused(errno),
     }

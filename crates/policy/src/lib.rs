@@ -13,4 +13,4 @@ mod rule;
 
 pub use dscp::Dscp;
 pub use mark::{DSCP_MASK, Mark};
-pub use rule::{Action, Label, NoSuchLabel, Rule, actions, listed};
+pub use rule::{Action, Label, NoSuchLabel, Rule, actions, by_class, listed};

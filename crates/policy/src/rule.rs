@@ -32,11 +32,11 @@ pub struct Label {
 
 /// What the user asks for the flows of a label, or of all labels of a taxonomy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct Rule<Asked = Action> {
     /// Name of the label; where no label has this name, of the taxonomy.
     pub label: String,
     /// What is done; parts that are `None` are left to other rules of the same label.
-    pub action: Action,
+    pub action: Asked,
     /// Whether a model without this label is an error.
     pub required: bool,
     /// Where the rule stands, for errors.
@@ -74,24 +74,37 @@ fn space_and(name: &str) -> String {
     }
 }
 
-/// The action of each of `labels`, which stand in the order of the model's classes. A rule that names the label goes over one
-/// that names its taxonomy; otherwise, of several rules the later goes over the earlier, part by part.
+/// The action of each of `labels`, as [`by_class`] finds them; of several rules the later goes over the earlier, part by part.
+///
+/// # Errors
+/// As [`by_class`].
+pub fn actions(rules: &[Rule], labels: &[Label]) -> Result<Vec<Action>, NoSuchLabel> {
+    by_class(rules, labels, |new, old| new.or(old))
+}
+
+/// What is asked for each of `labels`, which stand in the order of the model's classes. Of several rules for one label,
+/// `over` says what comes of the later and what was asked before. A rule that names the label goes over one that names its
+/// taxonomy.
 ///
 /// # Errors
 /// A rule is required, and neither a label nor a taxonomy has its name.
-pub fn actions(rules: &[Rule], labels: &[Label]) -> Result<Vec<Action>, NoSuchLabel> {
-    let mut by_name = vec![Action::default(); labels.len()];
+pub fn by_class<Asked: Copy + Default>(
+    rules: &[Rule<Asked>],
+    labels: &[Label],
+    over: impl Fn(Asked, Asked) -> Asked,
+) -> Result<Vec<Asked>, NoSuchLabel> {
+    let mut by_name = vec![Asked::default(); labels.len()];
     let mut by_taxonomy = by_name.clone();
     for rule in rules {
         let is_named = |label: &Label| label.name == rule.label;
         if let Some(class) = labels.iter().position(is_named) {
-            by_name[class] = rule.action.or(by_name[class]);
+            by_name[class] = over(rule.action, by_name[class]);
             continue;
         }
         let mut is_known = false;
-        for (label, action) in labels.iter().zip(&mut by_taxonomy) {
+        for (label, asked) in labels.iter().zip(&mut by_taxonomy) {
             if label.taxonomy == rule.label {
-                *action = rule.action.or(*action);
+                *asked = over(rule.action, *asked);
                 is_known = true;
             }
         }
@@ -104,8 +117,8 @@ pub fn actions(rules: &[Rule], labels: &[Label]) -> Result<Vec<Action>, NoSuchLa
             });
         }
     }
-    let actions = by_name.into_iter().zip(by_taxonomy);
-    Ok(actions.map(|(name, taxonomy)| name.or(taxonomy)).collect())
+    let asked = by_name.into_iter().zip(by_taxonomy);
+    Ok(asked.map(|(name, taxonomy)| over(name, taxonomy)).collect())
 }
 
 /// All labels, each with its taxonomy, for people: `TLS (web), DNS (network), unknown`.

@@ -134,6 +134,9 @@ keys! {
         MarkOverwrite: live "mark.overwrite", Kind::Bool, "false", "",
             "whether a label replaces bits within mark.mask that are set already; false: they stay"
             => |d, s| s.put(&mut d.mark.overwrite);
+        MarkZone: restart "mark.zone", integer(0, u16::MAX as i64), "0", "zone of conntrack",
+            "the zone of the connections, where rules give them one (ct zone set); no others are found"
+            => |d, s| s.put(&mut d.mark.zone);
         MarkQueue: restart "mark.queue", integer(64, 1 << 20), "16384", "updates",
             "how many marks may wait to be written; more are dropped and counted"
             => |d, s| s.put(&mut d.mark.queue);
@@ -143,6 +146,21 @@ keys! {
             "label or taxonomy to bits of the connection mark; labels not named here leave connections as they are; a table in \
              a file replaces the built-in one"
             => |d, s| draft::mark_rules(s, &mut d.mark);
+
+        ConnlabelClass: live "connlabel.class", Kind::Map(Entry::Text), "{}",
+            "a name in connlabel.file, or a number from 0 to 127 as text",
+            "mode mark and tap: label to label of the connection (ct label), of which a connection gets one; labels not named \
+             here leave connections as they are; a label may be a taxonomy"
+            => |d, s| draft::connlabels(s, &mut d.connlabel);
+        ConnlabelFile: restart "connlabel.file", Kind::Text, "\"\"", "path",
+            "the file that names labels of connections; empty: /etc/connlabel.conf, which nft reads, or /etc/xtables/connlabel.conf"
+            => |d, s| s.put_path(&mut d.connlabel.file);
+        ConnlabelOverwrite: live "connlabel.overwrite", Kind::Bool, "false", "",
+            "whether a label takes the place of one of connlabel.class that the connection has already; false: that one stays"
+            => |d, s| s.put(&mut d.connlabel.overwrite);
+        ConnlabelQueue: restart "connlabel.queue", integer(64, 1 << 20), "16384", "updates",
+            "how many labels may wait to be written; more are dropped and counted"
+            => |d, s| s.put(&mut d.connlabel.queue);
 
         RingSlots: restart "ring.slots", power_of_two(16, 1 << 20), "4096", "series",
             "how many series may wait between a flow manager and an analytics manager"
@@ -251,6 +269,28 @@ keys! {
             "how long `fenxi run` may take at its end to write the records that are left; the rest is lost and counted, and \
              the exit code is 74"
             => |d, s| s.put_seconds(&mut d.records.drain_within);
+
+        RecordsSocket: restart "records.socket", Kind::Text, "\"\"", "path, empty = none",
+            "the Unix socket on which `fenxi run` gives records as JSON Lines to any program that connects, at most 16 at a \
+             time; root, the user and the group of the service may connect"
+            => |d, s| draft::socket(s, &mut d.records.socket);
+        RecordsSocketKib: restart "records.socket_kib", integer(256, 1 << 20), "4096", "KiB",
+            "how far a reader of records.socket may fall behind; then records are left out for it, and a line of type lost \
+             says how many"
+            => |d, s| draft::socket_backlog(s, &mut d.records);
+
+        IpfixTo: restart "ipfix.to", Kind::Text, "\"\"", "udp://HOST:PORT, tcp://HOST:PORT or file:PATH, empty = none",
+            "where `fenxi run` sends records of flows as IPFIX (docs/ipfix.md); --ipfix overrides it"
+            => |d, s| draft::destination(s, &mut d.ipfix.to);
+        IpfixDomain: restart "ipfix.domain", integer(0, u32::MAX as i64), "1", "",
+            "observation domain: by it a collector tells exporters with one address apart"
+            => |d, s| s.put(&mut d.ipfix.domain);
+        IpfixTemplateS: restart "ipfix.template_s", integer(1, 86_400), "60", "seconds",
+            "how often templates and the names of labels are sent again over UDP"
+            => |d, s| s.put_seconds(&mut d.ipfix.template_every);
+        IpfixQueue: restart "ipfix.queue", integer(1024, 1 << 22), "65536", "records",
+            "how many records may wait while the collector is slow or away; more are dropped and counted"
+            => |d, s| s.put(&mut d.ipfix.queue);
 
         ControlHttp: restart "control.http", Kind::Text, "\"127.0.0.1:9469\"", "ADDRESS:PORT or unix:PATH, empty = off",
             "where /metrics, /livez and /readyz are served"

@@ -1,4 +1,4 @@
-//! The keys of tables with names of the user's choice: `[device.NAME]` and `[[task]]`.
+//! The keys of tables with names of the user's choice: `[device.NAME]`, `[nftset.NAME]` and `[[task]]`.
 //!
 //! They are set in a file or by `--set`, and have no variables, since a name may hold what a variable may not. The defaults
 //! are what `configs/1-1-1.toml` shows; where they depend on other keys, the text says how.
@@ -6,8 +6,9 @@
 use super::catalogue::{
     BATCH_SIZES, CACHE_ENTRIES, CACHE_PREFIX, DEVICES, LATENCY_GOAL_MS, SIMULATED_US,
 };
-use super::{float, keys};
+use super::{float, integer, keys};
 use crate::checked::DeviceThread;
+use crate::checked::NftSet;
 use crate::draft::{self, DeviceDraft, PolicyName, TaskDraft};
 use crate::kind::{Entry, Kind};
 
@@ -62,6 +63,29 @@ keys! {
         Faults: live "device.NAME.faults", Kind::Text, "\"\"", "",
             "faults to inject, for experiments, such as error=3,hang=5:200"
             => |d, s| draft::faults(s, &mut d.faults);
+    }
+}
+
+#[rustfmt::skip] // As in the catalogue.
+keys! {
+    /// A key of a `[nftset.NAME]` table.
+    NftSetKey of NFT_SET_KEYS, stored in NftSet {
+        Set: restart "nftset.NAME.set", Kind::Text, "\"inet fw4 ssh\"", "family, table and set",
+            "the set, which must be there with flags timeout; its type must be that of key"
+            => |d, s| draft::nft_set(s, d);
+        Labels: live "nftset.NAME.labels", Kind::TextList { least: 1 }, "[\"SSH\"]", "",
+            "labels, or taxonomies, whose flows are added to the set"
+            => |d, s| s.put(&mut d.labels);
+        Key: restart "nftset.NAME.key", Kind::TextList { least: 1 }, "[\"originator_address\"]", "",
+            "what an element is made of, in the order of the set's type: originator_address, originator_port, \
+             responder_address, responder_port, protocol"
+            => |d, s| draft::nft_set_key(s, d);
+        TimeoutS: restart "nftset.NAME.timeout_s", integer(0, 31_536_000), "300", "seconds, 0 = the timeout of the set",
+            "how long an element stays after the last label that put it there"
+            => |d, s| s.put_seconds(&mut d.timeout);
+        Queue: restart "nftset.NAME.queue", integer(64, 1 << 20), "4096", "elements",
+            "how many elements may wait to be written; more are dropped and counted"
+            => |d, s| s.put(&mut d.queue);
     }
 }
 

@@ -90,11 +90,13 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// A name at the top of a file: a section, or a table of devices or tasks.
+    /// A name at the top of a file: a section, or a table with a name of the user's choice.
     fn read_top(&mut self, name: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
         let is_section = sections().contains(&name);
         match (Section::parse(name), value.get_ref()) {
-            (Some(Section::Device), DeValue::Table(tables)) => self.read_devices(tables),
+            (Some(section @ (Section::Device | Section::NftSet)), DeValue::Table(tables)) => {
+                self.read_tables(section, tables);
+            }
             (Some(Section::Task), DeValue::Array(tables)) => self.read_tasks(tables),
             (Some(section), _) => self.problem(at, section.how_to_write()),
             (None, DeValue::Table(table)) if is_section => {

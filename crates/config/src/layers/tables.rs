@@ -1,4 +1,4 @@
-//! Tables with names of the user's choice: `[device.NAME]` and `[[task]]`. What they hold is known, what they are called
+//! Tables with names of the user's choice: `[device.NAME]`, `[nftset.NAME]` and `[[task]]`. What they hold is known, what they are called
 //! is not.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use toml::{Spanned, Value};
 
 use super::layer::Layer;
 use super::values::{in_order, loose, owned, suggest};
-use crate::keys::{DEVICE_KEYS, DeviceKey, Key, TASK_KEYS, TaskKey};
+use crate::keys::{DEVICE_KEYS, DeviceKey, Key, NFT_SET_KEYS, NftSetKey, TASK_KEYS, TaskKey};
 use crate::kind::{Entry, Kind};
 use crate::origin::Origin;
 use crate::setting::Setting;
@@ -19,18 +19,21 @@ use crate::setting::Setting;
 pub enum Section {
     /// A `[device.NAME]`.
     Device,
+    /// A `[nftset.NAME]`.
+    NftSet,
     /// A `[[task]]`.
     Task,
 }
 
 impl Section {
     /// What the sections are called, in the order of the variants.
-    pub const NAMES: [&'static str; 2] = ["device", "task"];
+    pub const NAMES: [&'static str; 3] = ["device", "nftset", "task"];
 
     /// The section called `name`.
     pub fn parse(name: &str) -> Option<Section> {
         match name {
             "device" => Some(Section::Device),
+            "nftset" => Some(Section::NftSet),
             "task" => Some(Section::Task),
             _ => None,
         }
@@ -51,6 +54,7 @@ impl Section {
     pub fn keys(self) -> &'static [Key] {
         match self {
             Section::Device => DEVICE_KEYS,
+            Section::NftSet => NFT_SET_KEYS,
             Section::Task => TASK_KEYS,
         }
     }
@@ -60,6 +64,9 @@ impl Section {
         match self {
             Section::Device => {
                 "device is a section of tables: write [device.NAME] and its keys below"
+            }
+            Section::NftSet => {
+                "nftset is a section of tables: write [nftset.NAME] and its keys below"
             }
             Section::Task => "task is a list of tables: write [[task]] and its keys below",
         }
@@ -89,9 +96,25 @@ impl Table {
         self.values.get(id as usize)?.as_ref()
     }
 
+    /// What a `[nftset.NAME]` says of a key, if anything.
+    pub fn of_nft_set(&self, id: NftSetKey) -> Option<&Setting> {
+        self.values.get(id as usize)?.as_ref()
+    }
+
     /// What a `[[task]]` says of a key, if anything.
     pub fn of_task(&self, id: TaskKey) -> Option<&Setting> {
         self.values.get(id as usize)?.as_ref()
+    }
+
+    /// This table, with what `running` says where a key changes at a start only.
+    pub(super) fn live_over(&self, section: Section, running: &Table) -> Table {
+        let mut mixture = self.clone();
+        for (at, key) in section.keys().iter().enumerate() {
+            if !key.is_live() {
+                mixture.values[at] = running.values[at].clone();
+            }
+        }
+        mixture
     }
 
     /// The settings in the order of the section's keys.
@@ -109,20 +132,21 @@ struct Place<'a> {
 }
 
 impl Layer<'_> {
-    /// `[device]`, which is made of tables only.
-    pub(super) fn read_devices(&mut self, tables: &DeTable<'_>) {
+    /// `[device]` or `[nftset]`, which are made of tables only.
+    pub(super) fn read_tables(&mut self, section: Section, tables: &DeTable<'_>) {
         for (name, value) in in_order(tables) {
-            let device = name.get_ref();
+            let table_name = name.get_ref();
             match value.get_ref() {
-                DeValue::Table(table) => {
-                    self.read_table(Section::Device, device, name.span(), table)
+                DeValue::Table(table) => self.read_table(section, table_name, name.span(), table),
+                _ => {
+                    let section = section.name();
+                    self.problem(
+                        name.span(),
+                        &format!(
+                            "{section}.{table_name}: every {section} is a table of its own: write [{section}.NAME]"
+                        ),
+                    );
                 }
-                _ => self.problem(
-                    name.span(),
-                    &format!(
-                        "device.{device}: every device is a table of its own: write [device.NAME]"
-                    ),
-                ),
             }
         }
     }
@@ -293,6 +317,7 @@ impl Layer<'_> {
         let origin = self.source.origin(at);
         let tables = match section {
             Section::Device => &mut self.settings.devices,
+            Section::NftSet => &mut self.settings.nft_sets,
             Section::Task => &mut self.settings.tasks,
         };
         let position = tables.iter().position(|table| table.name == name);

@@ -60,15 +60,14 @@ impl LiveArgs {
         Ok(sets)
     }
 
-    /// The files, the environment and these options; the service's file where none is named.
+    /// The files, the environment, these options and what `more` sets; the service's file where none is named.
     ///
     /// # Errors
     /// A path that is not text.
-    pub fn sources(&self) -> Result<Sources, Failure> {
-        Ok(Sources::of_service(
-            self.config.config.as_deref(),
-            &self.sets()?,
-        ))
+    pub fn sources(&self, more: impl IntoIterator<Item = String>) -> Result<Sources, Failure> {
+        let mut sets = self.sets()?;
+        sets.extend(more);
+        Ok(Sources::of_service(self.config.config.as_deref(), &sets))
     }
 }
 
@@ -95,7 +94,7 @@ mod tests {
                 "model.path=\"dir\""
             ]
         );
-        let config = run.live.sources().unwrap().load().unwrap().config;
+        let config = run.live.sources([]).unwrap().load().unwrap().config;
         assert_eq!(config.io.interfaces, ["eth0", "eth1", "wan0"]);
         assert_eq!(config.io.mode, IoMode::Mark);
         assert!(Cli::try_parse_from(["fenxi", "run", "--mode", "bridge"]).is_err());

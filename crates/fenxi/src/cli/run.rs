@@ -28,7 +28,8 @@ pub struct RunArgs {
 }
 
 /// What makes no sense of a recording, which has its own configuration, order and answers.
-const NOT_RECORDED: [&str; 13] = [
+const NOT_RECORDED: [&str; 14] = [
+    "ipfix",
     "files",
     "config",
     "sets",
@@ -97,6 +98,9 @@ pub struct OutputArgs {
     /// Write flow and label records as JSON Lines; - is stdout
     #[arg(short, long, value_name = "OUT.jsonl")]
     pub flows: Option<PathBuf>,
+    /// Send flow records as IPFIX to udp://HOST:PORT, tcp://HOST:PORT or file:PATH
+    #[arg(long, value_name = "TO")]
+    pub ipfix: Option<String>,
     /// Include the series in all flow records; records.series does so for a share of the flows
     #[arg(long)]
     pub series: bool,
@@ -112,6 +116,12 @@ impl OutputArgs {
             true => SeriesShare::ALL,
             false => SeriesShare::of(config.records.series),
         }
+    }
+
+    /// Settings that the options stand for.
+    pub fn sets(&self) -> impl Iterator<Item = String> {
+        let to = self.ipfix.clone().map(toml::Value::String);
+        to.into_iter().map(|to| format!("ipfix.to={to}"))
     }
 
     /// What clap cannot say: stdout takes one output.

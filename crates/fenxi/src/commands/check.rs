@@ -13,6 +13,7 @@ mod marks;
 mod memory;
 mod model;
 mod offloads;
+mod outcomes;
 mod queues;
 mod records;
 mod rules;
@@ -40,7 +41,7 @@ use machine::Machine;
 /// Whatever `fenxi run` would refuse before it is ready, except devices other than the CPU, which only `--deep` opens. With
 /// `--config-only`: errors that do not depend on the machine. With `--deep`: any problem of this machine.
 pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
-    let config = args.live.sources()?.load()?.config;
+    let config = args.live.sources([])?.load()?.config;
     let is_plain = !args.deep && !args.config_only;
     if is_plain {
         log::look(&config.log)?;
@@ -91,6 +92,7 @@ fn look(
     findings.extend(memory::look(&machine, config, bundle, service));
     findings.extend(capabilities::look(&machine, config.io.mode));
     findings.extend(marks::look(&machine, config, map));
+    findings.extend(outcomes::look(config));
     findings.extend(control::look(&machine, &config.control));
     findings.extend(records::look(&machine, &config.records));
     findings.extend(model::look(args, config, dir));

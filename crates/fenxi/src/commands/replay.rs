@@ -16,7 +16,18 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     if let Some(dir) = &args.recorded {
         return super::recorded::replay(dir, &args.output);
     }
-    let config = Config::load(args.config.config.as_deref(), &args.config.sets)?;
+    let sets: Vec<String> = args
+        .config
+        .sets
+        .iter()
+        .cloned()
+        .chain(args.output.sets())
+        .collect();
+    let mut config = Config::load(args.config.config.as_deref(), &sets)?;
+    // A collector of live traffic must not get that of a capture because both have one configuration.
+    if args.output.ipfix.is_none() {
+        config.ipfix.to = None;
+    }
     let bundle = find_bundle(&config, args.model.as_deref())?;
     let outcome = replay::run(&Plan {
         config: &config,

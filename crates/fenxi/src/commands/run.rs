@@ -16,7 +16,7 @@ use dataplane::bundle::find_bundle;
 /// # Errors
 /// The run could not start, or ended early; in the latter case the summary is still printed.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
-    let sources = args.live.sources()?;
+    let sources = args.live.sources(args.output.sets())?;
     let loaded = sources.load()?.live();
     let mut config = loaded.config.clone();
     let flow = &mut config.flow;

@@ -101,7 +101,7 @@ static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_helpers_abandoned", "threads", &[],
         "Threads that open a model or read files, missed their deadline, were abandoned and still run. They keep memory, and perhaps a core.",
         |view| vec![count(&[], view.run_state.abandoned.len() as u64)]),
-    metric(G, "fenxi_balance", "packets, series, flows or marks", &["pipeline", "of"],
+    metric(G, "fenxi_balance", "packets, series, flows, marks, labels or elements", &["pipeline", "of"],
         "What came in, less what is accounted for: above 0 if something is missing, below 0 if there is too much. Always 0.",
         balances),
 

@@ -17,8 +17,8 @@ use tokio::time::{sleep, timeout};
 use super::Plane;
 use super::http::{ACCEPT_PAUSE, with_peer};
 use super::room::{Peer, Place, Room, Stage};
-use super::sockets::UnixSocket;
 use crate::protocol::{Code, Reply, Request};
+use crate::unix_socket::UnixSocket;
 
 /// Connections at a time.
 const CONNECTIONS: usize = 16;

@@ -52,6 +52,7 @@ impl Health {
         let away = interfaces_away(collector, facts);
         let is_whole = pipelines.iter().all(|sums| sums.balance.is_closed())
             && collector.sinks.iter().all(Report::is_balanced)
+            && faults(collector).next().is_none()
             && devices_down(collector).is_empty()
             && run_state.abandoned.is_empty()
             && away.is_empty();
@@ -82,6 +83,7 @@ impl Health {
         let mut ready = vec![running, threads.clone(), devices];
         ready.extend(interfaces);
         ready.extend(helpers(run_state));
+        ready.extend(faults(collector));
         Health {
             state,
             live: vec![threads],
@@ -113,6 +115,16 @@ fn helpers(run_state: &RuntimeState) -> Option<Check> {
         name: "helpers",
         holds: true,
         reason: abandoned.join("; "),
+    })
+}
+
+/// Sinks that do not do what they are for.
+fn faults(collector: &Collector) -> impl Iterator<Item = Check> {
+    let faults = collector.sinks.iter().filter_map(|it| it.fault.as_ref());
+    faults.map(|(name, reason)| Check {
+        name,
+        holds: false,
+        reason: reason.clone(),
     })
 }
 

@@ -25,8 +25,9 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::room::{Peer, Place, Room, Stage};
-use super::sockets::{HttpSocket, UnixSocket};
+use super::sockets::HttpSocket;
 use super::{Plane, exposition, health};
+use crate::unix_socket::UnixSocket;
 
 /// Connections at a time.
 const CONNECTIONS: usize = 64;

@@ -68,7 +68,8 @@ impl Loss {
                 Said::Nothing
             }
             Some(going) if now.duration_since(going.last) >= QUIET => {
-                let lost = count - going.count_before;
+                // A count may fall back where it turns out that nothing is lost.
+                let lost = count.saturating_sub(going.count_before);
                 self.going_on = None;
                 Said::Over { lost }
             }

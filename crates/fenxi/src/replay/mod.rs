@@ -55,7 +55,7 @@ pub struct Plan<'a> {
 /// The replay cannot start. Later failures are in [`Outcome::failure`], with the counters up to that point.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let Plan { config, args, .. } = plan;
-    outputs::check(args)?;
+    outputs::check(args, config)?;
     check_write(config, args)?;
     let cores = Cores::of(config);
     cores.check()?;
@@ -199,6 +199,7 @@ fn open_sinks(
         labels: &labels(bundle),
         hosts: hosts.as_ref(),
         records: args.output.flows.as_deref(),
+        record_socket: None,
         record_series: args.output.series,
         is_served: args.control,
         replay: Some(sinks::ReplayStart {

@@ -6,6 +6,9 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use config::Config;
+use config::checked::Destination;
+
 use crate::cli::{ReplayArgs, is_dash};
 use crate::exit::Failure;
 
@@ -13,14 +16,19 @@ use crate::exit::Failure;
 ///
 /// # Errors
 /// 64, with the option and the file.
-pub fn check(args: &ReplayArgs) -> Result<(), Failure> {
+pub fn check(args: &ReplayArgs, config: &Config) -> Result<(), Failure> {
     let flows = args
         .output
         .flows
         .as_deref()
         .filter(|output| !is_dash(output));
     let write = args.write.as_deref();
-    for (option, output) in [("--flows", flows), ("--write", write)] {
+    let ipfix = match &config.ipfix.to {
+        Some(Destination::File(path)) => Some(path.as_path()),
+        _ => None,
+    };
+    let outputs = [("--flows", flows), ("--write", write), ("--ipfix", ipfix)];
+    for (option, output) in outputs {
         let Some(output) = output else { continue };
         if args.files.iter().any(|input| is_same(input, output)) {
             return Err(Failure::usage(format!(
@@ -29,13 +37,17 @@ pub fn check(args: &ReplayArgs) -> Result<(), Failure> {
             )));
         }
     }
-    if let (Some(flows), Some(write)) = (flows, write)
-        && is_same(flows, write)
-    {
-        return Err(Failure::usage(format!(
-            "--flows and --write both name {}",
-            flows.display()
-        )));
+    for (place, (option, output)) in outputs.into_iter().enumerate() {
+        for (other, its_output) in &outputs[..place] {
+            if let (Some(output), Some(its_output)) = (output, its_output)
+                && is_same(output, its_output)
+            {
+                return Err(Failure::usage(format!(
+                    "{other} and {option} both name {}",
+                    its_output.display()
+                )));
+            }
+        }
     }
     Ok(())
 }

@@ -24,6 +24,7 @@ mod start;
 mod sums;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use accel::Bundle;
 use config::{Config, Loaded, Sources};
@@ -40,6 +41,7 @@ use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::sinks::{self, SharedHosts, Sinks};
 use crate::supervise;
+use crate::unix_socket::UnixSocket;
 use start::{Opened, Started};
 
 /// What to run.
@@ -111,6 +113,11 @@ fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened
     let pair = pair::hold(&config.io)?;
     let ports = ports::open(&config.io, packets.flow_managers.len())?;
     let sockets = Sockets::bind(&config.control)?;
+    let record_socket = config.records.socket.as_deref();
+    let record_socket = record_socket
+        .map(|path| UnixSocket::bind("records.socket", path, sinks::records::SOCKET_MODE))
+        .transpose()?
+        .map(Arc::new);
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan)?;
     let hosts = SharedHosts::of(config, bundle);
@@ -120,6 +127,7 @@ fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened
         labels: &labels(bundle),
         hosts: hosts.as_ref(),
         records: plan.records(),
+        record_socket: record_socket.as_ref(),
         record_series: plan.args.output.series,
         is_served: true,
         replay: None,

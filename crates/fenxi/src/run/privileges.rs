@@ -30,6 +30,7 @@ pub fn drop_unneeded(plan: &Plan<'_>) -> Result<(), Failure> {
         _ => None,
     };
     let sockets = http.into_iter().chain(config.control.socket.as_deref());
+    let sockets = sockets.chain(config.records.socket.as_deref());
     let read = plan.sources.file().into_iter();
     let recording = plan.args.record.as_deref();
     if let Some(dir) = recording {
@@ -43,6 +44,7 @@ pub fn drop_unneeded(plan: &Plan<'_>) -> Result<(), Failure> {
         has_accelerator: config.accel.devices.iter().any(is_accelerator),
         written: written.chain(recording.as_deref()).collect(),
         sockets: sockets.collect(),
+        connects: sinks.connects,
         read: read
             .chain([plan.bundle.as_path()])
             .chain(config.accel.library.as_deref())

@@ -4,7 +4,7 @@
 //! capabilities   only those needed to reopen an interface, and those of the sinks; none can be regained
 //! programs       only this program can be started, to try new models; none gains privileges (no_new_privs)
 //! files          readable as before; writable only in the folders of records and sockets (Landlock)
-//! TCP            no new listener, no new connection (Landlock); open ones stay
+//! TCP            no new listener, no new connection but to the port of a collector (Landlock); open ones stay
 //! ```
 //!
 //! All of this belongs to a thread and is inherited by the threads that it starts, so it must be in place before the first
@@ -17,8 +17,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
-    RulesetError, RulesetStatus, Scope,
+    AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::io::Errno;
 use rustix::thread::{
@@ -40,6 +40,8 @@ pub struct Needs<'a> {
     pub written: Vec<&'a Path>,
     /// Sockets, whose files are removed at the end.
     pub sockets: Vec<&'a Path>,
+    /// TCP ports that sinks connect to.
+    pub connects: Vec<u16>,
     /// Files and folders that a reload reads.
     pub read: Vec<&'a Path>,
 }
@@ -191,6 +193,9 @@ fn build(needs: &Needs<'_>) -> Result<(landlock::RulesetCreated, BTreeSet<String
             folders.insert(place.display().to_string());
             allowed.push((place, access));
         }
+    }
+    for port in &needs.connects {
+        rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
     }
     let sockets = needs.sockets.iter();
     allowed.extend(sockets.map(|path| (folder(path), AccessFs::RemoveFile.into())));

@@ -20,6 +20,7 @@ use super::reopen::Reopener;
 use crate::exit::Failure;
 use crate::metric::Family;
 use crate::protocol::{Reply, Request, Sums};
+use crate::unix_socket::UnixSocket;
 
 /// What sinks are started with.
 pub struct Start<'a> {
@@ -33,12 +34,21 @@ pub struct Start<'a> {
     pub hosts: Option<&'a SharedHosts>,
     /// Where records go (`--flows`, or live `records.path`).
     pub records: Option<&'a Path>,
+    /// Live: the socket on which readers get them.
+    pub record_socket: Option<&'a Arc<UnixSocket>>,
     /// Flow records carry the series.
     pub record_series: bool,
     /// Whether the run has a control plane.
     pub is_served: bool,
     /// What only a replay has; `None`: the run is live.
     pub replay: Option<ReplayStart>,
+}
+
+impl Start<'_> {
+    /// Whether records are written anywhere as JSON Lines.
+    pub fn has_lines(&self) -> bool {
+        self.records.is_some() || self.record_socket.is_some()
+    }
 }
 
 /// What a replay starts its sinks with.
@@ -102,6 +112,8 @@ pub struct Rights {
     pub capabilities: CapabilitySet,
     /// Files that are written, moved on, and reopened.
     pub written: Vec<PathBuf>,
+    /// TCP ports that connections are made to.
+    pub connects: Vec<u16>,
 }
 
 impl Rights {
@@ -110,6 +122,7 @@ impl Rights {
         Rights {
             capabilities: CapabilitySet::empty(),
             written: Vec::new(),
+            connects: Vec::new(),
         }
     }
 }
@@ -167,6 +180,9 @@ pub struct Report {
     pub balance: Option<(&'static str, i64)>,
     /// What people should know of as soon as it begins.
     pub losses: Vec<Lost>,
+    /// Why the sink does not do what it is for, though nothing of it fails: degrades the run, and it is not ready. The name
+    /// of the check, and the reason.
+    pub fault: Option<(&'static str, String)>,
     /// Sums for `fenxi ctl status`.
     pub status: Vec<(&'static str, u64)>,
     /// Sums for the summary.

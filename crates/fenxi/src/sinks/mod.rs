@@ -3,12 +3,17 @@
 //! A sink has two halves. Each flow worker has one of [`dataplane::sink::Sink`], which it calls between two bursts; the
 //! control thread has a [`SinkControl`], which knows the thread that writes, the metrics, and the end.
 
+pub mod connlabel;
 mod control;
 pub mod flows;
 mod hosts;
+mod ipfix;
 #[cfg(test)]
 mod label_socket;
 pub mod mark;
+mod netfilter;
+pub mod nft_set;
+mod queue;
 pub mod records;
 mod reopen;
 #[cfg(test)]
@@ -33,7 +38,10 @@ pub use reopen::Answer;
 /// Every kind of sink, in the order in which a flow worker calls them and in which they are reported.
 pub static KINDS: &[&dyn SinkKind] = &[
     &records::Records,
+    &ipfix::Ipfix,
     &mark::Marks,
+    &connlabel::Connlabels,
+    &nft_set::NftSets,
     &flows::Flows,
     &hosts::Hosts,
 ];
@@ -45,9 +53,11 @@ pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
         let Rights {
             capabilities,
             written,
+            connects,
         } = kind.rights(config, records);
         all.capabilities |= capabilities;
         all.written.extend(written);
+        all.connects.extend(connects);
     }
     all
 }
@@ -82,10 +92,10 @@ pub fn status_lines(sums: &Sums) -> impl Iterator<Item = String> {
     KINDS.iter().filter_map(|kind| kind.status_line(sums))
 }
 
-/// What the sinks gave up, each sum with its noun: records, marks.
+/// What the sinks of the run gave up, each sum with its noun: records, marks.
 pub fn lost(sums: &Sums) -> impl Iterator<Item = (&'static str, u64)> {
     let losses = KINDS.iter().filter_map(|kind| kind.losses());
-    losses.map(|(name, noun)| (noun, sums.get(name).copied().unwrap_or_default()))
+    losses.filter_map(|(name, noun)| Some((noun, *sums.get(name)?)))
 }
 
 /// The sinks of this run, for everybody off the data path.

@@ -94,6 +94,7 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
             labels: &labels(&bundle),
             hosts: None,
             records: Some(&file),
+            record_socket: None,
             record_series: false,
             is_served: false,
             replay: Some(ReplayStart {

@@ -1,6 +1,8 @@
 //! The walk of packets that are not the usual ones: a merged packet is walked as its segments, one by one, and where flows belong to
 //! ports, a packet from another port is left out.
 
+use std::slice;
+
 use cring::{K_MAX, Label};
 
 use super::{Fate, Manager, Packet, Staged};
@@ -9,27 +11,42 @@ use crate::verdict::Verdict;
 use crate::wire::{Headers, Segments};
 
 impl Manager {
-    /// Stage three of a packet that was merged, or where flows belong to ports.
+    /// Stage three of packets of which some were merged, or where flows belong to ports. Adds a fate for each, for a merged packet
+    /// that of its last segment.
     #[inline(never)]
-    pub(super) fn process_other(
+    pub(super) fn walk_mixed(
         &mut self,
-        packet: &Packet,
-        headers: &Headers,
-        staged: &Staged,
+        packets: &[Packet],
+        staged: &[Staged],
         now_ns: u64,
         data: &mut [u8],
-    ) -> Fate {
-        if self.port != 0 && self.is_seen_elsewhere(packet.time_us, headers, staged) {
-            return Fate {
-                verdict: Verdict::SeenElsewhere,
-                label_of: None,
-                depths: 0,
-                ip_at: 0,
-            };
-        }
-        match packet.gso.is_none() {
-            true => self.process_segment(packet, headers, staged, now_ns, data),
-            false => self.process_merged(packet, headers, staged, now_ns, data),
+        fates: &mut Vec<Fate>,
+    ) {
+        for (packet, staged) in packets.iter().zip(staged) {
+            match staged.headers {
+                Ok(ref headers)
+                    if self.port != 0
+                        && self.is_seen_elsewhere(packet.time_us, headers, staged) =>
+                {
+                    self.position += 1;
+                    self.counters.verdicts.count(Verdict::SeenElsewhere);
+                    fates.push(Fate::without_flow(Verdict::SeenElsewhere));
+                }
+                Ok(ref headers) if !packet.gso.is_none() => {
+                    self.position += 1;
+                    self.walk_merged(packet, headers, staged, now_ns, data, fates);
+                }
+                _ => {
+                    self.counters.merged.unknown += u64::from(!packet.gso.is_none());
+                    self.walk(
+                        slice::from_ref(packet),
+                        slice::from_ref(staged),
+                        now_ns,
+                        data,
+                        fates,
+                    );
+                }
+            }
         }
     }
 
@@ -44,22 +61,23 @@ impl Manager {
         self.series.port(index) != self.port && !self.end_if_over(place, headers)
     }
 
-    /// Walks the segments of a merged packet in order. The fate is that of the last one; it is the caller who counts it.
+    /// Walks the segments of a merged packet in order.
     ///
     /// Walked one by one are those that can be elements of a series, and the last. In between all are alike, so however short the
     /// segments are said to be, the work is bounded.
-    fn process_merged(
+    fn walk_merged(
         &mut self,
         packet: &Packet,
         headers: &Headers,
         staged: &Staged,
         now_ns: u64,
         data: &mut [u8],
-    ) -> Fate {
+        fates: &mut Vec<Fate>,
+    ) {
         let frame = &data[packet.at..packet.at + packet.captured as usize];
         let Some(segments) = Segments::of(packet.gso, frame, headers) else {
             self.counters.merged.unknown += 1;
-            return self.process_segment(packet, headers, staged, now_ns, data);
+            return self.walk_alone(packet, headers, staged, now_ns, data, fates);
         };
         let merged = &mut self.counters.merged;
         merged.packets += 1;
@@ -74,34 +92,37 @@ impl Manager {
             let is_collected = number > 0 && self.is_collected(headers, staged);
             let is_steady = is_collected || number as usize > K_MAX;
             let segment = segments.headers(headers, number);
-            let fate = self.process_segment(packet, &segment, staged, now_ns, data);
-            self.counters.verdicts.count(fate.verdict);
+            self.walk_alone(packet, &segment, staged, now_ns, data, fates);
             number += 1;
-            if is_steady {
+            if let Some(fate) = fates.pop()
+                && is_steady
+            {
                 let alike = last - number;
                 self.count_alike(fate.verdict, &segment, staged, alike);
                 number += alike;
             }
         }
         let segment = segments.headers(headers, last);
-        self.process_segment(packet, &segment, staged, now_ns, data)
+        self.walk_alone(packet, &segment, staged, now_ns, data, fates);
     }
 
-    /// One segment, as if it had come alone.
-    #[inline(never)]
-    fn process_segment(
+    /// One packet with these headers, as if it had come by itself.
+    fn walk_alone(
         &mut self,
         packet: &Packet,
         headers: &Headers,
         staged: &Staged,
         now_ns: u64,
         data: &mut [u8],
-    ) -> Fate {
+        fates: &mut Vec<Fate>,
+    ) {
         let staged = Staged {
             headers: Ok(*headers),
             ..*staged
         };
-        self.process(packet, headers, &staged, now_ns, data)
+        // It was counted when it came.
+        self.position -= 1;
+        self.walk(slice::from_ref(packet), &[staged], now_ns, data, fates);
     }
 
     /// The flow's entry, if it is in the table.

@@ -27,9 +27,6 @@ impl Gso {
     /// Several packets in one, of lengths that nobody told.
     pub const UNKNOWN: Gso = Gso(Gso::SIZE);
 
-    /// What no packet has.
-    pub(crate) const NEVER: Gso = Gso(Gso::UDP);
-
     /// Bits of the size.
     const SIZE: u16 = 0x7fff;
     /// The parts are UDP datagrams.
@@ -38,10 +35,7 @@ impl Gso {
     /// From the bits of [`Gso::bits`]: 0 is one packet; else bits 0 to 14 are `gso_size`, all of them set if it is not known,
     /// and bit 15 is set if the parts are UDP datagrams.
     pub const fn from_bits(bits: u16) -> Gso {
-        match bits {
-            Gso::UDP => Gso::UNKNOWN,
-            bits => Gso(bits),
-        }
+        Gso(bits)
     }
 
     /// The two bytes.

@@ -188,8 +188,7 @@ impl Receiver {
 fn remedy(interface: &str, longest: u32) -> String {
     if longest > IP_MAX {
         return format!(
-            "turn BIG TCP off: ip link set dev {interface} gso_max_size 65536 gro_max_size 65536 gso_ipv4_max_size 65536 \
-             gro_ipv4_max_size 65536"
+            "turn BIG TCP off: ip link set dev {interface} gso_max_size 65536 gro_max_size 65536"
         );
     }
     let merged_by_card = Offloads::of(interface)

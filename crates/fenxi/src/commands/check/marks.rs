@@ -56,7 +56,7 @@ fn written() -> Finding {
             "ctnetlink",
             "the kernel accepts marks from this process",
         ),
-        Err(error @ mark::StartError::Capability) => {
+        Err(error @ mark::StartError::Capability { .. }) => {
             Finding::problem(CHECK, "CAP_NET_ADMIN", error.to_string())
                 .cure(set_capabilities(true))
                 .for_permission()

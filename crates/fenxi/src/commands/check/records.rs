@@ -149,6 +149,8 @@ mod tests {
             series: 0.0,
             queue: 1024,
             drain_within: std::time::Duration::ZERO,
+            socket: None,
+            socket_backlog: 0,
         };
         look(&machine(&[]).1, &records).remove(0)
     }

@@ -13,6 +13,7 @@ fn sandboxed<T: Send>(needs: &Needs<'_>, work: impl FnOnce() -> T + Send) -> T {
     let needs = Needs {
         written: needs.written.clone(),
         sockets: needs.sockets.clone(),
+        connects: needs.connects.clone(),
         read: needs.read.clone(),
         ..*needs
     };
@@ -31,6 +32,7 @@ fn needs<'a>(written: &'a Path) -> Needs<'a> {
         has_accelerator: false,
         written: vec![written],
         sockets: Vec::new(),
+        connects: Vec::new(),
         read: Vec::new(),
     }
 }

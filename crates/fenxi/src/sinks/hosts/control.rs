@@ -29,10 +29,10 @@ impl SinkKind for Hosts {
             let refusal = || Box::new(NoHosts) as Box<dyn SinkControl>;
             return Ok(start.is_served.then(refusal));
         };
-        let counter = match start.records {
+        let counter = match start.has_lines() {
             // The thread that writes records counts.
-            Some(_) => None,
-            None => {
+            true => None,
+            false => {
                 let waits = start.replay.as_ref().is_some_and(|replay| replay.waits);
                 Some(Counter::start(hosts, start.config.records.queue, waits)?)
             }

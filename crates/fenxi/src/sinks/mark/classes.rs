@@ -60,6 +60,7 @@ mod tests {
             holds: MarkAs::Label,
             mask: 0xff00,
             overwrite: false,
+            zone: 0,
             class: vec![mapping],
             queue: 1,
         }

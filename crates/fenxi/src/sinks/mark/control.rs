@@ -11,12 +11,13 @@ use config::checked::IoMode;
 use dataplane::Error;
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
+use netfilter::counts::Cause;
 use policy::Label;
 use rustix::thread::CapabilitySet;
 
-use super::{ClassMarks, Counts, MarkSink, StartError, Writer, probe};
+use super::{ClassMarks, Counts, MarkSink, Writer, probe, status};
 use crate::exit::Failure;
-use crate::metric::{Family, Kind, Metric, TIMES, US, buckets, count, number, sample};
+use crate::sinks::netfilter::Figures;
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 
 /// How long after the last label the end of a run waits for marks that are still to be written.
@@ -36,6 +37,7 @@ impl SinkKind for Marks {
         Ok(Some(Box::new(MarkControl {
             writer: Arc::new(Writer::start(marks, start.config.mark.queue)?),
             labels: start.labels.clone(),
+            zone: start.config.mark.zone,
             workers: AtomicI64::new(0),
         })))
     }
@@ -60,22 +62,14 @@ impl SinkKind for Marks {
     }
 
     fn empty_report(&self) -> Report {
-        report(&Counts::none(), 0)
+        Report {
+            status: Vec::new(),
+            ..report(&Counts::none(), 0)
+        }
     }
 
     fn status_line(&self, sums: &Sums) -> Option<String> {
-        use crate::figures::grouped;
-        let names = ["marks_written", "marks_kept", "marks_not_found"];
-        let [written, kept, not_found] =
-            names.map(|name| sums.get(name).copied().unwrap_or_default());
-        (written + kept + not_found > 0).then(|| {
-            format!(
-                "marks     {} written, {} kept as they were, {} without a connection",
-                grouped(written),
-                grouped(kept),
-                grouped(not_found)
-            )
-        })
+        status::line(sums)
     }
 
     fn losses(&self) -> Option<(&'static str, &'static str)> {
@@ -100,6 +94,7 @@ pub fn class_marks(config: &Config, labels: &[Label]) -> Result<Option<ClassMark
 struct MarkControl {
     writer: Arc<Writer>,
     labels: Arc<[Label]>,
+    zone: u16,
     /// Flow workers, each of which may have one mark in its hands.
     workers: AtomicI64,
 }
@@ -107,7 +102,7 @@ struct MarkControl {
 impl SinkControl for MarkControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
         self.workers.fetch_add(1, Ordering::Relaxed);
-        Some(Box::new(MarkSink::new(self.writer.clone())))
+        Some(Box::new(MarkSink::new(self.writer.clone(), self.zone)))
     }
 
     fn report(&self) -> Report {
@@ -143,8 +138,9 @@ impl SinkControl for MarkControl {
 fn report(counts: &Counts, most: i64) -> Report {
     let waiting = counts.waiting();
     let failed = counts.failed();
+    let nowhere = status::fault(counts);
     Report {
-        metrics: metrics(counts),
+        metrics: FIGURES.families(&[(None, counts.clone())]),
         balance: Some(("marks", waiting - waiting.clamp(0, most))),
         losses: vec![
             Lost {
@@ -157,12 +153,19 @@ fn report(counts: &Counts, most: i64) -> Report {
                 count: counts.dropped,
                 why: String::new(),
             },
+            Lost {
+                what: "labels change nothing, because no connection is found for any of them",
+                count: nowhere.as_ref().map_or(0, |_| counts.not_found),
+                why: nowhere.clone().unwrap_or_default(),
+            },
         ],
+        fault: nowhere.map(|fault| ("marks", fault)),
         status: vec![
+            ("marks_asked", counts.asked),
             ("marks_written", counts.written),
             ("marks_kept", counts.kept),
             ("marks_not_found", counts.not_found),
-            ("marks_lost", failed + counts.dropped),
+            ("marks_lost", failed + counts.dropped + counts.not_found),
         ],
         summary: Vec::new(),
         summary_text: None,
@@ -174,66 +177,37 @@ fn report(counts: &Counts, most: i64) -> Report {
             ("marks_failed", failed),
             ("marks_dropped", counts.dropped),
         ],
-        live_text: Some(format!(
-            "marks: {} written, {} kept, {} without a connection, {failed} refused, {} dropped",
-            counts.written, counts.kept, counts.not_found, counts.dropped
-        )),
+        live_text: Some(status::sentence(counts)),
     }
 }
 
-fn metrics(counts: &Counts) -> Vec<Family> {
-    let outcomes = [
-        ("written", counts.written),
-        ("kept", counts.kept),
-        ("not_found", counts.not_found),
-        ("failed", counts.failed()),
-        ("dropped", counts.dropped),
-    ];
-    let causes = counts.failed_by_cause();
-    vec![
-        Family::counter(
-            "fenxi_marks_total",
-            "marks",
-            &["outcome"],
-            "Marks of connections, mode mark: written; kept, the connection had a mark already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
-            outcomes.map(|(outcome, marks)| count(&[outcome], marks)),
-        ),
-        Family::counter(
-            "fenxi_marks_failed_total",
-            "marks",
-            &["cause"],
-            "Marks that the kernel refused, by cause.",
-            causes.map(|(cause, marks)| count(&[cause], marks)),
-        ),
-        Family {
-            metric: Metric::new(
-                Kind::Gauge,
-                "fenxi_marks_waiting",
-                "marks",
-                &[],
-                "Marks that wait to be written.",
-            ),
-            samples: vec![number(&[], counts.waiting() as f64)],
-        },
-        Family {
-            metric: Metric::new(
-                Kind::Histogram,
-                "fenxi_mark_latency_seconds",
-                "seconds",
-                &[],
-                "Time from a label to the kernel's confirmation that the connection has its mark. Bounds are conservative, within 1 %.",
-            ),
-            samples: vec![sample(&[], buckets(&TIMES, US, &counts.latency_us))],
-        },
-    ]
-}
-
-impl From<StartError> for Failure {
-    fn from(error: StartError) -> Failure {
-        let message = error.to_string();
-        match error {
-            StartError::Capability => Failure::not_allowed(message),
-            StartError::Kernel(_) | StartError::Thread(_) => Failure::unavailable(message),
-        }
-    }
-}
+const FIGURES: Figures = Figures {
+    unit: "marks",
+    total: [
+        "fenxi_marks_total",
+        "Marks of connections, mode mark: written; kept, the connection had a mark already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
+    ],
+    failed: [
+        "fenxi_marks_failed_total",
+        "Marks that the kernel refused, by cause.",
+    ],
+    waiting: ["fenxi_marks_waiting", "Marks that wait to be written."],
+    latency: [
+        "fenxi_mark_latency_seconds",
+        "Time from a label to the kernel's confirmation that the connection has its mark. Bounds are conservative, within 1 %.",
+    ],
+    fates: &[
+        ("written", |counts| counts.written),
+        ("kept", |counts| counts.kept),
+        ("not_found", |counts| counts.not_found),
+        ("failed", Counts::failed),
+        ("dropped", |counts| counts.dropped),
+    ],
+    causes: &[
+        Cause::Permission,
+        Cause::NoMemory,
+        Cause::Unanswered,
+        Cause::Other,
+    ],
+    labels: [&[], &["outcome"], &["cause"]],
+};

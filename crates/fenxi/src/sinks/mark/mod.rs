@@ -4,13 +4,12 @@
 //! conntrack entry over ctnetlink, and rules of nftables, tc and ip-rule act on it from the
 //! connection's next packet on. What is written stays when fenxi dies, and the kernel goes on.
 //!
-//! The crate `netfilter` knows the messages and exchanges a batch of them, [`writer`] has the queue and the
-//! thread, [`classes`] the numbers, [`control`] what the control thread has of it. `docs/mark.md` explains all of it to users.
+//! The crate `netfilter` has the messages, the queue and the thread, [`writer`] says what is written, [`classes`] the numbers, [`control`] what the control thread has of it. `docs/mark.md` explains all of it to users.
 
 mod classes;
 mod control;
-mod counts;
 mod sink;
+mod status;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -19,8 +18,9 @@ pub use classes::ClassMarks;
 pub use control::Marks;
 #[cfg(test)]
 pub use control::class_marks;
-pub use writer::{StartError, probe};
+pub use netfilter::writer::StartError;
+pub use writer::probe;
 
-use counts::Counts;
+use netfilter::counts::Counts;
 use sink::MarkSink;
 use writer::Writer;

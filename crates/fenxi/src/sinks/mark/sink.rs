@@ -9,19 +9,24 @@ use netfilter::conntrack::Tuple;
 use super::writer::Writer;
 
 /// A flow worker's end of the writer.
-pub struct MarkSink(Arc<Writer>);
+pub struct MarkSink {
+    writer: Arc<Writer>,
+    /// Where conntrack has the connections.
+    zone: u16,
+}
 
 impl MarkSink {
     /// All workers share one writer.
-    pub fn new(writer: Arc<Writer>) -> MarkSink {
-        MarkSink(writer)
+    pub fn new(writer: Arc<Writer>, zone: u16) -> MarkSink {
+        MarkSink { writer, zone }
     }
 }
 
 impl Sink for MarkSink {
     fn record(&mut self, record: &Record) {
         if let Record::Label(label) = record {
-            self.0.set(tuple(&label.flow), label.decision.class);
+            self.writer
+                .set(tuple(&label.flow, self.zone), label.decision.class);
         }
     }
 
@@ -32,8 +37,9 @@ impl Sink for MarkSink {
 }
 
 /// The flow as a packet of its forward direction has it.
-fn tuple(name: &FlowName) -> Tuple {
+fn tuple(name: &FlowName, zone: u16) -> Tuple {
     Tuple {
+        zone,
         protocol: name.protocol,
         source: name.source,
         destination: name.destination,

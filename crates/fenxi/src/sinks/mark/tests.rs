@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use super::writer::StartError;
+use super::StartError;
 use super::{ClassMarks, Counts, Writer};
 use config::checked::{Mark, MarkAs, MarkMapping};
 use config::origin::Origin;
@@ -51,6 +51,7 @@ fn mark_config(classes: u16, overwrite: bool) -> Mark {
         holds: MarkAs::Label,
         mask: MASK,
         overwrite,
+        zone: 0,
         class: labels.iter().zip(0..).map(mapping).collect(),
         queue: 64,
     }
@@ -84,7 +85,7 @@ impl Lab {
 }
 
 fn failed(counts: &Counts) -> u64 {
-    counts.failed_by_cause().map(|(_, updates)| updates).sum()
+    counts.failed()
 }
 
 /// Waits until the writer has nothing left of `asked` updates.
@@ -167,6 +168,7 @@ impl Connection {
     fn views(&self) -> [Tuple; 4] {
         let end = |address: SocketAddr| (address.ip(), address.port());
         let tuple = |client| Tuple {
+            zone: 0,
             protocol: self.protocol,
             source: end(client),
             destination: end(self.server),
@@ -310,6 +312,7 @@ fn from_a_change_on_labels_get_other_marks_under_another_mask() {
         holds: MarkAs::Label,
         mask: 0xf0,
         overwrite: true,
+        zone: 0,
         class: vec![mapping],
         queue: 64,
     };
@@ -426,7 +429,7 @@ fn the_missing_capability_is_named() {
         without_net_admin();
         Writer::start(marks(1), 64).err().unwrap()
     });
-    assert!(matches!(error, StartError::Capability), "{error:?}");
+    assert!(matches!(error, StartError::Capability { .. }), "{error:?}");
     assert!(error.to_string().contains("CAP_NET_ADMIN"));
     // Lost later, it fails every update of a batch, though the kernel answers once.
     let outcomes = lab.on("router", || {
@@ -437,7 +440,8 @@ fn the_missing_capability_is_named() {
             bits: mark(0),
             mask: MASK,
         };
-        socket.update(&[(connection.views()[0], change); BATCH], &mut outcomes);
+        let requests = [(connection.views()[0], change); BATCH];
+        netfilter::conntrack::update(&mut socket, &requests, &mut outcomes);
         outcomes
     });
     assert_eq!(

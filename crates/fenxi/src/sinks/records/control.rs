@@ -9,20 +9,23 @@ use config::checked::DEFAULT_TASK;
 use dataplane::sink::Sink;
 
 use super::lines::Lines;
-use super::sink::{RecordCounts, RecordSender, RecordSink};
+use super::sink::RecordSink;
+use super::stream::Readers;
 use super::{Names, output};
 use crate::cli::is_dash;
 use crate::exit::Failure;
-use crate::metric::{Family, count};
+use crate::metric::{Family, Kind, Metric, count};
+use crate::sinks::queue::{RecordCounts, RecordSender};
 use crate::sinks::reopen::Reopener;
 use crate::sinks::{Lost, Report, Rights, SinkControl, SinkKind, Start};
+use crate::unix_socket;
 
 /// The file of records, where a run has a path for it.
 pub struct Records;
 
 impl SinkKind for Records {
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
-        let Some(path) = start.records else {
+        if !start.has_lines() {
             if start.record_series && start.replay.is_none() {
                 return Err(Failure::usage(
                     "--series includes the series in records, but no records are written; add --flows FILE or set records.path",
@@ -34,19 +37,29 @@ impl SinkKind for Records {
                 ));
             }
             return Ok(None);
-        };
+        }
         let task = start.config.tasks.first();
         let task = task.map_or(DEFAULT_TASK, |task| &task.name);
         let names = Names::new(task, start.classes.clone());
         let lines = Lines::new(names, start.hosts.cloned());
         let config = &start.config.records;
-        let (sink, sender) = match &start.replay {
-            Some(replay) => RecordSink::start(path, config.queue, lines, replay)?,
-            None => RecordSink::start_live(path, config, lines)?,
+        let mut readers = None;
+        let (sink, sender) = match (&start.replay, start.records) {
+            (Some(replay), Some(path)) => RecordSink::start(path, config.queue, lines, replay)?,
+            (_, path) => {
+                let socket = start.record_socket;
+                let started = socket
+                    .map(|socket| Readers::start(socket, config))
+                    .transpose()?;
+                let (served, stream) = started.unzip();
+                readers = served;
+                RecordSink::start_live(path, stream, config, lines)?
+            }
         };
         Ok(Some(Box::new(RecordControl {
             counts: sink.counts(),
             reopener: sink.reopener(),
+            readers,
             parts: Mutex::new(Some((sink, sender))),
         })))
     }
@@ -60,7 +73,11 @@ impl SinkKind for Records {
     }
 
     fn probe(&self, config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-        match config.records.path.as_deref() {
+        let records = &config.records;
+        if let Some(path) = records.socket.as_deref().filter(|path| !is_exempt(path)) {
+            unix_socket::look("records.socket", path)?;
+        }
+        match records.path.as_deref() {
             Some(path) if !is_exempt(path) => {
                 output::look(path).map_err(|error| Failure::creating(path, &error))
             }
@@ -69,7 +86,7 @@ impl SinkKind for Records {
     }
 
     fn empty_report(&self) -> Report {
-        report(&RecordCounts::default())
+        report(&RecordCounts::default(), broadcast::Counts::default())
     }
 
     fn losses(&self) -> Option<(&'static str, &'static str)> {
@@ -81,6 +98,8 @@ struct RecordControl {
     counts: Arc<RecordCounts>,
     /// Live only.
     reopener: Option<Reopener>,
+    /// Live, with a socket.
+    readers: Option<Readers>,
     /// `None` once the end has begun.
     parts: Mutex<Option<(RecordSink, RecordSender)>>,
 }
@@ -100,7 +119,8 @@ impl SinkControl for RecordControl {
     }
 
     fn report(&self) -> Report {
-        report(&self.counts)
+        let readers = self.readers.as_ref().map(Readers::counts);
+        report(&self.counts, readers.unwrap_or_default())
     }
 
     fn reopener(&self) -> Option<Reopener> {
@@ -113,11 +133,15 @@ impl SinkControl for RecordControl {
             return Ok(());
         };
         drop(sender);
-        sink.finish_in_time()
+        let finished = sink.finish();
+        if let Some(readers) = &self.readers {
+            readers.finish();
+        }
+        finished
     }
 }
 
-fn report(counts: &RecordCounts) -> Report {
+fn report(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
     let (written, dropped, failed) = (counts.written(), counts.dropped(), counts.failed());
     Report {
         metrics: vec![
@@ -136,6 +160,33 @@ fn report(counts: &RecordCounts) -> Report {
                 [
                     count(&["json", "queue_full"], dropped),
                     count(&["json", "write_failed"], failed),
+                ],
+            ),
+            Family {
+                metric: Metric::new(
+                    Kind::Gauge,
+                    "fenxi_record_readers",
+                    "readers",
+                    &[],
+                    "Programs that read records from records.socket.",
+                ),
+                samples: vec![count(&[], readers.readers)],
+            },
+            Family::counter(
+                "fenxi_record_readers_refused_total",
+                "readers",
+                &[],
+                "Programs that were turned away from records.socket, because 16 read already.",
+                [count(&[], readers.refused)],
+            ),
+            Family::counter(
+                "fenxi_record_lines_total",
+                "lines",
+                &["outcome"],
+                "Lines for readers of records.socket, summed over readers: sent; lost, because the reader was too slow or went away.",
+                [
+                    count(&["sent"], readers.sent),
+                    count(&["lost"], readers.lost),
                 ],
             ),
         ],

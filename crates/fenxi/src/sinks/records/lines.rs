@@ -62,6 +62,15 @@ impl Lines {
         1 + u64::from(host.is_some())
     }
 
+    /// Removes the last so many bytes again, which are so many whole lines.
+    pub fn take_back(&mut self, bytes: usize, lines: u64) {
+        self.bytes.truncate(self.bytes.len() - bytes);
+        self.count -= lines;
+        if self.bytes.is_empty() {
+            self.since = None;
+        }
+    }
+
     /// All of them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

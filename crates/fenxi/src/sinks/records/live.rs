@@ -10,9 +10,11 @@ use tracing::{debug, info, warn};
 
 use super::lines::Lines;
 use super::output::Output;
-use super::sink::{Drain, RecordCounts, WRITE_WITHIN};
+use super::sink::WRITE_WITHIN;
+use super::stream::Stream;
 use crate::exit::Failure;
 use crate::sinks::Answer;
+use crate::sinks::queue::{Drain, RecordCounts};
 
 /// Bytes of lines kept while they cannot be written.
 const KEPT_MAX: usize = 1024 * 1024;
@@ -22,7 +24,10 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 /// What the thread works with.
 pub struct Live {
-    output: Output,
+    /// `None`: records only go to readers of the socket.
+    output: Option<Output>,
+    /// `None`: there is no socket.
+    stream: Option<Stream>,
     lines: Lines,
     counts: Arc<RecordCounts>,
     drain: Arc<Drain>,
@@ -39,9 +44,16 @@ struct Trouble {
 
 impl Live {
     /// Nothing was written yet.
-    pub fn new(output: Output, lines: Lines, counts: Arc<RecordCounts>, drain: Arc<Drain>) -> Live {
+    pub fn new(
+        output: Option<Output>,
+        stream: Option<Stream>,
+        lines: Lines,
+        counts: Arc<RecordCounts>,
+        drain: Arc<Drain>,
+    ) -> Live {
         Live {
             output,
+            stream,
             lines,
             counts,
             drain,
@@ -80,23 +92,46 @@ impl Live {
             if is_due {
                 self.write();
             }
+            if let Some(stream) = &mut self.stream {
+                stream.publish_due();
+            }
         }
     }
 
     fn take(&mut self, record: &Record) {
-        if self.lines.bytes().len() >= KEPT_MAX {
-            self.counts.fail(self.lines.leave_out(record));
-        } else if self.lines.push(record).is_err() {
+        let has_readers = self.stream.as_ref().is_some_and(Stream::has_readers);
+        if self.output.is_none() && !has_readers {
+            self.lines.leave_out(record);
+            return;
+        }
+        let (bytes, count) = (self.lines.bytes().len(), self.lines.count());
+        if self.lines.push(record).is_err() {
             self.counts.fail(1);
+            return;
+        }
+        let text = &self.lines.bytes()[bytes..];
+        let (length, lines) = (text.len(), self.lines.count() - count);
+        if let Some(stream) = self.stream.as_mut().filter(|_| has_readers) {
+            stream.push(text, lines);
+        }
+        let is_full = bytes >= KEPT_MAX;
+        if self.output.is_none() || is_full {
+            self.lines.take_back(length, lines);
+        }
+        if is_full {
+            self.counts.fail(lines);
         }
         self.counts.hold(self.lines.count());
     }
 
     fn write(&mut self) {
-        let result = self.output.write(&mut self.lines);
+        let Some(output) = &mut self.output else {
+            return;
+        };
+        let result = output.write(&mut self.lines);
         self.counts
             .write(self.lines.take_written(), self.lines.count());
-        let name = self.output.name();
+        let name = output.name();
         match (result, self.trouble.take()) {
             (Ok(()), None) => {}
             (Ok(()), Some(trouble)) => {
@@ -123,8 +158,11 @@ impl Live {
     /// What was taken so far belongs to the old file; what cannot be written to it goes to the new one.
     fn reopen(&mut self) -> Result<(), String> {
         self.write();
-        let name = self.output.name().to_owned();
-        match self.output.reopen() {
+        let Some(output) = &mut self.output else {
+            return Ok(());
+        };
+        let name = output.name().to_owned();
+        match output.reopen() {
             Ok(()) => {
                 info!("{name}: reopened");
                 // Another file may be on another disk.
@@ -142,18 +180,18 @@ impl Live {
 
     fn end(mut self) -> Result<(), Failure> {
         self.write();
-        debug!(
-            "{}: {} records written",
-            self.output.name(),
-            self.counts.written()
-        );
+        if let Some(stream) = &mut self.stream {
+            stream.publish();
+        }
+        let name = self.output.as_ref().map_or("records.socket", Output::name);
+        debug!("{name}: {} records written", self.counts.written());
         let Some(trouble) = self.trouble else {
             return Ok(());
         };
         let lost = self.lines.count();
         self.counts.fail(lost);
         self.counts.hold(0);
-        warn!("{}: {lost} records are lost", self.output.name());
-        Err(Failure::writing(self.output.name(), &trouble.error))
+        warn!("{name}: {lost} records are lost");
+        Err(Failure::writing(name, &trouble.error))
     }
 }

@@ -5,6 +5,7 @@ mod lines;
 mod live;
 mod output;
 mod sink;
+mod stream;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::sinks::hosts::HostRecord;
 pub use control::Records;
 pub use lines::Lines;
 pub use sink::RecordSink;
+pub use stream::SOCKET_MODE;
 
 /// Version of the records' form; it changes when a field changes its meaning or
 /// goes away.

@@ -5,6 +5,7 @@ use std::path::Path;
 use accel::Bundle;
 
 use super::change;
+use crate::sinks::connlabel::class_labels;
 use crate::sinks::mark::class_marks;
 use config::{KEYS_AND_DEVICES, Loaded, Sources};
 use dataplane::Error;
@@ -30,6 +31,7 @@ fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Error> {
         || analytics_config(now, &before) != analytics_config(next, &after)
         || change::flow(now, &before)? != change::flow(next, &before)?
         || class_marks(now, &labels)? != class_marks(next, &labels)?
+        || class_labels(&now.connlabel, &labels)? != class_labels(&next.connlabel, &labels)?
         || now.log.level != next.log.level
         || now.model.open_timeout != next.model.open_timeout)
 }
@@ -55,6 +57,12 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("mark.mask", "0xff00ff00", vec!["io.mode=mark"]),
         ("mark.overwrite", "true", vec!["io.mode=mark"]),
         ("mark.class", "{ TLS = 0x7000000 }", vec!["io.mode=mark"]),
+        ("connlabel.class", "{ TLS = \"7\" }", vec![]),
+        (
+            "connlabel.overwrite",
+            "true",
+            vec!["connlabel.class={ TLS = \"7\" }"],
+        ),
         ("analytics.policy", "none", vec![]),
         ("analytics.timeout_ms", "7", vec![]),
         ("analytics.phi", "0.1", vec![]),

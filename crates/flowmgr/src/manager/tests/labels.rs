@@ -63,3 +63,24 @@ fn a_report_names_no_label_that_was_not_said() {
     (0..8).for_each(|_| bench.settle());
     assert_eq!(bench.labels(), 8, "each once");
 }
+
+/// Live, nothing need come between the last packet of a flow and its label.
+#[test]
+fn the_time_of_a_label_is_not_before_the_label() {
+    let mut bench = Bench::new(Config {
+        effect: Effect::Arrival,
+        ..config()
+    });
+    bench.burst(&[tcp(SECOND_US, 1, 100, TCP_ACK); 3]);
+    bench.answer(CLASS_0);
+    let records = &mut bench.records;
+    let took_ns = 7_000_000;
+    bench
+        .manager
+        .settle(u64::MAX, took_ns, &mut |record| records.push(record));
+    let Some(Record::Label(label)) = bench.records.first() else {
+        panic!("no label");
+    };
+    assert_eq!(label.time_us, SECOND_US + 7000);
+    assert_eq!(label.decision.time_to_label_us, Some(7000));
+}

@@ -1,0 +1,393 @@
+//! Labels of the kernel's connections (`ct label`): bits by name, of which several writers have their own.
+//!
+//! Of the labels in `connlabel.class` a connection gets one; all other labels of the connection stay as they are.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use config::Config;
+use config::checked::Connlabel;
+use dataplane::Error;
+use dataplane::sink::Sink;
+use netfilter::connections::{self, Wording};
+use netfilter::connlabel::{LABELS, Names, PLACES, default_file};
+use netfilter::conntrack::Change;
+use netfilter::counts::{Cause, Counts};
+use netfilter::writer::{StartError, Writer};
+use policy::{Label, Rule};
+use rustix::thread::CapabilitySet;
+
+use super::netfilter::{Figures, WriterSink, finish, missing, newest_error};
+use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
+use crate::exit::Failure;
+use crate::figures::grouped;
+
+const WORDING: Wording = Wording {
+    doing: "labelling connections",
+    what: "connection labels",
+};
+
+/// Changes nothing.
+const NOTHING: Change = Change::Labels { bits: 0, mask: 0 };
+
+const FIGURES: Figures = Figures {
+    unit: "labels",
+    total: [
+        "fenxi_connlabels_total",
+        "Labels of connections (connlabel.class): written; kept, the connection had one of them already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
+    ],
+    failed: [
+        "fenxi_connlabels_failed_total",
+        "Labels of connections that the kernel refused, by cause; no_labels, the connection began when no rule of nftables used ct label.",
+    ],
+    waiting: [
+        "fenxi_connlabels_waiting",
+        "Labels of connections that wait to be written.",
+    ],
+    latency: [
+        "fenxi_connlabel_latency_seconds",
+        "Time from a label to the kernel's confirmation that the connection has it. Bounds are conservative, within 1 %.",
+    ],
+    fates: &[
+        ("written", |counts| counts.written),
+        ("kept", |counts| counts.kept),
+        ("not_found", |counts| counts.not_found),
+        ("failed", Counts::failed),
+        ("dropped", |counts| counts.dropped),
+    ],
+    causes: &[
+        Cause::Permission,
+        Cause::NoMemory,
+        Cause::NoLabels,
+        Cause::Unanswered,
+        Cause::Other,
+    ],
+    labels: [&[], &["outcome"], &["cause"]],
+};
+
+/// Labels of connections, where `connlabel.class` has entries.
+pub struct Connlabels;
+
+/// Which labels a configuration asks for.
+#[cfg(test)]
+pub fn class_labels(config: &Connlabel, labels: &[Label]) -> Result<Option<ClassLabels>, Error> {
+    ClassLabels::new(config, labels)
+}
+
+/// Which label of the connection each class gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassLabels {
+    by_class: Vec<Option<u8>>,
+    overwrites: bool,
+}
+
+impl ClassLabels {
+    /// `None`: no label is asked for.
+    fn new(config: &Connlabel, labels: &[Label]) -> Result<Option<ClassLabels>, Error> {
+        if config.class.is_empty() {
+            return Ok(None);
+        }
+        let names = names(config)?;
+        let rule = |row: &config::checked::ConnlabelMapping| {
+            let bit = names
+                .bit(&row.connlabel)
+                .ok_or_else(|| Error::Config(unknown(config, row, &names)))?;
+            Ok(Rule {
+                label: row.label.clone(),
+                action: Some(bit),
+                required: true,
+                origin: format!("{}: connlabel.class", row.origin),
+            })
+        };
+        let rules: Vec<_> = config
+            .class
+            .iter()
+            .map(rule)
+            .collect::<Result<_, Error>>()?;
+        let by_class = policy::by_class(&rules, labels, Option::or)
+            .map_err(|error| Error::Config(error.to_string()))?;
+        Ok(Some(ClassLabels {
+            by_class,
+            overwrites: config.overwrite,
+        }))
+    }
+
+    /// A label of the connection and one, so that 0 is none.
+    fn words(&self) -> impl Iterator<Item = u64> {
+        let bits = self.by_class.iter();
+        bits.map(|bit| bit.map_or(0, |bit| u64::from(bit) + 1))
+    }
+
+    /// All labels that are ours.
+    fn mask(&self) -> u128 {
+        let bits = self.by_class.iter().flatten();
+        bits.fold(0, |mask, bit| mask | 1 << bit)
+    }
+}
+
+fn file(config: &Connlabel) -> Option<std::path::PathBuf> {
+    config.file.clone().or_else(default_file)
+}
+
+/// The names of labels; none where there is no file, since numbers need none.
+fn names(config: &Connlabel) -> Result<Names, Error> {
+    let Some(file) = file(config) else {
+        return Ok(Names::default());
+    };
+    Names::read(&file).map_err(|error| {
+        Error::Config(format!(
+            "connlabel.file: cannot read {}: {error}",
+            file.display()
+        ))
+    })
+}
+
+fn unknown(config: &Connlabel, row: &config::checked::ConnlabelMapping, names: &Names) -> String {
+    let (origin, label, connlabel) = (&row.origin, &row.label, &row.connlabel);
+    let start =
+        format!("{origin}: connlabel.class.{label}: \"{connlabel}\" is no number below {LABELS}");
+    match file(config) {
+        Some(file) => {
+            let names: Vec<_> = names.all().collect();
+            let file = file.display();
+            format!(
+                "{start} and no name in {file} ({}); add a line such as \"9 {connlabel}\" there",
+                names.join(", ")
+            )
+        }
+        None => format!(
+            "{start}, and there is no file of names; write a line such as \"9 {connlabel}\" to {}",
+            PLACES[0]
+        ),
+    }
+}
+
+impl SinkKind for Connlabels {
+    fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
+        if start.replay.is_some() {
+            return Ok(None);
+        }
+        let config = &start.config.connlabel;
+        let Some(labels) = ClassLabels::new(config, start.labels)? else {
+            return Ok(None);
+        };
+        let socket = connections::open(NOTHING, WORDING)?;
+        let mask = Arc::new(Mutex::new(labels.mask()));
+        let overwrites = Arc::new(AtomicBool::new(labels.overwrites));
+        let shared = mask.clone();
+        let write = connections::writer(socket, overwrites.clone(), move |word| Change::Labels {
+            bits: 1 << (word - 1),
+            mask: *shared.lock().unwrap_or_else(PoisonError::into_inner),
+        });
+        let writer = Writer::start("connlabels", labels.words(), config.queue, write)?;
+        Ok(Some(Box::new(Control {
+            writer: Arc::new(writer),
+            zone: start.config.mark.zone,
+            mask,
+            overwrites,
+            labels: start.labels.clone(),
+            workers: AtomicI64::new(0),
+        })))
+    }
+
+    fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
+        let mut rights = Rights::none();
+        if !config.connlabel.class.is_empty() {
+            rights.capabilities = CapabilitySet::NET_ADMIN;
+        }
+        rights
+    }
+
+    fn probe(&self, config: &Config, _: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
+        match config.connlabel.class.is_empty() {
+            true => Ok(()),
+            false => Ok(probe()?),
+        }
+    }
+
+    fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
+        ClassLabels::new(&config.connlabel, labels).map(drop)
+    }
+
+    fn empty_report(&self) -> Report {
+        Report {
+            metrics: FIGURES.families(&[(None, Counts::none())]),
+            ..Report::default()
+        }
+    }
+
+    fn status_line(&self, sums: &Sums) -> Option<String> {
+        sums.get("connlabels_asked")?;
+        let names = [
+            "connlabels_written",
+            "connlabels_kept",
+            "connlabels_not_found",
+        ];
+        let [written, kept, not_found] =
+            names.map(|name| grouped(sums.get(name).copied().unwrap_or_default()));
+        Some(format!(
+            "connlabels {written} written, {kept} kept as they were, {not_found} without a connection"
+        ))
+    }
+
+    fn losses(&self) -> Option<(&'static str, &'static str)> {
+        Some(("connlabels_lost", "connlabels"))
+    }
+}
+
+/// Whether the kernel takes labels from us, in the network namespace of the calling thread.
+///
+/// # Errors
+/// The capability or the kernel's part is not to be had.
+pub fn probe() -> Result<(), StartError> {
+    connections::open(NOTHING, WORDING).map(drop)
+}
+
+struct Control {
+    writer: Arc<Writer>,
+    /// Where conntrack has the connections.
+    zone: u16,
+    mask: Arc<Mutex<u128>>,
+    overwrites: Arc<AtomicBool>,
+    labels: Arc<[Label]>,
+    /// Flow workers, each of which may have one label in its hands.
+    workers: AtomicI64,
+}
+
+impl SinkControl for Control {
+    fn worker_half(&self) -> Option<Box<dyn Sink>> {
+        self.workers.fetch_add(1, Ordering::Relaxed);
+        Some(Box::new(WriterSink {
+            writers: [self.writer.clone()].into(),
+            zone: self.zone,
+        }))
+    }
+
+    fn report(&self) -> Report {
+        let counts = self.writer.counts();
+        let workers = self.workers.load(Ordering::Relaxed);
+        report(&counts, missing(&self.writer, &counts, workers))
+    }
+
+    fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
+        let after = ClassLabels::new(&next.connlabel, &self.labels)?;
+        if now.connlabel == next.connlabel {
+            return Ok(None);
+        }
+        // A table that is empty now leaves the thread without work.
+        let after = after.unwrap_or_else(|| ClassLabels {
+            by_class: vec![None; self.labels.len()],
+            overwrites: false,
+        });
+        let (writer, mask) = (self.writer.clone(), self.mask.clone());
+        let overwrites = self.overwrites.clone();
+        Ok(Some(Box::new(move || {
+            *mask.lock().unwrap_or_else(PoisonError::into_inner) |= after.mask();
+            writer.change(after.words());
+            overwrites.store(after.overwrites, Ordering::Relaxed);
+        })))
+    }
+
+    fn finish(&self, ended: Instant) -> Result<(), Failure> {
+        finish(std::slice::from_ref(&self.writer), ended);
+        Ok(())
+    }
+}
+
+fn report(counts: &Counts, missing: i64) -> Report {
+    let no_labels = counts.failed_by(Cause::NoLabels);
+    let others = counts.failed() - no_labels;
+    let lost = |what, count, why: String| Lost { what, count, why };
+    let sums = vec![
+        ("connlabels_asked", counts.asked),
+        ("connlabels_written", counts.written),
+        ("connlabels_kept", counts.kept),
+        ("connlabels_not_found", counts.not_found),
+        ("connlabels_failed", counts.failed()),
+        ("connlabels_dropped", counts.dropped),
+    ];
+    Report {
+        metrics: FIGURES.families(&[(None, counts.clone())]),
+        balance: Some(("connlabels", missing)),
+        losses: vec![
+            lost(
+                "connections have no room for labels",
+                no_labels,
+                "they began when no rule of nftables used ct label; add one, and new connections have room".to_owned(),
+            ),
+            lost("the kernel refuses labels of connections", others, newest_error(counts)),
+            lost(
+                "labels of connections are dropped because their queue is full; see connlabel.queue",
+                counts.dropped,
+                String::new(),
+            ),
+        ],
+        status: [&sums[..4], &[("connlabels_lost", counts.failed() + counts.dropped)]].concat(),
+        live_text: Some(format!(
+            "connlabels: {} written, {} kept, {} without a connection, {} refused, {} dropped",
+            counts.written, counts.kept, counts.not_found, counts.failed(), counts.dropped
+        )),
+        live_summary: sums,
+        ..Report::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::checked::ConnlabelMapping;
+    use config::origin::Origin;
+
+    fn labels() -> Vec<Label> {
+        let rows = [("TLS", "web"), ("HTTP", "web"), ("SSH", "remote")];
+        let rows = rows.map(|(name, taxonomy)| Label {
+            name: name.to_owned(),
+            taxonomy: taxonomy.to_owned(),
+        });
+        rows.to_vec()
+    }
+
+    fn config(rows: &[(&str, &str)], file: Option<&Path>) -> Connlabel {
+        let row = |(label, connlabel): &(&str, &str)| ConnlabelMapping {
+            label: (*label).to_owned(),
+            connlabel: (*connlabel).to_owned(),
+            origin: Origin::Set,
+        };
+        Connlabel {
+            class: rows.iter().map(row).collect(),
+            file: file.map(Path::to_owned),
+            overwrite: false,
+            queue: 64,
+        }
+    }
+
+    #[test]
+    fn classes_get_labels_by_name_number_and_taxonomy() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "5 browsing\n127 shell\n").unwrap();
+        let of = |rows: &[_]| ClassLabels::new(&config(rows, Some(file.path())), &labels());
+        let all = of(&[("web", "browsing"), ("SSH", "shell"), ("HTTP", "0")]);
+        let all = all.unwrap().unwrap();
+        assert_eq!(all.words().collect::<Vec<_>>(), [6, 1, 128]);
+        assert_eq!(all.mask(), 1 << 127 | 1 << 5 | 1);
+        assert_eq!(of(&[]).unwrap(), None);
+        let error = |rows: &[_]| of(rows).unwrap_err().to_string();
+        let wrong = error(&[("SSH", "shel\u{1b}l")]);
+        assert!(
+            wrong.contains("no name in") && wrong.contains("(browsing, shell)"),
+            "{wrong}"
+        );
+        assert!(error(&[("SSH", "128")]).contains("no number below 128"));
+        assert!(error(&[("SHS", "1")]).contains("the model has no label \"SHS\""));
+        let missing = config(&[("SSH", "1")], Some(Path::new("/nowhere")));
+        let error = ClassLabels::new(&missing, &labels())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("connlabel.file: cannot read /nowhere"),
+            "{error}"
+        );
+    }
+}

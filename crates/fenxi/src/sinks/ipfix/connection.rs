@@ -1,0 +1,162 @@
+//! Where messages go: one transport session (RFC 7011 §10).
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use config::checked::{Destination, Endpoint};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use crate::access::may_make;
+
+/// How long a connection may take to come about.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// A collector that takes nothing for so long is taken for dead. Shorter than the time that the end of a run has.
+const WRITE_WITHIN: Duration = Duration::from_secs(1);
+/// How long a host may take to say that nobody listens on a port (ICMP).
+const REFUSAL_WITHIN: Duration = Duration::from_millis(50);
+/// Records say who talked to whom.
+const MODE: u32 = 0o640;
+
+/// An open session.
+pub enum Connection {
+    /// A datagram for each message.
+    Udp(UdpSocket),
+    /// A stream of messages.
+    Tcp(TcpStream),
+    /// A file of messages.
+    File(File),
+}
+
+/// Whether a file continues or is written from its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileMode {
+    /// Live: behind what is there.
+    Append,
+    /// A replay: in the place of what is there.
+    Replace,
+}
+
+impl Connection {
+    /// Begins a session. Looks a name up, which may take seconds.
+    ///
+    /// # Errors
+    /// The name has no address, nobody listens there, or the file cannot be had.
+    pub fn open(to: &Destination, mode: FileMode) -> io::Result<Connection> {
+        match to {
+            Destination::Udp(endpoint) => first(endpoint, udp).map(Connection::Udp),
+            Destination::Tcp(endpoint) => first(endpoint, tcp).map(Connection::Tcp),
+            Destination::File(path) => file(path, mode).map(Connection::File),
+        }
+    }
+
+    /// Sends a message as a whole.
+    ///
+    /// # Errors
+    /// It could not be sent; the session is over. A file has no part of it.
+    pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        match self {
+            Connection::Udp(socket) => socket.send(message).map(drop),
+            Connection::Tcp(stream) => {
+                is_open(stream)?;
+                stream.write_all(message)
+            }
+            Connection::File(file) => append(file, message),
+        }
+    }
+
+    /// The templates are sent: waits a moment for a refusal, which a host sends where nobody listens on a UDP port.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn confirm(&self) -> io::Result<()> {
+        let Connection::Udp(socket) = self else {
+            return Ok(());
+        };
+        std::thread::sleep(REFUSAL_WITHIN);
+        socket.take_error()?.map_or(Ok(()), Err)
+    }
+
+    /// Whether a collector may miss templates that were sent once.
+    pub fn repeats_templates(&self) -> bool {
+        matches!(self, Connection::Udp(_))
+    }
+}
+
+/// Checks whether a live run could write the file. None is made, and none is changed.
+///
+/// # Errors
+/// As [`Connection::open`].
+pub fn look(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().append(true).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => may_make(path),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the first address gives that gives anything, or why the last one does not.
+fn first<T>(endpoint: &Endpoint, open: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    let mut why = io::Error::other("the name has no address");
+    for address in (endpoint.host.as_str(), endpoint.port).to_socket_addrs()? {
+        match open(address) {
+            Ok(opened) => return Ok(opened),
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
+}
+
+fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => ([0; 4], 0).into(),
+        SocketAddr::V6(_) => ([0; 16], 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    Ok(socket)
+}
+
+fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, CONNECT_WITHIN)?;
+    stream.set_write_timeout(Some(WRITE_WITHIN))?;
+    Ok(stream)
+}
+
+fn file(path: &Path, mode: FileMode) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).mode(MODE);
+    match mode {
+        FileMode::Append => options.append(true),
+        FileMode::Replace => options.write(true).truncate(true),
+    };
+    options.open(path)
+}
+
+/// A collector that has closed its end takes nothing, though the kernel would take one message more.
+fn is_open(stream: &TcpStream) -> io::Result<()> {
+    let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match rustix::net::recv(stream, &mut [0; 1], peek) {
+        Ok((0, _)) => Err(io::Error::new(
+            ErrorKind::ConnectionReset,
+            "the collector closed the connection",
+        )),
+        Ok(_) | Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes all of it, or, to a file that ends where a disk is full, nothing.
+fn append(file: &mut File, message: &[u8]) -> io::Result<()> {
+    let before = file.metadata()?;
+    file.write_all(message).inspect_err(|_| {
+        if before.is_file() {
+            // If this fails as well, a reader finds a message that is cut off.
+            let _ = file.set_len(before.len());
+        }
+    })
+}

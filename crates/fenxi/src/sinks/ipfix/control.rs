@@ -1,0 +1,274 @@
+//! The exporter as the control thread has it.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use config::Config;
+use config::checked::Destination;
+use crossbeam_channel::Receiver;
+use dataplane::sink::Sink;
+use flowmgr::record::{FlowRecord, Record};
+
+use super::connection::look;
+use super::exporter::{ExportCounts, Exporter};
+use crate::exit::Failure;
+use crate::metric::{Family, Kind, Metric, count, number};
+use crate::sinks::queue::{Drain, RecordSender, WritingThread};
+use crate::sinks::reopen::Reopener;
+use crate::sinks::{Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
+
+/// Records for a collector, where a run has one.
+pub struct Ipfix;
+
+impl SinkKind for Ipfix {
+    fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
+        let Some(to) = start.config.ipfix.to.clone() else {
+            return Ok(None);
+        };
+        let counts = Arc::new(ExportCounts::default());
+        let (config, is_replay) = (&start.config.ipfix, start.replay.is_some());
+        let exporter = Exporter::new(to.clone(), config, start.classes, is_replay, counts.clone());
+        let control = match &start.replay {
+            Some(replay) => start_replay(exporter, &to, config.queue, replay, counts)?,
+            None => start_live(exporter, &to, start.config, counts)?,
+        };
+        Ok(Some(Box::new(control)))
+    }
+
+    fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
+        let mut rights = Rights::none();
+        match &config.ipfix.to {
+            Some(Destination::Tcp(endpoint)) => rights.connects.push(endpoint.port),
+            Some(Destination::File(path)) => rights.written.push(path.clone()),
+            Some(Destination::Udp(_)) | None => {}
+        }
+        rights
+    }
+
+    fn probe(&self, config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
+        match &config.ipfix.to {
+            Some(Destination::File(path)) if !is_exempt(path) => {
+                look(path).map_err(|error| Failure::creating(path, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn empty_report(&self) -> Report {
+        report(&ExportCounts::default(), false)
+    }
+
+    fn losses(&self) -> Option<(&'static str, &'static str)> {
+        Some(("ipfix_lost", "IPFIX records"))
+    }
+}
+
+/// A replay needs the collector from the beginning, and ends where sending breaks off.
+fn start_replay(
+    mut exporter: Exporter,
+    to: &Destination,
+    queue: usize,
+    replay: &ReplayStart,
+    counts: Arc<ExportCounts>,
+) -> Result<IpfixControl, Failure> {
+    exporter
+        .connect()
+        .map_err(|error| unreachable(to, &error))?;
+    let shared = counts.records.clone();
+    let (sender, records) = RecordSender::new(queue, Some(replay), None, shared.clone());
+    let (run, name) = (replay.stopped.clone(), to.to_string());
+    let work = move |records: &Receiver<Record>| {
+        exporter.replay(records).map_err(|error| {
+            if let Some(run) = &run {
+                run.stop();
+            }
+            records.iter().for_each(drop);
+            Failure::io(format!("{name}: cannot send records: {error}"))
+        })
+    };
+    let thread = WritingThread::start(("ipfix", &to.to_string()), records, shared, None, work)?;
+    Ok(IpfixControl::new(counts, None, (thread, sender)))
+}
+
+/// A live run goes on without the collector, and tries again; but a file must be there.
+fn start_live(
+    mut exporter: Exporter,
+    to: &Destination,
+    config: &Config,
+    counts: Arc<ExportCounts>,
+) -> Result<IpfixControl, Failure> {
+    let mut reopener = None;
+    let (asker, commands) = Reopener::new();
+    if let Destination::File(_) = to {
+        exporter
+            .connect()
+            .map_err(|error| unreachable(to, &error))?;
+        reopener = Some(asker);
+    }
+    let drain = Arc::new(Drain::new(config.records.drain_within));
+    let shared = counts.records.clone();
+    let queue = config.ipfix.queue;
+    let (sender, records) = RecordSender::new(queue, None, Some(drain.clone()), shared.clone());
+    let ending = drain.clone();
+    let work = move |records: &Receiver<Record>| exporter.run(records, &commands, &ending);
+    let name = to.to_string();
+    let thread = WritingThread::start(("ipfix", &name), records, shared, Some(drain), work)?;
+    Ok(IpfixControl::new(counts, reopener, (thread, sender)))
+}
+
+fn unreachable(to: &Destination, error: &io::Error) -> Failure {
+    match to {
+        Destination::File(path) => Failure::creating(path, error),
+        _ => Failure::unavailable(format!(
+            "{to}: cannot reach the collector: {error}; start it, or name another one in --ipfix"
+        )),
+    }
+}
+
+struct IpfixControl {
+    counts: Arc<ExportCounts>,
+    /// Live, to a file.
+    reopener: Option<Reopener>,
+    /// `None` once the end has begun.
+    parts: Mutex<Option<(WritingThread, RecordSender)>>,
+}
+
+impl IpfixControl {
+    fn new(
+        counts: Arc<ExportCounts>,
+        reopener: Option<Reopener>,
+        parts: (WritingThread, RecordSender),
+    ) -> IpfixControl {
+        IpfixControl {
+            counts,
+            reopener,
+            parts: Mutex::new(Some(parts)),
+        }
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Option<(WritingThread, RecordSender)>> {
+        // Taken out as a whole, so a panic elsewhere spoils nothing.
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SinkControl for IpfixControl {
+    fn worker_half(&self) -> Option<Box<dyn Sink>> {
+        let parts = self.parts();
+        let (_, sender) = parts.as_ref()?;
+        Some(Box::new(FlowSender(sender.another())))
+    }
+
+    fn report(&self) -> Report {
+        report(&self.counts, true)
+    }
+
+    fn reopener(&self) -> Option<Reopener> {
+        self.reopener.clone()
+    }
+
+    /// Waits until all records are sent, live for `records.drain_s` at most.
+    fn finish(&self, _: Instant) -> Result<(), Failure> {
+        let Some((thread, sender)) = self.parts().take() else {
+            return Ok(());
+        };
+        drop(sender);
+        thread.finish()
+    }
+}
+
+/// The data path's end: hands over flow records, without what a collector has no field for.
+struct FlowSender(RecordSender);
+
+impl Sink for FlowSender {
+    fn record(&mut self, record: &Record) {
+        if let Record::Flow(flow) = record {
+            self.0.send(Record::Flow(FlowRecord {
+                flow: flow.flow,
+                last_us: flow.last_us,
+                midstream: flow.midstream,
+                counts: flow.counts,
+                reason: flow.reason,
+                is_half_open: flow.is_half_open,
+                decision: flow.decision,
+                others: Box::default(),
+                series: None,
+            }));
+        }
+    }
+
+    fn drain(&mut self) {
+        self.0.wait_from_now();
+    }
+}
+
+fn report(counts: &ExportCounts, is_used: bool) -> Report {
+    let records = &counts.records;
+    let (sent, dropped, failed) = (records.written(), records.dropped(), records.failed());
+    let sums = vec![("ipfix_sent", sent), ("ipfix_lost", dropped + failed)];
+    Report {
+        metrics: metrics(counts),
+        losses: vec![
+            Lost {
+                what: "records for the collector are dropped because their queue is full; see ipfix.queue",
+                count: dropped,
+                why: String::new(),
+            },
+            Lost {
+                what: "records for the collector cannot be sent",
+                count: failed,
+                why: String::new(),
+            },
+        ],
+        status: sums.clone(),
+        summary: if is_used { sums } else { Vec::new() },
+        summary_text: is_used
+            .then(|| format!("ipfix     {sent} records sent, {} lost", dropped + failed)),
+        ..Report::default()
+    }
+}
+
+fn metrics(counts: &ExportCounts) -> Vec<Family> {
+    let records = &counts.records;
+    let connected = counts.is_connected.load(Ordering::Relaxed);
+    vec![
+        Family::counter(
+            "fenxi_ipfix_records_total",
+            "records",
+            &["outcome"],
+            "Records of flows for a collector: sent; failed, the connection broke or the file could not be written; dropped, the queue was full.",
+            [
+                count(&["sent"], records.written()),
+                count(&["failed"], records.failed()),
+                count(&["dropped"], records.dropped()),
+            ],
+        ),
+        Family::counter(
+            "fenxi_ipfix_messages_total",
+            "messages",
+            &[],
+            "IPFIX messages sent, templates among them.",
+            [count(&[], counts.messages.load(Ordering::Relaxed))],
+        ),
+        Family::counter(
+            "fenxi_ipfix_sessions_total",
+            "sessions",
+            &[],
+            "Transport sessions with the collector that were begun: 1, and one for each time that it was lost and found.",
+            [count(&[], counts.sessions.load(Ordering::Relaxed))],
+        ),
+        Family {
+            metric: Metric::new(
+                Kind::Gauge,
+                "fenxi_ipfix_connected",
+                "",
+                &[],
+                "1 while there is a session with the collector. UDP cannot tell a collector that is silent from one that is away.",
+            ),
+            samples: vec![number(&[], f64::from(u8::from(connected)))],
+        },
+    ]
+}

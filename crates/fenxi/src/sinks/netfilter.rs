@@ -1,0 +1,161 @@
+//! What the sinks share that write into the kernel's netfilter: the flow worker's end, the figures, and the end of a run.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dataplane::run::PAUSE;
+use dataplane::sink::Sink;
+use flowmgr::record::{FlowName, Record};
+use netfilter::conntrack::Tuple;
+use netfilter::counts::{Cause, Counts};
+use netfilter::writer::{StartError, Writer};
+
+use crate::exit::Failure;
+use crate::metric::{Family, Kind, Metric, Sample, TIMES, US, buckets, count, number, sample};
+
+/// How long after the last label the end of a run waits for what is still to be written.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+
+/// A flow worker's end of writers; each knows which classes it writes.
+pub struct WriterSink {
+    /// All workers share them.
+    pub writers: Box<[Arc<Writer>]>,
+    /// Where conntrack has the connections.
+    pub zone: u16,
+}
+
+impl Sink for WriterSink {
+    fn record(&mut self, record: &Record) {
+        if let Record::Label(label) = record {
+            let tuple = tuple(&label.flow, self.zone);
+            for writer in &self.writers {
+                writer.set(tuple, label.decision.class);
+            }
+        }
+    }
+
+    /// The kernel acts on what is written from the connection's next packet on.
+    fn is_urgent(&self) -> bool {
+        true
+    }
+}
+
+/// The flow as a packet of its forward direction has it.
+fn tuple(name: &FlowName, zone: u16) -> Tuple {
+    Tuple {
+        zone,
+        protocol: name.protocol,
+        source: name.source,
+        destination: name.destination,
+    }
+}
+
+/// Waits a moment until the last updates are written.
+pub fn finish(writers: &[Arc<Writer>], ended: Instant) {
+    let waits = || writers.iter().any(|writer| writer.waiting() > 0);
+    while waits() && Instant::now() < ended + FLUSH_WITHIN {
+        std::thread::sleep(PAUSE);
+    }
+    if waits() {
+        // The last one to let go of a writer would wait for everything in its queue.
+        std::mem::forget(writers.to_vec());
+        dataplane::leave_threads_behind();
+    }
+}
+
+/// Updates that are missing: more wait than the queue, the thread and the hands of so many workers hold.
+pub fn missing(writer: &Writer, counts: &Counts, workers: i64) -> i64 {
+    let waiting = counts.waiting();
+    waiting - waiting.clamp(0, writer.room() as i64 + workers)
+}
+
+/// The newest error behind a failure.
+pub fn newest_error(counts: &Counts) -> String {
+    io::Error::from_raw_os_error(counts.last_errno).to_string()
+}
+
+/// An outcome by its name, and how many updates had it.
+pub type Fate = (&'static str, fn(&Counts) -> u64);
+
+/// The metrics of a sink: name and help of each.
+pub struct Figures {
+    /// What is counted.
+    pub unit: &'static str,
+    /// By outcome.
+    pub total: [&'static str; 2],
+    /// By cause.
+    pub failed: [&'static str; 2],
+    /// A gauge.
+    pub waiting: [&'static str; 2],
+    /// A histogram.
+    pub latency: [&'static str; 2],
+    /// Outcomes that the sink can have.
+    pub fates: &'static [Fate],
+    /// Causes that its failures can have.
+    pub causes: &'static [Cause],
+    /// The labels of the metrics without an outcome or cause: none, or the name of what is written.
+    pub labels: [&'static [&'static str]; 3],
+}
+
+impl Figures {
+    /// The metrics of these writers, each with its name where the metrics have a label for it.
+    pub fn families(&self, writers: &[(Option<&str>, Counts)]) -> Vec<Family> {
+        let [plain, by_outcome, by_cause] = self.labels;
+        let all = |samples: &dyn Fn(&[&str], &Counts) -> Vec<Sample>| -> Vec<Sample> {
+            let rows = writers.iter();
+            rows.flat_map(|(name, counts)| samples(name.as_slice(), counts))
+                .collect()
+        };
+        let outcomes = |labels: &[&str], counts: &Counts| {
+            let fates = self.fates.iter();
+            fates
+                .map(|(name, of)| count(&with(labels, name), of(counts)))
+                .collect()
+        };
+        let causes = |labels: &[&str], counts: &Counts| {
+            let causes = self.causes.iter();
+            causes
+                .map(|cause| count(&with(labels, cause.name()), counts.failed_by(*cause)))
+                .collect()
+        };
+        let waiting =
+            |labels: &[&str], counts: &Counts| vec![number(labels, counts.waiting() as f64)];
+        let latency = |labels: &[&str], counts: &Counts| {
+            vec![sample(labels, buckets(&TIMES, US, &counts.latency_us))]
+        };
+        let unit = self.unit;
+        let family = |kind, [name, help]: [&'static str; 2], unit, labels, samples| Family {
+            metric: Metric::new(kind, name, unit, labels, help),
+            samples,
+        };
+        vec![
+            family(Kind::Counter, self.total, unit, by_outcome, all(&outcomes)),
+            family(Kind::Counter, self.failed, unit, by_cause, all(&causes)),
+            family(Kind::Gauge, self.waiting, unit, plain, all(&waiting)),
+            family(
+                Kind::Histogram,
+                self.latency,
+                "seconds",
+                plain,
+                all(&latency),
+            ),
+        ]
+    }
+}
+
+/// Values of labels, with that of the last one.
+fn with<'a>(labels: &[&'a str], last: &'a str) -> Vec<&'a str> {
+    [labels, &[last]].concat()
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Failure {
+        let message = error.to_string();
+        match error {
+            StartError::Capability { .. } => Failure::not_allowed(message),
+            StartError::Kernel { .. } | StartError::Thread { .. } => Failure::unavailable(message),
+            StartError::Unfit(_) => Failure::config(message),
+        }
+    }
+}

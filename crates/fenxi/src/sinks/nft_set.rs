@@ -1,0 +1,291 @@
+//! Sets of nftables: the ends of flows as elements with a timeout, each set with a thread of its own.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
+
+use config::Config;
+use config::checked::NftSet;
+use dataplane::Error;
+use dataplane::sink::Sink;
+use netfilter::counts::{Cause, Counts};
+use netfilter::elements::{self, Members};
+use netfilter::writer::{StartError, Writer};
+use policy::{Label, Rule};
+use rustix::thread::CapabilitySet;
+
+use super::netfilter::{Figures, WriterSink, finish, missing, newest_error};
+use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
+use crate::exit::Failure;
+use crate::figures::grouped;
+
+const FIGURES: Figures = Figures {
+    unit: "elements",
+    total: [
+        "fenxi_nftset_elements_total",
+        "Elements for sets of nftables (nftset), by the name of the table in the configuration: written, a new one; refreshed, it was there and its timeout began again; other_family, the set has no such addresses; not_found, the set is gone; failed; dropped, the queue was full.",
+    ],
+    failed: [
+        "fenxi_nftset_failed_total",
+        "Elements that the kernel refused, by cause; full, the set has as many as its size allows.",
+    ],
+    waiting: ["fenxi_nftset_waiting", "Elements that wait to be written."],
+    latency: [
+        "fenxi_nftset_latency_seconds",
+        "Time from a label to the kernel's confirmation that the set has the element. Bounds are conservative, within 1 %.",
+    ],
+    fates: &[
+        ("written", |counts| counts.written),
+        ("refreshed", |counts| counts.refreshed),
+        ("other_family", |counts| counts.other_family),
+        ("not_found", |counts| counts.not_found),
+        ("failed", Counts::failed),
+        ("dropped", |counts| counts.dropped),
+    ],
+    causes: &[
+        Cause::Permission,
+        Cause::NoMemory,
+        Cause::Full,
+        Cause::Unanswered,
+        Cause::Other,
+    ],
+    labels: [&["set"], &["set", "outcome"], &["set", "cause"]],
+};
+
+/// Sets of nftables, where the configuration has tables `[nftset.NAME]`.
+pub struct NftSets;
+
+/// For each class, 1 if its flows are added.
+fn words(set: &NftSet, labels: &[Label]) -> Result<Vec<u64>, Error> {
+    let rules: Vec<_> = set
+        .labels
+        .iter()
+        .map(|label| Rule {
+            label: label.clone(),
+            action: 1,
+            required: true,
+            origin: format!("{}: nftset.{}.labels", set.origin, set.name),
+        })
+        .collect();
+    policy::by_class(&rules, labels, Ord::max).map_err(|error| Error::Config(error.to_string()))
+}
+
+/// What a table asks for; it was checked that it names a set.
+fn members(set: &NftSet) -> Option<Members> {
+    Some(Members {
+        set: set.set.clone()?,
+        fields: set.key.clone(),
+        timeout_ms: u64::try_from(set.timeout.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// The error with the table that it is about.
+fn named(set: &NftSet, error: StartError) -> StartError {
+    match error {
+        StartError::Unfit(why) => {
+            StartError::Unfit(format!("{}: nftset.{}: {why}", set.origin, set.name))
+        }
+        other => other,
+    }
+}
+
+/// Whether the set is there and takes the elements that the table asks for, in the network namespace of the calling thread.
+///
+/// # Errors
+/// The capability or the kernel's part is not to be had, or the set does not fit.
+pub fn probe(set: &NftSet) -> Result<(), StartError> {
+    let opened = members(set).map(|members| elements::open(&members));
+    opened
+        .map_or(Ok(()), |opened| opened.map(drop))
+        .map_err(|error| named(set, error))
+}
+
+impl SinkKind for NftSets {
+    fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
+        let sets = &start.config.nft_sets;
+        if start.replay.is_some() || sets.is_empty() {
+            return Ok(None);
+        }
+        let updates = elements::kernel_updates();
+        let mut writers = Vec::new();
+        for set in sets {
+            let words = words(set, start.labels)?;
+            let Some(members) = members(set) else {
+                continue;
+            };
+            let (socket, key) = elements::open(&members).map_err(|error| named(set, error))?;
+            let write = elements::writer(&members, socket, key, updates);
+            let thread = format!("nftset-{}", writers.len());
+            let writer = Writer::start(&thread, words.into_iter(), set.queue, write)?;
+            writers.push((set.name.clone(), Arc::new(writer)));
+        }
+        Ok(Some(Box::new(Control {
+            writers,
+            labels: start.labels.clone(),
+            workers: AtomicI64::new(0),
+        })))
+    }
+
+    fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
+        let mut rights = Rights::none();
+        if !config.nft_sets.is_empty() {
+            rights.capabilities = CapabilitySet::NET_ADMIN;
+        }
+        rights
+    }
+
+    fn probe(&self, config: &Config, _: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
+        config.nft_sets.iter().try_for_each(|set| Ok(probe(set)?))
+    }
+
+    fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
+        let mut sets = config.nft_sets.iter();
+        sets.try_for_each(|set| words(set, labels).map(drop))
+    }
+
+    fn empty_report(&self) -> Report {
+        Report {
+            metrics: FIGURES.families(&[]),
+            ..Report::default()
+        }
+    }
+
+    fn status_line(&self, sums: &Sums) -> Option<String> {
+        sums.get("nftset_written")?;
+        let names = ["nftset_written", "nftset_refreshed", "nftset_not_found"];
+        let [written, refreshed, not_found] =
+            names.map(|name| grouped(sums.get(name).copied().unwrap_or_default()));
+        Some(format!(
+            "nftset    {written} elements written, {refreshed} refreshed, {not_found} whose set is gone"
+        ))
+    }
+
+    fn losses(&self) -> Option<(&'static str, &'static str)> {
+        Some(("nftset_lost", "elements of sets"))
+    }
+}
+
+struct Control {
+    /// In the order of the configuration, by the names of the tables.
+    writers: Vec<(String, Arc<Writer>)>,
+    labels: Arc<[Label]>,
+    /// Flow workers, each of which may have one label in its hands.
+    workers: AtomicI64,
+}
+
+impl Control {
+    fn all(&self) -> Vec<Arc<Writer>> {
+        self.writers
+            .iter()
+            .map(|(_, writer)| writer.clone())
+            .collect()
+    }
+}
+
+impl SinkControl for Control {
+    fn worker_half(&self) -> Option<Box<dyn Sink>> {
+        self.workers.fetch_add(1, Ordering::Relaxed);
+        Some(Box::new(WriterSink {
+            writers: self.all().into(),
+            zone: 0,
+        }))
+    }
+
+    fn report(&self) -> Report {
+        let workers = self.workers.load(Ordering::Relaxed);
+        let rows = self.writers.iter();
+        let rows: Vec<_> = rows
+            .map(|(name, writer)| (Some(name.as_str()), writer.counts()))
+            .collect();
+        let writers = self.writers.iter().zip(&rows);
+        let missing = writers
+            .map(|((_, writer), (_, counts))| missing(writer, counts, workers))
+            .sum();
+        report(&rows, missing)
+    }
+
+    fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
+        if now.nft_sets == next.nft_sets {
+            return Ok(None);
+        }
+        // A reload changes neither the sets nor their order.
+        let sets = next.nft_sets.iter().map(|set| words(set, &self.labels));
+        let sets: Vec<_> = sets.collect::<Result<_, _>>()?;
+        let writers = self.all();
+        Ok(Some(Box::new(move || {
+            for (writer, words) in writers.iter().zip(sets) {
+                writer.change(words.into_iter());
+            }
+        })))
+    }
+
+    fn finish(&self, ended: Instant) -> Result<(), Failure> {
+        finish(&self.all(), ended);
+        Ok(())
+    }
+}
+
+fn report(rows: &[(Option<&str>, Counts)], missing: i64) -> Report {
+    let sum = |of: fn(&Counts) -> u64| rows.iter().map(|(_, counts)| of(counts)).sum::<u64>();
+    // The tables that something happened to, and what.
+    let which = |of: fn(&Counts) -> u64, why: &dyn Fn(&Counts) -> String| {
+        let rows = rows.iter().filter(|(_, counts)| of(counts) > 0);
+        let texts = rows
+            .map(|(name, counts)| format!("nftset.{}{}", name.unwrap_or_default(), why(counts)));
+        texts.collect::<Vec<_>>().join(", ")
+    };
+    let nothing = |_: &Counts| String::new();
+    let full: fn(&Counts) -> u64 = |counts| counts.failed_by(Cause::Full);
+    let others: fn(&Counts) -> u64 = |counts| counts.failed() - counts.failed_by(Cause::Full);
+    let dropped: fn(&Counts) -> u64 = |counts| counts.dropped;
+    let not_found: fn(&Counts) -> u64 = |counts| counts.not_found;
+    let lost = |what, of, why: String| Lost {
+        what,
+        count: sum(of),
+        why,
+    };
+    let sums = vec![
+        ("nftset_asked", sum(|counts| counts.asked)),
+        ("nftset_written", sum(|counts| counts.written)),
+        ("nftset_refreshed", sum(|counts| counts.refreshed)),
+        ("nftset_other_family", sum(|counts| counts.other_family)),
+        ("nftset_not_found", sum(not_found)),
+        ("nftset_failed", sum(Counts::failed)),
+        ("nftset_dropped", sum(dropped)),
+    ];
+    let gone = sum(not_found) + sum(Counts::failed) + sum(dropped);
+    Report {
+        metrics: FIGURES.families(rows),
+        balance: Some(("nftset", missing)),
+        losses: vec![
+            lost(
+                "a set of nftables is gone; `fenxi check` says how to add it, and fenxi goes on as soon as it is back",
+                not_found,
+                which(not_found, &nothing),
+            ),
+            lost(
+                "a set of nftables is full; declare it with a larger size",
+                full,
+                which(full, &nothing),
+            ),
+            lost(
+                "the kernel refuses elements of sets",
+                others,
+                which(others, &|counts| format!(": {}", newest_error(counts))),
+            ),
+            lost(
+                "elements of sets are dropped because their queue is full; see nftset.NAME.queue",
+                dropped,
+                which(dropped, &nothing),
+            ),
+        ],
+        status: [&sums[..], &[("nftset_lost", gone)]].concat(),
+        live_text: Some(format!(
+            "nftset: {} elements written, {} refreshed, {} of the other family, {} whose set is gone, {} refused, {} dropped",
+            sums[1].1, sums[2].1, sums[3].1, sums[4].1, sums[5].1, sums[6].1
+        )),
+        live_summary: sums,
+        ..Report::default()
+    }
+}

@@ -1,0 +1,344 @@
+//! The bounded queue between flow workers and a thread that writes records, and the end of that thread.
+//!
+//! The packet path hands over records and never formats or writes one. In a replay as fast as possible a full queue
+//! waits; in a paced one and live the newest record is dropped and counted. At the end of a live run, when no packet is
+//! read any more, a full queue waits as well, until [`Drain`] says that the time for it is over.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_utils::CachePadded;
+use dataplane::sink::Sink;
+use flowmgr::record::Record;
+
+use crate::exit::Failure;
+use crate::sinks::ReplayStart;
+
+/// Time that the thread has to write what it holds once it is asked to give up, unless a slow reader delays it.
+const GIVE_UP_WITHIN: Duration = Duration::from_millis(200);
+
+/// Whether a record leaves the second half of the queue to others: a flood of half-open flows ends as many per second as it
+/// begins.
+fn gives_way(record: &Record) -> bool {
+    matches!(record, Record::Flow(flow) if flow.is_half_open)
+}
+
+fn is_half_full(queue: &Sender<Record>) -> bool {
+    queue.capacity().is_some_and(|room| queue.len() * 2 >= room)
+}
+
+/// The time that the end of a live run gives its records, in total: to the flow managers, whose last records may have to
+/// wait for room in the queue, and to the thread that writes them.
+#[derive(Debug)]
+pub struct Drain {
+    within: Duration,
+    /// Set by the first flow manager that has read its last packet.
+    until: OnceLock<Instant>,
+    /// Records that found no room in that time.
+    lost: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Drain {
+    /// It has not begun yet.
+    pub fn new(within: Duration) -> Drain {
+        Drain {
+            within,
+            until: OnceLock::new(),
+            lost: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// When the time is over; it begins with the first call.
+    fn until(&self) -> Instant {
+        *self.until.get_or_init(|| Instant::now() + self.within)
+    }
+
+    /// Whether the writing thread has to give up.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// What happens to a record that finds the queue full.
+#[derive(Clone, Copy)]
+enum WhenFull {
+    Wait,
+    Drop,
+    /// Waits, but not beyond this time; then it is dropped.
+    WaitUntil(Instant),
+}
+
+/// The packet path's end of the queue.
+pub struct RecordSender {
+    queue: Sender<Record>,
+    when_full: WhenFull,
+    /// Live only.
+    drain: Option<Arc<Drain>>,
+    counts: Arc<RecordCounts>,
+}
+
+impl RecordSender {
+    /// A queue for so many records, and its end for the thread. `replay` says what a full queue does; `None`: the run is
+    /// live, and `drain` bounds its end.
+    pub fn new(
+        length: usize,
+        replay: Option<&ReplayStart>,
+        drain: Option<Arc<Drain>>,
+        counts: Arc<RecordCounts>,
+    ) -> (RecordSender, Receiver<Record>) {
+        let (queue, records) = bounded(length);
+        let when_full = match replay {
+            Some(replay) if replay.waits => WhenFull::Wait,
+            _ => WhenFull::Drop,
+        };
+        let sender = RecordSender {
+            queue,
+            when_full,
+            drain,
+            counts,
+        };
+        (sender, records)
+    }
+
+    /// A sender to the same queue, for another thread.
+    pub fn another(&self) -> RecordSender {
+        RecordSender {
+            queue: self.queue.clone(),
+            when_full: self.when_full,
+            drain: self.drain.clone(),
+            counts: self.counts.clone(),
+        }
+    }
+
+    /// From now on a record waits for room, until `records.drain_s` is over. That time begins with the first worker that
+    /// drains.
+    pub fn wait_from_now(&mut self) {
+        if let Some(drain) = &self.drain {
+            self.when_full = WhenFull::WaitUntil(drain.until());
+        }
+    }
+
+    /// Hands a record over, or counts it as dropped.
+    pub fn send(&mut self, record: Record) {
+        let queue = &self.queue;
+        // The thread reads to the end even after an error, so a send can only
+        // fail for want of room.
+        let is_sent = match self.when_full {
+            WhenFull::Wait => queue.send(record).is_ok(),
+            WhenFull::Drop if gives_way(&record) && is_half_full(queue) => false,
+            WhenFull::Drop => queue.try_send(record).is_ok(),
+            WhenFull::WaitUntil(until) => queue.send_deadline(record, until).is_ok(),
+        };
+        if !is_sent {
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            if let (WhenFull::WaitUntil(_), Some(drain)) = (self.when_full, &self.drain) {
+                drain.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Sink for RecordSender {
+    fn record(&mut self, record: &Record) {
+        self.send(record.clone());
+    }
+
+    fn drain(&mut self) {
+        self.wait_from_now();
+    }
+}
+
+/// What became of the records: dropped by a flow worker; or taken by the thread and written, failed or held.
+#[derive(Debug, Default)]
+pub struct RecordCounts {
+    /// Apart from what the thread writes, so that flow workers that drop do not slow it down further.
+    dropped: CachePadded<AtomicU64>,
+    written: AtomicU64,
+    failed: AtomicU64,
+    held: AtomicU64,
+}
+
+impl RecordCounts {
+    /// Records that found no room in the queue.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Records whose line is where it belongs.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Records dropped because they could not be written.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// So many more were written, and so many are left.
+    pub fn write(&self, written: u64, held: u64) {
+        self.written.fetch_add(written, Ordering::Relaxed);
+        self.hold(held);
+    }
+
+    /// So many are taken from the queue and not written yet.
+    pub fn hold(&self, held: u64) {
+        self.held.store(held, Ordering::Relaxed);
+    }
+
+    /// So many cannot be written.
+    pub fn fail(&self, records: u64) {
+        self.failed.fetch_add(records, Ordering::Relaxed);
+    }
+}
+
+/// The thread that takes records from a queue and writes them.
+pub struct WritingThread {
+    /// What it writes to, as people know it.
+    name: String,
+    thread: JoinHandle<Result<(), Failure>>,
+    counts: Arc<RecordCounts>,
+    live: Option<LiveEnd>,
+}
+
+/// What only the thread of a live run has.
+struct LiveEnd {
+    /// Used only to see how many records are queued.
+    backlog: Receiver<Record>,
+    drain: Arc<Drain>,
+}
+
+impl WritingThread {
+    /// Starts a thread called `thread` that does `work` with `records`. What it writes to is called `name`.
+    ///
+    /// # Errors
+    /// The system cannot start a thread.
+    pub fn start(
+        (thread, name): (&str, &str),
+        records: Receiver<Record>,
+        counts: Arc<RecordCounts>,
+        drain: Option<Arc<Drain>>,
+        work: impl FnOnce(&Receiver<Record>) -> Result<(), Failure> + Send + 'static,
+    ) -> Result<WritingThread, Failure> {
+        // In a replay nobody else holds the receiver, so senders notice where the thread dies.
+        let live = drain.map(|drain| LiveEnd {
+            backlog: records.clone(),
+            drain,
+        });
+        let builder = std::thread::Builder::new().name(thread.to_owned());
+        let started = builder.spawn(move || work(&records)).map_err(|error| {
+            Failure::unavailable(format!("cannot start the {thread} thread: {error}"))
+        });
+        Ok(WritingThread {
+            name: name.to_owned(),
+            thread: started?,
+            counts,
+            live,
+        })
+    }
+
+    /// Waits until everything is written; all senders must be gone. Live, no longer than until `records.drain_s` is over. What
+    /// is left then is lost and counted as failed.
+    ///
+    /// # Errors
+    /// Writing broke off, or how many records were lost since the end began.
+    pub fn finish(self) -> Result<(), Failure> {
+        let Some(LiveEnd { backlog, drain }) = &self.live else {
+            return self.join();
+        };
+        let failed_before = self.counts.failed();
+        let is_late = !self.ends_by(drain.until());
+        if is_late {
+            drain.is_over.store(true, Ordering::Relaxed);
+            if !self.ends_by(Instant::now() + GIVE_UP_WITHIN) {
+                let left = backlog.len() as u64 + self.counts.held.load(Ordering::Relaxed);
+                self.counts.fail(left);
+            }
+        }
+        let mut lost = drain.lost.load(Ordering::Relaxed);
+        if is_late {
+            lost += self.counts.failed() - failed_before;
+        }
+        let late = (lost > 0).then(|| {
+            Failure::io(format!(
+                "{}: {lost} records were not written within {} s of the shutdown and are lost; see records.drain_s",
+                self.name,
+                drain.within.as_secs()
+            ))
+        });
+        let written = match self.thread.is_finished() {
+            true => self.join(),
+            false => Ok(()),
+        };
+        let failures = [late, written.err()];
+        let failure = failures.into_iter().flatten().reduce(Failure::and);
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn join(self) -> Result<(), Failure> {
+        let died = |_| Failure::software(format!("{}: the thread that writes died", self.name));
+        self.thread.join().map_err(died)?
+    }
+
+    /// Waits for the end of the thread, but no longer than this; whether it came.
+    fn ends_by(&self, limit: Instant) -> bool {
+        while !self.thread.is_finished() {
+            if Instant::now() >= limit {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flowmgr::Counts;
+    use flowmgr::record::{EndReason, FlowName, FlowRecord};
+
+    fn record(is_half_open: bool) -> Record {
+        let end = |host: &str| (host.parse().unwrap(), 1);
+        Record::Flow(FlowRecord {
+            flow: FlowName {
+                flow_id: 0,
+                protocol: 6,
+                source: end("192.0.2.1"),
+                destination: end("192.0.2.2"),
+                first_us: 0,
+            },
+            last_us: 0,
+            midstream: false,
+            counts: Counts::default(),
+            reason: EndReason::Evicted,
+            is_half_open,
+            decision: None,
+            others: Box::default(),
+            series: None,
+        })
+    }
+
+    #[test]
+    fn records_of_half_open_flows_leave_half_of_the_queue_where_nobody_waits() {
+        let (queue, records) = bounded(8);
+        let mut sender = RecordSender {
+            queue,
+            when_full: WhenFull::Drop,
+            drain: None,
+            counts: Arc::default(),
+        };
+        (0..100).for_each(|_| sender.send(record(true)));
+        assert_eq!((records.len(), sender.counts.dropped()), (4, 96));
+        (0..5).for_each(|_| sender.send(record(false)));
+        assert_eq!((records.len(), sender.counts.dropped()), (8, 97));
+        records.try_iter().for_each(drop);
+        sender.when_full = WhenFull::Wait;
+        (0..8).for_each(|_| sender.send(record(true)));
+        assert_eq!((records.len(), sender.counts.dropped()), (8, 97));
+    }
+}

@@ -1,0 +1,157 @@
+//! Labels as applications: a number that a record has room for, and the table that says which name it stands for.
+//!
+//! The number is a hash of the name. So a label has the same number on every router, after every restart and in every model,
+//! and a collector that has not seen the table since can use what it knows.
+
+use std::collections::BTreeSet;
+
+/// The classification engine of applications that the user defines (RFC 6759 §4.1).
+const USER_DEFINED: u8 = 6;
+/// Bits of a selector of that engine (RFC 6759 §4.3).
+const SELECTOR_BITS: u32 = 24;
+const SELECTOR_MASK: u32 = (1 << SELECTOR_BITS) - 1;
+/// Bytes of a name at most; longer ones are cut.
+pub const NAME_MAX: usize = 64;
+/// The name of flows that have no label, which is not that of flows that the model calls unknown.
+pub const UNLABELLED: &str = "unlabelled";
+
+/// An `applicationId`: a byte for the engine, three for the selector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ApplicationId([u8; 4]);
+
+impl ApplicationId {
+    /// Of flows that have no label.
+    pub const UNLABELLED: ApplicationId = ApplicationId::of_selector(0);
+
+    const fn of_selector(selector: u32) -> ApplicationId {
+        let [_, high, middle, low] = selector.to_be_bytes();
+        ApplicationId([USER_DEFINED, high, middle, low])
+    }
+
+    /// As it is sent.
+    pub const fn bytes(self) -> [u8; 4] {
+        self.0
+    }
+}
+
+/// The labels of a model with their numbers.
+#[derive(Clone, Debug)]
+pub struct Applications {
+    /// By class.
+    ids: Vec<ApplicationId>,
+    /// Names as they are sent.
+    names: Vec<String>,
+}
+
+impl Applications {
+    /// Of these labels, in the order of their classes.
+    pub fn new(labels: &[String]) -> Applications {
+        let mut ids = vec![ApplicationId::UNLABELLED; labels.len()];
+        // By name, so that a collision of two names ends the same way whatever the order of classes.
+        let mut order: Vec<usize> = (0..labels.len()).collect();
+        order.sort_by_key(|&class| &labels[class]);
+        let mut taken = BTreeSet::from([0]);
+        for class in order {
+            let mut selector = hash(&labels[class]);
+            while !taken.insert(selector) {
+                selector = (selector + 1) & SELECTOR_MASK;
+            }
+            ids[class] = ApplicationId::of_selector(selector);
+        }
+        Applications {
+            ids,
+            names: labels.iter().map(|label| printable(label)).collect(),
+        }
+    }
+
+    /// The number of a class.
+    pub fn id(&self, class: u16) -> ApplicationId {
+        let id = self.ids.get(usize::from(class)).copied();
+        id.unwrap_or(ApplicationId::UNLABELLED)
+    }
+
+    /// All numbers with their names.
+    pub(crate) fn table(&self) -> impl Iterator<Item = (ApplicationId, &str)> {
+        let labels = self.ids.iter().copied();
+        let labels = labels.zip(self.names.iter().map(String::as_str));
+        std::iter::once((ApplicationId::UNLABELLED, UNLABELLED)).chain(labels)
+    }
+}
+
+/// FNV-1a, 32 bits, folded to the bits of a selector as its authors recommend.
+fn hash(name: &str) -> u32 {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    (hash >> SELECTOR_BITS) ^ (hash & SELECTOR_MASK)
+}
+
+/// A name that no terminal obeys: without control characters, and not longer than [`NAME_MAX`].
+fn printable(name: &str) -> String {
+    let mut text: String = name
+        .chars()
+        .map(|c| if is_unsafe(c) { '?' } else { c })
+        .collect();
+    text.truncate(text.floor_char_boundary(NAME_MAX));
+    text
+}
+
+/// Control characters, and those that change the direction of the text around them (Unicode Bidi_Control).
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(labels: &[&str]) -> Applications {
+        let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
+        Applications::new(&labels)
+    }
+
+    #[test]
+    fn a_label_keeps_its_number_whatever_model_it_is_of() {
+        let one = of(&["TLS", "DNS", "unknown"]);
+        let other = of(&["DNS", "SSH", "HTTP", "TLS"]);
+        assert_eq!(one.id(0), other.id(3));
+        assert_eq!(one.id(1), other.id(0));
+        assert_ne!(one.id(0), one.id(1));
+        assert_eq!(one.id(0).bytes()[0], 6, "defined by the user");
+        // These stand in dashboards of collectors: they never change.
+        assert_eq!(one.id(0).bytes(), [6, 83, 252, 182]);
+    }
+
+    #[test]
+    fn no_two_labels_have_one_number_and_none_has_that_of_no_label() {
+        // Found by search: two names whose hashes agree in 24 bits.
+        let (a, b) = collision();
+        let (one, other) = (of(&[&a, &b]), of(&[&b, &a]));
+        assert_ne!(one.id(0), one.id(1));
+        assert_eq!((one.id(0), one.id(1)), (other.id(1), other.id(0)));
+        assert_eq!(one.id(2), ApplicationId::UNLABELLED, "no such class");
+    }
+
+    fn collision() -> (String, String) {
+        let mut seen = std::collections::BTreeMap::new();
+        for number in 0_u32.. {
+            let name = format!("label-{number}");
+            if let Some(other) = seen.insert(hash(&name), name.clone()) {
+                return (other, name);
+            }
+        }
+        unreachable!("there are more names than hashes")
+    }
+
+    #[test]
+    fn hostile_names_are_bounded_and_print_nothing_but_themselves() {
+        let long = "ü".repeat(100);
+        let names = of(&["a\u{1b}[31mb\n\0", &long, "", "\u{202e}gpj"]);
+        let names: Vec<&str> = names.table().map(|(_, name)| name).collect();
+        assert_eq!(names[0], UNLABELLED);
+        assert_eq!(names[1], "a?[31mb??");
+        assert_eq!(names[2], "ü".repeat(32));
+        assert_eq!((names[3], names[4]), ("", "?gpj"));
+    }
+}

@@ -1,0 +1,59 @@
+//! Flow records as IPFIX messages (RFC 7011), a record for both directions of a flow (RFC 5103), with the label as an
+//! application (RFC 6759).
+//!
+//! An [`Encoder`] turns [`Flow`]s into [`Message`]s: templates first, then data. It opens no file and no socket, and reads no
+//! clock; whoever sends the messages says what time it is and when templates are due.
+#![forbid(unsafe_code)]
+
+mod application;
+mod encoder;
+mod template;
+
+use std::net::IpAddr;
+
+pub use application::{ApplicationId, Applications, NAME_MAX, UNLABELLED};
+pub use encoder::{Encoder, MESSAGE_MIN, Message};
+pub use template::{FLOW_V4, FLOW_V6};
+
+/// Why a record was made (`flowEndReason`, information element 136).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EndReason {
+    /// No packet came for the idle timeout.
+    IdleTimeout = 1,
+    /// The flow goes on; this record covers the time since the previous one.
+    ActiveTimeout = 2,
+    /// The end of the flow was seen, such as a FIN.
+    EndOfFlow = 3,
+    /// The exporter ended the flow, because it was stopped.
+    ForcedEnd = 4,
+    /// Its place was needed for another flow.
+    LackOfResources = 5,
+}
+
+/// A flow, or what was added to it since its previous record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Sender of the first packet, and its port.
+    pub source: (IpAddr, u16),
+    /// Receiver of the first packet, and its port; of the same address family.
+    pub destination: (IpAddr, u16),
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Time of the first packet, ms since the epoch.
+    pub start_ms: u64,
+    /// Time of the last packet, ms since the epoch.
+    pub end_ms: u64,
+    /// Packets since the previous record, forward and in reverse.
+    pub packets: [u64; 2],
+    /// Their bytes at the IP layer.
+    pub bytes: [u64; 2],
+    /// Why the record was made.
+    pub reason: EndReason,
+    /// Whether the source is known to have begun the flow; otherwise it only sent the first packet that was seen.
+    pub is_initiator: bool,
+    /// The same in all records of a flow.
+    pub flow_id: u64,
+    /// The label.
+    pub application: ApplicationId,
+}

@@ -1,0 +1,113 @@
+//! Which fields a record has, in which order, and the templates that tell a collector so (RFC 7011 §3.4).
+
+use crate::NAME_MAX;
+
+/// A field of a template.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field {
+    /// Number of the information element in IANA's registry.
+    element: u16,
+    /// Bytes.
+    length: u16,
+    /// It describes the reverse direction (RFC 5103 §6.1).
+    is_reverse: bool,
+}
+
+/// The private enterprise number under which each element exists once more, for the reverse direction (RFC 5103 §6.1).
+const REVERSE: u32 = 29_305;
+/// An enterprise number follows (RFC 7011 §3.2).
+const ENTERPRISE_BIT: u16 = 0x8000;
+
+/// Set of templates.
+pub(crate) const TEMPLATE_SET: u16 = 2;
+/// Set of options templates.
+pub(crate) const OPTIONS_TEMPLATE_SET: u16 = 3;
+/// Template of IPv4 flows.
+pub const FLOW_V4: u16 = 256;
+/// Template of IPv6 flows.
+pub const FLOW_V6: u16 = 257;
+/// Options template of applications (RFC 6759 §6.5).
+pub(crate) const APPLICATION: u16 = 258;
+
+const fn field(element: u16, length: u16) -> Field {
+    Field {
+        element,
+        length,
+        is_reverse: false,
+    }
+}
+
+const fn reverse(element: u16, length: u16) -> Field {
+    Field {
+        is_reverse: true,
+        ..field(element, length)
+    }
+}
+
+/// Fields of a flow whose addresses are these elements of so many bytes.
+const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; 16] {
+    [
+        field(source, bytes),
+        field(destination, bytes),
+        field(7, 2),   // sourceTransportPort
+        field(11, 2),  // destinationTransportPort
+        field(4, 1),   // protocolIdentifier
+        field(136, 1), // flowEndReason
+        field(239, 1), // biflowDirection
+        field(152, 8), // flowStartMilliseconds
+        field(153, 8), // flowEndMilliseconds
+        field(2, 8),   // packetDeltaCount
+        field(1, 8),   // octetDeltaCount
+        reverse(2, 8), // reversePacketDeltaCount
+        reverse(1, 8), // reverseOctetDeltaCount
+        field(148, 8), // flowId
+        field(95, 4),  // applicationId
+        field(60, 1),  // ipVersion
+    ]
+}
+
+/// sourceIPv4Address, destinationIPv4Address.
+const V4: [Field; 16] = flow_fields(8, 12, 4);
+/// sourceIPv6Address, destinationIPv6Address.
+const V6: [Field; 16] = flow_fields(27, 28, 16);
+/// applicationId, the scope, and applicationName. Names are padded with NUL: nfdump and others refuse options of variable
+/// length.
+const APPLICATIONS: [Field; 2] = [field(95, 4), field(96, NAME_MAX as u16)];
+
+/// Bytes of a flow's record.
+pub(crate) fn record_length(template: u16) -> usize {
+    let fields = if template == FLOW_V4 { &V4 } else { &V6 };
+    fields.iter().map(|field| usize::from(field.length)).sum()
+}
+
+/// Appends the templates of flows, without the header of their set.
+pub(crate) fn put_templates(to: &mut Vec<u8>) {
+    for (number, fields) in [(FLOW_V4, &V4), (FLOW_V6, &V6)] {
+        put(number, to);
+        put(fields.len() as u16, to);
+        put_fields(fields, to);
+    }
+}
+
+/// Appends the options template of applications, whose first field is the scope (RFC 7011 §3.4.2.2).
+pub(crate) fn put_options_template(to: &mut Vec<u8>) {
+    put(APPLICATION, to);
+    put(APPLICATIONS.len() as u16, to);
+    put(1, to);
+    put_fields(&APPLICATIONS, to);
+}
+
+fn put_fields(fields: &[Field], to: &mut Vec<u8>) {
+    for field in fields {
+        let bit = if field.is_reverse { ENTERPRISE_BIT } else { 0 };
+        put(field.element | bit, to);
+        put(field.length, to);
+        if field.is_reverse {
+            to.extend(REVERSE.to_be_bytes());
+        }
+    }
+}
+
+fn put(number: u16, to: &mut Vec<u8>) {
+    to.extend(number.to_be_bytes());
+}

@@ -1,0 +1,178 @@
+//! Writes the bits of a class into connections.
+//!
+//! A batch is written in at most two sends: every tuple as the flow has it, then those that no connection has the other way
+//! round. These two are all there is to try. Before that it asks for the bits that the connections have, in the same two
+//! ways, and leaves those that have some: whoever set them, or fenxi before a restart, knew the connection from its beginning
+//! or decides otherwise on purpose. Between the question and the write lies less than a millisecond, in which nobody but a
+//! rule could come between.
+//!
+//! Conntrack keeps each connection by two tuples, that of its first packet as it came in and that of an answer as it will
+//! come in, and looks both up at once. A packet seen on any interface, before or after NAT, has one of these or the reverse
+//! of one.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::conntrack::{self, Change, Connection, Request, Tuple};
+use crate::counts::Fate;
+use crate::socket::{BATCH, Outcome, Socket};
+use crate::writer::{StartError, Tally, Update, settle};
+
+/// What is written, for messages.
+#[derive(Debug, Clone, Copy)]
+pub struct Wording {
+    /// As in "marking connections".
+    pub doing: &'static str,
+    /// As in "connection marks".
+    pub what: &'static str,
+}
+
+/// A socket by which connections can be changed, in the network namespace of the calling thread. `change` should change
+/// nothing.
+///
+/// # Errors
+/// The capability or the kernel's part is not to be had.
+pub fn open(change: Change, wording: Wording) -> Result<Socket, StartError> {
+    let kernel = |error| StartError::Kernel {
+        what: wording.what,
+        error,
+        module: "nf_conntrack_netlink",
+    };
+    let mut socket = Socket::open().map_err(kernel)?;
+    // A change to a connection that cannot be: "not found" says that all others are possible.
+    let nowhere = (Ipv4Addr::UNSPECIFIED.into(), 0);
+    let tuple = Tuple {
+        zone: 0,
+        protocol: 17,
+        source: nowhere,
+        destination: nowhere,
+    };
+    let mut outcomes = Vec::new();
+    conntrack::update(&mut socket, &[(tuple, change)], &mut outcomes);
+    match outcomes[..] {
+        [Outcome::NotFound | Outcome::Done] => Ok(socket),
+        [Outcome::Refused(errno)] => {
+            let error = io::Error::from_raw_os_error(errno);
+            Err(match error.kind() {
+                io::ErrorKind::PermissionDenied => StartError::Capability {
+                    what: wording.doing,
+                },
+                _ => kernel(error),
+            })
+        }
+        _ => Err(kernel(io::Error::other("no answer"))),
+    }
+}
+
+/// Writes what `change` makes of a word. Bits that are there already give way only if `overwrites`.
+pub fn writer(
+    socket: Socket,
+    overwrites: Arc<AtomicBool>,
+    change: impl Fn(u64) -> Change + Send,
+) -> impl FnMut(&mut Vec<Update>, &Tally) + Send {
+    let mut rounds = Rounds {
+        socket,
+        change,
+        asked_for: Vec::with_capacity(BATCH),
+        requests: Vec::with_capacity(BATCH),
+        outcomes: Vec::with_capacity(BATCH),
+    };
+    move |batch, tally| {
+        if !overwrites.load(Ordering::Relaxed) {
+            rounds.keep(batch, tally);
+        }
+        rounds.write(batch, tally);
+    }
+}
+
+/// The sends of a batch, and their buffers.
+struct Rounds<F> {
+    socket: Socket,
+    change: F,
+    requests: Vec<Request>,
+    outcomes: Vec<Outcome<Connection>>,
+    /// Numbers of the connections of a batch that have no bits yet.
+    asked_for: Vec<u32>,
+}
+
+impl<F: Fn(u64) -> Change> Rounds<F> {
+    /// Takes out of a batch the updates of connections that have bits, or that an update before it gives some, and those
+    /// that fail. What is left has the tuple by which its connection was found.
+    fn keep(&mut self, batch: &mut Vec<Update>, tally: &Tally) {
+        self.asked_for.clear();
+        for is_last in [false, true] {
+            self.requests.clear();
+            let change = &self.change;
+            let open = batch.iter().filter(|update| !update.is_found);
+            self.requests
+                .extend(open.map(|update| (update.tuple, change(update.word))));
+            if self.requests.is_empty() {
+                return;
+            }
+            conntrack::query(&mut self.socket, &self.requests, &mut self.outcomes);
+            let mut answers = self.requests.iter().zip(&self.outcomes);
+            let asked_for = &mut self.asked_for;
+            settle(batch, tally, |update| {
+                if update.is_found {
+                    return None;
+                }
+                let Some(((_, change), outcome)) = answers.next() else {
+                    return Some(Fate::Unanswered);
+                };
+                match outcome {
+                    Outcome::NotFound if !is_last => {
+                        update.tuple = update.tuple.reversed();
+                        None
+                    }
+                    Outcome::Found(connection)
+                        if !connection.is_changed_by(change)
+                            && !asked_for.contains(&connection.id) =>
+                    {
+                        asked_for.push(connection.id);
+                        update.is_found = true;
+                        None
+                    }
+                    outcome => Some(fate(outcome)),
+                }
+            });
+        }
+    }
+
+    /// Writes a batch and leaves it empty.
+    fn write(&mut self, batch: &mut Vec<Update>, tally: &Tally) {
+        for is_last in [false, true] {
+            if batch.is_empty() {
+                return;
+            }
+            self.requests.clear();
+            let change = &self.change;
+            self.requests.extend(
+                batch
+                    .iter()
+                    .map(|update| (update.tuple, change(update.word))),
+            );
+            conntrack::update(&mut self.socket, &self.requests, &mut self.outcomes);
+            let mut outcomes = self.outcomes.iter();
+            settle(batch, tally, |update| match outcomes.next() {
+                Some(Outcome::NotFound) if !is_last => {
+                    update.tuple = update.tuple.reversed();
+                    None
+                }
+                Some(outcome) => Some(fate(outcome)),
+                None => Some(Fate::Unanswered),
+            });
+        }
+    }
+}
+
+fn fate(outcome: &Outcome<Connection>) -> Fate {
+    match *outcome {
+        Outcome::Done => Fate::Written,
+        Outcome::Found(_) => Fate::Kept,
+        Outcome::NotFound => Fate::NotFound,
+        Outcome::Refused(errno) => Fate::Refused(errno),
+        Outcome::Unanswered => Fate::Unanswered,
+    }
+}

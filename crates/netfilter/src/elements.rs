@@ -1,0 +1,244 @@
+//! Writes elements with timeouts into a set that belongs to somebody else.
+//!
+//! It asks for the elements of a batch first, which says which are new. Then one transaction adds these and begins the
+//! timeouts of the others again. From Linux 6.12 on the kernel does that where an element is added that is there; before, it
+//! would leave the timeout as it is, so the element is deleted and added within the transaction, and rules never miss it.
+//!
+//! A transaction is carried out as a whole or not at all. Where some of its elements fail, those are counted and the others
+//! are sent again.
+
+use std::io;
+
+use crate::counts::Fate;
+use crate::nft_set::{self, Change, Element, Field, Key, Set, SetName};
+use crate::socket::{Outcome, Socket};
+use crate::writer::{StartError, Tally, Update, settle};
+
+/// A transaction is sent again this often at most; what is left then has failed.
+const ROUNDS_MAX: usize = 4;
+
+/// Elements that are there get their timeouts by being added again from this version on.
+const UPDATES_FROM: (u32, u32) = (6, 12);
+
+/// What goes into a set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Members {
+    /// The set.
+    pub set: SetName,
+    /// What its key is made of.
+    pub fields: Vec<Field>,
+    /// How long an element stays, in milliseconds; 0: as long as the set says.
+    pub timeout_ms: u64,
+}
+
+/// Why a set cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfit {
+    /// It is not there, with the command that makes it.
+    #[error("there is no set {set}; add it: {cure}")]
+    Missing {
+        /// The set.
+        set: SetName,
+        /// A command.
+        cure: String,
+    },
+    /// It is of another kind.
+    #[error("the set {set} {why}")]
+    Other {
+        /// The set.
+        set: SetName,
+        /// What is wrong and how it should be.
+        why: String,
+    },
+}
+
+/// A socket, and the key that the set has, in the network namespace of the calling thread.
+///
+/// # Errors
+/// The capability is not to be had, or the set is not as it should be.
+pub fn open(members: &Members) -> Result<(Socket, Key), StartError> {
+    let kernel = |error| StartError::Kernel {
+        what: "elements of nftables sets",
+        error,
+        module: "nf_tables",
+    };
+    let mut socket = Socket::open().map_err(kernel)?;
+    let name = &members.set;
+    let unfit = |why: Unfit| StartError::Unfit(why.to_string());
+    match nft_set::look(&mut socket, name) {
+        Outcome::Found(set) => {
+            let key = fit(&set, members).map_err(unfit)?;
+            Ok((socket, key))
+        }
+        Outcome::NotFound => Err(unfit(Unfit::Missing {
+            set: name.clone(),
+            cure: name.how_to_add(&Key::new(&members.fields, false).to_string()),
+        })),
+        Outcome::Refused(errno) => {
+            let error = io::Error::from_raw_os_error(errno);
+            Err(match error.kind() {
+                io::ErrorKind::PermissionDenied => StartError::Capability {
+                    what: "adding elements to nftables sets",
+                },
+                _ => kernel(error),
+            })
+        }
+        Outcome::Done | Outcome::Unanswered => Err(kernel(io::Error::other("no answer"))),
+    }
+}
+
+fn fit(set: &Set, members: &Members) -> Result<Key, Unfit> {
+    set.fit(&members.fields).map_err(|why| Unfit::Other {
+        set: members.set.clone(),
+        why,
+    })
+}
+
+/// Whether this kernel begins the timeout of an element again that is added while it is there.
+pub fn kernel_updates() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    version(&release).is_some_and(|version| version >= UPDATES_FROM)
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next()?.parse().ok();
+    Some((number()?, number()?))
+}
+
+/// Adds an element for each update. `updates`: as [`kernel_updates`] says.
+pub fn writer(
+    members: &Members,
+    socket: Socket,
+    key: Key,
+    updates: bool,
+) -> impl FnMut(&mut Vec<Update>, &Tally) + Send + use<> {
+    let mut elements = Elements {
+        socket,
+        set: members.set.clone(),
+        timeout_ms: members.timeout_ms,
+        updates,
+    };
+    move |batch, tally| {
+        let keys: Vec<Option<Vec<u8>>> = batch.iter().map(|update| key.of(&update.tuple)).collect();
+        let fates = elements.write(&keys);
+        let mut fates = fates.into_iter();
+        settle(batch, tally, |_| fates.next());
+    }
+}
+
+/// The set and its socket.
+struct Elements {
+    socket: Socket,
+    set: SetName,
+    timeout_ms: u64,
+    updates: bool,
+}
+
+impl Elements {
+    /// Adds elements of these keys; `None` is one of the other family.
+    fn write(&mut self, keys: &[Option<Vec<u8>>]) -> Vec<Fate> {
+        // Each key once: the first of several writes it, the others refresh it at the same moment.
+        let mut different: Vec<&Vec<u8>> = keys.iter().flatten().collect();
+        different.sort_unstable();
+        different.dedup();
+        let fates = self.write_different(&different);
+        let mut is_written = vec![false; different.len()];
+        let fate = |key: &Option<Vec<u8>>| {
+            let Some(key) = key else {
+                return Fate::OtherFamily;
+            };
+            let Ok(place) = different.binary_search(&key) else {
+                return Fate::Unanswered;
+            };
+            match (
+                fates[place],
+                std::mem::replace(&mut is_written[place], true),
+            ) {
+                (Fate::Written, true) => Fate::Refreshed,
+                (fate, _) => fate,
+            }
+        };
+        keys.iter().map(fate).collect()
+    }
+
+    fn write_different(&mut self, keys: &[&Vec<u8>]) -> Vec<Fate> {
+        let mut fates = vec![Fate::Unanswered; keys.len()];
+        let mut outcomes = Vec::new();
+        // Places of those that are still to be written, with whether they are there.
+        let mut open: Vec<(usize, bool)> = Vec::new();
+        let elements: Vec<Element> = keys
+            .iter()
+            .map(|key| ((*key).clone(), Change::Add))
+            .collect();
+        nft_set::query(&mut self.socket, &self.set, &elements, &mut outcomes);
+        for (place, outcome) in outcomes.iter().enumerate() {
+            match outcome {
+                // Whether the element is missing or the set, the transaction says.
+                Outcome::NotFound => open.push((place, false)),
+                Outcome::Found(()) => open.push((place, true)),
+                Outcome::Refused(errno) => fates[place] = Fate::Refused(*errno),
+                Outcome::Done | Outcome::Unanswered => {}
+            }
+        }
+        for _ in 0..ROUNDS_MAX {
+            if open.is_empty() {
+                break;
+            }
+            self.transact(keys, &mut open, &mut fates);
+        }
+        fates
+    }
+
+    /// One transaction. Leaves in `open` what is to be sent again.
+    fn transact(&mut self, keys: &[&Vec<u8>], open: &mut Vec<(usize, bool)>, fates: &mut [Fate]) {
+        let mut elements: Vec<Element> = Vec::new();
+        // For each element, the place in `open`.
+        let mut places: Vec<usize> = Vec::new();
+        for (place, (key, is_there)) in open.iter().enumerate() {
+            if *is_there && !self.updates {
+                elements.push((keys[*key].clone(), Change::Delete));
+                places.push(place);
+            }
+            elements.push((keys[*key].clone(), Change::Add));
+            places.push(place);
+        }
+        let mut outcomes = Vec::new();
+        let (socket, set) = (&mut self.socket, &self.set);
+        nft_set::change(socket, set, &elements, self.timeout_ms, &mut outcomes);
+        let is_done = outcomes.iter().all(|outcome| *outcome == Outcome::Done);
+        let mut again: Vec<Option<(usize, bool)>> = open.iter().copied().map(Some).collect();
+        for ((outcome, (_, change)), place) in outcomes.iter().zip(&elements).zip(places) {
+            let (key, is_there) = open[place];
+            let fate = match (outcome, change) {
+                (Outcome::Done, Change::Add) if is_done && is_there => Fate::Refreshed,
+                (Outcome::Done, Change::Add) if is_done => Fate::Written,
+                (Outcome::Done, _) => continue,
+                // It went in the meantime: with the next round it is a new one.
+                (Outcome::NotFound, Change::Delete) => {
+                    again[place] = Some((key, false));
+                    continue;
+                }
+                (Outcome::NotFound, Change::Add) => Fate::NotFound,
+                (Outcome::Refused(errno), _) => Fate::Refused(*errno),
+                (Outcome::Found(()) | Outcome::Unanswered, _) => Fate::Unanswered,
+            };
+            fates[key] = fate;
+            again[place] = None;
+        }
+        *open = again.into_iter().flatten().collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_a_kernel() {
+        assert_eq!(version("6.12.0-rc1"), Some((6, 12)));
+        assert_eq!(version("5.10.233+deb-amd64\n"), Some((5, 10)));
+        assert_eq!(version("odd"), None);
+        assert!(version("6.9.1") < Some(UPDATES_FROM));
+    }
+}

@@ -1,0 +1,370 @@
+//! Messages of nf_tables about sets and their elements.
+//!
+//! Numbers are those of `linux/netfilter/nf_tables.h`. Changes go to the kernel as a transaction, between a begin and an end
+//! (`nfnetlink_rcv_batch` in `net/netfilter/nfnetlink.c`): it answers for each element, and where one fails, none is written.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::netlink::{
+    ACK, Answer, CREATE, Header, REQUEST, attribute, attributes, nest, push_message, text,
+};
+use crate::socket::{Outcome, Socket};
+
+mod key;
+
+pub use key::{Field, Key, Type};
+
+/// `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`.
+const BATCH_BEGIN_END: [u16; 2] = [0x10, 0x11];
+/// `NFNL_SUBSYS_NFTABLES`.
+const NFTABLES: u16 = 10;
+const NEW_SET: u16 = NFTABLES << 8 | 9;
+const GET_SET: u16 = NFTABLES << 8 | 10;
+const NEW_ELEMENT: u16 = NFTABLES << 8 | 12;
+const GET_ELEMENT: u16 = NFTABLES << 8 | 13;
+const DELETE_ELEMENT: u16 = NFTABLES << 8 | 14;
+
+/// `NFTA_SET_*`.
+const SET_TABLE: u16 = 1;
+const SET_NAME: u16 = 2;
+const SET_FLAGS: u16 = 3;
+const SET_KEY_TYPE: u16 = 4;
+const SET_KEY_LENGTH: u16 = 5;
+/// `NFTA_SET_ELEM_LIST_*`; its table and set have the numbers of those above.
+const LIST_ELEMENTS: u16 = 3;
+const LIST_ELEMENT: u16 = 1;
+/// `NFTA_SET_ELEM_*`.
+const ELEMENT_KEY: u16 = 1;
+const ELEMENT_TIMEOUT: u16 = 4;
+const ELEMENT_EXPIRATION: u16 = 5;
+/// `NFTA_DATA_VALUE`.
+const DATA_VALUE: u16 = 1;
+
+/// A name of nftables has this many bytes at most (`NFT_NAME_MAXLEN` less the NUL).
+const NAME_MAX: usize = 255;
+
+/// Families of tables, with their numbers (`NFPROTO_*`).
+const FAMILIES: [(&str, u8); 5] = [
+    ("inet", 1),
+    ("ip", 2),
+    ("netdev", 5),
+    ("bridge", 7),
+    ("ip6", 10),
+];
+
+/// A set, as in `nft list set inet fw4 ssh`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetName {
+    family: u8,
+    /// Family, table and set, with a space between them.
+    text: String,
+    /// Where the table and the set begin in `text`.
+    starts: [usize; 2],
+}
+
+impl SetName {
+    fn table(&self) -> &str {
+        &self.text[self.starts[0]..self.starts[1] - 1]
+    }
+
+    fn set(&self) -> &str {
+        &self.text[self.starts[1]..]
+    }
+
+    /// What makes such a set, of this type.
+    pub fn how_to_add(&self, of_type: &str) -> String {
+        let (table, set) = (self.text[..self.starts[1] - 1].to_owned(), self.set());
+        format!(
+            "nft 'add table {table}; add set {table} {set} {{ type {of_type}; flags timeout; size 65536; }}'"
+        )
+    }
+}
+
+impl FromStr for SetName {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<SetName, String> {
+        let words: Vec<&str> = name.split_whitespace().collect();
+        let family = |name| FAMILIES.iter().find(|(known, _)| *known == name);
+        match words[..] {
+            [family_name, table, set]
+                if table.len() <= NAME_MAX
+                    && set.len() <= NAME_MAX
+                    && !name.contains('\0')
+                    && family(family_name).is_some() =>
+            {
+                let table_at = family_name.len() + 1;
+                Ok(SetName {
+                    family: family(family_name).map_or(0, |(_, number)| *number),
+                    text: words.join(" "),
+                    starts: [table_at, table_at + table.len() + 1],
+                })
+            }
+            _ => Err(format!(
+                "expected family, table and set as in \"inet fw4 ssh\"; the family is one of {}",
+                FAMILIES.map(|(name, _)| name).join(", ")
+            )),
+        }
+    }
+}
+
+impl fmt::Display for SetName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What the kernel says of a set.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Set {
+    /// `NFT_SET_*`.
+    flags: u32,
+    /// The types of its key, six bits each, the first in the highest.
+    key_type: u32,
+    key_length: u32,
+}
+
+impl Set {
+    /// Constant, interval, map, timeout.
+    const CONSTANT: u32 = 0x2;
+    const INTERVAL: u32 = 0x4;
+    const MAP: u32 = 0x8;
+    const TIMEOUT: u32 = 0x10;
+
+    fn read(bytes: &[u8]) -> Set {
+        let mut set = Set::default();
+        for (kind, value) in attributes(bytes) {
+            let number = value.first_chunk().copied().map_or(0, u32::from_be_bytes);
+            match kind {
+                SET_FLAGS => set.flags = number,
+                SET_KEY_TYPE => set.key_type = number,
+                SET_KEY_LENGTH => set.key_length = number,
+                _ => {}
+            }
+        }
+        set
+    }
+
+    /// The key that elements of `fields` have in this set, or why they do not fit.
+    ///
+    /// # Errors
+    /// The set is of another type or has flags that do not fit; the text says how it should be.
+    pub fn fit(&self, fields: &[Field]) -> Result<Key, String> {
+        let wants = [
+            (Set::MAP, 0, "is a map, which is not supported; name a set"),
+            (
+                Set::INTERVAL,
+                0,
+                "has the flag interval, which is not supported; declare it without",
+            ),
+            (Set::CONSTANT, 0, "is constant; declare it without the flag"),
+            (
+                Set::TIMEOUT,
+                Set::TIMEOUT,
+                "has no timeouts; declare it with \"flags timeout\"",
+            ),
+        ];
+        for (flag, wanted, why) in wants {
+            if self.flags & flag != wanted {
+                return Err(why.to_owned());
+            }
+        }
+        let keys = [false, true].map(|is_v6| Key::new(fields, is_v6));
+        let fitting = keys.iter().find(|key| {
+            (key.type_number(), key.length() as u32) == (self.key_type, self.key_length)
+        });
+        fitting.cloned().ok_or_else(|| {
+            let [v4, v6] = keys.map(|key| key.to_string());
+            let wanted = match v4 == v6 {
+                true => v4,
+                false => format!("{v4}, or {v6}"),
+            };
+            let is = Type::names_of(self.key_type);
+            format!("has type {is}, and its key in the configuration gives {wanted}")
+        })
+    }
+}
+
+/// Asks for a set.
+pub fn look(socket: &mut Socket, name: &SetName) -> Outcome<Set> {
+    let push = |out: &mut Vec<u8>, sequence, name: &&SetName| {
+        let header = header(GET_SET, REQUEST, sequence, name);
+        push_message(out, &header, |out| push_name(out, name));
+    };
+    let found =
+        |answer: &Answer<'_>| (answer.kind == NEW_SET).then(|| Set::read(answer.attributes));
+    let mut outcomes = Vec::new();
+    socket.exchange(&[name], &mut outcomes, push, found);
+    outcomes.pop().unwrap_or(Outcome::Unanswered)
+}
+
+/// What is done to an element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It is added, or its timeout begins again.
+    Add,
+    /// It is deleted.
+    Delete,
+}
+
+/// An element's key and what is done to it.
+pub type Element = (Vec<u8>, Change);
+
+/// Asks whether the set has these elements.
+pub fn query(
+    socket: &mut Socket,
+    name: &SetName,
+    elements: &[Element],
+    outcomes: &mut Vec<Outcome>,
+) {
+    let push = |out: &mut Vec<u8>, sequence, (key, _): &Element| {
+        let header = header(GET_ELEMENT, REQUEST, sequence, name);
+        push_element(out, &header, name, key, None);
+    };
+    let found = |answer: &Answer<'_>| (answer.kind == NEW_ELEMENT).then_some(());
+    socket.exchange(elements, outcomes, push, found);
+}
+
+/// Carries out all of these changes, or none; elements that are added go after `timeout_ms`, or after the set's own timeout
+/// where that is 0. Where an outcome is an error, those that are [`Outcome::Done`] are not.
+pub fn change(
+    socket: &mut Socket,
+    name: &SetName,
+    elements: &[Element],
+    timeout_ms: u64,
+    outcomes: &mut Vec<Outcome>,
+) {
+    let push = |out: &mut Vec<u8>, sequence, (key, change): &Element| match change {
+        Change::Add => {
+            let header = header(NEW_ELEMENT, REQUEST | ACK | CREATE, sequence, name);
+            push_element(out, &header, name, key, Some(timeout_ms));
+        }
+        Change::Delete => {
+            let header = header(DELETE_ELEMENT, REQUEST | ACK, sequence, name);
+            push_element(out, &header, name, key, None);
+        }
+    };
+    let [begin, end] = BATCH_BEGIN_END.map(|kind| {
+        move |out: &mut Vec<u8>, sequence| {
+            let header = Header {
+                kind,
+                flags: REQUEST,
+                sequence,
+                family: 0,
+                resource: NFTABLES,
+            };
+            push_message(out, &header, |_| {});
+        }
+    });
+    socket.exchange_between([&begin, &end], elements, outcomes, push, |_| None);
+}
+
+fn header(kind: u16, flags: u16, sequence: u32, name: &SetName) -> Header {
+    Header {
+        kind,
+        flags,
+        sequence,
+        family: name.family,
+        resource: 0,
+    }
+}
+
+fn push_name(out: &mut Vec<u8>, name: &SetName) {
+    text(out, SET_TABLE, name.table());
+    text(out, SET_NAME, name.set());
+}
+
+fn push_element(
+    out: &mut Vec<u8>,
+    header: &Header,
+    name: &SetName,
+    key: &[u8],
+    timeout_ms: Option<u64>,
+) {
+    push_message(out, header, |out| {
+        push_name(out, name);
+        nest(out, LIST_ELEMENTS, |out| {
+            nest(out, LIST_ELEMENT, |out| {
+                nest(out, ELEMENT_KEY, |out| attribute(out, DATA_VALUE, key));
+                // The expiration begins the timeout of an element again that is there (from Linux 6.12 on).
+                if let Some(ms) = timeout_ms.filter(|ms| *ms > 0) {
+                    attribute(out, ELEMENT_TIMEOUT, &ms.to_be_bytes());
+                    attribute(out, ELEMENT_EXPIRATION, &ms.to_be_bytes());
+                }
+            });
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_named_as_nft_names_it() {
+        let name: SetName = "inet  fw4 ssh_hosts ".parse().unwrap();
+        assert_eq!(
+            (name.family, name.table(), name.set()),
+            (1, "fw4", "ssh_hosts")
+        );
+        assert_eq!(name.to_string(), "inet fw4 ssh_hosts");
+        assert!(
+            name.how_to_add("ipv4_addr")
+                .contains("add set inet fw4 ssh_hosts { type ipv4_addr;")
+        );
+        for wrong in ["fw4 ssh", "inet fw4 ssh more", "arp t s", "inet t a\0b", ""] {
+            assert!(
+                wrong
+                    .parse::<SetName>()
+                    .unwrap_err()
+                    .contains("inet fw4 ssh"),
+                "{wrong}"
+            );
+        }
+        let long = format!("ip t {}", "s".repeat(256));
+        assert!(long.parse::<SetName>().is_err());
+    }
+
+    /// A name is bytes with a length: nothing in it ends the attribute or begins another.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_hostile_name_is_only_a_name() {
+        let name: SetName = "ip t ssh;flush\u{1b}[2J{}\"".parse().unwrap();
+        let mut out = Vec::new();
+        let header = header(NEW_ELEMENT, REQUEST, 1, &name);
+        push_element(&mut out, &header, &name, &[1, 2, 3, 4], Some(1000));
+        let read: Vec<_> = attributes(&out[20..]).collect();
+        assert_eq!(read[1], (SET_NAME, "ssh;flush\u{1b}[2J{}\"\0".as_bytes()));
+        #[rustfmt::skip]
+        assert_eq!(read[2].1, [
+            40, 0, 1, 0x80,
+            12, 0, 1, 0x80,  8, 0, 1, 0,  1, 2, 3, 4,
+            12, 0, 4, 0,  0, 0, 0, 0, 0, 0, 3, 232,
+            12, 0, 5, 0,  0, 0, 0, 0, 0, 0, 3, 232,
+        ]);
+        assert_eq!(read.len(), 3);
+    }
+
+    #[test]
+    fn a_set_fits_or_says_why_not() {
+        let set = |flags, key_type, key_length| Set {
+            flags,
+            key_type,
+            key_length,
+        };
+        let address = [Field::OriginatorAddress];
+        let fit = |set: Set| set.fit(&address).map(|key| key.to_string());
+        assert_eq!(fit(set(0x10, 7, 4)).unwrap(), "ipv4_addr");
+        assert_eq!(fit(set(0x30, 8, 16)).unwrap(), "ipv6_addr");
+        for (flags, why) in [(0, "flags timeout"), (0x14, "interval"), (0x18, "map")] {
+            let error = fit(set(flags, 7, 4)).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+        assert_eq!(
+            fit(set(0x10, 7 << 6 | 13, 8)).unwrap_err(),
+            "has type ipv4_addr . inet_service, and its key in the configuration gives ipv4_addr, or ipv6_addr"
+        );
+        assert!(fit(set(0x10, 19, 4)).unwrap_err().contains("type 19"));
+    }
+}

@@ -1,0 +1,43 @@
+//! Records for others: IPFIX, as collectors decode it, and JSON Lines for programs that connect to a socket.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "the helpers of tests may panic as the tests do"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod collectors;
+mod live;
+mod messages;
+mod readers;
+
+use common::lab::Lab;
+use common::live::generate_on;
+
+/// Watches one end of a wire; flows end soon, and there is no model.
+const WATCH: [&str; 10] = [
+    "--set",
+    "io.interfaces=[\"b\"]",
+    "--set",
+    "flow.idle_timeout_s=1",
+    "--set",
+    "flow.closed_timeout_s=1",
+    "--set",
+    "analytics.timeout_ms=1",
+    common::SIMULATED[0],
+    common::SIMULATED[1],
+];
+
+/// Sends a mix of flows over the wire that [`WATCH`] watches.
+fn generate(lab: &Lab, flows_per_s: u32, flows: u32) {
+    let mut command = generate_on(lab, "host");
+    command.args(["--interface", "a", "--json"]);
+    command.args(["--flows-per-s", &flows_per_s.to_string()]);
+    command.args(["--flows", &flows.to_string()]);
+    // Times between a flow's packets are those of a capture; so it is over soon.
+    command.args(["--pps", "20000"]);
+    common::run(command).expect_code(0);
+}
