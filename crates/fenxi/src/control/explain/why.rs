@@ -26,14 +26,14 @@ fn labelled(subject: &Subject, decision: Decision, bundle: &Bundle) -> (String, 
     // To the precision of label words.
     let is_sure = !is_unknown && confidence + 1e-4 >= sure_from;
     let elements = match decision.depth {
-        1 => format!("the first {}", noun(bundle).replacen("packets", "packet", 1)),
+        1 => format!(
+            "the first {}",
+            noun(bundle).replacen("packets", "packet", 1)
+        ),
         depth => format!("{depth} {}", noun(bundle)),
     };
     let took = match decision.time_to_label_us.filter(|us| *us > 0) {
-        Some(us) => format!(
-            "; the label came {:.2} ms later",
-            us as f64 / 1e3
-        ),
+        Some(us) => format!("; the label came {:.2} ms later", us as f64 / 1e3),
         None => String::new(),
     };
     let why = match decision.decided_by {
