@@ -22,7 +22,7 @@ fn a_router_explains_a_flow_from_its_first_packet_to_its_mark() {
         return;
     };
     let servers = Servers::start(&lab, "server", &[("page", 300_000)]);
-    let class = every_label("mark.class", "0x0700");
+    let class = every_label("mark.class", "0x07000000");
     let live = start(&lab, "in", &class, device());
     let server = Lab::server(false);
     servers.fetch(&lab, "client", server, "page");
@@ -43,7 +43,7 @@ fn a_router_explains_a_flow_from_its_first_packet_to_its_mark() {
     let mark = &explained["written"][0];
     assert_eq!(
         (&mark["what"], &mark["value"]),
-        (&"mark".into(), &"0x700/0xff00".into())
+        (&"mark".into(), &"0x7000000/0xff000000".into())
     );
     assert_eq!(mark["outcome"], "the connection has the mark");
     assert!(mark["at"].is_string());
@@ -62,7 +62,7 @@ fn a_flow_that_goes_on_is_shown_as_it_is_now() {
     let Some(lab) = Lab::routed("shown", true, &[]) else {
         return;
     };
-    let class = every_label("mark.class", "0x0700");
+    let class = every_label("mark.class", "0x07000000");
     let args = [
         &common::SIMULATED[..],
         &["--set", "flow.active_timeout_s=1"],

@@ -204,7 +204,7 @@ impl Screen {
             .map(|(noun, count)| format!("{} {noun}", grouped(*count)))
             .collect();
         let rates = format!(
-            "{}pps  {}B/s  labels within {:.2} ms (median), {:.2} ms (99 %)  ",
+            "{}pps  {}B/s  to label {:.2} ms (median) {:.2} ms (99 %)  ",
             scaled(top.packets_per_s),
             scaled(top.bytes_per_s),
             top.label_p50_ms,
@@ -352,7 +352,7 @@ impl Screen {
     fn keys(&self, width: usize) -> Line<'static> {
         let pause = if self.is_paused { "p go on" } else { "p pause" };
         let keys = format!(
-            "1 overview  2 labels  3 hosts  4 flows  5 health  ↑↓ scroll  s sort  {pause}  q quit"
+            "1 overview 2 labels 3 hosts 4 flows 5 health  ↑↓ scroll s sort {pause} q quit"
         );
         styled(left(&keys, width), HEAD)
     }

@@ -27,7 +27,7 @@ pub async fn reply(tables: &mut FlowTables, classes: &Arc<[String]>, filter: &Fi
         .as_deref()
         .map(|label| class_of(classes, label))
     {
-        Some(Err(refusal)) => return refusal,
+        Some(Err(why)) => return Reply::refused(Code::NotFound, why),
         Some(Ok(class)) => Some(class),
         None => None,
     };
@@ -94,7 +94,7 @@ fn in_order(a: &LiveFlow, b: &LiveFlow) -> std::cmp::Ordering {
 }
 
 /// The class of a label, in upper or lower case.
-fn class_of(classes: &[String], label: &str) -> Result<u16, Reply> {
+fn class_of(classes: &[String], label: &str) -> Result<u16, String> {
     let exact = classes.iter().position(|class| class == label);
     let like = || {
         let alike = |class: &String| class.to_lowercase() == label.to_lowercase();
@@ -105,10 +105,7 @@ fn class_of(classes: &[String], label: &str) -> Result<u16, Reply> {
         .map(|class| class as u16)
         .ok_or_else(|| {
             let labels = classes.join(", ");
-            Reply::refused(
-                Code::NotFound,
-                format!("no label \"{label}\"; there are {labels}"),
-            )
+            format!("no label \"{label}\"; there are {labels}")
         })
 }
 

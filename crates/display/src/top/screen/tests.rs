@@ -118,7 +118,7 @@ fn a_screen_of_80_by_24_has_all_of_it() {
     let text = screen.text(80, 24);
     for part in [
         "fenxi 0.1.0  ready  up 2h05m  model protocol  10,000 of 1,048,576 flows",
-        "12.3 kpps  4.50 MB/s  labels within 0.47 ms (median)",
+        "12.3 kpps  4.50 MB/s  to label 0.47 ms (median)",
         "lost:",
         "LABEL",
         "HOST",

@@ -83,7 +83,7 @@ impl Explainer {
         let model = facts.state.get().model;
         let asked = match self.ask(facts, &model, &subject).await {
             Ok(asked) => asked,
-            Err(refusal) => return refusal,
+            Err((code, why)) => return Reply::refused(code, why),
         };
         written.extend(dscp(&facts.config, facts.is_live, &subject, &asked));
         let model = format!(
@@ -95,10 +95,15 @@ impl Explainer {
         ))))
     }
 
-    async fn ask(&self, facts: &Facts, model: &ModelId, subject: &Subject) -> Result<Asked, Reply> {
+    async fn ask(
+        &self,
+        facts: &Facts,
+        model: &ModelId,
+        subject: &Subject,
+    ) -> Result<Asked, (Code, String)> {
         if self.is_asking.swap(true, Ordering::AcqRel) {
             let why = "another flow is being explained; try again";
-            return Err(Reply::refused(Code::Busy, why));
+            return Err((Code::Busy, why.to_owned()));
         }
         let (config, dir, series) = (facts.config.clone(), model.dir.clone(), subject.series);
         let (done, asked) = oneshot::channel();
@@ -113,24 +118,20 @@ impl Explainer {
         if let Err(error) = started {
             self.is_asking.store(false, Ordering::Release);
             let why = format!("cannot start a thread: {error}");
-            return Err(Reply::refused(Code::Busy, why));
+            return Err((Code::Busy, why));
         }
         let mut asked = match timeout(ASK_WITHIN, asked).await {
             Ok(Ok(Ok(asked))) => asked,
-            Ok(Ok(Err(why))) => return Err(Reply::refused(Code::Invalid, why)),
+            Ok(Ok(Err(why))) => return Err((Code::Invalid, why)),
             Ok(Err(_)) => {
                 self.is_asking.store(false, Ordering::Release);
-                return Err(Reply::refused(
-                    Code::Busy,
-                    "the thread that asks the model died",
-                ));
+                let why = "the thread that asks the model died";
+                return Err((Code::Busy, why.to_owned()));
             }
             Err(_) => {
                 dataplane::leave_threads_behind();
-                return Err(Reply::refused(
-                    Code::TimedOut,
-                    "the model did not answer in time",
-                ));
+                let why = "the model did not answer in time";
+                return Err((Code::TimedOut, why.to_owned()));
             }
         };
         if asked.bundle.sha256() != model.sha256 {
