@@ -42,6 +42,9 @@ pub struct Socket {
     received: Box<[u8]>,
 }
 
+/// Appends a message with this sequence number.
+type Append<'a> = &'a dyn Fn(&mut Vec<u8>, u32);
+
 impl Socket {
     /// Opens the socket in the network namespace of the calling thread.
     ///
@@ -76,7 +79,7 @@ impl Socket {
     /// The same with a message before the others and one behind, whose answers are not looked at.
     pub(crate) fn exchange_between<Request, Found: Clone>(
         &mut self,
-        [begin, end]: [&dyn Fn(&mut Vec<u8>, u32); 2],
+        [begin, end]: [Append<'_>; 2],
         requests: &[Request],
         outcomes: &mut Vec<Outcome<Found>>,
         push: impl Fn(&mut Vec<u8>, u32, &Request),
