@@ -174,7 +174,7 @@ impl Reloader {
         if let Some(recorder) = &self.recorder {
             let outcome = match (&reply.error, &reply.body) {
                 (Some(why), _) => format!("refused: {why}"),
-                (None, Some(Body::Reloaded(reloaded))) => answers::line(&reloaded),
+                (None, Some(Body::Reloaded(reloaded))) => answers::line(reloaded),
                 (None, _) => "done".to_owned(),
             };
             recorder.note(format!("{kind:?}: {outcome}"));
