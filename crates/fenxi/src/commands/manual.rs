@@ -54,7 +54,7 @@ pub fn manual(args: &ManualArgs) -> Result<(), Failure> {
     let mut command = without_help(command);
     command.build();
     pages(&command, &man)?;
-    write(&man, "fenxi.toml.5", |out| keys(out))
+    write(&man, "fenxi.toml.5", keys)
 }
 
 /// `fenxi help` has no page of its own.
