@@ -1,5 +1,6 @@
 //! Labels on real connections, read back by `conntrack` and matched by nftables. Needs root and the programs; skipped by name
 //! without.
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails by panicking")]
 
 #[path = "../../../tests/common/lab.rs"]
 #[allow(dead_code, reason = "each test uses its own part")]
