@@ -165,7 +165,7 @@ fn a_label_that_the_model_does_not_have() {
         finished,
         78,
         &[
-            "c.toml:3: tag.dscp: the model protocol has no label \"TSL\"; it has ",
+            "c.toml:3: tag.dscp: the model protocol has no label \"TSL\", and no taxonomy of that name; it has ",
             "TLS",
         ],
     );

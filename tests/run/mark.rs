@@ -387,7 +387,7 @@ fn with_verdicts(live: &Live, verdicts: &[&str]) -> f64 {
 fn watch_two(lab: &Lab, interfaces: [&str; 2], pairs: &[([&str; 2], u8)]) -> (Live, usize) {
     let [one, other] = interfaces;
     let interfaces = format!("io.interfaces=[\"{one}\", \"{other}\"]");
-    let class = every_label("mark.class", "0x4100");
+    let class = every_label("mark.class", "0x41000000");
     let mut args = vec![
         "--set",
         &interfaces,

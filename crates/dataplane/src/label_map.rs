@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(shown, [Some(0x200_0000), Some(0x100_0000), None]);
         let gap = map.gap().unwrap();
         assert!(
-            gap.starts_with("16 of 20 labels have no mark in mark.class: Aria, "),
+            gap.starts_with("15 of 19 labels have no mark in mark.class: Aria, "),
             "{gap}"
         );
         assert!(map.is_users() && !gap.contains("unknown"), "{gap}");
