@@ -168,7 +168,10 @@ pub fn features(bundle: &Bundle) -> Vec<Feature> {
 /// The model has no such label, or nothing would be done.
 pub fn check_labels(config: &Config, bundle: &Bundle) -> Result<LabelMap, Error> {
     let map = LabelMap::of(config, bundle)?;
-    map.check(bundle.name())?;
+    // Labels of connections and sets of nftables are effects as well; their sinks check that each of their labels exists.
+    if config.connlabel.class.is_empty() && config.nft_sets.is_empty() {
+        map.check(bundle.name())?;
+    }
     thresholds(config, bundle)?;
     Ok(map)
 }

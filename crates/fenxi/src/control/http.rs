@@ -1,7 +1,7 @@
 //! HTTP/1.1 for those who look: `/` for people, `/metrics`, `/livez`, `/readyz` for programs. Nothing here changes anything.
 //!
-//! On loopback only a request for a loopback name is answered: otherwise a page from elsewhere whose name was made to point
-//! here (DNS rebinding) could read the answers.
+//! On loopback `/`, which shows addresses, answers to loopback names only: otherwise a page from elsewhere whose name was made
+//! to point here (DNS rebinding) could read it.
 //!
 //! Each connection serves one request and has a few seconds for all of it. There is a bounded number at a time, and when
 //! there is no room, one that is slow makes room for one that comes ([`Room`]), so that slow clients, however many, do not
@@ -185,9 +185,9 @@ async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, status: StatusCode) {
 
 async fn answer(request: &Request<Incoming>, plane: &Plane, is_local: bool) -> Answer {
     let path = request.uri().path();
-    if is_local && !is_loopback_name(request) {
+    if path == "/" && is_local && !is_loopback_name(request) {
         let page =
-            "this port answers to localhost, 127.0.0.1 and [::1] only; see control.http_exposed\n";
+            "the page answers to localhost, 127.0.0.1 and [::1] only; see control.http_exposed\n";
         return text(StatusCode::MISDIRECTED_REQUEST, page.to_owned());
     }
     if !matches!(path, "/" | "/metrics" | "/livez" | "/readyz") {
