@@ -1,6 +1,6 @@
 //! Why a flow has its label, or none: `fenxi ctl explain` and `fenxi replay --explain`.
 //!
-//! [`subject`] gathers what flow tables and records know of the flow; [`ask`] asks the model again; [`why`] says it in words.
+//! [`subject`] gathers what flow tables and records know of the flow; [`mod@ask`] asks the model again; [`mod@why`] says it in words.
 
 mod ask;
 mod explainer;
