@@ -48,6 +48,10 @@ deb-test: deb ## the package in a fresh, booted Debian: install, label, upgrade,
 deb-test-arm64: deb-arm64 ## the program of the arm64 package under qemu-user
 	scripts/deb-test-arm64
 
+.PHONY: kafka-test
+kafka-test: ## records to a broker of Kafka, which Maven fetches; needs root, mvn, java, libssl-dev, zlib1g-dev
+	scripts/kafka-test
+
 .PHONY: book
 book: ## the documents as a book, in target/book/html; installs mdbook into target/tools where it is missing
 	@scripts/book

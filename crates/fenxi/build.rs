@@ -14,8 +14,8 @@ fn main() {
         .as_ref()
         .map_or(String::new(), |revision| format!(" ({revision})"));
     let name = revision.as_deref().unwrap_or("unknown");
-    println!("cargo::rustc-env=FENXI_REVISION_NAME={name}");
-    println!("cargo::rustc-env=FENXI_REVISION_SUFFIX={suffix}");
+    println!("cargo::rustc-env=REVISION_NAME={name}");
+    println!("cargo::rustc-env=REVISION_SUFFIX={suffix}");
 }
 
 /// In an archive that git made, the line is the revision; in a checkout it still is the placeholder.

@@ -222,6 +222,7 @@ fn config_show_as_json_names_every_key() {
         "hosts",
         "io",
         "ipfix",
+        "kafka",
         "log",
         "mark",
         "model",

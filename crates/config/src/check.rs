@@ -57,6 +57,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         host_networks: draft.host_networks,
         records: draft.records,
         ipfix: draft.ipfix,
+        kafka: draft.kafka,
         control: draft.control,
         sandbox: draft.sandbox,
         log: draft.log,

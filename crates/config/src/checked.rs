@@ -59,6 +59,8 @@ pub struct Config {
     pub records: Records,
     /// Records for a collector.
     pub ipfix: Ipfix,
+    /// Records for a topic of Kafka.
+    pub kafka: Kafka,
     /// Metrics, health and the control socket.
     pub control: Control,
     /// Whether a live run drops the rights that it no longer needs after its start.
@@ -432,6 +434,17 @@ pub struct Ipfix {
     pub template_every: Duration,
     /// How many records may wait.
     pub queue: usize,
+}
+
+/// Records for a topic of Kafka.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Kafka {
+    /// Brokers to begin with; empty: records do not go to Kafka.
+    pub brokers: Vec<Endpoint>,
+    /// The topic.
+    pub topic: String,
+    /// Properties of librdkafka by name.
+    pub options: Vec<(String, String)>,
 }
 
 /// When a new file of records begins.

@@ -9,8 +9,8 @@ use netfilter::nft_set::Field;
 
 use crate::checked::{
     Cache, ClassConfidence, Connlabel, ConnlabelMapping, Control, Destination, DeviceThread,
-    DscpMapping, Flow, HttpPlace, Io, Ipfix, Log, Mark, MarkMapping, Model, NftSet, Pipeline,
-    Provider, Records, Ring, Rotate, Tag,
+    DscpMapping, Endpoint, Flow, HttpPlace, Io, Ipfix, Kafka, Log, Mark, MarkMapping, Model,
+    NftSet, Pipeline, Provider, Records, Ring, Rotate, Tag,
 };
 use crate::layout::{Layout, PARTS_MAX};
 use crate::levels::Levels;
@@ -94,6 +94,8 @@ pub struct Draft {
     pub records: Records,
     /// As checked.
     pub ipfix: Ipfix,
+    /// As checked.
+    pub kafka: Kafka,
     /// Also where files never rotate.
     pub rotate: Rotate,
     /// As checked.
@@ -325,6 +327,33 @@ pub fn destination(setting: &Setting, place: &mut Option<Destination>) -> Stored
         ),
         false => Ok(()),
     }
+}
+
+pub fn brokers(setting: &Setting, kafka: &mut Kafka) -> Stored {
+    let texts: Vec<String> = setting.get()?;
+    let broker = |text: &String| {
+        let refusal = "expected HOST:PORT; brackets around an IPv6 address";
+        Endpoint::parse(text).ok_or_else(|| format!("found \"{text}\", {refusal}"))
+    };
+    kafka.brokers = texts.iter().map(broker).collect::<Result<_, String>>()?;
+    Ok(())
+}
+
+pub fn topic(setting: &Setting, place: &mut String) -> Stored {
+    let topic: String = setting.get()?;
+    // What a broker accepts.
+    let is_of_topic = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if !(1..=249).contains(&topic.len()) || !topic.chars().all(is_of_topic) {
+        return Err("expected 1 to 249 letters, digits, dots, underscores and hyphens".to_owned());
+    }
+    *place = topic;
+    Ok(())
+}
+
+pub fn kafka_options(setting: &Setting, kafka: &mut Kafka) -> Stored {
+    setting.put_entries(&mut kafka.options, |name, value, _| {
+        (name.to_owned(), value)
+    })
 }
 
 pub fn rotate_bytes(setting: &Setting, rotate: &mut Rotate) -> Stored {

@@ -208,6 +208,14 @@ pub enum Record {
 }
 
 impl Record {
+    /// The flow.
+    pub fn flow(&self) -> &FlowName {
+        match self {
+            Record::Label(label) => &label.flow,
+            Record::Flow(flow) => &flow.flow,
+        }
+    }
+
     /// Moves all times by so many µs, for a caller whose flow time is not that of people.
     pub fn shift(&mut self, by_us: i64) {
         let (flow, time_us) = match self {

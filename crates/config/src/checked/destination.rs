@@ -40,7 +40,8 @@ impl Destination {
 }
 
 impl Endpoint {
-    fn parse(text: &str) -> Option<Endpoint> {
+    /// Reads `HOST:PORT`.
+    pub fn parse(text: &str) -> Option<Endpoint> {
         let (host, port) = text.rsplit_once(':')?;
         let port = port.parse().ok().filter(|port| *port > 0)?;
         let host = match host.strip_prefix('[') {

@@ -292,6 +292,17 @@ keys! {
             "how many records may wait while the collector is slow or away; more are dropped and counted"
             => |d, s| s.put(&mut d.ipfix.queue);
 
+        KafkaBrokers: restart "kafka.brokers", Kind::TextList { least: 0 }, "[]", "HOST:PORT; empty = none",
+            "brokers to which `fenxi run` sends records as JSON, a message each (docs/records.md); only in a build with the \
+             feature kafka"
+            => |d, s| draft::brokers(s, &mut d.kafka);
+        KafkaTopic: restart "kafka.topic", Kind::Text, "\"fenxi\"", "",
+            "their topic"
+            => |d, s| draft::topic(s, &mut d.kafka.topic);
+        KafkaOptions: restart "kafka.options", Kind::Map(Entry::Text), "{}", "properties of librdkafka",
+            "such as security.protocol, as texts"
+            => |d, s| draft::kafka_options(s, &mut d.kafka);
+
         ControlHttp: restart "control.http", Kind::Text, "\"127.0.0.1:9469\"", "ADDRESS:PORT or unix:PATH, empty = off",
             "where /metrics, /livez and /readyz are served"
             => |d, s| draft::http(s, &mut d.control.http);

@@ -2,6 +2,7 @@
 
 mod capabilities;
 mod clock;
+mod collectors;
 mod control;
 mod cores;
 mod draw;
@@ -90,11 +91,12 @@ fn look(
     findings.extend(queues::backlog(&machine));
     findings.extend(cores::look(&machine, config, &cores, service));
     findings.extend(memory::look(&machine, config, bundle, service));
-    findings.extend(capabilities::look(&machine, config.io.mode));
+    findings.extend(capabilities::look(&machine, config));
     findings.extend(marks::look(&machine, config, map));
     findings.extend(outcomes::look(config));
     findings.extend(control::look(&machine, &config.control));
     findings.extend(records::look(&machine, &config.records));
+    findings.extend(collectors::look(&machine, config));
     findings.extend(model::look(args, config, dir));
     findings.extend(clock::look(&machine));
     findings.extend(start(config, bundle, service.is_some(), &findings));

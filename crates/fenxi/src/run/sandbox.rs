@@ -4,7 +4,8 @@
 //! capabilities   only those needed to reopen an interface, and those of the sinks; none can be regained
 //! programs       only this program can be started, to try new models; none gains privileges (no_new_privs)
 //! files          readable as before; writable only in the folders of records and sockets (Landlock)
-//! TCP            no new listener, no new connection but to the port of a collector (Landlock); open ones stay
+//! TCP            no new listener; no new connection but to the port of a collector, or any where Kafka is used, whose brokers
+//!                name one another (Landlock); open ones stay
 //! ```
 //!
 //! All of this belongs to a thread and is inherited by the threads that it starts, so it must be in place before the first
@@ -28,6 +29,7 @@ use rustix::thread::{
 use tracing::{info, warn};
 
 use crate::exit::Failure;
+use crate::sinks::Connects;
 
 /// What a run needs while it is running.
 pub struct Needs<'a> {
@@ -41,7 +43,7 @@ pub struct Needs<'a> {
     /// Sockets, whose files are removed at the end.
     pub sockets: Vec<&'a Path>,
     /// TCP ports that sinks connect to.
-    pub connects: Vec<u16>,
+    pub connects: Connects,
     /// Files and folders that a reload reads.
     pub read: Vec<&'a Path>,
 }
@@ -67,7 +69,8 @@ pub fn enter(needs: &Needs<'_>) -> Result<(), Failure> {
         false => match restrict_files(needs) {
             Ok(folders) => {
                 info!(
-                    "sandbox: capabilities {kept}, no new privileges, no other programs, no new TCP; writes only to {folders}"
+                    "sandbox: capabilities {kept}, no new privileges, no other programs, {}; writes only to {folders}",
+                    needs.connects
                 );
             }
             Err(why) => {
@@ -167,9 +170,13 @@ fn restrict_files(needs: &Needs<'_>) -> Result<String, String> {
 
 fn build(needs: &Needs<'_>) -> Result<(landlock::RulesetCreated, BTreeSet<String>), RulesetError> {
     let changes = AccessFs::from_write(landlock::ABI::V5) & !BitFlags::from(AccessFs::IoctlDev);
+    let handled = match needs.connects {
+        Connects::Any => AccessNet::BindTcp.into(),
+        Connects::Ports(_) => AccessNet::BindTcp | AccessNet::ConnectTcp,
+    };
     let mut rules = Ruleset::default()
         .handle_access(changes | AccessFs::Execute)?
-        .handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?
+        .handle_access(handled)?
         .scope(Scope::Signal)?
         .create()?;
     let file = AccessFs::WriteFile | AccessFs::Truncate;
@@ -194,8 +201,10 @@ fn build(needs: &Needs<'_>) -> Result<(landlock::RulesetCreated, BTreeSet<String
             allowed.push((place, access));
         }
     }
-    for port in &needs.connects {
-        rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+    if let Connects::Ports(ports) = &needs.connects {
+        for port in ports {
+            rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+        }
     }
     let sockets = needs.sockets.iter();
     allowed.extend(sockets.map(|path| (folder(path), AccessFs::RemoveFile.into())));

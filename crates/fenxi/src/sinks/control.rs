@@ -4,6 +4,7 @@
 //! A kind of sink is a [`SinkKind`], which knows the configuration and starts a [`SinkControl`] where a run wants one.
 //! Everything but the start and the workers' halves has a default, so a sink says only what it has.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,7 +50,8 @@ pub struct Start<'a> {
 impl Start<'_> {
     /// Whether records are written anywhere as JSON Lines.
     pub fn has_lines(&self) -> bool {
-        self.records.is_some() || self.record_socket.is_some()
+        let has_topic = self.replay.is_none() && !self.config.kafka.brokers.is_empty();
+        self.records.is_some() || self.record_socket.is_some() || has_topic
     }
 }
 
@@ -115,7 +117,49 @@ pub struct Rights {
     /// Files that are written, moved on, and reopened.
     pub written: Vec<PathBuf>,
     /// TCP ports that connections are made to.
-    pub connects: Vec<u16>,
+    pub connects: Connects,
+}
+
+/// TCP ports that connections may be made to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Connects {
+    /// These.
+    Ports(Vec<u16>),
+    /// All: a broker of Kafka names others.
+    Any,
+}
+
+impl Connects {
+    /// What either allows.
+    pub fn or(self, other: Connects) -> Connects {
+        match (self, other) {
+            (Connects::Ports(mut ports), Connects::Ports(more)) => {
+                ports.extend(more);
+                Connects::Ports(ports)
+            }
+            _ => Connects::Any,
+        }
+    }
+}
+
+impl Default for Connects {
+    /// None.
+    fn default() -> Connects {
+        Connects::Ports(Vec::new())
+    }
+}
+
+impl fmt::Display for Connects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Connects::Ports(ports) if ports.is_empty() => f.write_str("no new TCP"),
+            Connects::Ports(ports) => {
+                let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+                write!(f, "new TCP only to port {}", ports.join(", "))
+            }
+            Connects::Any => f.write_str("new TCP only outwards"),
+        }
+    }
 }
 
 impl Rights {
@@ -124,7 +168,7 @@ impl Rights {
         Rights {
             capabilities: CapabilitySet::empty(),
             written: Vec::new(),
-            connects: Vec::new(),
+            connects: Connects::default(),
         }
     }
 }

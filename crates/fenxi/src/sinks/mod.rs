@@ -32,7 +32,9 @@ use policy::Label;
 use crate::exit::Failure;
 use crate::protocol::{Reply, Request, Sums, Written};
 
-pub use control::{Commit, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
+pub use control::{
+    Commit, Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start,
+};
 pub use flows::{Known, Recent, RecentFlows, add as add_counts};
 pub use hosts::{SharedHosts, host_of};
 pub use records::rfc3339;
@@ -60,7 +62,7 @@ pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
         } = kind.rights(config, records);
         all.capabilities |= capabilities;
         all.written.extend(written);
-        all.connects.extend(connects);
+        all.connects = all.connects.or(connects);
     }
     all
 }

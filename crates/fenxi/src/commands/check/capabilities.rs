@@ -1,17 +1,24 @@
 //! Capabilities of this process and of the installed service.
 
+use config::Config;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use rustix::thread::CapabilitySet;
+
 use super::finding::Finding;
 use super::machine::Machine;
-use config::checked::IoMode;
+use crate::sinks;
 
 const CHECK: &str = "capabilities";
 
-/// Checks the capabilities that the mode needs; [`super::marks`] tries CAP_NET_ADMIN.
-pub fn look(machine: &Machine, mode: IoMode) -> Vec<Finding> {
-    let needs_admin = mode == IoMode::Mark;
+/// The folder of the unit's drop-ins.
+pub const DROP_INS: &str = "/etc/systemd/system/fenxi.service.d";
+
+/// Checks the capabilities that ports and sinks need; [`super::marks`] and [`super::outcomes`] try CAP_NET_ADMIN.
+pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
+    let of_sinks = sinks::rights(config, None).capabilities;
+    let needs_admin = of_sinks.contains(CapabilitySet::NET_ADMIN);
     let mut findings = vec![packet_socket(needs_admin)];
     findings.extend(unit(machine, needs_admin));
     findings
@@ -49,7 +56,15 @@ fn packet_socket(needs_admin: bool) -> Finding {
     }
 }
 
-/// Checks whether the installed unit grants what mode mark needs, regardless of this process.
+/// The command that gives the unit a drop-in with these lines.
+pub fn drop_in(name: &str, lines: &[&str]) -> String {
+    let lines = lines.join("\\n");
+    format!(
+        "install -d {DROP_INS} && printf '[Service]\\n{lines}\\n' >{DROP_INS}/{name}.conf && systemctl daemon-reload"
+    )
+}
+
+/// Checks whether the installed unit grants what the sinks need, regardless of this process.
 fn unit(machine: &Machine, needs_admin: bool) -> Option<Finding> {
     let drop_ins = machine.unit()?;
     if !needs_admin {
@@ -62,10 +77,13 @@ fn unit(machine: &Machine, needs_admin: bool) -> Option<Finding> {
             "a drop-in grants CAP_NET_ADMIN",
         ));
     }
-    let cause = "mode mark needs CAP_NET_ADMIN, which the systemd unit grants only with a drop-in";
-    let line = "install -D -m 644 packaging/systemd/mark.conf /etc/systemd/system/fenxi.service.d/mark.conf && systemctl \
-                daemon-reload";
-    Some(Finding::warning(CHECK, "fenxi.service", cause).cure(line))
+    let cause = "marks, labels of connections and sets of nftables need CAP_NET_ADMIN, which the systemd unit grants only with \
+                 a drop-in";
+    let lines = [
+        "AmbientCapabilities=CAP_NET_ADMIN",
+        "CapabilityBoundingSet=CAP_NET_ADMIN",
+    ];
+    Some(Finding::warning(CHECK, "fenxi.service", cause).cure(drop_in("mark", &lines)))
 }
 
 #[cfg(test)]

@@ -59,7 +59,11 @@ fn library(config: &Config) -> Finding {
             )
         }
         Err(error) => {
-            let line = "make onnxruntime && install -D -m 644 target/onnxruntime/libonnxruntime.so /usr/lib/fenxi/libonnxruntime.so";
+            let program = std::env::current_exe().unwrap_or_default();
+            let line = match program == Path::new("/usr/bin/fenxi") {
+                true => "apt install --reinstall ./fenxi_*.deb",
+                false => "make onnxruntime",
+            };
             Finding::problem("library", "", error.to_string()).cure(line)
         }
     }

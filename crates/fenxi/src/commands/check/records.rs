@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 
+use super::capabilities::drop_in;
 use super::finding::Finding;
 use super::machine::Machine;
 use crate::cli::is_dash;
@@ -16,9 +17,6 @@ const ENOUGH: u64 = 1 << 30;
 
 /// The only folder that the service's unit lets it write to.
 const OF_SERVICE: &str = "/var/lib/fenxi";
-
-/// The folder of the unit's drop-ins, which can change that.
-const DROP_INS: &str = "/etc/systemd/system/fenxi.service.d";
 
 /// Checks the record file, if one is configured.
 pub fn look(machine: &Machine, records: &Records) -> Vec<Finding> {
@@ -118,11 +116,8 @@ fn in_reach(machine: &Machine, folder: &Path) -> Option<Finding> {
     }
     let name = folder.display().to_string();
     let cause = format!("the service cannot write here, only to {OF_SERVICE}");
-    let line = format!(
-        "install -d {DROP_INS} && printf '[Service]\nReadWritePaths=%s\n' {name} >{DROP_INS}/records.conf && \
-         systemctl daemon-reload"
-    );
-    Some(Finding::warning(CHECK, &name, cause).cure(line))
+    let line = format!("ReadWritePaths={name}");
+    Some(Finding::warning(CHECK, &name, cause).cure(drop_in("records", &[&line])))
 }
 
 fn folder_of(path: &Path) -> &Path {

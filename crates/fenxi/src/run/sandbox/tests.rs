@@ -32,7 +32,7 @@ fn needs<'a>(written: &'a Path) -> Needs<'a> {
         has_accelerator: false,
         written: vec![written],
         sockets: Vec::new(),
-        connects: Vec::new(),
+        connects: Connects::default(),
         read: Vec::new(),
     }
 }

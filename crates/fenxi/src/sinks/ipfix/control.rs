@@ -18,7 +18,7 @@ use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, count, number};
 use crate::sinks::queue::{Drain, RecordSender, WritingThread};
 use crate::sinks::reopen::Reopener;
-use crate::sinks::{Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
+use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
 
 /// Records for a collector, where a run has one.
 pub struct Ipfix;
@@ -41,7 +41,9 @@ impl SinkKind for Ipfix {
     fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
         let mut rights = Rights::none();
         match &config.ipfix.to {
-            Some(Destination::Tcp(endpoint)) => rights.connects.push(endpoint.port),
+            Some(Destination::Tcp(endpoint)) => {
+                rights.connects = Connects::Ports(vec![endpoint.port]);
+            }
             Some(Destination::File(path)) => rights.written.push(path.clone()),
             Some(Destination::Udp(_)) | None => {}
         }

@@ -2,22 +2,23 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use config::Config;
 use config::checked::DEFAULT_TASK;
 use dataplane::sink::Sink;
 
 use super::lines::Lines;
-use super::sink::RecordSink;
+use super::sink::{Places, RecordSink};
 use super::stream::Readers;
+use super::topic::{self, Counts, Topic};
 use super::{Names, output};
 use crate::cli::is_dash;
 use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, count};
 use crate::sinks::queue::{RecordCounts, RecordSender};
 use crate::sinks::reopen::Reopener;
-use crate::sinks::{Lost, Report, Rights, SinkControl, SinkKind, Start};
+use crate::sinks::{Connects, Lost, Report, Rights, SinkControl, SinkKind, Start};
 use crate::unix_socket;
 
 /// The file of records, where a run has a path for it.
@@ -43,7 +44,7 @@ impl SinkKind for Records {
         let names = Names::new(task, start.classes.clone());
         let lines = Lines::new(names, start.hosts.cloned());
         let config = &start.config.records;
-        let mut readers = None;
+        let (mut readers, mut kafka_topic) = (None, None);
         let (sink, sender) = match (&start.replay, start.records) {
             (Some(replay), Some(path)) => RecordSink::start(path, config.queue, lines, replay)?,
             (_, path) => {
@@ -53,20 +54,36 @@ impl SinkKind for Records {
                     .transpose()?;
                 let (served, stream) = started.unzip();
                 readers = served;
-                RecordSink::start_live(path, stream, config, lines)?
+                let kafka = &start.config.kafka;
+                if !kafka.brokers.is_empty() {
+                    kafka_topic = Some(Arc::new(Topic::start(kafka)?));
+                }
+                let to = Places {
+                    path,
+                    stream,
+                    topic: kafka_topic.clone(),
+                };
+                RecordSink::start_live(to, config, lines)?
             }
         };
         Ok(Some(Box::new(RecordControl {
             counts: sink.counts(),
             reopener: sink.reopener(),
             readers,
+            topic: kafka_topic,
+            drain_within: config.drain_within,
             parts: Mutex::new(Some((sink, sender))),
         })))
     }
 
-    fn rights(&self, _: &Config, records: Option<&Path>) -> Rights {
+    fn rights(&self, config: &Config, records: Option<&Path>) -> Rights {
         let file = records.filter(|path| !is_dash(path));
+        let connects = match config.kafka.brokers.is_empty() {
+            true => Connects::default(),
+            false => Connects::Any,
+        };
         Rights {
+            connects,
             written: file.map(Path::to_owned).into_iter().collect(),
             ..Rights::none()
         }
@@ -74,6 +91,9 @@ impl SinkKind for Records {
 
     fn probe(&self, config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
         let records = &config.records;
+        if !config.kafka.brokers.is_empty() {
+            Topic::start(&config.kafka)?;
+        }
         if let Some(path) = records.socket.as_deref().filter(|path| !is_exempt(path)) {
             unix_socket::look("records.socket", path)?;
         }
@@ -86,7 +106,7 @@ impl SinkKind for Records {
     }
 
     fn empty_report(&self) -> Report {
-        report(&RecordCounts::default(), broadcast::Counts::default())
+        report(&RecordCounts::default(), broadcast::Counts::default(), None)
     }
 
     fn losses(&self) -> Option<(&'static str, &'static str)> {
@@ -100,6 +120,10 @@ struct RecordControl {
     reopener: Option<Reopener>,
     /// Live, with a socket.
     readers: Option<Readers>,
+    /// Live, with brokers of Kafka.
+    topic: Option<Arc<Topic>>,
+    /// How long the end of the run may take.
+    drain_within: Duration,
     /// `None` once the end has begun.
     parts: Mutex<Option<(RecordSink, RecordSender)>>,
 }
@@ -120,7 +144,8 @@ impl SinkControl for RecordControl {
 
     fn report(&self) -> Report {
         let readers = self.readers.as_ref().map(Readers::counts);
-        report(&self.counts, readers.unwrap_or_default())
+        let topic = self.topic.as_ref().map(|topic| topic.counts());
+        report(&self.counts, readers.unwrap_or_default(), topic)
     }
 
     fn reopener(&self) -> Option<Reopener> {
@@ -133,15 +158,51 @@ impl SinkControl for RecordControl {
             return Ok(());
         };
         drop(sender);
+        let ended = Instant::now();
         let finished = sink.finish();
         if let Some(readers) = &self.readers {
             readers.finish();
         }
-        finished
+        match &self.topic {
+            Some(topic) => {
+                let left = self.drain_within.saturating_sub(ended.elapsed());
+                let (before, after) = (topic.counts(), topic.finish(left));
+                finished.and_then(|()| delivered(before, after))
+            }
+            None => finished,
+        }
     }
 }
 
-fn report(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
+/// Whether all that waited when the run ended has reached a broker.
+fn delivered(before: Counts, after: Counts) -> Result<(), Failure> {
+    match after.lost() - before.lost() {
+        0 => Ok(()),
+        lost => Err(Failure::io(format!(
+            "kafka.brokers: {lost} records are lost: no broker took them before the end"
+        ))),
+    }
+}
+
+fn report(counts: &RecordCounts, readers: broadcast::Counts, topic: Option<Counts>) -> Report {
+    let sums = topic.map(|topic| vec![("kafka_sent", topic.sent), ("kafka_lost", topic.lost())]);
+    let mut report = report_lines(counts, readers);
+    let sent = topic.unwrap_or_default();
+    report.metrics.extend(topic::metrics(sent));
+    report.losses.push(topic::losses(sent));
+    report.status.push(("kafka_lost", sent.lost()));
+    report.summary.extend(sums.into_iter().flatten());
+    report.summary_text = topic.map(|topic| {
+        format!(
+            "kafka     {} records sent, {} lost",
+            topic.sent,
+            topic.lost()
+        )
+    });
+    report
+}
+
+fn report_lines(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
     let (written, dropped, failed) = (counts.written(), counts.dropped(), counts.failed());
     Report {
         metrics: vec![

@@ -12,6 +12,7 @@ use super::lines::Lines;
 use super::output::Output;
 use super::sink::WRITE_WITHIN;
 use super::stream::Stream;
+use super::topic::Topic;
 use crate::exit::Failure;
 use crate::sinks::Answer;
 use crate::sinks::queue::{Drain, RecordCounts, receive};
@@ -24,10 +25,12 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 /// What the thread works with.
 pub struct Live {
-    /// `None`: records only go to readers of the socket.
+    /// `None`: there is no file.
     output: Option<Output>,
     /// `None`: there is no socket.
     stream: Option<Stream>,
+    /// `None`: there are no brokers.
+    topic: Option<Arc<Topic>>,
     lines: Lines,
     counts: Arc<RecordCounts>,
     drain: Arc<Drain>,
@@ -47,6 +50,7 @@ impl Live {
     pub fn new(
         output: Option<Output>,
         stream: Option<Stream>,
+        topic: Option<Arc<Topic>>,
         lines: Lines,
         counts: Arc<RecordCounts>,
         drain: Arc<Drain>,
@@ -54,6 +58,7 @@ impl Live {
         Live {
             output,
             stream,
+            topic,
             lines,
             counts,
             drain,
@@ -100,7 +105,7 @@ impl Live {
 
     fn take(&mut self, record: &Record) {
         let has_readers = self.stream.as_ref().is_some_and(Stream::has_readers);
-        if self.output.is_none() && !has_readers {
+        if self.output.is_none() && self.topic.is_none() && !has_readers {
             self.lines.leave_out(record);
             return;
         }
@@ -113,6 +118,14 @@ impl Live {
         let (length, lines) = (text.len(), self.lines.count() - count);
         if let Some(stream) = self.stream.as_mut().filter(|_| has_readers) {
             stream.push(text, lines);
+        }
+        if let Some(topic) = &self.topic {
+            // A topic keeps the order of messages with one key only.
+            let key = record.flow().flow_id.to_string();
+            let messages = text.split(|byte| *byte == b'\n');
+            for message in messages.filter(|message| !message.is_empty()) {
+                topic.send(key.as_bytes(), message);
+            }
         }
         let is_full = bytes >= KEPT_MAX;
         if self.output.is_none() || is_full {
@@ -183,7 +196,7 @@ impl Live {
         if let Some(stream) = &mut self.stream {
             stream.publish();
         }
-        let name = self.output.as_ref().map_or("records.socket", Output::name);
+        let name = self.output.as_ref().map_or("records", Output::name);
         debug!("{name}: {} records written", self.counts.written());
         let Some(trouble) = self.trouble else {
             return Ok(());

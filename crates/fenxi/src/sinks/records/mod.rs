@@ -6,6 +6,7 @@ mod live;
 mod output;
 mod sink;
 mod stream;
+mod topic;
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -16,6 +16,7 @@ use super::lines::Lines;
 use super::live::Live;
 use super::output::Output;
 use super::stream::Stream;
+use super::topic::Topic;
 use crate::exit::Failure;
 use crate::sinks::ReplayStart;
 use crate::sinks::queue::{Drain, RecordCounts, RecordSender, WritingThread};
@@ -35,6 +36,16 @@ pub struct RecordSink {
     counts: Arc<RecordCounts>,
     /// Live only.
     reopener: Option<Reopener>,
+}
+
+/// Where the lines of a live run go, at least one of them.
+pub struct Places<'a> {
+    /// A file; `-`: standard output.
+    pub path: Option<&'a Path>,
+    /// The readers of `records.socket`.
+    pub stream: Option<Stream>,
+    /// A topic of Kafka.
+    pub topic: Option<Arc<Topic>>,
 }
 
 impl RecordSink {
@@ -78,14 +89,12 @@ impl RecordSink {
         Ok((sink, sender))
     }
 
-    /// For a live run: opens `output` (`-`: standard output) behind what is there and starts the thread. Lines go to `stream` as
-    /// well, or to it alone.
+    /// For a live run: opens the file (`-`: standard output) behind what is there and starts the thread.
     ///
     /// # Errors
     /// The output cannot be opened.
     pub fn start_live(
-        output: Option<&Path>,
-        stream: Option<Stream>,
+        to: Places<'_>,
         config: &Records,
         lines: Lines,
     ) -> Result<(RecordSink, RecordSender), Failure> {
@@ -93,18 +102,27 @@ impl RecordSink {
             let opened = Output::append(path, config.rotate);
             opened.map_err(|error| Failure::creating(path, &error))
         };
-        let output = output.map(open).transpose()?;
-        let name = output
-            .as_ref()
-            .map_or("records.socket", Output::name)
-            .to_owned();
+        let output = to.path.map(open).transpose()?;
+        let name = match &output {
+            Some(output) => output.name(),
+            None if to.stream.is_some() => "records.socket",
+            None => "kafka.brokers",
+        };
+        let name = name.to_owned();
         let counts = Arc::new(RecordCounts::default());
         let drain = Arc::new(Drain::new(config.drain_within));
         let (sender, records) =
             RecordSender::new(config.queue, None, Some(drain.clone()), counts.clone());
         let (reopener, commands) = Reopener::new();
         let reopener = output.is_some().then_some(reopener);
-        let live = Live::new(output, stream, lines, counts.clone(), drain.clone());
+        let live = Live::new(
+            output,
+            to.stream,
+            to.topic,
+            lines,
+            counts.clone(),
+            drain.clone(),
+        );
         let work = move |records: &Receiver<Record>| live.run(records, &commands);
         let thread = WritingThread::start(
             ("records", &name),
