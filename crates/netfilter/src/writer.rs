@@ -10,14 +10,20 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use crate::conntrack::Tuple;
 use crate::counts::{Counts, Fate};
 use crate::latest::{Latest, Settled};
 use crate::socket::BATCH;
+
+/// How often the thread looks for updates while they come often. A mark may be this late.
+const LOOK_EVERY: Duration = Duration::from_micros(500);
+
+/// After so many looks in vain it waits to be woken.
+const LOOKS: u32 = 8;
 
 /// Why nothing can be written.
 #[derive(Debug, thiserror::Error)]
@@ -195,11 +201,24 @@ fn write_all(
     tally: &Tally,
 ) {
     let mut batch = Vec::with_capacity(BATCH);
-    while let Ok(first) = queue.recv() {
+    while let Some(first) = next(queue) {
         batch.push(first);
         batch.extend(queue.try_iter().take(BATCH - 1));
         write(&mut batch, tally);
     }
+}
+
+/// The next update, waited for; `None`: there will be no more. After a batch the thread looks again by itself for a while,
+/// because a thread that waits in the queue has to be woken by a flow worker, with a system call.
+fn next(queue: &Receiver<Update>) -> Option<Update> {
+    for _ in 0..LOOKS {
+        match queue.try_recv() {
+            Ok(update) => return Some(update),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+    queue.recv().ok()
 }
 
 /// Counts the fates of updates at the moment at which they are known, and takes them out of a batch.
