@@ -117,6 +117,9 @@ fn rules_match_labels_of_connections_and_members_of_sets() {
         live.wait_for("the set is written again", |live| {
             with(live, "fenxi_nftset_elements_total", "written") == 2.0
         });
+        live.wait_for("the fifth connection has its label", |live| {
+            with(live, "fenxi_connlabels_total", "written") == 5.0
+        });
         assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
         let status = live.ctl(&["status"]).expect_code(0).stdout;
         for line in [

@@ -91,10 +91,14 @@ impl AnalyticsWorker {
             }
             self.serve_hooks();
             let now_ns = run.now_ns();
+            let before = self.given();
             let round = match &mut self.hooks.recorder {
                 Some(recorder) => recorder.round(&mut self.manager, now_ns, drains),
                 None => self.manager.round(now_ns),
             };
+            if self.given() != before {
+                run.ring();
+            }
             self.sleep(round, now_ns, &mut idle);
         }
         if let Some(telemetry) = self.hooks.telemetry {
@@ -104,6 +108,12 @@ impl AnalyticsWorker {
             recorder.finish(&self.manager);
         }
         self.manager.counters().clone()
+    }
+
+    /// Labels given so far.
+    fn given(&self) -> u64 {
+        let counters = self.manager.counters();
+        counters.cached + counters.inferred
     }
 
     fn serve_hooks(&mut self) {

@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crossbeam_utils::CachePadded;
 use packetio::LinkEvent;
 
+use crate::bell::{Bell, ring};
 use crate::waker::Waker;
 
 /// How long a thread that waits for others sleeps once spinning has not helped.
@@ -53,6 +54,8 @@ pub struct Run {
     pub stop: Arc<AtomicBool>,
     /// Wakes the analytics workers; used by flow workers that emitted series.
     pub waker: Waker,
+    /// Of each flow worker: wakes it when labels came.
+    bells: Box<[CachePadded<Bell>]>,
     progress: Box<[CachePadded<Progress>]>,
     events: Sender<Event>,
     events_lost: AtomicU64,
@@ -69,6 +72,7 @@ impl Run {
             analytics_died: AtomicBool::new(false),
             stop: Arc::default(),
             waker: Waker::new(woken),
+            bells: (0..flow_workers).map(|_| CachePadded::default()).collect(),
             progress: (0..flow_workers).map(|_| CachePadded::default()).collect(),
             events,
             events_lost: AtomicU64::new(0),
@@ -101,6 +105,16 @@ impl Run {
     /// Events that were dropped because the control thread was behind.
     pub fn events_lost(&self) -> u64 {
         self.events_lost.load(Ordering::Relaxed)
+    }
+
+    /// The bell of a flow worker.
+    pub(crate) fn bell(&self, flow_worker: usize) -> &Bell {
+        &self.bells[flow_worker]
+    }
+
+    /// Labels were published: wakes the flow workers that sleep and wait for some.
+    pub(crate) fn ring(&self) {
+        ring(self.bells.iter().map(|bell| &**bell));
     }
 
     /// A flow worker has finished a round, in which it processed so many packets.

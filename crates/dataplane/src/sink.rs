@@ -13,8 +13,8 @@ pub trait Sink: Send {
     /// The worker reads no packet any more: from now on the sink may wait for room.
     fn drain(&mut self) {}
 
-    /// Whether a label must reach this sink as soon as it is decided. The worker then looks for labels every half
-    /// millisecond as long as some are awaited; otherwise they may wait until the next packets come.
+    /// Whether a label must reach this sink as soon as it is decided. The worker is then woken for labels; otherwise they may
+    /// wait until the next packets come.
     fn is_urgent(&self) -> bool {
         false
     }

@@ -70,6 +70,7 @@ pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 pub use rss::Rss;
 pub use settings::Settings;
+pub use settle::LABELS_LOOKED_AT;
 pub use wire::Gso;
 
 /// Bytes that a table takes for these tasks, without what `record_series` adds.

@@ -76,7 +76,7 @@ pub(crate) struct Report {
 
 /// Label words out of order that one settling looks at, each a line of memory: half a microsecond's worth. So of 1,000
 /// series on their way each is looked at within 16 bursts. Few in tests, so that some are not reached.
-const LOOKED_AT_MAX: usize = if cfg!(test) { 4 } else { 64 };
+pub const LABELS_LOOKED_AT: usize = if cfg!(test) { 4 } else { 64 };
 
 /// What waits to be said, in order.
 #[derive(Debug)]
@@ -209,7 +209,7 @@ impl Manager {
         if !self.outbox.events.is_empty() {
             return;
         }
-        for _ in 0..self.outbox.awaited.len().min(LOOKED_AT_MAX) {
+        for _ in 0..self.outbox.awaited.len().min(LABELS_LOOKED_AT) {
             if self.outbox.awaited_at >= self.outbox.awaited.len() {
                 self.outbox.awaited_at = 0;
             }

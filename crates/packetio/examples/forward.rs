@@ -55,7 +55,7 @@ fn main() {
         }
         idle = if received == 0 { idle + 1 } else { 0 };
         if idle > ROUNDS_BEFORE_SLEEP {
-            wait([&*one, &*other], SLEEP);
+            wait([&*one, &*other], None, SLEEP);
         }
     }
 }

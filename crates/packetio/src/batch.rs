@@ -239,7 +239,7 @@ pub fn spread(
                     stop.store(true, Ordering::Relaxed);
                 }
             }
-            Received::Nothing => wait([&*rx], STOP_WITHIN),
+            Received::Nothing => wait([&*rx], None, STOP_WITHIN),
             Received::End => break,
         }
     }

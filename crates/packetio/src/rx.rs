@@ -155,9 +155,15 @@ pub enum WaitHandle<'a> {
 const WATCHED: usize = 16;
 
 /// Sleeps until one of the ports has frames or its link changes, for at most `timeout`: for a
-/// thread that found all of them empty. Returns at once if a port waits by itself.
-pub fn wait<'a>(ports: impl IntoIterator<Item = &'a dyn Rx>, timeout: Duration) {
-    wait_for(ports.into_iter().map(Rx::wait_handle), timeout);
+/// thread that found all of them empty; `event` ends the sleep once it can be read. Returns at once if a port waits by itself.
+pub fn wait<'a>(
+    ports: impl IntoIterator<Item = &'a dyn Rx>,
+    event: Option<BorrowedFd<'a>>,
+    timeout: Duration,
+) {
+    let event = event.map(WaitHandle::Fd);
+    let handles = ports.into_iter().map(Rx::wait_handle);
+    wait_for(event.into_iter().chain(handles), timeout);
 }
 
 /// [`wait`] for the ports with these handles.

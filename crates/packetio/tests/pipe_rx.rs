@@ -47,7 +47,7 @@ fn a_thread_sleeps_until_frames_come_and_reads_to_the_end() {
                     next += 1;
                 }
             }
-            Received::Nothing => wait([&rx as &dyn Rx], Duration::from_secs(10)),
+            Received::Nothing => wait([&rx as &dyn Rx], None, Duration::from_secs(10)),
             Received::End => break,
         }
     }

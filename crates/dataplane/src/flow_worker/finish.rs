@@ -49,7 +49,7 @@ impl FlowWorker {
                 if told.elapsed() >= handover {
                     break;
                 }
-                self.sleep();
+                self.sleep()?;
             }
             self.settle()?;
         }

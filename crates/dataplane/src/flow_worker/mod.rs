@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::Backoff;
-use flowmgr::{Effect, Fate, Gso, Packet};
+use flowmgr::{Effect, Fate, Gso, LABELS_LOOKED_AT, Packet};
 use packetio::{Burst, Received, Rx};
 use recording::Walker;
 
@@ -35,9 +35,7 @@ pub use finish::FlowOutcome;
 
 /// Rounds without packets before the thread sleeps until there are some.
 const ROUNDS_BEFORE_SLEEP: u32 = 1;
-/// The longest sleep while labels are awaited that a sink wants at once: nothing wakes the thread for a label.
-const SLEEP_FOR_LABELS: Duration = Duration::from_micros(500);
-/// The longest sleep otherwise.
+/// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 /// The clock of an idle flow manager lags flow time by this, µs: packets still in the kernel were stamped earlier, and must
 /// not be older than the manager's clock.
@@ -246,22 +244,34 @@ impl FlowWorker {
         self.report_links();
         self.check_ports()?;
         if rounds > ROUNDS_BEFORE_SLEEP {
-            self.sleep();
+            self.sleep()?;
         }
         Ok(())
     }
 
-    /// Sleeps until there are packets, a label may have come, or a timeout may be due.
-    fn sleep(&self) {
+    /// Sleeps until there are packets, a label that a sink wants at once, or a timeout may be due.
+    fn sleep(&mut self) -> Result<(), Error> {
+        let is_looking = self.hooks.look.as_ref().is_some_and(LookPort::is_looking);
+        let most = if is_looking {
+            Duration::ZERO
+        } else {
+            SLEEP_MAX
+        };
         let Processor { manager, sinks, .. } = &self.processor;
         let is_urgent = sinks.iter().any(|sink| sink.is_urgent());
-        let most = match is_urgent && manager.labels_awaited() > 0 {
-            true => SLEEP_FOR_LABELS,
-            false => SLEEP_MAX,
-        };
-        let is_looking = self.hooks.look.as_ref().is_some_and(LookPort::is_looking);
-        let most = if is_looking { Duration::ZERO } else { most };
-        packetio::wait(self.ports.iter().map(AsRef::as_ref), most);
+        if !is_urgent || manager.labels_awaited() == 0 {
+            packetio::wait(self.ports.iter().map(AsRef::as_ref), None, most);
+            return Ok(());
+        }
+        let run = self.processor.run.clone();
+        let bell = run.bell(self.processor.number);
+        let event = bell.prepare();
+        let found = self.processor.find_labels();
+        if let Ok(false) = found {
+            packetio::wait(self.ports.iter().map(AsRef::as_ref), event, most);
+        }
+        bell.wake();
+        found.map(drop)
     }
 
     /// Once a second: reports events of links, and a wall clock that was set while no packet came.
@@ -397,6 +407,15 @@ impl Processor {
             }),
         };
         advanced.map(|()| settled)
+    }
+
+    /// Looks at every label that is awaited, and hands on those that came; whether there were some.
+    fn find_labels(&mut self) -> Result<bool, Error> {
+        let awaited = self.manager.labels_awaited();
+        for _ in 0..awaited.div_ceil(LABELS_LOOKED_AT) {
+            self.settle(usize::MAX)?;
+        }
+        Ok(self.manager.labels_awaited() < awaited)
     }
 
     fn has_room(&mut self, packets: usize) -> bool {

@@ -45,6 +45,7 @@ fn run(
         if frames == before {
             wait(
                 ports.iter().map(|port| &*port.rx),
+                None,
                 Duration::from_millis(20),
             );
         }
@@ -218,7 +219,7 @@ fn frames_wake_a_thread_that_waits_and_a_silent_port_does_not() {
         run_until(&mut ports, |_| true);
         let waited = |ports: &[Opened], most: Duration| {
             let began = Instant::now();
-            wait(ports.iter().map(|port| &*port.rx), most);
+            wait(ports.iter().map(|port| &*port.rx), None, most);
             began.elapsed()
         };
         let short = Duration::from_millis(30);
@@ -227,7 +228,7 @@ fn frames_wake_a_thread_that_waits_and_a_silent_port_does_not() {
         assert!(waited(&ports, SOON) < SOON);
         let mut idle = trace(numbered(1));
         let began = Instant::now();
-        wait([&idle as &dyn Rx, &*ports[0].rx], SOON);
+        wait([&idle as &dyn Rx, &*ports[0].rx], None, SOON);
         assert!(
             began.elapsed() < SOON,
             "memory has frames without being waited for"
