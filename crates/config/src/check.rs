@@ -25,6 +25,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
     let before = problems.len();
     let read = Reader { settings };
     let mut draft = store(&read, problems);
+    problems.extend(table_without_effect(&draft.mark));
     settle(&mut draft);
     problems.extend(match draft.mark.holds {
         MarkAs::Label => marks_beyond_the_mask(&read, &draft.mark),
@@ -100,6 +101,17 @@ fn settle(draft: &mut Draft) {
         draft.mark.class = marks.collect();
     }
     draft.records.rotate = (draft.rotate.bytes > 0).then_some(draft.rotate);
+}
+
+/// A table of the user's that nothing reads.
+fn table_without_effect(mark: &Mark) -> Option<String> {
+    let asked = mark.class.iter().find(|entry| entry.required)?;
+    (mark.holds == MarkAs::Dscp).then(|| {
+        format!(
+            "mark.class ({}): no effect, because mark.as = \"dscp\" writes the DSCP of [tag.dscp]; leave one of the two out",
+            asked.origin
+        )
+    })
 }
 
 /// One line for all labels whose bits the mask would cut: with another mask, the built-in table
