@@ -20,7 +20,7 @@ mod seeing;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -41,21 +41,24 @@ impl Served {
     /// A replay of the shipped capture with these arguments, on the simulated device unless they say otherwise.
     fn start(args: &[&str]) -> Served {
         let dir = tempfile::tempdir().expect("a folder");
+        Served::start_on(&common::demo(), dir, args)
+    }
+
+    /// The same of another capture.
+    fn start_on(capture: &Path, dir: TempDir, args: &[&str]) -> Served {
         let http = format!("control.http=unix:{}", dir.path().join("http").display());
-        Served::start_in(dir, args, &http)
+        Served::start_in(capture, dir, args, &http)
     }
 
     /// The same with HTTP elsewhere; of the methods here those for HTTP do not work then.
     fn start_at(args: &[&str], http: &str) -> Served {
-        Served::start_in(tempfile::tempdir().expect("a folder"), args, http)
+        let dir = tempfile::tempdir().expect("a folder");
+        Served::start_in(&common::demo(), dir, args, http)
     }
 
-    fn start_in(dir: TempDir, args: &[&str], http: &str) -> Served {
+    fn start_in(capture: &Path, dir: TempDir, args: &[&str], http: &str) -> Served {
         let mut command = common::fenxi(["replay", "--json", "--control", "--hold"]);
-        command
-            .arg(common::demo())
-            .args(common::SIMULATED)
-            .args(args);
+        command.arg(capture).args(common::SIMULATED).args(args);
         let socket = format!("control.socket={}", dir.path().join("ctl").display());
         for set in [http, &socket, "flow.max_flows=16384"] {
             command.args(["--set", set]);

@@ -6,8 +6,10 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use packetio::CaptureFormat;
 use serde_json::Value;
 
+use crate::common::packets::{ETHERNET, capture, ethernet, ipv4, timed, udp};
 use crate::common::{demo, fenxi, has_onnxruntime, run, skip};
 use crate::{PATIENCE, Served};
 
@@ -197,6 +199,50 @@ fn top_shows_the_run_in_a_terminal_and_leaves_it_as_it_was() {
         !screen.contains("FLOWS by"),
         "the screen before is back:\n{screen}"
     );
+}
+
+#[test]
+fn top_scrolls_through_ten_thousand_flows() {
+    // All within a second; then one more packet keeps the replay going.
+    let mut frames = timed(
+        ETHERNET,
+        (0..=10_000_u16).map(|number| {
+            let port = 20_000 + number % 10_000;
+            ethernet(0x0800, &ipv4([1, 2], 17, &udp([port, 5000], 100)))
+        }),
+    );
+    let start_us = frames[0].0.time_us;
+    for (number, (frame, _)) in frames.iter_mut().enumerate() {
+        frame.time_us = start_us + number as i64 * if number == 10_000 { 30_000 } else { 100 };
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("many.pcap");
+    let format = CaptureFormat::Pcap { nanosecond: true };
+    std::fs::write(&file, capture(format, &frames)).unwrap();
+    let mut served = Served::start_on(&file, dir, &["--speed", "real"]);
+    served.wait_for("all flows are in the table", |served| {
+        served.scrape().sum("fenxi_flow_table_entries", "") == 10_000.0
+    });
+    let command = format!(
+        "sh -c 'NO_COLOR=1 {} top -n 1 --socket {}; sleep 60'",
+        env!("CARGO_BIN_EXE_fenxi"),
+        served.ctl_path().display()
+    );
+    let Some(terminal) = Terminal::start("many", &command) else {
+        return;
+    };
+    terminal.wait_for("the number of flows", |screen| {
+        screen.contains("10,000 of 16,384 flows")
+    });
+    terminal.press("4");
+    let first = terminal.wait_for("the flows", |screen| screen.matches(":5000").count() > 15);
+    for _ in 0..30 {
+        terminal.press("Down");
+    }
+    terminal.wait_for("other flows", |screen| {
+        screen.matches(":5000").count() > 15 && screen.lines().nth(8) != first.lines().nth(8)
+    });
+    terminal.press("q");
 }
 
 #[test]
