@@ -94,14 +94,14 @@ def cost(lab, scratch, capture, arguments, work):
         sent = generated(sending)
         cpu, packets = fenxi.thread_cpu("flow-0.0") - cpu, lab.counted("middle", "m0")[0] - packets
         summary = fenxi.summary()
-        if name_of_effect := next((name for name in ("mark", "connlabel", "nftset") if any(name in part for part in arguments)), None):
-            say(f"  {name_of_effect}: {[line for line in summary if name_of_effect in line]}")
         if sent["interface"]["dropped"]:
             raise Failure("the generator lost packets; stop other programs")
     for name in ("flows.jsonl", "flows.ipfix"):
         with contextlib.suppress(FileNotFoundError):
             os.remove(f"{scratch}/{name}")
+    live = summary["live"]
     lost = summary.get("records_dropped", 0) + summary.get("ipfix_lost", 0)
+    lost += sum(live.get(f"{sink}_dropped", 0) for sink in ("marks", "connlabels", "nftset"))
     return packets / cpu, lost
 
 
