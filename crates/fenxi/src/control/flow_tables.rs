@@ -19,8 +19,8 @@ use crate::sinks::{RecentFlows, host_of};
 
 /// The least time between two pictures.
 const PICTURE_EVERY: Duration = Duration::from_secs(1);
-/// A hundred times what a flow worker needs to show one flow.
-const PAUSE_PER_FLOW: Duration = Duration::from_micros(20);
+/// A hundred times what a flow worker needs to show one flow, whose five lines are not in its caches (`scripts/top-cost`).
+const PAUSE_PER_FLOW: Duration = Duration::from_micros(50);
 /// How long a picture, or a search, may take. A worker that is stalled is left out.
 const LOOK_WITHIN: Duration = Duration::from_secs(3);
 /// Between two looks for an answer; then twice as long each time, up to [`AGAIN_MAX`].
