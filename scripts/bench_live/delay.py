@@ -170,17 +170,21 @@ POLICIES = {
 }
 CLIENT, SERVER = "10.91.1.2", "10.91.2.2"
 FLOWS = 1500
+# Labels over UDP that have a mark without being asked for.
+BUILT_IN = ("DNS", "QUIC", "SNMP", "NTP")
 
 
 def labelled_series(scratch):
-    """The series of a flow over UDP that has a label: signed lengths, the client's are positive."""
+    """Of a flow over UDP that gets a mark: the series up to the answer that decided, as signed lengths, of which the client's are
+    positive; and the server's port, which the model reads."""
     records = f"{scratch}/records"
     Lab.check(FENXI, "replay", str(ROOT / "demo" / "office.pcap"), "--flows", records, "--series", "--json")
     for line in open(records):
         record = json.loads(line)
-        if record["type"] == "flow" and record["proto"] == 17 and record["label"] not in (None, "other", "unknown"):
-            return [max(-1500, min(1500, length)) for length in record["series"]]
-    raise Failure("the demo has no flow over UDP with a label")
+        if record["type"] == "flow" and record["proto"] == 17 and record["label"] in BUILT_IN and record["decided_by"] == "model":
+            series = record["series"][: record["depth"]]
+            return [max(-1500, min(1500, length)) for length in series], record["dst_port"]
+    raise Failure("the demo has no flow over UDP that gets a mark")
 
 
 def router(lab):
@@ -248,9 +252,9 @@ def marks(report, arguments):
     need("conntrack", "conntrack")
     need("nft", "nftables")
     with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
-        series = labelled_series(scratch)
+        series, port = labelled_series(scratch)
         router(lab)
-        server = lab.udp("server", SERVER, 7000)
+        server = lab.udp("server", SERVER, port)
         server.settimeout(2)
         for name, settings in POLICIES.items():
             sets = [word for setting in ['io.interfaces=["in"]', *settings] for word in ("--set", setting)]
@@ -288,9 +292,9 @@ def mark_cost(report, arguments):
     need("conntrack", "conntrack")
     need("nft", "nftables")
     with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
-        series = labelled_series(scratch)
+        series, port = labelled_series(scratch)
         router(lab)
-        server = lab.udp("server", SERVER, 7000)
+        server = lab.udp("server", SERVER, port)
         server.settimeout(2)
         costs = {name: [] for name in MARKS}
         for _ in range(arguments.rounds):
