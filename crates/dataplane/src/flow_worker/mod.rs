@@ -22,6 +22,7 @@ use packetio::{Burst, Received, Rx};
 use recording::Walker;
 
 use crate::Error;
+use crate::bell::Prepared;
 use crate::clock::{Clock, clock_set};
 use crate::counters::{FlowSnapshot, PortCounters};
 use crate::egress::Egress;
@@ -265,8 +266,11 @@ impl FlowWorker {
         }
         let run = self.processor.run.clone();
         let bell = run.bell(self.processor.number);
-        let event = bell.prepare();
-        let found = self.processor.find_labels();
+        let Prepared { event, must_look } = bell.prepare();
+        let found = match must_look {
+            true => self.processor.find_labels(),
+            false => Ok(false),
+        };
         if let Ok(false) = found {
             packetio::wait(self.ports.iter().map(AsRef::as_ref), event, most);
         }
