@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use toml::Value;
 
 use crate::effective::{Effective, EffectiveKey};
 use crate::keys::Change;
 
 /// A key with another value than before.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Section and name. Entries of maps, and keys of devices and tasks, each count as a key.
     pub key: String,

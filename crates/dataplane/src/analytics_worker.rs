@@ -97,7 +97,7 @@ impl AnalyticsWorker {
                 None => self.manager.round(now_ns),
             };
             if self.given() != before {
-                run.ring();
+                run.wake_for_labels();
             }
             self.sleep(round, now_ns, &mut idle);
         }

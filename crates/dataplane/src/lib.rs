@@ -10,7 +10,7 @@
 //! | [`swap`] | two-phase swap of the model, the devices, batching and cache |
 //! | [`settings`] | other settings for a running flow worker |
 //! | [`snapshot`], [`counters`] | how counters leave a thread |
-//! | [`run`], [`state`], [`waker`], `bell` | what the threads of a run share |
+//! | [`run`], [`state`], [`waker`], `label_waker` | what the threads of a run share |
 //!
 //! The crate starts no thread of the data path itself, reads no file but models and profiles, and knows no command line,
 //! no terminal and no network.
@@ -18,7 +18,6 @@
 #![forbid(unsafe_code)]
 
 pub mod analytics_worker;
-mod bell;
 pub mod bundle;
 pub mod clock;
 pub mod counters;
@@ -27,6 +26,7 @@ pub mod egress;
 mod error;
 pub mod flow_worker;
 pub mod label_map;
+mod label_waker;
 pub mod look;
 pub mod pipelines;
 pub mod placement;

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crossbeam_utils::CachePadded;
 use packetio::LinkEvent;
 
-use crate::bell::{Bell, ring};
+use crate::label_waker::{self, LabelWaker};
 use crate::waker::Waker;
 
 /// How long a thread that waits for others sleeps once spinning has not helped.
@@ -54,8 +54,8 @@ pub struct Run {
     pub stop: Arc<AtomicBool>,
     /// Wakes the analytics workers; used by flow workers that emitted series.
     pub waker: Waker,
-    /// Of each flow worker: wakes it when labels came.
-    bells: Box<[CachePadded<Bell>]>,
+    /// Of each flow worker; used by analytics workers that gave labels.
+    label_wakers: Box<[CachePadded<LabelWaker>]>,
     progress: Box<[CachePadded<Progress>]>,
     events: Sender<Event>,
     events_lost: AtomicU64,
@@ -72,7 +72,7 @@ impl Run {
             analytics_died: AtomicBool::new(false),
             stop: Arc::default(),
             waker: Waker::new(woken),
-            bells: (0..flow_workers).map(|_| CachePadded::default()).collect(),
+            label_wakers: (0..flow_workers).map(|_| CachePadded::default()).collect(),
             progress: (0..flow_workers).map(|_| CachePadded::default()).collect(),
             events,
             events_lost: AtomicU64::new(0),
@@ -107,14 +107,14 @@ impl Run {
         self.events_lost.load(Ordering::Relaxed)
     }
 
-    /// The bell of a flow worker.
-    pub(crate) fn bell(&self, flow_worker: usize) -> &Bell {
-        &self.bells[flow_worker]
+    /// What wakes a flow worker for labels.
+    pub(crate) fn label_waker(&self, flow_worker: usize) -> &LabelWaker {
+        &self.label_wakers[flow_worker]
     }
 
     /// Labels were published: wakes the flow workers that sleep and wait for some.
-    pub(crate) fn ring(&self) {
-        ring(self.bells.iter().map(|bell| &**bell));
+    pub(crate) fn wake_for_labels(&self) {
+        label_waker::wake(self.label_wakers.iter().map(|waker| &**waker));
     }
 
     /// A flow worker has finished a round, in which it processed so many packets.

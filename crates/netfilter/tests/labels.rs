@@ -2,16 +2,15 @@
 //! without.
 #![allow(clippy::unwrap_used, reason = "a helper of tests fails by panicking")]
 
-#[path = "../../../tests/common/lab.rs"]
-#[allow(dead_code, reason = "each test uses its own part")]
-mod lab;
+mod common;
 
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use lab::Lab;
+use common::lab::Lab;
+use common::settled;
 use netfilter::connections::{self, Wording};
 use netfilter::connlabel;
 use netfilter::conntrack::{Change, Tuple};
@@ -69,15 +68,6 @@ fn writer(lab: &Lab, mask: u128, overwrites: bool) -> Writer {
         let write = connections::writer(socket, Arc::new(AtomicBool::new(overwrites)), change);
         Writer::start("labels", 1..=128, 64, write).unwrap()
     })
-}
-
-fn settled(writer: &Writer) -> Counts {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while writer.waiting() > 0 {
-        assert!(Instant::now() < deadline, "{:?}", writer.counts());
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    writer.counts()
 }
 
 fn labels(lab: &Lab, tuple: &Tuple) -> String {

@@ -1,13 +1,12 @@
 //! Elements of real sets of nftables: they appear, rules act on them, they go. Needs root and nft; skipped by name without.
 #![allow(clippy::unwrap_used, reason = "a helper of tests fails by panicking")]
 
-#[path = "../../../tests/common/lab.rs"]
-#[allow(dead_code, reason = "each test uses its own part")]
-mod lab;
+mod common;
 
 use std::time::{Duration, Instant};
 
-use lab::Lab;
+use common::lab::Lab;
+use common::settled;
 use netfilter::conntrack::Tuple;
 use netfilter::counts::{Cause, Counts};
 use netfilter::elements::{self, Members};
@@ -37,15 +36,6 @@ fn start(lab: &Lab, members: &Members, updates: bool) -> Result<Writer, StartErr
         let write = elements::writer(members, socket, key, updates);
         Writer::start("set", [1].into_iter(), 4096, write)
     })
-}
-
-fn settled(writer: &Writer) -> Counts {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while writer.waiting() > 0 {
-        assert!(Instant::now() < deadline, "{:?}", writer.counts());
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    writer.counts()
 }
 
 fn tuple(source: &str, destination: &str) -> Tuple {

@@ -22,10 +22,10 @@ use packetio::{Burst, Received, Rx};
 use recording::Walker;
 
 use crate::Error;
-use crate::bell::Prepared;
 use crate::clock::{Clock, clock_set};
 use crate::counters::{FlowSnapshot, PortCounters};
 use crate::egress::Egress;
+use crate::label_waker::Prepared;
 use crate::look::LookPort;
 use crate::run::{Event, PAUSE, Run};
 use crate::settings::SettingsPort;
@@ -265,8 +265,8 @@ impl FlowWorker {
             return Ok(());
         }
         let run = self.processor.run.clone();
-        let bell = run.bell(self.processor.number);
-        let Prepared { event, must_look } = bell.prepare();
+        let waker = run.label_waker(self.processor.number);
+        let Prepared { event, must_look } = waker.prepare();
         let found = match must_look {
             true => self.processor.find_labels(),
             false => Ok(false),
@@ -274,7 +274,7 @@ impl FlowWorker {
         if let Ok(false) = found {
             packetio::wait(self.ports.iter().map(AsRef::as_ref), event, most);
         }
-        bell.wake();
+        waker.done();
         found.map(drop)
     }
 

@@ -21,7 +21,8 @@ use policy::{Label, Rule};
 use rustix::thread::CapabilitySet;
 
 use super::netfilter::{
-    Explained, Figures, NO_CONNECTION, WriterSink, finish, missing, newest_error, tuple,
+    Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, WriterSink, finish, missing, newest_error,
+    tuple,
 };
 use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 use crate::exit::Failure;
@@ -54,13 +55,7 @@ const FIGURES: Figures = Figures {
         "fenxi_connlabel_latency_seconds",
         "Time from a label to the kernel's confirmation that the connection has it. Bounds are conservative, within 1 %.",
     ],
-    fates: &[
-        ("written", |counts| counts.written),
-        ("kept", |counts| counts.kept),
-        ("not_found", |counts| counts.not_found),
-        ("failed", Counts::failed),
-        ("dropped", |counts| counts.dropped),
-    ],
+    fates: OF_CONNECTIONS,
     causes: &[
         Cause::Permission,
         Cause::NoMemory,

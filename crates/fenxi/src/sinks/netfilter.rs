@@ -147,6 +147,15 @@ pub fn newest_error(counts: &Counts) -> String {
 /// An outcome by its name, and how many updates had it.
 pub type Outcome = (&'static str, fn(&Counts) -> u64);
 
+/// The outcomes of what is written to connections.
+pub const OF_CONNECTIONS: &[Outcome] = &[
+    ("written", |counts| counts.written),
+    ("kept", |counts| counts.kept),
+    ("not_found", |counts| counts.not_found),
+    ("failed", Counts::failed),
+    ("dropped", |counts| counts.dropped),
+];
+
 /// The metrics of a sink: name and help of each.
 pub struct Figures {
     /// What is counted.

@@ -1,6 +1,5 @@
 //! Marks as the control thread has them: started in mode mark, changed by a reload, flushed at the end.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,7 +17,10 @@ use rustix::thread::CapabilitySet;
 use super::{ClassMarks, Counts, Writer, probe, status};
 use crate::exit::Failure;
 use crate::protocol::Written;
-use crate::sinks::netfilter::{Explained, Figures, NO_CONNECTION, WriterSink, finish, tuple};
+use crate::sinks::netfilter::{
+    Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, WriterSink, finish, missing, newest_error,
+    tuple,
+};
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 
 /// Connection marks, in mode mark.
@@ -110,8 +112,9 @@ impl SinkControl for MarkControl {
     }
 
     fn report(&self) -> Report {
-        let under_way = self.writer.room() as i64 + self.workers.load(Ordering::Relaxed);
-        report(&self.writer.counts(), under_way)
+        let (writer, counts) = (self.writer.shared(), self.writer.counts());
+        let workers = self.workers.load(Ordering::Relaxed);
+        report(&counts, missing(writer, &counts, workers))
     }
 
     fn explain(&self, flow: &FlowName, class: Option<u16>) -> Vec<Written> {
@@ -146,19 +149,17 @@ impl SinkControl for MarkControl {
     }
 }
 
-/// `most`: the most marks that can be under way; what waits beyond that is missing.
-fn report(counts: &Counts, most: i64) -> Report {
-    let waiting = counts.waiting();
+fn report(counts: &Counts, missing: i64) -> Report {
     let failed = counts.failed();
     let nowhere = status::fault(counts);
     Report {
         metrics: FIGURES.families(&[(None, counts.clone())]),
-        balance: Some(("marks", waiting - waiting.clamp(0, most))),
+        balance: Some(("marks", missing)),
         losses: vec![
             Lost {
                 what: "the kernel refuses marks",
                 count: failed,
-                why: io::Error::from_raw_os_error(counts.last_errno).to_string(),
+                why: newest_error(counts),
             },
             Lost {
                 what: "marks are dropped because their queue is full; see mark.queue",
@@ -208,13 +209,7 @@ const FIGURES: Figures = Figures {
         "fenxi_mark_latency_seconds",
         "Time from a label to the kernel's confirmation that the connection has its mark. Bounds are conservative, within 1 %.",
     ],
-    fates: &[
-        ("written", |counts| counts.written),
-        ("kept", |counts| counts.kept),
-        ("not_found", |counts| counts.not_found),
-        ("failed", Counts::failed),
-        ("dropped", |counts| counts.dropped),
-    ],
+    fates: OF_CONNECTIONS,
     causes: &[
         Cause::Permission,
         Cause::NoMemory,

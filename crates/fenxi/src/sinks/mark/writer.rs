@@ -64,11 +64,6 @@ impl Writer {
     pub fn counts(&self) -> Counts {
         self.writer.counts()
     }
-
-    /// The most that can be: in the queue, and in the thread's hands.
-    pub fn room(&self) -> usize {
-        self.writer.room()
-    }
 }
 
 /// Whether the kernel takes marks from us, in the network namespace of the calling thread.
