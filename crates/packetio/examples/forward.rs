@@ -1,7 +1,7 @@
 //! A forwarder that does nothing else: what comes in on one of two interfaces leaves by the other. `scripts/bench-live`
 //! holds fenxi against it.
 //!
-//!     forward ONE OTHER
+//!     forward ONE OTHER [BACKEND]
 
 #![allow(
     clippy::expect_used,
@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use packetio::{Backend, Direction, Opened, PortSettings, Received, Rx, Selection, Tx, open, wait};
+use packetio::{Backend, Direction, Opened, PortSettings, Received, Selection, open, wait};
 
 /// As `io.burst`.
 const BURST: usize = 128;
@@ -18,31 +18,37 @@ const BURST: usize = 128;
 const ROUNDS_BEFORE_SLEEP: u32 = 1;
 const SLEEP: Duration = Duration::from_millis(5);
 
-type Port = (Box<dyn Rx>, Box<dyn Tx>);
-
-fn open_port(interface: &str) -> Port {
-    let settings = PortSettings {
+fn settings(interface: &str) -> PortSettings {
+    PortSettings {
         direction: Direction::Incoming,
         is_promiscuous: true,
         wait: Duration::ZERO,
         completes_checksums: true,
         sends: true,
         ..PortSettings::new(interface)
-    };
-    let mut opened = open(Backend::AfPacket, &settings, 1).expect("the interface is there");
-    let Some(Opened { rx, tx: Some(tx) }) = opened.pop() else {
-        unreachable!("one port was asked for, and that it sends");
-    };
-    (rx, tx)
+    }
 }
 
 fn main() {
-    let names: Vec<String> = std::env::args().skip(1).collect();
-    let [one, other] = &names[..] else {
-        eprintln!("usage: forward ONE OTHER");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let backend = arguments
+        .get(2)
+        .map_or(Some(Backend::default()), |name| Backend::from_name(name));
+    let (Some([one, other]), Some(backend)) = (arguments.first_chunk(), backend) else {
+        eprintln!("usage: forward ONE OTHER [BACKEND]");
         std::process::exit(64);
     };
-    let ((mut one, mut to_one), (mut other, mut to_other)) = (open_port(one), open_port(other));
+    let opened =
+        open(backend, &[settings(one), settings(other)], 1).expect("both interfaces are there");
+    let mut ports = opened
+        .into_iter()
+        .flatten()
+        .map(|Opened { rx, tx }| (rx, tx.expect("it sends")));
+    let (Some((mut one, mut to_one)), Some((mut other, mut to_other))) =
+        (ports.next(), ports.next())
+    else {
+        unreachable!("a port was asked for on each interface");
+    };
     let mut idle = 0;
     loop {
         let mut received = 0;

@@ -1,6 +1,6 @@
 //! Opens ports by the name of a backend, so that nothing outside this crate names one.
 
-use crate::af_packet::{self, RingReader, Sender};
+use crate::af_packet;
 use crate::error::OpenError;
 use crate::rx::Rx;
 use crate::settings::PortSettings;
@@ -39,32 +39,23 @@ pub struct Opened {
     pub tx: Option<Box<dyn Tx>>,
 }
 
-/// Opens `rings` ports (0 counts as 1) on one interface. Its frames are spread over them, both
-/// directions of a flow to the same port; the n-th ports of two interfaces opened with as many
-/// rings see the same flows.
+/// Opens `rings` ports (0 counts as 1) on each interface; gives them by interface. The frames of an interface are spread over
+/// its ports, both directions of a flow to the same port; the n-th ports of all interfaces see the same flows, so that one
+/// thread serves them.
 ///
 /// # Errors
 /// There is no such interface, a capability is missing, a setting is out of bounds, …
 pub fn open(
     backend: Backend,
-    settings: &PortSettings,
+    interfaces: &[PortSettings],
     rings: u16,
-) -> Result<Vec<Opened>, OpenError> {
-    let Backend::AfPacket = backend;
-    let receivers = af_packet::open_rings(settings, rings)?;
-    let opened = receivers.into_iter().enumerate().map(|(i, receiver)| {
-        let tx: Option<Box<dyn Tx>> = match settings.sends {
-            true => Some(Box::new(Sender::of(
-                &receiver,
-                i,
-                settings.completes_checksums,
-            )?)),
-            false => None,
-        };
-        let rx = Box::new(receiver);
-        Ok(Opened { rx, tx })
-    });
-    opened.collect()
+) -> Result<Vec<Vec<Opened>>, OpenError> {
+    match backend {
+        Backend::AfPacket => interfaces
+            .iter()
+            .map(|settings| af_packet::open(settings, rings))
+            .collect(),
+    }
 }
 
 /// Opens an interface to send on alone. Packets merged into one are refused as too long.
@@ -72,8 +63,9 @@ pub fn open(
 /// # Errors
 /// There is no such interface, a capability is missing, …
 pub fn open_tx(backend: Backend, interface: &str) -> Result<Box<dyn Tx>, OpenError> {
-    let Backend::AfPacket = backend;
-    Ok(Box::new(Sender::open(interface)?))
+    match backend {
+        Backend::AfPacket => Ok(Box::new(af_packet::Sender::open(interface)?)),
+    }
 }
 
 /// Checks whether an interface could be opened, up to the memory of one ring. Nothing is bound to
@@ -82,11 +74,8 @@ pub fn open_tx(backend: Backend, interface: &str) -> Result<Box<dyn Tx>, OpenErr
 /// # Errors
 /// As [`open`].
 pub fn probe(backend: Backend, settings: &PortSettings) -> Result<(), OpenError> {
-    let Backend::AfPacket = backend;
-    RingReader::look(settings)?;
-    match settings.sends {
-        true => Sender::probe(&settings.interface, settings.completes_checksums),
-        false => Ok(()),
+    match backend {
+        Backend::AfPacket => af_packet::probe(settings),
     }
 }
 

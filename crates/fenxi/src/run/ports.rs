@@ -29,9 +29,10 @@ const BLOCK_SLACK: Duration = Duration::from_millis(10);
 pub fn open(io: &Io, workers: usize) -> Result<Vec<Vec<Opened>>, Failure> {
     check_named(io)?;
     let mut by_worker: Vec<Vec<Opened>> = (0..workers).map(|_| Vec::new()).collect();
-    for interface in &io.interfaces {
-        let rings = packetio::open(io.backend, &settings(io, interface), workers as u16);
-        for (ports, ring) in by_worker.iter_mut().zip(rings.map_err(failure)?) {
+    let interfaces: Vec<PortSettings> = io.interfaces.iter().map(|it| settings(io, it)).collect();
+    let opened = packetio::open(io.backend, &interfaces, workers as u16).map_err(failure)?;
+    for rings in opened {
+        for (ports, ring) in by_worker.iter_mut().zip(rings) {
             ports.push(ring);
         }
     }

@@ -43,13 +43,43 @@ mod vlan;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-pub(crate) use reader::RingReader;
-pub(crate) use receiver::open_rings;
+use reader::RingReader;
+use receiver::open_rings;
 pub(crate) use sender::Sender;
 
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
+use crate::open::Opened;
+use crate::settings::PortSettings;
 use crate::sys;
+use crate::tx::Tx;
+
+/// Opens the rings of an interface as ports.
+pub(crate) fn open(settings: &PortSettings, rings: u16) -> Result<Vec<Opened>, OpenError> {
+    let receivers = open_rings(settings, rings)?;
+    let opened = receivers.into_iter().enumerate().map(|(i, receiver)| {
+        let tx: Option<Box<dyn Tx>> = match settings.sends {
+            true => Some(Box::new(Sender::of(
+                &receiver,
+                i,
+                settings.completes_checksums,
+            )?)),
+            false => None,
+        };
+        let rx = Box::new(receiver);
+        Ok(Opened { rx, tx })
+    });
+    opened.collect()
+}
+
+/// Checks whether an interface could be opened, up to the memory of one ring. Nothing stays open.
+pub(crate) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
+    RingReader::look(settings)?;
+    match settings.sends {
+        true => Sender::probe(&settings.interface, settings.completes_checksums),
+        false => Ok(()),
+    }
+}
 
 impl Interface {
     /// A packet socket for it.

@@ -22,7 +22,9 @@ fn ports(rings: u16) -> Vec<Opened> {
         sends: true,
         ..one_of_several()
     };
-    open(Backend::AfPacket, &settings, rings).unwrap()
+    open(Backend::AfPacket, &[settings], rings)
+        .unwrap()
+        .remove(0)
 }
 
 /// Receives until `is_enough`; how many frames came, and what was reported.
@@ -256,7 +258,7 @@ fn what_could_be_opened_is_probed_alike() {
             },
         ] {
             let probed = probe(Backend::AfPacket, &wrong).unwrap_err();
-            let Err(opened) = open(Backend::AfPacket, &wrong, 2) else {
+            let Err(opened) = open(Backend::AfPacket, std::slice::from_ref(&wrong), 2) else {
                 panic!("{probed}");
             };
             assert_eq!(probed.to_string(), opened.to_string());
