@@ -39,6 +39,7 @@ pub fn config(k: usize, entries: usize) -> Config {
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
+        expects_counts: false,
     }
 }
 

@@ -163,6 +163,7 @@ impl World {
             ports: Vec::new(),
             flow_id_first: 0,
             flow_id_step: 1,
+            expects_counts: false,
         };
         let rings = producers.into_iter().map(|producer| vec![producer]);
         let flows = flowmgr::Manager::with_rings(config, rings.collect()).unwrap();
@@ -422,6 +423,7 @@ fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
+        expects_counts: false,
     };
     let tasks = vec![SeriesTask::lengths(10, 1), SeriesTask::lengths(3, 1)];
     let one_ring = flowmgr::Manager::new(config(tasks.clone()), cring::ring(8).0);

@@ -6,7 +6,7 @@
 
 use policy::DSCP_MASK;
 
-use crate::checked::{Accel, Config, HttpPlace, IoMode, Mark, MarkAs, MarkMapping};
+use crate::checked::{Accel, Capture, Config, HttpPlace, IoMode, Mark, MarkAs, MarkMapping};
 use crate::draft::Draft;
 use crate::keys::KeyId;
 use crate::layers::Settings;
@@ -180,6 +180,11 @@ fn combinations(
         &[KeyId::IoMode, KeyId::IoInterfaces],
         config.io.mode == IoMode::Inline && config.io.interfaces.len() != 2,
         "impossible combination: inline needs exactly two interfaces",
+    );
+    rule(
+        &[KeyId::IoCapture, KeyId::IoMode],
+        config.io.mode == IoMode::Inline && config.io.capture == Capture::First,
+        "impossible combination: inline forwards every packet itself; use mode tap or mark, or io.capture = \"all\"",
     );
     rule(
         &[KeyId::ConnlabelClass, KeyId::IoMode],

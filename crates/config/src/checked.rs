@@ -21,7 +21,7 @@ use crate::origin::Origin;
 
 pub use destination::{Destination, Endpoint};
 pub use device::{Accel, Device, DeviceThread, Provider};
-pub use words::{FlowHash, IoMode, LogTo, MarkAs};
+pub use words::{Capture, FlowHash, IoMode, LogTo, MarkAs};
 
 /// A configuration that holds together.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,6 +107,10 @@ pub struct Io {
     pub burst: usize,
     /// What is done with live traffic.
     pub mode: IoMode,
+    /// Which packets come up from the kernel, in modes that send none.
+    pub capture: Capture,
+    /// Flows that the kernel counts, for each interface and flow manager.
+    pub counted_flows: u32,
     /// Names of the interfaces; two where the mode is inline.
     pub interfaces: Vec<String>,
     /// Whether frames for other machines are received.

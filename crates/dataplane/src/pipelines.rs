@@ -10,7 +10,7 @@ use flowmgr::{Actions, Effect, hash::HashKind};
 
 use crate::Error;
 use config::Config;
-use config::checked::{BatchPolicy, FlowHash};
+use config::checked::{BatchPolicy, Capture, FlowHash};
 use recording::Recorder;
 
 use crate::bundle::{classes, context, dscp_by_class, features, port_labels, series_tasks};
@@ -224,6 +224,7 @@ pub fn flow_config(
         record_series: options.record_series,
         flow_id_first: 0,
         flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,
+        expects_counts: options.effect == Effect::Arrival && config.io.capture == Capture::First,
     }
 }
 

@@ -109,6 +109,8 @@ pub struct Config {
     pub flow_id_first: u64,
     /// Step between flow numbers: the number of flow managers.
     pub flow_id_step: u64,
+    /// Packets of flows may be counted elsewhere and told of later, see [`crate::Manager::count`].
+    pub expects_counts: bool,
 }
 
 /// Of which flows the records have the series: of none, of all, or of a share that does not depend on what the flows are.

@@ -506,16 +506,22 @@ impl Entries {
 
     /// Counts `packets` of `length` bytes each.
     pub fn count_many(&mut self, index: u32, direction: usize, packets: u32, length: u32) {
+        let packets = u64::from(packets);
+        self.count_sum(index, direction, packets, packets * u64::from(length));
+    }
+
+    /// Counts so many packets with so many bytes in all.
+    pub fn count_sum(&mut self, index: u32, direction: usize, packets: u64, bytes: u64) {
         let hot = self.hot_mut(index);
         // As in `Hot::count`, past 255 comes 1.
-        let sum = u64::from(hot.packets[direction]) + u64::from(packets);
+        let sum = u64::from(hot.packets[direction]) + packets;
         let carries = sum.saturating_sub(1) / PACKETS_CARRIED;
         hot.packets[direction] = (sum - carries * PACKETS_CARRIED) as u8;
-        let bytes = u64::from(hot.bytes(direction)) + u64::from(packets) * u64::from(length);
+        let bytes = u64::from(hot.bytes(direction)) + bytes;
         hot.set_bytes(direction, bytes as u32);
         let cold = self.cold_mut(index);
-        cold.packets_high[direction] += carries as u32;
-        cold.bytes_high[direction] += (bytes >> 24) as u32;
+        cold.packets_high[direction] = cold.packets_high[direction].wrapping_add(carries as u32);
+        cold.bytes_high[direction] = cold.bytes_high[direction].wrapping_add((bytes >> 24) as u32);
     }
 
     /// Takes what a counter of the hot line could not hold; once in 255 packets or

@@ -217,7 +217,19 @@ pub(crate) struct Lifetimes {
 }
 
 impl Lifetimes {
-    pub fn of(settings: &Settings) -> Lifetimes {
+    /// `lag_s`: a flow's packets may be told of so many seconds late, so it ends as much later.
+    pub fn of(settings: &Settings, lag_s: u16) -> Lifetimes {
+        let later = |timeout_s: u16| match timeout_s {
+            0 => 0,
+            _ => timeout_s + lag_s,
+        };
+        let settings = &Settings {
+            idle_timeout_s: later(settings.idle_timeout_s),
+            closed_timeout_s: later(settings.closed_timeout_s),
+            half_open_timeout_s: later(settings.half_open_timeout_s),
+            established_timeout_s: later(settings.established_timeout_s),
+            ..settings.clone()
+        };
         let idle_s = settings.idle_timeout_s;
         let or_idle = |timeout_s| if timeout_s == 0 { idle_s } else { timeout_s };
         let half_open_s = match (settings.half_open_timeout_s, idle_s) {

@@ -58,7 +58,7 @@ impl Manager {
     }
 
     /// A connection whose end is told by FIN or RST may be silent for long before that.
-    fn establish(&mut self, place: Place, is_tcp: bool) {
+    pub(crate) fn establish(&mut self, place: Place, is_tcp: bool) {
         let is_closing = self
             .entries
             .hot(self.table.occupant(place).index)

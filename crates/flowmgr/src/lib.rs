@@ -65,7 +65,7 @@ pub use depths::Depths;
 pub use entry::Counts;
 pub use key::Key;
 pub use look::{CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, Standing, Wanted};
-pub use manager::{BURST_MAX, Fate, Manager, Packet};
+pub use manager::{BURST_MAX, Counted, Fate, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 pub use rss::Rss;

@@ -129,6 +129,9 @@ impl Manager {
             ..Cold::default()
         };
         self.entries.begin_other_tasks(index);
+        if let Some(counted) = &mut self.counted {
+            counted.begin(index);
+        }
         // An answer to a SYN that was not seen is no beginning either: its direction is taken for forward, and the series
         // lacks the first packet.
         let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;

@@ -19,6 +19,7 @@
 //! another port are told apart as well.
 
 mod collect;
+mod counted;
 mod merged;
 
 use std::sync::Arc;
@@ -44,6 +45,9 @@ use crate::table::{Occupant, Place, Table};
 use crate::tag::set_dscp;
 use crate::verdict::Verdict;
 use crate::wire::{self, Gso, Headers, TCP_FIN, TCP_RST};
+
+pub use counted::Counted;
+pub(crate) use counted::CountedSoFar;
 
 /// Packets in a burst, at most.
 pub const BURST_MAX: usize = 256;
@@ -137,6 +141,8 @@ pub struct Manager {
     pub(crate) position: u64,
     /// See [`Manager::receive_from`].
     pub(crate) port: u8,
+    /// What is known of packets that were counted and not walked.
+    pub(crate) counted: Option<CountedSoFar>,
     staged: Vec<Staged>,
 }
 
@@ -175,7 +181,11 @@ impl Manager {
                 .div_ceil(1 << 20),
             cause,
         };
-        let lifetimes = Lifetimes::of(&config.settings);
+        let counted = match config.expects_counts {
+            true => Some(CountedSoFar::new(entries).map_err(no_memory)?),
+            false => None,
+        };
+        let lifetimes = Lifetimes::of(&config.settings, config.counts_lag_s());
         Ok(Manager {
             hasher: Hasher::new(config.hash),
             table: Table::new(config.buckets, entries).map_err(no_memory)?,
@@ -209,6 +219,7 @@ impl Manager {
             alive: 0,
             position: 0,
             port: 0,
+            counted,
             staged: Vec::with_capacity(BURST_MAX),
             config,
         })

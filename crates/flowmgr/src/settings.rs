@@ -35,7 +35,7 @@ impl Manager {
         std::mem::swap(&mut self.config.settings, settings);
         // Each flow looks its action up again at its next packet.
         self.policy = self.policy.next();
-        self.lifetimes = Lifetimes::of(&self.config.settings);
+        self.lifetimes = Lifetimes::of(&self.config.settings, self.config.counts_lag_s());
         self.sweep.set_pace(self.lifetimes);
         self.active = ActiveTimeout::new(self.config.settings.active_timeout_s);
     }

@@ -44,11 +44,13 @@ pub enum Verdict {
     UdpLength,
     /// Its flow belongs to another interface, where the packet was seen as well.
     SeenElsewhere,
+    /// It was counted in the kernel and not walked.
+    Counted,
 }
 
 impl Verdict {
     /// How many verdicts there are.
-    pub const COUNT: usize = 17;
+    pub const COUNT: usize = 18;
 
     /// All verdicts, in the order of their counters.
     pub const ALL: [Verdict; Verdict::COUNT] = [
@@ -69,6 +71,7 @@ impl Verdict {
         Verdict::TcpDoff,
         Verdict::UdpLength,
         Verdict::SeenElsewhere,
+        Verdict::Counted,
     ];
 
     /// The name in summaries and metrics.
@@ -91,6 +94,7 @@ impl Verdict {
             Verdict::TcpDoff => "tcp_doff",
             Verdict::UdpLength => "udp_length",
             Verdict::SeenElsewhere => "seen_elsewhere",
+            Verdict::Counted => "counted",
         }
     }
 }
@@ -112,6 +116,11 @@ impl Verdicts {
     /// Packets of all verdicts together.
     pub fn total(&self) -> u64 {
         self.packets.iter().sum()
+    }
+
+    /// So many packets were counted in the kernel, as who asked it knows.
+    pub fn set_counted(&mut self, packets: u64) {
+        self.packets[Verdict::Counted as usize] = packets;
     }
 
     /// One more packet.

@@ -69,6 +69,7 @@ impl World {
             ports: Vec::new(),
             flow_id_first: 0,
             flow_id_step: 1,
+            expects_counts: false,
         };
         let (producer, ring) = cring::ring(2048);
         let manager = Manager::new(config, producer).unwrap();

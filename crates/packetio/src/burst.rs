@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use crate::first::FlowCounts;
+
 /// One received frame: the place of its bytes in the burst, and the source's description.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
@@ -82,6 +84,7 @@ impl Frame {
 pub struct Burst<'a> {
     data: &'a mut [u8],
     frames: &'a [Frame],
+    counts: &'a [FlowCounts],
     /// Whether a `virtio_net_hdr` is in front of each frame, which says how to split the frame if it
     /// is several packets merged into one. Only the backend that puts it there reads it.
     has_offload: bool,
@@ -94,6 +97,7 @@ impl<'a> Burst<'a> {
         Self {
             data,
             frames,
+            counts: &[],
             has_offload: false,
         }
     }
@@ -104,6 +108,16 @@ impl<'a> Burst<'a> {
             has_offload: true,
             ..self
         }
+    }
+
+    /// The same, with what the kernel counted of flows whose packets it does not hand out.
+    pub(crate) fn with_counts(self, counts: &'a [FlowCounts]) -> Self {
+        Self { counts, ..self }
+    }
+
+    /// What the kernel counted, by flow: all up to the burst's frames, so it counts before them.
+    pub fn counts(&self) -> &'a [FlowCounts] {
+        self.counts
     }
 
     /// Number of frames.

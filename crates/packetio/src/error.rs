@@ -53,6 +53,14 @@ pub enum OpenError {
         /// Bytes of each.
         block_bytes: u32,
     },
+    /// The kernel does not hand out the first packets of flows only.
+    #[error("{interface}: the kernel cannot send up the first packets only: {why}")]
+    FirstPackets {
+        /// The name as given.
+        interface: String,
+        /// The reason, and the cure where there is one.
+        why: String,
+    },
     /// The system refuses a step for another reason.
     #[error("{interface}: {step}: {source}")]
     System {
@@ -101,6 +109,15 @@ impl OpenError {
             _ => Self::Io { file, source },
         }
     }
+}
+
+/// What people are told of an interface that has another name now. It is not followed: the settings name an interface, and the
+/// next start looks for that name.
+pub(crate) fn renamed(interface: &str, name: &str) -> String {
+    format!(
+        "{interface}: the interface is now called {name}; give it its name back, or put the new one into io.interfaces and \
+         restart"
+    )
 }
 
 /// An error of the interface of an open port.

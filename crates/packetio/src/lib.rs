@@ -6,6 +6,7 @@
 //! | [`rx`] | [`Rx`], where bursts come from, and [`wait`], which sleeps until some come |
 //! | [`tx`] | [`Tx`], where bursts go |
 //! | [`open`](mod@open) | [`open`](fn@open): interfaces by [`Backend`] and [`PortSettings`] |
+//! | [`first`] | the first packets of each flow out of the kernel, which counts the others |
 //! | [`interface`] | properties of an interface, for any backend |
 //! | [`capture`] | [`CaptureReader`] over a capture file (pcap, pcapng, gzip), [`Sequence`] over several |
 //! | [`batch`] | [`FrameBatch`], frames that own their bytes, and a channel of them between threads |
@@ -18,7 +19,7 @@
 //! A port owns the memory of its frames. A burst borrows it, so a frame is read, and may be
 //! changed, where it was received; nothing on the receiving side of an interface copies packets.
 
-#![deny(unsafe_code)] // but for sys and af_packet::ring
+#![deny(unsafe_code)] // but for sys, af_packet::ring, first::words and first::table
 
 mod af_packet;
 pub mod batch;
@@ -26,6 +27,7 @@ pub mod burst;
 pub mod capture;
 pub mod error;
 pub mod faults;
+pub mod first;
 pub mod interface;
 pub mod memory;
 pub mod open;
@@ -41,10 +43,11 @@ pub use burst::{Burst, Frame, Gso};
 pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, Sequence, SequenceSettings};
 pub use error::{OpenError, RxError, RxErrorKind, TxError, TxErrorKind};
 pub use faults::{FaultCounts, FaultRates, Faults};
+pub use first::{Enough, FlowCounts};
 pub use memory::MemoryTrace;
 pub use open::{Backend, Opened, open, open_tx, probe};
 pub use rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle, wait};
-pub use settings::{Direction, PortSettings};
+pub use settings::{Direction, FirstPackets, PortSettings};
 pub use stream::StreamRx;
 pub use tx::{Selection, Tx, TxCounts};
 pub use writer::{CaptureFormat, CaptureWriter, WriteError};

@@ -2,6 +2,7 @@
 
 use crate::af_packet;
 use crate::error::OpenError;
+use crate::first::{self, Enough};
 use crate::rx::Rx;
 use crate::settings::PortSettings;
 use crate::tx::Tx;
@@ -37,6 +38,9 @@ pub struct Opened {
     pub rx: Box<dyn Rx>,
     /// Its sending side, if [`PortSettings::sends`] asks for one.
     pub tx: Option<Box<dyn Tx>>,
+    /// With [`PortSettings::first`]: tells the kernel which flows need no more packets. That of one port serves all ports of
+    /// its interface.
+    pub enough: Option<Enough>,
 }
 
 /// Opens `rings` ports (0 counts as 1) on each interface; gives them by interface. The frames of an interface are spread over
@@ -53,7 +57,10 @@ pub fn open(
     match backend {
         Backend::AfPacket => interfaces
             .iter()
-            .map(|settings| af_packet::open(settings, rings))
+            .map(|settings| match &settings.first {
+                Some(first) => first::open(settings, first, rings),
+                None => af_packet::open(settings, rings),
+            })
             .collect(),
     }
 }
@@ -75,7 +82,10 @@ pub fn open_tx(backend: Backend, interface: &str) -> Result<Box<dyn Tx>, OpenErr
 /// As [`open`].
 pub fn probe(backend: Backend, settings: &PortSettings) -> Result<(), OpenError> {
     match backend {
-        Backend::AfPacket => af_packet::probe(settings),
+        Backend::AfPacket => match &settings.first {
+            Some(first) => first::probe(settings, first),
+            None => af_packet::probe(settings),
+        },
     }
 }
 

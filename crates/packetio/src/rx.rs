@@ -53,6 +53,12 @@ pub trait Rx: Send {
         false
     }
 
+    /// Of the counts of the last burst ([`Burst::counts`]), those with these numbers are of flows that nobody knows: the port
+    /// forgets them, so that their next packets are handed out.
+    fn forget(&mut self, unknown: &[u32]) {
+        let _ = unknown;
+    }
+
     /// The handle on which a thread can sleep until the port has frames; see [`wait`].
     fn wait_handle(&self) -> WaitHandle<'_> {
         WaitHandle::InReceive
@@ -62,7 +68,7 @@ pub trait Rx: Send {
 /// The result of a receive call.
 #[derive(Debug)]
 pub enum Received<'a> {
-    /// Frames, at least one.
+    /// Frames, or counts of flows, or both.
     Burst(Burst<'a>),
     /// Nothing now; ask again.
     Nothing,
@@ -114,6 +120,14 @@ pub struct RxCounts {
     pub missing: i64,
     /// The link is down or gone.
     pub is_away: bool,
+    /// Packets that the kernel counted by flow instead of handing them out.
+    pub counted: u64,
+    /// Bytes of their frames.
+    pub counted_bytes: u64,
+    /// Flows of which the kernel forgot the counts, because it had no room for them.
+    pub forgotten: u64,
+    /// The kernel hands out the first packets of each flow, and counts the others.
+    pub counts_in_kernel: bool,
 }
 
 impl RxCounts {
@@ -129,6 +143,10 @@ impl RxCounts {
             waiting: self.waiting + other.waiting,
             missing: self.missing + other.missing,
             is_away: self.is_away || other.is_away,
+            counted: self.counted + other.counted,
+            counted_bytes: self.counted_bytes + other.counted_bytes,
+            forgotten: self.forgotten + other.forgotten,
+            counts_in_kernel: self.counts_in_kernel || other.counts_in_kernel,
         };
     }
 
@@ -145,6 +163,8 @@ impl RxCounts {
 pub enum WaitHandle<'a> {
     /// The descriptor is readable when there are frames or the link has changed.
     Fd(BorrowedFd<'a>),
+    /// Nothing announces frames, which there may be within this time.
+    Within(Duration),
     /// [`Rx::receive`] itself waits.
     InReceive,
     /// The link is away: nothing announces frames, so the port is asked again later.
@@ -167,12 +187,16 @@ pub fn wait<'a>(
 }
 
 /// [`wait`] for the ports with these handles.
-pub(crate) fn wait_for<'a>(handles: impl IntoIterator<Item = WaitHandle<'a>>, timeout: Duration) {
+pub(crate) fn wait_for<'a>(
+    handles: impl IntoIterator<Item = WaitHandle<'a>>,
+    mut timeout: Duration,
+) {
     let mut fds = [const { None }; WATCHED];
     let mut count = 0;
     for handle in handles {
         match handle {
             WaitHandle::InReceive => return,
+            WaitHandle::Within(time) => timeout = timeout.min(time),
             // Its descriptor may be readable for ever, which would keep the thread awake.
             WaitHandle::Away => {}
             WaitHandle::Fd(fd) if count < WATCHED => {

@@ -15,6 +15,21 @@ pub enum Direction {
     Both,
 }
 
+/// Of which packets an interface hands out the frames; the kernel counts the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstPackets {
+    /// First packets of a flow, whatever they hold.
+    pub packets: u32,
+    /// First packets of a flow with payload.
+    pub data_packets: u32,
+    /// A flow that was silent for so long begins anew; zero: never.
+    pub forget: Duration,
+    /// Flows that the kernel keeps apart, for each worker; beyond them it forgets the one used least recently.
+    pub flows: u32,
+    /// Seed of the hash by which flows are told apart; a secret.
+    pub seed: u64,
+}
+
 /// How a port is opened.
 #[derive(Clone, Debug)]
 pub struct PortSettings {
@@ -22,6 +37,8 @@ pub struct PortSettings {
     pub interface: String,
     /// Which frames are received.
     pub direction: Direction,
+    /// The first packets of each flow only; `None`: all. For ports that do not send.
+    pub first: Option<FirstPackets>,
     /// Whether frames for other machines are received. The kernel ends it with the port, however
     /// the process ends.
     pub is_promiscuous: bool,
@@ -51,6 +68,7 @@ impl PortSettings {
         Self {
             interface: interface.to_owned(),
             direction: Direction::Both,
+            first: None,
             is_promiscuous: false,
             snap_length: CAPTURED_MAX,
             block_bytes: 256 * 1024,

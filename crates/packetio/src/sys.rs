@@ -61,6 +61,14 @@ pub(crate) fn set_option(socket: BorrowedFd<'_>, option: c_int, words: &[u32]) -
     set(socket, libc::SOL_PACKET, option, words)
 }
 
+/// Makes an interface promiscuous for as long as the socket is open.
+pub(crate) fn set_promiscuous(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    // `packet_mreq`: index, kind and length of the address, and the address, which is unused.
+    let [low, high] = (libc::PACKET_MR_PROMISC as u16).to_ne_bytes();
+    let kind = u32::from_ne_bytes([low, high, 0, 0]);
+    set_option(socket, libc::PACKET_ADD_MEMBERSHIP, &[index, kind, 0, 0])
+}
+
 /// The most bytes that a socket keeps for frames being sent; the system may allow less.
 pub(crate) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &[bytes])

@@ -57,6 +57,13 @@ impl<'a> Cursor<'a> {
         Ok(*first)
     }
 
+    /// So many bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (first, rest) = self.rest.split_first_chunk().ok_or_else(short)?;
+        self.rest = rest;
+        Ok(*first)
+    }
+
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {

@@ -9,8 +9,10 @@
 //! Rare fields with many parts (settings, devices, counters, errors) are JSON.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use flate2::Crc;
+use flowmgr::{Counted, Key};
 
 use super::call::Call;
 use super::codec::{Cursor, Malformed, put_bytes, put_i64, put_json, put_u64, read_json};
@@ -19,7 +21,7 @@ use super::settings::{FlowSettings, SeriesStart, SwapForm};
 /// How the file begins.
 pub const MAGIC: &[u8; 8] = b"FENXIREC";
 /// Of the format described here.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// No event has a longer body. A burst has 256 frames at most, of which some hundred bytes each are kept.
 pub const BODY_MAX: usize = 64 << 20;
 /// No packet socket gives a longer frame.
@@ -56,6 +58,12 @@ pub enum Event {
         /// [`flowmgr::Manager::receive_from`].
         port: u8,
         frames: Vec<Frame>,
+    },
+    /// [`flowmgr::Manager::count`] for each of these flows.
+    Count {
+        manager: u32,
+        port: u8,
+        flows: Vec<Counted>,
     },
     /// [`flowmgr::Manager::pass`].
     Pass { manager: u32, time_us: i64 },
@@ -129,6 +137,11 @@ impl Event {
                     frame.encode(&frame.kept, &mut before_us, out);
                 }
             }
+            Event::Count {
+                manager,
+                port,
+                flows,
+            } => encode_counts(out, *manager, *port, flows),
             Event::Pass { manager, time_us } => {
                 begin(out, 1, *manager);
                 put_i64(out, *time_us);
@@ -250,6 +263,11 @@ impl Event {
                 who: Who::Series(manager),
                 counts: read_json(cursor)?,
             },
+            14 => Event::Count {
+                manager,
+                port: cursor.u8()?,
+                flows: read_counts(cursor)?,
+            },
             kind => return Err(Malformed::new(format!("no event is of the kind {kind}"))),
         })
     }
@@ -279,6 +297,55 @@ pub fn begin_burst(out: &mut Vec<u8>, manager: u32, now_ns: u64, port: u8, frame
     put_u64(out, now_ns);
     out.push(port);
     put_u64(out, frames as u64);
+}
+
+/// [`Event::Count`], from where the flows lie.
+pub fn encode_counts(out: &mut Vec<u8>, manager: u32, port: u8, flows: &[Counted]) {
+    begin(out, 14, manager);
+    out.push(port);
+    put_u64(out, flows.len() as u64);
+    for flow in flows {
+        let ((low, low_port), (high, high_port)) = flow.key.ends(true);
+        out.extend_from_slice(&[flow.key.protocol(), low.is_ipv6().into()]);
+        for address in [low, high] {
+            match address {
+                IpAddr::V4(address) => out.extend_from_slice(&address.octets()),
+                IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
+            }
+        }
+        for port in [low_port, high_port] {
+            put_u64(out, port.into());
+        }
+        for count in flow.packets.into_iter().chain(flow.bytes) {
+            put_u64(out, count);
+        }
+        put_i64(out, flow.last_us);
+    }
+}
+
+fn read_counts(cursor: &mut Cursor<'_>) -> Result<Vec<Counted>, Malformed> {
+    let flows = (0..cursor.count(17)?).map(|_| {
+        let (protocol, is_v6) = (cursor.u8()?, cursor.u8()? != 0);
+        let mut address = || -> Result<IpAddr, Malformed> {
+            Ok(match is_v6 {
+                true => IpAddr::from(cursor.array::<16>()?),
+                false => IpAddr::from(cursor.array::<4>()?),
+            })
+        };
+        let addresses = [address()?, address()?];
+        let ends = [(addresses[0], cursor.u16()?), (addresses[1], cursor.u16()?)];
+        let [mut packets, mut bytes] = [[0; 2]; 2];
+        for count in packets.iter_mut().chain(&mut bytes) {
+            *count = cursor.u64()?;
+        }
+        Ok(Counted {
+            key: Key::of(protocol, ends[0], ends[1]),
+            packets,
+            bytes,
+            last_us: cursor.i64()?,
+        })
+    });
+    flows.collect()
 }
 
 /// A round; `calls` are encoded already.

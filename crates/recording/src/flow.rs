@@ -3,10 +3,10 @@
 use std::ops::Deref;
 
 use flowmgr::record::Record;
-use flowmgr::{Fate, Manager, Packet, Settings};
+use flowmgr::{Counted, Fate, Manager, Packet, Settings};
 
 use super::counts;
-use super::event::{Counts, Event, Frame, Who, begin_burst};
+use super::event::{Counts, Event, Frame, Who, begin_burst, encode_counts};
 use super::frame::Keeper;
 use super::settings::FlowSettings;
 use super::step::StepRecorder;
@@ -64,6 +64,23 @@ impl Walker {
         end.steps.step(&mut self.manager, of, |manager| {
             manager.burst(data, packets, now_ns, fates);
         });
+    }
+
+    /// [`Manager::count`] for each of these; puts the numbers of flows that are not known into `unknown`.
+    pub fn count(&mut self, flows: &[Counted], unknown: &mut Vec<u32>) {
+        let port = self.manager.port();
+        let mut count = |manager: &mut Manager| {
+            let numbered = flows.iter().zip(0..);
+            unknown.extend(numbered.filter_map(|(flow, i)| (!manager.count(flow)).then_some(i)));
+        };
+        let Some(End { steps, .. }) = self.end.as_deref_mut() else {
+            count(&mut self.manager);
+            return;
+        };
+        steps.body.clear();
+        let number = steps.number();
+        encode_counts(&mut steps.body, number, port, flows);
+        steps.step(&mut self.manager, of, count);
     }
 
     /// [`Manager::receive_from`]; each burst of a recording says where it came from.

@@ -165,6 +165,17 @@ impl Replayer {
                 manager.receive_from(port);
                 self.work.burst(manager, &frames, now_ns);
             }
+            Event::Count {
+                manager,
+                port,
+                flows,
+            } => {
+                let manager = self.managers.flow(manager)?;
+                manager.receive_from(port);
+                for flow in &flows {
+                    manager.count(flow);
+                }
+            }
             Event::Pass { manager, time_us } => self.managers.flow(manager)?.pass(time_us),
             Event::Settle {
                 manager,

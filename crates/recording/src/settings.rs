@@ -38,6 +38,7 @@ pub struct FlowConfigForm {
     flow_id_first: u64,
     #[serde(skip)]
     flow_id_step: u64,
+    expects_counts: bool,
 }
 
 /// Only live runs are recorded.

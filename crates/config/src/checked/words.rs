@@ -16,6 +16,17 @@ words! {
 }
 
 words! {
+    /// Which packets come up from the kernel.
+    pub enum Capture {
+        /// All of them.
+        #[default]
+        All = "all",
+        /// The first ones of each flow; the kernel counts the others.
+        First = "first",
+    }
+}
+
+words! {
     /// What the mark of a connection holds.
     pub enum MarkAs {
         /// The bits of the label in `mark.class`.

@@ -6,7 +6,7 @@ use flowmgr::{BUCKETS_MAX, BURST_MAX, CLOSED_TIMEOUT_S, MAX_FLOWS_MAX};
 use packetio::{Backend, CAPTURED_MAX};
 
 use super::{float, integer, keys, number_in, power_of_two, seconds_in};
-use crate::checked::{FlowHash, IoMode, LogTo, MarkAs};
+use crate::checked::{Capture, FlowHash, IoMode, LogTo, MarkAs};
 use crate::draft::{self, Draft, PolicyName, TagMode};
 use crate::kind::{Entry, Kind};
 
@@ -48,6 +48,14 @@ keys! {
         IoInterfaces: restart "io.interfaces", Kind::TextList { least: 0 }, "[]", "names",
             "the interfaces of `fenxi run`; exactly two where mode is inline"
             => |d, s| s.put(&mut d.io.interfaces);
+        IoCapture: restart "io.capture", Kind::OneOf(Capture::NAMES), "\"all\"", "",
+            "mode tap and mark: all packets come up from the kernel, or the first ones of each flow (Linux 6.6 or later), and it \
+             counts the others; where the kernel refuses, all come up"
+            => |d, s| s.put(&mut d.io.capture);
+        IoCountedFlows: restart "io.counted_flows", integer(1024, MAX_FLOWS_MAX as i64), "131072", "flows",
+            "capture first: flows that the kernel counts, for each interface and flow manager; it takes some 150 bytes for each at \
+             once, and beyond them gives up the counts of the flow used least recently"
+            => |d, s| s.put(&mut d.io.counted_flows);
         IoPromiscuous: restart "io.promiscuous", Kind::Bool, "false", "",
             "whether frames for other machines are received; inline always does"
             => |d, s| s.put(&mut d.io.promiscuous);

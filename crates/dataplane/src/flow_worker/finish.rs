@@ -124,12 +124,15 @@ impl FlowWorker {
         if let Some(telemetry) = hooks.telemetry {
             telemetry.finish(|snapshot| processor.describe(snapshot, &counters));
         }
+        let mut flows = processor.manager.counters().clone();
+        let counted = counters.iter().map(|port| port.rx.counted).sum();
+        flows.verdicts.set_counted(counted);
         let egress = processor.egress.take();
         let finished = egress.map_or(Ok(()), |it| it.finish());
         let results = results.into_iter().chain([finished]);
         FlowOutcome {
             number: processor.number,
-            counters: processor.manager.counters().clone(),
+            counters: flows,
             ports: counters,
             clock_steps: processor.clock.steps(),
             is_live: matches!(processor.clock, Clock::Live(_)),

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::Backoff;
-use flowmgr::{Effect, Fate, Gso, LABELS_LOOKED_AT, Packet};
-use packetio::{Burst, Received, Rx};
+use flowmgr::{Counted, Effect, Fate, Gso, Key, LABELS_LOOKED_AT, Packet};
+use packetio::{Burst, FlowCounts, Received, Rx};
 use recording::Walker;
 
 use crate::Error;
@@ -43,6 +43,9 @@ const SLEEP_MAX: Duration = Duration::from_millis(20);
 const LAG_US: i64 = 100_000;
 /// Between two looks at links and at the wall clock, µs.
 const LOOK_EVERY_US: i64 = 1_000_000;
+
+/// Flows whose counts come with a burst, at most; more only cost memory.
+const COUNTED_MAX: usize = 2048;
 
 /// How others reach a flow worker between two bursts. Each is optional.
 #[derive(Default)]
@@ -122,6 +125,9 @@ struct Processor {
     now_us: i64,
     packets: Vec<Packet>,
     fates: Vec<Fate>,
+    /// What the kernel counted of flows, and the numbers of those that are not known here.
+    counted: Vec<Counted>,
+    unknown: Vec<u32>,
 }
 
 /// What a round found.
@@ -155,6 +161,8 @@ impl FlowWorker {
                 now_us,
                 packets: Vec::with_capacity(burst),
                 fates: Vec::with_capacity(burst),
+                counted: Vec::with_capacity(COUNTED_MAX),
+                unknown: Vec::with_capacity(COUNTED_MAX),
             },
             hooks: parts.hooks,
             limits: parts.limits,
@@ -224,6 +232,7 @@ impl FlowWorker {
                 Received::Burst(burst) => {
                     packets += burst.len() as u64;
                     processor.process(i, burst)?;
+                    port.forget(&processor.unknown);
                     Round::Busy
                 }
                 Received::Nothing => Round::Idle,
@@ -354,6 +363,14 @@ fn number_of(port: usize) -> u8 {
 impl Processor {
     /// One burst, from the port of this number.
     fn process(&mut self, port: usize, mut burst: Burst<'_>) -> Result<(), Error> {
+        if self.flows_belong_to_ports {
+            self.manager.receive_from(number_of(port));
+        }
+        // They were counted before the frames came.
+        self.count(burst.counts());
+        if burst.is_empty() {
+            return Ok(());
+        }
         let (data, frames) = burst.parts();
         let now_us = self.now_us;
         if !self.clock.fits(frames, now_us) {
@@ -368,9 +385,6 @@ impl Processor {
             rss: frame.rss,
             gso: Gso::from_bits(frame.gso.bits()),
         }));
-        if self.flows_belong_to_ports {
-            self.manager.receive_from(number_of(port));
-        }
         let now_ns = self.run.now_ns();
         let emitted = self.manager.counters().series_emitted();
         self.manager
@@ -385,6 +399,22 @@ impl Processor {
             self.run.waker.wake();
         }
         Ok(())
+    }
+
+    /// Adds what the kernel counted of flows.
+    fn count(&mut self, counts: &[FlowCounts]) {
+        self.unknown.clear();
+        if counts.is_empty() {
+            return;
+        }
+        self.counted.clear();
+        self.counted.extend(counts.iter().map(|flow| Counted {
+            key: Key::of(flow.protocol, flow.ends[0], flow.ends[1]),
+            packets: flow.packets,
+            bytes: flow.bytes,
+            last_us: self.clock.flow_time_of(flow.last_us, self.now_us),
+        }));
+        self.manager.count(&self.counted, &mut self.unknown);
     }
 
     /// Gives up an egress that failed, so that records are settled all the same.
@@ -455,6 +485,8 @@ impl Processor {
     fn describe(&self, snapshot: &mut FlowSnapshot, ports: &[PortCounters]) {
         let manager = &*self.manager;
         snapshot.counters.copy_from(manager.counters());
+        let counted = ports.iter().map(|port| port.rx.counted).sum();
+        snapshot.counters.verdicts.set_counted(counted);
         snapshot.ports.clear();
         snapshot.ports.extend_from_slice(ports);
         snapshot.forwards = self.egress.as_ref().is_some_and(|it| it.forwards());

@@ -111,7 +111,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
 fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened, Failure> {
     let config = plan.config;
     let pair = pair::hold(&config.io)?;
-    let ports = ports::open(&config.io, packets.flow_managers.len())?;
+    let first = ports::first_packets(config, bundle);
+    let ports = ports::open(&config.io, first, packets.flow_managers.len())?;
     let sockets = Sockets::bind(&config.control)?;
     let record_socket = config.records.socket.as_deref();
     let record_socket = record_socket

@@ -6,31 +6,77 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::checked::{Io, IoMode};
+use accel::Bundle;
+use config::checked::{Capture, Io, IoMode};
 use config::{Config, nearest};
+use cring::Unit;
+use dataplane::bundle::series_tasks;
 use dataplane::clock::Clock;
 use dataplane::egress::{Egress, Forward};
 use dataplane::flow_worker::Limits;
 use dataplane::run::Run;
-use packetio::{Direction, OpenError, Opened, PortSettings, Tx};
+use dataplane::sink::Sink;
+use flowmgr::record::{LabelRecord, Record};
+use packetio::{Direction, Enough, FirstPackets, OpenError, Opened, PortSettings, Tx};
+use tracing::warn;
 
 use crate::exit::Failure;
 use crate::sinks::Sinks;
 use crate::workers::WorkerIo;
 
+/// Packets of a flow that come up beyond those that its longest series needs.
+const MARGIN: u32 = 2;
+/// By so many packets each side of a connection has been heard, so that it is no longer half-open.
+const ANSWERED_WITHIN: u32 = 6;
+
 /// Kernels check blocks that are not full once per timeout; older kernels do so in ticks of up to 10 ms.
 const BLOCK_SLACK: Duration = Duration::from_millis(10);
 
-/// Opens all interfaces for `workers` flow workers; gives each worker its ports, in the order of the configuration.
+/// Of which packets the kernel sends up the frames, if not of all: as many of each flow as the model's series may need.
+pub fn first_packets(config: &Config, bundle: &Bundle) -> Option<FirstPackets> {
+    if config.io.capture == Capture::All || config.io.mode == IoMode::Inline {
+        return None;
+    }
+    let of = |unit| {
+        let tasks = series_tasks(bundle);
+        let k = tasks.iter().filter(|it| it.unit == unit).map(|it| it.k);
+        k.max().map_or(0, |k| k as u32 + MARGIN)
+    };
+    let (packets, data_packets) = (of(Unit::Packet).max(ANSWERED_WITHIN), of(Unit::Data));
+    Some(FirstPackets {
+        packets,
+        data_packets,
+        forget: config.flow.idle_timeout.unwrap_or_default(),
+        flows: config.io.counted_flows,
+        seed: config.flow.hash_seed.unwrap_or_default().wrapping_add(1),
+    })
+}
+
+/// Opens all interfaces for `workers` flow workers; gives each worker its ports, in the order of the configuration. Where the
+/// kernel does not send up the first packets only, all come up, and a warning says so.
 ///
 /// # Errors
 /// 69 where an interface is not to be had, 77 where a capability is missing, 78 where there is no interface to open or a
 /// setting does not suit one.
-pub fn open(io: &Io, workers: usize) -> Result<Vec<Vec<Opened>>, Failure> {
+pub fn open(
+    io: &Io,
+    first: Option<FirstPackets>,
+    workers: usize,
+) -> Result<Vec<Vec<Opened>>, Failure> {
     check_named(io)?;
     let mut by_worker: Vec<Vec<Opened>> = (0..workers).map(|_| Vec::new()).collect();
-    let interfaces: Vec<PortSettings> = io.interfaces.iter().map(|it| settings(io, it)).collect();
-    let opened = packetio::open(io.backend, &interfaces, workers as u16).map_err(failure)?;
+    let open = |first| {
+        let interfaces = io.interfaces.iter().map(|it| settings(io, first, it));
+        packetio::open(io.backend, &interfaces.collect::<Vec<_>>(), workers as u16)
+    };
+    let opened = match open(first) {
+        Err(refused @ OpenError::FirstPackets { .. }) => {
+            warn!("{refused}; all packets come up instead, as with io.capture = \"all\"");
+            open(None)
+        }
+        opened => opened,
+    };
+    let opened = opened.map_err(failure)?;
     for rings in opened {
         for (ports, ring) in by_worker.iter_mut().zip(rings) {
             ports.push(ring);
@@ -46,7 +92,7 @@ pub fn open(io: &Io, workers: usize) -> Result<Vec<Vec<Opened>>, Failure> {
 pub fn look(io: &Io) -> Result<(), Failure> {
     check_named(io)?;
     for interface in &io.interfaces {
-        packetio::probe(io.backend, &settings(io, interface)).map_err(failure)?;
+        packetio::probe(io.backend, &settings(io, None, interface)).map_err(failure)?;
     }
     Ok(())
 }
@@ -60,7 +106,7 @@ fn check_named(io: &Io) -> Result<(), Failure> {
     }
 }
 
-fn settings(io: &Io, interface: &str) -> PortSettings {
+fn settings(io: &Io, first: Option<FirstPackets>, interface: &str) -> PortSettings {
     let is_inline = io.mode == IoMode::Inline;
     let defaults = PortSettings::new(interface);
     PortSettings {
@@ -81,6 +127,7 @@ fn settings(io: &Io, interface: &str) -> PortSettings {
         wait: Duration::ZERO,
         completes_checksums: is_inline,
         sends: is_inline,
+        first,
         ..defaults
     }
 }
@@ -95,6 +142,7 @@ pub fn worker_io(
     // A router's packet comes in by one interface and leaves by another. In mode tap each interface has a part of the traffic.
     let is_seen_twice = config.io.mode == IoMode::Mark && config.io.interfaces.len() > 1;
     let parts = ports.into_iter().enumerate().map(|(number, ports)| {
+        let enough: Vec<Enough> = ports.iter().filter_map(|it| it.enough.clone()).collect();
         let (rx, tx): (Vec<_>, Vec<_>) = ports.into_iter().map(|port| (port.rx, port.tx)).unzip();
         let tx: Vec<Box<dyn Tx>> = tx.into_iter().flatten().collect();
         // Only mode inline sends, and it has exactly two interfaces.
@@ -106,10 +154,29 @@ pub fn worker_io(
             egress: egress.map(forward),
             flows_belong_to_ports: is_seen_twice,
             clock: Clock::live(),
-            sinks: sinks.worker_halves(),
+            sinks: with_kernel(sinks.worker_halves(), enough),
         }
     });
     parts.collect()
+}
+
+/// Tells the kernel, where it sends up the first packets of each flow, of those that have their label.
+struct ToKernel(Vec<Enough>);
+
+impl Sink for ToKernel {
+    fn record(&mut self, record: &Record) {
+        if let Record::Label(LabelRecord { flow, .. }) = record {
+            let ends = [flow.source, flow.destination];
+            self.0.iter().for_each(|it| it.of(flow.protocol, ends));
+        }
+    }
+}
+
+fn with_kernel(mut sinks: Vec<Box<dyn Sink>>, enough: Vec<Enough>) -> Vec<Box<dyn Sink>> {
+    if !enough.is_empty() {
+        sinks.push(Box::new(ToKernel(enough)));
+    }
+    sinks
 }
 
 /// The limits of each flow worker.

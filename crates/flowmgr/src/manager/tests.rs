@@ -47,6 +47,7 @@ fn config() -> Config {
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
+        expects_counts: false,
     }
 }
 

@@ -67,7 +67,11 @@ pub(crate) fn open(settings: &PortSettings, rings: u16) -> Result<Vec<Opened>, O
             false => None,
         };
         let rx = Box::new(receiver);
-        Ok(Opened { rx, tx })
+        Ok(Opened {
+            rx,
+            tx,
+            enough: None,
+        })
     });
     opened.collect()
 }

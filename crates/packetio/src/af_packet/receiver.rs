@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::block::IP_MAX;
 use super::reader::RingReader;
-use crate::error::{InterfaceErrorKind, OpenError, RxError};
+use crate::error::{InterfaceErrorKind, OpenError, RxError, renamed};
 use crate::interface::Offloads;
 use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
 use crate::settings::PortSettings;
@@ -151,16 +151,12 @@ impl Receiver {
         self.event = Some(LinkEvent::Up(format!("{interface}: the interface is back")));
     }
 
-    /// A warning that the interface has another name, given once. It is not followed: the settings name an
-    /// interface, and the next start looks for that name.
+    /// A warning that the interface has another name, given once.
     fn rename_line(&mut self) -> Option<String> {
         let name = self.ring.new_name().filter(|_| !self.is_rename_known)?;
         self.is_rename_known = true;
         let interface = self.ring.interface();
-        Some(format!(
-            "{interface}: the interface is now called {name}; give it its name back, or put the new one into \
-             io.interfaces and restart"
-        ))
+        Some(renamed(interface, &name))
     }
 
     /// A warning that packets come merged of lengths that the kernel does not tell; only one ring of the interface gives it.
@@ -254,6 +250,7 @@ impl Rx for Receiver {
             waiting: counts.waiting(),
             missing,
             is_away: !matches!(self.state, State::Up),
+            ..RxCounts::default()
         }
     }
 

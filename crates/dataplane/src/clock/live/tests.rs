@@ -162,6 +162,7 @@ fn manager() -> Manager {
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
+        expects_counts: false,
     };
     Manager::new(config, producer).unwrap()
 }

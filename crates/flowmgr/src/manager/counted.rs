@@ -1,0 +1,162 @@
+//! Packets that were counted where they passed, in the kernel, and not walked: their counts belong to their flows.
+
+use std::io;
+
+use super::Manager;
+use crate::config::Config;
+use crate::entry::STATE_EMITTED;
+use crate::key::Key;
+use crate::memory::{Array, Zeroed};
+use crate::table::Place;
+
+/// Counts come so many seconds after their packets, at most. Flows live as much longer.
+const LAG_S: u16 = 2;
+
+/// What was counted of one flow, from the low end of its key and from the high one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The flow.
+    pub key: Key,
+    /// Packets since the counter began: a lower number than before says that it began anew.
+    pub packets: [u64; 2],
+    /// Their bytes at the IP layer.
+    pub bytes: [u64; 2],
+    /// Time of the last packet, µs of flow time.
+    pub last_us: i64,
+}
+
+/// The counters of each flow as they were last told.
+pub(crate) struct CountedSoFar(Array<Told>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    packets: [u64; 2],
+    bytes: [u64; 2],
+}
+
+#[expect(unsafe_code, reason = "a promise about a type of integers")]
+mod zeroed {
+    // SAFETY: integers only.
+    unsafe impl super::Zeroed for super::Told {}
+}
+
+impl Config {
+    /// Seconds by which flows live longer because of packets that are told of later.
+    pub(crate) fn counts_lag_s(&self) -> u16 {
+        match self.expects_counts {
+            true => LAG_S,
+            false => 0,
+        }
+    }
+}
+
+impl CountedSoFar {
+    pub fn new(entries: usize) -> io::Result<CountedSoFar> {
+        Ok(CountedSoFar(Array::new(entries)?))
+    }
+
+    /// Nothing was told of the flow that begins.
+    pub fn begin(&mut self, index: u32) {
+        self.0[index as usize] = Told::default();
+    }
+
+    /// What is new since the last time.
+    fn update(&mut self, index: u32, counted: &Counted) -> Told {
+        let told = &mut self.0[index as usize];
+        let before = std::mem::replace(
+            told,
+            Told {
+                packets: counted.packets,
+                bytes: counted.bytes,
+            },
+        );
+        let began_anew = (0..2).any(|end| counted.packets[end] < before.packets[end]);
+        match began_anew {
+            true => *told,
+            false => Told {
+                packets: std::array::from_fn(|end| counted.packets[end] - before.packets[end]),
+                bytes: std::array::from_fn(|end| {
+                    counted.bytes[end].saturating_sub(before.bytes[end])
+                }),
+            },
+        }
+    }
+}
+
+impl Manager {
+    /// Adds packets of a flow that were counted and not walked; `false`: there is no such flow. Where flows belong to ports,
+    /// those from another port than the flow's are left out.
+    ///
+    /// They have no verdict here: whoever counted them knows all, also those of flows that have ended meanwhile. Without
+    /// [`Config::expects_counts`] nothing is added.
+    pub fn count(&mut self, counted: &Counted) -> bool {
+        let hash = self.hasher.hash(&counted.key, None);
+        let is_it = |index| self.entries.hot(index).is_of(&counted.key);
+        let Some(place) = self.table.find(hash, is_it) else {
+            return false;
+        };
+        let index = self.table.occupant(place).index;
+        if self.port != 0 && self.series.port(index) != self.port {
+            return true;
+        }
+        let Some(so_far) = &mut self.counted else {
+            return true;
+        };
+        let new = so_far.update(index, counted);
+        if new.packets == [0; 2] {
+            return true;
+        }
+        if self.active.is_on() {
+            self.report_if_due(index, counted.last_us);
+        }
+        self.add(index, &new);
+        self.note_last(place, index, counted.last_us);
+        self.note_answer(place, index, &new);
+        true
+    }
+
+    fn add(&mut self, index: u32, new: &Told) {
+        for (end, from_low) in [true, false].into_iter().enumerate() {
+            let direction = self.entries.hot(index).direction(from_low);
+            let (packets, bytes) = (new.packets[end], new.bytes[end]);
+            self.entries.count_sum(index, direction, packets, bytes);
+        }
+        let (packets, bytes) = (new.packets.iter().sum(), new.bytes.iter().sum());
+        self.counters.flow_bytes += bytes;
+        // What is counted is counted live, where a label counts from when it is there.
+        if self.entries.hot(index).has(STATE_EMITTED)
+            && let Some((class, _)) = self.look_up_action(index)
+        {
+            self.counters.labelled_bytes += bytes;
+            if let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class)) {
+                volume.add(packets, bytes);
+            }
+        }
+    }
+
+    /// The flow was last heard of at that time, unless packets came since.
+    fn note_last(&mut self, place: Place, index: u32, last_us: i64) {
+        let hot = self.entries.hot_mut(index);
+        if last_us <= hot.last_us {
+            return;
+        }
+        hot.last_us = last_us;
+        let late_us = self.clock.packet_us().saturating_sub(last_us).max(0);
+        let late_s = (late_us / 1_000_000).min(i64::from(LAG_S)) as u16;
+        let second = self.clock.second().wrapping_sub(late_s);
+        self.table.touch_if(place, second, |_| true);
+    }
+
+    /// As [`Manager::look_at_answer`]: those packets open and reset nothing, for such ones are walked.
+    fn note_answer(&mut self, place: Place, index: u32, new: &Told) {
+        let forward = usize::from(!self.entries.hot(index).is_low_forward());
+        let is_udp = self.entries.hot(index).key().protocol() == crate::key::UDP;
+        let is_answered = self.entries.hot(index).has_reverse_packets();
+        if self.table.occupant(place).is_half_open
+            && is_answered
+            && (is_udp || new.packets[forward] != 0)
+        {
+            self.establish(place, !is_udp);
+        }
+    }
+}

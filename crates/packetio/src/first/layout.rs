@@ -1,0 +1,212 @@
+//! What `bpf/first.c` and this side share, byte by byte.
+
+use std::net::IpAddr;
+
+/// Flow workers, at most.
+pub const WORKERS_MAX: u32 = 64;
+/// Words of the shared memory: whether each worker sleeps, and behind them the hashes of flows that need no more packets.
+pub const ASLEEP_WORDS: usize = WORKERS_MAX as usize;
+pub const FLOW_WORDS: usize = 65_536;
+
+/// Flags of a record.
+pub const HAS_COUNTS: u16 = 1;
+pub const OPENS: u16 = 2;
+pub const IS_UDP: u16 = 4;
+
+/// The two ends of a flow in order, as numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Key {
+    pub low: [u32; 4],
+    pub high: [u32; 4],
+    pub low_port: u16,
+    pub high_port: u16,
+    pub protocol: u8,
+    pub is_v6: u8,
+    pub zero: u16,
+}
+
+/// An entry of the table. Index 0 is from the low end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Entry {
+    pub packets: [u64; 2],
+    pub bytes: [u64; 2],
+    pub last_ns: u64,
+    pub sent: u32,
+    pub sent_data: u32,
+    pub is_quiet: u32,
+    pub zero: u32,
+}
+
+/// What the program counts for a worker, on each CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Counters {
+    pub counted: u64,
+    pub counted_bytes: u64,
+    pub sent: u64,
+    pub dropped: u64,
+    pub begun: u64,
+    pub refused: u64,
+}
+
+impl Counters {
+    pub fn add(&mut self, other: &Counters) {
+        self.counted += other.counted;
+        self.counted_bytes += other.counted_bytes;
+        self.sent += other.sent;
+        self.dropped += other.dropped;
+        self.begun += other.begun;
+        self.refused += other.refused;
+    }
+}
+
+const _: () =
+    assert!(size_of::<Key>() == 40 && size_of::<Entry>() == 56 && size_of::<Counters>() == 48);
+
+impl Key {
+    pub fn of(protocol: u8, ends: [(IpAddr, u16); 2]) -> Key {
+        let [one, other] = ends.map(|(address, port)| (words(address), port));
+        let ((low, low_port), (high, high_port)) = match one <= other {
+            true => (one, other),
+            false => (other, one),
+        };
+        Key {
+            low,
+            high,
+            low_port,
+            high_port,
+            protocol,
+            is_v6: ends[0].0.is_ipv6().into(),
+            zero: 0,
+        }
+    }
+
+    pub fn ends(&self) -> [(IpAddr, u16); 2] {
+        let address = |words: [u32; 4]| match self.is_v6 {
+            0 => IpAddr::V4(words[0].into()),
+            _ => {
+                let bits = words
+                    .iter()
+                    .fold(0, |bits, word| bits << 32 | u128::from(*word));
+                IpAddr::V6(bits.into())
+            }
+        };
+        [
+            (address(self.low), self.low_port),
+            (address(self.high), self.high_port),
+        ]
+    }
+
+    /// The hash of the flow, as the program computes it.
+    pub fn hash(&self, seed: u64) -> u64 {
+        let ports = u32::from(self.low_port) | u32::from(self.high_port) << 16;
+        let kind = u32::from(self.protocol) | u32::from(self.is_v6) << 8;
+        let words = self.low.iter().chain(&self.high).chain([&ports, &kind]);
+        words.fold(seed, |hash, word| {
+            let hash = (hash ^ u64::from(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            hash ^ hash >> 32
+        })
+    }
+}
+
+fn words(address: IpAddr) -> [u32; 4] {
+    match address {
+        IpAddr::V4(address) => [address.to_bits(), 0, 0, 0],
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            [96, 64, 32, 0].map(|shift| (bits >> shift) as u32)
+        }
+    }
+}
+
+/// What is in front of a frame in a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub time_ns: u64,
+    pub wire: u32,
+    pub captured: u32,
+    /// The tag that the kernel took off: its protocol and its value; both 0 for none.
+    pub tag: (u16, u16),
+    pub gso_size: u16,
+    pub flags: u16,
+    pub key: Key,
+    pub packets: [u64; 2],
+    pub bytes: [u64; 2],
+    pub last_ns: u64,
+}
+
+impl Record {
+    /// Bytes in front of the frame.
+    pub const BYTES: usize = 104;
+
+    /// A record and its frame; `None` where there are not so many bytes, which the program never writes.
+    pub fn read(bytes: &[u8]) -> Option<(Record, &[u8])> {
+        let (head, rest) = bytes.split_first_chunk::<{ Record::BYTES }>()?;
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| head[at + i]));
+        let half = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| head[at + i]));
+        let quarter = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
+        let captured = half(12);
+        let record = Record {
+            time_ns: word(0),
+            wire: half(8),
+            captured,
+            // The kernel has the protocol in network order.
+            tag: (u16::from_be_bytes([head[16], head[17]]), quarter(18)),
+            gso_size: quarter(20),
+            flags: quarter(22),
+            key: Key {
+                low: std::array::from_fn(|i| half(24 + 4 * i)),
+                high: std::array::from_fn(|i| half(40 + 4 * i)),
+                low_port: quarter(56),
+                high_port: quarter(58),
+                protocol: head[60],
+                is_v6: head[61],
+                zero: 0,
+            },
+            packets: [word(64), word(72)],
+            bytes: [word(80), word(88)],
+            last_ns: word(96),
+        };
+        Some((record, rest.get(..captured as usize)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_directions_have_one_key_which_names_the_ends() {
+        let (v4, v6): ([IpAddr; 2], [IpAddr; 2]) = (
+            ["10.0.0.2".parse().unwrap(), "10.0.0.1".parse().unwrap()],
+            [
+                "2001:db8::1".parse().unwrap(),
+                "2001:db8:1::".parse().unwrap(),
+            ],
+        );
+        for addresses in [v4, v6] {
+            let ends = [(addresses[0], 40_000), (addresses[1], 53)];
+            let key = Key::of(17, ends);
+            assert_eq!(key, Key::of(17, [ends[1], ends[0]]));
+            let mut named = key.ends();
+            assert!(named[0] <= named[1]);
+            named.sort_unstable();
+            let mut ends = ends;
+            ends.sort_unstable();
+            assert_eq!(named, ends);
+            assert_ne!(key.hash(1), Key::of(6, ends).hash(1));
+            assert_ne!(key.hash(1), key.hash(2));
+        }
+    }
+
+    #[test]
+    fn a_cut_record_is_none() {
+        let mut bytes = vec![0; Record::BYTES + 60];
+        bytes[12] = 60;
+        assert_eq!(Record::read(&bytes).unwrap().1.len(), 60);
+        assert!(Record::read(&bytes[..Record::BYTES + 59]).is_none());
+        assert!(Record::read(&bytes[..Record::BYTES - 1]).is_none());
+    }
+}

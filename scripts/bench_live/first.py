@@ -1,0 +1,118 @@
+"""What fenxi costs a router that forwards by itself: all packets up to it, or the first ones of each flow."""
+
+import json
+import resource
+import statistics
+import struct
+import tempfile
+import time
+from pathlib import Path
+
+from .delay import router
+from .lab import Failure, Fenxi, Lab, cpu_of, need, say
+from .speed import BLAST
+
+CAPTURES = ("all", "first")
+THREADS = ("flow-0.0", "analytics-0.0", "marks")
+# Flows that are under way at a time.
+ACTIVE = 1000
+SERVER = "10.91.2.77"
+# The first packet of QUIC (RFC 9000 §14.1), by which the shipped model knows it.
+QUIC, INITIAL = 443, 1200
+
+
+def mac(lab, host, device):
+    return bytes.fromhex(lab.run(host, f"cat /sys/class/net/{device}/address").strip().replace(":", ""))
+
+
+def checksum(header):
+    total = sum(struct.unpack("!10H", header))
+    total = (total & 0xFFFF) + (total >> 16)
+    return ~(total + (total >> 16)) & 0xFFFF
+
+
+def capture(path, ethernet, per_flow, packets):
+    """Flows of QUIC of so many packets each from the client to the server, many at a time, of 100 to 1,300 bytes."""
+    source, server = bytes((10, 91, 1, 2)), bytes(map(int, SERVER.split(".")))
+    with open(path, "wb") as out:
+        out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+        flows, begun = [], 0
+        for number in range(packets):
+            while len(flows) < min(ACTIVE, max(1, packets // per_flow)):
+                # The first ones end one after the other, and so do those that follow them.
+                flows.append([begun % 60000 + 1024, 1, min(per_flow, 1 + per_flow * begun // ACTIVE)])
+                begun += 1
+            flow = flows[number % len(flows)]
+            size = INITIAL if flow[1] == 1 else 100 + (flow[0] * 37 + flow[1] * 211) % 1200
+            udp = struct.pack("!HHHH", flow[0], QUIC, 8 + size, 0)
+            header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28 + size, 0, 0, 64, 17, 0, source, server)
+            header = header[:10] + struct.pack("!H", checksum(header)) + header[12:]
+            frame = ethernet + header + udp + bytes(size)
+            out.write(struct.pack("<IIII", number // 1_000_000, number % 1_000_000, len(frame), len(frame)) + frame)
+            flow[1] += 1
+            if flow[1] > flow[2]:
+                flows.remove(flow)
+
+
+def kernel_threads():
+    """Those that forward where the sender's own thread does not."""
+    names = ((int(it.parent.name), it.read_text().strip()) for it in Path("/proc").glob("[0-9]*/comm"))
+    return [pid for pid, name in names if name.startswith("ksoftirqd/")]
+
+
+def blast(lab, path, pps, seconds):
+    """Packets sent, and seconds on a CPU of the sender, whose thread forwards as well as long as it can."""
+    def used():
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return children.ru_utime + children.ru_stime
+    before = used()
+    process = lab.start("client", [BLAST, "eth", path, pps, seconds, 1_000_000], cpu=0)
+    out, _ = process.communicate()
+    lab.running.remove(process)
+    if process.returncode != 0:
+        raise Failure("the sender failed")
+    return json.loads(out)["sent"], used() - before
+
+
+def first(report, arguments):
+    need("nft", "nftables")
+    pps, softirqs = (arguments.pps or [100_000])[0], kernel_threads()
+    for per_flow, bar in ((240, 4), (40, 2)):
+        with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
+            router(lab)
+            lab.run("router", f"ip neigh add {SERVER} lladdr {mac(lab, 'server', 'eth').hex(':')} dev out")
+            ethernet = mac(lab, "router", "in") + mac(lab, "client", "eth") + b"\x08\x00"
+            # No flow is sent twice.
+            capture(f"{scratch}/flows.pcap", ethernet, per_flow, int(1.01 * pps * arguments.seconds))
+            costs = {name: [] for name in CAPTURES}
+            for number in range(1, arguments.rounds + 1):
+                spent = {}
+                for name in (None, *CAPTURES):
+                    lab.run("router", "conntrack -F 2>/dev/null || true")
+                    sets = ["--set", 'io.interfaces=["in", "out"]', "--set", f'io.capture="{name}"']
+                    fenxi = Fenxi(lab, "router", *sets, cpu=1, config="live-mark.toml", scratch=scratch) if name else None
+                    before = sum(map(cpu_of, softirqs))
+                    mine = fenxi.cpu() if fenxi else 0
+                    mine_by = {it: fenxi.thread_cpu(it) for it in THREADS} if fenxi else {}
+                    forwarded = lab.counted("router", "out")[1]
+                    sent, sending = blast(lab, f"{scratch}/flows.pcap", pps, arguments.seconds)
+                    time.sleep(0.1)
+                    own = fenxi.cpu() - mine if fenxi else 0
+                    threads = fenxi and ", ".join(f"{it} {fenxi.thread_cpu(it) - mine_by[it]:.3f} s" for it in THREADS)
+                    used = sending + sum(map(cpu_of, softirqs)) - before + own
+                    forwarded = lab.counted("router", "out")[1] - forwarded
+                    if forwarded < sent * 0.95:
+                        raise Failure(f"{forwarded} of {sent} packets were forwarded; ask for fewer with --pps")
+                    spent[name] = 1e9 * used / forwarded
+                    if fenxi:
+                        summary = fenxi.summary()
+                        seen = {verdict: n for verdict, n in summary["verdicts"].items() if n}
+                        say(f"  {name}: fenxi {1e9 * own / forwarded:.0f} ns ({threads}), {seen}, {summary['series']['emitted']} series")
+                for name in CAPTURES:
+                    costs[name].append(spent[name] - spent[None])
+                say(f"flows of {per_flow}, round {number} of {arguments.rounds}: alone {spent[None]:.0f} ns a packet, "
+                    f"all {spent['all']:.0f}, first {spent['first']:.0f}")
+            for name in CAPTURES:
+                report.add(f"first, flows of {per_flow}: capture {name}", statistics.median(costs[name]), "ns of CPU a packet")
+            ratio = statistics.median(a / max(f, 1) for a, f in zip(costs["all"], costs["first"]))
+            report.add(f"first, flows of {per_flow}: all by first", ratio, "times", bar)
