@@ -7,7 +7,12 @@
 // the flow has its label; and all that it does not parse, from fragments to tunnels. Of the others it adds up packets and bytes
 // by flow, each merged packet (GRO, TSO) as its segments.
 //
-// Shared with src/first/: the layout of `key`, `flow`, `record` and `counters`, the words of `shared`, and the hash of a flow.
+// The flows are in a table of its own making, an array that user space has mapped: sets of four entries, of which a new flow
+// takes a free one or the one used least recently. The kernel's LRU hash was measured first: it cost a packet some 330 ns,
+// most of it for lines of memory that are not in the cache; here a packet of IPv4 touches one line, and user space reads what
+// was counted without a system call.
+//
+// Shared with src/first/: the layout of `key`, `entry`, `record` and `counters`, the words of `asleep`, and the hash of a flow.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -17,17 +22,16 @@
 #include <bpf/bpf_helpers.h>
 
 // Set before the program is loaded.
-const volatile __u32 workers = 1;         // flow workers, each with a ring and a table
+const volatile __u32 workers = 1;         // flow workers, each with a ring and a part of the table
+const volatile __u32 sets = 16;           // of a worker; a power of two
 const volatile __u32 is_ethernet = 1;     // frames have Ethernet headers
-const volatile __u32 packets_wanted = 12; // of a flow, whatever they hold
-const volatile __u32 data_wanted = 0;     // of a flow, packets with payload
-const volatile __u64 forget_ns = 0;       // a flow that was silent for so long begins anew; 0: never
+const volatile __u32 packets_wanted = 12; // of a flow, whatever they hold; below 256
+const volatile __u32 data_wanted = 0;     // of a flow, packets with payload; below 256
+const volatile __u32 forget_ticks = 0;    // a flow that was silent for so long begins anew; 0: never
 const volatile __u64 hash_seed = 0;
 
 #define WORKERS_MAX 64
-// Words in front of those of flows: of each worker, whether it sleeps.
-#define ASLEEP_WORDS WORKERS_MAX
-#define FLOW_WORDS 65536
+#define WAYS 4
 
 // The two ends in order, so that both directions have one key. Addresses and ports are numbers; an IPv4 address is the first word.
 struct key {
@@ -40,15 +44,29 @@ struct key {
 	__u16 zero;
 };
 
-// Index 0: from the low end; 1: from the high end.
-struct flow {
-	__u64 packets[2];
-	__u64 bytes[2]; // at the IP layer
-	__u64 last_ns;  // CLOCK_BOOTTIME
-	__u32 sent;     // packets sent up
-	__u32 sent_data;
-	__u32 is_quiet; // needs none any more
+// A flow, in two lines of memory, of which packets of IPv4 touch the first. Index 0: from the low end; 1: from the high end.
+struct entry {
+	__u32 version; // 0: free; odd: being changed; goes on with each flow
+	__u32 low;     // the last words of the addresses
+	__u32 high;
+	__u16 low_port;
+	__u16 high_port;
+	__u8 protocol;
+	__u8 is_v6;
+	__u8 sent;      // packets sent up
+	__u8 sent_data; // of these, packets with payload
+	__u32 last;     // when the last packet came, in ticks of 2^20 ns, about a millisecond, of CLOCK_MONOTONIC
+	__u32 is_quiet; // none needs to be sent up any more; user space says so, too
 	__u32 zero;
+	__u64 packets[2]; // counted
+	__u64 bytes[2];   // at the IP layer
+	__u32 low_words[3];
+	__u32 high_words[3];
+	__u64 rest[5];
+};
+
+struct set {
+	struct entry ways[WAYS];
 };
 
 #define HAS_COUNTS 1 // `key` and what comes behind it hold what was counted of the flow before this packet
@@ -66,7 +84,8 @@ struct record {
 	struct key key;
 	__u64 packets[2];
 	__u64 bytes[2];
-	__u64 last_ns;
+	__u32 last;
+	__u32 zero;
 };
 
 // Bytes of a frame that are sent up: headers that were parsed fit into the first; those that were not may be longer.
@@ -78,20 +97,12 @@ struct counters {
 	__u64 counted_bytes; // of frames
 	__u64 sent;          // records
 	__u64 dropped;       // records that found no room
-	__u64 begun;         // entries made in a table
-	__u64 refused;       // entries that could not be made; their packets are sent up
+	__u64 evicted;       // flows that were in use and made room for others
 };
 
 struct ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
-};
-
-struct table {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 64);
-	__uint(key_size, sizeof(struct key));
-	__uint(value_size, sizeof(struct flow));
 };
 
 struct {
@@ -102,11 +113,12 @@ struct {
 } rings SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, WORKERS_MAX);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 16); // sets of all workers
 	__uint(key_size, 4);
-	__array(values, struct table);
-} tables SEC(".maps");
+	__uint(value_size, sizeof(struct set));
+} table SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -115,15 +127,14 @@ struct {
 	__type(value, struct counters);
 } counts SEC(".maps");
 
-// Words that user space reads and writes without a system call. The first ones say which workers sleep. In the others user space
-// puts the hash of a flow that needs no more packets; a flow with another hash may take its place, which costs a few packets.
+// Of each worker, whether it sleeps.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64[ASLEEP_WORDS + FLOW_WORDS]);
-} shared SEC(".maps");
+	__type(value, __u64[WORKERS_MAX]);
+} asleep SEC(".maps");
 
 // What a packet's headers say.
 struct packet {
@@ -163,6 +174,13 @@ static __always_inline int source_is_low(const __u8 *source, const __u8 *destina
 		}
 	}
 	return from <= to;
+}
+
+// Whether a packet is one of VXLAN or Geneve.
+static __always_inline int is_tunnel(const struct packet *packet)
+{
+	__u16 to = packet->from_high ? packet->key.low_port : packet->key.high_port;
+	return to == 4789 || to == 8472 || to == 6081;
 }
 
 // Reads the headers of a plain TCP or UDP packet; 0 for anything else.
@@ -256,35 +274,100 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 	return 1;
 }
 
+#define MIX(hash, word) (((hash) ^ (word)) * 0x9e3779b97f4a7c15ull)
+
 static __always_inline __u64 hash(const struct key *key)
 {
-	const __u32 *words = (const __u32 *)key;
-	__u64 hash = hash_seed;
+	__u64 hash = MIX(hash_seed, key->low[0] | (__u64)key->high[0] << 32);
+	if (key->is_v6) {
 #pragma unroll
-	for (int i = 0; i < (int)(sizeof(*key) / 4); i++) {
-		hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15ull;
-		hash ^= hash >> 32;
+		for (int i = 1; i < 4; i++) {
+			hash ^= hash >> 32;
+			hash = MIX(hash, key->low[i] | (__u64)key->high[i] << 32);
+		}
 	}
-	return hash;
+	hash ^= hash >> 32;
+	hash = MIX(hash, key->low_port | (__u64)key->high_port << 16 | (__u64)key->protocol << 32 | (__u64)key->is_v6 << 40);
+	return hash ^ hash >> 32;
 }
 
-static __always_inline __u64 *shared_words(void)
+static __always_inline int is_of(const struct entry *entry, const struct key *key)
 {
-	__u32 zero = 0;
-	return bpf_map_lookup_elem(&shared, &zero);
+	int last = key->is_v6 ? 3 : 0;
+	if (entry->low != key->low[last] || entry->high != key->high[last] || entry->low_port != key->low_port ||
+	    entry->high_port != key->high_port || entry->protocol != key->protocol || entry->is_v6 != key->is_v6 ||
+	    !entry->version || entry->version & 1)
+		return 0;
+	if (key->is_v6) {
+#pragma unroll
+		for (int i = 0; i < 3; i++) {
+			if (entry->low_words[i] != key->low[i] || entry->high_words[i] != key->high[i])
+				return 0;
+		}
+	}
+	return 1;
 }
 
-// The word of a flow among those that say which flows need no more packets.
-static __always_inline __u64 *quiet_word(__u64 flow_hash)
+static __always_inline struct entry *find(struct set *set, const struct key *key)
 {
-	__u64 *words = shared_words();
-	__u32 at = ASLEEP_WORDS + (flow_hash & (FLOW_WORDS - 1));
-	return words && at < ASLEEP_WORDS + FLOW_WORDS ? words + at : 0;
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		if (is_of(&set->ways[i], key))
+			return &set->ways[i];
+	}
+	return 0;
 }
 
-// Sends a packet up. `packet` is null for one that was not parsed, `flow` where it has no entry; else its counts go with it.
-static __always_inline void send_up(struct __sk_buff *skb, __u32 gso_size, __u32 worker, __u64 now, struct counters *counters,
-				    const struct packet *packet, const struct flow *flow, __u16 flags)
+// The entry that a new flow takes: a free one, else the one used least recently.
+static __always_inline struct entry *choose(struct set *set, __u32 now)
+{
+	struct entry *chosen = &set->ways[0];
+	__u32 longest = 0;
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		struct entry *entry = &set->ways[i];
+		__u32 silent = entry->version ? now - entry->last : ~0u;
+		if (silent >= longest) {
+			longest = silent;
+			chosen = entry;
+		}
+	}
+	return chosen;
+}
+
+// Begins a flow; another CPU, or user space, may be doing so with the same entry, and then there is none for it yet.
+static __always_inline void begin(struct set *set, const struct key *key, __u32 now, __u32 data, struct counters *counters)
+{
+	struct entry *entry = choose(set, now);
+	__u32 version = entry->version;
+	if (version & 1 || __sync_val_compare_and_swap(&entry->version, version, version | 1) != version)
+		return;
+	if (version && !(forget_ticks && now - entry->last > forget_ticks))
+		counters->evicted++;
+	int last = key->is_v6 ? 3 : 0;
+	entry->low = key->low[last];
+	entry->high = key->high[last];
+	entry->low_port = key->low_port;
+	entry->high_port = key->high_port;
+	entry->protocol = key->protocol;
+	entry->is_v6 = key->is_v6;
+	entry->sent = 1;
+	entry->sent_data = data;
+	entry->last = now;
+	entry->is_quiet = 0;
+	entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
+#pragma unroll
+	for (int i = 0; i < 3; i++) {
+		entry->low_words[i] = key->low[i];
+		entry->high_words[i] = key->high[i];
+	}
+	// What is written before is seen before by whoever sees the version (the swap is a full barrier).
+	__sync_val_compare_and_swap(&entry->version, version | 1, (version | 1) + 1);
+}
+
+// Sends a packet up. `packet` is null for one that was not parsed, `entry` where it has none; else its counts go with it.
+static __always_inline void send_up(struct __sk_buff *skb, __u32 gso_size, __u32 worker, struct counters *counters,
+				    const struct packet *packet, const struct entry *entry, __u16 flags)
 {
 	void *ring = bpf_map_lookup_elem(&rings, &worker);
 	if (!ring)
@@ -299,18 +382,18 @@ static __always_inline void send_up(struct __sk_buff *skb, __u32 gso_size, __u32
 		return;
 	}
 	__u32 captured = skb->len;
-	record->time_ns = now;
+	record->time_ns = bpf_ktime_get_boot_ns();
 	record->wire = captured;
 	record->tag = skb->vlan_present ? skb->vlan_proto | skb->vlan_tci << 16 : 0;
 	record->gso_size = gso_size;
 	record->flags = flags;
-	if (packet && flow) {
+	if (packet && entry) {
 		record->key = packet->key;
-		record->packets[0] = flow->packets[0];
-		record->packets[1] = flow->packets[1];
-		record->bytes[0] = flow->bytes[0];
-		record->bytes[1] = flow->bytes[1];
-		record->last_ns = flow->last_ns;
+		record->packets[0] = entry->packets[0];
+		record->packets[1] = entry->packets[1];
+		record->bytes[0] = entry->bytes[0];
+		record->bytes[1] = entry->bytes[1];
+		record->last = entry->last;
 	}
 	long failed = 1;
 	if (packet) {
@@ -326,44 +409,32 @@ static __always_inline void send_up(struct __sk_buff *skb, __u32 gso_size, __u32
 	}
 	record->captured = failed ? 0 : captured;
 	counters->sent++;
-	__u64 *words = shared_words(), wake = BPF_RB_NO_WAKEUP;
+	__u32 zero = 0;
+	__u64 *words = bpf_map_lookup_elem(&asleep, &zero), wake = BPF_RB_NO_WAKEUP;
 	// A worker that sleeps is woken once, by one packet; it finds those that follow when it looks.
-	if (words && worker < ASLEEP_WORDS && words[worker]) {
+	if (words && worker < WORKERS_MAX && words[worker]) {
 		words[worker] = 0;
 		wake = BPF_RB_FORCE_WAKEUP;
 	}
 	bpf_ringbuf_submit(record, wake);
 }
 
-// Whether a packet that carries no SYN, FIN or RST is one of the first of its flow; makes the entry of a flow that has none.
-static __always_inline int is_first(void *table, struct flow *flow, const struct packet *packet, __u32 data, __u64 flow_hash,
-				    __u64 now, struct counters *counters)
+// Whether a packet that carries no SYN, FIN or RST is one of the first of its flow.
+static __always_inline int is_first(struct entry *entry, __u32 now, __u32 data)
 {
-	__u64 *word = quiet_word(flow_hash);
-	if (!word)
-		return 1;
-	if (!flow) {
-		struct flow begun = {.last_ns = now, .sent = 1, .sent_data = data};
-		if (bpf_map_update_elem(table, &packet->key, &begun, BPF_ANY))
-			counters->refused++;
-		else
-			counters->begun++;
-		if (*word == flow_hash)
-			*word = 0;
+	if (forget_ticks && now - entry->last > forget_ticks)
+		entry->sent = entry->sent_data = entry->is_quiet = 0;
+	if (entry->is_quiet)
+		return 0;
+	__u32 sent = entry->sent, sent_data = entry->sent_data;
+	if (sent < packets_wanted || (data && sent_data < data_wanted)) {
+		entry->sent = sent < 255 ? sent + 1 : 255;
+		sent_data += data;
+		entry->sent_data = sent_data < 255 ? sent_data : 255;
 		return 1;
 	}
-	if (forget_ns && now - flow->last_ns > forget_ns) {
-		flow->sent = flow->sent_data = flow->is_quiet = 0;
-		if (*word == flow_hash)
-			*word = 0;
-	}
-	int has_label = *word == flow_hash;
-	if (!has_label && (flow->sent < packets_wanted || (data && flow->sent_data < data_wanted))) {
-		flow->sent++;
-		flow->sent_data += data;
-		return 1;
-	}
-	flow->is_quiet = has_label || (flow->sent >= packets_wanted && flow->sent_data >= data_wanted);
+	if (sent_data >= data_wanted)
+		entry->is_quiet = 1;
 	return 0;
 }
 
@@ -383,68 +454,57 @@ static __always_inline int first(struct __sk_buff *skb)
 	if (is_plain && gso_size) {
 		if (packet.key.protocol == IPPROTO_UDP || payload == 0) {
 			// Merged UDP may be TCP in a tunnel, which user space takes apart.
-			flags = packet.key.protocol == IPPROTO_UDP ? IS_UDP : 0;
+			flags = packet.key.protocol == IPPROTO_UDP && !is_tunnel(&packet) ? IS_UDP : 0;
 			is_plain = 0;
 		} else {
 			segments = (payload + gso_size - 1) / gso_size;
 			length += (segments - 1) * packet.headers;
 		}
 	}
-	__u64 now = bpf_ktime_get_boot_ns();
 	__u32 worker = 0;
 	__u64 flow_hash = 0;
-	struct flow *flow = 0;
-	if (is_plain && workers > 1) {
+	if (is_plain) {
 		flow_hash = hash(&packet.key);
-		worker = (__u32)(flow_hash >> 32) % workers;
+		if (workers > 1)
+			worker = (__u32)(flow_hash >> 40) % workers;
 	}
 	struct counters *counters = bpf_map_lookup_elem(&counts, &worker);
 	if (!counters)
 		return GO_ON;
 	if (!is_plain) {
-		send_up(skb, gso_size, worker, now, counters, 0, 0, flags);
+		send_up(skb, gso_size, worker, counters, 0, 0, flags);
 		return GO_ON;
 	}
-	void *table = bpf_map_lookup_elem(&tables, &worker);
-	if (!table)
+	__u32 at = worker * sets + ((__u32)flow_hash & (sets - 1));
+	struct set *set = bpf_map_lookup_elem(&table, &at);
+	if (!set)
 		return GO_ON;
-	flow = bpf_map_lookup_elem(table, &packet.key);
+	__u32 now = bpf_ktime_get_coarse_ns() >> 20;
+	struct entry *entry = find(set, &packet.key);
 	int has_marks = packet.tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);
-	int opens = (packet.tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
-	int is_quiet = flow && flow->is_quiet && !(forget_ns && now - flow->last_ns > forget_ns);
-	if (has_marks || !is_quiet) {
-		int goes_up = 1;
-		if (!flow_hash)
-			flow_hash = hash(&packet.key);
+	__u32 data = payload ? segments : 0;
+	if (!entry || has_marks || is_first(entry, now, data)) {
+		int opens = entry && (packet.tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+		if (entry)
+			flags = HAS_COUNTS | (opens ? OPENS : 0);
+		send_up(skb, gso_size, worker, counters, &packet, entry, flags);
+		if (entry)
+			entry->last = now;
 		// A packet with SYN makes no entry, so a flood of them fills no table.
-		if (!has_marks)
-			goes_up = is_first(table, flow, &packet, payload ? segments : 0, flow_hash, now, counters);
-		if (goes_up) {
-			if (flow)
-				flags = HAS_COUNTS | (opens ? OPENS : 0);
-			send_up(skb, gso_size, worker, now, counters, &packet, flow, flags);
-			if (opens) {
-				// The ports are used again.
-				__u64 *word = quiet_word(flow_hash);
-				if (word && *word == flow_hash)
-					*word = 0;
-				if (flow) {
-					flow->packets[0] = flow->packets[1] = flow->bytes[0] = flow->bytes[1] = 0;
-					flow->sent = flow->sent_data = flow->is_quiet = 0;
-				}
-			}
-			if (flow)
-				flow->last_ns = now;
-			return GO_ON;
+		else if (!has_marks)
+			begin(set, &packet.key, now, data < 255 ? data : 255, counters);
+		if (opens) {
+			// The ports are used again.
+			entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
+			entry->sent = entry->sent_data = entry->is_quiet = 0;
 		}
-	}
-	if (!flow)
 		return GO_ON;
+	}
 	// Two CPUs may count a flow's packets at once.
 	__u32 direction = packet.from_high & 1;
-	__sync_fetch_and_add(&flow->packets[direction], segments);
-	__sync_fetch_and_add(&flow->bytes[direction], length);
-	flow->last_ns = now;
+	__sync_fetch_and_add(&entry->packets[direction], segments);
+	__sync_fetch_and_add(&entry->bytes[direction], length);
+	entry->last = now;
 	counters->counted += segments;
 	counters->counted_bytes += skb->len + (segments - 1) * (skb->len - packet.length + packet.headers);
 	return GO_ON;

@@ -127,7 +127,7 @@ impl<P: Rx> Rx for Faults<P> {
             other => return Ok(other),
         };
         self.is_drawn = false;
-        let has_offload = burst.has_offload();
+        let (has_offload, flow_counts) = (burst.has_offload(), burst.counts());
         let (data, frames) = burst.into_parts();
         let Self {
             rates,
@@ -157,7 +157,7 @@ impl<P: Rx> Rx for Faults<P> {
             self.frames.push(frame);
         }
         self.handed_on.count(&self.frames);
-        let burst = Burst::new(data, &self.frames);
+        let burst = Burst::new(data, &self.frames).with_counts(flow_counts);
         Ok(Received::Burst(match has_offload {
             true => burst.with_offload(),
             false => burst,
@@ -166,6 +166,14 @@ impl<P: Rx> Rx for Faults<P> {
 
     fn name(&self) -> &str {
         self.inner.name()
+    }
+
+    fn drain(&mut self) {
+        self.inner.drain();
+    }
+
+    fn forget(&mut self, unknown: &[u32]) {
+        self.inner.forget(unknown);
     }
 
     /// Those of the port inside, but frames, bytes as handed on: without the lost ones.

@@ -24,6 +24,9 @@ pub trait Rx: Send {
     /// out; asked again, the port fails again.
     fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError>;
 
+    /// The worker is about to end, and asks for bursts until there are none: counts of flows ([`Burst::counts`]) come at once.
+    fn drain(&mut self) {}
+
     /// The port's name for people: the interface, the file.
     fn name(&self) -> &str;
 

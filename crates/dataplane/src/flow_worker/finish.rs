@@ -44,10 +44,16 @@ impl FlowWorker {
             return Ok(());
         };
         let (told, handover) = (Instant::now(), self.limits.handover);
+        let mut has_drained = false;
         while told.elapsed() < handover + LAST_PACKETS_WITHIN {
             if self.round()? != Round::Busy {
                 if told.elapsed() >= handover {
-                    break;
+                    if has_drained {
+                        break;
+                    }
+                    has_drained = true;
+                    self.ports.iter_mut().for_each(|port| port.drain());
+                    continue;
                 }
                 self.sleep()?;
             }

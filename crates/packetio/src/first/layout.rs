@@ -4,18 +4,24 @@ use std::net::IpAddr;
 
 /// Flow workers, at most.
 pub const WORKERS_MAX: u32 = 64;
-/// Words of the shared memory: whether each worker sleeps, and behind them the hashes of flows that need no more packets.
-pub const ASLEEP_WORDS: usize = WORKERS_MAX as usize;
-pub const FLOW_WORDS: usize = 65_536;
+/// Entries of a set, in which a flow has its place.
+pub const WAYS: usize = 4;
 
 /// Flags of a record.
 pub const HAS_COUNTS: u16 = 1;
 pub const OPENS: u16 = 2;
 pub const IS_UDP: u16 = 4;
 
+/// So long in ticks of the program's clock: 2^20 ns of `CLOCK_MONOTONIC`, wrapping. Times that are not 0 are a tick at least.
+pub fn ticks(ns: u64) -> u32 {
+    match ns {
+        0 => 0,
+        ns => ((ns >> 20) as u32).max(1),
+    }
+}
+
 /// The two ends of a flow in order, as numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
 pub struct Key {
     pub low: [u32; 4],
     pub high: [u32; 4],
@@ -23,20 +29,15 @@ pub struct Key {
     pub high_port: u16,
     pub protocol: u8,
     pub is_v6: u8,
-    pub zero: u16,
 }
 
-/// An entry of the table. Index 0 is from the low end.
+/// What was counted of a flow. Index 0 is from the low end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Entry {
+pub struct Counts {
     pub packets: [u64; 2],
     pub bytes: [u64; 2],
-    pub last_ns: u64,
-    pub sent: u32,
-    pub sent_data: u32,
-    pub is_quiet: u32,
-    pub zero: u32,
+    /// When the last packet came, in ticks.
+    pub last: u32,
 }
 
 /// What the program counts for a worker, on each CPU.
@@ -47,8 +48,7 @@ pub struct Counters {
     pub counted_bytes: u64,
     pub sent: u64,
     pub dropped: u64,
-    pub begun: u64,
-    pub refused: u64,
+    pub evicted: u64,
 }
 
 impl Counters {
@@ -57,13 +57,11 @@ impl Counters {
         self.counted_bytes += other.counted_bytes;
         self.sent += other.sent;
         self.dropped += other.dropped;
-        self.begun += other.begun;
-        self.refused += other.refused;
+        self.evicted += other.evicted;
     }
 }
 
-const _: () =
-    assert!(size_of::<Key>() == 40 && size_of::<Entry>() == 56 && size_of::<Counters>() == 48);
+const _: () = assert!(size_of::<Counters>() == 40);
 
 impl Key {
     pub fn of(protocol: u8, ends: [(IpAddr, u16); 2]) -> Key {
@@ -79,7 +77,6 @@ impl Key {
             high_port,
             protocol,
             is_v6: ends[0].0.is_ipv6().into(),
-            zero: 0,
         }
     }
 
@@ -101,13 +98,16 @@ impl Key {
 
     /// The hash of the flow, as the program computes it.
     pub fn hash(&self, seed: u64) -> u64 {
-        let ports = u32::from(self.low_port) | u32::from(self.high_port) << 16;
-        let kind = u32::from(self.protocol) | u32::from(self.is_v6) << 8;
-        let words = self.low.iter().chain(&self.high).chain([&ports, &kind]);
-        words.fold(seed, |hash, word| {
-            let hash = (hash ^ u64::from(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            hash ^ hash >> 32
-        })
+        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let fold = |hash: u64| hash ^ hash >> 32;
+        let pair = |i: usize| u64::from(self.low[i]) | u64::from(self.high[i]) << 32;
+        let mut hash = mix(seed, pair(0));
+        if self.is_v6 != 0 {
+            hash = (1..4).fold(hash, |hash, i| mix(fold(hash), pair(i)));
+        }
+        let ports = u64::from(self.low_port) | u64::from(self.high_port) << 16;
+        let kind = u64::from(self.protocol) << 32 | u64::from(self.is_v6) << 40;
+        fold(mix(fold(hash), ports | kind))
     }
 }
 
@@ -132,9 +132,7 @@ pub struct Record {
     pub gso_size: u16,
     pub flags: u16,
     pub key: Key,
-    pub packets: [u64; 2],
-    pub bytes: [u64; 2],
-    pub last_ns: u64,
+    pub counts: Counts,
 }
 
 impl Record {
@@ -163,11 +161,12 @@ impl Record {
                 high_port: quarter(58),
                 protocol: head[60],
                 is_v6: head[61],
-                zero: 0,
             },
-            packets: [word(64), word(72)],
-            bytes: [word(80), word(88)],
-            last_ns: word(96),
+            counts: Counts {
+                packets: [word(64), word(72)],
+                bytes: [word(80), word(88)],
+                last: half(96),
+            },
         };
         Some((record, rest.get(..captured as usize)?))
     }

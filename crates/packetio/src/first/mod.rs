@@ -2,16 +2,15 @@
 //!
 //! A program at both directions of an interface (TC, attached by TCX, so Linux 6.6 or later) looks at each packet, lets it go
 //! on, and sends up to a ring only those that a series may need, those with SYN, FIN or RST, and those that it does not parse.
-//! Of the others it adds up packets and bytes by flow in a table that forgets the flow used least recently. Packets are
-//! neither copied nor do they wait for user space. The program is `bpf/first.c`, whose object is part of this crate, so that a
+//! Of the others it adds up packets and bytes by flow in a table where a new flow takes the place of one that was not used for
+//! longer. Packets are neither copied nor do they wait for user space. The program is `bpf/first.c`, whose object is part of this crate, so that a
 //! build needs no compiler of its own.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `layout.rs` | what the program and this side share: keys, counts, records, the hash of a flow |
 //! | `program.rs` | the program on an interface: loaded, attached, attached again |
-//! | `table.rs` | what was counted, read in batches |
-//! | `words.rs` | memory shared with the kernel: which flows need no more packets, which workers sleep |
+//! | `table.rs` | the flows that it counts, in memory shared with the kernel |
 //! | `receiver.rs` | all of it as an [`Rx`](crate::Rx) |
 //!
 //! * **Counts** come with a burst ([`Burst::counts`](crate::Burst::counts)): those of a flow that ends before its last packets,
@@ -23,7 +22,6 @@ mod layout;
 mod program;
 mod receiver;
 mod table;
-mod words;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -50,7 +48,7 @@ pub struct FlowCounts {
 
 /// Tells the kernel which flows need no more packets.
 #[derive(Clone, Debug)]
-pub struct Enough(Arc<words::Words>);
+pub struct Enough(Arc<table::Table>);
 
 impl Enough {
     /// The flow between these ends, whichever of them began it, has what it needs. The kernel only counts its packets from now

@@ -8,10 +8,10 @@ use aya::maps::{ArrayOfMaps, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
-use aya_obj::generated::bpf_map_type::{BPF_MAP_TYPE_LRU_HASH, BPF_MAP_TYPE_RINGBUF};
+use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 
-use super::layout::{Counters, Entry, Key, WORKERS_MAX};
-use super::words::Words;
+use super::layout::{Counters, WAYS, WORKERS_MAX, ticks};
+use super::table::Table;
 use crate::error::OpenError;
 use crate::interface::{ETHERNET, Interface};
 use crate::settings::{Direction, FirstPackets, PortSettings};
@@ -31,7 +31,7 @@ const LOG_LINES: usize = 4;
 mod pod {
     use super::{Counters, Pod};
 
-    // SAFETY: six integers without padding.
+    // SAFETY: five integers without padding.
     unsafe impl Pod for Counters {}
 }
 
@@ -44,17 +44,11 @@ pub struct Program {
     counters: PerCpuArray<MapData, Counters>,
 }
 
-/// What a worker reads.
-pub struct WorkerMaps {
-    pub ring: RingBuf<MapData>,
-    pub table: MapData,
-}
-
-/// A program that was loaded, the maps of each worker, and the words shared with the kernel.
+/// A program that was loaded, the ring of each worker, and the flows that it counts.
 pub struct Loaded {
     pub program: Program,
-    pub maps: Vec<WorkerMaps>,
-    pub words: Arc<Words>,
+    pub rings: Vec<RingBuf<MapData>>,
+    pub table: Arc<Table>,
 }
 
 /// Loads the program for an interface and drops it again.
@@ -85,9 +79,9 @@ pub fn load(
         });
     }
     let refused = |error: Box<dyn Error>| refused(interface, &*error);
-    let (mut ebpf, words) = load_object(interface, first, workers)?;
-    let maps = (0..workers).map(|worker| add_maps(&mut ebpf, worker, settings, first));
-    let maps = maps.collect::<Result<_, _>>().map_err(refused)?;
+    let (mut ebpf, table) = load_object(interface, first, workers)?;
+    let rings = (0..workers).map(|worker| add_ring(&mut ebpf, worker, settings));
+    let rings = rings.collect::<Result<_, _>>().map_err(refused)?;
     let counters = take(&mut ebpf, "counts").and_then(|map| Ok(map.try_into()?));
     let directions: &[TcAttachType] = match settings.direction {
         // On the loopback interface each packet goes out and comes in.
@@ -103,8 +97,8 @@ pub fn load(
             links: Vec::new(),
             directions,
         },
-        maps,
-        words: Arc::new(words),
+        rings,
+        table: Arc::new(table),
     })
 }
 
@@ -112,30 +106,34 @@ fn load_object(
     interface: &Interface,
     first: &FirstPackets,
     workers: u32,
-) -> Result<(Ebpf, Words), OpenError> {
+) -> Result<(Ebpf, Table), OpenError> {
     let is_ethernet = u32::from(interface.link_type == ETHERNET);
-    let forget_ns = first.forget.as_nanos() as u64;
+    let forget_ticks = ticks(first.forget.as_nanos() as u64);
+    let sets = first.flows.div_ceil(WAYS as u32).next_power_of_two();
     let loaded = EbpfLoader::new()
         .override_global("workers", &workers, true)
         .override_global("is_ethernet", &is_ethernet, true)
         .override_global("packets_wanted", &first.packets, true)
         .override_global("data_wanted", &first.data_packets, true)
-        .override_global("forget_ns", &forget_ns, true)
+        .override_global("forget_ticks", &forget_ticks, true)
+        .override_global("sets", &sets, true)
         .override_global("hash_seed", &first.seed, true)
+        .map_max_entries("table", workers.saturating_mul(sets))
         .load(OBJECT)
         .map_err(Box::<dyn Error>::from);
-    let words = |mut ebpf: Ebpf| {
+    let table = |mut ebpf: Ebpf| {
         // First of all, for it needs all maps.
         program_of(&mut ebpf)?;
-        let shared = match take(&mut ebpf, "shared")? {
-            Map::Array(shared) => shared,
-            _ => return Err("the program's words are no array".into()),
+        let [table, asleep] = [take(&mut ebpf, "table")?, take(&mut ebpf, "asleep")?];
+        let (Map::Array(table), Map::Array(asleep)) = (table, asleep) else {
+            return Err("the program's maps are no arrays".into());
         };
-        let words = Words::map(shared.fd().as_fd(), first.seed)?;
-        Ok((ebpf, words))
+        let fds = (table.fd().as_fd(), asleep.fd().as_fd());
+        let table = Table::map(fds.0, fds.1, (workers, sets), first.seed)?;
+        Ok((ebpf, table))
     };
     loaded
-        .and_then(words)
+        .and_then(table)
         .map_err(|error| refused(interface, &*error))
 }
 
@@ -156,39 +154,22 @@ fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, Box<dyn Error>> {
     Ok(ebpf.take_map(name).ok_or_else(missing)?)
 }
 
-/// The ring and the table of a worker, known to the program.
-fn add_maps(
+/// The ring of a worker, known to the program.
+fn add_ring(
     ebpf: &mut Ebpf,
     worker: u32,
     settings: &PortSettings,
-    first: &FirstPackets,
-) -> Result<WorkerMaps, Box<dyn Error>> {
+) -> Result<RingBuf<MapData>, Box<dyn Error>> {
     let wanted = u64::from(settings.block_bytes) * u64::from(settings.blocks);
-    let ring_bytes = wanted
+    let bytes = wanted
         .clamp(RING_BYTES_MIN, RING_BYTES_MAX)
         .next_power_of_two() as u32;
-    let create = |kind, (key, value), entries, name| {
-        let map = aya_obj::Map::new_from_params(kind, key, value, entries, 0);
-        MapData::create(map, name, None)
-    };
-    let ring = create(
-        BPF_MAP_TYPE_RINGBUF as u32,
-        (0, 0),
-        ring_bytes,
-        "fenxi_ring",
-    )?;
-    let sizes = (size_of::<Key>() as u32, size_of::<Entry>() as u32);
-    let kind = BPF_MAP_TYPE_LRU_HASH as u32;
-    let table = create(kind, sizes, first.flows.max(1), "fenxi_flows")?;
-    for (name, map) in [("rings", &ring), ("tables", &table)] {
-        let outer = ebpf
-            .map_mut(name)
-            .ok_or_else(|| format!("the object has no map {name}"))?;
-        let mut outer: ArrayOfMaps<&mut MapData, MapData> = outer.try_into()?;
-        outer.set(worker, map, 0)?;
-    }
-    let ring = RingBuf::try_from(Map::RingBuf(ring))?;
-    Ok(WorkerMaps { ring, table })
+    let ring = aya_obj::Map::new_from_params(BPF_MAP_TYPE_RINGBUF as u32, 0, 0, bytes, 0);
+    let ring = MapData::create(ring, "fenxi_ring", None)?;
+    let rings = ebpf.map_mut("rings").ok_or("the object has no map rings")?;
+    let mut rings: ArrayOfMaps<&mut MapData, MapData> = rings.try_into()?;
+    rings.set(worker, &ring, 0)?;
+    Ok(RingBuf::try_from(Map::RingBuf(ring))?)
 }
 
 impl Program {

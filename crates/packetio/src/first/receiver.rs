@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use aya::maps::{MapData, RingBuf};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::layout::{Entry, HAS_COUNTS, IS_UDP, Key, OPENS, Record};
-use super::program::{self, Loaded, Program, WorkerMaps};
-use super::table::{self, BATCH, Round};
-use super::words::Words;
+use super::layout::{Counts, HAS_COUNTS, IS_UDP, Key, OPENS, Record, ticks};
+use super::program::{self, Loaded, Program};
+use super::table::Table;
 use super::{Enough, FlowCounts};
 use crate::burst::{Burst, Frame, Gso};
 use crate::error::{OpenError, RxError};
@@ -26,13 +25,17 @@ const FRAME_BYTES: usize = 2048 + TAG;
 const TAG: usize = 4;
 /// Bytes of an Ethernet header's two addresses.
 const ADDRESSES: usize = 12;
-/// Between two rounds over the table, and between two batches of a round.
+/// Between two rounds over the table, and between two portions of a round.
 const ROUND_EVERY: Duration = Duration::from_secs(1);
-const BATCH_EVERY: Duration = Duration::from_millis(1);
+const PORTION_EVERY: Duration = Duration::from_millis(1);
+/// Entries of a portion: some ten microseconds' worth.
+const PORTION: usize = 4096;
+/// Counts that a portion adds, at most.
+const COUNTS: usize = 1024;
+/// Ticks by which the kernel's coarse clock may be behind, of the time of its timer interrupt.
+const COARSE: u32 = 20;
 /// Between two looks at the interface.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// An entry that was silent for so long is removed, where flows never end by silence.
-const FORGET: Duration = Duration::from_secs(300);
 /// After frames the worker looks again once this has passed; only a worker that finds none waits to be woken. So a busy
 /// interface wakes it no more often.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -40,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What the ports of an interface share.
 struct Shared {
     program: Mutex<Program>,
-    words: Arc<Words>,
+    table: Arc<Table>,
 }
 
 /// The port of one worker.
@@ -50,8 +53,6 @@ pub struct Receiver {
     interface: Interface,
     shared: Arc<Shared>,
     ring: RingBuf<MapData>,
-    table: MapData,
-    forget_ns: u64,
     /// Keeps the interface promiscuous.
     promiscuous: Option<OwnedFd>,
     bytes: Box<[u8]>,
@@ -59,8 +60,7 @@ pub struct Receiver {
     counts: Vec<FlowCounts>,
     /// The keys of the counts, for [`Rx::forget`].
     keys: Vec<Key>,
-    gone: Vec<Key>,
-    round: Rounds,
+    round: Round,
     /// When frames came last.
     busy: Option<Instant>,
     received: RxCounts,
@@ -69,20 +69,16 @@ pub struct Receiver {
     event: Option<LinkEvent>,
 }
 
-/// The rounds over the table.
-struct Rounds {
-    round: Round,
-    /// A round is under way.
-    is_open: bool,
+/// A round over the table: reads what changed since the round before.
+struct Round {
+    /// The next entry; 0 where no round is under way.
+    at: usize,
     next: Instant,
-    /// When the last round began, and this one: what changed before the former is known.
-    before_ns: u64,
-    began_ns: u64,
-    /// Entries that this round has seen.
-    seen: u64,
-    /// Entries that are left after the last round, and those removed so far.
-    present: u64,
-    removed: u64,
+    /// When the last round began, and this one, in ticks.
+    before: u32,
+    began: u32,
+    /// The run is about to end: the round goes on without pauses.
+    is_last: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,21 +99,21 @@ pub fn open(
     let interface = Interface::open(&settings.interface)?;
     let Loaded {
         mut program,
-        maps,
-        words,
+        rings,
+        table,
     } = program::load(settings, first, &interface, workers)?;
     program.attach(&interface)?;
     let shared = Arc::new(Shared {
         program: Mutex::new(program),
-        words,
+        table,
     });
-    let ports = maps.into_iter().zip(0..).map(|(maps, worker)| {
+    let ports = rings.into_iter().zip(0..).map(|(ring, worker)| {
         let interface = Interface::open(&settings.interface)?;
-        let receiver = Receiver::new(settings, first, interface, shared.clone(), maps, worker)?;
+        let receiver = Receiver::new(settings, interface, shared.clone(), ring, worker)?;
         Ok(Opened {
             rx: Box::new(receiver),
             tx: None,
-            enough: Some(Enough(shared.words.clone())),
+            enough: Some(Enough(shared.table.clone())),
         })
     });
     ports.collect()
@@ -126,16 +122,11 @@ pub fn open(
 impl Receiver {
     fn new(
         settings: &PortSettings,
-        first: &FirstPackets,
         interface: Interface,
         shared: Arc<Shared>,
-        maps: WorkerMaps,
+        ring: RingBuf<MapData>,
         worker: u32,
     ) -> Result<Receiver, OpenError> {
-        let forget = match first.forget.is_zero() {
-            true => FORGET,
-            false => first.forget,
-        };
         let now = Instant::now();
         Ok(Receiver {
             promiscuous: match settings.is_promiscuous && worker == 0 {
@@ -150,23 +141,17 @@ impl Receiver {
             worker,
             interface,
             shared,
-            ring: maps.ring,
-            table: maps.table,
-            forget_ns: forget.as_nanos() as u64,
+            ring,
             bytes: vec![0; BURST_BYTES].into_boxed_slice(),
             frames: Vec::with_capacity(BURST_BYTES / 64),
-            counts: Vec::with_capacity(BURST_BYTES / 64 + BATCH),
-            keys: Vec::with_capacity(BURST_BYTES / 64 + BATCH),
-            gone: Vec::with_capacity(BATCH),
-            round: Rounds {
-                round: Round::new(),
-                is_open: false,
+            counts: Vec::with_capacity(BURST_BYTES / 64 + COUNTS),
+            keys: Vec::with_capacity(BURST_BYTES / 64 + COUNTS),
+            round: Round {
+                at: 0,
                 next: now + ROUND_EVERY,
-                before_ns: 0,
-                began_ns: boot_ns(),
-                seen: 0,
-                present: 0,
-                removed: 0,
+                before: 0,
+                began: now_ticks(),
+                is_last: false,
             },
             busy: None,
             received: RxCounts::default(),
@@ -176,7 +161,7 @@ impl Receiver {
     }
 
     /// Takes frames from the ring, with the counts that came with them.
-    fn fill(&mut self, max: usize, ahead_ns: i64) {
+    fn fill(&mut self, max: usize, clocks: Clocks) {
         let Receiver {
             ring,
             bytes,
@@ -196,22 +181,10 @@ impl Receiver {
             };
             let room = &mut bytes[at..at + FRAME_BYTES];
             let captured = put(room, frame, record.tag, interface.link_type == ETHERNET);
-            frames.push(describe(
-                &record,
-                at,
-                captured,
-                interface.link_type,
-                ahead_ns,
-            ));
+            frames.push(describe(&record, at, captured, interface.link_type, clocks));
             at += captured;
             if record.flags & HAS_COUNTS != 0 {
-                let Record {
-                    packets,
-                    bytes,
-                    last_ns,
-                    ..
-                } = record;
-                counts.push(flow_counts(&record.key, packets, bytes, last_ns, ahead_ns));
+                counts.push(flow_counts(&record.key, &record.counts, clocks));
                 keys.push(record.key);
             }
             if record.flags & OPENS != 0 {
@@ -221,51 +194,42 @@ impl Receiver {
         }
     }
 
-    /// Reads a batch of the table, if one is due; adds what has changed, and removes entries of flows that are over.
-    fn read_table(&mut self, now: Instant, ahead_ns: i64) {
+    /// Reads a portion of the table, if one is due; adds what has changed.
+    fn read_table(&mut self, now: Instant, clocks: Clocks) {
         if now < self.round.next {
             return;
         }
-        let rounds = &mut self.round;
-        if !rounds.is_open {
-            (rounds.is_open, rounds.seen) = (true, 0);
-            (rounds.before_ns, rounds.began_ns) = (rounds.began_ns, boot_ns());
+        let Receiver {
+            round,
+            shared,
+            counts,
+            keys,
+            worker,
+            ..
+        } = self;
+        if round.at == 0 {
+            (round.before, round.began) = (round.began, clocks.ticks);
         }
-        let is_over = rounds.round.go_on(self.table.fd().as_fd());
-        self.gone.clear();
-        for (key, entry) in rounds.round.found() {
-            rounds.seen += 1;
-            let silent_ns = rounds.began_ns.saturating_sub(entry.last_ns);
-            if silent_ns > self.forget_ns {
-                self.gone.push(*key);
+        // What changed while the last round was under way may not be known.
+        let since = clocks.ticks.wrapping_sub(round.before).wrapping_add(COARSE);
+        let table = &shared.table;
+        let to = (round.at + PORTION).min(table.len());
+        let room = counts.len() + COUNTS;
+        while round.at < to && counts.len() < room {
+            if let Some((key, found)) = table.read(*worker, round.at, clocks.ticks, since)
+                && found.packets != [0; 2]
+            {
+                counts.push(flow_counts(&key, &found, clocks));
+                keys.push(key);
             }
-            // What changed while the last round was under way may not be known.
-            if entry.last_ns >= rounds.before_ns && entry.packets != [0; 2] {
-                let Entry {
-                    packets,
-                    bytes,
-                    last_ns,
-                    ..
-                } = *entry;
-                self.counts
-                    .push(flow_counts(key, packets, bytes, last_ns, ahead_ns));
-                self.keys.push(*key);
-            }
+            round.at += 1;
         }
-        rounds.next = now + BATCH_EVERY;
-        self.remove_gone();
-        if !matches!(is_over, Ok(false)) {
-            self.round.is_open = false;
-            self.round.next = now + ROUND_EVERY;
-            self.round.present = self.round.seen;
-        }
-    }
-
-    fn remove_gone(&mut self) {
-        if !self.gone.is_empty() {
-            let removed = table::remove(self.table.fd().as_fd(), &self.gone) as u64;
-            self.round.removed += removed;
-            self.round.seen = self.round.seen.saturating_sub(removed);
+        round.next = match round.is_last {
+            true => now,
+            false => now + PORTION_EVERY,
+        };
+        if round.at == table.len() {
+            (round.at, round.next) = (0, now + ROUND_EVERY);
         }
     }
 
@@ -328,13 +292,14 @@ impl Receiver {
 
 impl Rx for Receiver {
     fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
-        let (now, ahead_ns) = (Instant::now(), wall_ahead_ns());
+        let (now, clocks) = (Instant::now(), Clocks::read());
         self.frames.clear();
         self.counts.clear();
         self.keys.clear();
-        self.fill(max.max(1), ahead_ns);
-        self.read_table(now, ahead_ns);
-        if self.frames.is_empty() && self.counts.is_empty() {
+        self.fill(max.max(1), clocks);
+        self.read_table(now, clocks);
+        let is_reading = self.round.is_last && self.round.at != 0;
+        if self.frames.is_empty() && self.counts.is_empty() && !is_reading {
             return Ok(Received::Nothing);
         }
         if !self.frames.is_empty() {
@@ -364,18 +329,22 @@ impl Rx for Receiver {
     }
 
     fn forget(&mut self, unknown: &[u32]) {
-        self.gone.clear();
-        let keys = &self.keys;
-        let unknown = unknown.iter().filter_map(|i| keys.get(*i as usize));
-        self.gone.extend(unknown.take(BATCH));
-        self.remove_gone();
+        let keys = unknown.iter().filter_map(|i| self.keys.get(*i as usize));
+        keys.for_each(|key| self.shared.table.free(key));
+    }
+
+    fn drain(&mut self) {
+        let round = &mut self.round;
+        if round.at != 0 {
+            // It begins again, from what was known before it.
+            (round.at, round.began) = (0, round.before);
+        }
+        (round.is_last, round.next) = (true, Instant::now());
     }
 
     fn counts(&mut self) -> RxCounts {
         let counters = self.program().counters(self.worker);
         let handed_out = self.received.received;
-        // Inexact by the entries that began since the last round.
-        let kept = self.round.removed + self.round.present.max(self.round.seen);
         RxCounts {
             offered: counters.sent + counters.dropped,
             dropped: counters.dropped,
@@ -383,7 +352,7 @@ impl Rx for Receiver {
             is_away: self.link != Link::Up,
             counted: counters.counted,
             counted_bytes: counters.counted_bytes,
-            forgotten: counters.begun.saturating_sub(kept),
+            forgotten: counters.evicted,
             counts_in_kernel: true,
             ..self.received
         }
@@ -394,15 +363,15 @@ impl Rx for Receiver {
     }
 
     fn wait_handle(&self) -> WaitHandle<'_> {
-        if self.round.is_open {
-            return WaitHandle::Within(BATCH_EVERY);
+        if self.round.at != 0 {
+            return WaitHandle::Within(PORTION_EVERY);
         }
         if let Some(busy) = self.busy
             && busy.elapsed() < PAUSE
         {
             return WaitHandle::Within(PAUSE);
         }
-        self.shared.words.say_asleep(self.worker as usize, true);
+        self.shared.table.say_asleep(self.worker);
         WaitHandle::Fd(self.ring.as_fd())
     }
 }
@@ -421,8 +390,8 @@ fn put(room: &mut [u8], frame: &[u8], (protocol, tag): (u16, u16), is_ethernet: 
     frame.len() + TAG
 }
 
-fn describe(record: &Record, at: usize, captured: usize, link: u16, ahead_ns: i64) -> Frame {
-    let wall_ns = record.time_ns as i64 + ahead_ns;
+fn describe(record: &Record, at: usize, captured: usize, link: u16, clocks: Clocks) -> Frame {
+    let wall_ns = record.time_ns as i64 + clocks.wall_ahead_ns;
     let tag = captured as u32 - record.captured;
     Frame {
         at,
@@ -440,31 +409,46 @@ fn describe(record: &Record, at: usize, captured: usize, link: u16, ahead_ns: i6
     }
 }
 
-fn flow_counts(
-    key: &Key,
-    packets: [u64; 2],
-    bytes: [u64; 2],
-    last_ns: u64,
-    ahead_ns: i64,
-) -> FlowCounts {
+fn flow_counts(key: &Key, counts: &Counts, clocks: Clocks) -> FlowCounts {
+    let silent = clocks.ticks.wrapping_sub(counts.last);
+    // The clock of the thread may be behind that of the kernel's last packet.
+    let silent = if silent > u32::MAX / 2 { 0 } else { silent };
     FlowCounts {
         protocol: key.protocol,
         ends: key.ends(),
-        packets,
-        bytes,
-        last_us: (last_ns as i64 + ahead_ns).div_euclid(1000),
+        packets: counts.packets,
+        bytes: counts.bytes,
+        last_us: (clocks.wall_ns - (i64::from(silent) << 20)).div_euclid(1000),
     }
 }
 
-fn boot_ns() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+/// The clocks of the kernel, of the program and of people at one moment.
+#[derive(Clone, Copy)]
+struct Clocks {
+    wall_ns: i64,
+    /// Wall time less the time since the machine started, ns.
+    wall_ahead_ns: i64,
+    ticks: u32,
 }
 
-/// Wall time less the time since the machine started, ns.
-fn wall_ahead_ns() -> i64 {
-    let wall = clock_gettime(ClockId::Realtime);
-    wall.tv_sec * 1_000_000_000 + wall.tv_nsec - boot_ns() as i64
+impl Clocks {
+    fn read() -> Clocks {
+        let wall_ns = nanoseconds(ClockId::Realtime);
+        Clocks {
+            wall_ns,
+            wall_ahead_ns: wall_ns - nanoseconds(ClockId::Boottime),
+            ticks: now_ticks(),
+        }
+    }
+}
+
+fn now_ticks() -> u32 {
+    ticks(nanoseconds(ClockId::MonotonicCoarse) as u64)
+}
+
+fn nanoseconds(clock: ClockId) -> i64 {
+    let now = clock_gettime(clock);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
 /// A socket that keeps the interface promiscuous as long as it is open; it receives nothing.

@@ -1,124 +1,217 @@
-//! The table of what was counted, read in batches: entries are looked up by hundreds in one system call, round after round.
+//! The flows that the program counts, in memory shared with the kernel: array maps, mapped into this process.
+//!
+//! Both sides read and write whole words. An entry's version says whose it is: 0 is free, odd is being changed, and each flow
+//! has another one. Who changes an entry swaps the version first, so two never do so at once; who reads one looks at the version
+//! before and after, and an entry that changed meanwhile counts as free.
 #![allow(
     unsafe_code,
-    reason = "batches of the BPF system call, which aya does not have; each call passes arrays and their length"
+    reason = "memory shared with the kernel; it is only reached as atomic words"
 )]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use super::layout::{Entry, Key};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Entries that one call reads, at most. Above the length of any chain of the kernel's hash table.
-pub const BATCH: usize = 256;
+use super::layout::{Counts, Key, WAYS, WORKERS_MAX};
 
-/// Commands of the BPF system call (`linux/bpf.h`).
-const LOOKUP_BATCH: libc::c_long = 24;
-const DELETE_BATCH: libc::c_long = 27;
+/// Bytes of an entry.
+const ENTRY: usize = 128;
 
-/// `union bpf_attr`, as far as batches use it.
-#[derive(Default)]
-#[repr(C)]
-struct Batch {
-    in_batch: u64,
-    out_batch: u64,
-    keys: u64,
-    values: u64,
-    count: u32,
-    map_fd: u32,
-    elem_flags: u64,
-    flags: u64,
+/// An entry as `bpf/first.c` has it.
+#[repr(C, align(128))]
+struct Entry {
+    version: AtomicU32,
+    low: AtomicU32,
+    high: AtomicU32,
+    /// The low end's port in the first half.
+    ports: [AtomicU32; 1],
+    /// Protocol, whether it is IPv6, and what was sent up, a byte each.
+    kind: AtomicU32,
+    last: AtomicU32,
+    is_quiet: AtomicU32,
+    zero: AtomicU32,
+    packets: [AtomicU64; 2],
+    bytes: [AtomicU64; 2],
+    low_words: [AtomicU32; 3],
+    high_words: [AtomicU32; 3],
+    rest: [AtomicU64; 5],
 }
 
-/// A round over the entries of a table.
+const _: () = assert!(size_of::<Entry>() == ENTRY);
+
+/// Memory of a map.
 #[derive(Debug)]
-pub struct Round {
-    /// Where the round is, in the kernel's terms; `None` at its beginning.
-    at: Option<u32>,
-    keys: Box<[Key; BATCH]>,
-    entries: Box<[Entry; BATCH]>,
-    found: usize,
+struct Mapped {
+    at: NonNull<u8>,
+    bytes: usize,
 }
 
-impl Round {
-    pub fn new() -> Round {
-        Round {
-            at: None,
-            keys: Box::new([Key::default(); BATCH]),
-            entries: Box::new([Entry::default(); BATCH]),
-            found: 0,
+// SAFETY: it is only reached as atomics, and stays mapped as long as `Mapped`.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    fn of(map: BorrowedFd<'_>, bytes: usize) -> io::Result<Mapped> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: the kernel chooses an address where nothing else is mapped.
+        let at = unsafe { mmap(anywhere, bytes, protection, MapFlags::SHARED, map, 0) }?;
+        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapped { at, bytes })
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: this is what `of` mapped, and nobody has a reference into it any more.
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// The entries of all workers, and who sleeps.
+#[derive(Debug)]
+pub struct Table {
+    entries: Mapped,
+    asleep: Mapped,
+    workers: u32,
+    /// Sets of a worker.
+    sets: u32,
+    seed: u64,
+}
+
+impl Table {
+    /// Maps the maps `table` and `asleep` of the program.
+    pub fn map(
+        table: BorrowedFd<'_>,
+        asleep: BorrowedFd<'_>,
+        (workers, sets): (u32, u32),
+        seed: u64,
+    ) -> io::Result<Table> {
+        let entries = workers as usize * sets as usize * WAYS;
+        Ok(Table {
+            entries: Mapped::of(table, entries * ENTRY)?,
+            asleep: Mapped::of(asleep, WORKERS_MAX as usize * size_of::<u64>())?,
+            workers,
+            sets,
+            seed,
+        })
+    }
+
+    /// A worker is about to sleep, so that the next packet for it wakes it.
+    pub fn say_asleep(&self, worker: u32) {
+        if worker < WORKERS_MAX {
+            // SAFETY: the map has a word for each worker, a page's beginning is aligned, any bytes make an integer, and the kernel
+            // reads and writes whole words.
+            let word = unsafe {
+                self.asleep
+                    .at
+                    .cast::<AtomicU64>()
+                    .add(worker as usize)
+                    .as_ref()
+            };
+            // Ordered before the look at the ring that follows.
+            word.store(1, Ordering::SeqCst);
         }
     }
 
-    /// Reads the next entries, at most [`BATCH`]; whether the round is over with them. The next call then begins another one.
-    pub fn go_on(&mut self, table: BorrowedFd<'_>) -> io::Result<bool> {
-        let (from, mut to) = (self.at, 0_u32);
-        let mut batch = Batch {
-            in_batch: from.as_ref().map_or(0, |at| &raw const *at as u64),
-            out_batch: &raw mut to as u64,
-            keys: self.keys.as_mut_ptr() as u64,
-            values: self.entries.as_mut_ptr() as u64,
-            count: BATCH as u32,
-            map_fd: table.as_raw_fd() as u32,
-            ..Batch::default()
+    fn entries(&self) -> &[Entry] {
+        let count = self.entries.bytes / ENTRY;
+        // SAFETY: the mapping has so many entries, begins at a page and so is aligned, and lives as long as `self`. An entry is
+        // atomics, of which any bytes are values; the kernel writes whole words, and its writes to parts of a word, in `kind`
+        // and `ports`, are read again where the version changed.
+        unsafe { std::slice::from_raw_parts(self.entries.at.as_ptr().cast(), count) }
+    }
+
+    /// Entries of a worker, numbered from 0.
+    pub fn len(&self) -> usize {
+        self.sets as usize * WAYS
+    }
+
+    /// What was counted at entry `number` of a worker, if a flow has it that was heard of within `ticks` before `now`.
+    #[inline]
+    pub fn read(&self, worker: u32, number: usize, now: u32, ticks: u32) -> Option<(Key, Counts)> {
+        let entry = &self.entries()[worker as usize * self.len() + number];
+        let version = entry.version.load(Ordering::Acquire);
+        let last = entry.last.load(Ordering::Relaxed);
+        if version == 0 || version & 1 != 0 || is_before(last, now.wrapping_sub(ticks)) {
+            return None;
+        }
+        let key = entry.key();
+        let load = |words: &[AtomicU64; 2]| [0, 1].map(|i| words[i].load(Ordering::Relaxed));
+        let counts = Counts {
+            packets: load(&entry.packets),
+            bytes: load(&entry.bytes),
+            last,
         };
-        // SAFETY: the kernel reads four bytes at `in_batch`, writes four at `out_batch`, and at most `count` keys and values to
-        // `keys` and `values`, which have room for them; any bytes make a key or an entry.
-        let done = unsafe { call(LOOKUP_BATCH, &mut batch) };
-        self.found = batch.count as usize;
-        match done {
-            Ok(()) => {
-                self.at = Some(to);
-                Ok(false)
-            }
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                self.at = None;
-                Ok(true)
-            }
-            Err(error) => {
-                (self.at, self.found) = (None, 0);
-                Err(error)
-            }
-        }
+        // Orders what was read before the second look at the version.
+        fence(Ordering::Acquire);
+        (entry.version.load(Ordering::Relaxed) == version).then_some((key, counts))
     }
 
-    /// What the last call found.
-    pub fn found(&self) -> impl Iterator<Item = (&Key, &Entry)> {
-        self.keys.iter().zip(&*self.entries).take(self.found)
-    }
-}
-
-/// Removes entries; those that are not there any more count as removed. How many were there.
-pub fn remove(table: BorrowedFd<'_>, mut keys: &[Key]) -> usize {
-    let mut removed = 0;
-    while !keys.is_empty() {
-        let mut batch = Batch {
-            keys: keys.as_ptr() as u64,
-            count: keys.len() as u32,
-            map_fd: table.as_raw_fd() as u32,
-            ..Batch::default()
+    fn find(&self, key: &Key) -> Option<&Entry> {
+        let hash = key.hash(self.seed);
+        let worker = match self.workers {
+            1 => 0,
+            workers => (hash >> 40) as u32 % workers,
         };
-        // SAFETY: the kernel reads `count` keys at `keys`, which has as many.
-        let done = unsafe { call(DELETE_BATCH, &mut batch) };
-        let before = (batch.count as usize).min(keys.len());
-        removed += before;
-        match done {
-            Ok(()) => break,
-            // It stops at a key that is not there.
-            Err(_) => keys = keys.get(before + 1..).unwrap_or_default(),
+        let set = (worker * self.sets + (hash as u32 & (self.sets - 1))) as usize;
+        let ways = &self.entries()[set * WAYS..(set + 1) * WAYS];
+        ways.iter().find(|entry| {
+            let version = entry.version.load(Ordering::Acquire);
+            version != 0 && version & 1 == 0 && entry.key() == *key
+        })
+    }
+
+    /// A flow needs no more packets.
+    #[inline]
+    pub fn say_enough(&self, key: &Key) {
+        if let Some(entry) = self.find(key) {
+            entry.is_quiet.store(1, Ordering::Relaxed);
         }
     }
-    removed
+
+    /// Frees the entry of a flow.
+    pub fn free(&self, key: &Key) {
+        if let Some(entry) = self.find(key) {
+            let version = entry.version.load(Ordering::Relaxed);
+            // If it fails, the kernel has given the entry to another flow.
+            let _ = entry
+                .version
+                .compare_exchange(version, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
 }
 
-/// # Safety
-/// What `batch` points to must be valid for the command.
-unsafe fn call(command: libc::c_long, batch: &mut Batch) -> io::Result<()> {
-    let bytes = size_of::<Batch>();
-    // SAFETY: the kernel reads and writes `bytes` bytes of `batch`, and the arrays as this function's condition says.
-    let done = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *batch, bytes) };
-    match done {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
+/// Whether one time in ticks, which wrap, is before another.
+fn is_before(time: u32, other: u32) -> bool {
+    (time.wrapping_sub(other) as i32) < 0
+}
+
+impl Entry {
+    fn key(&self) -> Key {
+        let load = |word: &AtomicU32| word.load(Ordering::Relaxed);
+        let [ports, kind] = [load(&self.ports[0]), load(&self.kind)].map(u32::to_ne_bytes);
+        let is_v6 = kind[1];
+        let address = |last: &AtomicU32, words: &[AtomicU32; 3]| match is_v6 {
+            0 => [load(last), 0, 0, 0],
+            _ => [
+                load(&words[0]),
+                load(&words[1]),
+                load(&words[2]),
+                load(last),
+            ],
+        };
+        Key {
+            low: address(&self.low, &self.low_words),
+            high: address(&self.high, &self.high_words),
+            low_port: u16::from_ne_bytes([ports[0], ports[1]]),
+            high_port: u16::from_ne_bytes([ports[2], ports[3]]),
+            protocol: kind[0],
+            is_v6,
+        }
     }
 }
