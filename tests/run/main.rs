@@ -15,6 +15,7 @@ mod capture;
 mod ctinfo;
 mod devices;
 mod faults;
+mod first;
 mod inline;
 mod layouts;
 mod mark;

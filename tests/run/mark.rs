@@ -87,8 +87,11 @@ pub fn mark_at(lab: &Lab, near: SocketAddr) -> u32 {
 /// Each connection has the mark of the label that its flow's record has, wherever fenxi looks, and no other.
 #[test]
 fn each_connection_gets_the_mark_of_its_label() {
-    for (masquerades, interface) in [(false, "in"), (false, "out"), (true, "in"), (true, "out")] {
-        let test = format!("marks-{masquerades}-{interface}");
+    let places = [(false, "in"), (false, "out"), (true, "in"), (true, "out")];
+    let all = places.map(|(masquerades, interface)| ("all", masquerades, interface));
+    let first = [("first", false, "in"), ("first", true, "out")];
+    for (capture, masquerades, interface) in all.into_iter().chain(first) {
+        let test = format!("marks-{capture}-{masquerades}-{interface}");
         let Some(lab) = Lab::routed(&test, masquerades, &PROGRAMS) else {
             return;
         };
@@ -96,7 +99,8 @@ fn each_connection_gets_the_mark_of_its_label() {
         let records = servers.path("records");
         let args = ["--flows", records.to_str().unwrap()];
         let shipped = ["--config", "configs/live-mark.toml"];
-        let args = [&shipped[..], &args, device()].concat();
+        let capture = format!("io.capture={capture}");
+        let args = [&shipped[..], &args, &["--set", &capture], device()].concat();
         let live = start(&lab, interface, &own_marks(), &args);
         for is_v6 in [false, true] {
             let server = Lab::server(is_v6);

@@ -16,7 +16,9 @@ use allocation_counter::measure;
 use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
-use flowmgr::{Actions, BURST_MAX, Config, Effect, Fate, Manager, Packet, SeriesTask, Settings};
+use flowmgr::{
+    Actions, BURST_MAX, Config, Counted, Effect, Fate, Key, Manager, Packet, SeriesTask, Settings,
+};
 
 /// Allocations of this thread while `work` runs.
 fn allocations(work: impl FnOnce()) -> u64 {
@@ -47,6 +49,10 @@ struct World {
 
 impl World {
     fn new(effect: Effect) -> World {
+        World::with(effect, false)
+    }
+
+    fn with(effect: Effect, expects_counts: bool) -> World {
         let config = Config {
             tasks: vec![SeriesTask {
                 midstream: true,
@@ -69,7 +75,7 @@ impl World {
             ports: Vec::new(),
             flow_id_first: 0,
             flow_id_step: 1,
-            expects_counts: false,
+            expects_counts,
         };
         let (producer, ring) = cring::ring(2048);
         let manager = Manager::new(config, producer).unwrap();
@@ -156,6 +162,23 @@ impl World {
             });
     }
 
+    /// Tells of packets of each of these flows that were counted where they passed, so many in all by now.
+    fn count(&mut self, flows: Range<u16>, packets: u64) -> usize {
+        let ends = |flow| {
+            let (client, server) = ([192, 0, 2, 1].into(), [198, 51, 100, 1].into());
+            Key::of(6, (client, flow), (server, 80))
+        };
+        let is_known = |flow: &u16| {
+            self.manager.count(&Counted {
+                key: ends(*flow),
+                packets: [packets, packets / 2],
+                bytes: [1500 * packets, 40 * packets],
+                last_us: self.time_us,
+            })
+        };
+        flows.filter(is_known).count()
+    }
+
     /// Some seconds on the wire with one flow that goes on, so that time passes.
     fn wait(&mut self, seconds: i64) {
         for _ in 0..seconds {
@@ -233,6 +256,24 @@ fn a_live_walk_allocates_nothing() {
 #[test]
 fn a_replay_allocates_nothing() {
     live(Effect::PacketTime { delay_us: 1000 });
+}
+
+#[test]
+fn counts_of_packets_that_were_not_walked_allocate_nothing() {
+    let mut world = World::with(Effect::Arrival, true);
+    for (_, step) in &LIFE[..5] {
+        step(&mut world);
+    }
+    let mut known = 0;
+    let allocated = allocations(|| {
+        // Beyond the active timeout, so flows are reported; of those that are not there nothing is kept.
+        for round in 1..=80 {
+            known += world.count(0..2 * FLOWS, 1000 * round);
+            world.wait(1);
+        }
+    });
+    assert_eq!((allocated, known), (0, 80 * usize::from(FLOWS) + 79));
+    assert!(world.flow_records >= u64::from(FLOWS));
 }
 
 #[test]

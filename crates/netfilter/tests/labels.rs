@@ -7,14 +7,14 @@ mod common;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::lab::Lab;
 use common::settled;
 use netfilter::connections::{self, Wording};
 use netfilter::connlabel;
 use netfilter::conntrack::{Change, Tuple};
-use netfilter::counts::{Cause, Counts};
+use netfilter::counts::Cause;
 use netfilter::writer::Writer;
 
 const WORDING: Wording = Wording {

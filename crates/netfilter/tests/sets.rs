@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::lab::Lab;
 use common::settled;
 use netfilter::conntrack::Tuple;
-use netfilter::counts::{Cause, Counts};
+use netfilter::counts::Cause;
 use netfilter::elements::{self, Members};
 use netfilter::nft_set::Field;
 use netfilter::writer::{StartError, Writer};

@@ -115,7 +115,7 @@ impl<'a> Burst<'a> {
         Self { counts, ..self }
     }
 
-    /// What the kernel counted, by flow: all up to the burst's frames, so it counts before them.
+    /// What the kernel counted, by flow. It counts after the burst's frames, with which its flows may begin.
     pub fn counts(&self) -> &'a [FlowCounts] {
         self.counts
     }

@@ -366,9 +366,9 @@ impl Processor {
         if self.flows_belong_to_ports {
             self.manager.receive_from(number_of(port));
         }
-        // They were counted before the frames came.
-        self.count(burst.counts());
+        let counts = burst.counts();
         if burst.is_empty() {
+            self.count(counts);
             return Ok(());
         }
         let (data, frames) = burst.parts();
@@ -389,6 +389,8 @@ impl Processor {
         let emitted = self.manager.counters().series_emitted();
         self.manager
             .burst(data, &self.packets, now_ns, &mut self.fates);
+        // Their flows may begin with the burst.
+        self.count(counts);
         if let Some(egress) = &mut self.egress {
             let sent = egress.send(port, &burst, &self.packets, &self.fates);
             self.give_up_egress_on(&sent);

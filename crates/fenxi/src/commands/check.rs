@@ -1,6 +1,7 @@
 //! `fenxi check`: validates a configuration and draws its pipeline; with `--deep`, looks at the machine that is to run it.
 
 mod capabilities;
+mod capture;
 mod clock;
 mod collectors;
 mod control;
@@ -92,6 +93,7 @@ fn look(
     findings.extend(cores::look(&machine, config, &cores, service));
     findings.extend(memory::look(&machine, config, bundle, service));
     findings.extend(capabilities::look(&machine, config));
+    findings.extend(capture::look(config, bundle));
     findings.extend(marks::look(&machine, config, map));
     findings.extend(outcomes::look(config));
     findings.extend(control::look(&machine, &config.control));

@@ -52,6 +52,14 @@ pub fn first_packets(config: &Config, bundle: &Bundle) -> Option<FirstPackets> {
     })
 }
 
+/// Checks whether the kernel would send up the first packets of an interface only.
+///
+/// # Errors
+/// As [`packetio::open`].
+pub fn try_first(io: &Io, first: FirstPackets, interface: &str) -> Result<(), OpenError> {
+    packetio::probe(io.backend, &settings(io, Some(first), interface))
+}
+
 /// Opens all interfaces for `workers` flow workers; gives each worker its ports, in the order of the configuration. Where the
 /// kernel does not send up the first packets only, all come up, and a warning says so.
 ///
@@ -138,11 +146,16 @@ pub fn worker_io(
     config: &Config,
     run: &Arc<Run>,
     sinks: &Sinks,
+    records_series: bool,
 ) -> Vec<WorkerIo> {
     // A router's packet comes in by one interface and leaves by another. In mode tap each interface has a part of the traffic.
     let is_seen_twice = config.io.mode == IoMode::Mark && config.io.interfaces.len() > 1;
     let parts = ports.into_iter().enumerate().map(|(number, ports)| {
-        let enough: Vec<Enough> = ports.iter().filter_map(|it| it.enough.clone()).collect();
+        let mut enough: Vec<Enough> = ports.iter().filter_map(|it| it.enough.clone()).collect();
+        if records_series {
+            // A series in a record goes on behind the answer.
+            enough.clear();
+        }
         let (rx, tx): (Vec<_>, Vec<_>) = ports.into_iter().map(|port| (port.rx, port.tx)).unzip();
         let tx: Vec<Box<dyn Tx>> = tx.into_iter().flatten().collect();
         // Only mode inline sends, and it has exactly two interfaces.

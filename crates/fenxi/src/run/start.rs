@@ -88,7 +88,13 @@ impl Opened {
         let woken = config.pipeline.layout.analytics_managers * config.pipeline.instances;
         let (run, events) = Run::new(workers, woken);
         let run = Arc::new(run);
-        let io = worker_io(self.ports, config, &run, &self.sinks);
+        let io = worker_io(
+            self.ports,
+            config,
+            &run,
+            &self.sinks,
+            !options.record_series.is_none(),
+        );
         let start = WorkerStart {
             cores,
             run: &run,

@@ -1,6 +1,7 @@
 //! The walk, packet by packet, and against a model of flows in a `HashMap`.
 
 mod clock;
+mod counted;
 mod depths;
 mod half_open;
 mod labels;

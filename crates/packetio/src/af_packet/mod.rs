@@ -37,7 +37,7 @@ mod receiver;
 mod ring;
 mod sender;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod transmit;
 mod vlan;
 

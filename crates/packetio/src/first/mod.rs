@@ -22,6 +22,8 @@ mod layout;
 mod program;
 mod receiver;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -71,7 +73,7 @@ pub(crate) fn open(
     receiver::open(settings, first, workers)
 }
 
-/// Whether the program would be taken. It is loaded and not attached.
+/// Whether the program would be taken. It is attached for a moment, and changes nothing.
 ///
 /// # Errors
 /// As [`open`].

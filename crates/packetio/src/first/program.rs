@@ -51,7 +51,7 @@ pub struct Loaded {
     pub table: Arc<Table>,
 }
 
-/// Loads the program for an interface and drops it again.
+/// Attaches the program to an interface and drops it again.
 ///
 /// # Errors
 /// As [`load`].
@@ -59,7 +59,8 @@ pub fn probe(settings: &PortSettings, first: &FirstPackets) -> Result<(), OpenEr
     settings.check()?;
     let interface = Interface::open(&settings.interface)?;
     let small = FirstPackets { flows: 1, ..*first };
-    load_object(&interface, &small, 1).map(drop)
+    let Loaded { mut program, .. } = load(settings, &small, &interface, 1)?;
+    program.attach(&interface)
 }
 
 /// Loads the program for an interface, for so many workers. It is not attached yet.

@@ -61,6 +61,9 @@ pub struct Receiver {
     /// The keys of the counts, for [`Rx::forget`].
     keys: Vec<Key>,
     round: Round,
+    /// A frame that belongs to the next burst, how many bytes it has, and where they are.
+    opening: Option<(Record, usize)>,
+    opening_at: usize,
     /// When frames came last.
     busy: Option<Instant>,
     received: RxCounts,
@@ -153,6 +156,8 @@ impl Receiver {
                 began: now_ticks(),
                 is_last: false,
             },
+            opening: None,
+            opening_at: 0,
             busy: None,
             received: RxCounts::default(),
             looked: now,
@@ -162,35 +167,42 @@ impl Receiver {
 
     /// Takes frames from the ring, with the counts that came with them.
     fn fill(&mut self, max: usize, clocks: Clocks) {
-        let Receiver {
-            ring,
-            bytes,
-            frames,
-            counts,
-            keys,
-            interface,
-            ..
-        } = self;
         let mut at = 0;
-        while frames.len() < max && at + FRAME_BYTES <= bytes.len() {
-            let Some(item) = ring.next() else {
+        if let Some((record, captured)) = self.opening.take() {
+            // Its frame is where it was put.
+            self.frames.push(describe(
+                &record,
+                self.opening_at,
+                captured,
+                self.interface.link_type,
+                clocks,
+            ));
+            at = self.opening_at + captured;
+        }
+        while self.frames.len() < max && at + FRAME_BYTES <= self.bytes.len() {
+            let Some(item) = self.ring.next() else {
                 return;
             };
             let Some((record, frame)) = Record::read(&item) else {
                 continue;
             };
-            let room = &mut bytes[at..at + FRAME_BYTES];
-            let captured = put(room, frame, record.tag, interface.link_type == ETHERNET);
-            frames.push(describe(&record, at, captured, interface.link_type, clocks));
-            at += captured;
+            let room = &mut self.bytes[at..at + FRAME_BYTES];
+            let link = self.interface.link_type;
+            let captured = put(room, frame, record.tag, link == ETHERNET);
             if record.flags & HAS_COUNTS != 0 {
-                counts.push(flow_counts(&record.key, &record.counts, clocks));
-                keys.push(record.key);
+                self.counts
+                    .push(flow_counts(&record.key, &record.counts, clocks));
+                self.keys.push(record.key);
             }
             if record.flags & OPENS != 0 {
-                // What follows may have counts of the flow that begins with this frame, which are for after it.
+                // These counts are of the flow before, and count before this frame: it begins the next burst.
+                self.opening = Some((record, captured));
+                self.opening_at = at;
                 return;
             }
+            self.frames
+                .push(describe(&record, at, captured, link, clocks));
+            at += captured;
         }
     }
 

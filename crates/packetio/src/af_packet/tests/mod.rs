@@ -3,7 +3,7 @@
 
 mod forward;
 mod frames;
-mod netns;
+pub(crate) mod netns;
 mod offloads;
 mod ports;
 mod states;

@@ -1,0 +1,360 @@
+//! What becomes of the program when its interface changes, and where it is attached.
+
+use std::time::{Duration, Instant};
+
+use aya::programs::{SchedClassifier, TcAttachType};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
+use super::packets::{udp, v4};
+use super::{Bench, SOON, Wire, first, namespace, settings};
+use crate::error::OpenError;
+use crate::open::{Backend, open, probe};
+use crate::rx::LinkEvent;
+use crate::settings::{Direction, PortSettings};
+
+/// Programs at the way in and at the way out of an interface.
+fn programs(interface: &str) -> [usize; 2] {
+    [TcAttachType::Ingress, TcAttachType::Egress].map(|way| {
+        let (_, programs) = SchedClassifier::query_tcx(interface, way).unwrap();
+        programs.len()
+    })
+}
+
+fn of(interface: &str, direction: Direction) -> PortSettings {
+    PortSettings {
+        interface: interface.to_owned(),
+        direction,
+        ..settings(first(2))
+    }
+}
+
+#[test]
+fn packets_that_go_out_are_seen_unless_only_incoming_ones_are_wanted() {
+    let test = "packets_that_go_out_are_seen_unless_only_incoming_ones_are_wanted";
+    let Some(netns) = namespace(test) else {
+        return;
+    };
+    netns.inside(|| {
+        for direction in [Direction::Both, Direction::Incoming] {
+            let mut bench = Bench::with(&of("b0", direction), 1);
+            let there = udp(v4(1, 7), v4(2, 9), 10);
+            let out = Wire::of("b0");
+            bench.send([there; 4]);
+            bench.arrived();
+            for _ in 0..3 {
+                out.send(&there.back().bytes());
+            }
+            if direction == Direction::Both {
+                bench.sent += 3;
+            }
+            assert_eq!(bench.how_many_up(), 2);
+            let back = if direction == Direction::Both { 3 } else { 0 };
+            assert_eq!(bench.packets_counted(&there), [2, back]);
+            // What goes out at the other end comes in here, once.
+            assert_eq!(bench.sums().counted, 2 + back);
+        }
+    });
+}
+
+#[test]
+fn on_the_loopback_interface_each_packet_is_seen_once() {
+    let Some(netns) = namespace("on_the_loopback_interface_each_packet_is_seen_once") else {
+        return;
+    };
+    netns.inside(|| {
+        for direction in [Direction::Both, Direction::Incoming] {
+            let mut bench = Bench::with(&of("lo", direction), 1);
+            bench.wire = Wire::of("lo");
+            let packet = udp(v4(1, 7), v4(2, 9), 10);
+            assert_eq!(bench.up_of([packet; 5]), 2);
+            assert_eq!(bench.packets_counted(&packet), [3, 0]);
+        }
+    });
+}
+
+#[test]
+fn the_program_is_attached_as_long_as_a_port_is_open() {
+    let Some(netns) = namespace("the_program_is_attached_as_long_as_a_port_is_open") else {
+        return;
+    };
+    netns.inside(|| {
+        assert_eq!(programs("b0"), [0, 0]);
+        probe(Backend::AfPacket, &of("b0", Direction::Both)).unwrap();
+        assert_eq!(programs("b0"), [0, 0], "it was there for a moment");
+        let packet = udp(v4(1, 7), v4(2, 9), 10);
+        for (direction, attached) in [(Direction::Both, [1, 1]), (Direction::Incoming, [1, 0])] {
+            let mut bench = Bench::with(&of("b0", direction), 2);
+            assert_eq!(programs("b0"), attached);
+            // Nothing is left of those before.
+            assert_eq!(bench.sums().offered, 0);
+            assert_eq!(bench.up_of([packet; 5]), 2);
+            assert_eq!(bench.packets_counted(&packet), [3, 0]);
+            let enough = bench.ports[1].enough.clone().unwrap();
+            bench.ports.pop();
+            assert_eq!(programs("b0"), attached);
+            drop(bench);
+            assert_eq!(programs("b0"), [0, 0]);
+            // Whoever has enough of a flow may be the last to know.
+            enough.of(17, [packet.from, packet.to]);
+        }
+    });
+}
+
+#[test]
+fn two_programs_on_one_interface_both_see_all() {
+    let Some(netns) = namespace("two_programs_on_one_interface_both_see_all") else {
+        return;
+    };
+    netns.inside(|| {
+        let mut one = Bench::with(&of("b0", Direction::Both), 1);
+        let mut other = Bench::with(&of("b0", Direction::Both), 1);
+        assert_eq!(programs("b0"), [2, 2]);
+        let packet = udp(v4(1, 7), v4(2, 9), 10);
+        assert_eq!(one.up_of([packet; 5]), 2);
+        other.sent = 5;
+        assert_eq!(other.how_many_up(), 2);
+        assert_eq!(other.packets_counted(&packet), [3, 0]);
+    });
+}
+
+/// The events of the first port until there is one that fits.
+fn events(bench: &mut Bench, is_it: impl Fn(&LinkEvent) -> bool) -> Vec<LinkEvent> {
+    let began = Instant::now();
+    let mut events: Vec<LinkEvent> = Vec::new();
+    while !events.iter().any(&is_it) {
+        assert!(began.elapsed() < SOON, "{events:?}");
+        for port in &mut bench.ports {
+            assert!(
+                port.rx
+                    .receive(64)
+                    .unwrap()
+                    .burst()
+                    .is_none_or(|it| it.is_empty())
+            );
+            events.extend(port.rx.link_event());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    events
+}
+
+/// Asks until all ports say that they are away, or not.
+fn until_away(bench: &mut Bench, is_away: bool) {
+    let began = Instant::now();
+    while bench
+        .ports
+        .iter_mut()
+        .any(|port| port.rx.counts().is_away != is_away)
+    {
+        assert!(began.elapsed() < SOON);
+        for port in &mut bench.ports {
+            assert_eq!(port.rx.link_event(), None);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn an_interface_that_was_away_is_reported_once_and_its_packets_come_again() {
+    let test = "an_interface_that_was_away_is_reported_once_and_its_packets_come_again";
+    let Some(netns) = namespace(test) else {
+        return;
+    };
+    netns.inside(|| {
+        let mut bench = Bench::with(&of("b0", Direction::Both), 2);
+        let port = &bench.ports[1].rx;
+        assert!(port.is_live() && !port.is_lost() && port.name() == "b0");
+        let packet = udp(v4(1, 7), v4(2, 9), 10);
+        assert_eq!(bench.up_of([packet; 5]), 2);
+        bench.drain();
+
+        netns.run("ip link set b0 down");
+        let down = "b0: the interface is down; work on it goes on when it is up";
+        let said = events(&mut bench, |_| true);
+        assert_eq!(said, [LinkEvent::Down(down.to_owned())]);
+        until_away(&mut bench, true);
+        assert!(bench.ports.iter().all(|port| !port.rx.is_lost()));
+
+        netns.run("ip link set b0 up");
+        let up = LinkEvent::Up("b0: the interface is back".to_owned());
+        assert_eq!(events(&mut bench, |_| true), [up.clone()]);
+        until_away(&mut bench, false);
+        assert_eq!(bench.up_of([packet; 5]), 0, "its flows are still known");
+        assert_eq!(bench.up_of([udp(v4(3, 7), v4(2, 9), 10); 5]), 2);
+        assert_eq!(bench.packets_counted(&packet), [8, 0]);
+
+        netns.run("ip link del b0");
+        let began = Instant::now();
+        let said = events(&mut bench, |event| {
+            let LinkEvent::Down(line) = event else {
+                panic!("{event:?} after {:?}", began.elapsed());
+            };
+            line.contains("gone")
+        });
+        assert!(said.len() <= 2, "{said:?}");
+        until_away(&mut bench, true);
+        assert!(
+            bench
+                .ports
+                .iter()
+                .all(|port| port.rx.is_lost() && !port.rx.is_failed())
+        );
+
+        netns.add_pair();
+        bench.wire = Wire::of("a0");
+        assert_eq!(events(&mut bench, |_| true), [up]);
+        until_away(&mut bench, false);
+        assert_eq!(programs("b0"), [1, 1]);
+        assert_eq!(bench.up_of([udp(v4(4, 7), v4(2, 9), 10); 5]), 2);
+        assert_eq!(bench.packets_counted(&udp(v4(4, 7), v4(2, 9), 10)), [3, 0]);
+        let sums = bench.sums();
+        assert_eq!((sums.received, sums.dropped), (6, 0), "they count on");
+        assert_eq!(sums.counted, 20 - 6);
+    });
+}
+
+#[test]
+fn an_interface_with_another_name_is_reported_with_the_cure() {
+    let Some(netns) = namespace("first: an_interface_with_another_name_is_reported_with_the_cure")
+    else {
+        return;
+    };
+    netns.inside(|| {
+        let mut bench = Bench::with(&of("b0", Direction::Both), 1);
+        netns.run("ip link set b0 down && ip link set b0 name c0 && ip link set c0 up");
+        let line = "b0: the interface is now called c0; give it its name back, or put the new one into io.interfaces and \
+                    restart";
+        assert_eq!(events(&mut bench, |_| true), [LinkEvent::Down(line.to_owned())]);
+        assert!(bench.ports[0].rx.is_lost());
+    });
+}
+
+#[test]
+fn an_interface_that_is_down_can_be_opened() {
+    let Some(netns) = namespace("first: an_interface_that_is_down_can_be_opened") else {
+        return;
+    };
+    netns.run("ip link set b0 down");
+    netns.inside(|| {
+        let mut bench = Bench::with(&of("b0", Direction::Both), 1);
+        assert!(bench.sums().is_away);
+        netns.run("ip link set b0 up");
+        events(&mut bench, |event| matches!(event, LinkEvent::Up(_)));
+        assert_eq!(bench.up_of([udp(v4(1, 7), v4(2, 9), 10); 5]), 2);
+    });
+}
+
+/// Leaves a thread these capabilities, for now.
+fn have(effective: CapabilitySet) {
+    let CapabilitySets { permitted, .. } = capabilities(None).unwrap();
+    let sets = CapabilitySets {
+        effective: effective & permitted,
+        permitted,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).unwrap();
+}
+
+/// Opens and probes; why both are refused.
+fn refusal(settings: &PortSettings) -> String {
+    let opened = open(Backend::AfPacket, std::slice::from_ref(settings), 1);
+    let errors = [
+        opened.map(drop).unwrap_err(),
+        probe(Backend::AfPacket, settings).unwrap_err(),
+    ];
+    let [opened, probed] = errors.map(|error| {
+        let OpenError::FirstPackets { interface, why } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(interface, "b0");
+        assert!(!error.to_string().contains('\n'));
+        why.clone()
+    });
+    assert_eq!(opened, probed);
+    opened
+}
+
+/// The capabilities that a line names.
+fn named(line: &str) -> CapabilitySet {
+    let names = line.split(|c: char| c != '_' && !c.is_ascii_uppercase());
+    let names = names.filter_map(|name| name.strip_prefix("CAP_"));
+    names
+        .map(|name| CapabilitySet::from_name(name).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_missing_capability_is_named() {
+    let Some(netns) = namespace("first: a_missing_capability_is_named") else {
+        return;
+    };
+    netns.inside(|| {
+        let settings = of("b0", Direction::Both);
+        // What the kernel can is found out once in a process, and not by a thread that may not ask.
+        probe(Backend::AfPacket, &settings).unwrap();
+        // Whoever administers the system may do all of it.
+        let all = CapabilitySet::all() - CapabilitySet::SYS_ADMIN;
+        let needed = CapabilitySet::BPF | CapabilitySet::NET_ADMIN;
+        for missing in [CapabilitySet::BPF, CapabilitySet::NET_ADMIN, needed, all] {
+            have(all - missing);
+            let why = refusal(&settings);
+            assert!(why.ends_with(" are needed"), "{why}");
+            assert!(named(&why).contains(needed), "{why}");
+        }
+        have(CapabilitySet::all());
+        assert_eq!(programs("b0"), [0, 0]);
+        assert!(open(Backend::AfPacket, &[settings], 1).is_ok());
+    });
+}
+
+#[test]
+fn the_capabilities_that_are_named_suffice() {
+    let Some(netns) = namespace("the_capabilities_that_are_named_suffice") else {
+        return;
+    };
+    netns.inside(|| {
+        let wire = Wire::of("a0");
+        let settings = of("b0", Direction::Both);
+        probe(Backend::AfPacket, &settings).unwrap();
+        have(CapabilitySet::empty());
+        let named = named(&refusal(&settings));
+        have(named);
+        let ports = open(Backend::AfPacket, &[settings], 1);
+        let mut ports = ports
+            .unwrap_or_else(|error| panic!("{named:?}: {error}"))
+            .remove(0);
+        wire.send(&udp(v4(1, 7), v4(2, 9), 10).bytes());
+        let began = Instant::now();
+        while ports[0].rx.receive(8).unwrap().burst().is_none() {
+            assert!(began.elapsed() < SOON);
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_opened_is_named() {
+    let Some(netns) = namespace("first: what_cannot_be_opened_is_named") else {
+        return;
+    };
+    netns.inside(|| {
+        let error = probe(Backend::AfPacket, &of("b1", Direction::Both)).unwrap_err();
+        assert!(
+            matches!(error, OpenError::NoSuchInterface { .. }),
+            "{error}"
+        );
+        let wrong = PortSettings {
+            blocks: 1,
+            ..of("b0", Direction::Both)
+        };
+        let error = open(Backend::AfPacket, &[wrong], 1).map(drop).unwrap_err();
+        assert!(matches!(error, OpenError::BadSetting { .. }), "{error}");
+        let error = open(Backend::AfPacket, &[of("b0", Direction::Both)], 65)
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "b0: 65 flow workers; io.capture = \"first\" serves 64"
+        );
+        assert_eq!(programs("b0"), [0, 0]);
+    });
+}

@@ -1,0 +1,308 @@
+//! `io.capture = "first"`: the kernel sends up the first packets of each flow and counts the others.
+
+use std::path::{Path, PathBuf};
+
+use aya::programs::{SchedClassifier, TcAttachType};
+use packetio::{CaptureFormat, CaptureReader, CaptureWriter, Frame, Received, Rx};
+use rustix::process::Signal;
+
+use crate::common::lab::Lab;
+use crate::common::live::{Live, fenxi_on};
+use crate::common::{self};
+use crate::traffic::{assert_same_flows, connect, device, flows, send, stream};
+
+const FIRST: [&str; 2] = ["--set", "io.capture=first"];
+/// The link type of Ethernet, and bytes of the shortest frame that veth takes with an IP header.
+const ETHERNET: u16 = 1;
+const FRAME_MIN: usize = 34;
+const ADDRESSES: usize = 12;
+
+/// All frames of these captures that a wire takes, one behind the other, in one capture; how many.
+fn gather(captures: &[PathBuf], to: &Path) -> u64 {
+    let file = std::fs::File::create(to).unwrap();
+    let format = CaptureFormat::Pcap { nanosecond: false };
+    let mut out = CaptureWriter::create(format, file).unwrap();
+    let mut frames = 0;
+    for capture in captures {
+        let Ok(mut reader) = CaptureReader::open(capture) else {
+            continue;
+        };
+        // Some are damaged on purpose: what is before that counts.
+        while let Ok(Received::Burst(burst)) = reader.receive(32) {
+            for (i, frame) in burst.frames().iter().enumerate() {
+                let is_sent = frame.link == ETHERNET
+                    && frame.captured == frame.wire
+                    && (FRAME_MIN..65_000).contains(&burst.bytes(i).len())
+                    && !is_cut_tag(burst.bytes(i));
+                if is_sent {
+                    frames += 1;
+                    let frame = Frame {
+                        time_us: 1_700_000_000_000_000 + frames,
+                        ..*frame
+                    };
+                    out.write(&frame, burst.bytes(i)).unwrap();
+                }
+            }
+        }
+    }
+    out.finish().unwrap();
+    frames as u64
+}
+
+/// Whether the kernel drops the frame because its tag is not followed by a type.
+fn is_cut_tag(frame: &[u8]) -> bool {
+    frame[ADDRESSES] == 0x81 && frame.len() < ADDRESSES + 6
+}
+
+/// Two runs at the same end of a wire, one that gets all packets and one that gets the first of each flow; `check` sees the latter
+/// before both end. Gives the records of both.
+fn both(
+    lab: &Lab,
+    dir: &Path,
+    capture: &Path,
+    args: &[&str],
+    check: impl FnOnce(&Live, u64),
+) -> [PathBuf; 2] {
+    let paths = ["all", "first"].map(|name| dir.join(name));
+    let start = |path: &Path, more: &[&str]| {
+        let _ = std::fs::remove_file(path);
+        let own = ["--set", "io.interfaces=[\"b\"]", "--flows"];
+        let args = [&own[..], &[path.to_str().unwrap()], args, more].concat();
+        Live::start(lab, "host", &args)
+    };
+    let all = start(&paths[0], &[]);
+    let first = start(&paths[1], &FIRST);
+    assert_eq!(first.metric_sum("fenxi_port_counts_in_kernel"), 1.0);
+    let sent = lab.on("host", || send(capture, "a"));
+    for live in [&all, &first] {
+        live.wait_for_packets(sent);
+        assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+        // The kernel itself has no use for some of these frames.
+        let ring = live.samples_with("fenxi_port_dropped_packets_total", "reason=\"ring_full\"");
+        assert_eq!(ring, [0.0]);
+    }
+    check(&first, sent);
+    for live in [all, first] {
+        let summary = live.terminate(0).json();
+        assert_eq!(summary["packets"], sent);
+        assert_eq!(common::sum(&summary["verdicts"]), sent);
+        assert_eq!(summary["series"]["shed"], 0);
+    }
+    paths
+}
+
+/// The shipped capture, by the shipped model: with the series in records, so that they come up whole, and without, so that the
+/// kernel is told of each label.
+#[test]
+fn the_first_packets_give_the_labels_and_records_that_all_give() {
+    let Some(lab) = Lab::new("first", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let dir = tempfile::tempdir().unwrap();
+    for series in [&["--series"][..], &[]] {
+        let args = [series, &["--set", "ring.slots=65536"], device()].concat();
+        let [all, first] = both(&lab, dir.path(), &common::demo(), &args, |first, sent| {
+            let counted = first.metric_sum("fenxi_port_counted_packets_total");
+            assert!(counted > 0.1 * sent as f64, "{counted} of {sent}");
+        });
+        assert!(flows(&all).len() > 10);
+        assert_same_flows(&first, &all);
+    }
+}
+
+/// Every shared capture, the damaged and odd ones too, as far as a wire takes their frames.
+#[test]
+fn all_shared_captures_give_the_same_flows() {
+    let Some(folder) = common::shared("captures") else {
+        return common::lab::skip(
+            "all_shared_captures_give_the_same_flows",
+            "../shared/data/captures",
+        );
+    };
+    let Some(lab) = Lab::new("first-all", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let dir = tempfile::tempdir().unwrap();
+    let capture = dir.path().join("captures");
+    let mut captures = Vec::new();
+    for part in ["train", "odd"] {
+        let files = std::fs::read_dir(folder.join(part)).unwrap();
+        captures.extend(files.map(|file| file.unwrap().path()));
+    }
+    captures.sort();
+    assert!(gather(&captures, &capture) > 10_000);
+    // Flows last for the whole run, whatever its pace.
+    let args = [
+        "flow.idle_timeout_s=0",
+        "flow.half_open_timeout_s=0",
+        "flow.end_on_fin_rst=false",
+        "flow.max_flows=131072",
+        "ring.slots=65536",
+    ];
+    let args: Vec<&str> = args.iter().flat_map(|set| ["--set", *set]).collect();
+    for series in [&["--series"][..], &[]] {
+        let args = [series, &args, &common::SIMULATED].concat();
+        let [all, first] = both(&lab, dir.path(), &capture, &args, |_, _| {});
+        assert!(flows(&all).len() > 1000);
+        assert_same_flows(&first, &all);
+    }
+}
+
+/// Where the kernel refuses the program, all packets come up: one warning, a metric, and the run goes on.
+#[test]
+fn where_the_kernel_refuses_all_packets_come_up() {
+    let Some(lab) = Lab::new("first-not", &["host"], &["setpriv"]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let launcher = [
+        "setpriv",
+        "--bounding-set=-all,+net_raw",
+        "--inh-caps=-all,+net_raw",
+    ];
+    let args = [
+        &["--set", "io.interfaces=[\"b\"]"][..],
+        &FIRST,
+        &common::SIMULATED,
+    ]
+    .concat();
+    let live = Live::launch(fenxi_on(&lab, "host", &launcher), &args);
+    let sent = lab.on("host", || send(&common::demo(), "a"));
+    live.wait_for_packets(sent);
+    assert_eq!(live.metric_sum("fenxi_port_counts_in_kernel"), 0.0);
+    assert_eq!(live.metric_sum("fenxi_port_packets_total"), sent as f64);
+    assert_eq!(
+        live.said("CAP_BPF and CAP_NET_ADMIN are needed; all packets come up instead"),
+        1
+    );
+    live.terminate(0);
+}
+
+/// An interface that goes away and comes back is watched again, though most privileges were dropped meanwhile.
+#[test]
+fn an_interface_that_is_back_is_watched_again() {
+    let Some(lab) = Lab::new("first-back", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let args = [
+        &["--set", "io.interfaces=[\"b\"]"][..],
+        &FIRST,
+        &common::SIMULATED,
+    ]
+    .concat();
+    let live = Live::start(&lab, "host", &args);
+    let sent = lab.on("host", || send(&common::demo(), "a"));
+    live.wait_for_packets(sent);
+    lab.run("host", "ip link set dev b down");
+    live.wait_for("it is down", |live| live.metric_sum("fenxi_port_up") == 0.0);
+    lab.run("host", "ip link set dev b up");
+    live.wait_for("it is up", |live| live.metric_sum("fenxi_port_up") == 1.0);
+    lab.run("host", "ip link del dev b");
+    live.wait_for("it is gone", |live| live.metric_sum("fenxi_port_up") == 0.0);
+    lab.wire_within("host", "a", "b");
+    live.wait_for("it is back", |live| live.metric_sum("fenxi_port_up") == 1.0);
+    let before = seen(&live);
+    let sent = lab.on("host", || send(&common::demo(), "a"));
+    live.wait_for("its packets come", |live| {
+        seen(live) >= before + sent as f64
+    });
+    assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+    live.terminate(0);
+}
+
+/// Packets that came up and those that were counted.
+fn seen(live: &Live) -> f64 {
+    live.metric_sum("fenxi_port_packets_total")
+        + live.metric_sum("fenxi_port_counted_packets_total")
+}
+
+/// However a run ends, its program is gone from the interface.
+#[test]
+fn a_killed_run_leaves_no_program_behind() {
+    let Some(lab) = Lab::new("first-killed", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let programs = || {
+        lab.on("host", || {
+            let directions = [TcAttachType::Ingress, TcAttachType::Egress];
+            let of = |direction| SchedClassifier::query_tcx("b", direction).unwrap().1.len();
+            directions.map(of).into_iter().sum::<usize>()
+        })
+    };
+    let args = [
+        &["--set", "io.interfaces=[\"b\"]"][..],
+        &FIRST,
+        &common::SIMULATED,
+    ]
+    .concat();
+    for signal in [Signal::TERM, Signal::KILL] {
+        let live = Live::start(&lab, "host", &args);
+        assert_eq!(programs(), 2, "both directions");
+        live.signal(signal);
+        match signal {
+            Signal::KILL => live.kill(),
+            _ => drop(live.ended(0)),
+        }
+        assert_eq!(programs(), 0);
+    }
+}
+
+/// A connection of many packets costs few of them: the rest is counted, and its record has all.
+#[test]
+fn a_long_connection_is_counted_to_its_end() {
+    let Some(lab) = Lab::routed("first-long", false, &["conntrack", "nft"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let records = dir.path().join("records");
+    let args = [
+        "--set",
+        "io.mode=mark",
+        "--set",
+        "io.interfaces=[\"in\"]",
+        "--flows",
+    ];
+    let args = [
+        &args[..],
+        &[records.to_str().unwrap()],
+        &FIRST,
+        &common::SIMULATED,
+    ]
+    .concat();
+    let live = Live::start(&lab, "router", &args);
+    let [near, far] = connect(&lab, ["client", "server"], Lab::server(false));
+    stream(near, far, 4_000_000);
+    live.wait_for("the flow has ended", |live| {
+        live.metric_sum("fenxi_flows_ended_total") >= 1.0
+    });
+    assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+    let came_up = live.metric_sum("fenxi_port_packets_total");
+    let counted = live.metric_sum("fenxi_port_counted_packets_total");
+    assert!(
+        came_up < 60.0 && counted > 1000.0,
+        "{came_up} came up, {counted} were counted"
+    );
+    live.terminate(0);
+    let records = common::json_lines(&records);
+    let flow = records
+        .iter()
+        .find(|it| it["type"] == "flow" && it["proto"] == 6)
+        .unwrap();
+    let sum =
+        |names: [&str; 2]| -> u64 { names.iter().map(|name| flow[*name].as_u64().unwrap()).sum() };
+    let (packets, bytes) = (
+        sum(["packets_fwd", "packets_rev"]),
+        sum(["bytes_fwd", "bytes_rev"]),
+    );
+    assert!(
+        packets >= counted as u64,
+        "{packets} packets in the record, {counted} were counted"
+    );
+    // Headers are a few per cent of full segments.
+    assert!((4_000_000..4_400_000).contains(&bytes), "{bytes}");
+    assert_eq!(flow["end_reason"], "fin");
+}
