@@ -173,6 +173,7 @@ impl World {
                 key: ends(*flow),
                 packets: [packets, packets / 2],
                 bytes: [1500 * packets, 40 * packets],
+                generation: 1,
                 last_us: self.time_us,
             })
         };

@@ -85,7 +85,7 @@ struct record {
 	__u64 packets[2];
 	__u64 bytes[2];
 	__u32 last;
-	__u32 zero;
+	__u32 version;
 };
 
 // Bytes of a frame that are sent up: headers that were parsed fit into the first; those that were not may be longer.
@@ -394,6 +394,7 @@ static __always_inline void send_up(struct __sk_buff *skb, __u32 gso_size, __u32
 		record->bytes[0] = entry->bytes[0];
 		record->bytes[1] = entry->bytes[1];
 		record->last = entry->last;
+		record->version = entry->version;
 	}
 	long failed = 1;
 	if (packet) {
@@ -497,6 +498,7 @@ static __always_inline int first(struct __sk_buff *skb)
 			// The ports are used again.
 			entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
 			entry->sent = entry->sent_data = entry->is_quiet = 0;
+			__sync_fetch_and_add(&entry->version, 2);
 		}
 		return GO_ON;
 	}

@@ -319,12 +319,13 @@ pub fn encode_counts(out: &mut Vec<u8>, manager: u32, port: u8, flows: &[Counted
         for count in flow.packets.into_iter().chain(flow.bytes) {
             put_u64(out, count);
         }
+        put_u64(out, flow.generation.into());
         put_i64(out, flow.last_us);
     }
 }
 
 fn read_counts(cursor: &mut Cursor<'_>) -> Result<Vec<Counted>, Malformed> {
-    let flows = (0..cursor.count(17)?).map(|_| {
+    let flows = (0..cursor.count(18)?).map(|_| {
         let (protocol, is_v6) = (cursor.u8()?, cursor.u8()? != 0);
         let mut address = || -> Result<IpAddr, Malformed> {
             Ok(match is_v6 {
@@ -342,6 +343,7 @@ fn read_counts(cursor: &mut Cursor<'_>) -> Result<Vec<Counted>, Malformed> {
             key: Key::of(protocol, ends[0], ends[1]),
             packets,
             bytes,
+            generation: cursor.u32()?,
             last_us: cursor.i64()?,
         })
     });

@@ -414,6 +414,7 @@ impl Processor {
             key: Key::of(flow.protocol, flow.ends[0], flow.ends[1]),
             packets: flow.packets,
             bytes: flow.bytes,
+            generation: flow.generation,
             last_us: self.clock.flow_time_of(flow.last_us, self.now_us),
         }));
         self.manager.count(&self.counted, &mut self.unknown);

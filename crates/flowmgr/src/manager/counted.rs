@@ -17,10 +17,12 @@ const LAG_S: u16 = 2;
 pub struct Counted {
     /// The flow.
     pub key: Key,
-    /// Packets since the counter began: a lower number than before says that it began anew.
+    /// Packets since the counter began.
     pub packets: [u64; 2],
     /// Their bytes at the IP layer.
     pub bytes: [u64; 2],
+    /// Which counter it is: another one than before began anew. Not 0.
+    pub generation: u32,
     /// Time of the last packet, µs of flow time.
     pub last_us: i64,
 }
@@ -32,11 +34,13 @@ pub(crate) struct CountedSoFar(Array<Told>);
 struct Told {
     packets: [u64; 2],
     bytes: [u64; 2],
+    /// 0: nothing was told of the flow.
+    generation: u32,
 }
 
 #[expect(unsafe_code, reason = "a promise about a type of integers")]
 mod zeroed {
-    // SAFETY: integers only.
+    // SAFETY: integers only, and padding that nobody reads.
     unsafe impl super::Zeroed for super::Told {}
 }
 
@@ -62,23 +66,22 @@ impl CountedSoFar {
 
     /// What is new since the last time.
     fn update(&mut self, index: u32, counted: &Counted) -> Told {
-        let told = &mut self.0[index as usize];
-        let before = std::mem::replace(
-            told,
-            Told {
-                packets: counted.packets,
-                bytes: counted.bytes,
-            },
-        );
-        let began_anew = (0..2).any(|end| counted.packets[end] < before.packets[end]);
-        match began_anew {
-            true => *told,
-            false => Told {
-                packets: std::array::from_fn(|end| counted.packets[end] - before.packets[end]),
-                bytes: std::array::from_fn(|end| {
-                    counted.bytes[end].saturating_sub(before.bytes[end])
-                }),
-            },
+        let now = Told {
+            packets: counted.packets,
+            bytes: counted.bytes,
+            generation: counted.generation,
+        };
+        let before = std::mem::replace(&mut self.0[index as usize], now);
+        if before.generation != now.generation {
+            return now;
+        }
+        let new = |now: [u64; 2], before: [u64; 2]| {
+            std::array::from_fn(|end| now[end].saturating_sub(before[end]))
+        };
+        Told {
+            packets: new(now.packets, before.packets),
+            bytes: new(now.bytes, before.bytes),
+            ..now
         }
     }
 }

@@ -38,6 +38,8 @@ pub struct Counts {
     pub bytes: [u64; 2],
     /// When the last packet came, in ticks.
     pub last: u32,
+    /// The version of the entry: another one says that the counter began anew.
+    pub version: u32,
 }
 
 /// What the program counts for a worker, on each CPU.
@@ -166,6 +168,7 @@ impl Record {
                 packets: [word(64), word(72)],
                 bytes: [word(80), word(88)],
                 last: half(96),
+                version: half(100),
             },
         };
         Some((record, rest.get(..captured as usize)?))

@@ -39,11 +39,12 @@ pub struct FlowCounts {
     pub protocol: u8,
     /// The two ends. The first one is not greater than the second, as address and port.
     pub ends: [(IpAddr, u16); 2],
-    /// Packets from the first end, and from the second, since the kernel began to count: a lower number than before says that
-    /// it began anew.
+    /// Packets from the first end, and from the second, since the kernel began to count.
     pub packets: [u64; 2],
     /// Their bytes at the IP layer.
     pub bytes: [u64; 2],
+    /// Another one than before says that it began anew.
+    pub generation: u32,
     /// Time of the last packet, as [`Frame::time_us`](crate::Frame::time_us).
     pub last_us: i64,
 }

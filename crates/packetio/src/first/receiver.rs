@@ -430,6 +430,7 @@ fn flow_counts(key: &Key, counts: &Counts, clocks: Clocks) -> FlowCounts {
         ends: key.ends(),
         packets: counts.packets,
         bytes: counts.bytes,
+        generation: counts.version,
         last_us: (clocks.wall_ns - (i64::from(silent) << 20)).div_euclid(1000),
     }
 }

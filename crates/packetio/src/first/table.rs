@@ -146,6 +146,7 @@ impl Table {
             packets: load(&entry.packets),
             bytes: load(&entry.bytes),
             last,
+            version,
         };
         // Orders what was read before the second look at the version.
         fence(Ordering::Acquire);

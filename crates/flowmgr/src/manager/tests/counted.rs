@@ -24,6 +24,7 @@ fn counted(last_us: i64, packets: [u64; 2]) -> Counted {
         key: key(wire::TCP, 1, 2),
         packets,
         bytes: [100 * packets[0], 1000 * packets[1]],
+        generation: 1,
         last_us,
     }
 }
@@ -106,21 +107,26 @@ fn what_was_told_before_is_not_added_again() {
 }
 
 #[test]
-fn a_lower_count_says_that_the_counter_began_anew() {
-    for (second, sum) in [
-        ([2, 0], [7, 0]),
-        // One of the two suffices, and then all is new.
-        ([4, 9], [9, 9]),
-        ([0, 0], [5, 0]),
-    ] {
+fn a_counter_of_another_generation_began_anew() {
+    // Whether the new counts are lower, the same or higher.
+    for second in [[2, 0], [5, 0], [4, 9], [7, 7], [0, 0]] {
         let mut bench = Bench::new(counting());
         bench.burst(&[tcp(0, 1, 2, TCP_SYN)]);
         bench.manager.count(&counted(1, [5, 0]));
-        bench.manager.count(&counted(2, second));
-        bench.manager.count(&counted(3, second));
+        for at in [2, 3] {
+            let second = Counted {
+                generation: 7,
+                ..counted(at, second)
+            };
+            bench.manager.count(&second);
+        }
         let counts = only_flow(&mut bench).counts;
-        assert_eq!(counts.packets, [1 + sum[0], sum[1]], "{second:?}");
-        assert_eq!(counts.bytes, [40 + 100 * sum[0], 1000 * sum[1]]);
+        assert_eq!(counts.packets, [6 + second[0], second[1]], "{second:?}");
+        assert_eq!(
+            counts.bytes,
+            [540 + 100 * second[0], 1000 * second[1]],
+            "{second:?}"
+        );
     }
 }
 
@@ -467,7 +473,7 @@ proptest! {
         let mut bench = Bench::new(Config { settings, ..counting() });
         bench.burst(&[tcp(0, 2, 1, TCP_SYN)]);
         let (mut since, mut all) = ([0u64; 2], [0, 1]);
-        let mut time_us = 0;
+        let (mut time_us, mut generation) = (0, 1);
         for (low, high, begins_anew, is_walked) in steps {
             time_us += SECOND_US / 2;
             bench.manager.pass(time_us);
@@ -475,14 +481,13 @@ proptest! {
                 bench.burst(&[tcp(time_us, 1, 2, TCP_ACK)]);
                 all[0] += 1;
             }
-            // A counter that began anew is known by a lower count only.
-            let restarted = begins_anew && low < since[0];
-            since = match restarted {
+            generation += u32::from(begins_anew);
+            since = match begins_anew {
                 true => [low, high],
                 false => [since[0] + low, since[1] + high],
             };
             all = [all[0] + low, all[1] + high];
-            prop_assert!(bench.manager.count(&counted(time_us, since)));
+            prop_assert!(bench.manager.count(&Counted { generation, ..counted(time_us, since) }));
             bench.settle();
         }
         let flows = bench.finish();

@@ -112,9 +112,11 @@ fn where_ports_are_used_again_the_counts_begin_again() {
         let data = tcp(v4(1, 7000), v4(2, 80), ACK, 10);
         assert_eq!(bench.up_of([data; 5]), 2);
         assert_eq!(bench.up_of([reused(data)]), 1);
-        assert_eq!(bench.counted(&data).0, [3, 0], "what was before it");
+        let before = bench.told[&flow(&data)];
+        assert_eq!(before.packets, [3, 0], "what was before it");
         assert_eq!(bench.up_of([data; 7]), 2);
         assert_eq!(bench.packets_counted(&data), [5, 0]);
+        assert_ne!(bench.told[&flow(&data)].generation, before.generation);
         // An answer to SYN begins nothing.
         assert_eq!(bench.up_of([tcp(v4(2, 80), v4(1, 7000), SYN | ACK, 0)]), 1);
         assert_eq!(bench.up_of([data; 2]), 0);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::packets::{ACK, End, SYN, flow, tcp, udp, v4, v6};
-use super::{Bench, SOON, first, namespace, settings};
+use super::{Bench, FlowCounts, SOON, first, namespace, settings};
 use crate::rx::{Received, WaitHandle, wait};
 use crate::settings::{FirstPackets, PortSettings};
 
@@ -36,6 +36,48 @@ fn a_new_flow_takes_the_place_of_the_one_that_was_silent_for_longest() {
         assert_eq!(bench.sums().forgotten, 2);
         assert_eq!(bench.packets_counted(&packet(2)), [3, 0]);
         assert_eq!(bench.packets_counted(&packet(5)), [3, 0]);
+    });
+}
+
+/// Whoever adds counts up must see that they began anew, however many places were given up in between.
+#[test]
+fn a_flow_that_lost_its_place_has_another_generation_when_it_is_back() {
+    let test = "a_flow_that_lost_its_place_has_another_generation_when_it_is_back";
+    let Some(netns) = namespace(test) else {
+        return;
+    };
+    netns.inside(|| {
+        let mut bench = Bench::new(FirstPackets {
+            flows: 4,
+            ..first(1)
+        });
+        let packet = |port| udp(v4(1, port), v4(2, 9), 10);
+        let begin = |bench: &mut Bench, port| {
+            assert_eq!(bench.up_of([packet(port); 3]), 1);
+            std::thread::sleep(Duration::from_millis(40));
+        };
+        let forget = |bench: &mut Bench, port| {
+            bench.arrived();
+            bench.ports[0].rx.drain();
+            let counts = bench.burst(0, 64).counts;
+            let is_it = |it: &FlowCounts| (it.protocol, it.ends) == flow(&packet(port));
+            let number = counts.iter().position(is_it).unwrap();
+            bench.ports[0].rx.forget(&[number as u32]);
+        };
+        (1..=4).for_each(|port| begin(&mut bench, port));
+        bench.drain();
+        let before = bench.told[&flow(&packet(1))];
+        // Its place is taken, and that of another flow is free again.
+        forget(&mut bench, 4);
+        begin(&mut bench, 5);
+        begin(&mut bench, 6);
+        forget(&mut bench, 5);
+        begin(&mut bench, 1);
+        bench.drain();
+        let after = bench.told[&flow(&packet(1))];
+        assert_eq!((before.packets, after.packets), ([2, 0], [2, 0]));
+        assert_ne!(before.generation, after.generation);
+        assert!(before.generation != 0 && after.generation != 0);
     });
 }
 
