@@ -24,6 +24,10 @@ providers: ## fetch the libraries of other providers, for their tests: openvino,
 build: onnxruntime ## build target/release/fenxi, and target/release/fenxi-lab for experiments
 	cargo build --release --locked -p fenxi -p lab
 
+.PHONY: bpf
+bpf: ## the programs for the kernel, crates/packetio/bpf/*.o, which are committed; needs clang, llvm, libbpf-dev
+	@crates/packetio/bpf/build
+
 .PHONY: fenxi
 fenxi: onnxruntime ## build target/release/fenxi alone: what a router needs
 	cargo build --release --locked -p fenxi

@@ -124,7 +124,7 @@ static CATALOGUE: &[Row] = &[
         "Bytes of the frames of these packets.",
         |view| queues(view, |port, labels| vec![count(labels, port.rx.counted_bytes)])),
     metric(G, "fenxi_port_flows_forgotten", "flows", &["port", "queue"],
-        "Flows whose counts the kernel gave up for others since the start, because its table was full; packets that it had counted since they were last read are missing in their records. Inexact by the flows that began within the last second.",
+        "Flows whose counts the kernel gave up for others since the start, because its table was full; packets that it had counted since they were last read are missing in their records.",
         |view| queues(view, |port, labels| vec![count(labels, port.rx.forgotten)])),
     metric(C, "fenxi_port_bytes_total", "bytes", &["port", "queue"],
         "Bytes of these packets.",

@@ -29,6 +29,7 @@ pub fn look(config: &Config, bundle: &Bundle) -> Vec<Finding> {
             let lines = [
                 "AmbientCapabilities=CAP_BPF CAP_NET_ADMIN",
                 "CapabilityBoundingSet=CAP_BPF CAP_NET_ADMIN",
+                "SystemCallFilter=bpf",
             ];
             let cure = lacks_rights.then(|| drop_in("first", &lines));
             Finding::warning(CHECK, interface, cause).cure_if(cure)

@@ -487,7 +487,8 @@ proptest! {
                 false => [since[0] + low, since[1] + high],
             };
             all = [all[0] + low, all[1] + high];
-            prop_assert!(bench.manager.count(&Counted { generation, ..counted(time_us, since) }));
+            let told = Counted { generation, ..counted(time_us, since) };
+            prop_assert!(bench.manager.count(&told));
             bench.settle();
         }
         let flows = bench.finish();

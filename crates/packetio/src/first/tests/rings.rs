@@ -57,7 +57,7 @@ fn a_flow_that_lost_its_place_has_another_generation_when_it_is_back() {
             std::thread::sleep(Duration::from_millis(40));
         };
         let forget = |bench: &mut Bench, port| {
-            bench.arrived();
+            assert_eq!(bench.up_of([packet(port)]), 0);
             bench.ports[0].rx.drain();
             let counts = bench.burst(0, 64).counts;
             let is_it = |it: &FlowCounts| (it.protocol, it.ends) == flow(&packet(port));
