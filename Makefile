@@ -56,6 +56,14 @@ kafka-test: ## records to a broker of Kafka, which Maven fetches; needs root, mv
 book: ## the documents as a book, in target/book/html; installs mdbook into target/tools where it is missing
 	@scripts/book
 
+# BPF programs are committed as objects, so that only those who change one need clang.
+.PHONY: bpf
+bpf: ## build the BPF programs in crates/packetio/bpf again; needs clang and llvm-strip
+	@for source in crates/packetio/bpf/*.c; do \
+	  object=$${source%.c}.o; \
+	  clang -O2 -g -Wall -Werror -target bpf -c $$source -o $$object && llvm-strip -g $$object || exit 1; \
+	done
+
 .PHONY: demo
 demo: fenxi ## replay the shipped capture: a table of flows with labels, and a summary
 	@$(FENXI) replay $(DEMO) --flows target/demo.jsonl

@@ -67,7 +67,7 @@ pub(crate) fn open(settings: &PortSettings, rings: u16) -> Result<Vec<Opened>, O
             false => None,
         };
         let rx = Box::new(receiver);
-        Ok(Opened { rx, tx })
+        Ok(Opened { rx, tx, how: None })
     });
     opened.collect()
 }
@@ -87,6 +87,7 @@ impl Interface {
         sys::packet_socket().map_err(|error| match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => OpenError::MissingCapability {
                 interface: self.name.clone(),
+                what: "packet sockets",
                 capability: "CAP_NET_RAW",
             },
             _ => system(&self.name, "cannot open a packet socket")(error),

@@ -98,19 +98,10 @@ pub(super) fn start(
     sys::set_filter(socket, &keep(0)).map_err(system(name, "no filter can be set"))?;
     interface.bind(socket, sys::ALL_PROTOCOLS)?;
     if config.is_promiscuous {
-        // `packet_mreq`: index, kind and length of the address, and the address, which is unused.
-        let kind = u32::from_ne_bytes(half_words(libc::PACKET_MR_PROMISC as u16));
-        let request = [interface.index, kind, 0, 0];
         let refused = system(name, "the promiscuous mode is refused");
-        sys::set_option(socket, libc::PACKET_ADD_MEMBERSHIP, &request).map_err(refused)?;
+        sys::be_promiscuous(socket, interface.index).map_err(refused)?;
     }
     group
         .join(number, socket)
         .map_err(system(name, "the ring cannot join the others"))
-}
-
-/// Two consecutive half words, the second 0.
-fn half_words(first: u16) -> [u8; 4] {
-    let [low, high] = first.to_ne_bytes();
-    [low, high, 0, 0]
 }

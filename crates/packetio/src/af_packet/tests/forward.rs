@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::reader::{Counts, RingReader};
 use super::super::transmit::{Transmit, TransmitConfig};
 use super::config;
-use super::netns::{Netns, has_ethtool, skip};
+use crate::tests::netns::{Netns, has_ethtool, skip};
 use crate::settings::PortSettings;
 use crate::tx::{Selection, TxCounts};
 

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use super::super::reader::RingReader;
 use super::config;
 use super::frames::drain;
-use super::netns::{Netns, has_ethtool, skip};
+use crate::tests::netns::{Netns, has_ethtool, skip};
 use crate::interface::{MERGE_INCOMING, Offloads, SPLIT_OUTGOING};
 use crate::settings::PortSettings;
 

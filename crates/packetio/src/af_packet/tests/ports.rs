@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::config;
-use super::frames::trace;
-use super::netns::Netns;
-use super::{flows, numbered, one_of_several};
+use crate::tests::frames::{flows, numbered, trace};
+use crate::tests::netns::Netns;
+use super::one_of_several;
 use crate::error::TxErrorKind;
 use crate::open::{Backend, Opened, open, open_tx, probe};
 use crate::rx::{LinkEvent, Received, Rx, WaitHandle, wait};
