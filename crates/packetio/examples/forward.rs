@@ -43,7 +43,7 @@ fn main() {
     let mut ports = opened
         .into_iter()
         .flatten()
-        .map(|Opened { rx, tx }| (rx, tx.expect("it sends")));
+        .map(|Opened { rx, tx, .. }| (rx, tx.expect("it sends")));
     let (Some((mut one, mut to_one)), Some((mut other, mut to_other))) =
         (ports.next(), ports.next())
     else {

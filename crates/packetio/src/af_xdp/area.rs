@@ -117,6 +117,9 @@ mod tests {
         assert_eq!(runs, [1, 2, 2, 3]);
         assert_eq!((regions[1].offset(), regions[2].offset()), (4096, 12288));
         let (start, bytes) = regions[0].area().place();
-        assert_eq!((start as usize + 4096, bytes), (regions[1].address(), 16384));
+        assert_eq!(
+            (start as usize + 4096, bytes),
+            (regions[1].address(), 16384)
+        );
     }
 }

@@ -13,10 +13,10 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `open.rs` | what is checked, whose memory lies where, which queue belongs to which port |
+//! | `open.rs`, `check.rs` | whose memory lies where, which queue belongs to which port; what is checked first |
 //! | `program.rs`, `../../bpf/xdp.c` | the XDP program, and how it is attached |
 //! | `socket.rs` | a socket of one queue |
-//! | `receiver.rs` | the queues of a port as an [`Rx`](crate::Rx) that survives the loss of its interface |
+//! | `receiver/` | the queues of a port as an [`Rx`](crate::Rx) that survives the loss of its interface |
 //! | `sender.rs` | an interface as a [`Tx`](crate::Tx) |
 //! | `shared.rs` | what the ports of one interface share, and the two sides of one port |
 //! | `loans.rs` | who has which frame |
@@ -37,6 +37,7 @@
 //! * **Outgoing frames** of this machine are not seen, whatever [`Direction`](crate::Direction) says.
 
 mod area;
+mod check;
 mod loans;
 mod open;
 mod program;

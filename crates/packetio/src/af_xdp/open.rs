@@ -1,29 +1,22 @@
-//! How ports are opened: what is checked first, whose memory lies where, and which queue belongs to which port.
+//! How ports are opened: whose memory lies where, and which queue belongs to which port.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use super::area::{Area, Region};
+use super::check::{check, check_merging, check_settings, count, warnings};
 use super::loans::Loans;
-use super::program::{Attached, HOSTS_MAX, Program};
+use super::program::{Attached, Program};
 use super::receiver::{self, Receiver, watch};
 use super::sender::{self, Lender, OWN_FRAMES, Sender};
 use super::shared::{Partner, Shared};
 use super::socket::{self, Queue, Sending, Wanted};
 use crate::error::OpenError;
-use crate::interface::{ETHERNET, Interface, Offloads, system};
+use crate::interface::{Interface, system};
 use crate::open::Opened;
 use crate::settings::{PortSettings, XdpMode};
 use crate::sys;
-use crate::{interface, tx::Tx};
-
-/// Bytes that the kernel keeps in front of each frame (`XDP_PACKET_HEADROOM`).
-const HEADROOM: u32 = 256;
-/// Bytes of an Ethernet header with two tags.
-const LINK_HEADER: u32 = 22;
-/// Offloads that take the tag off a frame before XDP sees it, and those that merge frames before.
-const STRIPS: [&str; 1] = ["rxvlan"];
-const MERGE_NATIVE: [&str; 2] = ["lro", "rx-gro-hw"];
+use crate::tx::Tx;
 
 /// Which queues of an interface are a port's.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +31,7 @@ pub(super) struct Place {
 
 impl Place {
     /// Of one of `rings` ports of an interface with so many queues: every `rings`-th is its own.
-    fn new(number: u32, rings: u32, queues: u32) -> Place {
+    pub fn new(number: u32, rings: u32, queues: u32) -> Place {
         let own = (queues + rings - 1 - number) / rings;
         Place {
             number,
@@ -71,6 +64,8 @@ pub(super) struct Queues<'a> {
     pub interface: &'a Interface,
     pub place: &'a Place,
     pub area: &'a Area,
+    /// As for a socket.
+    pub waits: bool,
 }
 
 /// The queues of a port, open.
@@ -100,11 +95,14 @@ impl Queues<'_> {
                 attached,
                 receives: true,
                 sends: self.settings.sends && sending.is_none(),
+                waits: self.waits,
             })?;
             is_zero_copy &= halves.is_zero_copy;
             sending = sending.or(halves.sending);
             if let Some(opened) = halves.queue {
-                bound.program.hand_over(name, queue, opened.socket.as_fd())?;
+                bound
+                    .program
+                    .hand_over(name, queue, opened.socket.as_fd())?;
                 queues.push(opened);
             }
         }
@@ -133,135 +131,6 @@ fn promiscuous(interface: &Interface) -> Result<OwnedFd, OpenError> {
     let socket = sys::packet_socket().map_err(&refused)?;
     sys::be_promiscuous(socket.as_fd(), interface.index).map_err(&refused)?;
     Ok(socket)
-}
-
-/// Receive queues of an interface; one where the driver tells none.
-fn count(interface: &str) -> Result<u32, OpenError> {
-    let queues = interface::Queues::of(interface)?;
-    Ok(queues.count.map_or(1, |(count, _)| count.max(1)))
-}
-
-/// Checks an interface before anything of it is changed; how many queues it has.
-pub(super) fn check(
-    interface: &Interface,
-    settings: &PortSettings,
-    place: &Place,
-) -> Result<u32, OpenError> {
-    let name = &interface.name;
-    let unsuitable = |why: String, cure: String| OpenError::Unsuitable {
-        interface: name.clone(),
-        why,
-        cure,
-    };
-    if interface.link_type != ETHERNET {
-        return Err(OpenError::UnsupportedLink {
-            interface: name.clone(),
-            hardware: interface.link.hardware,
-        });
-    }
-    mtu_fits(name, interface.link.mtu, settings)?;
-    let queues = count(name)?;
-    if queues < place.rings {
-        return Err(unsuitable(
-            format!(
-                "it has {queues} receive queues for {} flow managers",
-                place.rings
-            ),
-            format!(
-                "`ethtool -L {name} combined {0}` (or rx {0}), or use fewer flow managers",
-                place.rings
-            ),
-        ));
-    }
-    let has_memory = Place::new(place.number, place.rings, queues).queues <= place.queues;
-    if !has_memory {
-        return Err(unsuitable(
-            format!("it has {queues} receive queues now, more than before"),
-            "restart, or take some away (`ethtool -L`)".to_owned(),
-        ));
-    }
-    // A tag that is lost would put a frame that is sent on into another VLAN.
-    let offloads = Offloads::of(name)?;
-    match offloads.remedy(name, &STRIPS) {
-        Some(line) if settings.sends => Err(unsuitable(
-            "it strips VLAN tags (rxvlan), and XDP cannot put them back".to_owned(),
-            line,
-        )),
-        _ => Ok(queues),
-    }
-}
-
-/// Checks that frames of an MTU have room.
-pub(super) fn mtu_fits(name: &str, mtu: u32, settings: &PortSettings) -> Result<(), OpenError> {
-    let most = settings.xdp.frame_bytes - HEADROOM - LINK_HEADER;
-    if mtu <= most {
-        return Ok(());
-    }
-    let larger = 4096 - HEADROOM - LINK_HEADER;
-    let cure = match mtu <= larger {
-        true => "set io.xdp.frame_bytes = 4096".to_owned(),
-        false => format!(
-            "`ip link set dev {name} mtu {larger}` with io.xdp.frame_bytes = 4096, or set io.backend = \"af_packet\""
-        ),
-    };
-    Err(OpenError::Unsuitable {
-        interface: name.to_owned(),
-        why: format!(
-            "its MTU is {mtu}, and a frame of {} bytes has room for {most}",
-            settings.xdp.frame_bytes
-        ),
-        cure,
-    })
-}
-
-/// Merged packets are longer than a frame, and would be lost.
-fn check_merging(interface: &Interface, attached: Attached) -> Result<(), OpenError> {
-    let name = &interface.name;
-    let names: &[&str] = match attached {
-        Attached::Native => &MERGE_NATIVE,
-        Attached::Generic => &interface::MERGE_INCOMING,
-    };
-    let offloads = Offloads::of(name)?;
-    let Some(cure) = offloads.remedy(name, names) else {
-        return Ok(());
-    };
-    let on: Vec<&str> = offloads.on(names).iter().map(|it| it.name).collect();
-    Err(OpenError::Unsuitable {
-        interface: name.clone(),
-        why: format!(
-            "it merges packets ({}) before XDP sees them, and they are longer than a frame",
-            on.join(", ")
-        ),
-        cure,
-    })
-}
-
-fn check_settings(settings: &PortSettings) -> Result<(), OpenError> {
-    settings.check()?;
-    let refused = |setting: String| {
-        let interface = settings.interface.clone();
-        Err(OpenError::BadSetting { interface, setting })
-    };
-    let xdp = &settings.xdp;
-    if !xdp.frames.is_power_of_two() || !(64..=1 << 20).contains(&xdp.frames) {
-        return refused(format!(
-            "{} frames; a power of two from 64 to 1048576 is needed",
-            xdp.frames
-        ));
-    }
-    if ![2048, 4096].contains(&xdp.frame_bytes) {
-        return refused(format!(
-            "frames of {} bytes; 2048 and 4096 are possible",
-            xdp.frame_bytes
-        ));
-    }
-    if xdp.to_host.len() > HOSTS_MAX {
-        return refused(format!(
-            "{} addresses of this machine; {HOSTS_MAX} are possible",
-            xdp.to_host.len()
-        ));
-    }
-    Ok(())
 }
 
 /// An interface that was checked, with its program.
@@ -306,7 +175,8 @@ fn open_thread(checked: &[Checked], number: u32, rings: u32) -> Result<Vec<Opene
         .iter()
         .map(|it| Place::new(number, rings, it.queues))
         .collect();
-    let bytes_of = |it: &Checked, frames: u32| frames as usize * it.settings.xdp.frame_bytes as usize;
+    let bytes_of =
+        |it: &Checked, frames: u32| frames as usize * it.settings.xdp.frame_bytes as usize;
     let frames_of = |it: &Checked, place: &Place| place.queues * it.settings.xdp.frames;
     let receives = checked
         .iter()
@@ -410,40 +280,6 @@ fn describe(settings: &PortSettings, queues: u32, effect: Effect) -> String {
     )
 }
 
-/// What people should know from the start.
-fn warnings(
-    interface: &Interface,
-    settings: &PortSettings,
-    queues: u32,
-    rings: u32,
-) -> Vec<String> {
-    let name = &interface.name;
-    let mut warnings = Vec::new();
-    let offloads = Offloads::of(name).unwrap_or_default();
-    if let Some(line) = offloads.remedy(name, &STRIPS) {
-        warnings.push(format!(
-            "{name}: the card strips VLAN tags, so frames of all VLANs look alike; {line}"
-        ));
-    }
-    if settings.sends && sys::driver(interface.query.as_fd(), name).is_ok_and(|it| it == "veth") {
-        warnings.push(format!(
-            "{name}: a veth passes on checksums and VLAN tags that its peer left to a card, and XDP cannot complete them; \
-             on its peer: ethtool -K PEER tx off txvlan off"
-        ));
-    }
-    let hash = interface::Queues::of(name).ok().and_then(|it| it.hash);
-    let is_symmetric = hash.as_ref().is_some_and(|it| it.is_symmetric());
-    if rings > 1 && !is_symmetric {
-        let cure = hash.and_then(|it| it.remedy(name));
-        let cure = cure.unwrap_or_else(|| "use one flow manager".to_owned());
-        warnings.push(format!(
-            "{name}: its hash may spread the two directions of a flow over different queues ({queues}), and so over different \
-             flow managers; {cure}"
-        ));
-    }
-    warnings
-}
-
 /// An interface to send on alone.
 pub(super) fn open_tx(name: &str) -> Result<Sender, OpenError> {
     let interface = Interface::open(name)?;
@@ -464,6 +300,7 @@ pub(super) fn open_tx(name: &str) -> Result<Sender, OpenError> {
         attached: Attached::Generic,
         receives: false,
         sends: true,
+        waits: true,
     })?;
     let partner = Arc::new(Partner::new(interface.link.mtu));
     partner.hand_over(halves.sending);

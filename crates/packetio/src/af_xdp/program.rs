@@ -47,6 +47,15 @@ pub(super) struct Program {
 impl Program {
     /// Loads it for an interface of so many queues; attaches nothing.
     pub fn load(interface: &str, queues: u32, settings: &XdpSettings) -> Result<Self, OpenError> {
+        Self::load_object(OBJECT, interface, queues, settings)
+    }
+
+    fn load_object(
+        object: &[u8],
+        interface: &str,
+        queues: u32,
+        settings: &XdpSettings,
+    ) -> Result<Self, OpenError> {
         let bad = |what: &(dyn Error + 'static)| refused(interface, what);
         let name = match settings.to_host.is_empty() {
             true => ALL,
@@ -56,7 +65,7 @@ impl Program {
         let mut loaded = EbpfLoader::new()
             .btf(None)
             .map_max_entries(SOCKETS, queues.max(1))
-            .load(OBJECT)
+            .load(object)
             .map_err(|error| bad(&error))?;
         let sockets = loaded.take_map(SOCKETS).ok_or(missing(interface))?;
         let sockets = XskMap::try_from(sockets).map_err(|error| bad(&error))?;
@@ -74,16 +83,15 @@ impl Program {
             sockets,
             link: None,
         };
-        program.xdp(interface)?.load().map_err(|error| bad(&error))?;
+        program
+            .xdp(interface)?
+            .load()
+            .map_err(|error| bad(&error))?;
         Ok(program)
     }
 
     /// Attaches it to an interface, from which it was detached when that went.
-    pub fn attach(
-        &mut self,
-        interface: &Interface,
-        mode: XdpMode,
-    ) -> Result<Attached, OpenError> {
+    pub fn attach(&mut self, interface: &Interface, mode: XdpMode) -> Result<Attached, OpenError> {
         self.detach();
         let (first, attached) = match mode {
             XdpMode::Auto | XdpMode::Native => (Attach::Driver, Attached::Native),
@@ -219,7 +227,10 @@ fn last_lines(log: &str) -> Option<String> {
 }
 
 fn missing(interface: &str) -> OpenError {
-    let (interface, log) = (interface.to_owned(), "its object is not complete".to_owned());
+    let (interface, log) = (
+        interface.to_owned(),
+        "its object is not complete".to_owned(),
+    );
     OpenError::ProgramRefused { interface, log }
 }
 
@@ -248,10 +259,13 @@ fn cannot_attach(interface: &Interface, error: &ProgramError) -> OpenError {
                 "its driver has no XDP with the MTU that it or its peer has ({})",
                 interface.link.mtu
             ),
-            format!("`ip link set dev {name} mtu 1500`, on a veth on both ends, or set io.xdp.mode = \"generic\""),
+            format!(
+                "`ip link set dev {name} mtu 1500`, on a veth on both ends, or set io.xdp.mode = \"generic\""
+            ),
         ),
         Some(libc::ENOSPC) => unsuitable(
-            "its peer sends on more queues than it receives on, with which its driver has no XDP".to_owned(),
+            "its peer sends on more queues than it receives on, with which its driver has no XDP"
+                .to_owned(),
             "give it as many (`ethtool -L`), or set io.xdp.mode = \"generic\"".to_owned(),
         ),
         Some(libc::EPERM | libc::EACCES) => OpenError::MissingCapability {
@@ -280,6 +294,31 @@ mod tests {
         let told = last_lines(log).unwrap();
         assert!(told.ends_with("| R1 invalid mem access 'scalar'"), "{told}");
         assert_eq!(last_lines("processed 0 insns"), None);
+    }
+
+    #[test]
+    fn a_program_that_the_kernel_refuses_is_refused_with_its_reason() {
+        // The call of `bpf_redirect_map`, to a function that there is not.
+        let call = [0x85, 0, 0, 0, 51, 0, 0, 0];
+        let mut object = OBJECT.to_vec();
+        let starts = 0..object.len() - call.len();
+        let calls: Vec<usize> = starts
+            .filter(|at| object[*at..].starts_with(&call))
+            .collect();
+        assert!(!calls.is_empty());
+        for at in calls {
+            object[at + 5] = 0x7f;
+        }
+        let error = Program::load_object(&object, "b0", 1, &XdpSettings::default()).unwrap_err();
+        match &error {
+            OpenError::ProgramRefused { log, .. } => {
+                assert!(log.contains("invalid func"), "{log}");
+                assert!(!error.to_string().contains('\n'), "{error}");
+            }
+            // No test without rights.
+            OpenError::MissingCapability { .. } => {}
+            other => panic!("{other}"),
+        }
     }
 
     /// The object tells the kernel all that it has to know without BTF, which old or small kernels lack.

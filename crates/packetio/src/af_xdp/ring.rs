@@ -93,12 +93,7 @@ impl<T: Entry> Map<T> {
     fn entry(&self, position: u32) -> NonNull<T> {
         let index = (position & (self.size - 1)) as usize;
         // SAFETY: the index is below `size`, and `new` has mapped so many entries from `desc` on, aligned.
-        unsafe {
-            self.start
-                .add(self.at.desc as usize)
-                .cast::<T>()
-                .add(index)
-        }
+        unsafe { self.start.add(self.at.desc as usize).cast::<T>().add(index) }
     }
 }
 

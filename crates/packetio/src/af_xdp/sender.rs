@@ -245,7 +245,12 @@ impl Sender {
     /// Whether a frame is longer than the interface sends.
     fn is_too_long(&self, burst: &Burst<'_>, i: usize, frame: &Frame, mtu: u32) -> bool {
         let over = frame.captured.saturating_sub(mtu + LINK_HEADER);
-        let is_tagged = || matches!(burst.bytes(i).get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
+        let is_tagged = || {
+            matches!(
+                burst.bytes(i).get(12..14),
+                Some([0x81, 0x00] | [0x88, 0xa8])
+            )
+        };
         over > 0 && !(over <= TAG && is_tagged())
     }
 

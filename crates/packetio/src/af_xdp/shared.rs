@@ -32,11 +32,7 @@ impl Shared {
 
 impl Bound {
     /// Attaches the program, if another port has not done so.
-    pub fn attach(
-        &mut self,
-        interface: &Interface,
-        mode: XdpMode,
-    ) -> Result<Attached, OpenError> {
+    pub fn attach(&mut self, interface: &Interface, mode: XdpMode) -> Result<Attached, OpenError> {
         match self.on {
             Some((index, attached)) if index == interface.index => Ok(attached),
             _ => {

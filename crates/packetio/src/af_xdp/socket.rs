@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{
@@ -32,6 +33,9 @@ pub(super) const SEND_RING: u32 = 1024;
 const SEND_BUFFER: u32 = 8 * 1024 * 1024;
 /// Frames that the kernel sends in one call, where it copies; fewer before 6.17.
 const SEND_AT_ONCE: u32 = 256;
+/// How long, and how often, a queue may be in use by a socket that was closed: the kernel takes its time.
+const CLOSING: Duration = Duration::from_millis(500);
+const ASK_EVERY: Duration = Duration::from_millis(5);
 /// Frames that a busy poll takes at once.
 const BUSY_BUDGET: u32 = 64;
 
@@ -66,6 +70,8 @@ pub(super) struct Wanted<'a> {
     pub attached: Attached,
     pub receives: bool,
     pub sends: bool,
+    /// Whether to wait for a socket that is being closed; not on the data path.
+    pub waits: bool,
 }
 
 /// The halves that were asked for, and whether the card shares the memory.
@@ -201,7 +207,13 @@ fn bind_to(socket: &OwnedFd, wanted: &Wanted<'_>) -> Result<(), OpenError> {
     }
     let (interface, queue) = (wanted.interface.name.clone(), wanted.queue);
     let address = SocketAddrXdp::new(flags, wanted.interface.index, queue);
-    bind(socket, &address).map_err(|error| match error {
+    let began = Instant::now();
+    let mut bound = bind(socket, &address);
+    while wanted.waits && bound == Err(Errno::BUSY) && began.elapsed() < CLOSING {
+        std::thread::sleep(ASK_EVERY);
+        bound = bind(socket, &address);
+    }
+    bound.map_err(|error| match error {
         Errno::BUSY => OpenError::InUse {
             what: format!("another socket has its queue {queue}"),
             cure: "end the program that has it; `ss --xdp -p` shows it".to_owned(),

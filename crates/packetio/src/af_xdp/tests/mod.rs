@@ -113,7 +113,10 @@ fn what_is_sent_is_received() {
                 XdpMode::Generic => "generic",
                 _ => "native",
             };
-            assert_eq!(how, format!("b0: XDP in {name} mode, the kernel copies, 1 queue"));
+            assert_eq!(
+                how,
+                format!("b0: XDP in {name} mode, the kernel copies, 1 queue")
+            );
             let sent = numbered(5000);
             for part in sent.chunks(500) {
                 let before_s = seconds();
@@ -190,7 +193,10 @@ fn what_finds_no_frame_is_counted_once_and_it_goes_on() {
         send("a0", numbered(30));
         assert!(take(&mut *port.rx, 30) == numbered(30));
         let counts = port.rx.counts();
-        assert_eq!((counts.received, counts.dropped, counts.waiting), (94, 936, 0));
+        assert_eq!(
+            (counts.received, counts.dropped, counts.waiting),
+            (94, 936, 0)
+        );
         assert_sums_close(&counts);
     });
 }
@@ -290,7 +296,8 @@ fn frames_to_this_machine_reach_it() {
     netns.run(&addresses(2, "b0"));
     other.run(&addresses(1, "a0"));
     let ping = |to: &str| {
-        let line = format!("ip neigh flush dev a0; ping -c 1 -W 1 {to} >/dev/null && echo yes || echo no");
+        let line =
+            format!("ip neigh flush dev a0; ping -c 1 -W 1 {to} >/dev/null && echo yes || echo no");
         other.run(&line).trim() == "yes"
     };
     netns.inside(|| {
@@ -303,7 +310,10 @@ fn frames_to_this_machine_reach_it() {
         assert!(ping("10.7.0.2") && ping("fd07::2"));
         assert!(!ping("10.7.0.3"), "nobody has it");
         take(&mut *port.rx, 1);
-        assert!(port.rx.counts().received > before, "its ARP request is the port's");
+        assert!(
+            port.rx.counts().received > before,
+            "its ARP request is the port's"
+        );
         drop(port);
         settings.xdp.to_host.clear();
         let port = open_one(settings);
@@ -337,7 +347,11 @@ fn the_other_ways_to_bind_work_or_are_refused() {
             send_by(&mut **tx, numbered(100));
             assert_eq!(tx.counts().sent, 100);
         }
-        let error = open(Backend::AfXdp, &[with(&|it| it.zero_copy = ZeroCopy::On)], 1);
+        let error = open(
+            Backend::AfXdp,
+            &[with(&|it| it.zero_copy = ZeroCopy::On)],
+            1,
+        );
         assert_eq!(
             error.err().unwrap().to_string(),
             "b0: its driver does not share memory in this mode; set io.xdp.zero_copy = \"auto\""

@@ -1,6 +1,8 @@
 //! The receiving side of a port: frames out of the queues of an interface, and what becomes of the port when the
 //! interface changes.
 
+mod link;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,14 +18,11 @@ use super::open::{self, Place};
 use super::shared::{Partner, Shared};
 use super::socket::Queue;
 use crate::burst::{Burst, Frame, Gso};
-use crate::error::{InterfaceErrorKind, OpenError, RxError};
+use crate::error::{OpenError, RxError};
 use crate::interface::Interface;
 use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
 use crate::settings::PortSettings;
-use crate::sys::Link;
 
-/// Between two attempts to open an interface that is gone.
-const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// Between two looks at an interface that brings no frames: XDP says nothing of a link that goes down.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Between two looks at the MTU and the name of one that does.
@@ -113,17 +112,18 @@ impl Receiver {
         };
         let warnings = parts.warnings.into_iter();
         receiver.events.extend(warnings.map(LinkEvent::Warning));
-        let effect = receiver.open_queues()?;
+        let effect = receiver.open_queues(true)?;
         Ok((receiver, effect))
     }
 
     /// Opens the sockets of the interface as it is now, and gives the kernel all frames.
-    fn open_queues(&mut self) -> Result<open::Effect, OpenError> {
+    fn open_queues(&mut self, waits: bool) -> Result<open::Effect, OpenError> {
         let wanted = open::Queues {
             settings: &self.settings,
             interface: &self.interface,
             place: &self.place,
             area: self.region.area(),
+            waits,
         };
         let opened = wanted.open(&self.shared)?;
         self.queues = opened.queues;
@@ -183,7 +183,10 @@ impl Receiver {
             return false;
         }
         let now = clock_gettime(ClockId::Realtime);
-        let (time_us, time_sub_ns) = (now.tv_sec * 1_000_000 + now.tv_nsec / 1000, now.tv_nsec % 1000);
+        let (time_us, time_sub_ns) = (
+            now.tv_sec * 1_000_000 + now.tv_nsec / 1000,
+            now.tv_nsec % 1000,
+        );
         for frame in frames.iter_mut() {
             (frame.time_us, frame.time_sub_ns) = (time_us, time_sub_ns as u16);
             self.loans.hold((frame.at >> self.frame_shift) as u32);
@@ -205,136 +208,10 @@ impl Receiver {
             WaitHandle::Fd(fd) => fd,
             _ => return std::thread::sleep(self.settings.wait),
         };
-        let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout));
-    }
-
-    /// Looks at the interface: whether it is there and up, its MTU and its name.
-    fn look(&mut self) {
-        self.looked = Instant::now();
-        if let State::Gone { retry } = self.state {
-            if self.looked >= retry {
-                self.reopen();
-            }
-            return;
-        }
-        match self.link() {
-            Ok(link) if link.is_up => {
-                self.note_up();
-                self.note_mtu(link.mtu);
-            }
-            Ok(_) => self.note_away(InterfaceErrorKind::Down),
-            Err(kind) => self.note_away(kind),
-        }
-    }
-
-    /// The interface as it is, under another name too. One that is called otherwise serves until it goes down: the settings
-    /// name an interface, and the next start looks for that name.
-    fn link(&mut self) -> Result<Link, InterfaceErrorKind> {
-        let gone = match self.interface.refresh() {
-            Ok(link) => return Ok(link),
-            Err(gone) => gone,
-        };
-        let Some(name) = self.interface.new_name() else {
-            return Err(gone);
-        };
-        if !std::mem::replace(&mut self.is_rename_known, true) {
-            let interface = &self.interface.name;
-            self.events.push(LinkEvent::Warning(format!(
-                "{interface}: the interface is now called {name}; give it its name back, or put the new one into \
-                 io.interfaces and restart"
-            )));
-        }
-        match crate::sys::link(self.interface.query.as_fd(), &name) {
-            Ok(link) if link.is_up => Ok(link),
-            _ => Err(gone),
-        }
-    }
-
-    fn note_up(&mut self) {
-        if self.state != State::Up {
-            self.state = State::Up;
-            let interface = &self.interface.name;
-            let line = format!("{interface}: the interface is back");
-            self.events.push(LinkEvent::Up(line));
-        }
-    }
-
-    fn note_away(&mut self, kind: InterfaceErrorKind) {
-        let is_gone = matches!(kind, InterfaceErrorKind::Gone);
-        if self.state == State::Down && !is_gone {
-            return;
-        }
-        let was_up = self.state == State::Up;
-        self.state = State::Down;
-        if is_gone {
-            self.state = State::Gone {
-                retry: Instant::now() + RETRY_EVERY,
-            };
-            self.close();
-        }
-        if was_up {
-            let line = self.interface.error(kind).to_string();
-            self.events.push(LinkEvent::Down(line));
-        }
-    }
-
-    /// A warning, once, that frames may come that have no room.
-    fn note_mtu(&mut self, mtu: u32) {
-        self.partner.set_mtu(mtu);
-        match open::mtu_fits(&self.interface.name, mtu, &self.settings) {
-            Ok(()) => self.is_mtu_known = false,
-            Err(error) if !std::mem::replace(&mut self.is_mtu_known, true) => {
-                let line = format!("{error}; longer frames are dropped");
-                self.events.push(LinkEvent::Warning(line));
-            }
-            Err(_) => {}
-        }
-    }
-
-    /// Gives up the sockets, with the frames that wait in them.
-    fn close(&mut self) {
-        let (dropped, waiting) = self.in_queues();
-        self.counts.dropped += dropped;
-        self.counts.abandoned += waiting;
-        self.queues.clear();
-        (self.epoll, self.promiscuous) = (None, None);
-        self.partner.hand_over(None);
-        self.shared.lock().leave(&self.interface);
-    }
-
-    /// Opens the interface that has the name now, if there is one.
-    fn reopen(&mut self) {
-        self.state = State::Gone {
-            retry: Instant::now() + RETRY_EVERY,
-        };
-        let interface = match Interface::open(&self.settings.interface) {
-            Ok(interface) => interface,
-            Err(error) => return self.complain(&error),
-        };
-        let before = std::mem::replace(&mut self.interface, interface);
-        let opened = open::check(&self.interface, &self.settings, &self.place)
-            .and_then(|_| self.open_queues());
-        if let Err(error) = opened {
-            self.interface = before;
-            self.complain(&error);
-            return;
-        }
-        (self.state, self.complaint, self.is_rename_known) = (State::Down, None, false);
-        if self.interface.link.is_up {
-            self.note_up();
-        }
-    }
-
-    /// Says why an interface that is there cannot be opened, once.
-    fn complain(&mut self, error: &OpenError) {
-        if matches!(error, OpenError::NoSuchInterface { .. }) {
-            return;
-        }
-        let line = error.to_string();
-        if self.complaint.as_ref() != Some(&line) {
-            self.events.push(LinkEvent::Warning(line.clone()));
-            self.complaint = Some(line);
-        }
+        let _ = poll(
+            &mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)],
+            Some(&timeout),
+        );
     }
 
     /// Frames that the kernel has dropped, and frames that wait, of the sockets that are open.
@@ -391,8 +268,16 @@ impl Rx for Receiver {
         self.recycle();
         let max = max.max(1);
         let is_there = !self.queues.is_empty();
-        if is_there && (self.fetch(max) || { self.wait(); self.fetch(max) }) {
-            return Ok(Received::Burst(Burst::new(self.region.bytes(), &self.frames)));
+        if is_there
+            && (self.fetch(max) || {
+                self.wait();
+                self.fetch(max)
+            })
+        {
+            return Ok(Received::Burst(Burst::new(
+                self.region.bytes(),
+                &self.frames,
+            )));
         }
         if self.looked.elapsed() >= LOOK_EVERY {
             self.look();
