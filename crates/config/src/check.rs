@@ -182,6 +182,12 @@ fn combinations(
         "impossible combination: inline needs exactly two interfaces",
     );
     rule(
+        &[KeyId::IoBackend, KeyId::IoMode],
+        config.io.mode == IoMode::Mark && config.io.backend.takes_frames(),
+        "impossible combination: this backend takes frames away from the kernel, which forwards them in mode mark; set \
+         io.backend = \"af_packet\"",
+    );
+    rule(
         &[KeyId::ConnlabelClass, KeyId::IoMode],
         config.io.mode == IoMode::Inline && !config.connlabel.class.is_empty(),
         "impossible combination: inline forwards past the kernel, which has no connections to label; use mode mark, or leave \

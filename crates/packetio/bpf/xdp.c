@@ -39,7 +39,7 @@ struct bpf_map_def SEC("maps") hosts = {
     .type = BPF_MAP_TYPE_HASH,
     .key_size = sizeof(struct address),
     .value_size = 1,
-    .max_entries = 64, // at most so many io.xdp.to_host
+    .max_entries = 64, // at most so many xdp.to_host
 };
 
 enum { ETHERNET = 14, ARP = 28, IPV4 = 20, IPV6 = 40, SOLICITATION = 24 };

@@ -6,13 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::checked::{Io, IoMode};
+use config::checked::{Io, IoMode, XdpMode, ZeroCopy};
 use config::{Config, nearest};
 use dataplane::clock::Clock;
 use dataplane::egress::{Egress, Forward};
 use dataplane::flow_worker::Limits;
 use dataplane::run::Run;
-use packetio::{Direction, OpenError, Opened, PortSettings, Tx};
+use packetio::{Direction, OpenError, Opened, PortSettings, Tx, XdpSettings};
+use rustix::thread::CapabilitySet;
+use tracing::info;
 
 use crate::exit::Failure;
 use crate::sinks::Sinks;
@@ -32,11 +34,21 @@ pub fn open(io: &Io, workers: usize) -> Result<Vec<Vec<Opened>>, Failure> {
     let interfaces: Vec<PortSettings> = io.interfaces.iter().map(|it| settings(io, it)).collect();
     let opened = packetio::open(io.backend, &interfaces, workers as u16).map_err(failure)?;
     for rings in opened {
+        if let Some(how) = rings.first().and_then(|ring| ring.how.as_ref()) {
+            info!("{how}");
+        }
         for (ports, ring) in by_worker.iter_mut().zip(rings) {
             ports.push(ring);
         }
     }
     Ok(by_worker)
+}
+
+/// What it takes to open an interface again that was gone.
+pub fn capabilities(io: &Io) -> CapabilitySet {
+    let names = io.backend.capabilities(&settings(io, "")).iter();
+    let known = names.filter_map(|name| CapabilitySet::from_name(name.strip_prefix("CAP_")?));
+    known.fold(CapabilitySet::empty(), |all, one| all | one)
 }
 
 /// Checks what [`open`] would refuse, without binding to an interface.
@@ -81,7 +93,29 @@ fn settings(io: &Io, interface: &str) -> PortSettings {
         wait: Duration::ZERO,
         completes_checksums: is_inline,
         sends: is_inline,
+        xdp: xdp(io),
         ..defaults
+    }
+}
+
+fn xdp(io: &Io) -> XdpSettings {
+    let xdp = &io.xdp;
+    XdpSettings {
+        mode: match xdp.mode {
+            XdpMode::Auto => packetio::XdpMode::Auto,
+            XdpMode::Native => packetio::XdpMode::Native,
+            XdpMode::Generic => packetio::XdpMode::Generic,
+        },
+        zero_copy: match xdp.zero_copy {
+            ZeroCopy::Auto => packetio::ZeroCopy::Auto,
+            ZeroCopy::On => packetio::ZeroCopy::On,
+            ZeroCopy::Off => packetio::ZeroCopy::Off,
+        },
+        need_wakeup: xdp.need_wakeup,
+        busy_poll_us: xdp.busy_poll_us,
+        frames: xdp.frames,
+        frame_bytes: xdp.frame_bytes,
+        to_host: xdp.to_host.clone(),
     }
 }
 
@@ -128,8 +162,8 @@ fn failure(error: OpenError) -> Failure {
             let near = near.map(|near| format!("; did you mean {near}?"));
             Failure::unavailable(format!("{error}{}", near.unwrap_or_default()))
         }
-        OpenError::MissingCapability { .. } => Failure::not_allowed(error.to_string()),
-        OpenError::BadSetting { .. } => Failure::config(error.to_string()),
+        OpenError::MissingCapability { .. } | OpenError::LockedMemory { .. } => Failure::not_allowed(error.to_string()),
+        OpenError::BadSetting { .. } | OpenError::Unsuitable { .. } => Failure::config(error.to_string()),
         _ => Failure::unavailable(error.to_string()),
     }
 }

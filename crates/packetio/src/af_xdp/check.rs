@@ -81,9 +81,9 @@ pub(super) fn mtu_fits(name: &str, mtu: u32, settings: &PortSettings) -> Result<
     }
     let larger = 4096 - HEADROOM - LINK_HEADER;
     let cure = match mtu <= larger {
-        true => "set io.xdp.frame_bytes = 4096".to_owned(),
+        true => "set xdp.frame_bytes = 4096".to_owned(),
         false => format!(
-            "`ip link set dev {name} mtu {larger}` with io.xdp.frame_bytes = 4096, or set io.backend = \"af_packet\""
+            "`ip link set dev {name} mtu {larger}` with xdp.frame_bytes = 4096, or set io.backend = \"af_packet\""
         ),
     };
     Err(OpenError::Unsuitable {

@@ -252,7 +252,7 @@ fn cannot_attach(interface: &Interface, error: &ProgramError) -> OpenError {
         },
         Some(libc::EOPNOTSUPP) => unsuitable(
             "its driver has no XDP".to_owned(),
-            "set io.xdp.mode = \"generic\", or io.backend = \"af_packet\"".to_owned(),
+            "set xdp.mode = \"generic\", or io.backend = \"af_packet\"".to_owned(),
         ),
         Some(libc::ERANGE) => unsuitable(
             format!(
@@ -260,13 +260,13 @@ fn cannot_attach(interface: &Interface, error: &ProgramError) -> OpenError {
                 interface.link.mtu
             ),
             format!(
-                "`ip link set dev {name} mtu 1500`, on a veth on both ends, or set io.xdp.mode = \"generic\""
+                "`ip link set dev {name} mtu 1500`, on a veth on both ends, or set xdp.mode = \"generic\""
             ),
         ),
         Some(libc::ENOSPC) => unsuitable(
             "its peer sends on more queues than it receives on, with which its driver has no XDP"
                 .to_owned(),
-            "give it as many (`ethtool -L`), or set io.xdp.mode = \"generic\"".to_owned(),
+            "give it as many (`ethtool -L`), or set xdp.mode = \"generic\"".to_owned(),
         ),
         Some(libc::EPERM | libc::EACCES) => OpenError::MissingCapability {
             interface: name,

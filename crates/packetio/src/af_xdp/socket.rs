@@ -190,7 +190,7 @@ fn set_options(socket: &OwnedFd, wanted: &Wanted<'_>) -> Result<(), OpenError> {
             what: "busy polls",
             capability: "CAP_NET_ADMIN",
         },
-        _ => system(&wanted.interface.name, "io.xdp.busy_poll_us is refused")(error),
+        _ => system(&wanted.interface.name, "xdp.busy_poll_us is refused")(error),
     })
 }
 
@@ -222,7 +222,7 @@ fn bind_to(socket: &OwnedFd, wanted: &Wanted<'_>) -> Result<(), OpenError> {
         Errno::OPNOTSUPP if xdp.zero_copy == ZeroCopy::On => OpenError::Unsuitable {
             interface,
             why: "its driver does not share memory in this mode".to_owned(),
-            cure: "set io.xdp.zero_copy = \"auto\"".to_owned(),
+            cure: "set xdp.zero_copy = \"auto\"".to_owned(),
         },
         error => system(&interface, "an XDP socket cannot be bound to it")(error.into()),
     })

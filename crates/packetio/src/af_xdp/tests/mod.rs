@@ -354,7 +354,7 @@ fn the_other_ways_to_bind_work_or_are_refused() {
         );
         assert_eq!(
             error.err().unwrap().to_string(),
-            "b0: its driver does not share memory in this mode; set io.xdp.zero_copy = \"auto\""
+            "b0: its driver does not share memory in this mode; set xdp.zero_copy = \"auto\""
         );
         assert!(!netns.run("ip -d link show dev b0").contains("xdp"));
     });

@@ -82,7 +82,7 @@ fn an_interface_that_does_not_suit_is_refused_with_the_cure() {
     let line = refused("ip link set b0 mtu 3000", &|_| {});
     assert_eq!(
         line,
-        "b0: its MTU is 3000, and a frame of 2048 bytes has room for 1770; set io.xdp.frame_bytes = 4096"
+        "b0: its MTU is 3000, and a frame of 2048 bytes has room for 1770; set xdp.frame_bytes = 4096"
     );
     let line = refused("ip link set b0 mtu 9000", &|it| it.xdp.frame_bytes = 4096);
     assert!(line.contains("`ip link set dev b0 mtu 3818`"), "{line}");
@@ -117,7 +117,7 @@ fn a_driver_without_xdp_is_refused_in_native_mode_and_served_in_generic_mode() {
         of_bridge.xdp.mode = XdpMode::Native;
         assert_eq!(
             error_of(of_bridge.clone()).to_string(),
-            "br0: its driver has no XDP; set io.xdp.mode = \"generic\", or io.backend = \"af_packet\""
+            "br0: its driver has no XDP; set xdp.mode = \"generic\", or io.backend = \"af_packet\""
         );
         of_bridge.xdp.mode = XdpMode::Auto;
         let port = open_one(of_bridge);
