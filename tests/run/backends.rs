@@ -29,7 +29,6 @@ impl Over {
         }
     }
 
-
     /// Makes interfaces, both ends of wires, such as a wire and a card without offloads are to XDP. Packet sockets take them as
     /// they are.
     pub fn prepare(self, lab: &Lab, host: &str, interfaces: &[&str]) {

@@ -162,8 +162,12 @@ fn failure(error: OpenError) -> Failure {
             let near = near.map(|near| format!("; did you mean {near}?"));
             Failure::unavailable(format!("{error}{}", near.unwrap_or_default()))
         }
-        OpenError::MissingCapability { .. } | OpenError::LockedMemory { .. } => Failure::not_allowed(error.to_string()),
-        OpenError::BadSetting { .. } | OpenError::Unsuitable { .. } => Failure::config(error.to_string()),
+        OpenError::MissingCapability { .. } | OpenError::LockedMemory { .. } => {
+            Failure::not_allowed(error.to_string())
+        }
+        OpenError::BadSetting { .. } | OpenError::Unsuitable { .. } => {
+            Failure::config(error.to_string())
+        }
         _ => Failure::unavailable(error.to_string()),
     }
 }
