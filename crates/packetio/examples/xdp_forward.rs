@@ -1,0 +1,177 @@
+//! A bare forwarder over XDP sockets: what comes in on queue 0 of one of two interfaces leaves by the other. It shares no
+//! code with the ports of this crate, so that `scripts/bench-live` can hold them against it.
+//!
+//!     xdp_forward ONE OTHER
+
+#![allow(
+    clippy::expect_used,
+    reason = "a program of the bench may end with a message of its own"
+)]
+
+use std::num::NonZeroU32;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use aya::maps::XskMap;
+use aya::programs::{Xdp, XdpMode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use xdpilone::xdp::XdpDesc;
+use xdpilone::{DeviceQueue, IfInfo, RingRx, RingTx, Socket, SocketConfig, Umem, UmemConfig};
+
+const PROGRAM: &[u8] = aya::include_bytes_aligned!("../bpf/xdp.o");
+/// As of fenxi: frames of each interface, bytes of each, frames in a burst, and entries of a send ring.
+const FRAMES: u32 = 4096;
+const FRAME_BYTES: u32 = 2048;
+const BURST: u32 = 128;
+const SEND_RING: u32 = 1024;
+/// Empty rounds before it sleeps, as in fenxi.
+const ROUNDS_BEFORE_SLEEP: u32 = 1;
+const SLEEP: Duration = Duration::from_millis(5);
+
+#[repr(align(4096))]
+struct Memory([u8; (2 * FRAMES * FRAME_BYTES) as usize]);
+
+/// One interface. The programs are dropped, and so detached, with it.
+struct Port {
+    device: DeviceQueue,
+    rx: RingRx,
+    tx: RingTx,
+    _program: aya::Ebpf,
+}
+
+fn open(umem: &Umem, name: &str, is_first: bool) -> Port {
+    let name_c = std::ffi::CString::new(name).expect("a name has no NUL");
+    let mut info = IfInfo::invalid();
+    info.from_name(&name_c).expect("the interface is there");
+    info.set_queue(0);
+    let socket = match is_first {
+        true => Socket::with_shared(&info, umem),
+        false => Socket::new(&info),
+    };
+    let socket = socket.expect("a socket opens");
+    let device = umem
+        .fq_cq(&socket)
+        .expect("it has fill and completion rings");
+    let config = SocketConfig {
+        rx_size: NonZeroU32::new(FRAMES),
+        tx_size: NonZeroU32::new(SEND_RING),
+        bind_flags: SocketConfig::XDP_BIND_NEED_WAKEUP,
+    };
+    let user = umem.rx_tx(&socket, &config).expect("it has rings");
+    let (rx, tx) = (
+        user.map_rx().expect("it receives"),
+        user.map_tx().expect("it sends"),
+    );
+    umem.bind(&user).expect("it is bound");
+    let mut program = aya::Ebpf::load(PROGRAM).expect("the program loads");
+    let map = program.map_mut("sockets").expect("it has a map");
+    let mut map = XskMap::try_from(map).expect("of sockets");
+    map.set(0, rx.as_raw_fd(), 0).expect("it takes the socket");
+    let xdp: &mut Xdp = program
+        .program_mut("all")
+        .expect("it has a program")
+        .try_into()
+        .expect("of XDP");
+    xdp.load().expect("the kernel takes it");
+    xdp.attach(name, XdpMode::Driver)
+        .expect("so does the driver");
+    Port {
+        device,
+        rx,
+        tx,
+        _program: program,
+    }
+}
+
+/// Sends what came on one port out of the other; how many frames.
+fn forward(from: &mut Port, to: &mut Port) -> u32 {
+    let mut descs = [XdpDesc {
+        addr: 0,
+        len: 0,
+        options: 0,
+    }; BURST as usize];
+    let mut count = 0;
+    {
+        let mut received = from.rx.receive(BURST);
+        while let Some(desc) = received.read() {
+            descs[count] = desc;
+            count += 1;
+        }
+        received.release();
+    }
+    if count > 0 {
+        let mut sending = to.tx.transmit(count as u32);
+        sending.insert(descs[..count].iter().copied());
+        sending.commit();
+    }
+    // Each frame goes back to where it came from as soon as it was sent.
+    while to.tx.pending() > 0 {
+        to.tx.wake();
+        give_back(from, to);
+    }
+    give_back(from, to);
+    count as u32
+}
+
+fn give_back(from: &mut Port, to: &mut Port) {
+    let mut done = to.device.complete(SEND_RING);
+    let mut frames = from.device.fill(done.capacity());
+    while let Some(address) = done.read() {
+        frames.insert_once(address / u64::from(FRAME_BYTES) * u64::from(FRAME_BYTES));
+    }
+    frames.commit();
+    done.release();
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [one, other] = arguments.as_slice() else {
+        eprintln!("usage: xdp_forward ONE OTHER");
+        std::process::exit(64);
+    };
+    let memory: Box<Memory> = bytes();
+    let start = NonNull::from(&mut Box::leak(memory).0[..]);
+    let config = UmemConfig {
+        fill_size: FRAMES,
+        complete_size: SEND_RING,
+        frame_size: FRAME_BYTES,
+        headroom: 0,
+        flags: 0,
+    };
+    // SAFETY: the memory is aligned to a page, lives as long as the program, and nobody else touches it.
+    let umem = unsafe { Umem::new(config, start) }.expect("the memory can be registered");
+    let mut one = open(&umem, one, true);
+    let mut other = open(&umem, other, false);
+    for (at, port) in [&mut one, &mut other].into_iter().enumerate() {
+        let first = at as u64 * u64::from(FRAMES);
+        let mut fill = port.device.fill(FRAMES);
+        fill.insert((first..first + u64::from(FRAMES)).map(|frame| frame * u64::from(FRAME_BYTES)));
+        fill.commit();
+    }
+    let mut idle = 0;
+    loop {
+        let count = forward(&mut one, &mut other) + forward(&mut other, &mut one);
+        idle = if count == 0 { idle + 1 } else { 0 };
+        if idle > ROUNDS_BEFORE_SLEEP {
+            sleep(&one, &other);
+        }
+    }
+}
+
+/// Zeroed, on the heap: it is too large for the stack.
+fn bytes() -> Box<Memory> {
+    let memory = Box::<Memory>::new_zeroed();
+    // SAFETY: zeros make bytes.
+    unsafe { memory.assume_init() }
+}
+
+fn sleep(one: &Port, other: &Port) {
+    // SAFETY: the rings, and with them their sockets, outlive the call.
+    let fds = [&one.rx, &other.rx]
+        .map(|rx| unsafe { std::os::fd::BorrowedFd::borrow_raw(rx.as_raw_fd()) });
+    let timeout = Timespec::try_from(SLEEP).expect("5 ms are a time");
+    let _ = poll(
+        &mut fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+        Some(&timeout),
+    );
+}
