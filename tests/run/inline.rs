@@ -33,7 +33,11 @@ fn start_over(over: Over, lab: &Lab, settings: &[&str]) -> Live {
         over.prepare(lab, host, &["eth"]);
     }
     let ef = every_label("tag.dscp", &EF.to_string());
-    let mut args = vec!["--set", "io.interfaces=[\"l\", \"r\"]"];
+    let mut args = match over {
+        Over::Packet => vec![],
+        Over::Xdp => vec!["--config", "configs/live-inline-xdp.toml"],
+    };
+    args.extend(["--set", "io.interfaces=[\"l\", \"r\"]"]);
     args.extend(["--set", "io.mode=inline", "--set", &ef]);
     args.extend(over.args());
     args.extend(common::SIMULATED);

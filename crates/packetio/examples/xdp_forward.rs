@@ -55,7 +55,11 @@ fn open(umem: &Umem, name: &str, is_first: bool) -> Port {
     let config = SocketConfig {
         rx_size: NonZeroU32::new(FRAMES),
         tx_size: NonZeroU32::new(SEND_RING),
-        bind_flags: SocketConfig::XDP_BIND_NEED_WAKEUP,
+        // The second socket takes over the first one's.
+        bind_flags: match is_first {
+            true => SocketConfig::XDP_BIND_NEED_WAKEUP,
+            false => 0,
+        },
     };
     let user = umem.rx_tx(&socket, &config).expect("it has rings");
     let (rx, tx) = (

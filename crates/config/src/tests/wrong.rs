@@ -54,6 +54,21 @@ fn each_wrong_configuration_gets_one_clear_line() {
             &["hosts.networks", "c.toml:2", "\"lan\" is no network"],
         ),
         bad(
+            "[xdp]\nto_host = [\"10.0.0.1\", \"eth0\"]",
+            &["xdp.to_host", "c.toml:2", "\"eth0\" is no address"],
+        ),
+        bad(
+            "[xdp]\nframe_bytes = 3000",
+            &["c.toml:2: xdp.frame_bytes: found 3000, expected a power of two from 2048 to 4096"],
+        ),
+        bad(
+            "[io]\nmode = \"mark\"\nbackend = \"af_xdp\"",
+            &[
+                "io.backend = \"af_xdp\" (c.toml:3) with io.mode = \"mark\" (c.toml:2): impossible combination",
+                "set io.backend = \"af_packet\"",
+            ],
+        ),
+        bad(
             "[records]\npath = \"-\"",
             &["records.path", "c.toml:2", "fenxi run --flows -"],
         ),

@@ -182,7 +182,7 @@ impl Sender {
                 };
                 let at = (free as usize) << self.frame_shift;
                 let place = self.own.bytes().get_mut(at..at + bytes.len());
-                let Some(place) = place.filter(|it| it.len() <= 1 << self.frame_shift) else {
+                let Some(place) = place else {
                     self.free.push(free);
                     return false;
                 };
@@ -242,7 +242,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether a frame is longer than the interface sends.
+    /// Whether a frame is longer than the interface sends, or than its memory here.
     fn is_too_long(&self, burst: &Burst<'_>, i: usize, frame: &Frame, mtu: u32) -> bool {
         let over = frame.captured.saturating_sub(mtu + LINK_HEADER);
         let is_tagged = || {
@@ -251,7 +251,8 @@ impl Sender {
                 Some([0x81, 0x00] | [0x88, 0xa8])
             )
         };
-        over > 0 && !(over <= TAG && is_tagged())
+        let is_beyond = frame.captured > 1 << self.frame_shift;
+        is_beyond || (over > 0 && !(over <= TAG && is_tagged()))
     }
 
     fn failure(&mut self, errno: Errno) -> InterfaceError {
