@@ -19,11 +19,16 @@ use xdpilone::xdp::XdpDesc;
 use xdpilone::{DeviceQueue, IfInfo, RingRx, RingTx, Socket, SocketConfig, Umem, UmemConfig};
 
 const PROGRAM: &[u8] = aya::include_bytes_aligned!("../bpf/xdp.o");
-/// As of fenxi: frames of each interface, bytes of each, frames in a burst, and entries of a send ring.
+/// As of fenxi: frames of each interface, bytes of each, frames in a burst, entries of a send ring, bytes that wait to be sent,
+/// and frames sent in one call.
 const FRAMES: u32 = 4096;
 const FRAME_BYTES: u32 = 2048;
 const BURST: u32 = 128;
 const SEND_RING: u32 = 1024;
+const SEND_BUFFER: u32 = 8 * 1024 * 1024;
+const SEND_AT_ONCE: u32 = 256;
+/// Of `linux/if_xdp.h`.
+const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// Empty rounds before it sleeps, as in fenxi.
 const ROUNDS_BEFORE_SLEEP: u32 = 1;
 const SLEEP: Duration = Duration::from_millis(5);
@@ -66,6 +71,22 @@ fn open(umem: &Umem, name: &str, is_first: bool) -> Port {
         user.map_rx().expect("it receives"),
         user.map_tx().expect("it sends"),
     );
+    for (level, option, value) in [
+        (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER),
+        (libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, SEND_AT_ONCE),
+    ] {
+        let length = size_of_val(&value) as libc::socklen_t;
+        // SAFETY: the kernel reads `length` bytes of `value`, which has that many. If it refuses, sending takes more calls.
+        unsafe {
+            libc::setsockopt(
+                rx.as_raw_fd(),
+                level,
+                option,
+                (&raw const value).cast(),
+                length,
+            )
+        };
+    }
     umem.bind(&user).expect("it is bound");
     let mut program = aya::Ebpf::load(PROGRAM).expect("the program loads");
     let map = program.map_mut("sockets").expect("it has a map");
@@ -103,9 +124,11 @@ fn forward(from: &mut Port, to: &mut Port) -> u32 {
         }
         received.release();
     }
-    if count > 0 {
-        let mut sending = to.tx.transmit(count as u32);
-        sending.insert(descs[..count].iter().copied());
+    // The library reserves what it knows to be free, which may be less than there is.
+    let mut sent = 0;
+    while sent < count {
+        let mut sending = to.tx.transmit((count - sent) as u32);
+        sent += sending.insert(descs[sent..count].iter().copied()) as usize;
         sending.commit();
     }
     // Each frame goes back to where it came from as soon as it was sent.
@@ -118,13 +141,27 @@ fn forward(from: &mut Port, to: &mut Port) -> u32 {
 }
 
 fn give_back(from: &mut Port, to: &mut Port) {
-    let mut done = to.device.complete(SEND_RING);
-    let mut frames = from.device.fill(done.capacity());
-    while let Some(address) = done.read() {
-        frames.insert_once(address / u64::from(FRAME_BYTES) * u64::from(FRAME_BYTES));
+    loop {
+        let mut frames = [0; BURST as usize];
+        let mut count = 0;
+        {
+            let mut done = to.device.complete(BURST);
+            while let Some(address) = done.read() {
+                frames[count] = address / u64::from(FRAME_BYTES) * u64::from(FRAME_BYTES);
+                count += 1;
+            }
+            done.release();
+        }
+        if count == 0 {
+            return;
+        }
+        let mut given = 0;
+        while given < count {
+            let mut fill = from.device.fill((count - given) as u32);
+            given += fill.insert(frames[given..count].iter().copied()) as usize;
+            fill.commit();
+        }
     }
-    frames.commit();
-    done.release();
 }
 
 fn main() {
