@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use crate::backends::Over;
 use crate::common::lab::Lab;
 use crate::common::live::{Live, WATCHDOG, fenxi_on};
 use crate::common::{self, Finished};
@@ -13,8 +14,13 @@ fn said(finished: &Finished, text: &str) -> usize {
     finished.stderr.matches(text).count()
 }
 
-/// fenxi on a host, with these interfaces, in that mode.
+/// fenxi on a host, over packet sockets, with these interfaces, in that mode.
 fn start(lab: &Lab, host: &str, interfaces: &str, mode: &str) -> Live {
+    start_over(Over::Packet, lab, host, interfaces, mode)
+}
+
+/// The same over a backend.
+fn start_over(over: Over, lab: &Lab, host: &str, interfaces: &str, mode: &str) -> Live {
     let interfaces = format!("io.interfaces={interfaces}");
     let mode = format!("io.mode={mode}");
     let args = [
@@ -25,7 +31,8 @@ fn start(lab: &Lab, host: &str, interfaces: &str, mode: &str) -> Live {
         "--set",
         "io.give_up_s=2",
     ];
-    Live::start(lab, host, &[&args[..], &common::SIMULATED].concat())
+    let args = [&args[..], &over.args(), &common::SIMULATED].concat();
+    Live::start(lab, host, &args)
 }
 
 /// Packets taken so far.
@@ -35,21 +42,28 @@ fn taken(live: &Live) -> f64 {
 
 #[test]
 fn an_interface_is_deleted_and_made_again() {
-    for layout in ["1:1:1", "2:1:1"] {
-        let Some(lab) = Lab::new("away", &["host"], &[]) else {
+    for (layout, over) in [
+        ("1:1:1", Over::Packet),
+        ("2:1:1", Over::Packet),
+        ("1:1:1", Over::Xdp),
+    ] {
+        let Some(lab) = Lab::new("away", &["host"], &["ethtool"]) else {
             return;
         };
         lab.wire_within("host", "a", "b");
         lab.wire_within("host", "c", "d");
+        over.prepare(&lab, "host", &["a", "b", "c", "d"]);
         let layout = format!("pipeline.layout={layout}");
         let args = ["--set", "io.interfaces=[\"b\", \"d\"]", "--set", &layout];
-        let live = Live::start(&lab, "host", &[&args[..], &common::SIMULATED].concat());
+        let args = [&args[..], &over.args(), &common::SIMULATED].concat();
+        let live = Live::start(&lab, "host", &args);
         lab.run("host", "ip link del dev a");
         let sent = lab.on("host", || send(&common::demo(), "c"));
         // Each packet of the other one is still counted.
         live.wait_for_packets(sent);
         assert_eq!(taken(&live), sent as f64);
         lab.wire_within("host", "a", "b");
+        over.prepare(&lab, "host", &["a", "b"]);
         // It is opened anew within a second or so, by each flow manager.
         live.wait_for("all rings are back", |live| {
             let before = taken(live);
@@ -62,17 +76,23 @@ fn an_interface_is_deleted_and_made_again() {
         for news in ["b: the interface is gone", "b: the interface is back"] {
             assert_eq!(said(&finished, news), 1, "{}", finished.stderr);
         }
-        assert_eq!(said(&finished, "d: "), 0, "{}", finished.stderr);
+        let other = said(&finished, "d: the interface");
+        assert_eq!(other, 0, "{}", finished.stderr);
     }
 }
 
 #[test]
 fn an_interface_goes_down_and_up() {
-    let Some(lab) = Lab::new("down", &["host"], &[]) else {
+    Over::ALL.into_iter().for_each(goes_down_and_up);
+}
+
+fn goes_down_and_up(over: Over) {
+    let Some(lab) = Lab::new("down", &["host"], &["ethtool"]) else {
         return;
     };
     lab.wire_within("host", "a", "b");
-    let live = start(&lab, "host", "[\"b\"]", "tap");
+    over.prepare(&lab, "host", &["a", "b"]);
+    let live = start_over(over, &lab, "host", "[\"b\"]", "tap");
     let mut sent = 0;
     for times in 1..=2 {
         sent += lab.on("host", || send(&common::demo(), "a"));
@@ -164,13 +184,21 @@ fn a_bridge_survives_its_interfaces() {
 /// One wire's far host goes, then the other's: fenxi goes on with what is left, and ends when nothing is.
 #[test]
 fn the_run_ends_when_all_interfaces_are_gone() {
-    for mode in ["tap", "inline"] {
-        let Some(lab) = Lab::new("gone", &["left", "box", "right"], &[]) else {
+    for (mode, over) in [
+        ("tap", Over::Packet),
+        ("inline", Over::Packet),
+        ("inline", Over::Xdp),
+    ] {
+        let hosts = ["left", "box", "right"];
+        let Some(lab) = Lab::new("gone", &hosts, &["ethtool"]) else {
             return;
         };
-        lab.wire("left", "eth", "box", "l");
-        lab.wire("right", "eth", "box", "r");
-        let live = start(&lab, "box", "[\"l\", \"r\"]", mode);
+        for (host, port) in [("left", "l"), ("right", "r")] {
+            lab.wire(host, "eth", "box", port);
+            over.prepare(&lab, host, &["eth"]);
+            over.prepare(&lab, "box", &[port]);
+        }
+        let live = start_over(over, &lab, "box", "[\"l\", \"r\"]", mode);
         lab.remove("left");
         live.wait_for("it notices", |live| {
             live.said("l: the interface is gone") == 1

@@ -10,6 +10,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod backends;
 mod bypass;
 mod capture;
 mod ctinfo;

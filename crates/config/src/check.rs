@@ -4,6 +4,7 @@
 //! each message names the keys with their values and where these were set. A rule is skipped when one of its keys was
 //! refused already.
 
+use packetio::Backend;
 use policy::DSCP_MASK;
 
 use crate::checked::{Accel, Capture, Config, HttpPlace, IoMode, Mark, MarkAs, MarkMapping};
@@ -185,6 +186,17 @@ fn combinations(
         &[KeyId::IoCapture, KeyId::IoMode],
         config.io.mode == IoMode::Inline && config.io.capture == Capture::First,
         "impossible combination: inline forwards every packet itself; use mode tap or mark, or io.capture = \"all\"",
+    );
+    rule(
+        &[KeyId::IoCapture, KeyId::IoBackend],
+        config.io.capture == Capture::First && config.io.backend != Backend::AfPacket,
+        "impossible combination: this backend hands out every packet; set io.backend = \"af_packet\", or io.capture = \"all\"",
+    );
+    rule(
+        &[KeyId::IoBackend, KeyId::IoMode],
+        config.io.mode == IoMode::Mark && config.io.backend.takes_frames(),
+        "impossible combination: this backend takes frames away from the kernel, which forwards them in mode mark; set \
+         io.backend = \"af_packet\"",
     );
     rule(
         &[KeyId::ConnlabelClass, KeyId::IoMode],

@@ -3,7 +3,7 @@
 //! The `Default` of a part is blank, not the built-in defaults: it is what values are stored into while a configuration is
 //! read. A [`Config`] has none, and comes from [`Config::load`] only.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::origin::Origin;
 
 pub use destination::{Destination, Endpoint};
 pub use device::{Accel, Device, DeviceThread, Provider};
-pub use words::{Capture, FlowHash, IoMode, LogTo, MarkAs};
+pub use words::{Capture, FlowHash, IoMode, LogTo, MarkAs, XdpMode, ZeroCopy};
 
 /// A configuration that holds together.
 #[derive(Debug, Clone, PartialEq)]
@@ -125,6 +125,27 @@ pub struct Io {
     pub block_timeout_ms: u32,
     /// How long a run waits while all its interfaces are gone.
     pub give_up_after: Duration,
+    /// What only the backend `af_xdp` wants to know.
+    pub xdp: Xdp,
+}
+
+/// The section `[xdp]`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Xdp {
+    /// Where frames are taken.
+    pub mode: XdpMode,
+    /// Whether the card writes into this program's memory.
+    pub zero_copy: ZeroCopy,
+    /// Whether the kernel says when it needs a system call.
+    pub need_wakeup: bool,
+    /// How long a flow manager asks the driver, µs; 0: never.
+    pub busy_poll_us: u32,
+    /// Frames that may wait in a queue.
+    pub frames: u32,
+    /// Bytes of memory of each.
+    pub frame_bytes: u32,
+    /// Addresses whose frames go to the kernel.
+    pub to_host: Vec<IpAddr>,
 }
 
 /// The flow manager.

@@ -1,6 +1,7 @@
 //! What values are stored into before they are held against each other, and how those are stored that are more than a
 //! number or a text.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -411,6 +412,17 @@ pub fn faults(setting: &Setting, place: &mut Option<Faults>) -> Stored {
         true => None,
         false => Some(text.parse().map_err(|error| format!("{error}"))?),
     };
+    Ok(())
+}
+
+/// A list of addresses.
+pub fn addresses(setting: &Setting, place: &mut Vec<IpAddr>) -> Stored {
+    let names: Vec<String> = setting.get()?;
+    let address = |name: &String| {
+        name.parse()
+            .map_err(|_| format!("{name:?} is no address; write it as 192.168.0.1 or 2001:db8::1"))
+    };
+    *place = names.iter().map(address).collect::<Result<_, _>>()?;
     Ok(())
 }
 

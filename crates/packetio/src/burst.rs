@@ -162,6 +162,11 @@ impl<'a> Burst<'a> {
         (self.data, self.frames)
     }
 
+    /// The memory of all frames.
+    pub(crate) fn memory(&self) -> &[u8] {
+        self.data
+    }
+
     /// Whether a `virtio_net_hdr` is in front of each frame.
     pub(crate) fn has_offload(&self) -> bool {
         self.has_offload

@@ -15,13 +15,54 @@ pub enum OpenError {
         /// The interfaces that there are.
         known: Vec<String>,
     },
-    /// The process may not open packet sockets.
-    #[error("{interface}: permission denied; packet sockets need {capability}")]
+    /// The process may not open what the port needs.
+    #[error("{interface}: permission denied; {what} need {capability}")]
     MissingCapability {
         /// The name as given.
         interface: String,
-        /// The capability by name.
+        /// What may not be opened.
+        what: &'static str,
+        /// The capability by name, or several.
         capability: &'static str,
+    },
+    /// Somebody else has what the port needs of the interface.
+    #[error("{interface}: {what}; {cure}")]
+    InUse {
+        /// The name as given.
+        interface: String,
+        /// What is in use.
+        what: String,
+        /// How to find and end that.
+        cure: String,
+    },
+    /// The interface, or its driver, is not as the port needs it.
+    #[error("{interface}: {why}; {cure}")]
+    Unsuitable {
+        /// The name as given.
+        interface: String,
+        /// What about it does not suit.
+        why: String,
+        /// What helps.
+        cure: String,
+    },
+    /// The kernel refuses the program that hands over frames.
+    #[error("{interface}: the kernel refuses the program that hands over frames: {log}")]
+    ProgramRefused {
+        /// The name as given.
+        interface: String,
+        /// The last lines that the kernel says about it, on one line.
+        log: String,
+    },
+    /// The memory of the frames must not be paged out, and the process may not keep so much.
+    #[error(
+        "{interface}: {bytes} bytes for frames are more than may be locked in memory; ask for fewer frames, raise the limit \
+         (LimitMEMLOCK=infinity, ulimit -l), or grant CAP_IPC_LOCK"
+    )]
+    LockedMemory {
+        /// The name as given.
+        interface: String,
+        /// Bytes asked for.
+        bytes: u64,
     },
     /// Frames of the interface have no form that is known here.
     #[error(

@@ -19,9 +19,10 @@
 //! A port owns the memory of its frames. A burst borrows it, so a frame is read, and may be
 //! changed, where it was received; nothing on the receiving side of an interface copies packets.
 
-#![deny(unsafe_code)] // but for sys, af_packet::ring, first::words and first::table
+#![deny(unsafe_code)] // but for sys, af_packet::ring, af_xdp::area, af_xdp::ring, first::program and first::table
 
 mod af_packet;
+mod af_xdp;
 pub mod batch;
 pub mod burst;
 pub mod capture;
@@ -35,6 +36,8 @@ pub mod rx;
 mod settings;
 pub mod stream;
 mod sys;
+#[cfg(test)]
+mod tests;
 pub mod tx;
 pub mod writer;
 
@@ -47,7 +50,7 @@ pub use first::{Enough, FlowCounts};
 pub use memory::MemoryTrace;
 pub use open::{Backend, Opened, open, open_tx, probe};
 pub use rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle, wait};
-pub use settings::{Direction, FirstPackets, PortSettings};
+pub use settings::{Direction, FirstPackets, PortSettings, XdpMode, XdpSettings, ZeroCopy};
 pub use stream::StreamRx;
 pub use tx::{Selection, Tx, TxCounts};
 pub use writer::{CaptureFormat, CaptureWriter, WriteError};

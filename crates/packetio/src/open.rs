@@ -1,6 +1,7 @@
 //! Opens ports by the name of a backend, so that nothing outside this crate names one.
 
 use crate::af_packet;
+use crate::af_xdp;
 use crate::error::OpenError;
 use crate::first::{self, Enough};
 use crate::rx::Rx;
@@ -13,22 +14,42 @@ pub enum Backend {
     /// Linux packet sockets with receive rings shared with the kernel (`AF_PACKET`, TPACKET_V3).
     #[default]
     AfPacket,
+    /// Frames that an XDP program takes out of the driver's or the kernel's path, in memory shared with the kernel (`AF_XDP`).
+    AfXdp,
 }
 
 impl Backend {
     /// The names of all of them, the default's first.
-    pub const NAMES: &'static [&'static str] = &["af_packet"];
+    pub const NAMES: &'static [&'static str] = &["af_packet", "af_xdp"];
 
     /// As `io.backend` calls it.
     pub fn name(self) -> &'static str {
         match self {
             Backend::AfPacket => "af_packet",
+            Backend::AfXdp => "af_xdp",
         }
     }
 
     /// By its name; `None` if there is none of this name.
     pub fn from_name(name: &str) -> Option<Backend> {
-        [Backend::AfPacket].into_iter().find(|it| it.name() == name)
+        let all = [Backend::AfPacket, Backend::AfXdp];
+        all.into_iter().find(|it| it.name() == name)
+    }
+
+    /// The capabilities, by name, without which a port over an interface that was gone cannot be opened again.
+    pub fn capabilities(self, settings: &PortSettings) -> &'static [&'static str] {
+        match self {
+            Backend::AfPacket => &["CAP_NET_RAW"],
+            Backend::AfXdp => af_xdp::capabilities(settings),
+        }
+    }
+
+    /// Whether a port takes the frames that it receives away from the kernel.
+    pub fn takes_frames(self) -> bool {
+        match self {
+            Backend::AfPacket => false,
+            Backend::AfXdp => true,
+        }
     }
 }
 
@@ -41,6 +62,8 @@ pub struct Opened {
     /// With [`PortSettings::first`]: tells the kernel which flows need no more packets. That of one port serves all ports of
     /// its interface.
     pub enough: Option<Enough>,
+    /// How the interface is read, for people, where that is not always the same: the same line for all ports of one.
+    pub how: Option<String>,
 }
 
 /// Opens `rings` ports (0 counts as 1) on each interface; gives them by interface. The frames of an interface are spread over
@@ -62,6 +85,7 @@ pub fn open(
                 None => af_packet::open(settings, rings),
             })
             .collect(),
+        Backend::AfXdp => af_xdp::open(interfaces, rings),
     }
 }
 
@@ -72,6 +96,7 @@ pub fn open(
 pub fn open_tx(backend: Backend, interface: &str) -> Result<Box<dyn Tx>, OpenError> {
     match backend {
         Backend::AfPacket => Ok(Box::new(af_packet::Sender::open(interface)?)),
+        Backend::AfXdp => af_xdp::open_tx(interface),
     }
 }
 
@@ -86,6 +111,7 @@ pub fn probe(backend: Backend, settings: &PortSettings) -> Result<(), OpenError>
             Some(first) => first::probe(settings, first),
             None => af_packet::probe(settings),
         },
+        Backend::AfXdp => af_xdp::probe(settings),
     }
 }
 

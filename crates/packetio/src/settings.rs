@@ -1,5 +1,6 @@
 //! How a port over an interface is opened, whatever the backend.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::CAPTURED_MAX;
@@ -28,6 +29,65 @@ pub struct FirstPackets {
     pub flows: u32,
     /// Seed of the hash by which flows are told apart; a secret.
     pub seed: u64,
+}
+
+/// At which point of the kernel an XDP program sees frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver where that can do it, else in the kernel.
+    #[default]
+    Auto,
+    /// In the driver.
+    Native,
+    /// In the kernel, which has made packets of the frames by then: any driver, but slower.
+    Generic,
+}
+
+/// Whether a card writes frames to, and reads them from, memory that it shares with this program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// Where driver and mode can do it.
+    #[default]
+    Auto,
+    /// It does, or the port is not opened.
+    On,
+    /// The kernel copies each frame.
+    Off,
+}
+
+/// What only ports that receive by XDP want to know.
+#[derive(Clone, Debug)]
+pub struct XdpSettings {
+    /// Where the program sees frames.
+    pub mode: XdpMode,
+    /// Whether the card shares the memory of the frames.
+    pub zero_copy: ZeroCopy,
+    /// Whether the kernel says when it waits for a system call; else there is one for each burst.
+    pub need_wakeup: bool,
+    /// Microseconds for which a receive call that finds no frame has the kernel ask the driver, instead of waiting for
+    /// an interrupt; 0: never. More than 0 keeps `CAP_NET_ADMIN`.
+    pub busy_poll_us: u32,
+    /// Frames that wait in a queue, at most; a power of two.
+    pub frames: u32,
+    /// Bytes of memory of each; 2048 or 4096. Headers and 256 bytes for the kernel go off that.
+    pub frame_bytes: u32,
+    /// Addresses of this machine. Frames to them, and those that look for their link addresses, go to the kernel and not
+    /// to the port, unless they have a VLAN tag.
+    pub to_host: Vec<IpAddr>,
+}
+
+impl Default for XdpSettings {
+    fn default() -> Self {
+        XdpSettings {
+            mode: XdpMode::Auto,
+            zero_copy: ZeroCopy::Auto,
+            need_wakeup: true,
+            busy_poll_us: 0,
+            frames: 4096,
+            frame_bytes: 2048,
+            to_host: Vec::new(),
+        }
+    }
 }
 
 /// How a port is opened.
@@ -60,6 +120,8 @@ pub struct PortSettings {
     /// Whether the port sends, too. If it also completes checksums, it sends packets that the
     /// kernel merged on, for the kernel or the card to split again.
     pub sends: bool,
+    /// What backends other than XDP do not need.
+    pub xdp: XdpSettings,
 }
 
 impl PortSettings {
@@ -77,6 +139,7 @@ impl PortSettings {
             wait: Duration::from_millis(1),
             completes_checksums: false,
             sends: false,
+            xdp: XdpSettings::default(),
         }
     }
 

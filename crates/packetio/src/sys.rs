@@ -61,17 +61,31 @@ pub(crate) fn set_option(socket: BorrowedFd<'_>, option: c_int, words: &[u32]) -
     set(socket, libc::SOL_PACKET, option, words)
 }
 
-/// Makes an interface promiscuous for as long as the socket is open.
-pub(crate) fn set_promiscuous(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
-    // `packet_mreq`: index, kind and length of the address, and the address, which is unused.
-    let [low, high] = (libc::PACKET_MR_PROMISC as u16).to_ne_bytes();
-    let kind = u32::from_ne_bytes([low, high, 0, 0]);
-    set_option(socket, libc::PACKET_ADD_MEMBERSHIP, &[index, kind, 0, 0])
-}
-
 /// The most bytes that a socket keeps for frames being sent; the system may allow less.
 pub(crate) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &[bytes])
+}
+
+/// The same beyond the system's limit, which needs `CAP_NET_ADMIN`.
+pub(crate) fn set_send_buffer_beyond_limit(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &[bytes])
+}
+
+/// Options of `linux/if_xdp.h` and `asm-generic/socket.h` that libc lacks.
+const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
+const SO_PREFER_BUSY_POLL: c_int = 69;
+const SO_BUSY_POLL_BUDGET: c_int = 70;
+
+/// The most frames that an XDP socket sends in one call, where the kernel copies them.
+pub(crate) fn set_xdp_send_budget(socket: BorrowedFd<'_>, frames: u32) -> io::Result<()> {
+    set(socket, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &[frames])
+}
+
+/// Receive calls ask the driver for frames for so long, and the driver's interrupts give way to them.
+pub(crate) fn set_busy_poll(socket: BorrowedFd<'_>, us: u32, budget: u32) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &[1])?;
+    set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &[us])?;
+    set(socket, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &[budget])
 }
 
 fn set(socket: BorrowedFd<'_>, level: c_int, option: c_int, words: &[u32]) -> io::Result<()> {
@@ -129,6 +143,15 @@ fn set_program(
     done(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, length) })
 }
 
+/// Keeps an interface promiscuous as long as the packet socket is open.
+pub(crate) fn be_promiscuous(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    // `packet_mreq`: index, kind and length of the address as half words, and the address, which is unused.
+    let [low, high] = (libc::PACKET_MR_PROMISC as u16).to_ne_bytes();
+    let kind = u32::from_ne_bytes([low, high, 0, 0]);
+    let request = [index, kind, 0, 0];
+    set_option(socket, libc::PACKET_ADD_MEMBERSHIP, &request)
+}
+
 /// Queries an interface; `NotFound` or `ENODEV` if there is none.
 pub(crate) fn link(socket: BorrowedFd<'_>, name: &str) -> io::Result<Link> {
     let hardware = ask(socket, libc::SIOCGIFHWADDR, name)?;
@@ -145,7 +168,20 @@ pub(crate) fn link(socket: BorrowedFd<'_>, name: &str) -> io::Result<Link> {
     }
 }
 
+/// The name of the driver of an interface.
+pub(crate) fn driver(socket: BorrowedFd<'_>, name: &str) -> io::Result<String> {
+    // `struct ethtool_drvinfo`: the command, then texts, of which the driver's name is the first, and five words.
+    let mut words = [0; 49];
+    words[0] = DRIVER;
+    // SAFETY: the structure of this command has 196 bytes.
+    unsafe { ethtool(socket, name, &mut words) }?;
+    let text = words[1..9].iter().flat_map(|word| word.to_ne_bytes());
+    let text: Vec<u8> = text.take_while(|byte| *byte != 0).collect();
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
 /// Commands of `SIOCETHTOOL` (`linux/ethtool.h`).
+const DRIVER: u32 = 0x03;
 const RING_SIZES: u32 = 0x10;
 const STRINGS: u32 = 0x1b;
 const STRING_COUNTS: u32 = 0x37;

@@ -27,6 +27,32 @@ words! {
 }
 
 words! {
+    /// Where an XDP program takes frames.
+    pub enum XdpMode {
+        /// In the driver where that can do it, else in the kernel.
+        #[default]
+        Auto = "auto",
+        /// In the driver.
+        Native = "native",
+        /// In the kernel.
+        Generic = "generic",
+    }
+}
+
+words! {
+    /// Whether a card writes into this program's memory.
+    pub enum ZeroCopy {
+        /// Where its driver can do that.
+        #[default]
+        Auto = "auto",
+        /// It does, or the run does not start.
+        On = "on",
+        /// The kernel copies each frame.
+        Off = "off",
+    }
+}
+
+words! {
     /// What the mark of a connection holds.
     pub enum MarkAs {
         /// The bits of the label in `mark.class`.

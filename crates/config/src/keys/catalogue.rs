@@ -6,7 +6,7 @@ use flowmgr::{BUCKETS_MAX, BURST_MAX, CLOSED_TIMEOUT_S, MAX_FLOWS_MAX};
 use packetio::{Backend, CAPTURED_MAX};
 
 use super::{float, integer, keys, number_in, power_of_two, seconds_in};
-use crate::checked::{Capture, FlowHash, IoMode, LogTo, MarkAs};
+use crate::checked::{self, Capture, FlowHash, IoMode, LogTo, MarkAs};
 use crate::draft::{self, Draft, PolicyName, TagMode};
 use crate::kind::{Entry, Kind};
 
@@ -39,7 +39,8 @@ keys! {
             "how many frames are received and processed at a time"
             => |d, s| s.put(&mut d.io.burst);
         IoBackend: restart "io.backend", Kind::OneOf(Backend::NAMES), "\"af_packet\"", "",
-            "how frames are received and sent: af_packet uses packet sockets of the kernel"
+            "how frames are received and sent: af_packet uses packet sockets of the kernel; af_xdp takes frames from the driver, \
+             with less CPU time and latency, and away from the kernel, so it is not for mode mark"
             => |d, s| s.put(&mut d.io.backend);
         IoMode: restart "io.mode", Kind::OneOf(IoMode::NAMES), "\"tap\"", "",
             "tap: the traffic is a copy and nothing is sent; mark: the kernel forwards and gets labels as connection marks; \
@@ -75,6 +76,32 @@ keys! {
         IoGiveUpS: restart "io.give_up_s", integer(1, 86_400), "30", "seconds",
             "how long a run waits while all its interfaces are gone; then it exits with code 69"
             => |d, s| s.put_seconds(&mut d.io.give_up_after);
+
+        XdpMode: restart "xdp.mode", Kind::OneOf(checked::XdpMode::NAMES), "\"auto\"", "",
+            "io.backend af_xdp: where frames are taken: native, in the driver; generic, in the kernel, which works with any driver \
+             and costs more; auto, in the driver where it can do that"
+            => |d, s| s.put(&mut d.io.xdp.mode);
+        XdpZeroCopy: restart "xdp.zero_copy", Kind::OneOf(checked::ZeroCopy::NAMES), "\"auto\"", "",
+            "io.backend af_xdp: whether the card writes into fenxi's memory: on refuses a driver that cannot, off has the kernel copy \
+             each frame"
+            => |d, s| s.put(&mut d.io.xdp.zero_copy);
+        XdpNeedWakeup: restart "xdp.need_wakeup", Kind::Bool, "true", "",
+            "io.backend af_xdp: whether the kernel says when it needs a system call to go on; false: one is made for each burst"
+            => |d, s| s.put(&mut d.io.xdp.need_wakeup);
+        XdpBusyPollUs: restart "xdp.busy_poll_us", integer(0, 10_000), "0", "microseconds, 0 = off",
+            "io.backend af_xdp: how long a flow manager without frames asks the driver instead of waiting for an interrupt; keeps \
+             CAP_NET_ADMIN"
+            => |d, s| s.put(&mut d.io.xdp.busy_poll_us);
+        XdpFrames: restart "xdp.frames", power_of_two(64, 1 << 20), "4096", "frames",
+            "io.backend af_xdp: how many frames may wait in each receive queue of an interface; more are dropped and counted"
+            => |d, s| s.put(&mut d.io.xdp.frames);
+        XdpFrameBytes: restart "xdp.frame_bytes", power_of_two(2048, 4096), "2048", "bytes",
+            "io.backend af_xdp: memory of each frame: 2048 for an MTU of up to 1770, 4096 for up to 3818"
+            => |d, s| s.put(&mut d.io.xdp.frame_bytes);
+        XdpToHost: restart "xdp.to_host", Kind::TextList { least: 0 }, "[]", "addresses",
+            "io.backend af_xdp: addresses of this machine: frames to them without a VLAN tag, and ARP and neighbour solicitations for \
+             them, go to the kernel instead of fenxi"
+            => |d, s| draft::addresses(s, &mut d.io.xdp.to_host);
 
         FlowK: restart "flow.k", integer(1, K_MAX as i64), "10", "packets",
             "length of the series, which the model decides: 10 stands for its own k, and any other value must be its k"

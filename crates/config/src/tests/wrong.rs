@@ -54,6 +54,29 @@ fn each_wrong_configuration_gets_one_clear_line() {
             &["hosts.networks", "c.toml:2", "\"lan\" is no network"],
         ),
         bad(
+            "[xdp]\nto_host = [\"10.0.0.1\", \"eth0\"]",
+            &["xdp.to_host", "c.toml:2", "\"eth0\" is no address"],
+        ),
+        bad(
+            "[xdp]\nframe_bytes = 3000",
+            &["c.toml:2: xdp.frame_bytes: found 3000, expected a power of two from 2048 to 4096"],
+        ),
+        bad(
+            "[io]\ncapture = \"first\"\nbackend = \"af_xdp\"",
+            &[
+                "io.capture = \"first\" (c.toml:2) with io.backend = \"af_xdp\" (c.toml:3): impossible combination: this \
+                 backend hands out every packet",
+                "set io.backend = \"af_packet\", or io.capture = \"all\"",
+            ],
+        ),
+        bad(
+            "[io]\nmode = \"mark\"\nbackend = \"af_xdp\"",
+            &[
+                "io.backend = \"af_xdp\" (c.toml:3) with io.mode = \"mark\" (c.toml:2): impossible combination",
+                "set io.backend = \"af_packet\"",
+            ],
+        ),
+        bad(
             "[records]\npath = \"-\"",
             &["records.path", "c.toml:2", "fenxi run --flows -"],
         ),
@@ -118,7 +141,7 @@ fn each_wrong_configuration_gets_one_clear_line() {
         bad(
             "[io]\nbackend = \"afpacket\"",
             &[
-                "c.toml:2: io.backend: found \"afpacket\", expected one of \"af_packet\"",
+                "c.toml:2: io.backend: found \"afpacket\", expected one of \"af_packet\", \"af_xdp\"",
                 "did you mean \"af_packet\"?",
             ],
         ),

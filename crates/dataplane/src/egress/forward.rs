@@ -53,6 +53,10 @@ impl Egress for Forward {
     }
 
     fn advance(&mut self) -> Result<(), Error> {
+        for port in &mut self.ports {
+            // A port that fails says so when it sends.
+            let _ = port.flush();
+        }
         if self.reports {
             for event in self.ports.iter_mut().filter_map(|port| port.link_event()) {
                 self.run.report(event.into());

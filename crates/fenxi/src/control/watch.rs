@@ -45,7 +45,7 @@ impl Default for Watch {
             threads: Vec::new(),
             devices: Vec::new(),
             kernel_dropped: Loss::new(
-                "packets are lost because a receive ring is full; see io.blocks",
+                "packets are lost because a receive ring is full; see io.blocks or, with af_xdp, xdp.frames",
             ),
             abandoned: Loss::new("packets are lost in the ring of an interface that went away"),
             table_full: Loss::new("flows find no room in the table; see flow.max_flows"),

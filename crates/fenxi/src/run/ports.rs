@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use accel::Bundle;
-use config::checked::{Capture, Io, IoMode};
+use config::checked::{Capture, Io, IoMode, XdpMode, ZeroCopy};
 use config::{Config, nearest};
 use cring::Unit;
 use dataplane::bundle::series_tasks;
@@ -17,8 +17,9 @@ use dataplane::flow_worker::Limits;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
 use flowmgr::record::{LabelRecord, Record};
-use packetio::{Direction, Enough, FirstPackets, OpenError, Opened, PortSettings, Tx};
-use tracing::warn;
+use packetio::{Direction, Enough, FirstPackets, OpenError, Opened, PortSettings, Tx, XdpSettings};
+use rustix::thread::CapabilitySet;
+use tracing::{info, warn};
 
 use crate::exit::Failure;
 use crate::sinks::Sinks;
@@ -86,11 +87,21 @@ pub fn open(
     };
     let opened = opened.map_err(failure)?;
     for rings in opened {
+        if let Some(how) = rings.first().and_then(|ring| ring.how.as_ref()) {
+            info!("{how}");
+        }
         for (ports, ring) in by_worker.iter_mut().zip(rings) {
             ports.push(ring);
         }
     }
     Ok(by_worker)
+}
+
+/// What it takes to open an interface again that was gone.
+pub fn capabilities(io: &Io) -> CapabilitySet {
+    let names = io.backend.capabilities(&settings(io, None, "")).iter();
+    let known = names.filter_map(|name| CapabilitySet::from_name(name.strip_prefix("CAP_")?));
+    known.fold(CapabilitySet::empty(), |all, one| all | one)
 }
 
 /// Checks what [`open`] would refuse, without binding to an interface.
@@ -136,7 +147,29 @@ fn settings(io: &Io, first: Option<FirstPackets>, interface: &str) -> PortSettin
         completes_checksums: is_inline,
         sends: is_inline,
         first,
+        xdp: xdp(io),
         ..defaults
+    }
+}
+
+fn xdp(io: &Io) -> XdpSettings {
+    let xdp = &io.xdp;
+    XdpSettings {
+        mode: match xdp.mode {
+            XdpMode::Auto => packetio::XdpMode::Auto,
+            XdpMode::Native => packetio::XdpMode::Native,
+            XdpMode::Generic => packetio::XdpMode::Generic,
+        },
+        zero_copy: match xdp.zero_copy {
+            ZeroCopy::Auto => packetio::ZeroCopy::Auto,
+            ZeroCopy::On => packetio::ZeroCopy::On,
+            ZeroCopy::Off => packetio::ZeroCopy::Off,
+        },
+        need_wakeup: xdp.need_wakeup,
+        busy_poll_us: xdp.busy_poll_us,
+        frames: xdp.frames,
+        frame_bytes: xdp.frame_bytes,
+        to_host: xdp.to_host.clone(),
     }
 }
 
@@ -208,8 +241,12 @@ fn failure(error: OpenError) -> Failure {
             let near = near.map(|near| format!("; did you mean {near}?"));
             Failure::unavailable(format!("{error}{}", near.unwrap_or_default()))
         }
-        OpenError::MissingCapability { .. } => Failure::not_allowed(error.to_string()),
-        OpenError::BadSetting { .. } => Failure::config(error.to_string()),
+        OpenError::MissingCapability { .. } | OpenError::LockedMemory { .. } => {
+            Failure::not_allowed(error.to_string())
+        }
+        OpenError::BadSetting { .. } | OpenError::Unsuitable { .. } => {
+            Failure::config(error.to_string())
+        }
         _ => Failure::unavailable(error.to_string()),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use config::checked::{Device, HttpPlace, Provider};
 use tracing::info;
 
-use super::{Plan, sandbox};
+use super::{Plan, ports, sandbox};
 use crate::exit::Failure;
 use crate::sinks;
 
@@ -40,7 +40,7 @@ pub fn drop_unneeded(plan: &Plan<'_>) -> Result<(), Failure> {
     let sinks = sinks::rights(config, plan.records());
     let written = sinks.written.iter().map(PathBuf::as_path);
     sandbox::enter(&sandbox::Needs {
-        capabilities: sinks.capabilities,
+        capabilities: sinks.capabilities | ports::capabilities(&config.io),
         has_accelerator: config.accel.devices.iter().any(is_accelerator),
         written: written.chain(recording.as_deref()).collect(),
         sockets: sockets.collect(),

@@ -33,7 +33,7 @@ use crate::sinks::Connects;
 
 /// What a run needs while it is running.
 pub struct Needs<'a> {
-    /// Capabilities of the sinks.
+    /// Capabilities of the sinks, and those that reopen an interface that comes back.
     pub capabilities: CapabilitySet,
     /// Whether a device is neither `cpu` nor `simulated`: its runtime writes caches, opens devices and locks memory as it
     /// likes.
@@ -92,8 +92,7 @@ pub fn enter(needs: &Needs<'_>) -> Result<(), Failure> {
 
 impl Needs<'_> {
     fn capabilities(&self) -> CapabilitySet {
-        // Needed to reopen an interface that comes back.
-        let mut needed = CapabilitySet::NET_RAW | self.capabilities;
+        let mut needed = self.capabilities;
         if self.has_accelerator {
             needed |= CapabilitySet::IPC_LOCK;
         }

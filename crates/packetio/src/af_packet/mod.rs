@@ -37,7 +37,7 @@ mod receiver;
 mod ring;
 mod sender;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod transmit;
 mod vlan;
 
@@ -71,6 +71,7 @@ pub(crate) fn open(settings: &PortSettings, rings: u16) -> Result<Vec<Opened>, O
             rx,
             tx,
             enough: None,
+            how: None,
         })
     });
     opened.collect()
@@ -91,6 +92,7 @@ impl Interface {
         sys::packet_socket().map_err(|error| match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => OpenError::MissingCapability {
                 interface: self.name.clone(),
+                what: "packet sockets",
                 capability: "CAP_NET_RAW",
             },
             _ => system(&self.name, "cannot open a packet socket")(error),

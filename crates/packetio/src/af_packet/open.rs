@@ -99,7 +99,7 @@ pub(super) fn start(
     interface.bind(socket, sys::ALL_PROTOCOLS)?;
     if config.is_promiscuous {
         let refused = system(name, "the promiscuous mode is refused");
-        sys::set_promiscuous(socket, interface.index).map_err(refused)?;
+        sys::be_promiscuous(socket, interface.index).map_err(refused)?;
     }
     group
         .join(number, socket)

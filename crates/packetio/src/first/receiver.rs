@@ -117,6 +117,7 @@ pub fn open(
             rx: Box::new(receiver),
             tx: None,
             enough: Some(Enough(shared.table.clone())),
+            how: None,
         })
     });
     ports.collect()
@@ -468,6 +469,6 @@ fn nanoseconds(clock: ClockId) -> i64 {
 fn be_promiscuous(interface: &Interface) -> Result<OwnedFd, OpenError> {
     let refused = system(&interface.name, "the promiscuous mode is refused");
     let socket = sys::packet_socket().map_err(&refused)?;
-    sys::set_promiscuous(socket.as_fd(), interface.index).map_err(&refused)?;
+    sys::be_promiscuous(socket.as_fd(), interface.index).map_err(&refused)?;
     Ok(socket)
 }

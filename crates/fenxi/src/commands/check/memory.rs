@@ -33,7 +33,12 @@ impl Need {
         let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
         let instances = config.pipeline.instances as u64;
         let flow_managers = layout.flow_managers as u64 * instances;
-        let receive = u64::from(io.block_bytes) * u64::from(io.blocks) * io.interfaces.len() as u64;
+        let ring = match io.backend.takes_frames() {
+            // Of each queue, of which a flow manager has one or more.
+            true => u64::from(io.xdp.frame_bytes) * u64::from(io.xdp.frames),
+            false => u64::from(io.block_bytes) * u64::from(io.blocks),
+        };
+        let receive = ring * io.interfaces.len() as u64;
         let slots = layout.rings().len() as u64 * instances * config.ring.slots as u64;
         Need {
             tables: flow_managers

@@ -4,6 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use super::*;
+use crate::run::ports;
 use crate::sinks;
 use config::Sources;
 use config::checked::IoMode;
@@ -129,7 +130,8 @@ fn only_what_the_mode_needs_is_left() {
         let mut config = Sources::named(None, &[]).load().unwrap().config;
         config.io.mode = mode;
         let needs = Needs {
-            capabilities: sinks::rights(&config, None).capabilities,
+            capabilities: sinks::rights(&config, None).capabilities
+                | ports::capabilities(&config.io),
             has_accelerator: accelerator,
             ..needs(file.path())
         };

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::reader::{Counts, RingReader};
 use super::super::transmit::{Transmit, TransmitConfig};
 use super::config;
-use super::netns::{Netns, has_ethtool, skip};
 use crate::settings::PortSettings;
+use crate::tests::netns::{Netns, has_ethtool, skip};
 use crate::tx::{Selection, TxCounts};
 
 /// Sends on what a port receives, until `stop`.

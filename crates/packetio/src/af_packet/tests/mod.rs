@@ -3,7 +3,6 @@
 
 mod forward;
 mod frames;
-pub(crate) mod netns;
 mod offloads;
 mod ports;
 mod states;
@@ -18,8 +17,9 @@ use super::transmit::{Transmit, TransmitConfig};
 use crate::burst::Burst;
 use crate::error::{InterfaceError, OpenError};
 use crate::settings::{Direction, PortSettings};
-use frames::{End, KINDS, Kind, all, drain, frame, mark, send};
-use netns::Netns;
+use crate::tests::frames::{End, KINDS, flows, frame, mark, numbered};
+use crate::tests::netns::Netns;
+use frames::{all, drain, send};
 
 impl RingReader {
     /// Opens the one ring of an interface.
@@ -61,17 +61,6 @@ fn sender(interface: &str, bypasses_qdisc: bool) -> Transmit {
         sends_merged: false,
     })
     .unwrap()
-}
-
-/// Frames of all lengths, numbered.
-fn numbered(count: u32) -> Vec<Vec<u8>> {
-    let (a, b) = (End { host: 1, port: 7 }, End { host: 2, port: 9 });
-    let numbered = |i: u32| {
-        let mut bytes = frame(a, b, Kind::V4, &[], i);
-        bytes.resize(60 + (i as usize * 7) % 1455, i as u8);
-        bytes
-    };
-    (0..count).map(numbered).collect()
 }
 
 #[test]
@@ -180,36 +169,6 @@ fn rings_of_flows(rings: &mut [RingReader]) -> HashMap<u32, usize> {
         });
     }
     seen
-}
-
-/// Frames of 300 flows in one direction: whole packets and first fragments, tagged or not. Each
-/// pair of hosts has later fragments, too, which are no flow's, with a mark of the pair.
-fn flows(is_back: bool) -> Vec<Vec<u8>> {
-    let mut all = Vec::new();
-    for flow in 0..300_u16 {
-        let a = End {
-            host: 1 + (flow % 20) as u8,
-            port: 32_768 + flow,
-        };
-        let b = End {
-            host: 200,
-            port: 53,
-        };
-        let (from, to) = if is_back { (b, a) } else { (a, b) };
-        for (i, kind) in KINDS.into_iter().enumerate() {
-            let is_later = matches!(kind, Kind::V4Later | Kind::V6Later);
-            let version = u32::from(i >= 3) << 16;
-            let mark = version
-                | if is_later {
-                    0x20000 | u32::from(a.host)
-                } else {
-                    u32::from(flow)
-                };
-            let tags = [(0x8100, 7), (0x8100, 8)];
-            all.push(frame(from, to, kind, &tags[..usize::from(flow) % 3], mark));
-        }
-    }
-    all
 }
 
 /// That flows were seen in all rings, about as many in each.

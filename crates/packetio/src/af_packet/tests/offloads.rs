@@ -6,9 +6,9 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use super::super::reader::RingReader;
 use super::config;
 use super::frames::drain;
-use super::netns::{Netns, has_ethtool, skip};
 use crate::interface::{MERGE_INCOMING, Offloads, SPLIT_OUTGOING};
 use crate::settings::PortSettings;
+use crate::tests::netns::{Netns, has_ethtool, skip};
 
 /// Two namespaces: `a0`, 10.9.0.1, in the first, `b0`, 10.9.0.2, in the second.
 fn two(test: &str) -> Option<(Netns, Netns)> {

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::config;
-use super::frames::trace;
-use super::netns::Netns;
-use super::{flows, numbered, one_of_several};
+use super::one_of_several;
 use crate::error::TxErrorKind;
 use crate::open::{Backend, Opened, open, open_tx, probe};
 use crate::rx::{LinkEvent, Received, Rx, WaitHandle, wait};
 use crate::settings::PortSettings;
+use crate::tests::frames::{flows, numbered, trace};
+use crate::tests::netns::Netns;
 use crate::tx::{Selection, Tx};
 
 /// Longer than the kernel needs for anything here.

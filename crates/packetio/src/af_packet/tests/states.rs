@@ -2,12 +2,13 @@
 
 use super::super::reader::RingReader;
 use super::super::transmit::Transmit;
-use super::frames::{all, send, trace};
-use super::netns::Netns;
-use super::{assert_spread, config, flows, numbered, one_of_several, rings_of_flows, sender};
+use super::frames::{all, send};
+use super::{assert_spread, config, one_of_several, rings_of_flows, sender};
 use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
 use crate::rx::Rx;
 use crate::settings::PortSettings;
+use crate::tests::frames::{flows, numbered, trace};
+use crate::tests::netns::Netns;
 use crate::tx::Selection;
 
 /// The next error of a port, within a bounded number of calls.

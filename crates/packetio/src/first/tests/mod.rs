@@ -15,7 +15,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::net::{SendFlags, send};
 
-use crate::af_packet::tests::netns::{Netns, skip};
 use crate::burst::Frame;
 use crate::first::FlowCounts;
 use crate::interface::Interface;
@@ -23,6 +22,7 @@ use crate::open::{Backend, Opened, open};
 use crate::rx::{Received, RxCounts};
 use crate::settings::{Direction, FirstPackets, PortSettings};
 use crate::sys;
+use crate::tests::netns::{Netns, skip};
 use packets::{Packet, flow};
 
 /// Longer than the kernel needs for anything here.

@@ -1,0 +1,347 @@
+//! The XDP program of an interface: loaded, attached, and told which socket each queue has.
+//!
+//! It is attached by a link (`bpf_link`) that a descriptor holds, so the kernel detaches it when the process ends, however
+//! that ends.
+
+use std::error::Error;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+
+use aya::maps::{HashMap, MapData, XskMap};
+use aya::programs::links::FdLink;
+use aya::programs::{ProgramError, Xdp, XdpMode as Attach};
+use aya::{Ebpf, EbpfLoader};
+
+use crate::error::OpenError;
+use crate::interface::{Interface, system};
+use crate::settings::{XdpMode, XdpSettings};
+
+/// Built from `bpf/xdp.c` by `make bpf`.
+const OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/xdp.o");
+/// Names in it.
+const ALL: &str = "all";
+const ALL_BUT_OWN: &str = "all_but_own";
+const SOCKETS: &str = "sockets";
+const HOSTS: &str = "hosts";
+/// Addresses that fit into the map of hosts.
+pub(super) const HOSTS_MAX: usize = 64;
+/// Of what the kernel says about a refused program, the end.
+const LOG_LINES: usize = 3;
+
+/// Where the program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attached {
+    Native,
+    Generic,
+}
+
+/// The program of one interface. It outlives the interface, so that one that comes back gets the same.
+pub(super) struct Program {
+    loaded: Ebpf,
+    name: &'static str,
+    sockets: XskMap<MapData>,
+    link: Option<FdLink>,
+}
+
+impl Program {
+    /// Loads it for an interface of so many queues; attaches nothing.
+    pub fn load(interface: &str, queues: u32, settings: &XdpSettings) -> Result<Self, OpenError> {
+        Self::load_object(OBJECT, interface, queues, settings)
+    }
+
+    fn load_object(
+        object: &[u8],
+        interface: &str,
+        queues: u32,
+        settings: &XdpSettings,
+    ) -> Result<Self, OpenError> {
+        let bad = |what: &(dyn Error + 'static)| refused(interface, what);
+        let name = match settings.to_host.is_empty() {
+            true => ALL,
+            false => ALL_BUT_OWN,
+        };
+        // No types of the kernel are asked for: there may be none.
+        let mut loaded = EbpfLoader::new()
+            .btf(None)
+            .map_max_entries(SOCKETS, queues.max(1))
+            .load(object)
+            .map_err(|error| bad(&error))?;
+        let sockets = loaded.take_map(SOCKETS).ok_or(missing(interface))?;
+        let sockets = XskMap::try_from(sockets).map_err(|error| bad(&error))?;
+        let hosts = loaded.map_mut(HOSTS).ok_or(missing(interface))?;
+        let mut hosts: HashMap<_, [u8; 16], u8> =
+            HashMap::try_from(hosts).map_err(|error| bad(&error))?;
+        for address in &settings.to_host {
+            hosts
+                .insert(key(*address), 1, 0)
+                .map_err(|error| bad(&error))?;
+        }
+        let mut program = Self {
+            loaded,
+            name,
+            sockets,
+            link: None,
+        };
+        program
+            .xdp(interface)?
+            .load()
+            .map_err(|error| bad(&error))?;
+        Ok(program)
+    }
+
+    /// Attaches it to an interface, from which it was detached when that went.
+    pub fn attach(&mut self, interface: &Interface, mode: XdpMode) -> Result<Attached, OpenError> {
+        self.detach();
+        let (first, attached) = match mode {
+            XdpMode::Auto | XdpMode::Native => (Attach::Driver, Attached::Native),
+            XdpMode::Generic => (Attach::Skb, Attached::Generic),
+        };
+        let tried = self.try_attach(interface.index, first);
+        let (link, attached) = match (tried, mode) {
+            (Err(error), XdpMode::Auto) if number(&error) == Some(libc::EOPNOTSUPP) => (
+                self.try_attach(interface.index, Attach::Skb),
+                Attached::Generic,
+            ),
+            (tried, _) => (tried, attached),
+        };
+        self.link = Some(link.map_err(|error| cannot_attach(interface, &error))?);
+        Ok(attached)
+    }
+
+    /// Takes it off the interface.
+    pub fn detach(&mut self) {
+        self.link = None;
+    }
+
+    /// Gives the frames of a queue to a socket from now on.
+    pub fn hand_over(
+        &mut self,
+        interface: &str,
+        queue: u32,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), OpenError> {
+        let refused = system(interface, "the socket cannot be given to the XDP program");
+        let set = self.sockets.set(queue, socket, 0);
+        set.map_err(|error| refused(root(&error)))
+    }
+
+    fn try_attach(&mut self, index: u32, mode: Attach) -> Result<FdLink, ProgramError> {
+        let xdp: &mut Xdp = self
+            .loaded
+            .program_mut(self.name)
+            .ok_or(ProgramError::NotLoaded)?
+            .try_into()?;
+        let id = xdp.attach_to_if_index(index, mode)?;
+        // Kernels before 5.9 attach without a link, which would outlive the process; it is given up here.
+        FdLink::try_from(xdp.take_link(id)?).map_err(|_| {
+            ProgramError::IOError(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the kernel has no links of XDP programs; it has to be 5.9 or later",
+            ))
+        })
+    }
+
+    fn xdp(&mut self, interface: &str) -> Result<&mut Xdp, OpenError> {
+        let program = self.loaded.program_mut(self.name);
+        let program = program.ok_or(missing(interface))?;
+        program
+            .try_into()
+            .map_err(|error: ProgramError| refused(interface, &error))
+    }
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let link = self.link.as_ref().map(|_| "attached");
+        f.debug_struct("Program").field("link", &link).finish()
+    }
+}
+
+/// An address as the program looks it up.
+fn key(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// The number of the system's error behind an error, if there is one.
+fn number(error: &(dyn Error + 'static)) -> Option<i32> {
+    root(error).raw_os_error()
+}
+
+/// The system's error behind an error; else its text.
+fn root(error: &(dyn Error + 'static)) -> io::Error {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        let number = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::raw_os_error);
+        if let Some(number) = number {
+            return io::Error::from_raw_os_error(number);
+        }
+        next = error.source();
+    }
+    io::Error::other(error.to_string())
+}
+
+/// The error of loading the maps or the program.
+fn refused(interface: &str, error: &(dyn Error + 'static)) -> OpenError {
+    let interface = interface.to_owned();
+    match number(error) {
+        Some(libc::EPERM | libc::EACCES) if log_of(error).is_none() => {
+            OpenError::MissingCapability {
+                interface,
+                what: "XDP programs",
+                capability: "CAP_BPF and CAP_NET_ADMIN",
+            }
+        }
+        _ => OpenError::ProgramRefused {
+            interface,
+            log: log_of(error).unwrap_or_else(|| root(error).to_string()),
+        },
+    }
+}
+
+/// The last lines that the kernel's verifier says, in one.
+fn log_of(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(ProgramError::LoadError { verifier_log, .. }) = error.downcast_ref() {
+            return last_lines(&verifier_log.to_string());
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// `None` if there is none. The counts at the end say nothing of the reason.
+fn last_lines(log: &str) -> Option<String> {
+    let lines = log.lines().map(str::trim);
+    let lines: Vec<&str> = lines
+        .filter(|line| !line.is_empty() && !line.starts_with("processed "))
+        .collect();
+    let last = &lines[lines.len().saturating_sub(LOG_LINES)..];
+    (!last.is_empty()).then(|| last.join(" | "))
+}
+
+fn missing(interface: &str) -> OpenError {
+    let (interface, log) = (
+        interface.to_owned(),
+        "its object is not complete".to_owned(),
+    );
+    OpenError::ProgramRefused { interface, log }
+}
+
+/// The error of attaching the program.
+fn cannot_attach(interface: &Interface, error: &ProgramError) -> OpenError {
+    let name = interface.name.clone();
+    let unsuitable = |why: String, cure: String| OpenError::Unsuitable {
+        interface: name.clone(),
+        why,
+        cure,
+    };
+    match number(error) {
+        Some(libc::EBUSY | libc::EEXIST) => OpenError::InUse {
+            what: "another XDP program is attached".to_owned(),
+            cure: format!(
+                "`ip link show dev {name}` shows it; end the program that has it, or `ip link set dev {name} xdp off`"
+            ),
+            interface: name,
+        },
+        Some(libc::EOPNOTSUPP) => unsuitable(
+            "its driver has no XDP".to_owned(),
+            "set xdp.mode = \"generic\", or io.backend = \"af_packet\"".to_owned(),
+        ),
+        Some(libc::ERANGE) => unsuitable(
+            format!(
+                "its driver has no XDP with the MTU that it or its peer has ({})",
+                interface.link.mtu
+            ),
+            format!(
+                "`ip link set dev {name} mtu 1500`, on a veth on both ends, or set xdp.mode = \"generic\""
+            ),
+        ),
+        Some(libc::ENOSPC) => unsuitable(
+            "its peer sends on more queues than it receives on, with which its driver has no XDP"
+                .to_owned(),
+            "give it as many (`ethtool -L`), or set xdp.mode = \"generic\"".to_owned(),
+        ),
+        Some(libc::EPERM | libc::EACCES) => OpenError::MissingCapability {
+            interface: name,
+            what: "XDP programs",
+            capability: "CAP_BPF and CAP_NET_ADMIN",
+        },
+        _ => system(&name, "the XDP program cannot be attached")(root(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_looked_up_as_ipv6() {
+        let v4 = key("10.0.0.1".parse().unwrap());
+        assert_eq!(v4[10..], [0xff, 0xff, 10, 0, 0, 1]);
+        assert_eq!(key("fd00::7".parse().unwrap())[15], 7);
+    }
+
+    #[test]
+    fn of_what_the_verifier_says_the_last_lines_are_told() {
+        let log = "0: (61) r2 = *(u32 *)(r1 +16)\n1: (18) r1\nR1 invalid mem access 'scalar'\nprocessed 3 insns\n\n";
+        let told = last_lines(log).unwrap();
+        assert!(told.ends_with("| R1 invalid mem access 'scalar'"), "{told}");
+        assert_eq!(last_lines("processed 0 insns"), None);
+    }
+
+    #[test]
+    fn a_program_that_the_kernel_refuses_is_refused_with_its_reason() {
+        // The call of `bpf_redirect_map`, to a function that there is not.
+        let call = [0x85, 0, 0, 0, 51, 0, 0, 0];
+        let mut object = OBJECT.to_vec();
+        let starts = 0..object.len() - call.len();
+        let calls: Vec<usize> = starts
+            .filter(|at| object[*at..].starts_with(&call))
+            .collect();
+        assert!(!calls.is_empty());
+        for at in calls {
+            object[at + 5] = 0x7f;
+        }
+        let error = Program::load_object(&object, "b0", 1, &XdpSettings::default()).unwrap_err();
+        match &error {
+            OpenError::ProgramRefused { log, .. } => {
+                assert!(log.contains("invalid func"), "{log}");
+                assert!(!error.to_string().contains('\n'), "{error}");
+            }
+            // No test without rights.
+            OpenError::MissingCapability { .. } => {}
+            other => panic!("{other}"),
+        }
+    }
+
+    /// The object tells the kernel all that it has to know without BTF, which old or small kernels lack.
+    #[test]
+    fn the_object_can_be_read_without_btf() {
+        let mut object = OBJECT.to_vec();
+        let starts = 0..object.len() - 4;
+        let places: Vec<usize> = starts
+            .filter(|at| object[*at..].starts_with(b".BTF"))
+            .collect();
+        assert!(!places.is_empty());
+        for at in places {
+            object[at..at + 4].copy_from_slice(b".XXX");
+        }
+        let names = |object: &aya::Ebpf| {
+            let mut names: Vec<String> = object.maps().map(|(name, _)| name.to_owned()).collect();
+            names.sort();
+            names
+        };
+        match EbpfLoader::new().btf(None).load(&object) {
+            Ok(loaded) => assert_eq!(names(&loaded), [HOSTS, SOCKETS]),
+            // The object was read; maps need rights.
+            Err(error) => assert_eq!(number(&error), Some(libc::EPERM), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The receiving side of a port: frames out of the queues of an interface, and what becomes of the port when the
+//! interface changes.
+
+mod link;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::net::sockopt::xdp_statistics;
+use rustix::net::xdp::XdpDesc;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::area::Region;
+use super::loans::Loans;
+use super::open::{self, Place};
+use super::shared::{Partner, Shared};
+use super::socket::Queue;
+use crate::burst::{Burst, Frame, Gso};
+use crate::error::{OpenError, RxError};
+use crate::interface::Interface;
+use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
+use crate::settings::PortSettings;
+
+/// Between two looks at an interface that brings no frames: XDP says nothing of a link that goes down.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Between two looks at the MTU and the name of one that does.
+const LOOK_EVERY_BUSY: Duration = Duration::from_secs(1);
+
+/// The queues of an interface that belong to one port.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    settings: PortSettings,
+    interface: Interface,
+    place: Place,
+    shared: Arc<Shared>,
+    partner: Arc<Partner>,
+    region: Region,
+    loans: Arc<Loans>,
+    frame_shift: u32,
+    /// The sockets; none while the interface is gone.
+    queues: Vec<Queue>,
+    /// The queue that is asked first.
+    first: usize,
+    /// Readable if one of several sockets is.
+    epoll: Option<OwnedFd>,
+    /// Keeps the interface promiscuous.
+    promiscuous: Option<OwnedFd>,
+    /// Those of the last burst.
+    frames: Vec<Frame>,
+    state: State,
+    looked: Instant,
+    counts: RxCounts,
+    /// Changes of the link until they are asked for, the oldest first.
+    events: Vec<LinkEvent>,
+    is_rename_known: bool,
+    is_mtu_known: bool,
+    /// Why it could not be opened again, as it was last said.
+    complaint: Option<String>,
+}
+
+/// How the interface is.
+#[derive(Debug, PartialEq)]
+enum State {
+    Up,
+    Down,
+    /// Gone; when to try again.
+    Gone {
+        retry: Instant,
+    },
+}
+
+/// What a receiver is made of.
+pub(super) struct Parts {
+    pub settings: PortSettings,
+    pub interface: Interface,
+    pub place: Place,
+    pub shared: Arc<Shared>,
+    pub partner: Arc<Partner>,
+    pub region: Region,
+    pub loans: Arc<Loans>,
+    /// What people should know from the start.
+    pub warnings: Vec<String>,
+}
+
+impl Receiver {
+    /// Opens the queues.
+    pub fn open(parts: Parts) -> Result<(Receiver, open::Effect), OpenError> {
+        let is_up = parts.interface.link.is_up;
+        let mut receiver = Receiver {
+            frame_shift: parts.settings.xdp.frame_bytes.trailing_zeros(),
+            settings: parts.settings,
+            interface: parts.interface,
+            place: parts.place,
+            shared: parts.shared,
+            partner: parts.partner,
+            region: parts.region,
+            loans: parts.loans,
+            queues: Vec::new(),
+            first: 0,
+            epoll: None,
+            promiscuous: None,
+            frames: Vec::new(),
+            state: if is_up { State::Up } else { State::Down },
+            looked: Instant::now(),
+            counts: RxCounts::default(),
+            events: Vec::new(),
+            is_rename_known: false,
+            is_mtu_known: false,
+            complaint: None,
+        };
+        let warnings = parts.warnings.into_iter();
+        receiver.events.extend(warnings.map(LinkEvent::Warning));
+        let effect = receiver.open_queues(true)?;
+        Ok((receiver, effect))
+    }
+
+    /// Opens the sockets of the interface as it is now, and gives the kernel all frames.
+    fn open_queues(&mut self, waits: bool) -> Result<open::Effect, OpenError> {
+        let wanted = open::Queues {
+            settings: &self.settings,
+            interface: &self.interface,
+            place: &self.place,
+            area: self.region.area(),
+            waits,
+        };
+        let opened = wanted.open(&self.shared)?;
+        self.queues = opened.queues;
+        self.epoll = opened.epoll;
+        self.promiscuous = opened.promiscuous;
+        let Receiver { queues, loans, .. } = self;
+        let give = giver(&self.region, self.frame_shift, self.settings.xdp.frames);
+        loans.take_all(|frame| give(queues, frame));
+        queues.iter_mut().for_each(|queue| queue.fill.submit());
+        self.partner.set_mtu(self.interface.link.mtu);
+        self.partner.hand_over(opened.sending);
+        self.is_mtu_known = false;
+        Ok(opened.effect)
+    }
+
+    /// Gives the kernel the frames of the last burst that were not lent, and those that came back.
+    #[inline]
+    fn recycle(&mut self) {
+        let Receiver { queues, loans, .. } = self;
+        let give = giver(&self.region, self.frame_shift, self.settings.xdp.frames);
+        for frame in &self.frames {
+            let index = (frame.at >> self.frame_shift) as u32;
+            if loans.recycle(index) {
+                give(queues, index);
+            }
+        }
+        loans.take_returned(|index| give(queues, index));
+        self.frames.clear();
+        for queue in queues {
+            queue.fill.submit();
+            if queue.fill.needs_wakeup() {
+                queue.kick();
+            }
+        }
+    }
+
+    /// Takes up to `max` frames out of the rings; whether there were some.
+    #[inline]
+    fn fetch(&mut self, max: usize) -> bool {
+        let Receiver { queues, frames, .. } = self;
+        let reading = Reading {
+            offset: self.region.offset(),
+            bytes: u64::from(self.loans.len()) << self.frame_shift,
+            snap_length: self.settings.snap_length,
+            link: self.interface.link_type,
+        };
+        let count = queues.len();
+        for at in 0..count {
+            let most = max.saturating_sub(frames.len()) as u32;
+            let queue = &mut queues[(self.first + at) % count];
+            queue
+                .received
+                .take(most, |desc| frames.extend(reading.frame(&desc)));
+        }
+        self.first = (self.first + 1) % count.max(1);
+        if frames.is_empty() {
+            return false;
+        }
+        let now = clock_gettime(ClockId::Realtime);
+        let (time_us, time_sub_ns) = (
+            now.tv_sec * 1_000_000 + now.tv_nsec / 1000,
+            now.tv_nsec % 1000,
+        );
+        for frame in frames.iter_mut() {
+            (frame.time_us, frame.time_sub_ns) = (time_us, time_sub_ns as u16);
+            self.loans.hold((frame.at >> self.frame_shift) as u32);
+        }
+        self.counts.count(frames);
+        true
+    }
+
+    /// Asks the driver, or waits, as the settings say.
+    fn wait(&self) {
+        if self.settings.xdp.busy_poll_us > 0 {
+            self.queues.iter().for_each(Queue::kick);
+        }
+        if self.settings.wait.is_zero() {
+            return;
+        }
+        let timeout = Timespec::try_from(self.settings.wait).unwrap_or_default();
+        let fd = match self.wait_handle() {
+            WaitHandle::Fd(fd) => fd,
+            _ => return std::thread::sleep(self.settings.wait),
+        };
+        let _ = poll(
+            &mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)],
+            Some(&timeout),
+        );
+    }
+
+    /// Frames that the kernel has dropped, and frames that wait, of the sockets that are open.
+    fn in_queues(&self) -> (u64, u64) {
+        let of = |queue: &Queue| {
+            let dropped = xdp_statistics(&queue.socket)
+                .map_or(0, |it| it.rx_dropped + it.rx_ring_full.unwrap_or(0));
+            (dropped, u64::from(queue.received.available()))
+        };
+        let all = self.queues.iter().map(of);
+        all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+}
+
+/// A function that gives the kernel a frame of a region, through the queue that the frame belongs to: each has so many.
+fn giver(region: &Region, frame_shift: u32, frames: u32) -> impl Fn(&mut [Queue], u32) {
+    let (offset, queue_shift) = (region.offset(), frames.trailing_zeros());
+    move |queues, frame| {
+        if let Some(queue) = queues.get_mut((frame >> queue_shift) as usize) {
+            // A fill ring has room for all frames of its queue.
+            queue.fill.put(offset + (u64::from(frame) << frame_shift));
+        }
+    }
+}
+
+/// How descriptors become frames.
+struct Reading {
+    offset: u64,
+    bytes: u64,
+    snap_length: u32,
+    link: u16,
+}
+
+impl Reading {
+    /// `None` if the kernel names bytes outside of the region, so that nothing else can go wrong.
+    #[inline]
+    fn frame(&self, desc: &XdpDesc) -> Option<Frame> {
+        let at = desc.addr.checked_sub(self.offset)?;
+        let end = at.checked_add(u64::from(desc.len))?;
+        (end <= self.bytes).then(|| Frame {
+            at: at as usize,
+            captured: desc.len.min(self.snap_length),
+            wire: desc.len,
+            link: self.link,
+            rss: None,
+            gso: Gso::NONE,
+            ..Frame::default()
+        })
+    }
+}
+
+impl Rx for Receiver {
+    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
+        self.recycle();
+        let max = max.max(1);
+        let is_there = !self.queues.is_empty();
+        if is_there
+            && (self.fetch(max) || {
+                self.wait();
+                self.fetch(max)
+            })
+        {
+            return Ok(Received::Burst(Burst::new(
+                self.region.bytes(),
+                &self.frames,
+            )));
+        }
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.look();
+        }
+        Ok(Received::Nothing)
+    }
+
+    fn name(&self) -> &str {
+        &self.settings.interface
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn link_event(&mut self) -> Option<LinkEvent> {
+        if self.looked.elapsed() >= LOOK_EVERY_BUSY {
+            self.look();
+        }
+        if !self.place.reports() {
+            self.events.clear();
+        }
+        match self.events.is_empty() {
+            true => None,
+            false => Some(self.events.remove(0)),
+        }
+    }
+
+    fn counts(&mut self) -> RxCounts {
+        let (dropped, waiting) = self.in_queues();
+        let counts = self.counts;
+        let dropped = counts.dropped + dropped + counts.abandoned;
+        RxCounts {
+            // The kernel counts only what it drops, so nothing can be found missing.
+            offered: counts.received + waiting + dropped,
+            dropped,
+            waiting,
+            is_away: self.state != State::Up,
+            ..counts
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        matches!(self.state, State::Gone { .. })
+    }
+
+    fn wait_handle(&self) -> WaitHandle<'_> {
+        match (&self.epoll, self.queues.first(), &self.state) {
+            (Some(epoll), _, State::Up) => WaitHandle::Fd(epoll.as_fd()),
+            (None, Some(queue), State::Up) => WaitHandle::Fd(queue.socket.as_fd()),
+            _ => WaitHandle::Away,
+        }
+    }
+}
+
+/// A descriptor that is readable if one of several sockets is; none for one socket, which serves as well.
+pub(super) fn watch(queues: &[Queue]) -> rustix::io::Result<Option<OwnedFd>> {
+    if queues.len() < 2 {
+        return Ok(None);
+    }
+    let watched = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for (number, queue) in (0..).zip(queues) {
+        let data = epoll::EventData::new_u64(number);
+        epoll::add(&watched, &queue.socket, data, epoll::EventFlags::IN)?;
+    }
+    Ok(Some(watched))
+}

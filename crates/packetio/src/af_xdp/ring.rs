@@ -1,0 +1,212 @@
+//! One of the four rings that a socket shares with the kernel: two positions that only grow, by one writer each, and
+//! entries between them (`Documentation/networking/af_xdp.rst`).
+//!
+//! The writer of entries, the producer, fills them and then moves its position; the consumer reads them and then moves
+//! its own. So an entry has one owner at any time, told by the two positions.
+#![allow(unsafe_code, reason = "memory shared with the kernel")]
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::xdp::{XdpDesc, XdpRingFlags, XdpRingOffset};
+
+/// What an entry may be: integers only, so that any bytes are one.
+pub(super) trait Entry: Copy {}
+/// Of a fill or completion ring: a frame.
+impl Entry for u64 {}
+/// Of a receive or send ring: a frame and the bytes in it.
+impl Entry for XdpDesc {}
+
+/// The mapping of a ring of `size` entries.
+#[derive(Debug)]
+struct Map<T> {
+    start: NonNull<u8>,
+    bytes: usize,
+    at: XdpRingOffset,
+    size: u32,
+    entries: PhantomData<T>,
+}
+
+// SAFETY: the mapping belongs to its ring alone, and nothing about it is tied to a thread.
+unsafe impl<T: Entry> Send for Map<T> {}
+
+impl<T: Entry> Map<T> {
+    /// Maps the ring at `offset` of a socket, for which the kernel has told `at`.
+    fn new(
+        socket: BorrowedFd<'_>,
+        at: XdpRingOffset,
+        size: u32,
+        offset: u64,
+    ) -> io::Result<Map<T>> {
+        // Kernels before 5.4 have no flags; they cannot do without wake-ups, so they are not served.
+        let flags = at.flags.ok_or(io::ErrorKind::Unsupported)?;
+        let bytes = at.desc as usize + size as usize * size_of::<T>();
+        let words = [at.producer, at.consumer, flags];
+        let fits = |word: &u64| word.is_multiple_of(4) && *word as usize + 4 <= bytes;
+        if !size.is_power_of_two()
+            || !words.iter().all(fits)
+            || !(at.desc as usize).is_multiple_of(align_of::<T>())
+        {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                socket,
+                offset,
+            )
+        }?;
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Map {
+            start,
+            bytes,
+            at,
+            size,
+            entries: PhantomData,
+        })
+    }
+
+    fn word(&self, offset: u64) -> &AtomicU32 {
+        // SAFETY: `new` has checked that the offsets of positions and flags are aligned and lie within the
+        // mapping, which lives as long as `self`. Both sides access these words as atomics only.
+        unsafe { AtomicU32::from_ptr(self.start.add(offset as usize).cast().as_ptr()) }
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        self.word(self.at.producer)
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        self.word(self.at.consumer)
+    }
+
+    /// The entry at a position.
+    fn entry(&self, position: u32) -> NonNull<T> {
+        let index = (position & (self.size - 1)) as usize;
+        // SAFETY: the index is below `size`, and `new` has mapped so many entries from `desc` on, aligned.
+        unsafe { self.start.add(self.at.desc as usize).cast::<T>().add(index) }
+    }
+}
+
+impl<T> Drop for Map<T> {
+    fn drop(&mut self) {
+        // SAFETY: exactly what `new` has mapped, and nothing borrowed of it outlives it. It cannot fail
+        // for such a range; if it did, the memory would stay mapped.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// A ring that this program fills: a fill or a send ring.
+#[derive(Debug)]
+pub(super) struct Producer<T> {
+    map: Map<T>,
+    /// Where the next entry goes; the entries from the shared position to here are not handed over yet.
+    next: u32,
+    /// The kernel's position when it was last looked at.
+    taken: u32,
+}
+
+impl<T: Entry> Producer<T> {
+    /// Maps the ring of a socket.
+    pub fn map(
+        socket: BorrowedFd<'_>,
+        at: XdpRingOffset,
+        size: u32,
+        offset: u64,
+    ) -> io::Result<Self> {
+        let map = Map::new(socket, at, size, offset)?;
+        let next = map.producer().load(Ordering::Relaxed);
+        let taken = map.consumer().load(Ordering::Acquire);
+        Ok(Producer { map, next, taken })
+    }
+
+    /// Adds an entry, to be handed over by [`Self::submit`]; `false` if the ring is full.
+    #[inline]
+    pub fn put(&mut self, entry: T) -> bool {
+        if self.next.wrapping_sub(self.taken) >= self.map.size {
+            self.taken = self.map.consumer().load(Ordering::Acquire);
+            if self.next.wrapping_sub(self.taken) >= self.map.size {
+                return false;
+            }
+        }
+        // SAFETY: the position is between the kernel's and its own plus the size, so the kernel does not read the entry
+        // before it is submitted.
+        unsafe { self.map.entry(self.next).write(entry) };
+        self.next = self.next.wrapping_add(1);
+        true
+    }
+
+    /// Hands over all entries that were added.
+    #[inline]
+    pub fn submit(&mut self) {
+        self.map.producer().store(self.next, Ordering::Release);
+    }
+
+    /// Entries that were added and the kernel has not taken yet.
+    #[inline]
+    pub fn pending(&mut self) -> u32 {
+        self.taken = self.map.consumer().load(Ordering::Acquire);
+        self.next.wrapping_sub(self.taken)
+    }
+
+    /// Whether the kernel waits for a system call before it goes on taking entries.
+    #[inline]
+    pub fn needs_wakeup(&self) -> bool {
+        let flags = self.map.at.flags.unwrap_or_default();
+        let flags = self.map.word(flags).load(Ordering::Relaxed);
+        flags & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
+    }
+}
+
+/// A ring that the kernel fills: a receive or a completion ring.
+#[derive(Debug)]
+pub(super) struct Consumer<T> {
+    map: Map<T>,
+    next: u32,
+}
+
+impl<T: Entry> Consumer<T> {
+    /// Maps the ring of a socket.
+    pub fn map(
+        socket: BorrowedFd<'_>,
+        at: XdpRingOffset,
+        size: u32,
+        offset: u64,
+    ) -> io::Result<Self> {
+        let map = Map::new(socket, at, size, offset)?;
+        let next = map.consumer().load(Ordering::Relaxed);
+        Ok(Consumer { map, next })
+    }
+
+    /// Entries that can be taken.
+    #[inline]
+    pub fn available(&self) -> u32 {
+        let filled = self.map.producer().load(Ordering::Acquire);
+        filled.wrapping_sub(self.next).min(self.map.size)
+    }
+
+    /// Takes up to `most` entries; gives them to `each`, and the kernel their places.
+    #[inline]
+    pub fn take(&mut self, most: u32, mut each: impl FnMut(T)) -> u32 {
+        let count = self.available().min(most);
+        for _ in 0..count {
+            // SAFETY: the position is below the kernel's, so the kernel has written the entry, and it leaves
+            // it alone until the position of this side passes it. Any bytes make an entry.
+            each(unsafe { self.map.entry(self.next).read() });
+            self.next = self.next.wrapping_add(1);
+        }
+        if count > 0 {
+            self.map.consumer().store(self.next, Ordering::Release);
+        }
+        count
+    }
+}

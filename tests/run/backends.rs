@@ -1,0 +1,45 @@
+//! The backends over which a test runs, and what each wants of the interfaces.
+
+use crate::common::lab::Lab;
+
+/// How fenxi reads interfaces.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Over {
+    Packet,
+    Xdp,
+}
+
+impl Over {
+    /// Both.
+    pub const ALL: [Over; 2] = [Over::Packet, Over::Xdp];
+
+    /// The setting that asks for it.
+    pub fn args(self) -> [&'static str; 2] {
+        match self {
+            Over::Packet => ["--set", "io.backend=af_packet"],
+            Over::Xdp => ["--set", "io.backend=af_xdp"],
+        }
+    }
+
+    /// Receive rings that hold few packets.
+    pub fn small_rings(self) -> &'static [&'static str] {
+        match self {
+            Over::Packet => &["--set", "io.blocks=2", "--set", "io.block_bytes=65536"],
+            Over::Xdp => &["--set", "xdp.frames=64"],
+        }
+    }
+
+    /// Makes interfaces, both ends of wires, such as a wire and a card without offloads are to XDP. Packet sockets take them as
+    /// they are.
+    pub fn prepare(self, lab: &Lab, host: &str, interfaces: &[&str]) {
+        for name in interfaces.iter().filter(|_| self == Over::Xdp) {
+            lab.run(
+                host,
+                &format!(
+                    "ip link set dev {name} mtu 1500 && \
+                     ethtool -K {name} tx off tso off gso off gro off rxvlan off txvlan off"
+                ),
+            );
+        }
+    }
+}
