@@ -3,34 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
+mod common;
+
+use common::{alone, capture, packets_of};
 use dpdk::{BURST_MAX, Eal, ErrorKind, Link, Port, PortQueue, PortSettings};
-
-/// Set in the process that does a test's work.
-const INSIDE: &str = "FENXI_DPDK_TEST";
-
-/// Runs the test of this name in another process.
-fn alone(name: &str, test: impl FnOnce()) {
-    if std::env::var_os(INSIDE).is_some() {
-        return test();
-    }
-    let program = std::env::current_exe().unwrap();
-    let mut command = Command::new(program);
-    command
-        .args([name, "--exact", "--nocapture"])
-        .env(INSIDE, "1");
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("1 passed"), "{said}");
-    for line in said.lines() {
-        assert!(!line.contains("EAL:"), "DPDK talks: {line}");
-    }
-}
 
 /// Without huge pages and cards, with these software devices.
 fn start(devices: &[&str]) -> Arc<Eal> {
@@ -57,34 +35,6 @@ fn open(eal: &Arc<Eal>, device: &str) -> PortQueue {
     let mut queues = Port::open(eal, &settings(device)).unwrap();
     assert_eq!(queues.len(), 1);
     queues.remove(0)
-}
-
-/// A capture of these packets (pcap, microseconds).
-fn capture(path: &Path, packets: &[Vec<u8>]) {
-    let mut bytes = Vec::new();
-    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 0x4_0000, 1] {
-        bytes.extend_from_slice(&u32::to_le_bytes(word));
-    }
-    for packet in packets {
-        let length = packet.len() as u32;
-        for word in [1, 0, length, length] {
-            bytes.extend_from_slice(&u32::to_le_bytes(word));
-        }
-        bytes.extend_from_slice(packet);
-    }
-    fs::write(path, bytes).unwrap();
-}
-
-/// The packets of a capture.
-fn packets_of(path: &Path) -> Vec<Vec<u8>> {
-    let bytes = fs::read(path).unwrap();
-    let (mut at, mut packets) = (24, Vec::new());
-    while at < bytes.len() {
-        let length = u32::from_le_bytes(bytes[at + 8..at + 12].try_into().unwrap()) as usize;
-        packets.push(bytes[at + 16..at + 16 + length].to_vec());
-        at += 16 + length;
-    }
-    packets
 }
 
 /// `count` packets, the i-th with bytes i.

@@ -24,6 +24,7 @@ mod af_packet;
 pub mod batch;
 pub mod burst;
 pub mod capture;
+mod dpdk;
 pub mod error;
 pub mod faults;
 pub mod interface;
@@ -36,6 +37,7 @@ mod sys;
 pub mod tx;
 pub mod writer;
 
+pub use self::dpdk::DpdkSettings;
 pub use batch::FrameBatch;
 pub use burst::{Burst, Frame, Gso};
 pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, Sequence, SequenceSettings};

@@ -1,6 +1,7 @@
 //! Opens ports by the name of a backend, so that nothing outside this crate names one.
 
 use crate::af_packet;
+use crate::dpdk;
 use crate::error::OpenError;
 use crate::rx::Rx;
 use crate::settings::PortSettings;
@@ -12,22 +13,26 @@ pub enum Backend {
     /// Linux packet sockets with receive rings shared with the kernel (`AF_PACKET`, TPACKET_V3).
     #[default]
     AfPacket,
+    /// Devices that DPDK takes from the kernel; in builds with the feature `dpdk`.
+    Dpdk,
 }
 
 impl Backend {
     /// The names of all of them, the default's first.
-    pub const NAMES: &'static [&'static str] = &["af_packet"];
+    pub const NAMES: &'static [&'static str] = &["af_packet", "dpdk"];
 
     /// As `io.backend` calls it.
     pub fn name(self) -> &'static str {
         match self {
             Backend::AfPacket => "af_packet",
+            Backend::Dpdk => "dpdk",
         }
     }
 
     /// By its name; `None` if there is none of this name.
     pub fn from_name(name: &str) -> Option<Backend> {
-        [Backend::AfPacket].into_iter().find(|it| it.name() == name)
+        let mut all = [Backend::AfPacket, Backend::Dpdk].into_iter();
+        all.find(|it| it.name() == name)
     }
 }
 
@@ -55,6 +60,7 @@ pub fn open(
             .iter()
             .map(|settings| af_packet::open(settings, rings))
             .collect(),
+        Backend::Dpdk => dpdk::open(interfaces, rings.max(1)),
     }
 }
 
@@ -65,6 +71,7 @@ pub fn open(
 pub fn open_tx(backend: Backend, interface: &str) -> Result<Box<dyn Tx>, OpenError> {
     match backend {
         Backend::AfPacket => Ok(Box::new(af_packet::Sender::open(interface)?)),
+        Backend::Dpdk => dpdk::open_tx(interface),
     }
 }
 
@@ -76,6 +83,7 @@ pub fn open_tx(backend: Backend, interface: &str) -> Result<Box<dyn Tx>, OpenErr
 pub fn probe(backend: Backend, settings: &PortSettings) -> Result<(), OpenError> {
     match backend {
         Backend::AfPacket => af_packet::probe(settings),
+        Backend::Dpdk => dpdk::probe(settings),
     }
 }
 

@@ -147,6 +147,8 @@ pub enum WaitHandle<'a> {
     Fd(BorrowedFd<'a>),
     /// [`Rx::receive`] itself waits.
     InReceive,
+    /// Nothing announces frames: the port is to be asked again after this time, or at once if it is zero.
+    Polled(Duration),
     /// The link is away: nothing announces frames, so the port is asked again later.
     Away,
 }
@@ -169,10 +171,12 @@ pub fn wait<'a>(
 /// [`wait`] for the ports with these handles.
 pub(crate) fn wait_for<'a>(handles: impl IntoIterator<Item = WaitHandle<'a>>, timeout: Duration) {
     let mut fds = [const { None }; WATCHED];
-    let mut count = 0;
+    let (mut count, mut timeout) = (0, timeout);
     for handle in handles {
         match handle {
             WaitHandle::InReceive => return,
+            WaitHandle::Polled(Duration::ZERO) => return,
+            WaitHandle::Polled(most) => timeout = timeout.min(most),
             // Its descriptor may be readable for ever, which would keep the thread awake.
             WaitHandle::Away => {}
             WaitHandle::Fd(fd) if count < WATCHED => {

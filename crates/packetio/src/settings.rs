@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::CAPTURED_MAX;
+use crate::dpdk::DpdkSettings;
 use crate::error::OpenError;
 
 /// Which frames of an interface a port receives.
@@ -43,6 +44,8 @@ pub struct PortSettings {
     /// Whether the port sends, too. If it also completes checksums, it sends packets that the
     /// kernel merged on, for the kernel or the card to split again.
     pub sends: bool,
+    /// What DPDK needs. It starts once, with those of the first interface.
+    pub dpdk: DpdkSettings,
 }
 
 impl PortSettings {
@@ -59,6 +62,7 @@ impl PortSettings {
             wait: Duration::from_millis(1),
             completes_checksums: false,
             sends: false,
+            dpdk: DpdkSettings::default(),
         }
     }
 
