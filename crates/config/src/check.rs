@@ -4,6 +4,7 @@
 //! each message names the keys with their values and where these were set. A rule is skipped when one of its keys was
 //! refused already.
 
+use packetio::Backend;
 use policy::DSCP_MASK;
 
 use crate::checked::{Accel, Config, HttpPlace, IoMode, Mark, MarkAs, MarkMapping};
@@ -186,6 +187,12 @@ fn combinations(
         config.io.mode == IoMode::Inline && !config.connlabel.class.is_empty(),
         "impossible combination: inline forwards past the kernel, which has no connections to label; use mode mark, or leave \
          the table out",
+    );
+    rule(
+        &[KeyId::IoMode, KeyId::IoBackend],
+        config.io.mode == IoMode::Mark && config.io.backend == Backend::Dpdk,
+        "impossible combination: DPDK takes packets away from the kernel, which forwards them in mode mark; use mode inline, or \
+         backend af_packet",
     );
     let mut names = config.io.interfaces.clone();
     names.sort_unstable();

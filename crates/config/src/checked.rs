@@ -121,6 +121,12 @@ pub struct Io {
     pub block_timeout_ms: u32,
     /// How long a run waits while all its interfaces are gone.
     pub give_up_after: Duration,
+    /// Arguments that DPDK is started with.
+    pub dpdk_args: Vec<String>,
+    /// Packet buffers of each receive queue of DPDK.
+    pub dpdk_mbufs: u32,
+    /// How long a flow manager sleeps between its looks at an idle port of DPDK; zero: not at all.
+    pub dpdk_sleep: Duration,
 }
 
 /// The flow manager.

@@ -247,7 +247,7 @@ fn what_cannot_be_opened_is_one_line_with_the_cure() {
         for part in [
             "eth0: no such device of DPDK; there are: net_null0, net_ring0; ",
             "/nowhere.pcap",
-            "--vdev in io.dpdk.args",
+            "--vdev in io.dpdk_args",
         ] {
             assert!(missing.contains(part), "{missing}");
         }

@@ -39,7 +39,8 @@ keys! {
             "how many frames are received and processed at a time"
             => |d, s| s.put(&mut d.io.burst);
         IoBackend: restart "io.backend", Kind::OneOf(Backend::NAMES), "\"af_packet\"", "",
-            "how frames are received and sent: af_packet uses packet sockets of the kernel"
+            "how frames are received and sent: af_packet uses packet sockets of the kernel; dpdk takes devices from the kernel and \
+             polls them, in a build with the feature dpdk (docs/ports.md)"
             => |d, s| s.put(&mut d.io.backend);
         IoMode: restart "io.mode", Kind::OneOf(IoMode::NAMES), "\"tap\"", "",
             "tap: the traffic is a copy and nothing is sent; mark: the kernel forwards and gets labels as connection marks; \
@@ -67,6 +68,18 @@ keys! {
         IoGiveUpS: restart "io.give_up_s", integer(1, 86_400), "30", "seconds",
             "how long a run waits while all its interfaces are gone; then it exits with code 69"
             => |d, s| s.put_seconds(&mut d.io.give_up_after);
+        IoDpdkArgs: restart "io.dpdk_args", Kind::TextList { least: 0 }, "[]", "arguments",
+            "backend dpdk: what DPDK is started with (EAL arguments), such as \"-a\", \"0000:03:00.0\" for a card, \
+             \"--vdev=net_pcap0,iface=eth0\" for a device in software, \"--no-huge\", \"-m\", \"512\" to try it out without \
+             huge pages; interfaces are then named as DPDK names them"
+            => |d, s| s.put(&mut d.io.dpdk_args);
+        IoDpdkMbufs: restart "io.dpdk_mbufs", integer(1024, 4_194_304), "8192", "buffers",
+            "backend dpdk: packet buffers of a receive queue; each flow manager has one queue per interface"
+            => |d, s| s.put(&mut d.io.dpdk_mbufs);
+        IoDpdkSleepUs: restart "io.dpdk_sleep_us", integer(0, 10_000), "50", "microseconds, 0 = never sleeps",
+            "backend dpdk: once no frame has come for a while, a flow manager sleeps for so long between its looks; 0 has the \
+             least delay and takes a core for itself"
+            => |d, s| s.put_microseconds(&mut d.io.dpdk_sleep);
 
         FlowK: restart "flow.k", integer(1, K_MAX as i64), "10", "packets",
             "length of the series, which the model decides: 10 stands for its own k, and any other value must be its k"

@@ -118,7 +118,7 @@ fn each_wrong_configuration_gets_one_clear_line() {
         bad(
             "[io]\nbackend = \"afpacket\"",
             &[
-                "c.toml:2: io.backend: found \"afpacket\", expected one of \"af_packet\"",
+                "c.toml:2: io.backend: found \"afpacket\", expected one of \"af_packet\", \"dpdk\"",
                 "did you mean \"af_packet\"?",
             ],
         ),

@@ -12,7 +12,7 @@ use dataplane::clock::Clock;
 use dataplane::egress::{Egress, Forward};
 use dataplane::flow_worker::Limits;
 use dataplane::run::Run;
-use packetio::{Direction, OpenError, Opened, PortSettings, Tx};
+use packetio::{Direction, DpdkSettings, OpenError, Opened, PortSettings, Tx};
 
 use crate::exit::Failure;
 use crate::sinks::Sinks;
@@ -81,6 +81,11 @@ fn settings(io: &Io, interface: &str) -> PortSettings {
         wait: Duration::ZERO,
         completes_checksums: is_inline,
         sends: is_inline,
+        dpdk: DpdkSettings {
+            args: io.dpdk_args.clone(),
+            mbufs: io.dpdk_mbufs,
+            sleep: io.dpdk_sleep,
+        },
         ..defaults
     }
 }
@@ -128,7 +133,9 @@ fn failure(error: OpenError) -> Failure {
             let near = near.map(|near| format!("; did you mean {near}?"));
             Failure::unavailable(format!("{error}{}", near.unwrap_or_default()))
         }
-        OpenError::MissingCapability { .. } => Failure::not_allowed(error.to_string()),
+        OpenError::MissingCapability { .. } | OpenError::NotAllowed { .. } => {
+            Failure::not_allowed(error.to_string())
+        }
         OpenError::BadSetting { .. } => Failure::config(error.to_string()),
         _ => Failure::unavailable(error.to_string()),
     }

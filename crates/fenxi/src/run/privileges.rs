@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use config::checked::{Device, HttpPlace, Provider};
+use packetio::Backend;
+use rustix::thread::CapabilitySet;
 use tracing::info;
 
 use super::{Plan, sandbox};
@@ -40,7 +42,7 @@ pub fn drop_unneeded(plan: &Plan<'_>) -> Result<(), Failure> {
     let sinks = sinks::rights(config, plan.records());
     let written = sinks.written.iter().map(PathBuf::as_path);
     sandbox::enter(&sandbox::Needs {
-        capabilities: sinks.capabilities,
+        capabilities: sinks.capabilities | of_ports(config.io.backend),
         has_accelerator: config.accel.devices.iter().any(is_accelerator),
         written: written.chain(recording.as_deref()).collect(),
         sockets: sockets.collect(),
@@ -50,4 +52,13 @@ pub fn drop_unneeded(plan: &Plan<'_>) -> Result<(), Failure> {
             .chain(config.accel.library.as_deref())
             .collect(),
     })
+}
+
+/// What closing ports needs.
+fn of_ports(backend: Backend) -> CapabilitySet {
+    match backend {
+        Backend::AfPacket => CapabilitySet::empty(),
+        // Drivers over interfaces of the kernel make them promiscuous, and back.
+        Backend::Dpdk => CapabilitySet::NET_ADMIN,
+    }
 }

@@ -110,7 +110,7 @@ fn no_device(eal: &Eal, interface: &str) -> OpenError {
         interface: interface.to_owned(),
         why: format!(
             "no such device of DPDK; there are: {known}; a card is bound to vfio-pci and named by its PCI address, a device in \
-             software comes from --vdev in io.dpdk.args{}",
+             software comes from --vdev in io.dpdk_args{}",
             said.unwrap_or_default()
         ),
     }
@@ -120,7 +120,7 @@ fn no_pages(interface: &str) -> OpenError {
     OpenError::Unavailable {
         interface: interface.to_owned(),
         why: "DPDK needs huge pages, and this system has none; reserve some (`sysctl vm.nr_hugepages=512`), or, to try it out, \
-              set io.dpdk.args = [\"--no-huge\", \"-m\", \"512\"]"
+              set io.dpdk_args = [\"--no-huge\", \"-m\", \"512\"]"
             .to_owned(),
     }
 }
@@ -137,7 +137,7 @@ fn failure(interface: &str, error: &Error) -> OpenError {
         ErrorKind::Memory => refused(
             interface,
             error,
-            "give DPDK more memory, or lower io.dpdk.mbufs",
+            "give DPDK more memory, or lower io.dpdk_mbufs",
         ),
         ErrorKind::NoDevice | ErrorKind::Refused => OpenError::Unavailable {
             interface: interface.to_owned(),
