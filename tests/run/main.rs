@@ -14,6 +14,7 @@ mod bypass;
 mod capture;
 mod ctinfo;
 mod devices;
+mod dpdk;
 mod faults;
 mod inline;
 mod layouts;
