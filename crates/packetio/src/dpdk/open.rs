@@ -75,7 +75,7 @@ fn start(interface: &str, settings: &DpdkSettings) -> Result<Arc<Eal>, OpenError
         ErrorKind::Memory if has_huge_pages() => refused(
             interface,
             &error,
-            "free huge pages, or give DPDK less by --socket-mem",
+            "reserve more huge pages, of which flow tables take some, too, or give DPDK less (-m)",
         ),
         ErrorKind::Memory => no_pages(interface),
         _ => failure(interface, &error),
