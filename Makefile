@@ -56,6 +56,23 @@ deb-test-arm64: deb-arm64 ## the program of the arm64 package under qemu-user
 kafka-test: ## records to a broker of Kafka, which Maven fetches; needs root, mvn, java, libssl-dev, zlib1g-dev
 	scripts/kafka-test
 
+.PHONY: dpdk
+dpdk: onnxruntime ## build target/dpdk/fenxi, with DPDK; needs libdpdk-dev, pkg-config, libclang-dev
+	cargo build --release --locked -p fenxi --features dpdk
+	@install -D target/release/fenxi target/dpdk/fenxi
+
+.PHONY: deb-dpdk
+deb-dpdk: dpdk ## the package fenxi-dpdk for this machine, in target/deb
+	@packaging/deb/build --flavour dpdk
+
+.PHONY: dpdk-test
+dpdk-test: ## fenxi with DPDK, over devices in software; needs dpdk, libdpdk-dev, pkg-config, libclang-dev, and root for some of it
+	scripts/dpdk-test
+
+.PHONY: bench-dpdk
+bench-dpdk: dpdk ## packets per second beside dpdk-testpmd on the same devices
+	scripts/bench-dpdk
+
 .PHONY: book
 book: ## the documents as a book, in target/book/html; installs mdbook into target/tools where it is missing
 	@scripts/book

@@ -15,6 +15,7 @@ mod bypass;
 mod capture;
 mod ctinfo;
 mod devices;
+mod dpdk;
 mod faults;
 mod first;
 mod inline;

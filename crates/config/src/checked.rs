@@ -127,6 +127,19 @@ pub struct Io {
     pub give_up_after: Duration,
     /// What only the backend `af_xdp` wants to know.
     pub xdp: Xdp,
+    /// What only the backend `dpdk` wants to know.
+    pub dpdk: Dpdk,
+}
+
+/// The section `[dpdk]`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Dpdk {
+    /// Arguments that DPDK is started with.
+    pub args: Vec<String>,
+    /// Packet buffers of each receive queue.
+    pub mbufs: u32,
+    /// How long a flow manager sleeps between its looks at an idle port; zero: not at all.
+    pub sleep: Duration,
 }
 
 /// The section `[xdp]`.

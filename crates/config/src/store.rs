@@ -122,6 +122,12 @@ impl Setting {
         Ok(())
     }
 
+    /// Stores a number of microseconds.
+    pub fn put_microseconds(&self, place: &mut Duration) -> Stored {
+        *place = Duration::from_micros(self.get()?);
+        Ok(())
+    }
+
     /// Stores a path, seen from the place where it was set; an empty one as none.
     pub fn put_path(&self, place: &mut Option<PathBuf>) -> Stored {
         *place = self.path();

@@ -79,10 +79,47 @@ impl Frame {
     }
 }
 
+/// The memory that holds a burst's frames.
+#[derive(Debug)]
+enum Memory<'a> {
+    Slice(&'a mut [u8]),
+    /// It belongs to a device of DPDK, which may pass the frames on to another one.
+    #[cfg(feature = "dpdk")]
+    Lent(dpdk::Lent<'a>),
+}
+
+impl<'a> Memory<'a> {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Slice(data) => data,
+            #[cfg(feature = "dpdk")]
+            Memory::Lent(lent) => lent.bytes(),
+        }
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Slice(data) => data,
+            #[cfg(feature = "dpdk")]
+            Memory::Lent(lent) => lent.bytes_mut(),
+        }
+    }
+
+    fn into_bytes(self) -> &'a mut [u8] {
+        match self {
+            Memory::Slice(data) => data,
+            #[cfg(feature = "dpdk")]
+            Memory::Lent(lent) => lent.into_bytes(),
+        }
+    }
+}
+
 /// Frames received together. Valid until its port is asked for the next one.
 #[derive(Debug)]
 pub struct Burst<'a> {
-    data: &'a mut [u8],
+    memory: Memory<'a>,
     frames: &'a [Frame],
     counts: &'a [FlowCounts],
     /// Whether a `virtio_net_hdr` is in front of each frame, which says how to split the frame if it
@@ -95,10 +132,30 @@ impl<'a> Burst<'a> {
     pub fn new(data: &'a mut [u8], frames: &'a [Frame]) -> Self {
         debug_assert!(frames.iter().all(|frame| frame.range().end <= data.len()));
         Self {
-            data,
+            memory: Memory::Slice(data),
             frames,
             counts: &[],
             has_offload: false,
+        }
+    }
+
+    /// A burst of `frames` in the memory of a device, the i-th of which is its i-th packet.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn lent(lent: dpdk::Lent<'a>, frames: &'a [Frame]) -> Self {
+        Self {
+            memory: Memory::Lent(lent),
+            frames,
+            counts: &[],
+            has_offload: false,
+        }
+    }
+
+    /// The packets of the device that its frames are, if they are in the memory of one.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn as_lent(&self) -> Option<&dpdk::Lent<'a>> {
+        match &self.memory {
+            Memory::Slice(_) => None,
+            Memory::Lent(lent) => Some(lent),
         }
     }
 
@@ -138,7 +195,7 @@ impl<'a> Burst<'a> {
     /// The captured bytes of frame `i`. Panics, like an index, if there is no such frame.
     #[inline]
     pub fn bytes(&self, i: usize) -> &[u8] {
-        &self.data[self.frames[i].range()]
+        &self.memory.bytes()[self.frames[i].range()]
     }
 
     /// The `virtio_net_hdr` (`N` bytes) in front of frame `i`, if the burst has any.
@@ -146,25 +203,26 @@ impl<'a> Burst<'a> {
         if !self.has_offload {
             return None;
         }
-        self.data[..self.frames[i].at].last_chunk()
+        self.memory.bytes()[..self.frames[i].at].last_chunk()
     }
 
     /// The captured bytes of frame `i`, to be changed in place. Panics, like an index, if there
-    /// is no such frame.
+    /// is no such frame, and where the burst was sent on to a device that still reads its memory.
     #[inline]
     pub fn bytes_mut(&mut self, i: usize) -> &mut [u8] {
-        &mut self.data[self.frames[i].range()]
+        &mut self.memory.bytes_mut()[self.frames[i].range()]
     }
 
-    /// The memory of all frames, and the frames that say where each one lies in it.
+    /// The memory of all frames, and the frames that say where each one lies in it. No memory where the burst was sent on to a
+    /// device that still reads it.
     #[inline]
     pub fn parts(&mut self) -> (&mut [u8], &'a [Frame]) {
-        (self.data, self.frames)
+        (self.memory.bytes_mut(), self.frames)
     }
 
     /// The memory of all frames.
     pub(crate) fn memory(&self) -> &[u8] {
-        self.data
+        self.memory.bytes()
     }
 
     /// Whether a `virtio_net_hdr` is in front of each frame.
@@ -174,6 +232,6 @@ impl<'a> Burst<'a> {
 
     /// As [`Self::parts`] with the burst's own lifetime, for a port that passes the memory on.
     pub(crate) fn into_parts(self) -> (&'a mut [u8], &'a [Frame]) {
-        (self.data, self.frames)
+        (self.memory.into_bytes(), self.frames)
     }
 }

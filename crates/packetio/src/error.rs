@@ -112,6 +112,22 @@ pub enum OpenError {
         /// The system's error.
         source: io::Error,
     },
+    /// The process lacks another right.
+    #[error("{interface}: {why}")]
+    NotAllowed {
+        /// The name as given.
+        interface: String,
+        /// What is refused, and the cure.
+        why: String,
+    },
+    /// The interface is not to be had.
+    #[error("{interface}: {why}")]
+    Unavailable {
+        /// The name as given.
+        interface: String,
+        /// Why, and the cure.
+        why: String,
+    },
     /// There is no such file.
     #[error("{file}: no such file")]
     NotFound {

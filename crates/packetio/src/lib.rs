@@ -26,6 +26,7 @@ mod af_xdp;
 pub mod batch;
 pub mod burst;
 pub mod capture;
+mod dpdk;
 pub mod error;
 pub mod faults;
 pub mod first;
@@ -41,6 +42,7 @@ mod tests;
 pub mod tx;
 pub mod writer;
 
+pub use self::dpdk::DpdkSettings;
 pub use batch::FrameBatch;
 pub use burst::{Burst, Frame, Gso};
 pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, Sequence, SequenceSettings};

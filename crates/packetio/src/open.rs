@@ -2,6 +2,7 @@
 
 use crate::af_packet;
 use crate::af_xdp;
+use crate::dpdk;
 use crate::error::OpenError;
 use crate::first::{self, Enough};
 use crate::rx::Rx;
@@ -16,31 +17,37 @@ pub enum Backend {
     AfPacket,
     /// Frames that an XDP program takes out of the driver's or the kernel's path, in memory shared with the kernel (`AF_XDP`).
     AfXdp,
+    /// Devices that DPDK takes from the kernel; in builds with the feature `dpdk`.
+    Dpdk,
 }
 
 impl Backend {
     /// The names of all of them, the default's first.
-    pub const NAMES: &'static [&'static str] = &["af_packet", "af_xdp"];
+    pub const NAMES: &'static [&'static str] = &["af_packet", "af_xdp", "dpdk"];
 
     /// As `io.backend` calls it.
     pub fn name(self) -> &'static str {
         match self {
             Backend::AfPacket => "af_packet",
             Backend::AfXdp => "af_xdp",
+            Backend::Dpdk => "dpdk",
         }
     }
 
     /// By its name; `None` if there is none of this name.
     pub fn from_name(name: &str) -> Option<Backend> {
-        let all = [Backend::AfPacket, Backend::AfXdp];
+        let all = [Backend::AfPacket, Backend::AfXdp, Backend::Dpdk];
         all.into_iter().find(|it| it.name() == name)
     }
 
-    /// The capabilities, by name, without which a port over an interface that was gone cannot be opened again.
+    /// The capabilities, by name, without which a port over an interface that was gone cannot be opened again, or one cannot
+    /// be closed.
     pub fn capabilities(self, settings: &PortSettings) -> &'static [&'static str] {
         match self {
             Backend::AfPacket => &["CAP_NET_RAW"],
             Backend::AfXdp => af_xdp::capabilities(settings),
+            // Drivers over interfaces of the kernel make them promiscuous, and back.
+            Backend::Dpdk => &["CAP_NET_ADMIN"],
         }
     }
 
@@ -48,7 +55,7 @@ impl Backend {
     pub fn takes_frames(self) -> bool {
         match self {
             Backend::AfPacket => false,
-            Backend::AfXdp => true,
+            Backend::AfXdp | Backend::Dpdk => true,
         }
     }
 }
@@ -86,6 +93,7 @@ pub fn open(
             })
             .collect(),
         Backend::AfXdp => af_xdp::open(interfaces, rings),
+        Backend::Dpdk => dpdk::open(interfaces, rings.max(1)),
     }
 }
 
@@ -97,6 +105,7 @@ pub fn open_tx(backend: Backend, interface: &str) -> Result<Box<dyn Tx>, OpenErr
     match backend {
         Backend::AfPacket => Ok(Box::new(af_packet::Sender::open(interface)?)),
         Backend::AfXdp => af_xdp::open_tx(interface),
+        Backend::Dpdk => dpdk::open_tx(interface),
     }
 }
 
@@ -112,6 +121,7 @@ pub fn probe(backend: Backend, settings: &PortSettings) -> Result<(), OpenError>
             None => af_packet::probe(settings),
         },
         Backend::AfXdp => af_xdp::probe(settings),
+        Backend::Dpdk => dpdk::probe(settings),
     }
 }
 

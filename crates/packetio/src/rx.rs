@@ -166,7 +166,7 @@ impl RxCounts {
 pub enum WaitHandle<'a> {
     /// The descriptor is readable when there are frames or the link has changed.
     Fd(BorrowedFd<'a>),
-    /// Nothing announces frames, which there may be within this time.
+    /// Nothing announces frames: the port is to be asked again after this time, at once if it is zero.
     Within(Duration),
     /// [`Rx::receive`] itself waits.
     InReceive,
@@ -198,7 +198,7 @@ pub(crate) fn wait_for<'a>(
     let mut count = 0;
     for handle in handles {
         match handle {
-            WaitHandle::InReceive => return,
+            WaitHandle::InReceive | WaitHandle::Within(Duration::ZERO) => return,
             WaitHandle::Within(time) => timeout = timeout.min(time),
             // Its descriptor may be readable for ever, which would keep the thread awake.
             WaitHandle::Away => {}

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::CAPTURED_MAX;
+use crate::dpdk::DpdkSettings;
 use crate::error::OpenError;
 
 /// Which frames of an interface a port receives.
@@ -122,6 +123,8 @@ pub struct PortSettings {
     pub sends: bool,
     /// What backends other than XDP do not need.
     pub xdp: XdpSettings,
+    /// What DPDK needs. It starts once, with those of the first interface.
+    pub dpdk: DpdkSettings,
 }
 
 impl PortSettings {
@@ -140,6 +143,7 @@ impl PortSettings {
             completes_checksums: false,
             sends: false,
             xdp: XdpSettings::default(),
+            dpdk: DpdkSettings::default(),
         }
     }
 

@@ -40,7 +40,8 @@ keys! {
             => |d, s| s.put(&mut d.io.burst);
         IoBackend: restart "io.backend", Kind::OneOf(Backend::NAMES), "\"af_packet\"", "",
             "how frames are received and sent: af_packet uses packet sockets of the kernel; af_xdp takes frames from the driver, \
-             with less CPU time and latency, and away from the kernel, so it is not for mode mark"
+             with less CPU time and latency; dpdk takes cards from the kernel and polls them, in a build with the feature dpdk. \
+             af_xdp and dpdk take frames away from the kernel, so they are not for mode mark (docs/ports.md)"
             => |d, s| s.put(&mut d.io.backend);
         IoMode: restart "io.mode", Kind::OneOf(IoMode::NAMES), "\"tap\"", "",
             "tap: the traffic is a copy and nothing is sent; mark: the kernel forwards and gets labels as connection marks; \
@@ -76,7 +77,6 @@ keys! {
         IoGiveUpS: restart "io.give_up_s", integer(1, 86_400), "30", "seconds",
             "how long a run waits while all its interfaces are gone; then it exits with code 69"
             => |d, s| s.put_seconds(&mut d.io.give_up_after);
-
         XdpMode: restart "xdp.mode", Kind::OneOf(checked::XdpMode::NAMES), "\"auto\"", "",
             "io.backend af_xdp: where frames are taken: native, in the driver; generic, in the kernel, which works with any driver \
              and costs more; auto, in the driver where it can do that"
@@ -102,6 +102,19 @@ keys! {
             "io.backend af_xdp: addresses of this machine: frames to them without a VLAN tag, and ARP and neighbour solicitations for \
              them, go to the kernel instead of fenxi"
             => |d, s| draft::addresses(s, &mut d.io.xdp.to_host);
+
+        DpdkArgs: restart "dpdk.args", Kind::TextList { least: 0 }, "[]", "arguments",
+            "io.backend dpdk: what DPDK is started with (EAL arguments), such as \"-a\", \"0000:03:00.0\" for a card, \
+             \"--vdev=net_pcap0,iface=eth0\" for a device in software, \"--no-huge\", \"-m\", \"512\" to try it out without \
+             huge pages; interfaces are then named as DPDK names them"
+            => |d, s| s.put(&mut d.io.dpdk.args);
+        DpdkMbufs: restart "dpdk.mbufs", integer(1024, 4_194_304), "8192", "buffers",
+            "io.backend dpdk: packet buffers of a receive queue; each flow manager has one queue per interface"
+            => |d, s| s.put(&mut d.io.dpdk.mbufs);
+        DpdkSleepUs: restart "dpdk.sleep_us", integer(0, 10_000), "50", "microseconds, 0 = never sleeps",
+            "io.backend dpdk: once no frame has come for a while, a flow manager sleeps for so long between its looks; 0 has the \
+             least delay and takes a core for itself"
+            => |d, s| s.put_microseconds(&mut d.io.dpdk.sleep);
 
         FlowK: restart "flow.k", integer(1, K_MAX as i64), "10", "packets",
             "length of the series, which the model decides: 10 stands for its own k, and any other value must be its k"

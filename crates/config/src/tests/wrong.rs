@@ -141,7 +141,7 @@ fn each_wrong_configuration_gets_one_clear_line() {
         bad(
             "[io]\nbackend = \"afpacket\"",
             &[
-                "c.toml:2: io.backend: found \"afpacket\", expected one of \"af_packet\", \"af_xdp\"",
+                "c.toml:2: io.backend: found \"afpacket\", expected one of \"af_packet\", \"af_xdp\", \"dpdk\"",
                 "did you mean \"af_packet\"?",
             ],
         ),

@@ -1,7 +1,6 @@
 //! `fenxi check`: validates a configuration and draws its pipeline; with `--deep`, looks at the machine that is to run it.
 
 mod capabilities;
-mod capture;
 mod clock;
 mod collectors;
 mod control;
@@ -16,6 +15,7 @@ mod memory;
 mod model;
 mod offloads;
 mod outcomes;
+mod port;
 mod queues;
 mod records;
 mod rules;
@@ -93,7 +93,7 @@ fn look(
     findings.extend(cores::look(&machine, config, &cores, service));
     findings.extend(memory::look(&machine, config, bundle, service));
     findings.extend(capabilities::look(&machine, config));
-    findings.extend(capture::look(config, bundle));
+    findings.extend(port::look(config, bundle));
     findings.extend(marks::look(&machine, config, map));
     findings.extend(outcomes::look(config));
     findings.extend(control::look(&machine, &config.control));

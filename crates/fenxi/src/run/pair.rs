@@ -6,6 +6,7 @@
 
 use std::os::fd::OwnedFd;
 
+use packetio::Backend;
 use rustix::io::Errno;
 use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{
@@ -33,7 +34,8 @@ pub fn hold(io: &Io) -> Result<Option<Pair>, Failure> {
     let [one, other] = io.interfaces.as_slice() else {
         return Ok(None);
     };
-    if io.mode != IoMode::Inline {
+    // A device of DPDK belongs to one process, whatever its name.
+    if io.mode != IoMode::Inline || io.backend == Backend::Dpdk {
         return Ok(None);
     }
     let mut held = Vec::new();

@@ -17,7 +17,9 @@ use dataplane::flow_worker::Limits;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
 use flowmgr::record::{LabelRecord, Record};
-use packetio::{Direction, Enough, FirstPackets, OpenError, Opened, PortSettings, Tx, XdpSettings};
+use packetio::{
+    Direction, DpdkSettings, Enough, FirstPackets, OpenError, Opened, PortSettings, Tx, XdpSettings,
+};
 use rustix::thread::CapabilitySet;
 use tracing::{info, warn};
 
@@ -53,12 +55,12 @@ pub fn first_packets(config: &Config, bundle: &Bundle) -> Option<FirstPackets> {
     })
 }
 
-/// Checks whether the kernel would send up the first packets of an interface only.
+/// Checks whether the port of an interface could be opened, without watching the interface.
 ///
 /// # Errors
 /// As [`packetio::open`].
-pub fn try_first(io: &Io, first: FirstPackets, interface: &str) -> Result<(), OpenError> {
-    packetio::probe(io.backend, &settings(io, Some(first), interface))
+pub fn try_port(io: &Io, first: Option<FirstPackets>, interface: &str) -> Result<(), OpenError> {
+    packetio::probe(io.backend, &settings(io, first, interface))
 }
 
 /// Opens all interfaces for `workers` flow workers; gives each worker its ports, in the order of the configuration. Where the
@@ -148,6 +150,11 @@ fn settings(io: &Io, first: Option<FirstPackets>, interface: &str) -> PortSettin
         sends: is_inline,
         first,
         xdp: xdp(io),
+        dpdk: DpdkSettings {
+            args: io.dpdk.args.clone(),
+            mbufs: io.dpdk.mbufs,
+            sleep: io.dpdk.sleep,
+        },
         ..defaults
     }
 }
@@ -241,9 +248,9 @@ fn failure(error: OpenError) -> Failure {
             let near = near.map(|near| format!("; did you mean {near}?"));
             Failure::unavailable(format!("{error}{}", near.unwrap_or_default()))
         }
-        OpenError::MissingCapability { .. } | OpenError::LockedMemory { .. } => {
-            Failure::not_allowed(error.to_string())
-        }
+        OpenError::MissingCapability { .. }
+        | OpenError::LockedMemory { .. }
+        | OpenError::NotAllowed { .. } => Failure::not_allowed(error.to_string()),
         OpenError::BadSetting { .. } | OpenError::Unsuitable { .. } => {
             Failure::config(error.to_string())
         }

@@ -1,6 +1,7 @@
 //! Capabilities of this process and of the installed service.
 
 use config::Config;
+use packetio::Backend;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -19,7 +20,11 @@ pub const DROP_INS: &str = "/etc/systemd/system/fenxi.service.d";
 pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
     let of_sinks = sinks::rights(config, None).capabilities;
     let needs_admin = of_sinks.contains(CapabilitySet::NET_ADMIN);
-    let mut findings = vec![packet_socket(needs_admin)];
+    let mut findings = match config.io.backend {
+        Backend::AfPacket | Backend::AfXdp => vec![packet_socket(needs_admin)],
+        // Which rights it needs depends on its drivers.
+        Backend::Dpdk => Vec::new(),
+    };
     findings.extend(unit(machine, needs_admin));
     findings
 }

@@ -1,6 +1,6 @@
 //! Interfaces: present, up, with a carrier, frames no longer than a block; in mode inline, no second path between the two.
 
-use packetio::interface;
+use packetio::{Backend, interface};
 
 use super::finding::Finding;
 use super::machine::Machine;
@@ -39,6 +39,7 @@ pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     for name in &io.interfaces {
         match known.contains(name) {
+            is_known if io.backend == Backend::Dpdk => findings.push(of_dpdk(name, is_known)),
             true => findings.extend(one(machine, io, name)),
             false => findings.push(missing(name, &known)),
         }
@@ -72,6 +73,19 @@ fn missing(name: &str, known: &[String]) -> Finding {
     let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
     let cause = format!("no such interface; there are: {}{near}", known.join(", "));
     Finding::problem(CHECK, name, cause).cure("ip -br link")
+}
+
+/// To look at a device of DPDK is to take it, perhaps from a run.
+fn of_dpdk(name: &str, is_known: bool) -> Finding {
+    match is_known {
+        true => Finding::problem(
+            CHECK,
+            name,
+            "an interface of the kernel; with backend dpdk, name a card by its PCI address, or a device of dpdk.args by its name",
+        )
+        .cure("dpdk-devbind.py --status-dev net"),
+        false => Finding::ok(CHECK, name, "a device of DPDK, looked at when it is opened"),
+    }
 }
 
 fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {

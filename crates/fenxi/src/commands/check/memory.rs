@@ -2,6 +2,7 @@
 
 use accel::Bundle;
 use flowmgr::table_bytes;
+use packetio::Backend;
 
 use super::finding::Finding;
 use super::machine::Machine;
@@ -13,6 +14,9 @@ const MIB: u64 = 1 << 20;
 
 /// A series' slot in a ring: two cache lines.
 const SLOT_BYTES: u64 = size_of::<cring::Slot>() as u64;
+
+/// A packet buffer of DPDK and its description: 2176 and 256 bytes, and what its pool needs.
+const MBUF_BYTES: u64 = 2560;
 
 /// Bytes of the program itself: its code, the library, a session of the shipped model on the CPU. Measured: about 40 MiB.
 const PROGRAM: u64 = 64 * MIB;
@@ -33,10 +37,11 @@ impl Need {
         let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
         let instances = config.pipeline.instances as u64;
         let flow_managers = layout.flow_managers as u64 * instances;
-        let ring = match io.backend.takes_frames() {
+        let ring = match io.backend {
+            Backend::AfPacket => u64::from(io.block_bytes) * u64::from(io.blocks),
             // Of each queue, of which a flow manager has one or more.
-            true => u64::from(io.xdp.frame_bytes) * u64::from(io.xdp.frames),
-            false => u64::from(io.block_bytes) * u64::from(io.blocks),
+            Backend::AfXdp => u64::from(io.xdp.frame_bytes) * u64::from(io.xdp.frames),
+            Backend::Dpdk => u64::from(io.dpdk.mbufs) * MBUF_BYTES,
         };
         let receive = ring * io.interfaces.len() as u64;
         let slots = layout.rings().len() as u64 * instances * config.ring.slots as u64;

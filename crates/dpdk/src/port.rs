@@ -1,0 +1,387 @@
+//! Devices: opened with their queues, watched, closed.
+
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::eal::Eal;
+use crate::error::{ENOTSUP, Error, ErrorKind, check};
+use crate::mempool::{CACHE, Mempool};
+use crate::queue::{BURST_MAX, RxQueue, TxQueue};
+use crate::sys;
+
+/// Bytes of an Ethernet header and of two VLAN tags.
+const LINK_HEADERS: u32 = 14 + 2 * 4;
+/// No buffer is smaller: many network cards ask for that.
+const LEAST_ROOM: u32 = 2048;
+/// The longest packet that fits a buffer.
+const LONGEST: u32 = 65_408;
+/// Packets that a queue holds, if the device does not say what suits it.
+const RING: u16 = 1024;
+/// The key of the Toeplitz hash, repeated, that gives both directions of a flow the same hash (Woo and Park, 2012).
+const SYMMETRIC: [u8; 2] = [0x6d, 0x5a];
+/// Bytes of the key where the device does not say.
+const KEY_BYTES: usize = 40;
+/// The driver takes buffers to lie behind their descriptions, and would write over something else.
+const UNFIT_DRIVER: &str = "net_af_xdp";
+
+/// How a port is opened.
+#[derive(Clone, Debug)]
+pub struct PortSettings {
+    /// The device's name.
+    pub device: String,
+    /// Receive queues, over which the device spreads flows.
+    pub queues: u16,
+    /// Packet buffers of each queue.
+    pub mbufs: u32,
+    /// Whether packets for others are received.
+    pub is_promiscuous: bool,
+    /// Whether there are send queues, as many.
+    pub sends: bool,
+}
+
+/// A queue in each direction.
+#[derive(Debug)]
+pub struct PortQueue {
+    /// In.
+    pub rx: RxQueue,
+    /// Out, if asked for.
+    pub tx: Option<TxQueue>,
+}
+
+/// The state of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// It carries packets.
+    Up,
+    /// It does not.
+    Down,
+    /// The device is gone.
+    Removed,
+}
+
+/// Counters of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Packets that found no room in the device's queues.
+    pub missed: u64,
+    /// Packets for which there was no buffer.
+    pub without_buffer: u64,
+}
+
+/// An open device; closed when its last queue goes.
+#[derive(Debug)]
+pub struct Port {
+    _eal: Arc<Eal>,
+    id: u16,
+    name: String,
+    driver: String,
+    mtu: u16,
+    queues: u16,
+    has_symmetric_hash: AtomicBool,
+}
+
+impl Port {
+    /// Opens a device and starts it. It can be opened once: when it is closed, or opening it fails, DPDK lets go of it.
+    ///
+    /// # Errors
+    /// There is no such device, it has too few queues, there is no memory, …
+    pub fn open(eal: &Arc<Eal>, settings: &PortSettings) -> Result<Vec<PortQueue>, Error> {
+        let id = find(&settings.device)?;
+        let info = info(id)?;
+        let port = Arc::new(Port {
+            _eal: eal.clone(),
+            id,
+            name: settings.device.clone(),
+            driver: driver(&info),
+            mtu: mtu(id)?,
+            queues: settings.queues.max(1),
+            has_symmetric_hash: AtomicBool::new(false),
+        });
+        if port.driver == UNFIT_DRIVER {
+            return Err(Error::new(
+                ErrorKind::Setting,
+                format!(
+                    "the driver {UNFIT_DRIVER} is not served; name another device of this interface"
+                ),
+            ));
+        }
+        port.check_queues(&info)?;
+        port.configure(&info, settings.sends)?;
+        let queues = port.set_up(&info, settings)?;
+        port.start(settings.is_promiscuous, &info)?;
+        Ok(queues)
+    }
+
+    pub(crate) fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of its driver.
+    pub fn driver(&self) -> &str {
+        &self.driver
+    }
+
+    /// The longest frame that may be sent: the MTU, and the headers of the link.
+    pub fn frame_max(&self) -> u32 {
+        u32::from(self.mtu) + LINK_HEADERS
+    }
+
+    /// Whether the device computes a hash that is the same for both directions of a flow.
+    pub fn has_symmetric_hash(&self) -> bool {
+        self.has_symmetric_hash.load(Ordering::Relaxed)
+    }
+
+    /// The state of its link now. Does not wait for the device.
+    pub fn link(&self) -> Link {
+        let mut link = sys::rte_eth_link::default();
+        // SAFETY: the port is open.
+        let (is_removed, code) = unsafe {
+            let is_removed = sys::rte_eth_dev_is_removed(self.id) == 1;
+            (is_removed, sys::rte_eth_link_get_nowait(self.id, &mut link))
+        };
+        match (is_removed, code, link.link_status() != 0) {
+            (true, ..) => Link::Removed,
+            (false, 0, false) => Link::Down,
+            // A driver that cannot say has no link to lose.
+            (false, ..) => Link::Up,
+        }
+    }
+
+    /// Its counters since it was opened.
+    pub fn stats(&self) -> Stats {
+        let mut stats = sys::rte_eth_stats::default();
+        // SAFETY: the port is open. If it fails, the counters stay 0.
+        unsafe { sys::rte_eth_stats_get(self.id, &mut stats) };
+        Stats {
+            missed: stats.imissed,
+            without_buffer: stats.rx_nombuf,
+        }
+    }
+
+    /// The device spreads flows over several queues by a hash with our key, or there is one queue.
+    fn check_queues(&self, info: &sys::rte_eth_dev_info) -> Result<(), Error> {
+        let refused = |why: String| Err(Error::new(ErrorKind::Setting, why));
+        let (queues, driver) = (self.queues, &self.driver);
+        if queues > 1 && rss_types(info) == 0 {
+            return refused(format!(
+                "{queues} flow workers need a device that spreads flows over queues by a hash (RSS), which {driver} does not; \
+                 use one flow worker (pipeline.layout)"
+            ));
+        }
+        if queues > info.max_rx_queues {
+            return refused(format!(
+                "{queues} flow workers need a receive queue each, and {driver} has {} here; use fewer (pipeline.layout)",
+                info.max_rx_queues
+            ));
+        }
+        if self.frame_max() > LONGEST {
+            return refused(format!(
+                "an MTU of {}; at most {} fits a buffer",
+                self.mtu,
+                LONGEST - LINK_HEADERS
+            ));
+        }
+        Ok(())
+    }
+
+    /// No offloads: VLAN tags stay, nothing is merged, checksums are left alone. But for the hash, where flows are spread.
+    fn configure(&self, info: &sys::rte_eth_dev_info, sends: bool) -> Result<(), Error> {
+        let mut conf = sys::rte_eth_conf::default();
+        conf.rxmode.mtu = self.mtu.into();
+        let mut key: Vec<u8> = SYMMETRIC
+            .into_iter()
+            .cycle()
+            .take(key_bytes(info))
+            .collect();
+        if self.queues > 1 {
+            conf.rxmode.mq_mode = sys::rte_eth_rx_mq_mode_RTE_ETH_MQ_RX_RSS;
+            // SAFETY: gives a constant.
+            conf.rxmode.offloads = unsafe { sys::fenxi_rss_offload() } & info.rx_offload_capa;
+            conf.rx_adv_conf.rss_conf = sys::rte_eth_rss_conf {
+                rss_key: key.as_mut_ptr(),
+                rss_key_len: key.len() as u8,
+                rss_hf: rss_types(info),
+            };
+            self.has_symmetric_hash.store(true, Ordering::Relaxed);
+        }
+        let send_queues = if sends { self.queues } else { 0 };
+        // SAFETY: the port is not started. The key is read during the call.
+        let code = unsafe { sys::rte_eth_dev_configure(self.id, self.queues, send_queues, &conf) };
+        check("cannot be configured", code).map(drop)
+    }
+
+    fn set_up(
+        self: &Arc<Self>,
+        info: &sys::rte_eth_dev_info,
+        settings: &PortSettings,
+    ) -> Result<Vec<PortQueue>, Error> {
+        let or_ours = |size: u16| if size == 0 { RING } else { size };
+        let mut received = or_ours(info.default_rxportconf.ring_size);
+        let mut sent = or_ours(info.default_txportconf.ring_size);
+        // SAFETY: the port is configured.
+        let code =
+            unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(self.id, &mut received, &mut sent) };
+        check("sizes of rings", code)?;
+        // The rings, a burst that is lent, one on its way, and the caches of two threads.
+        let held = u32::from(received) + u32::from(sent) + 2 * BURST_MAX as u32 + 3 * CACHE;
+        if settings.mbufs < held {
+            return Err(Error::new(
+                ErrorKind::Setting,
+                format!(
+                    "{} packet buffers; its rings and bursts hold {held} (dpdk.mbufs)",
+                    settings.mbufs
+                ),
+            ));
+        }
+        // SAFETY: the port exists.
+        let socket = unsafe { sys::rte_eth_dev_socket_id(self.id) };
+        let longest = self.frame_max().max(LEAST_ROOM);
+        let mut queues = Vec::new();
+        for queue in 0..self.queues {
+            let pool = Mempool::to_receive(&self._eal, settings.mbufs, longest, socket)?;
+            self.set_up_rx(queue, received, &pool)?;
+            let rx = RxQueue::new(self.clone(), queue, pool)?;
+            let tx = match settings.sends {
+                true => {
+                    let count = u32::from(sent) + BURST_MAX as u32 + 2 * CACHE;
+                    let pool = Mempool::to_send(&self._eal, count, longest, socket)?;
+                    self.set_up_tx(queue, sent)?;
+                    Some(TxQueue::new(self.clone(), queue, pool))
+                }
+                false => None,
+            };
+            queues.push(PortQueue { rx, tx });
+        }
+        Ok(queues)
+    }
+
+    fn set_up_rx(&self, queue: u16, size: u16, pool: &Mempool) -> Result<(), Error> {
+        let (socket, default) = (sys::SOCKET_ID_ANY, std::ptr::null());
+        // SAFETY: the port is configured and not started; the pool stays as long as the environment.
+        let code = unsafe {
+            sys::rte_eth_rx_queue_setup(
+                self.id,
+                queue,
+                size,
+                socket as u32,
+                default,
+                pool.raw.as_ptr(),
+            )
+        };
+        check(&format!("receive queue {queue}"), code).map(drop)
+    }
+
+    fn set_up_tx(&self, queue: u16, size: u16) -> Result<(), Error> {
+        let (socket, default) = (sys::SOCKET_ID_ANY, std::ptr::null());
+        // SAFETY: the port is configured and not started.
+        let code =
+            unsafe { sys::rte_eth_tx_queue_setup(self.id, queue, size, socket as u32, default) };
+        check(&format!("send queue {queue}"), code).map(drop)
+    }
+
+    fn start(&self, is_promiscuous: bool, info: &sys::rte_eth_dev_info) -> Result<(), Error> {
+        // SAFETY: the port and its queues are set up.
+        check("cannot be started", unsafe {
+            sys::rte_eth_dev_start(self.id)
+        })?;
+        self.spread(info)?;
+        if is_promiscuous {
+            // SAFETY: the port runs.
+            let code = unsafe { sys::rte_eth_promiscuous_enable(self.id) };
+            // A driver without this has no filter to open.
+            if code != -ENOTSUP {
+                check("cannot be made promiscuous", code)?;
+            }
+        }
+        // SAFETY: the port runs. If it fails, counters go on from where they were.
+        unsafe { sys::rte_eth_stats_reset(self.id) };
+        Ok(())
+    }
+
+    /// Hashes lead to the queues in turn, on every device alike, so that the n-th queues of all devices have the same flows.
+    fn spread(&self, info: &sys::rte_eth_dev_info) -> Result<(), Error> {
+        let size = info.reta_size;
+        if self.queues < 2 || size == 0 {
+            return Ok(());
+        }
+        let group = sys::RTE_ETH_RETA_GROUP_SIZE as u16;
+        let entry = |i: usize| sys::rte_eth_rss_reta_entry64 {
+            mask: u64::MAX,
+            reta: std::array::from_fn(|j| ((i * usize::from(group) + j) as u16) % self.queues),
+        };
+        let mut table: Vec<_> = (0..usize::from(size.div_ceil(group))).map(entry).collect();
+        // SAFETY: the table has `size` entries.
+        let code = unsafe { sys::rte_eth_dev_rss_reta_update(self.id, table.as_mut_ptr(), size) };
+        match code {
+            // Its table cannot be changed, and is as DPDK asks drivers to begin: in turn.
+            code if code == -ENOTSUP => Ok(()),
+            code => check("table of queues (RETA)", code).map(drop),
+        }
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        // SAFETY: its queues hold the port, so nobody uses it any more. Packets in its rings go back to their pools, which are
+        // there as long as the environment. Nothing can be done about failures; the port goes with the process.
+        unsafe {
+            sys::rte_eth_promiscuous_disable(self.id);
+            sys::rte_eth_dev_stop(self.id);
+            sys::rte_eth_dev_close(self.id);
+        }
+    }
+}
+
+fn find(device: &str) -> Result<u16, Error> {
+    let name = CString::new(device).unwrap_or_default();
+    let mut id = 0;
+    // SAFETY: the environment runs, since the caller holds it; the name is a string.
+    match unsafe { sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &mut id) } {
+        0 => Ok(id),
+        _ => Err(Error::new(ErrorKind::NoDevice, "no such DPDK device")),
+    }
+}
+
+fn info(id: u16) -> Result<sys::rte_eth_dev_info, Error> {
+    let mut info = sys::rte_eth_dev_info::default();
+    // SAFETY: fills the description.
+    check("its properties", unsafe {
+        sys::rte_eth_dev_info_get(id, &mut info)
+    })?;
+    Ok(info)
+}
+
+fn mtu(id: u16) -> Result<u16, Error> {
+    let mut mtu = 0;
+    // SAFETY: fills the number.
+    check("its MTU", unsafe { sys::rte_eth_dev_get_mtu(id, &mut mtu) })?;
+    Ok(mtu)
+}
+
+fn driver(info: &sys::rte_eth_dev_info) -> String {
+    if info.driver_name.is_null() {
+        return String::new();
+    }
+    // SAFETY: a string of the driver, which stays loaded.
+    let name = unsafe { CStr::from_ptr(info.driver_name) };
+    name.to_string_lossy().into_owned()
+}
+
+/// What of addresses and ports the device can hash.
+fn rss_types(info: &sys::rte_eth_dev_info) -> u64 {
+    // SAFETY: gives a constant.
+    unsafe { sys::fenxi_rss_types() & info.flow_type_rss_offloads }
+}
+
+fn key_bytes(info: &sys::rte_eth_dev_info) -> usize {
+    match info.hash_key_size {
+        0 => KEY_BYTES,
+        size => size.into(),
+    }
+}

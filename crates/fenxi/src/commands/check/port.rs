@@ -1,0 +1,110 @@
+//! By which port each interface is read, and what keeps it from being opened.
+
+use accel::Bundle;
+use config::Config;
+use packetio::{Backend, OpenError};
+
+use super::capabilities::drop_in;
+use super::finding::Finding;
+use super::interfaces;
+use crate::run::ports;
+
+const CHECK: &str = "port";
+/// What the program needs that sends up first packets.
+const FIRST_NEEDS: &str = "CAP_BPF and CAP_NET_ADMIN";
+
+/// Tries the port of each interface. Programs are loaded, and a program for first packets is attached and detached again;
+/// no packet takes another way meanwhile.
+pub fn look(config: &Config, bundle: &Bundle) -> Vec<Finding> {
+    let io = &config.io;
+    let names = match io.backend {
+        // Its devices are none of the kernel's interfaces.
+        Backend::Dpdk => io.interfaces.iter().map(String::as_str).collect(),
+        _ => interfaces::present(config),
+    };
+    let first = ports::first_packets(config, bundle);
+    let of = |name| {
+        let tried = ports::try_port(io, first, name);
+        match (io.backend, first) {
+            // The check of capabilities has it.
+            (Backend::AfPacket, None)
+                if matches!(tried, Err(OpenError::MissingCapability { .. })) =>
+            {
+                None
+            }
+            (Backend::AfPacket, None) => Some(plain(
+                name,
+                tried,
+                "packet sockets, which copy every packet",
+            )),
+            (Backend::AfPacket, Some(_)) => Some(of_first(name, tried)),
+            (Backend::AfXdp, _) => Some(of_xdp(name, tried)),
+            (Backend::Dpdk, _) => Some(plain(
+                name,
+                tried,
+                "DPDK, by `fenxi run` only: to look at a device is to take it",
+            )),
+        }
+    };
+    names.into_iter().filter_map(of).collect()
+}
+
+fn plain(name: &str, tried: Result<(), OpenError>, what: &str) -> Finding {
+    match tried {
+        Ok(()) => Finding::ok(CHECK, name, what),
+        Err(error) => refused(name, &error),
+    }
+}
+
+/// It stays a warning, because all packets can come up instead.
+fn of_first(name: &str, tried: Result<(), OpenError>) -> Finding {
+    let Err(error) = tried else {
+        let cause = "the first packets of each flow come up, and the kernel counts the others";
+        return Finding::ok(CHECK, name, cause);
+    };
+    let why = error.to_string();
+    let lacks_rights = why.contains(FIRST_NEEDS);
+    let lines = [
+        "AmbientCapabilities=CAP_BPF CAP_NET_ADMIN",
+        "CapabilityBoundingSet=CAP_BPF CAP_NET_ADMIN",
+        "SystemCallFilter=bpf",
+    ];
+    let cause = format!("{why}; all packets will come up by packet sockets, which costs more");
+    Finding::warning(CHECK, name, cause).cure_if(lacks_rights.then(|| drop_in("first", &lines)))
+}
+
+fn of_xdp(name: &str, tried: Result<(), OpenError>) -> Finding {
+    match tried {
+        Ok(()) => Finding::ok(
+            CHECK,
+            name,
+            "AF_XDP; the log of `fenxi run` says whether in native mode and with zero copy",
+        ),
+        Err(error @ (OpenError::MissingCapability { .. } | OpenError::LockedMemory { .. })) => {
+            let lines = [
+                "AmbientCapabilities=CAP_BPF CAP_NET_ADMIN",
+                "CapabilityBoundingSet=CAP_BPF CAP_NET_ADMIN",
+                "LimitMEMLOCK=infinity",
+                "RestrictAddressFamilies=AF_XDP",
+                "SystemCallFilter=bpf",
+            ];
+            refused(name, &error)
+                .cure(drop_in("xdp", &lines))
+                .for_permission()
+        }
+        Err(error) => refused(name, &error),
+    }
+}
+
+fn refused(name: &str, error: &OpenError) -> Finding {
+    let line = error.to_string();
+    // The finding names the interface itself.
+    let cause = line.strip_prefix(&format!("{name}: ")).unwrap_or(&line);
+    let finding = Finding::problem(CHECK, name, cause);
+    match error {
+        OpenError::NotAllowed { .. } | OpenError::MissingCapability { .. } => {
+            finding.for_permission()
+        }
+        _ => finding,
+    }
+}
