@@ -7,7 +7,6 @@ mod common;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use common::lab::Lab;
 use common::settled;
