@@ -10,7 +10,8 @@ import threading
 import time
 from pathlib import Path
 
-from .lab import Failure, Fenxi, Lab, generate_replay, generated, say
+from .lab import FENXI, FENXI_DPDK, Failure, Fenxi, Lab, generate_replay, generated, say
+from .xdp import plain_wires
 
 SYNS_PER_S = 100_000
 CONNECTIONS_PER_S = 200
@@ -60,14 +61,14 @@ def connect(lab):
                 wanted -= len(stream.recv(wanted))
 
 
-def connections(lab, seconds):
-    """So many connections, evenly; how many were made."""
+def connections(lab, seconds, per_s=CONNECTIONS_PER_S):
+    """So many connections a second, evenly; how many were made."""
     def work():
         made, began = 0, time.monotonic()
         while time.monotonic() < began + seconds:
             connect(lab)
             made += 1
-            time.sleep(max(0, began + made / CONNECTIONS_PER_S - time.monotonic()))
+            time.sleep(max(0, began + made / per_s - time.monotonic()))
         return made
     return lab.inside("left", work)
 
@@ -89,6 +90,77 @@ def outcome(records):
     return labelled, wrong[True]
 
 
+def listen():
+    listener = socket.create_server((SERVER, PORT), backlog=1024)
+    threading.Thread(target=serve, args=(listener,), daemon=True).start()
+    return listener
+
+
+# Beside one table, every port.
+
+FLOOD, HONEST = 5_000_000, 1_000
+MEMORY = ["--no-huge", "-m", "512", "--no-pci"]
+INLINE = ["io.mode=inline", 'io.interfaces=["m0", "m1"]']
+DEVICES = [f"--vdev=net_af_packet{i},iface=m{i}" for i in range(2)]
+PORTS = {
+    "packet sockets, tap": ['io.interfaces=["m0"]'],
+    "first packets, tap": ['io.interfaces=["m0"]', "io.capture=first"],
+    "packet sockets, inline": INLINE,
+    "af_xdp, inline": [*INLINE, "io.backend=af_xdp"],
+    "dpdk over net_af_packet, inline": ["io.mode=inline", 'io.interfaces=["net_af_packet0", "net_af_packet1"]', "io.backend=dpdk",
+                                        f"dpdk.args={json.dumps(MEMORY + DEVICES)}"],
+}
+
+
+def flood_ports(report, arguments):
+    with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
+        lab.host("left", "middle", "right")
+        lab.wire("left", "g0", "middle", "m0")
+        lab.wire("middle", "m1", "right", "s0")
+        lab.run("left", f"ip addr add {CLIENT}/24 dev g0")
+        lab.run("right", f"ip addr add {SERVER}/24 dev s0")
+        plain_wires(lab)
+        capture = f"{scratch}/flood.pcap"
+        write_flood(capture, FLOOD)
+        listener = lab.inside("right", listen)
+        for name, settings in PORTS.items():
+            program = FENXI_DPDK if "dpdk" in name else FENXI
+            if not program.exists():
+                say(f"SKIPPED {name}: {program} is not there: make dpdk")
+                continue
+            bridge = "tap" in name and bridged(lab)
+            beside_flood(report, lab, scratch, capture, name, settings, program)
+            if bridge:
+                lab.run("middle", "ip link del br0")
+        listener.close()
+
+
+def bridged(lab):
+    lab.run("middle", "ip link add br0 type bridge forward_delay 0 && ip link set br0 up && ip link set m0 master br0 && "
+                      "ip link set m1 master br0")
+    return True
+
+
+def beside_flood(report, lab, scratch, capture, name, settings, program):
+    records = f"{scratch}/records.jsonl"
+    sets = [*settings, "flow.max_flows=65536", "records.queue=4194304", "records.rotate_mib=0", "records.drain_s=18"]
+    sets = [word for setting in sets for word in ("--set", setting)]
+    fenxi = Fenxi(lab, "middle", *sets, "--flows", records, "--series", scratch=scratch, program=program)
+    load = generate_replay(lab, "left", "g0", capture, SYNS_PER_S)
+    time.sleep(5)  # the table is full, and the queue of records in memory
+    before = fenxi.rss_kib()
+    made = connections(lab, HONEST // CONNECTIONS_PER_S * 8, CONNECTIONS_PER_S / 8)
+    sent = generated(load)
+    after, evicted = fenxi.rss_kib(), fenxi.sum("fenxi_flows_evicted_total")
+    lost = fenxi.summary()["live"]["kernel_dropped"]
+    labelled, wrong = outcome(records)
+    say(f"flood, {name}: {labelled} of {made} connections labelled, {wrong} of other packets; {evicted:,.0f} flows evicted, "
+        f"{lost} packets lost, RSS {before} to {after} KiB, {sent['packets']} SYNs sent")
+    report.add(f"SYN flood, {name}: connections labelled", 100 * labelled / made, "%", 100)
+    report.add(f"SYN flood, {name}: labelled by other packets", wrong, "connections", 0, most=True)
+    report.add(f"SYN flood, {name}: growth of RSS", 100 * (after - before) / before, "%", 1, most=True)
+
+
 def flood(report, arguments):
     with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
         lab.host("left", "right")
@@ -97,11 +169,6 @@ def flood(report, arguments):
         lab.run("right", f"ip addr add {SERVER}/24 dev r0")
         capture = f"{scratch}/flood.pcap"
         seconds = max(10, arguments.seconds)
-
-        def listen():
-            listener = socket.create_server((SERVER, PORT), backlog=1024)
-            threading.Thread(target=serve, args=(listener,), daemon=True).start()
-            return listener
         listener = lab.inside("right", listen)
         for entries in TABLES:
             records = f"{scratch}/{entries}.jsonl"

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 FENXI = TARGET / "release" / "fenxi"
 FENXI_LAB = TARGET / "release" / "fenxi-lab"
+FENXI_DPDK = TARGET / "dpdk" / "fenxi"
 FORWARD = TARGET / "release" / "examples" / "forward"
 CLONE_NEWNET = 0x40000000
 
@@ -146,9 +147,9 @@ class Lab:
 class Fenxi:
     """A `fenxi run` on a host, with sockets of its own."""
 
-    def __init__(self, lab, host, *arguments, cpu=None, config=None, scratch, ready=True):
+    def __init__(self, lab, host, *arguments, cpu=None, config=None, scratch, ready=True, program=FENXI):
         self.lab, self.http, self.ctl = lab, f"{scratch}/http", f"{scratch}/ctl"
-        command = [FENXI, "run", "--json", "--set", f"control.http=unix:{self.http}", "--set", f"control.socket={self.ctl}"]
+        command = [program, "run", "--json", "--set", f"control.http=unix:{self.http}", "--set", f"control.socket={self.ctl}"]
         if config:
             command += ["--config", ROOT / "configs" / config]
         self.log = Path(f"{scratch}/stderr")

@@ -98,9 +98,11 @@ fn each_connection_gets_the_mark_of_its_label() {
         let servers = Servers::start(&lab, "server", &[("page", 300_000)]);
         let records = servers.path("records");
         let args = ["--flows", records.to_str().unwrap()];
-        let shipped = ["--config", "configs/live-mark.toml"];
-        let capture = format!("io.capture={capture}");
-        let args = [&shipped[..], &args, &["--set", &capture], device()].concat();
+        let shipped = match capture {
+            "first" => ["--config", "configs/live-mark-first.toml"],
+            _ => ["--config", "configs/live-mark.toml"],
+        };
+        let args = [&shipped[..], &args, device()].concat();
         let live = start(&lab, interface, &own_marks(), &args);
         for is_v6 in [false, true] {
             let server = Lab::server(is_v6);

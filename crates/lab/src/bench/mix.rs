@@ -18,18 +18,20 @@ use super::senders::{Past, Senders};
 use super::templates::{Drawn, Templates};
 use fenxi::exit::Failure;
 
-const PACKETS_PER_S: f64 = 13.4e6;
-const FLOWS_PER_S: f64 = 56.6e3;
+/// Of an average 100 Gb/s link (FENXI §2).
+pub const PACKETS_PER_S: f64 = 13.4e6;
+pub const FLOWS_PER_S: f64 = 56.6e3;
 /// Entries of the table that the rates are for.
 const ENTRIES: f64 = (1 << 22) as f64;
-const IDLE_TIMEOUT_S: u16 = 30;
+/// Of flows.
+pub const IDLE_TIMEOUT_S: u16 = 30;
 /// About how many packets are drawn at a time.
 const PIECE: usize = 1 << 20;
 /// Frames in memory at a time: first as many as a NIC's receive ring holds, which the NIC writes into the last-level cache;
 /// then so many that no header is in a cache when its packet is processed.
 const RINGS: [usize; 2] = [1 << 12, 1 << 17];
 /// Time 0 of the process in packet time: later than any past.
-const START_S: f64 = 1000.0;
+pub const START_S: f64 = 1000.0;
 
 /// The rate at which one core processes the mix, and the share of the core that is left.
 pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, Failure> {
@@ -40,13 +42,8 @@ pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, 
         idle_timeout_s: IDLE_TIMEOUT_S,
         ..Table::of(entries)
     })?;
-    let mut past = Vec::new();
-    let silence_s = f64::from(IDLE_TIMEOUT_S) + 2.0;
-    let mut senders = Senders::new(&templates, FLOWS_PER_S * share, silence_s, &mut past);
+    let mut senders = prepare(&mut rig, &templates, share);
     let mut ring = Ring::default();
-    relive(&mut rig, &templates, &past, &mut ring);
-    drop(past);
-
     let packets = PIECE.min(2 * entries) as f64;
     let begun = rig.manager.counters().flows_begun.total();
     let mut walked = 0;
@@ -81,6 +78,15 @@ pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, 
         Figure::one("mix, flows in the table", "M", flows / 1e6),
         Figure::one("mix, new flows at 13.4 Mpps", "k/s", new_flows),
     ])
+}
+
+/// Brings the table to the state after minutes of such traffic; the flows that go on.
+pub fn prepare(rig: &mut Rig, templates: &Templates, share: f64) -> Senders {
+    let mut past = Vec::new();
+    let silence_s = f64::from(IDLE_TIMEOUT_S) + 2.0;
+    let senders = Senders::new(templates, FLOWS_PER_S * share, silence_s, &mut past);
+    relive(rig, templates, &past, &mut Ring::default());
+    senders
 }
 
 /// Puts the flows of the past into the table: the packets of each up to the K-th, all at the time of its last packet.

@@ -6,8 +6,8 @@
 
 mod flood;
 mod frames;
+mod headline;
 mod lookup;
-
 mod mix;
 mod plot;
 mod report;
@@ -41,6 +41,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Table => table::run(args),
         BenchName::Scale => scale::run(args),
         BenchName::Walk => walk::run(args),
+        BenchName::Headline => headline::run(args),
         BenchName::Lookup => lookup::run(args),
         BenchName::Flood => flood::run(args),
         BenchName::Sweep => sweep::run(args),

@@ -85,6 +85,11 @@ impl Rig {
         })
     }
 
+    /// The flow manager, the ring of its series and the words of its labels, for workers.
+    pub fn into_parts(self) -> (Manager, Consumer<Slot>, Arc<dyn Labels>) {
+        (self.manager, self.ring, self.labels)
+    }
+
     pub fn pages(&self) -> Pages {
         self.manager.pages()
     }

@@ -27,7 +27,7 @@ pub struct BenchArgs {
     /// Entries of the flow table, a power of two; the default depends on the experiment
     #[arg(long, value_name = "N", value_parser = entries)]
     pub entries: Option<usize>,
-    /// walk: capture whose flows the mix is made of
+    /// walk, headline: capture whose flows the mix is made of
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
     /// Model bundle to use instead of the shipped ones; analytics takes several
@@ -50,6 +50,8 @@ pub enum BenchName {
     Scale,
     /// The packet path on one core: parse, hash, look up, count, tag
     Walk,
+    /// An average 100 Gb/s link of the paper through both workers, a core each
+    Headline,
     /// Look-up and update in the flow table alone
     Lookup,
     /// Adversarial traffic: floods and hash collisions

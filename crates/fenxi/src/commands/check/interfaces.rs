@@ -84,7 +84,7 @@ fn of_dpdk(name: &str, is_known: bool) -> Finding {
             "an interface of the kernel; with backend dpdk, name a card by its PCI address, or a device of dpdk.args by its name",
         )
         .cure("dpdk-devbind.py --status-dev net"),
-        false => Finding::ok(CHECK, name, "a device of DPDK, looked at when it is opened"),
+        false => Finding::ok(CHECK, name, "none of the kernel's, so one of DPDK's"),
     }
 }
 

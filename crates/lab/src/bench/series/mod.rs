@@ -8,7 +8,7 @@ mod devices;
 mod golden;
 mod idle;
 mod latency;
-mod live;
+pub mod live;
 mod padding;
 mod simulation;
 mod swap;
@@ -68,6 +68,13 @@ fn bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
     open(&Config::load(None, &[])?, &dir)
 }
 
+/// The int8 model, or the one that `--model` names.
+pub fn headline_bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
+    let int8 = find_shipped(MODELS[1]).map_or_else(|_| first_model(), Ok);
+    let dir = args.models.first().cloned().map_or_else(|| int8, Ok)?;
+    open(&Config::load(None, &[])?, &dir)
+}
+
 fn first_model() -> Result<PathBuf, Failure> {
     find_shipped(MODELS[0]).map_err(|looked_at| {
         Failure::no_input(format!(
@@ -95,7 +102,7 @@ fn cpu(bundle: &Bundle, cap: usize) -> Result<Box<dyn Device>, Failure> {
 }
 
 /// The device `cpu` with its measured profile, which a policy with a latency goal needs.
-fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
+pub fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
     let mut device = cpu(bundle, cap)?;
     let sizes: Vec<usize> = (0..=cap.ilog2()).map(|x| 1 << x).collect();
     let rows = &bundle.golden().inputs;
@@ -109,7 +116,7 @@ fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
 }
 
 /// A manager with one ring and without a cache.
-fn manager(
+pub fn manager(
     policy: Policy,
     k: usize,
     inlet: RingInput,
