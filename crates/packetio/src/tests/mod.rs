@@ -1,4 +1,5 @@
 //! What the tests of several backends need.
 
+mod faulty;
 pub mod frames;
 pub mod netns;
