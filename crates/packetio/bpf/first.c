@@ -12,6 +12,10 @@
 // most of it for lines of memory that are not in the cache; here a packet of IPv4 touches one line, and user space reads what
 // was counted without a system call.
 //
+// The kernel lets whoever has no CAP_PERFMON add constants to pointers only, and compare pointers to a packet's end only. So
+// headers at a variable place are copied, a flow's direction is no index, and `SAME` hides from the compiler what two pointers
+// have in common.
+//
 // Shared with src/first/: the layout of `key`, `entry`, `record` and `counters`, the words of `asleep`, and the hash of a flow.
 
 #include <linux/bpf.h>
@@ -33,7 +37,8 @@ const volatile __u64 hash_seed = 0;
 #define WORKERS_MAX 64
 #define WAYS 4
 
-// The two ends in order, so that both directions have one key. Addresses and ports are numbers; an IPv4 address is the first word.
+// The two ends in order, so that both directions have one key. Addresses and ports are numbers; an address' last
+// word comes first, so an IPv4 address is the first one.
 struct key {
 	__u32 low[4];
 	__u32 high[4];
@@ -46,12 +51,12 @@ struct key {
 
 // A flow, in two lines of memory, of which packets of IPv4 touch the first. Index 0: from the low end; 1: from the high end.
 struct entry {
-	__u32 version; // 0: free; odd: being changed; goes on with each flow
+	__u32 version; // of its flow and its counts: see below
 	__u32 low;     // the last words of the addresses
 	__u32 high;
 	__u16 low_port;
 	__u16 high_port;
-	__u8 protocol;
+	__u8 protocol; // 0: free
 	__u8 is_v6;
 	__u8 sent;      // packets sent up
 	__u8 sent_data; // of these, packets with payload
@@ -60,7 +65,7 @@ struct entry {
 	__u32 zero;
 	__u64 packets[2]; // counted
 	__u64 bytes[2];   // at the IP layer
-	__u32 low_words[3];
+	__u32 low_words[3]; // of IPv6, the others
 	__u32 high_words[3];
 	__u64 rest[5];
 };
@@ -69,8 +74,16 @@ struct set {
 	struct entry ways[WAYS];
 };
 
+// A version: what is being done to the entry, its number among the ways, and how often it was given to a flow or its counts
+// began again. So two counts of a flow with one version are of one counter, wherever in its set it had its places.
+#define GIVING 1 // to another flow: the key is none
+#define CLEARING 2 // the counts
+#define DOING (GIVING | CLEARING)
+#define WAY_SHIFT 2
+#define VERSION_STEP 16
+
 #define HAS_COUNTS 1 // `key` and what comes behind it hold what was counted of the flow before this packet
-#define OPENS 2      // with it: the counts begin again after this packet
+#define OPENS 2      // with it: they are of the flow before, and begin again with this packet
 #define IS_UDP 4     // `gso_size` is that of UDP, or of what is in it
 
 // In front of each frame in a ring.
@@ -131,9 +144,9 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
+	__uint(max_entries, WORKERS_MAX);
 	__type(key, __u32);
-	__type(value, __u64[WORKERS_MAX]);
+	__type(value, __u64);
 } asleep SEC(".maps");
 
 // What a packet's headers say.
@@ -158,24 +171,6 @@ struct packet {
 static __always_inline __u16 be16(const __u8 *at) { return (__u16)at[0] << 8 | at[1]; }
 static __always_inline __u32 be32(const __u8 *at) { return bpf_ntohl(*(const __u32 *)at); }
 
-// Whether the source is the low end.
-static __always_inline int source_is_low(const __u8 *source, const __u8 *destination, int is_v6, __u16 from, __u16 to)
-{
-	__u32 a = be32(source), b = be32(destination);
-	if (a != b)
-		return a < b;
-	if (is_v6) {
-#pragma unroll
-		for (int i = 1; i < 4; i++) {
-			a = be32(source + 4 * i);
-			b = be32(destination + 4 * i);
-			if (a != b)
-				return a < b;
-		}
-	}
-	return from <= to;
-}
-
 // Whether a packet is one of VXLAN or Geneve.
 static __always_inline int is_tunnel(const struct packet *packet)
 {
@@ -183,95 +178,142 @@ static __always_inline int is_tunnel(const struct packet *packet)
 	return to == 4789 || to == 8472 || to == 6081;
 }
 
-// Reads the headers of a plain TCP or UDP packet; 0 for anything else.
-static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
-{
-	const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	const __u8 *ip = data;
-	__u16 protocol = bpf_ntohs(skb->protocol);
+#define SAME(pointer) asm volatile("" : "+r"(pointer))
 
-	if (is_ethernet) {
-		if (data + 14 > end)
-			return 0;
-		ip += 14;
-		protocol = be16(data + 12);
-#pragma unroll
-		for (int i = 0; i < 2; i++) {
-			if (protocol != ETH_P_8021Q && protocol != ETH_P_8021AD)
-				break;
-			if (ip + 4 > end)
-				return 0;
-			protocol = be16(ip + 2);
-			ip += 4;
-		}
-	}
-	const __u8 *source, *destination, *l4;
-	if (protocol == ETH_P_IP) {
-		if (ip + 20 > end || ip[0] >> 4 != 4)
-			return 0;
-		__u32 header = (ip[0] & 15) * 4;
-		if (header < 20 || be16(ip + 6) & MORE_FRAGMENTS_AND_OFFSET)
-			return 0;
-		packet->length = be16(ip + 2);
-		packet->headers = header;
-		packet->key.protocol = ip[9];
-		source = ip + 12;
-		destination = ip + 16;
-		l4 = ip + header;
-	} else if (protocol == ETH_P_IPV6) {
-		if (ip + 40 > end || ip[0] >> 4 != 6)
-			return 0;
-		__u32 payload = be16(ip + 4);
-		if (payload == 0) // its length is elsewhere
-			return 0;
-		packet->length = payload + 40;
-		packet->headers = 40;
-		packet->key.protocol = ip[6];
-		packet->key.is_v6 = 1;
-		source = ip + 8;
-		destination = ip + 24;
-		l4 = ip + 40;
-	} else {
-		return 0;
-	}
+// Reads a TCP or UDP header, of which there are as many bytes as `l4_bytes` says. The source is the low end as yet.
+static __always_inline int parse_l4(const __u8 *l4, struct packet *packet)
+{
 	if (packet->key.protocol == IPPROTO_TCP) {
-		if (l4 + 20 > end)
-			return 0;
 		__u32 header = (l4[12] >> 4) * 4;
 		if (header < 20)
 			return 0;
 		packet->headers += header;
 		packet->tcp_flags = l4[13];
-	} else if (packet->key.protocol == IPPROTO_UDP) {
-		if (l4 + 8 > end || be16(l4 + 4) < 8)
+	} else {
+		if (be16(l4 + 4) < 8)
 			return 0;
 		packet->headers += 8;
-	} else {
-		return 0;
 	}
-	if (packet->length < packet->headers)
-		return 0;
-	__u16 from = be16(l4), to = be16(l4 + 2);
-	const __u8 *low = source, *high = destination;
-	packet->from_high = !source_is_low(source, destination, packet->key.is_v6, from, to);
-	packet->key.low_port = from;
-	packet->key.high_port = to;
-	if (packet->from_high) {
-		low = destination;
-		high = source;
-		packet->key.low_port = to;
-		packet->key.high_port = from;
-	}
-	packet->key.low[0] = be32(low);
-	packet->key.high[0] = be32(high);
-	if (packet->key.is_v6) {
+	packet->key.low_port = be16(l4);
+	packet->key.high_port = be16(l4 + 2);
+	return packet->length >= packet->headers;
+}
+
+static __always_inline __u32 l4_bytes(const struct packet *packet) { return packet->key.protocol == IPPROTO_TCP ? 20 : 8; }
+
+static __always_inline int is_in_order(const struct key *key)
+{
 #pragma unroll
-		for (int i = 1; i < 4; i++) {
-			packet->key.low[i] = be32(low + 4 * i);
-			packet->key.high[i] = be32(high + 4 * i);
+	for (int i = 3; i >= 0; i--) {
+		if (key->low[i] != key->high[i])
+			return key->low[i] < key->high[i];
+	}
+	return key->low_port <= key->high_port;
+}
+
+#define SWAP(type, a, b)                                                                                                           \
+	do {                                                                                                                       \
+		type swapped = a;                                                                                                  \
+		a = b;                                                                                                             \
+		b = swapped;                                                                                                       \
+	} while (0)
+
+// Puts the ends in order, of which the source is the first as yet.
+static __always_inline void put_in_order(struct packet *packet)
+{
+	struct key *key = &packet->key;
+	packet->from_high = !is_in_order(key);
+	if (!packet->from_high)
+		return;
+	SWAP(__u16, key->low_port, key->high_port);
+	SWAP(__u32, key->low[0], key->high[0]);
+	if (key->is_v6) {
+#pragma unroll
+		for (int i = 1; i < 4; i++)
+			SWAP(__u32, key->low[i], key->high[i]);
+	}
+}
+
+#define OTHER 0
+#define PLAIN 1
+#define CUT 2 // its headers may lie outside of the linear part
+
+// Reads the headers of a plain TCP or UDP packet.
+static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
+{
+	const __u8 *ip = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u16 protocol = bpf_ntohs(skb->protocol);
+	__u32 at = 0; // of `ip` in the frame
+
+	if (is_ethernet) {
+		if (ip + 14 > end)
+			return CUT;
+		protocol = be16(ip + 12);
+		ip += 14;
+		at = 14;
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			if (protocol != ETH_P_8021Q && protocol != ETH_P_8021AD)
+				break;
+			if (ip + 4 > end)
+				return CUT;
+			protocol = be16(ip + 2);
+			ip += 4;
+			at += 4;
+			SAME(ip);
 		}
 	}
-	return 1;
+	const __u8 *l4;
+	__u32 options = 0;
+	if (protocol == ETH_P_IP) {
+		if (ip + 20 > end)
+			return CUT;
+		__u32 header = (ip[0] & 15) * 4;
+		if (ip[0] >> 4 != 4 || header < 20 || be16(ip + 6) & MORE_FRAGMENTS_AND_OFFSET)
+			return OTHER;
+		options = header - 20;
+		packet->length = be16(ip + 2);
+		packet->headers = header;
+		packet->key.protocol = ip[9];
+		packet->key.low[0] = be32(ip + 12);
+		packet->key.high[0] = be32(ip + 16);
+		l4 = ip + 20;
+	} else if (protocol == ETH_P_IPV6) {
+		if (ip + 40 > end)
+			return CUT;
+		__u32 payload = be16(ip + 4);
+		if (ip[0] >> 4 != 6 || payload == 0) // its length is elsewhere
+			return OTHER;
+		packet->length = payload + 40;
+		packet->headers = 40;
+		packet->key.protocol = ip[6];
+		packet->key.is_v6 = 1;
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			packet->key.low[i] = be32(ip + 20 - 4 * i);
+			packet->key.high[i] = be32(ip + 36 - 4 * i);
+		}
+		l4 = ip + 40;
+	} else {
+		return OTHER;
+	}
+	if (packet->key.protocol != IPPROTO_TCP && packet->key.protocol != IPPROTO_UDP)
+		return OTHER;
+	int is_plain;
+	if (options) {
+		__u8 copy[20] = {};
+		if (bpf_skb_load_bytes(skb, at + 20 + options, copy, l4_bytes(packet)))
+			return OTHER;
+		is_plain = parse_l4(copy, packet);
+	} else if (packet->key.protocol == IPPROTO_TCP ? l4 + 20 > end : l4 + 8 > end) {
+		return CUT;
+	} else {
+		is_plain = parse_l4(l4, packet);
+	}
+	if (!is_plain)
+		return OTHER;
+	put_in_order(packet);
+	return PLAIN;
 }
 
 #define MIX(hash, word) (((hash) ^ (word)) * 0x9e3779b97f4a7c15ull)
@@ -293,15 +335,14 @@ static __always_inline __u64 hash(const struct key *key)
 
 static __always_inline int is_of(const struct entry *entry, const struct key *key)
 {
-	int last = key->is_v6 ? 3 : 0;
-	if (entry->low != key->low[last] || entry->high != key->high[last] || entry->low_port != key->low_port ||
+	if (entry->low != key->low[0] || entry->high != key->high[0] || entry->low_port != key->low_port ||
 	    entry->high_port != key->high_port || entry->protocol != key->protocol || entry->is_v6 != key->is_v6 ||
-	    !entry->version || entry->version & 1)
+	    entry->version & GIVING)
 		return 0;
 	if (key->is_v6) {
 #pragma unroll
 		for (int i = 0; i < 3; i++) {
-			if (entry->low_words[i] != key->low[i] || entry->high_words[i] != key->high[i])
+			if (entry->low_words[i] != key->low[i + 1] || entry->high_words[i] != key->high[i + 1])
 				return 0;
 		}
 	}
@@ -312,41 +353,57 @@ static __always_inline struct entry *find(struct set *set, const struct key *key
 {
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		if (is_of(&set->ways[i], key))
-			return &set->ways[i];
+		struct entry *entry = &set->ways[i];
+		SAME(entry);
+		if (is_of(entry, key))
+			return entry;
 	}
 	return 0;
 }
 
-// The entry that a new flow takes: a free one, else the one used least recently.
-static __always_inline struct entry *choose(struct set *set, __u32 now)
+// Ticks since the flow's last packet. Another CPU may have seen one in a later tick than this one's.
+static __always_inline __u32 silence(const struct entry *entry, __u32 now)
 {
-	struct entry *chosen = &set->ways[0];
-	__u32 longest = 0;
-#pragma unroll
-	for (int i = 0; i < WAYS; i++) {
-		struct entry *entry = &set->ways[i];
-		__u32 silent = entry->version ? now - entry->last : ~0u;
-		if (silent >= longest) {
-			longest = silent;
-			chosen = entry;
-		}
-	}
-	return chosen;
+	__u32 ticks = now - entry->last;
+	return ticks < -(1u << 16) ? ticks : 0;
 }
 
-// Begins a flow; another CPU, or user space, may be doing so with the same entry, and then there is none for it yet.
+// Whether it was silent for so long that its flow has ended.
+static __always_inline int is_forgotten(const struct entry *entry, __u32 now)
+{
+	return forget_ticks && silence(entry, now) > forget_ticks;
+}
+
+static __always_inline int swap(__u32 *version, __u32 from, __u32 to)
+{
+	// A full barrier: whoever sees the new version sees what was written before it.
+	return __sync_val_compare_and_swap(version, from, to) == from;
+}
+
+// Begins a flow in the first free entry, else in the one used least recently. Another CPU, or user space, may be changing that
+// entry, and then there is none for the flow yet.
 static __always_inline void begin(struct set *set, const struct key *key, __u32 now, __u32 data, struct counters *counters)
 {
-	struct entry *entry = choose(set, now);
+	struct entry *entry = &set->ways[0];
+	__u32 longest = 0, way = 0;
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		struct entry *other = &set->ways[i];
+		SAME(other);
+		__u32 silent = other->protocol ? silence(other, now) : ~0u;
+		if (silent > longest) {
+			longest = silent;
+			entry = other;
+			way = i;
+		}
+	}
 	__u32 version = entry->version;
-	if (version & 1 || __sync_val_compare_and_swap(&entry->version, version, version | 1) != version)
+	if (version & DOING || !swap(&entry->version, version, version | GIVING))
 		return;
-	if (version && !(forget_ticks && now - entry->last > forget_ticks))
+	if (entry->protocol && !is_forgotten(entry, now))
 		counters->evicted++;
-	int last = key->is_v6 ? 3 : 0;
-	entry->low = key->low[last];
-	entry->high = key->high[last];
+	entry->low = key->low[0];
+	entry->high = key->high[0];
 	entry->low_port = key->low_port;
 	entry->high_port = key->high_port;
 	entry->protocol = key->protocol;
@@ -358,20 +415,33 @@ static __always_inline void begin(struct set *set, const struct key *key, __u32 
 	entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
 #pragma unroll
 	for (int i = 0; i < 3; i++) {
-		entry->low_words[i] = key->low[i];
-		entry->high_words[i] = key->high[i];
+		entry->low_words[i] = key->low[i + 1];
+		entry->high_words[i] = key->high[i + 1];
 	}
-	// What is written before is seen before by whoever sees the version (the swap is a full barrier).
-	__sync_val_compare_and_swap(&entry->version, version | 1, (version | 1) + 1);
+	swap(&entry->version, version | GIVING, ((version & -VERSION_STEP) + VERSION_STEP) | way << WAY_SHIFT);
 }
 
-// Sends a packet up. `packet` is null for one that was not parsed, `entry` where it has none; else its counts go with it.
-static __always_inline void send_up(struct __sk_buff *skb, __u32 gso_size, __u32 worker, struct counters *counters,
+// An entry's flow begins anew, of which so many packets were sent up already.
+static __always_inline void begin_again(struct entry *entry, __u32 sent, __u32 data)
+{
+	__u32 version = entry->version;
+	if (version & DOING || !swap(&entry->version, version, version | CLEARING))
+		return;
+	entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
+	entry->sent = sent;
+	entry->sent_data = data;
+	entry->is_quiet = 0;
+	swap(&entry->version, version | CLEARING, version + VERSION_STEP);
+}
+
+// Sends a packet up; whether there was room. `packet` is null for one that was not parsed, `entry` where it has none; else its
+// counts go with it.
+static __always_inline int send_up(struct __sk_buff *skb, __u32 gso_size, __u32 worker, struct counters *counters,
 				    const struct packet *packet, const struct entry *entry, __u16 flags)
 {
 	void *ring = bpf_map_lookup_elem(&rings, &worker);
 	if (!ring)
-		return;
+		return 0;
 	struct record *record;
 	if (packet)
 		record = bpf_ringbuf_reserve(ring, sizeof(*record) + SHORT_FRAME, 0);
@@ -379,7 +449,7 @@ static __always_inline void send_up(struct __sk_buff *skb, __u32 gso_size, __u32
 		record = bpf_ringbuf_reserve(ring, sizeof(*record) + LONG_FRAME, 0);
 	if (!record) {
 		counters->dropped++;
-		return;
+		return 0;
 	}
 	__u32 captured = skb->len;
 	record->time_ns = bpf_ktime_get_boot_ns();
@@ -394,7 +464,7 @@ static __always_inline void send_up(struct __sk_buff *skb, __u32 gso_size, __u32
 		record->bytes[0] = entry->bytes[0];
 		record->bytes[1] = entry->bytes[1];
 		record->last = entry->last;
-		record->version = entry->version;
+		record->version = entry->version & ~DOING;
 	}
 	long failed = 1;
 	if (packet) {
@@ -410,21 +480,19 @@ static __always_inline void send_up(struct __sk_buff *skb, __u32 gso_size, __u32
 	}
 	record->captured = failed ? 0 : captured;
 	counters->sent++;
-	__u32 zero = 0;
-	__u64 *words = bpf_map_lookup_elem(&asleep, &zero), wake = BPF_RB_NO_WAKEUP;
+	__u64 *is_asleep = bpf_map_lookup_elem(&asleep, &worker), wake = BPF_RB_NO_WAKEUP;
 	// A worker that sleeps is woken once, by one packet; it finds those that follow when it looks.
-	if (words && worker < WORKERS_MAX && words[worker]) {
-		words[worker] = 0;
+	if (is_asleep && *is_asleep) {
+		*is_asleep = 0;
 		wake = BPF_RB_FORCE_WAKEUP;
 	}
 	bpf_ringbuf_submit(record, wake);
+	return 1;
 }
 
 // Whether a packet that carries no SYN, FIN or RST is one of the first of its flow.
-static __always_inline int is_first(struct entry *entry, __u32 now, __u32 data)
+static __always_inline int is_first(struct entry *entry, __u32 data)
 {
-	if (forget_ticks && now - entry->last > forget_ticks)
-		entry->sent = entry->sent_data = entry->is_quiet = 0;
 	if (entry->is_quiet)
 		return 0;
 	__u32 sent = entry->sent, sent_data = entry->sent_data;
@@ -442,14 +510,12 @@ static __always_inline int is_first(struct entry *entry, __u32 now, __u32 data)
 static __always_inline int first(struct __sk_buff *skb)
 {
 	struct packet packet = {};
-	int is_plain = parse(skb, &packet);
-	if (!is_plain && skb->len > (__u32)((long)skb->data_end - (long)skb->data)) {
-		// The headers may lie outside of the linear part.
-		if (bpf_skb_pull_data(skb, skb->len < SHORT_FRAME ? skb->len : SHORT_FRAME) == 0) {
-			__builtin_memset(&packet, 0, sizeof(packet));
-			is_plain = parse(skb, &packet);
-		}
+	int kind = parse(skb, &packet);
+	if (kind == CUT && bpf_skb_pull_data(skb, skb->len < SHORT_FRAME ? skb->len : SHORT_FRAME) == 0) {
+		__builtin_memset(&packet, 0, sizeof(packet));
+		kind = parse(skb, &packet);
 	}
+	int is_plain = kind == PLAIN;
 	__u32 segments = 1, length = packet.length, payload = packet.length - packet.headers, gso_size = skb->gso_size;
 	__u16 flags = 0;
 	if (is_plain && gso_size) {
@@ -483,29 +549,35 @@ static __always_inline int first(struct __sk_buff *skb)
 	__u32 now = bpf_ktime_get_coarse_ns() >> 20;
 	struct entry *entry = find(set, &packet.key);
 	int has_marks = packet.tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);
-	__u32 data = payload ? segments : 0;
-	if (!entry || has_marks || is_first(entry, now, data)) {
-		int opens = entry && (packet.tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
-		if (entry)
-			flags = HAS_COUNTS | (opens ? OPENS : 0);
-		send_up(skb, gso_size, worker, counters, &packet, entry, flags);
+	__u32 data = payload ? segments : 0, few_data = data < 255 ? data : 255;
+	// Its ports are used again, or user space has ended it because it was silent, and takes this packet for another flow.
+	int is_syn = (packet.tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN, opens = entry && (is_syn || is_forgotten(entry, now));
+	if (!entry || has_marks || opens || is_first(entry, data)) {
+		if (entry) {
+			flags = HAS_COUNTS;
+			if (opens && entry->packets[0] | entry->packets[1])
+				flags |= OPENS;
+		}
+		if (!send_up(skb, gso_size, worker, counters, &packet, entry, flags) && opens)
+			// User space knows of no other flow.
+			return GO_ON;
+		// A packet with SYN makes no entry, so a flood of them fills no table.
+		if (!entry && !has_marks)
+			begin(set, &packet.key, now, few_data, counters);
+		if (opens)
+			begin_again(entry, has_marks ? 0 : 1, has_marks ? 0 : few_data);
 		if (entry)
 			entry->last = now;
-		// A packet with SYN makes no entry, so a flood of them fills no table.
-		else if (!has_marks)
-			begin(set, &packet.key, now, data < 255 ? data : 255, counters);
-		if (opens) {
-			// The ports are used again.
-			entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
-			entry->sent = entry->sent_data = entry->is_quiet = 0;
-			__sync_fetch_and_add(&entry->version, 2);
-		}
 		return GO_ON;
 	}
 	// Two CPUs may count a flow's packets at once.
-	__u32 direction = packet.from_high & 1;
-	__sync_fetch_and_add(&entry->packets[direction], segments);
-	__sync_fetch_and_add(&entry->bytes[direction], length);
+	if (packet.from_high) {
+		__sync_fetch_and_add(&entry->packets[1], segments);
+		__sync_fetch_and_add(&entry->bytes[1], length);
+	} else {
+		__sync_fetch_and_add(&entry->packets[0], segments);
+		__sync_fetch_and_add(&entry->bytes[0], length);
+	}
 	entry->last = now;
 	counters->counted += segments;
 	counters->counted_bytes += skb->len + (segments - 1) * (skb->len - packet.length + packet.headers);

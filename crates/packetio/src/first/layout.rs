@@ -6,6 +6,10 @@ use std::net::IpAddr;
 pub const WORKERS_MAX: u32 = 64;
 /// Entries of a set, in which a flow has its place.
 pub const WAYS: usize = 4;
+/// Of an entry's version: another flow gets the entry; its counts begin again; how far a version is from the one before.
+pub const GIVING: u32 = 1;
+pub const CLEARING: u32 = 2;
+pub const VERSION_STEP: u32 = 16;
 
 /// Flags of a record.
 pub const HAS_COUNTS: u16 = 1;
@@ -20,7 +24,7 @@ pub fn ticks(ns: u64) -> u32 {
     }
 }
 
-/// The two ends of a flow in order, as numbers.
+/// The two ends of a flow in order, as numbers. An address' last word comes first, so an IPv4 address is the first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Key {
     pub low: [u32; 4],
@@ -38,7 +42,7 @@ pub struct Counts {
     pub bytes: [u64; 2],
     /// When the last packet came, in ticks.
     pub last: u32,
-    /// The version of the entry: another one says that the counter began anew.
+    /// The version of the entry: the same one of the same flow says that it is the same counter.
     pub version: u32,
 }
 
@@ -67,18 +71,15 @@ const _: () = assert!(size_of::<Counters>() == 40);
 
 impl Key {
     pub fn of(protocol: u8, ends: [(IpAddr, u16); 2]) -> Key {
-        let [one, other] = ends.map(|(address, port)| (words(address), port));
-        let ((low, low_port), (high, high_port)) = match one <= other {
-            true => (one, other),
-            false => (other, one),
-        };
+        let [one, other] = ends;
+        let [low, high] = if one <= other { ends } else { [other, one] };
         Key {
-            low,
-            high,
-            low_port,
-            high_port,
+            low: words(low.0),
+            high: words(high.0),
+            low_port: low.1,
+            high_port: high.1,
             protocol,
-            is_v6: ends[0].0.is_ipv6().into(),
+            is_v6: low.0.is_ipv6().into(),
         }
     }
 
@@ -86,9 +87,8 @@ impl Key {
         let address = |words: [u32; 4]| match self.is_v6 {
             0 => IpAddr::V4(words[0].into()),
             _ => {
-                let bits = words
-                    .iter()
-                    .fold(0, |bits, word| bits << 32 | u128::from(*word));
+                let words = words.iter().rev();
+                let bits = words.fold(0, |bits, word| bits << 32 | u128::from(*word));
                 IpAddr::V6(bits.into())
             }
         };
@@ -118,7 +118,7 @@ fn words(address: IpAddr) -> [u32; 4] {
         IpAddr::V4(address) => [address.to_bits(), 0, 0, 0],
         IpAddr::V6(address) => {
             let bits = address.to_bits();
-            [96, 64, 32, 0].map(|shift| (bits >> shift) as u32)
+            [0, 32, 64, 96].map(|shift| (bits >> shift) as u32)
         }
     }
 }

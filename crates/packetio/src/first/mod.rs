@@ -11,6 +11,8 @@
 //! | `layout.rs` | what the program and this side share: keys, counts, records, the hash of a flow |
 //! | `program.rs` | the program on an interface: loaded, attached, attached again |
 //! | `table.rs` | the flows that it counts, in memory shared with the kernel |
+//! | `describe.rs` | frames and counts as the rest of the program knows them |
+//! | `round.rs` | rounds over the table |
 //! | `receiver.rs` | all of it as an [`Rx`](crate::Rx) |
 //!
 //! * **Counts** come with a burst ([`Burst::counts`](crate::Burst::counts)): those of a flow that ends before its last packets,
@@ -18,9 +20,11 @@
 //! * **Egress** is seen before the queueing discipline of the interface, so packets that it drops count, too.
 //! * **Frames** are cut: behind the headers where they were parsed, else at 2,048 bytes.
 
+mod describe;
 mod layout;
 mod program;
 mod receiver;
+mod round;
 mod table;
 #[cfg(test)]
 mod tests;

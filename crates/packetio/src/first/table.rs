@@ -1,8 +1,8 @@
 //! The flows that the program counts, in memory shared with the kernel: array maps, mapped into this process.
 //!
-//! Both sides read and write whole words. An entry's version says whose it is: 0 is free, odd is being changed, and each flow
-//! has another one. Who changes an entry swaps the version first, so two never do so at once; who reads one looks at the version
-//! before and after, and an entry that changed meanwhile counts as free.
+//! An entry's version says whose counts are in it: each flow has another one, and so has a flow whose counts began again, also
+//! where it is back in another place. Who changes an entry swaps the version first, so two never do so at once; who reads one
+//! looks at the version before and after, and an entry that changed meanwhile counts as free.
 #![allow(
     unsafe_code,
     reason = "memory shared with the kernel; it is only reached as atomic words"
@@ -11,11 +11,11 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::layout::{Counts, Key, WAYS, WORKERS_MAX};
+use super::layout::{CLEARING, Counts, GIVING, Key, VERSION_STEP, WAYS, WORKERS_MAX};
 
 /// Bytes of an entry.
 const ENTRY: usize = 128;
@@ -26,10 +26,13 @@ struct Entry {
     version: AtomicU32,
     low: AtomicU32,
     high: AtomicU32,
-    /// The low end's port in the first half.
-    ports: [AtomicU32; 1],
-    /// Protocol, whether it is IPv6, and what was sent up, a byte each.
-    kind: AtomicU32,
+    low_port: AtomicU16,
+    high_port: AtomicU16,
+    /// 0: free.
+    protocol: AtomicU8,
+    is_v6: AtomicU8,
+    sent: AtomicU8,
+    sent_data: AtomicU8,
     last: AtomicU32,
     is_quiet: AtomicU32,
     zero: AtomicU32,
@@ -121,8 +124,7 @@ impl Table {
     fn entries(&self) -> &[Entry] {
         let count = self.entries.bytes / ENTRY;
         // SAFETY: the mapping has so many entries, begins at a page and so is aligned, and lives as long as `self`. An entry is
-        // atomics, of which any bytes are values; the kernel writes whole words, and its writes to parts of a word, in `kind`
-        // and `ports`, are read again where the version changed.
+        // atomics, of which any bytes are values, and the kernel reads and writes each of them as a whole.
         unsafe { std::slice::from_raw_parts(self.entries.at.as_ptr().cast(), count) }
     }
 
@@ -137,10 +139,10 @@ impl Table {
         let entry = &self.entries()[worker as usize * self.len() + number];
         let version = entry.version.load(Ordering::Acquire);
         let last = entry.last.load(Ordering::Relaxed);
-        if version == 0 || version & 1 != 0 || is_before(last, now.wrapping_sub(ticks)) {
+        if version & (GIVING | CLEARING) != 0 || is_before(last, now.wrapping_sub(ticks)) {
             return None;
         }
-        let key = entry.key();
+        let key = entry.key()?;
         let load = |words: &[AtomicU64; 2]| [0, 1].map(|i| words[i].load(Ordering::Relaxed));
         let counts = Counts {
             packets: load(&entry.packets),
@@ -163,7 +165,7 @@ impl Table {
         let ways = &self.entries()[set * WAYS..(set + 1) * WAYS];
         ways.iter().find(|entry| {
             let version = entry.version.load(Ordering::Acquire);
-            version != 0 && version & 1 == 0 && entry.key() == *key
+            version & GIVING == 0 && entry.key().as_ref() == Some(key)
         })
     }
 
@@ -175,14 +177,20 @@ impl Table {
         }
     }
 
-    /// Frees the entry of a flow.
-    pub fn free(&self, key: &Key) {
-        if let Some(entry) = self.find(key) {
-            let version = entry.version.load(Ordering::Relaxed);
-            // If it fails, the kernel has given the entry to another flow.
-            let _ = entry
+    /// Frees the entry of a flow, if it still has the version.
+    pub fn free(&self, key: &Key, version: u32) {
+        let Some(entry) = self.find(key) else {
+            return;
+        };
+        let swap = |from, to| {
+            entry
                 .version
-                .compare_exchange(version, 0, Ordering::AcqRel, Ordering::Relaxed);
+                .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+        };
+        // If it fails, the kernel has begun something else with the entry.
+        if swap(version, version | GIVING).is_ok() {
+            entry.protocol.store(0, Ordering::Relaxed);
+            let _ = swap(version | GIVING, version.wrapping_add(VERSION_STEP));
         }
     }
 }
@@ -193,26 +201,30 @@ fn is_before(time: u32, other: u32) -> bool {
 }
 
 impl Entry {
-    fn key(&self) -> Key {
+    /// `None`: it is free.
+    fn key(&self) -> Option<Key> {
+        let protocol = self.protocol.load(Ordering::Relaxed);
+        if protocol == 0 {
+            return None;
+        }
+        let is_v6 = self.is_v6.load(Ordering::Relaxed);
         let load = |word: &AtomicU32| word.load(Ordering::Relaxed);
-        let [ports, kind] = [load(&self.ports[0]), load(&self.kind)].map(u32::to_ne_bytes);
-        let is_v6 = kind[1];
         let address = |last: &AtomicU32, words: &[AtomicU32; 3]| match is_v6 {
             0 => [load(last), 0, 0, 0],
             _ => [
+                load(last),
                 load(&words[0]),
                 load(&words[1]),
                 load(&words[2]),
-                load(last),
             ],
         };
-        Key {
+        Some(Key {
             low: address(&self.low, &self.low_words),
             high: address(&self.high, &self.high_words),
-            low_port: u16::from_ne_bytes([ports[0], ports[1]]),
-            high_port: u16::from_ne_bytes([ports[2], ports[3]]),
-            protocol: kind[0],
+            low_port: self.low_port.load(Ordering::Relaxed),
+            high_port: self.high_port.load(Ordering::Relaxed),
+            protocol,
             is_v6,
-        }
+        })
     }
 }
