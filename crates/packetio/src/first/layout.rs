@@ -98,18 +98,41 @@ impl Key {
         ]
     }
 
+    /// The key as the program has it: its ports, protocol and family in one word, and a word for each two of the addresses.
+    pub fn from_words(kind: u64, word: impl Fn(usize) -> u64) -> Key {
+        let is_v6 = (kind >> 40) as u8;
+        let words = if is_v6 == 0 { 1 } else { 4 };
+        let words: [u64; 4] = std::array::from_fn(|i| if i < words { word(i) } else { 0 });
+        Key {
+            low: words.map(|word| word as u32),
+            high: words.map(|word| (word >> 32) as u32),
+            low_port: kind as u16,
+            high_port: (kind >> 16) as u16,
+            protocol: (kind >> 32) as u8,
+            is_v6,
+        }
+    }
+
+    /// Ports, protocol and family as the program has them; never 0.
+    pub fn kind(&self) -> u64 {
+        let ports = u64::from(self.low_port) | u64::from(self.high_port) << 16;
+        ports | u64::from(self.protocol) << 32 | u64::from(self.is_v6) << 40
+    }
+
+    /// A word of each of the two addresses.
+    pub fn word(&self, i: usize) -> u64 {
+        u64::from(self.low[i]) | u64::from(self.high[i]) << 32
+    }
+
     /// The hash of the flow, as the program computes it.
     pub fn hash(&self, seed: u64) -> u64 {
         let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let fold = |hash: u64| hash ^ hash >> 32;
-        let pair = |i: usize| u64::from(self.low[i]) | u64::from(self.high[i]) << 32;
-        let mut hash = mix(seed, pair(0));
+        let mut hash = mix(seed, self.word(0));
         if self.is_v6 != 0 {
-            hash = (1..4).fold(hash, |hash, i| mix(fold(hash), pair(i)));
+            hash = (1..4).fold(hash, |hash, i| mix(fold(hash), self.word(i)));
         }
-        let ports = u64::from(self.low_port) | u64::from(self.high_port) << 16;
-        let kind = u64::from(self.protocol) << 32 | u64::from(self.is_v6) << 40;
-        fold(mix(fold(hash), ports | kind))
+        fold(mix(fold(hash), self.kind()))
     }
 }
 
@@ -156,14 +179,7 @@ impl Record {
             tag: (u16::from_be_bytes([head[16], head[17]]), quarter(18)),
             gso_size: quarter(20),
             flags: quarter(22),
-            key: Key {
-                low: std::array::from_fn(|i| half(24 + 4 * i)),
-                high: std::array::from_fn(|i| half(40 + 4 * i)),
-                low_port: quarter(56),
-                high_port: quarter(58),
-                protocol: head[60],
-                is_v6: head[61],
-            },
+            key: Key::from_words(word(56), |i| word(24 + 8 * i)),
             counts: Counts {
                 packets: [word(64), word(72)],
                 bytes: [word(80), word(88)],

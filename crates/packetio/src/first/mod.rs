@@ -3,8 +3,9 @@
 //! A program at both directions of an interface (TC, attached by TCX, so Linux 6.6 or later) looks at each packet, lets it go
 //! on, and sends up to a ring only those that a series may need, those with SYN, FIN or RST, and those that it does not parse.
 //! Of the others it adds up packets and bytes by flow in a table where a new flow takes the place of one that was not used for
-//! longer. Packets are neither copied nor do they wait for user space. The program is `bpf/first.c`, whose object is part of this crate, so that a
-//! build needs no compiler of its own.
+//! longer. Packets are neither copied nor do they wait for user space. The program is `bpf/first.c`, whose object is part of
+//! this crate, so that a build needs no compiler of its own. The kernel takes it from `CAP_BPF` and `CAP_NET_ADMIN`; from whoever
+//! has `CAP_PERFMON`, too, it takes it without barriers against speculation, and then a packet costs less.
 //!
 //! | file | holds |
 //! |---|---|

@@ -11,39 +11,31 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::layout::{CLEARING, Counts, GIVING, Key, VERSION_STEP, WAYS, WORKERS_MAX};
 
-/// Bytes of an entry.
-const ENTRY: usize = 128;
-
-/// An entry as `bpf/first.c` has it.
-#[repr(C, align(128))]
+/// An entry as `bpf/first.h` has it: a line of memory.
+#[repr(C, align(64))]
 struct Entry {
-    version: AtomicU32,
-    low: AtomicU32,
-    high: AtomicU32,
-    low_port: AtomicU16,
-    high_port: AtomicU16,
+    ends: AtomicU64,
     /// 0: free.
-    protocol: AtomicU8,
-    is_v6: AtomicU8,
-    sent: AtomicU8,
-    sent_data: AtomicU8,
+    kind: AtomicU64,
+    version: AtomicU32,
     last: AtomicU32,
+    /// What was sent up; of the program alone.
+    sent: [AtomicU16; 2],
     is_quiet: AtomicU32,
-    zero: AtomicU32,
     packets: [AtomicU64; 2],
     bytes: [AtomicU64; 2],
-    low_words: [AtomicU32; 3],
-    high_words: [AtomicU32; 3],
-    rest: [AtomicU64; 5],
 }
 
-const _: () = assert!(size_of::<Entry>() == ENTRY);
+/// Of a flow of IPv6 the other words of its addresses.
+type Words = [AtomicU64; 3];
+
+const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Words>() == 24);
 
 /// Memory of a map.
 #[derive(Debug)]
@@ -66,6 +58,17 @@ impl Mapped {
         let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Mapped { at, bytes })
     }
+
+    /// What a map of values without padding holds.
+    ///
+    /// # Safety
+    /// `T` is made of atomic integers only, and the map has values of such ones, of which the kernel reads and writes each as a
+    /// whole.
+    unsafe fn values<T>(&self) -> &[T] {
+        let count = self.bytes / size_of::<T>();
+        // SAFETY: the mapping has so many, begins at a page and so is aligned, and lives as long as `self`; any bytes are values.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), count) }
+    }
 }
 
 impl Drop for Mapped {
@@ -79,6 +82,7 @@ impl Drop for Mapped {
 #[derive(Debug)]
 pub struct Table {
     entries: Mapped,
+    words: Mapped,
     asleep: Mapped,
     workers: u32,
     /// Sets of a worker.
@@ -87,16 +91,16 @@ pub struct Table {
 }
 
 impl Table {
-    /// Maps the maps `table` and `asleep` of the program.
+    /// Maps the maps `table`, `table_words` and `asleep` of the program.
     pub fn map(
-        table: BorrowedFd<'_>,
-        asleep: BorrowedFd<'_>,
+        [table, words, asleep]: [BorrowedFd<'_>; 3],
         (workers, sets): (u32, u32),
         seed: u64,
     ) -> io::Result<Table> {
         let entries = workers as usize * sets as usize * WAYS;
         Ok(Table {
-            entries: Mapped::of(table, entries * ENTRY)?,
+            entries: Mapped::of(table, entries * size_of::<Entry>())?,
+            words: Mapped::of(words, entries * size_of::<Words>())?,
             asleep: Mapped::of(asleep, WORKERS_MAX as usize * size_of::<u64>())?,
             workers,
             sets,
@@ -106,26 +110,30 @@ impl Table {
 
     /// A worker is about to sleep, so that the next packet for it wakes it.
     pub fn say_asleep(&self, worker: u32) {
-        if worker < WORKERS_MAX {
-            // SAFETY: the map has a word for each worker, a page's beginning is aligned, any bytes make an integer, and the kernel
-            // reads and writes whole words.
-            let word = unsafe {
-                self.asleep
-                    .at
-                    .cast::<AtomicU64>()
-                    .add(worker as usize)
-                    .as_ref()
-            };
+        // SAFETY: a word for each worker.
+        let words: &[AtomicU64] = unsafe { self.asleep.values() };
+        if let Some(word) = words.get(worker as usize) {
             // Ordered before the look at the ring that follows.
             word.store(1, Ordering::SeqCst);
         }
     }
 
     fn entries(&self) -> &[Entry] {
-        let count = self.entries.bytes / ENTRY;
-        // SAFETY: the mapping has so many entries, begins at a page and so is aligned, and lives as long as `self`. An entry is
-        // atomics, of which any bytes are values, and the kernel reads and writes each of them as a whole.
-        unsafe { std::slice::from_raw_parts(self.entries.at.as_ptr().cast(), count) }
+        // SAFETY: `Entry` is as the program has it.
+        unsafe { self.entries.values() }
+    }
+
+    /// The key at an entry of all; `None`: it is free.
+    fn key(&self, number: usize) -> Option<Key> {
+        let entry = &self.entries()[number];
+        let kind = entry.kind.load(Ordering::Relaxed);
+        // SAFETY: three words for each entry.
+        let words: &[Words] = unsafe { self.words.values() };
+        let word = |i| match i {
+            0 => &entry.ends,
+            _ => &words[number][i - 1],
+        };
+        (kind != 0).then(|| Key::from_words(kind, |i| word(i).load(Ordering::Relaxed)))
     }
 
     /// Entries of a worker, numbered from 0.
@@ -136,13 +144,14 @@ impl Table {
     /// What was counted at entry `number` of a worker, if a flow has it that was heard of within `ticks` before `now`.
     #[inline]
     pub fn read(&self, worker: u32, number: usize, now: u32, ticks: u32) -> Option<(Key, Counts)> {
-        let entry = &self.entries()[worker as usize * self.len() + number];
+        let number = worker as usize * self.len() + number;
+        let entry = &self.entries()[number];
         let version = entry.version.load(Ordering::Acquire);
         let last = entry.last.load(Ordering::Relaxed);
         if version & (GIVING | CLEARING) != 0 || is_before(last, now.wrapping_sub(ticks)) {
             return None;
         }
-        let key = entry.key()?;
+        let key = self.key(number)?;
         let load = |words: &[AtomicU64; 2]| [0, 1].map(|i| words[i].load(Ordering::Relaxed));
         let counts = Counts {
             packets: load(&entry.packets),
@@ -162,11 +171,12 @@ impl Table {
             workers => (hash >> 40) as u32 % workers,
         };
         let set = (worker * self.sets + (hash as u32 & (self.sets - 1))) as usize;
-        let ways = &self.entries()[set * WAYS..(set + 1) * WAYS];
-        ways.iter().find(|entry| {
-            let version = entry.version.load(Ordering::Acquire);
-            version & GIVING == 0 && entry.key().as_ref() == Some(key)
-        })
+        let is_it = |number: &usize| {
+            let version = self.entries()[*number].version.load(Ordering::Acquire);
+            version & GIVING == 0 && self.key(*number).as_ref() == Some(key)
+        };
+        let number = (set * WAYS..(set + 1) * WAYS).find(is_it)?;
+        Some(&self.entries()[number])
     }
 
     /// A flow needs no more packets.
@@ -189,7 +199,7 @@ impl Table {
         };
         // If it fails, the kernel has begun something else with the entry.
         if swap(version, version | GIVING).is_ok() {
-            entry.protocol.store(0, Ordering::Relaxed);
+            entry.kind.store(0, Ordering::Relaxed);
             let _ = swap(version | GIVING, version.wrapping_add(VERSION_STEP));
         }
     }
@@ -198,33 +208,4 @@ impl Table {
 /// Whether one time in ticks, which wrap, is before another.
 fn is_before(time: u32, other: u32) -> bool {
     (time.wrapping_sub(other) as i32) < 0
-}
-
-impl Entry {
-    /// `None`: it is free.
-    fn key(&self) -> Option<Key> {
-        let protocol = self.protocol.load(Ordering::Relaxed);
-        if protocol == 0 {
-            return None;
-        }
-        let is_v6 = self.is_v6.load(Ordering::Relaxed);
-        let load = |word: &AtomicU32| word.load(Ordering::Relaxed);
-        let address = |last: &AtomicU32, words: &[AtomicU32; 3]| match is_v6 {
-            0 => [load(last), 0, 0, 0],
-            _ => [
-                load(last),
-                load(&words[0]),
-                load(&words[1]),
-                load(&words[2]),
-            ],
-        };
-        Some(Key {
-            low: address(&self.low, &self.low_words),
-            high: address(&self.high, &self.high_words),
-            low_port: self.low_port.load(Ordering::Relaxed),
-            high_port: self.high_port.load(Ordering::Relaxed),
-            protocol,
-            is_v6,
-        })
-    }
 }
