@@ -223,25 +223,18 @@ impl Lifetimes {
             0 => 0,
             _ => timeout_s + lag_s,
         };
-        let settings = &Settings {
-            idle_timeout_s: later(settings.idle_timeout_s),
-            closed_timeout_s: later(settings.closed_timeout_s),
-            half_open_timeout_s: later(settings.half_open_timeout_s),
-            established_timeout_s: later(settings.established_timeout_s),
-            ..settings.clone()
-        };
-        let idle_s = settings.idle_timeout_s;
-        let or_idle = |timeout_s| if timeout_s == 0 { idle_s } else { timeout_s };
-        let half_open_s = match (settings.half_open_timeout_s, idle_s) {
+        let idle_s = later(settings.idle_timeout_s);
+        let closed_s = later(settings.closed_timeout_s);
+        let half_open_s = match (later(settings.half_open_timeout_s), idle_s) {
             (0, _) => idle_s,
             (half_open_s, 0) => half_open_s,
             (half_open_s, _) => half_open_s.min(idle_s),
         };
+        // Never shorter than the idle timeout, so 0 is as that.
         let established_s = match idle_s {
             0 => 0,
-            _ => or_idle(settings.established_timeout_s).max(idle_s),
+            _ => later(settings.established_timeout_s).max(idle_s),
         };
-        let closed_s = settings.closed_timeout_s;
         let timeouts = [idle_s, closed_s, half_open_s];
         Lifetimes {
             idle_s,

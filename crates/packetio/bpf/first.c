@@ -12,7 +12,10 @@
 // most of it for lines of memory that are not in the cache; here a packet of IPv4 touches one line, and user space reads what
 // was counted without a system call.
 //
-// Shared with src/first/: the layout of `key`, `entry`, `record` and `counters`, the words of `asleep`, and the hash of a flow.
+// What is done with packets that are only counted is in `look`, the rest in functions of their own, so that the former needs
+// little of the stack. Without CAP_PERFMON the kernel puts a barrier behind each first write to a place of it, of some 15 ns;
+// and lets nothing but constants be added to pointers to packets and the stack. So headers behind options are copied, a flow's
+// direction is no index, and `OWN` hides from the compiler what two pointers have in common.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -20,130 +23,7 @@
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
-
-// Set before the program is loaded.
-const volatile __u32 workers = 1;         // flow workers, each with a ring and a part of the table
-const volatile __u32 sets = 16;           // of a worker; a power of two
-const volatile __u32 is_ethernet = 1;     // frames have Ethernet headers
-const volatile __u32 packets_wanted = 12; // of a flow, whatever they hold; below 256
-const volatile __u32 data_wanted = 0;     // of a flow, packets with payload; below 256
-const volatile __u32 forget_ticks = 0;    // a flow that was silent for so long begins anew; 0: never
-const volatile __u64 hash_seed = 0;
-
-#define WORKERS_MAX 64
-#define WAYS 4
-
-// The two ends in order, so that both directions have one key. Addresses and ports are numbers; an IPv4 address is the first word.
-struct key {
-	__u32 low[4];
-	__u32 high[4];
-	__u16 low_port;
-	__u16 high_port;
-	__u8 protocol;
-	__u8 is_v6;
-	__u16 zero;
-};
-
-// A flow, in two lines of memory, of which packets of IPv4 touch the first. Index 0: from the low end; 1: from the high end.
-struct entry {
-	__u32 version; // 0: free; odd: being changed; goes on with each flow
-	__u32 low;     // the last words of the addresses
-	__u32 high;
-	__u16 low_port;
-	__u16 high_port;
-	__u8 protocol;
-	__u8 is_v6;
-	__u8 sent;      // packets sent up
-	__u8 sent_data; // of these, packets with payload
-	__u32 last;     // when the last packet came, in ticks of 2^20 ns, about a millisecond, of CLOCK_MONOTONIC
-	__u32 is_quiet; // none needs to be sent up any more; user space says so, too
-	__u32 zero;
-	__u64 packets[2]; // counted
-	__u64 bytes[2];   // at the IP layer
-	__u32 low_words[3];
-	__u32 high_words[3];
-	__u64 rest[5];
-};
-
-struct set {
-	struct entry ways[WAYS];
-};
-
-#define HAS_COUNTS 1 // `key` and what comes behind it hold what was counted of the flow before this packet
-#define OPENS 2      // with it: the counts begin again after this packet
-#define IS_UDP 4     // `gso_size` is that of UDP, or of what is in it
-
-// In front of each frame in a ring.
-struct record {
-	__u64 time_ns; // CLOCK_BOOTTIME
-	__u32 wire;    // bytes of the frame
-	__u32 captured;
-	__u32 tag; // TPID and TCI of a tag that the kernel took off; 0 for none
-	__u16 gso_size;
-	__u16 flags;
-	struct key key;
-	__u64 packets[2];
-	__u64 bytes[2];
-	__u32 last;
-	__u32 version;
-};
-
-// Bytes of a frame that are sent up: headers that were parsed fit into the first; those that were not may be longer.
-#define SHORT_FRAME 136
-#define LONG_FRAME 2048
-
-struct counters {
-	__u64 counted;       // packets
-	__u64 counted_bytes; // of frames
-	__u64 sent;          // records
-	__u64 dropped;       // records that found no room
-	__u64 evicted;       // flows that were in use and made room for others
-};
-
-struct ring {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, WORKERS_MAX);
-	__uint(key_size, 4);
-	__array(values, struct ring);
-} rings SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 16); // sets of all workers
-	__uint(key_size, 4);
-	__uint(value_size, sizeof(struct set));
-} table SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, WORKERS_MAX);
-	__type(key, __u32);
-	__type(value, struct counters);
-} counts SEC(".maps");
-
-// Of each worker, whether it sleeps.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64[WORKERS_MAX]);
-} asleep SEC(".maps");
-
-// What a packet's headers say.
-struct packet {
-	struct key key;
-	__u32 from_high; // its direction
-	__u32 length;    // at the IP layer
-	__u32 headers;   // of these, headers
-	__u8 tcp_flags;
-};
+#include "first.h"
 
 // The packet goes on to whatever comes next, with clsact (TC_ACT_UNSPEC) and TCX (TCX_NEXT) alike.
 #define GO_ON TC_ACT_UNSPEC
@@ -155,278 +35,159 @@ struct packet {
 
 #define MORE_FRAGMENTS_AND_OFFSET 0x3fff
 
+#define OWN(pointer) asm volatile("" : "+r"(pointer))
+
 static __always_inline __u16 be16(const __u8 *at) { return (__u16)at[0] << 8 | at[1]; }
 static __always_inline __u32 be32(const __u8 *at) { return bpf_ntohl(*(const __u32 *)at); }
 
-// Whether the source is the low end.
-static __always_inline int source_is_low(const __u8 *source, const __u8 *destination, int is_v6, __u16 from, __u16 to)
+// A packet that is sent up.
+struct packet {
+	struct key key;
+	struct counters *counters;
+	__u32 worker;
+	__u32 gso_size;
+	// The rest is of packets that were parsed.
+	struct set *set;
+	struct words_of_set *words; // of IPv6
+	struct entry *entry;        // null: it has none
+	__u32 now;
+	__u32 marks; // SYN, FIN, RST, and ACK
+	__u32 data;  // segments with payload, up to 255
+};
+
+static __always_inline __u64 mix(__u64 hash, __u64 word) { return (hash ^ word) * 0x9e3779b97f4a7c15ull; }
+static __always_inline __u64 fold(__u64 hash) { return hash ^ hash >> 32; }
+
+// Ticks since the flow's last packet. Another CPU may have seen one in a later tick than this one's.
+static __always_inline __u32 silence(const struct entry *entry, __u32 now)
 {
-	__u32 a = be32(source), b = be32(destination);
-	if (a != b)
-		return a < b;
-	if (is_v6) {
-#pragma unroll
-		for (int i = 1; i < 4; i++) {
-			a = be32(source + 4 * i);
-			b = be32(destination + 4 * i);
-			if (a != b)
-				return a < b;
-		}
-	}
-	return from <= to;
+	__u32 ticks = now - entry->last;
+	return ticks < -(1u << 16) ? ticks : 0;
 }
 
-// Whether a packet is one of VXLAN or Geneve.
-static __always_inline int is_tunnel(const struct packet *packet)
+// Whether it was silent for so long that its flow has ended.
+static __always_inline int is_forgotten(const struct entry *entry, __u32 now)
 {
-	__u16 to = packet->from_high ? packet->key.low_port : packet->key.high_port;
-	return to == 4789 || to == 8472 || to == 6081;
+	return forget_ticks && silence(entry, now) > forget_ticks;
 }
 
-// Reads the headers of a plain TCP or UDP packet; 0 for anything else.
-static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
+static __always_inline int swap(__u32 *version, __u32 from, __u32 to)
 {
-	const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	const __u8 *ip = data;
-	__u16 protocol = bpf_ntohs(skb->protocol);
-
-	if (is_ethernet) {
-		if (data + 14 > end)
-			return 0;
-		ip += 14;
-		protocol = be16(data + 12);
-#pragma unroll
-		for (int i = 0; i < 2; i++) {
-			if (protocol != ETH_P_8021Q && protocol != ETH_P_8021AD)
-				break;
-			if (ip + 4 > end)
-				return 0;
-			protocol = be16(ip + 2);
-			ip += 4;
-		}
-	}
-	const __u8 *source, *destination, *l4;
-	if (protocol == ETH_P_IP) {
-		if (ip + 20 > end || ip[0] >> 4 != 4)
-			return 0;
-		__u32 header = (ip[0] & 15) * 4;
-		if (header < 20 || be16(ip + 6) & MORE_FRAGMENTS_AND_OFFSET)
-			return 0;
-		packet->length = be16(ip + 2);
-		packet->headers = header;
-		packet->key.protocol = ip[9];
-		source = ip + 12;
-		destination = ip + 16;
-		l4 = ip + header;
-	} else if (protocol == ETH_P_IPV6) {
-		if (ip + 40 > end || ip[0] >> 4 != 6)
-			return 0;
-		__u32 payload = be16(ip + 4);
-		if (payload == 0) // its length is elsewhere
-			return 0;
-		packet->length = payload + 40;
-		packet->headers = 40;
-		packet->key.protocol = ip[6];
-		packet->key.is_v6 = 1;
-		source = ip + 8;
-		destination = ip + 24;
-		l4 = ip + 40;
-	} else {
-		return 0;
-	}
-	if (packet->key.protocol == IPPROTO_TCP) {
-		if (l4 + 20 > end)
-			return 0;
-		__u32 header = (l4[12] >> 4) * 4;
-		if (header < 20)
-			return 0;
-		packet->headers += header;
-		packet->tcp_flags = l4[13];
-	} else if (packet->key.protocol == IPPROTO_UDP) {
-		if (l4 + 8 > end || be16(l4 + 4) < 8)
-			return 0;
-		packet->headers += 8;
-	} else {
-		return 0;
-	}
-	if (packet->length < packet->headers)
-		return 0;
-	__u16 from = be16(l4), to = be16(l4 + 2);
-	const __u8 *low = source, *high = destination;
-	packet->from_high = !source_is_low(source, destination, packet->key.is_v6, from, to);
-	packet->key.low_port = from;
-	packet->key.high_port = to;
-	if (packet->from_high) {
-		low = destination;
-		high = source;
-		packet->key.low_port = to;
-		packet->key.high_port = from;
-	}
-	packet->key.low[0] = be32(low);
-	packet->key.high[0] = be32(high);
-	if (packet->key.is_v6) {
-#pragma unroll
-		for (int i = 1; i < 4; i++) {
-			packet->key.low[i] = be32(low + 4 * i);
-			packet->key.high[i] = be32(high + 4 * i);
-		}
-	}
-	return 1;
+	// A full barrier: whoever sees the new version sees what was written before it.
+	return __sync_val_compare_and_swap(version, from, to) == from;
 }
 
-#define MIX(hash, word) (((hash) ^ (word)) * 0x9e3779b97f4a7c15ull)
-
-static __always_inline __u64 hash(const struct key *key)
+// Begins a flow in the first free entry, else in the one used least recently. Another CPU, or user space, may be changing that
+// entry, and then there is none for the flow yet.
+static __always_inline void begin(const struct packet *packet)
 {
-	__u64 hash = MIX(hash_seed, key->low[0] | (__u64)key->high[0] << 32);
-	if (key->is_v6) {
-#pragma unroll
-		for (int i = 1; i < 4; i++) {
-			hash ^= hash >> 32;
-			hash = MIX(hash, key->low[i] | (__u64)key->high[i] << 32);
-		}
-	}
-	hash ^= hash >> 32;
-	hash = MIX(hash, key->low_port | (__u64)key->high_port << 16 | (__u64)key->protocol << 32 | (__u64)key->is_v6 << 40);
-	return hash ^ hash >> 32;
-}
-
-static __always_inline int is_of(const struct entry *entry, const struct key *key)
-{
-	int last = key->is_v6 ? 3 : 0;
-	if (entry->low != key->low[last] || entry->high != key->high[last] || entry->low_port != key->low_port ||
-	    entry->high_port != key->high_port || entry->protocol != key->protocol || entry->is_v6 != key->is_v6 ||
-	    !entry->version || entry->version & 1)
-		return 0;
-	if (key->is_v6) {
-#pragma unroll
-		for (int i = 0; i < 3; i++) {
-			if (entry->low_words[i] != key->low[i] || entry->high_words[i] != key->high[i])
-				return 0;
-		}
-	}
-	return 1;
-}
-
-static __always_inline struct entry *find(struct set *set, const struct key *key)
-{
+	struct set *set = packet->set;
+	struct words_of_set *words = packet->words;
+	struct entry *entry = &set->ways[0];
+	__u64 *rest = words ? words->ways[0] : 0;
+	__u32 longest = 0, way = 0;
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		if (is_of(&set->ways[i], key))
-			return &set->ways[i];
-	}
-	return 0;
-}
-
-// The entry that a new flow takes: a free one, else the one used least recently.
-static __always_inline struct entry *choose(struct set *set, __u32 now)
-{
-	struct entry *chosen = &set->ways[0];
-	__u32 longest = 0;
-#pragma unroll
-	for (int i = 0; i < WAYS; i++) {
-		struct entry *entry = &set->ways[i];
-		__u32 silent = entry->version ? now - entry->last : ~0u;
-		if (silent >= longest) {
+		struct entry *other = &set->ways[i];
+		OWN(other);
+		__u32 silent = other->kind ? silence(other, packet->now) : ~0u;
+		if (silent > longest) {
 			longest = silent;
-			chosen = entry;
+			entry = other;
+			way = i;
+			if (words) {
+				rest = words->ways[i];
+				OWN(rest);
+			}
 		}
 	}
-	return chosen;
-}
-
-// Begins a flow; another CPU, or user space, may be doing so with the same entry, and then there is none for it yet.
-static __always_inline void begin(struct set *set, const struct key *key, __u32 now, __u32 data, struct counters *counters)
-{
-	struct entry *entry = choose(set, now);
 	__u32 version = entry->version;
-	if (version & 1 || __sync_val_compare_and_swap(&entry->version, version, version | 1) != version)
+	if (version & DOING || !swap(&entry->version, version, version | GIVING))
 		return;
-	if (version && !(forget_ticks && now - entry->last > forget_ticks))
-		counters->evicted++;
-	int last = key->is_v6 ? 3 : 0;
-	entry->low = key->low[last];
-	entry->high = key->high[last];
-	entry->low_port = key->low_port;
-	entry->high_port = key->high_port;
-	entry->protocol = key->protocol;
-	entry->is_v6 = key->is_v6;
+	if (entry->kind && !is_forgotten(entry, packet->now))
+		packet->counters->evicted++;
+	entry->ends = packet->key.words[0];
+	entry->kind = packet->key.kind;
+	entry->last = packet->now;
 	entry->sent = 1;
-	entry->sent_data = data;
-	entry->last = now;
+	entry->sent_data = packet->data;
 	entry->is_quiet = 0;
 	entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
+	if (rest) {
 #pragma unroll
-	for (int i = 0; i < 3; i++) {
-		entry->low_words[i] = key->low[i];
-		entry->high_words[i] = key->high[i];
+		for (int i = 0; i < 3; i++)
+			rest[i] = packet->key.words[i + 1];
 	}
-	// What is written before is seen before by whoever sees the version (the swap is a full barrier).
-	__sync_val_compare_and_swap(&entry->version, version | 1, (version | 1) + 1);
+	swap(&entry->version, version | GIVING, ((version & -VERSION_STEP) + VERSION_STEP) | way << WAY_SHIFT);
 }
 
-// Sends a packet up. `packet` is null for one that was not parsed, `entry` where it has none; else its counts go with it.
-static __always_inline void send_up(struct __sk_buff *skb, __u32 gso_size, __u32 worker, struct counters *counters,
-				    const struct packet *packet, const struct entry *entry, __u16 flags)
+// An entry's flow begins anew.
+static __always_inline void begin_again(struct entry *entry, __u32 sent, __u32 data)
 {
-	void *ring = bpf_map_lookup_elem(&rings, &worker);
+	__u32 version = entry->version;
+	if (version & DOING || !swap(&entry->version, version, version | CLEARING))
+		return;
+	entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
+	entry->sent = sent;
+	entry->sent_data = data;
+	entry->is_quiet = 0;
+	swap(&entry->version, version | CLEARING, version + VERSION_STEP);
+}
+
+// Sends a packet up, with the counts of its entry if it has one; whether there was room.
+static __always_inline int send_up(struct __sk_buff *skb, const struct packet *packet, int is_parsed, __u16 flags)
+{
+	void *ring = bpf_map_lookup_elem(&rings, &packet->worker);
 	if (!ring)
-		return;
-	struct record *record;
-	if (packet)
-		record = bpf_ringbuf_reserve(ring, sizeof(*record) + SHORT_FRAME, 0);
-	else
-		record = bpf_ringbuf_reserve(ring, sizeof(*record) + LONG_FRAME, 0);
+		return 0;
+	__u32 most = is_parsed ? SHORT_FRAME : LONG_FRAME, captured = skb->len;
+	struct record *record = bpf_ringbuf_reserve(ring, sizeof(*record) + most, 0);
 	if (!record) {
-		counters->dropped++;
-		return;
+		packet->counters->dropped++;
+		return 0;
 	}
-	__u32 captured = skb->len;
 	record->time_ns = bpf_ktime_get_boot_ns();
 	record->wire = captured;
 	record->tag = skb->vlan_present ? skb->vlan_proto | skb->vlan_tci << 16 : 0;
-	record->gso_size = gso_size;
+	record->gso_size = packet->gso_size;
 	record->flags = flags;
-	if (packet && entry) {
+	if (is_parsed && packet->entry) {
+		struct entry *entry = packet->entry;
 		record->key = packet->key;
 		record->packets[0] = entry->packets[0];
 		record->packets[1] = entry->packets[1];
 		record->bytes[0] = entry->bytes[0];
 		record->bytes[1] = entry->bytes[1];
 		record->last = entry->last;
-		record->version = entry->version;
+		record->version = entry->version & ~DOING;
 	}
-	long failed = 1;
-	if (packet) {
-		if (captured > SHORT_FRAME)
-			captured = SHORT_FRAME;
-		if (captured)
-			failed = bpf_skb_load_bytes(skb, 0, record + 1, captured);
-	} else {
-		if (captured > LONG_FRAME)
-			captured = LONG_FRAME;
-		if (captured)
-			failed = bpf_skb_load_bytes(skb, 0, record + 1, captured);
-	}
-	record->captured = failed ? 0 : captured;
-	counters->sent++;
-	__u32 zero = 0;
-	__u64 *words = bpf_map_lookup_elem(&asleep, &zero), wake = BPF_RB_NO_WAKEUP;
+	if (captured > most)
+		captured = most;
+	record->captured = captured && bpf_skb_load_bytes(skb, 0, record + 1, captured) == 0 ? captured : 0;
+	packet->counters->sent++;
+	__u64 *is_asleep = bpf_map_lookup_elem(&asleep, &packet->worker), wake = BPF_RB_NO_WAKEUP;
 	// A worker that sleeps is woken once, by one packet; it finds those that follow when it looks.
-	if (words && worker < WORKERS_MAX && words[worker]) {
-		words[worker] = 0;
+	if (is_asleep && *is_asleep) {
+		*is_asleep = 0;
 		wake = BPF_RB_FORCE_WAKEUP;
 	}
 	bpf_ringbuf_submit(record, wake);
+	return 1;
+}
+
+// Sends up a packet that was not parsed. `flags` is 0, or `IS_UDP`.
+static __noinline int send_other(struct __sk_buff *skb, __u32 gso_size, __u32 flags)
+{
+	struct packet packet = {.gso_size = gso_size};
+	packet.counters = bpf_map_lookup_elem(&counts, &packet.worker);
+	if (packet.counters)
+		send_up(skb, &packet, 0, flags);
+	return GO_ON;
 }
 
 // Whether a packet that carries no SYN, FIN or RST is one of the first of its flow.
-static __always_inline int is_first(struct entry *entry, __u32 now, __u32 data)
+static __always_inline int is_first(struct entry *entry, __u32 data)
 {
-	if (forget_ticks && now - entry->last > forget_ticks)
-		entry->sent = entry->sent_data = entry->is_quiet = 0;
-	if (entry->is_quiet)
-		return 0;
 	__u32 sent = entry->sent, sent_data = entry->sent_data;
 	if (sent < packets_wanted || (data && sent_data < data_wanted)) {
 		entry->sent = sent < 255 ? sent + 1 : 255;
@@ -439,80 +200,226 @@ static __always_inline int is_first(struct entry *entry, __u32 now, __u32 data)
 	return 0;
 }
 
-static __always_inline int first(struct __sk_buff *skb)
+// Sends up a packet of a flow, unless its flow has had all of its first packets; then it is to be counted.
+static __noinline int send_first(struct __sk_buff *skb, struct packet *packet)
 {
-	struct packet packet = {};
-	int is_plain = parse(skb, &packet);
-	if (!is_plain && skb->len > (__u32)((long)skb->data_end - (long)skb->data)) {
-		// The headers may lie outside of the linear part.
-		if (bpf_skb_pull_data(skb, skb->len < SHORT_FRAME ? skb->len : SHORT_FRAME) == 0) {
-			__builtin_memset(&packet, 0, sizeof(packet));
-			is_plain = parse(skb, &packet);
-		}
-	}
-	__u32 segments = 1, length = packet.length, payload = packet.length - packet.headers, gso_size = skb->gso_size;
-	__u16 flags = 0;
-	if (is_plain && gso_size) {
-		if (packet.key.protocol == IPPROTO_UDP || payload == 0) {
-			// Merged UDP may be TCP in a tunnel, which user space takes apart.
-			flags = packet.key.protocol == IPPROTO_UDP && !is_tunnel(&packet) ? IS_UDP : 0;
-			is_plain = 0;
-		} else {
-			segments = (payload + gso_size - 1) / gso_size;
-			length += (segments - 1) * packet.headers;
-		}
-	}
-	__u32 worker = 0;
-	__u64 flow_hash = 0;
-	if (is_plain) {
-		flow_hash = hash(&packet.key);
-		if (workers > 1)
-			worker = (__u32)(flow_hash >> 40) % workers;
-	}
-	struct counters *counters = bpf_map_lookup_elem(&counts, &worker);
-	if (!counters)
-		return GO_ON;
-	if (!is_plain) {
-		send_up(skb, gso_size, worker, counters, 0, 0, flags);
-		return GO_ON;
-	}
-	__u32 at = worker * sets + ((__u32)flow_hash & (sets - 1));
-	struct set *set = bpf_map_lookup_elem(&table, &at);
-	if (!set)
-		return GO_ON;
-	__u32 now = bpf_ktime_get_coarse_ns() >> 20;
-	struct entry *entry = find(set, &packet.key);
-	int has_marks = packet.tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);
-	__u32 data = payload ? segments : 0;
-	if (!entry || has_marks || is_first(entry, now, data)) {
-		int opens = entry && (packet.tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
-		if (entry)
-			flags = HAS_COUNTS | (opens ? OPENS : 0);
-		send_up(skb, gso_size, worker, counters, &packet, entry, flags);
-		if (entry)
-			entry->last = now;
+	struct entry *entry = packet->entry;
+	int has_marks = packet->marks & (TCP_SYN | TCP_FIN | TCP_RST);
+	if (!entry) {
+		send_up(skb, packet, 1, 0);
 		// A packet with SYN makes no entry, so a flood of them fills no table.
-		else if (!has_marks)
-			begin(set, &packet.key, now, data < 255 ? data : 255, counters);
-		if (opens) {
-			// The ports are used again.
-			entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
-			entry->sent = entry->sent_data = entry->is_quiet = 0;
-			__sync_fetch_and_add(&entry->version, 2);
+		if (!has_marks)
+			begin(packet);
+		return 1;
+	}
+	// Its ports are used again, or user space has ended it because it was silent, and takes this packet for another flow.
+	int opens = (packet->marks & (TCP_SYN | TCP_ACK)) == TCP_SYN || is_forgotten(entry, packet->now);
+	if (!has_marks && !opens && (entry->is_quiet || !is_first(entry, packet->data)))
+		return 0;
+	__u16 flags = opens && entry->packets[0] | entry->packets[1] ? HAS_COUNTS | OPENS : HAS_COUNTS;
+	if (!send_up(skb, packet, 1, flags) && opens)
+		return 1; // User space knows of no other flow.
+	if (opens)
+		begin_again(entry, has_marks ? 0 : 1, has_marks ? 0 : packet->data);
+	entry->last = packet->now;
+	return 1;
+}
+
+// What a TCP or UDP header says.
+struct l4 {
+	__u16 from;
+	__u16 to;
+	__u32 header; // its bytes; 0: it is none
+	__u32 marks;
+};
+
+static __always_inline struct l4 parse_l4(const __u8 *at, int is_tcp)
+{
+	struct l4 l4 = {.from = be16(at), .to = be16(at + 2)};
+	if (is_tcp) {
+		l4.header = (at[12] >> 4) * 4;
+		l4.marks = at[13] & (TCP_SYN | TCP_FIN | TCP_RST | TCP_ACK);
+		if (l4.header < 20)
+			l4.header = 0;
+	} else if (be16(at + 4) >= 8) {
+		l4.header = 8;
+	}
+	return l4;
+}
+
+// A plain packet of TCP or UDP: counts it, or sends it up. `words` has the addresses' words as in a key, but from the source on.
+static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v6, int is_tcp, struct l4 l4, __u32 l3_length,
+				 __u32 headers)
+{
+	__u32 gso_size = skb->gso_size, length = l3_length, payload = length - headers, segments = 1;
+	if (gso_size) {
+		// Merged UDP may be TCP in a tunnel (VXLAN, Geneve), which user space takes apart.
+		if (!is_tcp || !payload) {
+			int is_tunnel = l4.to == 4789 || l4.to == 8472 || l4.to == 6081;
+			return send_other(skb, gso_size, is_tcp || is_tunnel ? 0 : IS_UDP);
 		}
+		segments = (payload + gso_size - 1) / gso_size;
+		length += (segments - 1) * headers;
+	}
+	__u32 from_high = l4.from > l4.to;
+#pragma unroll
+	for (int i = 0; i < (is_v6 ? 4 : 1); i++) {
+		__u32 from = words[i], to = words[i] >> 32;
+		if (from != to)
+			from_high = from > to;
+	}
+	__u64 ports = l4.from | (__u32)l4.to << 16;
+	if (from_high) {
+#pragma unroll
+		for (int i = 0; i < (is_v6 ? 4 : 1); i++)
+			words[i] = words[i] << 32 | words[i] >> 32;
+		ports = l4.to | (__u32)l4.from << 16;
+	}
+	__u64 kind = ports | (__u64)(is_tcp ? IPPROTO_TCP : IPPROTO_UDP) << PROTOCOL_SHIFT | (__u64)is_v6 << IS_V6_SHIFT;
+	__u64 hash = mix(hash_seed, words[0]);
+	if (is_v6) {
+#pragma unroll
+		for (int i = 1; i < 4; i++)
+			hash = mix(fold(hash), words[i]);
+	}
+	hash = fold(mix(fold(hash), kind));
+
+	__u32 worker = workers > 1 ? (__u32)(hash >> 40) % workers : 0;
+	__u32 at = worker * sets + ((__u32)hash & (sets - 1));
+	struct set *set = bpf_map_lookup_elem(&table, &at);
+	struct words_of_set *others = is_v6 ? bpf_map_lookup_elem(&table_words, &at) : 0;
+	struct counters *counters = bpf_map_lookup_elem(&counts, &worker);
+	if (!set || !counters || (is_v6 && !others))
 		return GO_ON;
+	struct entry *entry = 0;
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		struct entry *way = &set->ways[i];
+		OWN(way);
+		if (way->kind != kind || way->ends != words[0] || way->version & GIVING)
+			continue;
+		if (is_v6 && (others->ways[i][0] != words[1] || others->ways[i][1] != words[2] || others->ways[i][2] != words[3]))
+			continue;
+		entry = way;
+		break;
+	}
+	__u32 now = bpf_ktime_get_coarse_ns() >> 20;
+	if (!entry || !entry->is_quiet || l4.marks & ~TCP_ACK || is_forgotten(entry, now)) {
+		__u32 data = !payload ? 0 : segments < 255 ? segments : 255;
+		struct packet packet = {
+		    .key = {.words = {words[0]}, .kind = kind},
+		    .counters = counters,
+		    .worker = worker,
+		    .gso_size = gso_size,
+		    .set = set,
+		    .words = others,
+		    .entry = entry,
+		    .now = now,
+		    .marks = l4.marks,
+		    .data = data,
+		};
+		if (is_v6) {
+			packet.key.words[1] = words[1];
+			packet.key.words[2] = words[2];
+			packet.key.words[3] = words[3];
+		}
+		if (send_first(skb, &packet) || !entry)
+			return GO_ON;
 	}
 	// Two CPUs may count a flow's packets at once.
-	__u32 direction = packet.from_high & 1;
-	__sync_fetch_and_add(&entry->packets[direction], segments);
-	__sync_fetch_and_add(&entry->bytes[direction], length);
+	if (from_high) {
+		__sync_fetch_and_add(&entry->packets[1], segments);
+		__sync_fetch_and_add(&entry->bytes[1], length);
+	} else {
+		__sync_fetch_and_add(&entry->packets[0], segments);
+		__sync_fetch_and_add(&entry->bytes[0], length);
+	}
 	entry->last = now;
 	counters->counted += segments;
-	counters->counted_bytes += skb->len + (segments - 1) * (skb->len - packet.length + packet.headers);
+	counters->counted_bytes += skb->len + (segments - 1) * (skb->len - payload);
 	return GO_ON;
 }
 
+#define CUT 1000 // the headers may lie outside of the linear part
+
+// Parses a packet and deals with it, unless it is `CUT`.
+static __noinline int look(struct __sk_buff *skb)
+{
+	const __u8 *ip = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u16 protocol = bpf_ntohs(skb->protocol);
+	__u32 at = 0; // of `ip` in the frame
+
+	if (is_ethernet) {
+		if (ip + 14 > end)
+			return CUT;
+		protocol = be16(ip + 12);
+		ip += 14;
+		at = 14;
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			if (protocol != ETH_P_8021Q && protocol != ETH_P_8021AD)
+				break;
+			if (ip + 4 > end)
+				return CUT;
+			protocol = be16(ip + 2);
+			ip += 4;
+			at += 4;
+			OWN(ip);
+		}
+	}
+	if (protocol == ETH_P_IP) {
+		if (ip + 20 > end)
+			return CUT;
+		__u32 header = (ip[0] & 15) * 4, length = be16(ip + 2);
+		int is_tcp = ip[9] == IPPROTO_TCP;
+		if (ip[0] >> 4 != 4 || header < 20 || be16(ip + 6) & MORE_FRAGMENTS_AND_OFFSET || (!is_tcp && ip[9] != IPPROTO_UDP))
+			goto other;
+		struct l4 l4;
+		if (header > 20) {
+			__u8 copy[20] = {};
+			if (bpf_skb_load_bytes(skb, at + header, copy, is_tcp ? 20 : 8))
+				goto other;
+			l4 = parse_l4(copy, is_tcp);
+		} else if (is_tcp ? ip + 40 > end : ip + 28 > end) {
+			return CUT;
+		} else {
+			l4 = parse_l4(ip + 20, is_tcp);
+		}
+		if (!l4.header || length < header + l4.header)
+			goto other;
+		__u64 words[4] = {be32(ip + 12) | (__u64)be32(ip + 16) << 32};
+		return plain(skb, words, 0, is_tcp, l4, length, header + l4.header);
+	}
+	if (protocol == ETH_P_IPV6) {
+		if (ip + 40 > end)
+			return CUT;
+		__u32 payload = be16(ip + 4);
+		int is_tcp = ip[6] == IPPROTO_TCP;
+		if (ip[0] >> 4 != 6 || (!is_tcp && ip[6] != IPPROTO_UDP))
+			goto other;
+		if (is_tcp ? ip + 60 > end : ip + 48 > end)
+			return CUT;
+		struct l4 l4 = parse_l4(ip + 40, is_tcp);
+		// A payload of 0 says that its length is elsewhere.
+		if (!l4.header || payload < l4.header)
+			goto other;
+		__u64 words[4];
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			words[i] = be32(ip + 20 - 4 * i) | (__u64)be32(ip + 36 - 4 * i) << 32;
+		return plain(skb, words, 1, is_tcp, l4, payload + 40, 40 + l4.header);
+	}
+other:
+	return send_other(skb, skb->gso_size, 0);
+}
+
 SEC("classifier")
-int fenxi_first(struct __sk_buff *skb) { return first(skb); }
+int fenxi_first(struct __sk_buff *skb)
+{
+	int found = look(skb);
+	if (found == CUT && bpf_skb_pull_data(skb, skb->len < SHORT_FRAME ? skb->len : SHORT_FRAME) == 0)
+		found = look(skb);
+	return found == CUT ? send_other(skb, skb->gso_size, 0) : found;
+}
 
 char LICENSE[] SEC("license") = "GPL";

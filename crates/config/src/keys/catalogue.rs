@@ -55,7 +55,7 @@ keys! {
              counts the others; where the kernel refuses, all come up"
             => |d, s| s.put(&mut d.io.capture);
         IoCountedFlows: restart "io.counted_flows", integer(1024, MAX_FLOWS_MAX as i64), "131072", "flows",
-            "capture first: flows that the kernel counts, for each interface and flow manager; it takes 128 bytes for each at \
+            "capture first: flows that the kernel counts, for each interface and flow manager; it takes 88 bytes for each at \
              once, and beyond them gives up the counts of flows that were silent for longest"
             => |d, s| s.put(&mut d.io.counted_flows);
         IoPromiscuous: restart "io.promiscuous", Kind::Bool, "false", "",

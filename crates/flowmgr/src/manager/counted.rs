@@ -71,16 +71,22 @@ impl CountedSoFar {
             bytes: counted.bytes,
             generation: counted.generation,
         };
-        let before = std::mem::replace(&mut self.0[index as usize], now);
-        if before.generation != now.generation {
+        let told = &mut self.0[index as usize];
+        if told.generation != now.generation {
+            *told = now;
             return now;
         }
-        let new = |now: [u64; 2], before: [u64; 2]| {
-            std::array::from_fn(|end| now[end].saturating_sub(before[end]))
+        // A counter goes up only. Lower counts were read earlier, and came on a longer way: they hold nothing new.
+        let new = |now: [u64; 2], told: &mut [u64; 2]| {
+            std::array::from_fn(|end| {
+                let before = told[end];
+                told[end] = now[end].max(before);
+                told[end] - before
+            })
         };
         Told {
-            packets: new(now.packets, before.packets),
-            bytes: new(now.bytes, before.bytes),
+            packets: new(now.packets, &mut told.packets),
+            bytes: new(now.bytes, &mut told.bytes),
             ..now
         }
     }
@@ -109,8 +115,12 @@ impl Manager {
         if new.packets == [0; 2] {
             return true;
         }
-        if self.active.is_on() {
-            self.report_if_due(index, counted.last_us);
+        if self.active.is_on()
+            && self.report_if_due(index, counted.last_us)
+            && self.table.occupant(place).is_half_open
+        {
+            // As for packets that are walked: see `Manager::establish_answered`.
+            self.establish(place, false);
         }
         self.add(index, &new);
         self.note_last(place, index, counted.last_us);

@@ -6,6 +6,10 @@ use std::net::IpAddr;
 pub const WORKERS_MAX: u32 = 64;
 /// Entries of a set, in which a flow has its place.
 pub const WAYS: usize = 4;
+/// Of an entry's version: another flow gets the entry; its counts begin again; how far a version is from the one before.
+pub const GIVING: u32 = 1;
+pub const CLEARING: u32 = 2;
+pub const VERSION_STEP: u32 = 16;
 
 /// Flags of a record.
 pub const HAS_COUNTS: u16 = 1;
@@ -20,7 +24,7 @@ pub fn ticks(ns: u64) -> u32 {
     }
 }
 
-/// The two ends of a flow in order, as numbers.
+/// The two ends of a flow in order, as numbers. An address' last word comes first, so an IPv4 address is the first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Key {
     pub low: [u32; 4],
@@ -38,7 +42,7 @@ pub struct Counts {
     pub bytes: [u64; 2],
     /// When the last packet came, in ticks.
     pub last: u32,
-    /// The version of the entry: another one says that the counter began anew.
+    /// The version of the entry: the same one of the same flow says that it is the same counter.
     pub version: u32,
 }
 
@@ -67,18 +71,15 @@ const _: () = assert!(size_of::<Counters>() == 40);
 
 impl Key {
     pub fn of(protocol: u8, ends: [(IpAddr, u16); 2]) -> Key {
-        let [one, other] = ends.map(|(address, port)| (words(address), port));
-        let ((low, low_port), (high, high_port)) = match one <= other {
-            true => (one, other),
-            false => (other, one),
-        };
+        let [one, other] = ends;
+        let [low, high] = if one <= other { ends } else { [other, one] };
         Key {
-            low,
-            high,
-            low_port,
-            high_port,
+            low: words(low.0),
+            high: words(high.0),
+            low_port: low.1,
+            high_port: high.1,
             protocol,
-            is_v6: ends[0].0.is_ipv6().into(),
+            is_v6: low.0.is_ipv6().into(),
         }
     }
 
@@ -86,9 +87,8 @@ impl Key {
         let address = |words: [u32; 4]| match self.is_v6 {
             0 => IpAddr::V4(words[0].into()),
             _ => {
-                let bits = words
-                    .iter()
-                    .fold(0, |bits, word| bits << 32 | u128::from(*word));
+                let words = words.iter().rev();
+                let bits = words.fold(0, |bits, word| bits << 32 | u128::from(*word));
                 IpAddr::V6(bits.into())
             }
         };
@@ -98,18 +98,41 @@ impl Key {
         ]
     }
 
+    /// The key as the program has it: its ports, protocol and family in one word, and a word for each two of the addresses.
+    pub fn from_words(kind: u64, word: impl Fn(usize) -> u64) -> Key {
+        let is_v6 = (kind >> 40) as u8;
+        let words = if is_v6 == 0 { 1 } else { 4 };
+        let words: [u64; 4] = std::array::from_fn(|i| if i < words { word(i) } else { 0 });
+        Key {
+            low: words.map(|word| word as u32),
+            high: words.map(|word| (word >> 32) as u32),
+            low_port: kind as u16,
+            high_port: (kind >> 16) as u16,
+            protocol: (kind >> 32) as u8,
+            is_v6,
+        }
+    }
+
+    /// Ports, protocol and family as the program has them; never 0.
+    pub fn kind(&self) -> u64 {
+        let ports = u64::from(self.low_port) | u64::from(self.high_port) << 16;
+        ports | u64::from(self.protocol) << 32 | u64::from(self.is_v6) << 40
+    }
+
+    /// A word of each of the two addresses.
+    pub fn word(&self, i: usize) -> u64 {
+        u64::from(self.low[i]) | u64::from(self.high[i]) << 32
+    }
+
     /// The hash of the flow, as the program computes it.
     pub fn hash(&self, seed: u64) -> u64 {
         let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let fold = |hash: u64| hash ^ hash >> 32;
-        let pair = |i: usize| u64::from(self.low[i]) | u64::from(self.high[i]) << 32;
-        let mut hash = mix(seed, pair(0));
+        let mut hash = mix(seed, self.word(0));
         if self.is_v6 != 0 {
-            hash = (1..4).fold(hash, |hash, i| mix(fold(hash), pair(i)));
+            hash = (1..4).fold(hash, |hash, i| mix(fold(hash), self.word(i)));
         }
-        let ports = u64::from(self.low_port) | u64::from(self.high_port) << 16;
-        let kind = u64::from(self.protocol) << 32 | u64::from(self.is_v6) << 40;
-        fold(mix(fold(hash), ports | kind))
+        fold(mix(fold(hash), self.kind()))
     }
 }
 
@@ -118,7 +141,7 @@ fn words(address: IpAddr) -> [u32; 4] {
         IpAddr::V4(address) => [address.to_bits(), 0, 0, 0],
         IpAddr::V6(address) => {
             let bits = address.to_bits();
-            [96, 64, 32, 0].map(|shift| (bits >> shift) as u32)
+            [0, 32, 64, 96].map(|shift| (bits >> shift) as u32)
         }
     }
 }
@@ -156,14 +179,7 @@ impl Record {
             tag: (u16::from_be_bytes([head[16], head[17]]), quarter(18)),
             gso_size: quarter(20),
             flags: quarter(22),
-            key: Key {
-                low: std::array::from_fn(|i| half(24 + 4 * i)),
-                high: std::array::from_fn(|i| half(40 + 4 * i)),
-                low_port: quarter(56),
-                high_port: quarter(58),
-                protocol: head[60],
-                is_v6: head[61],
-            },
+            key: Key::from_words(word(56), |i| word(24 + 8 * i)),
             counts: Counts {
                 packets: [word(64), word(72)],
                 bytes: [word(80), word(88)],

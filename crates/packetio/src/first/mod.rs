@@ -3,14 +3,17 @@
 //! A program at both directions of an interface (TC, attached by TCX, so Linux 6.6 or later) looks at each packet, lets it go
 //! on, and sends up to a ring only those that a series may need, those with SYN, FIN or RST, and those that it does not parse.
 //! Of the others it adds up packets and bytes by flow in a table where a new flow takes the place of one that was not used for
-//! longer. Packets are neither copied nor do they wait for user space. The program is `bpf/first.c`, whose object is part of this crate, so that a
-//! build needs no compiler of its own.
+//! longer. Packets are neither copied nor do they wait for user space. The program is `bpf/first.c`, whose object is part of
+//! this crate, so that a build needs no compiler of its own. The kernel takes it from `CAP_BPF` and `CAP_NET_ADMIN`; from whoever
+//! has `CAP_PERFMON`, too, it takes it without barriers against speculation, and then a packet costs less.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `layout.rs` | what the program and this side share: keys, counts, records, the hash of a flow |
 //! | `program.rs` | the program on an interface: loaded, attached, attached again |
 //! | `table.rs` | the flows that it counts, in memory shared with the kernel |
+//! | `describe.rs` | frames and counts as the rest of the program knows them |
+//! | `round.rs` | rounds over the table |
 //! | `receiver.rs` | all of it as an [`Rx`](crate::Rx) |
 //!
 //! * **Counts** come with a burst ([`Burst::counts`](crate::Burst::counts)): those of a flow that ends before its last packets,
@@ -18,9 +21,11 @@
 //! * **Egress** is seen before the queueing discipline of the interface, so packets that it drops count, too.
 //! * **Frames** are cut: behind the headers where they were parsed, else at 2,048 bytes.
 
+mod describe;
 mod layout;
 mod program;
 mod receiver;
+mod round;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -120,17 +120,19 @@ fn load_object(
         .override_global("sets", &sets, true)
         .override_global("hash_seed", &first.seed, true)
         .map_max_entries("table", workers.saturating_mul(sets))
+        .map_max_entries("table_words", workers.saturating_mul(sets))
         .load(OBJECT)
         .map_err(Box::<dyn Error>::from);
     let table = |mut ebpf: Ebpf| {
         // First of all, for it needs all maps.
         program_of(&mut ebpf)?;
-        let [table, asleep] = [take(&mut ebpf, "table")?, take(&mut ebpf, "asleep")?];
-        let (Map::Array(table), Map::Array(asleep)) = (table, asleep) else {
-            return Err("the program's maps are no arrays".into());
+        let mut array = |name| match take(&mut ebpf, name)? {
+            Map::Array(array) => Ok(array),
+            _ => Err(Box::<dyn Error>::from("a map of the program is no array")),
         };
-        let fds = (table.fd().as_fd(), asleep.fd().as_fd());
-        let table = Table::map(fds.0, fds.1, (workers, sets), first.seed)?;
+        let maps = [array("table")?, array("table_words")?, array("asleep")?];
+        let maps = maps.each_ref().map(|map| map.fd().as_fd());
+        let table = Table::map(maps, (workers, sets), first.seed)?;
         Ok((ebpf, table))
     };
     loaded

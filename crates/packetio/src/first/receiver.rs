@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, RingBuf};
-use rustix::time::{ClockId, clock_gettime};
 
-use super::layout::{Counts, HAS_COUNTS, IS_UDP, Key, OPENS, Record, ticks};
+use super::describe::{Clocks, TAG, describe, flow_counts, put};
+use super::layout::{HAS_COUNTS, Key, OPENS, Record};
 use super::program::{self, Loaded, Program};
+use super::round::{COUNTS, PORTION_EVERY, Round};
 use super::table::Table;
 use super::{Enough, FlowCounts};
-use crate::burst::{Burst, Frame, Gso};
+use crate::burst::{Burst, Frame};
 use crate::error::{OpenError, RxError};
 use crate::interface::{ETHERNET, Interface, system};
 use crate::open::Opened;
@@ -22,18 +23,8 @@ use crate::sys;
 /// Bytes of a burst's memory, and the room that a frame may need in it, with the tag that is put back.
 const BURST_BYTES: usize = 1 << 16;
 const FRAME_BYTES: usize = 2048 + TAG;
-const TAG: usize = 4;
-/// Bytes of an Ethernet header's two addresses.
-const ADDRESSES: usize = 12;
-/// Between two rounds over the table, and between two portions of a round.
-const ROUND_EVERY: Duration = Duration::from_secs(1);
-const PORTION_EVERY: Duration = Duration::from_millis(1);
-/// Entries of a portion: some ten microseconds' worth.
-const PORTION: usize = 4096;
-/// Counts that a portion adds, at most.
-const COUNTS: usize = 1024;
-/// Ticks by which the kernel's coarse clock may be behind, of the time of its timer interrupt.
-const COARSE: u32 = 20;
+/// A worker that does not get to the end of its ring for so long reads the table nevertheless: flows must not seem silent.
+const PATIENCE: Duration = Duration::from_millis(250);
 /// Between two looks at the interface.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After frames the worker looks again once this has passed; only a worker that finds none waits to be woken. So a busy
@@ -58,30 +49,20 @@ pub struct Receiver {
     bytes: Box<[u8]>,
     frames: Vec<Frame>,
     counts: Vec<FlowCounts>,
-    /// The keys of the counts, for [`Rx::forget`].
-    keys: Vec<Key>,
+    /// The keys and versions of the counts, for [`Rx::forget`].
+    keys: Vec<(Key, u32)>,
     round: Round,
     /// A frame that belongs to the next burst, how many bytes it has, and where they are.
     opening: Option<(Record, usize)>,
     opening_at: usize,
+    /// Since when frames have waited in the ring behind those that were taken; `None` where it was empty.
+    behind: Option<Instant>,
     /// When frames came last.
     busy: Option<Instant>,
     received: RxCounts,
     link: Link,
     looked: Instant,
     event: Option<LinkEvent>,
-}
-
-/// A round over the table: reads what changed since the round before.
-struct Round {
-    /// The next entry; 0 where no round is under way.
-    at: usize,
-    next: Instant,
-    /// When the last round began, and this one, in ticks.
-    before: u32,
-    began: u32,
-    /// The run is about to end: the round goes on without pauses.
-    is_last: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,15 +131,10 @@ impl Receiver {
             frames: Vec::with_capacity(BURST_BYTES / 64),
             counts: Vec::with_capacity(BURST_BYTES / 64 + COUNTS),
             keys: Vec::with_capacity(BURST_BYTES / 64 + COUNTS),
-            round: Round {
-                at: 0,
-                next: now + ROUND_EVERY,
-                before: 0,
-                began: now_ticks(),
-                is_last: false,
-            },
+            round: Round::new(worker, now),
             opening: None,
             opening_at: 0,
+            behind: None,
             busy: None,
             received: RxCounts::default(),
             looked: now,
@@ -166,8 +142,8 @@ impl Receiver {
         })
     }
 
-    /// Takes frames from the ring, with the counts that came with them.
-    fn fill(&mut self, max: usize, clocks: Clocks) {
+    /// Takes frames from the ring, with the counts that came with them; whether none is left.
+    fn fill(&mut self, max: usize, clocks: Clocks) -> bool {
         let mut at = 0;
         if let Some((record, captured)) = self.opening.take() {
             // Its frame is where it was put.
@@ -182,7 +158,7 @@ impl Receiver {
         }
         while self.frames.len() < max && at + FRAME_BYTES <= self.bytes.len() {
             let Some(item) = self.ring.next() else {
-                return;
+                return true;
             };
             let Some((record, frame)) = Record::read(&item) else {
                 continue;
@@ -193,56 +169,43 @@ impl Receiver {
             if record.flags & HAS_COUNTS != 0 {
                 self.counts
                     .push(flow_counts(&record.key, &record.counts, clocks));
-                self.keys.push(record.key);
+                self.keys.push((record.key, record.counts.version));
             }
             if record.flags & OPENS != 0 {
                 // These counts are of the flow before, and count before this frame: it begins the next burst.
                 self.opening = Some((record, captured));
                 self.opening_at = at;
-                return;
+                return false;
             }
             self.frames
                 .push(describe(&record, at, captured, link, clocks));
             at += captured;
         }
+        false
     }
 
-    /// Reads a portion of the table, if one is due; adds what has changed.
-    fn read_table(&mut self, now: Instant, clocks: Clocks) {
-        if now < self.round.next {
-            return;
+    /// Takes frames, and a portion of the table if one is due. The portion may hold counts of a flow whose first frame still
+    /// waits in the ring. So it is read before the frames are taken, and used only if they were the last: then all frames from
+    /// before it are in front of it.
+    fn gather(&mut self, max: usize, now: Instant, clocks: Clocks) {
+        let table = &self.shared.table;
+        let is_late = |behind: Instant| now.duration_since(behind) > PATIENCE;
+        let is_late = self.behind.is_some_and(is_late);
+        let may_be_used = self.behind.is_none() || is_late || self.round.is_reading(now);
+        let is_due = self.round.is_due(now) && may_be_used;
+        if is_due {
+            self.round.read(table, clocks);
         }
-        let Receiver {
-            round,
-            shared,
-            counts,
-            keys,
-            worker,
-            ..
-        } = self;
-        if round.at == 0 {
-            (round.before, round.began) = (round.began, clocks.ticks);
-        }
-        // What changed while the last round was under way may not be known.
-        let since = clocks.ticks.wrapping_sub(round.before).wrapping_add(COARSE);
-        let table = &shared.table;
-        let to = (round.at + PORTION).min(table.len());
-        let room = counts.len() + COUNTS;
-        while round.at < to && counts.len() < room {
-            if let Some((key, found)) = table.read(*worker, round.at, clocks.ticks, since)
-                && found.packets != [0; 2]
-            {
-                counts.push(flow_counts(&key, &found, clocks));
-                keys.push(key);
-            }
-            round.at += 1;
-        }
-        round.next = match round.is_last {
-            true => now,
-            false => now + PORTION_EVERY,
+        let is_empty = self.fill(max, clocks);
+        self.behind = match is_empty {
+            true => None,
+            false => self.behind.or(Some(now)),
         };
-        if round.at == table.len() {
-            (round.at, round.next) = (0, now + ROUND_EVERY);
+        if is_due && (is_empty || is_late) {
+            for (key, counts) in self.round.take(&self.shared.table, now, clocks) {
+                self.counts.push(flow_counts(key, counts, clocks));
+                self.keys.push((*key, counts.version));
+            }
         }
     }
 
@@ -309,10 +272,8 @@ impl Rx for Receiver {
         self.frames.clear();
         self.counts.clear();
         self.keys.clear();
-        self.fill(max.max(1), clocks);
-        self.read_table(now, clocks);
-        let is_reading = self.round.is_last && self.round.at != 0;
-        if self.frames.is_empty() && self.counts.is_empty() && !is_reading {
+        self.gather(max.max(1), now, clocks);
+        if self.frames.is_empty() && self.counts.is_empty() && !self.round.is_reading(now) {
             return Ok(Received::Nothing);
         }
         if !self.frames.is_empty() {
@@ -343,16 +304,12 @@ impl Rx for Receiver {
 
     fn forget(&mut self, unknown: &[u32]) {
         let keys = unknown.iter().filter_map(|i| self.keys.get(*i as usize));
-        keys.for_each(|key| self.shared.table.free(key));
+        // What has begun anew meanwhile is known by then.
+        keys.for_each(|(key, version)| self.shared.table.free(key, *version));
     }
 
     fn drain(&mut self) {
-        let round = &mut self.round;
-        if round.at != 0 {
-            // It begins again, from what was known before it.
-            (round.at, round.began) = (0, round.before);
-        }
-        (round.is_last, round.next) = (true, Instant::now());
+        self.round.be_last();
     }
 
     fn counts(&mut self) -> RxCounts {
@@ -376,7 +333,7 @@ impl Rx for Receiver {
     }
 
     fn wait_handle(&self) -> WaitHandle<'_> {
-        if self.round.at != 0 {
+        if self.round.is_under_way() {
             return WaitHandle::Within(PORTION_EVERY);
         }
         if let Some(busy) = self.busy
@@ -387,82 +344,6 @@ impl Rx for Receiver {
         self.shared.table.say_asleep(self.worker);
         WaitHandle::Fd(self.ring.as_fd())
     }
-}
-
-/// Copies a frame into `room`, with the tag that the kernel took off put back; how many bytes it has there.
-fn put(room: &mut [u8], frame: &[u8], (protocol, tag): (u16, u16), is_ethernet: bool) -> usize {
-    if protocol == 0 || !is_ethernet || frame.len() < ADDRESSES {
-        room[..frame.len()].copy_from_slice(frame);
-        return frame.len();
-    }
-    let (addresses, rest) = frame.split_at(ADDRESSES);
-    room[..ADDRESSES].copy_from_slice(addresses);
-    room[ADDRESSES..ADDRESSES + 2].copy_from_slice(&protocol.to_be_bytes());
-    room[ADDRESSES + 2..ADDRESSES + TAG].copy_from_slice(&tag.to_be_bytes());
-    room[ADDRESSES + TAG..frame.len() + TAG].copy_from_slice(rest);
-    frame.len() + TAG
-}
-
-fn describe(record: &Record, at: usize, captured: usize, link: u16, clocks: Clocks) -> Frame {
-    let wall_ns = record.time_ns as i64 + clocks.wall_ahead_ns;
-    let tag = captured as u32 - record.captured;
-    Frame {
-        at,
-        captured: captured as u32,
-        wire: record.wire + tag,
-        time_us: wall_ns.div_euclid(1000),
-        time_sub_ns: wall_ns.rem_euclid(1000) as u16,
-        link,
-        interface: 0,
-        rss: None,
-        gso: match record.gso_size {
-            0 => Gso::NONE,
-            size => Gso::new(size, record.flags & IS_UDP != 0),
-        },
-    }
-}
-
-fn flow_counts(key: &Key, counts: &Counts, clocks: Clocks) -> FlowCounts {
-    let silent = clocks.ticks.wrapping_sub(counts.last);
-    // The clock of the thread may be behind that of the kernel's last packet.
-    let silent = if silent > u32::MAX / 2 { 0 } else { silent };
-    FlowCounts {
-        protocol: key.protocol,
-        ends: key.ends(),
-        packets: counts.packets,
-        bytes: counts.bytes,
-        generation: counts.version,
-        last_us: (clocks.wall_ns - (i64::from(silent) << 20)).div_euclid(1000),
-    }
-}
-
-/// The clocks of the kernel, of the program and of people at one moment.
-#[derive(Clone, Copy)]
-struct Clocks {
-    wall_ns: i64,
-    /// Wall time less the time since the machine started, ns.
-    wall_ahead_ns: i64,
-    ticks: u32,
-}
-
-impl Clocks {
-    fn read() -> Clocks {
-        let wall_ns = nanoseconds(ClockId::Realtime);
-        Clocks {
-            wall_ns,
-            wall_ahead_ns: wall_ns - nanoseconds(ClockId::Boottime),
-            ticks: now_ticks(),
-        }
-    }
-}
-
-fn now_ticks() -> u32 {
-    ticks(nanoseconds(ClockId::MonotonicCoarse) as u64)
-}
-
-fn nanoseconds(clock: ClockId) -> i64 {
-    let now = clock_gettime(clock);
-    now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
 /// A socket that keeps the interface promiscuous as long as it is open; it receives nothing.

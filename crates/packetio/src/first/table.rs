@@ -1,8 +1,8 @@
 //! The flows that the program counts, in memory shared with the kernel: array maps, mapped into this process.
 //!
-//! Both sides read and write whole words. An entry's version says whose it is: 0 is free, odd is being changed, and each flow
-//! has another one. Who changes an entry swaps the version first, so two never do so at once; who reads one looks at the version
-//! before and after, and an entry that changed meanwhile counts as free.
+//! An entry's version says whose counts are in it: each flow has another one, and so has a flow whose counts began again, also
+//! where it is back in another place. Who changes an entry swaps the version first, so two never do so at once; who reads one
+//! looks at the version before and after, and an entry that changed meanwhile counts as free.
 #![allow(
     unsafe_code,
     reason = "memory shared with the kernel; it is only reached as atomic words"
@@ -11,36 +11,31 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::layout::{Counts, Key, WAYS, WORKERS_MAX};
+use super::layout::{CLEARING, Counts, GIVING, Key, VERSION_STEP, WAYS, WORKERS_MAX};
 
-/// Bytes of an entry.
-const ENTRY: usize = 128;
-
-/// An entry as `bpf/first.c` has it.
-#[repr(C, align(128))]
+/// An entry as `bpf/first.h` has it: a line of memory.
+#[repr(C, align(64))]
 struct Entry {
+    ends: AtomicU64,
+    /// 0: free.
+    kind: AtomicU64,
     version: AtomicU32,
-    low: AtomicU32,
-    high: AtomicU32,
-    /// The low end's port in the first half.
-    ports: [AtomicU32; 1],
-    /// Protocol, whether it is IPv6, and what was sent up, a byte each.
-    kind: AtomicU32,
     last: AtomicU32,
+    /// What was sent up; of the program alone.
+    sent: [AtomicU16; 2],
     is_quiet: AtomicU32,
-    zero: AtomicU32,
     packets: [AtomicU64; 2],
     bytes: [AtomicU64; 2],
-    low_words: [AtomicU32; 3],
-    high_words: [AtomicU32; 3],
-    rest: [AtomicU64; 5],
 }
 
-const _: () = assert!(size_of::<Entry>() == ENTRY);
+/// Of a flow of IPv6 the other words of its addresses.
+type Words = [AtomicU64; 3];
+
+const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Words>() == 24);
 
 /// Memory of a map.
 #[derive(Debug)]
@@ -63,6 +58,17 @@ impl Mapped {
         let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Mapped { at, bytes })
     }
+
+    /// What a map of values without padding holds.
+    ///
+    /// # Safety
+    /// `T` is made of atomic integers only, and the map has values of such ones, of which the kernel reads and writes each as a
+    /// whole.
+    unsafe fn values<T>(&self) -> &[T] {
+        let count = self.bytes / size_of::<T>();
+        // SAFETY: the mapping has so many, begins at a page and so is aligned, and lives as long as `self`; any bytes are values.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), count) }
+    }
 }
 
 impl Drop for Mapped {
@@ -76,6 +82,7 @@ impl Drop for Mapped {
 #[derive(Debug)]
 pub struct Table {
     entries: Mapped,
+    words: Mapped,
     asleep: Mapped,
     workers: u32,
     /// Sets of a worker.
@@ -84,16 +91,16 @@ pub struct Table {
 }
 
 impl Table {
-    /// Maps the maps `table` and `asleep` of the program.
+    /// Maps the maps `table`, `table_words` and `asleep` of the program.
     pub fn map(
-        table: BorrowedFd<'_>,
-        asleep: BorrowedFd<'_>,
+        [table, words, asleep]: [BorrowedFd<'_>; 3],
         (workers, sets): (u32, u32),
         seed: u64,
     ) -> io::Result<Table> {
         let entries = workers as usize * sets as usize * WAYS;
         Ok(Table {
-            entries: Mapped::of(table, entries * ENTRY)?,
+            entries: Mapped::of(table, entries * size_of::<Entry>())?,
+            words: Mapped::of(words, entries * size_of::<Words>())?,
             asleep: Mapped::of(asleep, WORKERS_MAX as usize * size_of::<u64>())?,
             workers,
             sets,
@@ -103,27 +110,30 @@ impl Table {
 
     /// A worker is about to sleep, so that the next packet for it wakes it.
     pub fn say_asleep(&self, worker: u32) {
-        if worker < WORKERS_MAX {
-            // SAFETY: the map has a word for each worker, a page's beginning is aligned, any bytes make an integer, and the kernel
-            // reads and writes whole words.
-            let word = unsafe {
-                self.asleep
-                    .at
-                    .cast::<AtomicU64>()
-                    .add(worker as usize)
-                    .as_ref()
-            };
+        // SAFETY: a word for each worker.
+        let words: &[AtomicU64] = unsafe { self.asleep.values() };
+        if let Some(word) = words.get(worker as usize) {
             // Ordered before the look at the ring that follows.
             word.store(1, Ordering::SeqCst);
         }
     }
 
     fn entries(&self) -> &[Entry] {
-        let count = self.entries.bytes / ENTRY;
-        // SAFETY: the mapping has so many entries, begins at a page and so is aligned, and lives as long as `self`. An entry is
-        // atomics, of which any bytes are values; the kernel writes whole words, and its writes to parts of a word, in `kind`
-        // and `ports`, are read again where the version changed.
-        unsafe { std::slice::from_raw_parts(self.entries.at.as_ptr().cast(), count) }
+        // SAFETY: `Entry` is as the program has it.
+        unsafe { self.entries.values() }
+    }
+
+    /// The key at an entry of all; `None`: it is free.
+    fn key(&self, number: usize) -> Option<Key> {
+        let entry = &self.entries()[number];
+        let kind = entry.kind.load(Ordering::Relaxed);
+        // SAFETY: three words for each entry.
+        let words: &[Words] = unsafe { self.words.values() };
+        let word = |i| match i {
+            0 => &entry.ends,
+            _ => &words[number][i - 1],
+        };
+        (kind != 0).then(|| Key::from_words(kind, |i| word(i).load(Ordering::Relaxed)))
     }
 
     /// Entries of a worker, numbered from 0.
@@ -134,13 +144,14 @@ impl Table {
     /// What was counted at entry `number` of a worker, if a flow has it that was heard of within `ticks` before `now`.
     #[inline]
     pub fn read(&self, worker: u32, number: usize, now: u32, ticks: u32) -> Option<(Key, Counts)> {
-        let entry = &self.entries()[worker as usize * self.len() + number];
+        let number = worker as usize * self.len() + number;
+        let entry = &self.entries()[number];
         let version = entry.version.load(Ordering::Acquire);
         let last = entry.last.load(Ordering::Relaxed);
-        if version == 0 || version & 1 != 0 || is_before(last, now.wrapping_sub(ticks)) {
+        if version & (GIVING | CLEARING) != 0 || is_before(last, now.wrapping_sub(ticks)) {
             return None;
         }
-        let key = entry.key();
+        let key = self.key(number)?;
         let load = |words: &[AtomicU64; 2]| [0, 1].map(|i| words[i].load(Ordering::Relaxed));
         let counts = Counts {
             packets: load(&entry.packets),
@@ -160,11 +171,12 @@ impl Table {
             workers => (hash >> 40) as u32 % workers,
         };
         let set = (worker * self.sets + (hash as u32 & (self.sets - 1))) as usize;
-        let ways = &self.entries()[set * WAYS..(set + 1) * WAYS];
-        ways.iter().find(|entry| {
-            let version = entry.version.load(Ordering::Acquire);
-            version != 0 && version & 1 == 0 && entry.key() == *key
-        })
+        let is_it = |number: &usize| {
+            let version = self.entries()[*number].version.load(Ordering::Acquire);
+            version & GIVING == 0 && self.key(*number).as_ref() == Some(key)
+        };
+        let number = (set * WAYS..(set + 1) * WAYS).find(is_it)?;
+        Some(&self.entries()[number])
     }
 
     /// A flow needs no more packets.
@@ -175,14 +187,20 @@ impl Table {
         }
     }
 
-    /// Frees the entry of a flow.
-    pub fn free(&self, key: &Key) {
-        if let Some(entry) = self.find(key) {
-            let version = entry.version.load(Ordering::Relaxed);
-            // If it fails, the kernel has given the entry to another flow.
-            let _ = entry
+    /// Frees the entry of a flow, if it still has the version.
+    pub fn free(&self, key: &Key, version: u32) {
+        let Some(entry) = self.find(key) else {
+            return;
+        };
+        let swap = |from, to| {
+            entry
                 .version
-                .compare_exchange(version, 0, Ordering::AcqRel, Ordering::Relaxed);
+                .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+        };
+        // If it fails, the kernel has begun something else with the entry.
+        if swap(version, version | GIVING).is_ok() {
+            entry.kind.store(0, Ordering::Relaxed);
+            let _ = swap(version | GIVING, version.wrapping_add(VERSION_STEP));
         }
     }
 }
@@ -190,29 +208,4 @@ impl Table {
 /// Whether one time in ticks, which wrap, is before another.
 fn is_before(time: u32, other: u32) -> bool {
     (time.wrapping_sub(other) as i32) < 0
-}
-
-impl Entry {
-    fn key(&self) -> Key {
-        let load = |word: &AtomicU32| word.load(Ordering::Relaxed);
-        let [ports, kind] = [load(&self.ports[0]), load(&self.kind)].map(u32::to_ne_bytes);
-        let is_v6 = kind[1];
-        let address = |last: &AtomicU32, words: &[AtomicU32; 3]| match is_v6 {
-            0 => [load(last), 0, 0, 0],
-            _ => [
-                load(&words[0]),
-                load(&words[1]),
-                load(&words[2]),
-                load(last),
-            ],
-        };
-        Key {
-            low: address(&self.low, &self.low_words),
-            high: address(&self.high, &self.high_words),
-            low_port: u16::from_ne_bytes([ports[0], ports[1]]),
-            high_port: u16::from_ne_bytes([ports[2], ports[3]]),
-            protocol: kind[0],
-            is_v6,
-        }
-    }
 }

@@ -65,8 +65,8 @@ fn of_first(name: &str, tried: Result<(), OpenError>) -> Finding {
     let why = error.to_string();
     let lacks_rights = why.contains(FIRST_NEEDS);
     let lines = [
-        "AmbientCapabilities=CAP_BPF CAP_NET_ADMIN",
-        "CapabilityBoundingSet=CAP_BPF CAP_NET_ADMIN",
+        "AmbientCapabilities=CAP_BPF CAP_NET_ADMIN CAP_PERFMON",
+        "CapabilityBoundingSet=CAP_BPF CAP_NET_ADMIN CAP_PERFMON",
         "SystemCallFilter=bpf",
     ];
     let cause = format!("{why}; all packets will come up by packet sockets, which costs more");

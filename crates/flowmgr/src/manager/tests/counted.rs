@@ -106,6 +106,19 @@ fn what_was_told_before_is_not_added_again() {
     assert_eq!(flow.last_us, 6);
 }
 
+/// Counts that come with a packet were read before it came up, and the table may be read meanwhile.
+#[test]
+fn counts_that_were_read_earlier_add_nothing() {
+    let mut bench = Bench::new(counting());
+    bench.burst(&[tcp(0, 1, 2, TCP_SYN)]);
+    for packets in [[6, 3], [5, 2], [0, 0], [7, 1], [6, 4]] {
+        assert!(bench.manager.count(&counted(5, packets)));
+    }
+    let flow = only_flow(&mut bench);
+    assert_eq!(flow.counts.packets, [8, 4]);
+    assert_eq!(flow.counts.bytes, [740, 4000]);
+}
+
 #[test]
 fn a_counter_of_another_generation_began_anew() {
     // Whether the new counts are lower, the same or higher.

@@ -161,6 +161,29 @@ fn counts_come_on_their_side_of_a_syn() {
     });
 }
 
+/// Who is told of the connection before, and knows it no more, does not mean the one that has begun.
+#[test]
+fn a_connection_that_is_forgotten_leaves_the_next_one_its_place() {
+    let Some(netns) = namespace("a_connection_that_is_forgotten_leaves_the_next_one_its_place")
+    else {
+        return;
+    };
+    netns.inside(|| {
+        let mut bench = Bench::new(first(2));
+        let data = tcp(v4(1, 7000), v4(2, 80), ACK, 10);
+        assert_eq!(bench.up_of([data; 5]), 2);
+        bench.send([reused(data)]);
+        bench.send([data; 5]);
+        bench.arrived();
+        let burst = bench.burst(0, 64);
+        assert_eq!((burst.frames.len(), burst.counts.len()), (0, 1));
+        bench.ports[0].rx.forget(&[0]);
+        assert_eq!(bench.how_many_up(), 3);
+        assert_eq!(bench.up_of([data; 2]), 0);
+        assert_eq!(bench.packets_counted(&data), [5, 0]);
+    });
+}
+
 /// Several connections with the same ports wait in the ring: each has its own counts.
 #[test]
 fn each_of_several_connections_has_its_own_counts() {

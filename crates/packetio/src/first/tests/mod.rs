@@ -5,7 +5,9 @@ mod frames;
 mod interfaces;
 mod keys;
 mod marks;
+mod merged;
 mod packets;
+mod rights;
 mod rings;
 
 use std::collections::HashMap;
