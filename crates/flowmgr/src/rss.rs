@@ -30,6 +30,16 @@ impl Rss {
         Some(self.0.hash(&key))
     }
 
+    /// For ports whose card spreads what it can read: which of `queues` a frame is for, where a card's hash may not see the ends of
+    /// its flow, such as below PPPoE, MPLS or several VLAN tags. `None` where it does, and for frames of no flow.
+    pub fn unseen_by_cards(&self, link: u16, frame: &[u8], queues: usize) -> Option<usize> {
+        if wire::is_plain(link, frame) {
+            return None;
+        }
+        let headers = wire::parse(link, frame).ok()?;
+        Some(Rss::queue(Some(self.0.hash(&headers.key)), queues))
+    }
+
     /// Which of `queues` a packet of this hash is for; those without one are for the first.
     /// Equal shares of the hash's range.
     pub fn queue(hash: Option<u32>, queues: usize) -> usize {
@@ -85,5 +95,35 @@ mod tests {
             packets[Rss::queue(hash, 3)] += 1;
         }
         assert!(packets.iter().all(|packets| *packets > 700), "{packets:?}");
+    }
+
+    #[test]
+    fn what_cards_do_not_see_goes_by_our_hash() {
+        let rss = Rss::new();
+        let (there, back) = (udp((1, 1000), (2, 53), 0), udp((2, 53), (1, 1000), 0));
+        let ip = 0x0800_u16.to_be_bytes();
+        let frame = |link: &[u8], packet: &[u8]| [&[0; 12], link, packet].concat();
+        let pppoe = [&[0x88, 0x64, 0x11, 0, 0, 1, 0, 30, 0, 0x21][..]].concat();
+        let mpls = [0x88, 0x47, 0, 1, 0x11, 64];
+        let tag = [0x81, 0, 0, 7];
+        for seen in [ip.to_vec(), [&tag[..], &ip].concat()] {
+            assert_eq!(rss.unseen_by_cards(1, &frame(&seen, &there), 8), None);
+        }
+        let stacked = [&tag[..], &tag, &ip].concat();
+        let below = [&tag[..], &pppoe].concat();
+        let wanted = Rss::queue(rss.hash(RAW, &there), 8);
+        for unseen in [&pppoe[..], &mpls, &stacked, &below] {
+            for packet in [&there, &back] {
+                let queue = rss.unseen_by_cards(1, &frame(unseen, packet), 8);
+                assert_eq!(queue, Some(wanted), "{unseen:x?}");
+            }
+        }
+        // Of no flow: ARP, a later fragment below PPPoE, what is cut off.
+        assert_eq!(rss.unseen_by_cards(1, &frame(&[8, 6], &[0; 28]), 8), None);
+        assert_eq!(
+            rss.unseen_by_cards(1, &frame(&pppoe, &udp((1, 1), (2, 2), 9)), 8),
+            None
+        );
+        assert_eq!(rss.unseen_by_cards(1, &[0; 13], 8), None);
     }
 }

@@ -46,6 +46,15 @@ impl FrameBatch {
         Self::default()
     }
 
+    /// An empty batch with memory for so many frames, and bytes in all of them together.
+    pub(crate) fn with_capacity(frames: usize, bytes: usize) -> Self {
+        Self {
+            data: Vec::with_capacity(bytes),
+            frames: Vec::with_capacity(frames),
+            ..Self::default()
+        }
+    }
+
     /// Adds a frame. Its bytes are `bytes`, whatever `frame` says of place and captured length.
     pub fn push(&mut self, frame: &Frame, bytes: &[u8]) {
         self.frames.push(Frame {

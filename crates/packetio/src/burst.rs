@@ -107,6 +107,15 @@ impl<'a> Memory<'a> {
         }
     }
 
+    /// The frames are no longer those of the device, one by one, so it cannot pass them on.
+    #[cfg(feature = "dpdk")]
+    fn forget_packets(&mut self) {
+        *self = match std::mem::replace(self, Memory::Slice(&mut [])) {
+            Memory::Lent(lent) => Memory::Slice(lent.into_bytes()),
+            slice @ Memory::Slice(_) => slice,
+        };
+    }
+
     fn into_bytes(self) -> &'a mut [u8] {
         match self {
             Memory::Slice(data) => data,
@@ -218,6 +227,13 @@ impl<'a> Burst<'a> {
     #[inline]
     pub fn parts(&mut self) -> (&mut [u8], &'a [Frame]) {
         (self.memory.bytes_mut(), self.frames)
+    }
+
+    /// Leaves only these of its frames.
+    pub(crate) fn keep(&mut self, frames: &'a [Frame]) {
+        self.frames = frames;
+        #[cfg(feature = "dpdk")]
+        self.memory.forget_packets();
     }
 
     /// The memory of all frames.

@@ -11,6 +11,7 @@
 //! | [`capture`] | [`CaptureReader`] over a capture file (pcap, pcapng, gzip), [`Sequence`] over several |
 //! | [`batch`] | [`FrameBatch`], frames that own their bytes, and a channel of them between threads |
 //! | [`memory`] | [`MemoryTrace`], frames held in memory |
+//! | [`sharded`] | ports of one interface that hand frames to one another, so that a flow stays with one worker |
 //! | [`stream`] | [`StreamRx`], frames out of a Unix socket or a pipe |
 //! | [`faults`] | [`Faults`], around a port, loses, cuts and corrupts frames |
 //! | [`writer`] | [`CaptureWriter`], frames into a capture file |
@@ -35,6 +36,7 @@ pub mod memory;
 pub mod open;
 pub mod rx;
 mod settings;
+pub mod sharded;
 pub mod stream;
 mod sys;
 #[cfg(test)]

@@ -129,6 +129,8 @@ pub struct RxCounts {
     pub counted_bytes: u64,
     /// Flows of which the kernel forgot the counts, because it had no room for them.
     pub forgotten: u64,
+    /// Frames that another worker's flow manager should have had, and this one got, because there was no room to hand them over.
+    pub strays: u64,
     /// The kernel hands out the first packets of each flow, and counts the others.
     pub counts_in_kernel: bool,
 }
@@ -149,6 +151,7 @@ impl RxCounts {
             counted: self.counted + other.counted,
             counted_bytes: self.counted_bytes + other.counted_bytes,
             forgotten: self.forgotten + other.forgotten,
+            strays: self.strays + other.strays,
             counts_in_kernel: self.counts_in_kernel || other.counts_in_kernel,
         };
     }
@@ -166,6 +169,8 @@ impl RxCounts {
 pub enum WaitHandle<'a> {
     /// The descriptor is readable when there are frames or the link has changed.
     Fd(BorrowedFd<'a>),
+    /// One of the two is.
+    Either(BorrowedFd<'a>, BorrowedFd<'a>),
     /// Nothing announces frames: the port is to be asked again after this time, at once if it is zero.
     Within(Duration),
     /// [`Rx::receive`] itself waits.
@@ -197,16 +202,20 @@ pub(crate) fn wait_for<'a>(
     let mut fds = [const { None }; WATCHED];
     let mut count = 0;
     for handle in handles {
-        match handle {
+        let found = match handle {
             WaitHandle::InReceive | WaitHandle::Within(Duration::ZERO) => return,
-            WaitHandle::Within(time) => timeout = timeout.min(time),
-            // Its descriptor may be readable for ever, which would keep the thread awake.
-            WaitHandle::Away => {}
-            WaitHandle::Fd(fd) if count < WATCHED => {
-                fds[count] = Some(fd);
-                count += 1;
+            WaitHandle::Within(time) => {
+                timeout = timeout.min(time);
+                [None, None]
             }
-            WaitHandle::Fd(_) => {}
+            // Its descriptor may be readable for ever, which would keep the thread awake.
+            WaitHandle::Away => [None, None],
+            WaitHandle::Fd(fd) => [Some(fd), None],
+            WaitHandle::Either(one, other) => [Some(one), Some(other)],
+        };
+        for fd in found.into_iter().flatten().take(WATCHED - count) {
+            fds[count] = Some(fd);
+            count += 1;
         }
     }
     let Some(first) = fds[0] else {

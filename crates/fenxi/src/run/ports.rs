@@ -16,9 +16,12 @@ use dataplane::egress::{Egress, Forward};
 use dataplane::flow_worker::Limits;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
+use flowmgr::Rss;
 use flowmgr::record::{LabelRecord, Record};
+use packetio::sharded::{Owner, share};
 use packetio::{
-    Direction, DpdkSettings, Enough, FirstPackets, OpenError, Opened, PortSettings, Tx, XdpSettings,
+    Direction, DpdkSettings, Enough, FirstPackets, MemoryTrace, OpenError, Opened, PortSettings,
+    Rx, Tx, XdpSettings,
 };
 use rustix::thread::CapabilitySet;
 use tracing::{info, warn};
@@ -88,7 +91,14 @@ pub fn open(
         opened => opened,
     };
     let opened = opened.map_err(failure)?;
-    for rings in opened {
+    let rss = Rss::new();
+    let owner: Owner =
+        Arc::new(move |link, frame, workers| rss.unseen_by_cards(link, frame, workers));
+    for mut rings in opened {
+        if io.backend.takes_frames() {
+            // Cards spread the frames. The kernel spreads what it copies by flow, whatever is in front of it.
+            hand_over(&mut rings, &owner)?;
+        }
         if let Some(how) = rings.first().and_then(|ring| ring.how.as_ref()) {
             info!("{how}");
         }
@@ -97,6 +107,24 @@ pub fn open(
         }
     }
     Ok(by_worker)
+}
+
+/// Has the ports of an interface give frames of flows that their card cannot tell apart to the worker that has the flow.
+fn hand_over(rings: &mut [Opened], owner: &Owner) -> Result<(), Failure> {
+    let away = || Box::new(MemoryTrace::new()) as Box<dyn Rx>;
+    let ports = rings
+        .iter_mut()
+        .map(|ring| std::mem::replace(&mut ring.rx, away()));
+    let shared = share(ports.collect(), owner).map_err(|error| {
+        Failure::unavailable(format!(
+            "cannot make an event for each flow worker: {error}"
+        ))
+    })?;
+    rings
+        .iter_mut()
+        .zip(shared)
+        .for_each(|(ring, rx)| ring.rx = rx);
+    Ok(())
 }
 
 /// What it takes to open an interface again that was gone.

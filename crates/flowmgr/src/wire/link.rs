@@ -50,6 +50,15 @@ pub(super) fn find_ip(link: u16, frame: &[u8]) -> Result<(usize, Announced), Ver
     }
 }
 
+/// As [`super::is_plain`].
+#[inline]
+pub(super) fn is_plain(link: u16, frame: &[u8]) -> bool {
+    let is_ip = |at: usize| {
+        frame.len() < at + 2 || matches!(be16(frame, at), ETHERTYPE_IPV4 | ETHERTYPE_IPV6)
+    };
+    link != ETHERNET || is_ip(12) || be16(frame, 12) == ETHERTYPE_TAGS[0] && is_ip(16)
+}
+
 /// BSD null and OpenBSD loopback: a 4-byte address family, in the byte order of
 /// the machine that captured, so both orders are tried. The families of IPv6
 /// differ by system: Linux 10, Windows 23, NetBSD 24, FreeBSD 28, Darwin 30.

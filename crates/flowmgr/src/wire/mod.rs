@@ -70,6 +70,13 @@ pub fn parse(link: u16, frame: &[u8]) -> Result<Headers, Verdict> {
     })
 }
 
+/// Whether IP begins right behind the header of an Ethernet frame, or behind one VLAN tag, where every card looks for it; other
+/// link types have no cards.
+#[inline]
+pub(crate) fn is_plain(link: u16, frame: &[u8]) -> bool {
+    link::is_plain(link, frame)
+}
+
 /// Where the layer-4 header of a frame begins, behind IP options and extension headers.
 ///
 /// # Errors
