@@ -169,9 +169,11 @@ fn frames_leave_as_they_came() {
         ("1:1:1", Over::Packet),
         ("2:1:1", Over::Packet),
         ("1:1:1", Over::Xdp),
+        ("2:1:1", Over::Xdp),
     ] {
         let _ = std::fs::remove_file(&seen_path);
         let layout_is = format!("pipeline.layout={layout}");
+        over.give_queues(&lab, layout);
         let live = start_over(over, &lab, &["--set", &layout_is]);
         let right = listen(&lab, &live, &seen_path);
         let sent = lab.on("left", || send(&sent_path, "eth"));
@@ -315,8 +317,10 @@ fn datagrams_keep_their_order() {
         ("1:1:1", Over::Packet),
         ("2:1:1", Over::Packet),
         ("1:1:1", Over::Xdp),
+        ("2:1:1", Over::Xdp),
     ] {
         let layout_is = format!("pipeline.layout={layout}");
+        over.give_queues(&lab, layout);
         let live = start_over(over, &lab, &["--set", &layout_is]);
         for address in RIGHT {
             let flows: Vec<_> = (0..8)
