@@ -167,6 +167,7 @@ POLICIES = {
     "slo, 2 ms": ["analytics.policy=slo", "analytics.latency_goal_ms=2.0"],
     "none": ["analytics.policy=none"],
     "as configs/live-mark.toml": [],
+    "as configs/live-mark-first.toml": [],
 }
 CLIENT, SERVER = "10.91.1.2", "10.91.2.2"
 FLOWS = 1500
@@ -258,7 +259,8 @@ def marks(report, arguments):
         server.settimeout(2)
         for name, settings in POLICIES.items():
             sets = [word for setting in ['io.interfaces=["in"]', *settings] for word in ("--set", setting)]
-            fenxi = Fenxi(lab, "router", *sets, config="live-mark.toml", scratch=scratch)
+            config = name.removeprefix("as configs/") if name.startswith("as ") else "live-mark.toml"
+            fenxi = Fenxi(lab, "router", *sets, config=config, scratch=scratch)
             marked = Marked(lab)
             sent = new_flows(lab, series, server)
             time.sleep(0.5)

@@ -289,7 +289,9 @@ impl Link {
                 data.resize(data.len().next_multiple_of(UNIT), 0);
             }
         }
-        let waited_us = Histogram::new(3).unwrap_or_else(|error| unreachable!("{error}"));
+        let longest_us = (HELD_S * 1e6) as u64;
+        let waited_us =
+            Histogram::new_with_max(longest_us, 3).unwrap_or_else(|error| unreachable!("{error}"));
         let own = Seen {
             seconds: 0.0,
             packets: 0,
