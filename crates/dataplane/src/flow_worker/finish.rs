@@ -38,11 +38,21 @@ pub struct FlowOutcome {
 }
 
 impl FlowWorker {
-    /// Live: packets that were received before the worker was told to end.
+    /// Live: packets that were received before the worker was told to end. Those that wait for the next process stay where they
+    /// are.
     pub(super) fn process_last(&mut self) -> Result<(), Error> {
         let Clock::Live(_) = self.processor.clock else {
             return Ok(());
         };
+        // All of them, before it is asked whether any is to be read on.
+        let left = self
+            .ports
+            .iter_mut()
+            .filter_map(|port| port.leave().then_some(()))
+            .count();
+        if left == self.ports.len() {
+            return Ok(());
+        }
         let (told, handover) = (Instant::now(), self.limits.handover);
         let mut has_drained = false;
         while told.elapsed() < handover + LAST_PACKETS_WITHIN {
