@@ -14,7 +14,7 @@ use crate::sys;
 /// be read as it is.
 const VERSION: u32 = 1;
 
-/// Who keeps the sockets of rings beyond the end of the process. Neither call waits.
+/// Who keeps the sockets of rings beyond the end of the process. Neither call waits for long.
 pub trait Keeper: fmt::Debug + Send + Sync {
     /// Keeps the socket of a ring. The name says all about it that the next process has to know: at most 255 printable
     /// characters of ASCII, none a colon.
