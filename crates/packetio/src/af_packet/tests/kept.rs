@@ -9,7 +9,7 @@ use super::frames::{all, send};
 use super::{assert_spread, config, one_of_several, rings_of_flows, sender};
 use crate::kept::{AdoptError, Inherited, Keeper};
 use crate::open::{Backend, Opened, adopt, open};
-use crate::rx::{Received, Rx};
+use crate::rx::Received;
 use crate::settings::PortSettings;
 use crate::sys;
 use crate::tests::frames::{flows, mark, numbered};
