@@ -58,7 +58,7 @@ use crate::tx::Tx;
 
 /// Opens the rings of an interface as ports.
 pub(crate) fn open(settings: &PortSettings, rings: u16) -> Result<Vec<Opened>, OpenError> {
-    ports(settings, RingReader::open_rings(settings, rings)?)
+    ports(settings, RingReader::open_rings(settings, rings)?, |_| ())
 }
 
 /// Opens ports over the rings of a process before this one.
@@ -85,20 +85,24 @@ pub(crate) fn adopt(
         .collect::<Result<_, _>>()?;
     let adopted = interfaces.iter().zip(sockets).map(|(settings, sockets)| {
         let readers = RingReader::adopt_rings(settings, sockets)?;
-        Ok(ports(settings, readers)?)
+        Ok(ports(settings, readers, Sender::catch_up)?)
     });
     adopted.collect()
 }
 
-fn ports(settings: &PortSettings, rings: Vec<RingReader>) -> Result<Vec<Opened>, OpenError> {
+fn ports(
+    settings: &PortSettings,
+    rings: Vec<RingReader>,
+    prepare: impl Fn(&mut Sender),
+) -> Result<Vec<Opened>, OpenError> {
     let receivers = receivers(rings);
     let opened = receivers.into_iter().enumerate().map(|(i, receiver)| {
         let tx: Option<Box<dyn Tx>> = match settings.sends {
-            true => Some(Box::new(Sender::of(
-                &receiver,
-                i,
-                settings.completes_checksums,
-            )?)),
+            true => {
+                let mut sender = Sender::of(&receiver, i, settings.completes_checksums)?;
+                prepare(&mut sender);
+                Some(Box::new(sender))
+            }
             false => None,
         };
         let rx = Box::new(receiver);

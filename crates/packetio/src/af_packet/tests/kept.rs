@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::super::reader::{RingReader, names};
 use super::frames::{all, send};
@@ -352,5 +353,28 @@ fn rings_that_do_not_fit_are_refused() {
             matches!(error, AdoptError::Missing { .. }),
             "another interface: {error}"
         );
+    });
+}
+
+/// Behind a slow wire a sender that is to catch up loses nothing, where another one drops.
+#[test]
+fn what_waited_is_not_sent_faster_than_the_interface_takes_it() {
+    const TEST: &str = "what_waited_is_not_sent_faster_than_the_interface_takes_it";
+    let Some(netns) = Netns::with_pair(TEST) else {
+        return;
+    };
+    netns.run("tc qdisc add dev a0 root tbf rate 100mbit burst 20kb limit 60mb");
+    let frames: Vec<Vec<u8>> = (0..8000).map(|_| vec![2; 1514]).collect();
+    netns.inside(|| {
+        for is_patient in [false, true] {
+            let mut transmit = sender("a0", false);
+            if is_patient {
+                transmit.be_patient(Duration::from_secs(60));
+            }
+            send(&mut transmit, &frames);
+            let counts = transmit.counts();
+            assert_eq!(counts.refused == 0, is_patient, "{counts:?}");
+            assert_eq!(counts.sent + counts.refused, 8000);
+        }
     });
 }
