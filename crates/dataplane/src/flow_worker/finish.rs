@@ -44,13 +44,8 @@ impl FlowWorker {
         let Clock::Live(_) = self.processor.clock else {
             return Ok(());
         };
-        // All of them, before it is asked whether any is to be read on.
-        let left = self
-            .ports
-            .iter_mut()
-            .filter_map(|port| port.leave().then_some(()))
-            .count();
-        if left == self.ports.len() {
+        let left = self.ports.iter_mut().map(|port| port.leave());
+        if left.filter(|is_left| *is_left).count() == self.ports.len() {
             return Ok(());
         }
         let (told, handover) = (Instant::now(), self.limits.handover);

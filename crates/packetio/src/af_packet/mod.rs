@@ -13,7 +13,7 @@
 //! | `reader/adopt.rs` | a ring that outlives the process |
 //! | `ring.rs` | the memory shared with the kernel |
 //! | `open.rs`, `fanout.rs` | how sockets and rings are set up, and several rings on one interface |
-//! | `sender.rs`, `transmit.rs` | an interface as a [`Tx`](crate::Tx), and the system calls that send |
+//! | `sender.rs`, `transmit.rs` | an interface as a [`Tx`], and the system calls that send |
 //!
 //! * **VLAN**: the kernel strips the outermost tag; it is put back in place.
 //! * **Merged packets** (GRO, LRO, TSO) have lengths that no packet on the wire has. A
