@@ -59,7 +59,7 @@ pub fn first_packets(config: &Config, bundle: &Bundle) -> Option<FirstPackets> {
 /// Checks whether the port of an interface could be opened, without watching the interface.
 ///
 /// # Errors
-/// As [`packetio::open`].
+/// As [`packetio::open()`].
 pub fn try_port(io: &Io, first: Option<FirstPackets>, interface: &str) -> Result<(), OpenError> {
     packetio::probe(io.backend, &settings(io, first, interface))
 }
