@@ -1,11 +1,14 @@
 """How long packets and marks take: latency, restart, marks; and what a mark costs: mark-cost."""
 
+import contextlib
 import json
 import os
 import random
 import re
 import signal
+import socket
 import statistics
+import struct
 import tempfile
 import threading
 import time
@@ -108,9 +111,10 @@ class Arrivals:
     """A probe each millisecond, and when those arrived."""
 
     def __init__(self, sender, receiver):
-        self.times, self.over = [], threading.Event()
+        self.sent, self.times, self.delays, self.over = 0, {}, [], threading.Event()
         self.sender, self.receiver = sender, receiver
         receiver.settimeout(0.2)
+        receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
         self.threads = [threading.Thread(target=self.send), threading.Thread(target=self.receive)]
         for thread in self.threads:
             thread.start()
@@ -118,43 +122,115 @@ class Arrivals:
     def send(self):
         to = self.receiver.getsockname()
         while not self.over.wait(0.001):
-            self.sender.sendto(b"probe", to)
+            self.sender.sendto(PROBE.pack(self.sent, time.perf_counter()), to)
+            self.sent += 1
 
     def receive(self):
-        while not self.over.is_set():
+        while True:
             try:
-                self.receiver.recv(64)
-                self.times.append(time.perf_counter())
+                number, at = PROBE.unpack(self.receiver.recv(64))
+                now = time.perf_counter()
+                self.times.setdefault(number, now)
+                self.delays.append(now - at)
             except TimeoutError:
-                pass
+                if self.over.is_set():
+                    return
 
     def end(self):
-        """The longest time without one, s."""
+        """The longest time without one, s; probes lost; the longest delay of one, s."""
         self.over.set()
         for thread in self.threads:
             thread.join()
-        return max(later - earlier for earlier, later in zip(self.times, self.times[1:]))
+        times = sorted(self.times.values())
+        gap = max(later - earlier for earlier, later in zip(times, times[1:]))
+        return gap, self.sent - len(times), max(self.delays)
+
+
+PROBE = struct.Struct("!Id")
+SO_RCVBUFFORCE = 33
+
+
+class Manager:
+    """A service manager: it keeps descriptors, unless `keeps` is false, and passes them to the next process."""
+
+    def __init__(self, scratch, keeps):
+        self.path, self.keeps, self.stored = f"{scratch}/notify", keeps, {}
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.socket.setblocking(False)
+
+    def listen(self):
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                text, descriptors, _, _ = socket.recv_fds(self.socket, 4096, 4)
+                fields = dict(line.partition("=")[::2] for line in text.decode().splitlines())
+                name = fields.get("FDNAME")
+                for old in [self.stored.pop(name)] if "FDSTOREREMOVE" in fields and name in self.stored else []:
+                    os.close(old)
+                for descriptor in descriptors:
+                    if self.keeps:
+                        self.stored[name] = descriptor
+                    else:
+                        os.close(descriptor)
+
+    def start(self, lab, scratch):
+        """The next fenxi, ready."""
+        names, descriptors = list(self.stored), list(self.stored.values())
+
+        def pass_on():
+            for number, descriptor in enumerate(descriptors):
+                os.dup2(descriptor, 100 + number)
+            for number in range(len(descriptors)):
+                os.dup2(100 + number, 3 + number, inheritable=True)
+            if names:
+                os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(names)), LISTEN_FDNAMES=":".join(names))
+            # Where nobody keeps rings, none are left to the next process.
+            if self.keeps:
+                os.environ["NOTIFY_SOCKET"] = self.path
+
+        started = Inline(lab, scratch, cpu=None, preexec_fn=pass_on, close_fds=False)
+        self.listen()
+        return started
+
+    def end(self):
+        self.socket.close()
+        for descriptor in self.stored.values():
+            os.close(descriptor)
 
 
 def restart(report, arguments):
     with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
         addressed_street(lab)
-        for how, end in (("SIGTERM and start", signal.SIGTERM), ("kill -9 and start", signal.SIGKILL)):
-            outages = []
-            for number in range(arguments.rounds):
-                old = Inline(lab, scratch, cpu=None)
-                load = lab.start("left", [BLAST, "g0", load_capture(), 20_000, 3600, ROUNDS_PER_FLOW], CPU_LOAD)
-                arrivals = Arrivals(lab.udp("left", LEFT), lab.udp("right", RIGHT))
-                time.sleep(2)
-                lab.stop(old.process, code=None, with_signal=end)
-                new = Inline(lab, scratch, cpu=None)
-                time.sleep(1)
-                outages.append(arrivals.end())
-                lab.stop(load, code=None, with_signal=signal.SIGKILL)
-                new.end()
-                say(f"restart, {how}, round {number + 1}: {1000 * outages[-1]:.0f} ms")
-            report.add(f"restart: {how}, outage", 1000 * statistics.median(outages), "ms")
-            report.add(f"restart: {how}, the longest outage", 1000 * max(outages), "ms")
+        for keeps in (False, True):
+            for how, end in (("SIGTERM and start", signal.SIGTERM), ("kill -9 and start", signal.SIGKILL)):
+                if keeps:
+                    how += ", rings kept"
+                found = [restart_once(lab, scratch, keeps, end) for _ in range(arguments.rounds)]
+                for number, (gap, lost, delay) in enumerate(found):
+                    say(f"restart, {how}, round {number + 1}: {1000 * gap:.0f} ms, {lost} lost, longest delay {1000 * delay:.0f} ms")
+                gaps, lost, delays = zip(*found)
+                report.add(f"restart: {how}, outage", 1000 * statistics.median(gaps), "ms")
+                report.add(f"restart: {how}, the longest outage", 1000 * max(gaps), "ms")
+                report.add(f"restart: {how}, probes lost, most", max(lost), "packets")
+                report.add(f"restart: {how}, the longest delay", 1000 * max(delays), "ms")
+
+
+def restart_once(lab, scratch, keeps, end):
+    manager = Manager(scratch, keeps)
+    old = manager.start(lab, scratch)
+    load = lab.start("left", [BLAST, "g0", load_capture(), 20_000, 3600, ROUNDS_PER_FLOW], CPU_LOAD)
+    arrivals = Arrivals(lab.udp("left", LEFT), lab.udp("right", RIGHT))
+    time.sleep(2)
+    lab.stop(old.process, code=None, with_signal=end)
+    new = manager.start(lab, scratch)
+    time.sleep(1)
+    found = arrivals.end()
+    lab.stop(load, code=None, with_signal=signal.SIGKILL)
+    new.end()
+    manager.end()
+    return found
 
 
 # Marks.

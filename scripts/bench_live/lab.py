@@ -147,14 +147,14 @@ class Lab:
 class Fenxi:
     """A `fenxi run` on a host, with sockets of its own."""
 
-    def __init__(self, lab, host, *arguments, cpu=None, config=None, scratch, ready=True, program=FENXI):
+    def __init__(self, lab, host, *arguments, cpu=None, config=None, scratch, ready=True, program=FENXI, **options):
         self.lab, self.http, self.ctl = lab, f"{scratch}/http", f"{scratch}/ctl"
         command = [program, "run", "--json", "--set", f"control.http=unix:{self.http}", "--set", f"control.socket={self.ctl}"]
         if config:
             command += ["--config", ROOT / "configs" / config]
         self.log = Path(f"{scratch}/stderr")
         with open(self.log, "w") as log:
-            self.process = lab.start(host, [*command, *arguments], cpu, stderr=log)
+            self.process = lab.start(host, [*command, *arguments], cpu, stderr=log, **options)
         if ready:
             self.wait_ready()
 

@@ -66,8 +66,8 @@ class Forward:
 
 
 class Inline(Fenxi):
-    def __init__(self, lab, scratch, *more, cpu=CPU_FORWARDER):
-        super().__init__(lab, "middle", *INLINE, *more, cpu=cpu, scratch=scratch)
+    def __init__(self, lab, scratch, *more, cpu=CPU_FORWARDER, **options):
+        super().__init__(lab, "middle", *INLINE, *more, cpu=cpu, scratch=scratch, **options)
 
     def end(self):
         summary = self.summary()

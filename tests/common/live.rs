@@ -6,6 +6,7 @@
 )]
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -13,12 +14,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::net::{RecvFlags, recv};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::lab::Lab;
-use super::{Finished, fenxi, fenxi_lab, root, uninterrupted};
+use super::store::Store;
+use super::{Finished, fenxi, fenxi_lab, root};
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -54,6 +55,7 @@ pub struct Live {
     dir: TempDir,
     child: Option<Child>,
     manager: UnixDatagram,
+    store: Store,
     /// What it has written to standard error so far.
     stderr: Arc<Mutex<String>>,
     reader: Option<JoinHandle<()>>,
@@ -73,7 +75,21 @@ impl Live {
     }
 
     /// The same, without waiting.
-    pub fn begin(mut command: Command, args: &[&str]) -> Live {
+    pub fn begin(command: Command, args: &[&str]) -> Live {
+        Live::begin_with(command, args, Stdio::null(), Store::default())
+    }
+
+    /// One that gets what the one before has left in the store, once it is ready.
+    pub fn succeed(store: Store, lab: &Lab, host: &str, args: &[&str]) -> Live {
+        let (launcher, stdin) = store.launcher();
+        let launcher: Vec<&str> = launcher.iter().map(String::as_str).collect();
+        let stdin = Stdio::from(OwnedFd::from(stdin));
+        let live = Live::begin_with(fenxi_on(lab, host, &launcher), args, stdin, store);
+        live.wait_until_ready();
+        live
+    }
+
+    fn begin_with(mut command: Command, args: &[&str], stdin: Stdio, store: Store) -> Live {
         let dir = tempfile::tempdir().unwrap();
         let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
         manager.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -88,7 +104,7 @@ impl Live {
             .env("NOTIFY_SOCKET", dir.path().join("notify"))
             .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string())
             .env_remove("WATCHDOG_PID")
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -103,6 +119,7 @@ impl Live {
             dir,
             child: Some(child),
             manager,
+            store,
             stderr,
             reader: Some(reader),
         }
@@ -118,9 +135,7 @@ impl Live {
 
     /// Whether it has said so, and nobody has heard it yet.
     pub fn is_ready(&self) -> bool {
-        let mut text = [0; 16];
-        let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        recv(&self.manager, &mut text, peek).is_ok()
+        self.store.take_all(&self.manager)
     }
 
     /// What the service manager is told next.
@@ -129,9 +144,7 @@ impl Live {
     }
 
     fn hear(&self) -> io::Result<String> {
-        let mut text = [0; 256];
-        let bytes = uninterrupted(|| self.manager.recv(&mut text))?;
-        Ok(String::from_utf8_lossy(&text[..bytes]).into_owned())
+        self.store.hear(&self.manager)
     }
 
     /// Where `fenxi ctl` reaches it.
@@ -268,6 +281,24 @@ impl Live {
     /// Waits for its end, however it ends, and asks nothing of what it says.
     pub fn exit_status(mut self) -> std::process::ExitStatus {
         self.child.take().unwrap().wait().unwrap()
+    }
+
+    /// The names of the descriptors that it has in the store.
+    pub fn stored(&self) -> Vec<String> {
+        self.store.take_all(&self.manager);
+        self.store.names()
+    }
+
+    /// Waits for its end after a signal; what is left in the store, and what it has written to standard error.
+    pub fn left(mut self, signal: Signal) -> (Store, String) {
+        self.signal(signal);
+        self.child.take().unwrap().wait_with_output().unwrap();
+        self.reader.take().unwrap().join().unwrap();
+        while self.store.take_all(&self.manager) {
+            self.store.hear(&self.manager).unwrap();
+        }
+        let said = std::mem::take(&mut *self.stderr.lock().unwrap());
+        (std::mem::take(&mut self.store), said)
     }
 
     /// `kill -9`.

@@ -7,6 +7,7 @@ pub mod live;
 pub mod onnx;
 pub mod packets;
 pub mod programs;
+pub mod store;
 
 pub use lab::skip;
 

@@ -19,6 +19,7 @@ mod dpdk;
 mod faults;
 mod first;
 mod inline;
+mod kept;
 mod layouts;
 mod mark;
 mod merged;

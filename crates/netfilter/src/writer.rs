@@ -22,9 +22,6 @@ use crate::socket::BATCH;
 /// How often the thread looks for updates while they come often. A mark may be this late.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
 
-/// After so many looks in vain it waits to be woken.
-const LOOKS: u32 = 8;
-
 /// Why nothing can be written.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -208,15 +205,14 @@ fn write_all(
     }
 }
 
-/// The next update, waited for; `None`: there will be no more. After a batch the thread looks again by itself for a while,
-/// because a thread that waits in the queue has to be woken by a flow worker, with a system call.
+/// The next update, waited for; `None`: there will be no more. After a batch the thread looks once more by itself, because a
+/// thread that waits in the queue has to be woken by a flow worker, with a system call. It does not look in vain for long: a
+/// look costs about what being woken does.
 fn next(queue: &Receiver<Update>) -> Option<Update> {
-    for _ in 0..LOOKS {
-        match queue.try_recv() {
-            Ok(update) => return Some(update),
-            Err(TryRecvError::Disconnected) => return None,
-            Err(TryRecvError::Empty) => std::thread::sleep(LOOK_EVERY),
-        }
+    match queue.try_recv() {
+        Ok(update) => return Some(update),
+        Err(TryRecvError::Disconnected) => return None,
+        Err(TryRecvError::Empty) => std::thread::sleep(LOOK_EVERY),
     }
     queue.recv().ok()
 }

@@ -6,6 +6,7 @@
 //! | [`rx`] | [`Rx`], where bursts come from, and [`wait`], which sleeps until some come |
 //! | [`tx`] | [`Tx`], where bursts go |
 //! | [`open`](mod@open) | [`open`](fn@open): interfaces by [`Backend`] and [`PortSettings`] |
+//! | [`kept`] | receive rings that outlive the process |
 //! | [`first`] | the first packets of each flow out of the kernel, which counts the others |
 //! | [`interface`] | properties of an interface, for any backend |
 //! | [`capture`] | [`CaptureReader`] over a capture file (pcap, pcapng, gzip), [`Sequence`] over several |
@@ -20,7 +21,7 @@
 //! A port owns the memory of its frames. A burst borrows it, so a frame is read, and may be
 //! changed, where it was received; nothing on the receiving side of an interface copies packets.
 
-#![deny(unsafe_code)] // but for sys, af_packet::ring, af_xdp::area, af_xdp::ring, first::program and first::table
+#![deny(unsafe_code)] // but for sys, sys::passed, af_packet::ring, af_xdp::area, af_xdp::ring, first::program and first::table
 
 mod af_packet;
 mod af_xdp;
@@ -32,6 +33,7 @@ pub mod error;
 pub mod faults;
 pub mod first;
 pub mod interface;
+pub mod kept;
 pub mod memory;
 pub mod open;
 pub mod rx;
@@ -51,8 +53,9 @@ pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, Sequence, Seque
 pub use error::{OpenError, RxError, RxErrorKind, TxError, TxErrorKind};
 pub use faults::{FaultCounts, FaultRates, Faults};
 pub use first::{Enough, FlowCounts};
+pub use kept::{AdoptError, Inherited, Keeper, inherited};
 pub use memory::MemoryTrace;
-pub use open::{Backend, Opened, open, open_tx, probe};
+pub use open::{Backend, Opened, adopt, open, open_tx, probe};
 pub use rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle, wait};
 pub use settings::{Direction, FirstPackets, PortSettings, XdpMode, XdpSettings, ZeroCopy};
 pub use stream::StreamRx;

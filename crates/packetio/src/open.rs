@@ -5,6 +5,7 @@ use crate::af_xdp;
 use crate::dpdk;
 use crate::error::OpenError;
 use crate::first::{self, Enough};
+use crate::kept::{AdoptError, Inherited};
 use crate::rx::Rx;
 use crate::settings::PortSettings;
 use crate::tx::Tx;
@@ -48,6 +49,14 @@ impl Backend {
             Backend::AfXdp => af_xdp::capabilities(settings),
             // Drivers over interfaces of the kernel make them promiscuous, and back.
             Backend::Dpdk => &["CAP_NET_ADMIN"],
+        }
+    }
+
+    /// Whether receive rings can outlive the process ([`PortSettings::keeper`]).
+    pub fn has_lasting_rings(self) -> bool {
+        match self {
+            Backend::AfPacket => true,
+            Backend::AfXdp | Backend::Dpdk => false,
         }
     }
 
@@ -95,6 +104,19 @@ pub fn open(
         Backend::AfXdp => af_xdp::open(interfaces, rings),
         Backend::Dpdk => dpdk::open(interfaces, rings.max(1)),
     }
+}
+
+/// Opens ports over receive rings of a process before this one, as [`open`] would open them anew: all of them, or none. What the
+/// kernel has put into them since is received first. Only the backend af_packet has such rings.
+///
+/// # Errors
+/// A ring is missing or not as the settings ask for it, or the interface cannot be sent on. All that was inherited is closed.
+pub fn adopt(
+    interfaces: &[PortSettings],
+    rings: u16,
+    inherited: Vec<Inherited>,
+) -> Result<Vec<Vec<Opened>>, AdoptError> {
+    af_packet::adopt(interfaces, rings, inherited)
 }
 
 /// Opens an interface to send on alone. Packets merged into one are refused as too long.

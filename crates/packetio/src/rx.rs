@@ -27,6 +27,12 @@ pub trait Rx: Send {
     /// The worker is about to end, and asks for bursts until there are none: counts of flows ([`Burst::counts`]) come at once.
     fn drain(&mut self) {}
 
+    /// The worker is about to end, and has processed all frames that it received. `true`: frames that come now, and those that
+    /// wait, stay where the next process finds them; the port hands out no more.
+    fn leave(&mut self) -> bool {
+        false
+    }
+
     /// The port's name for people: the interface, the file.
     fn name(&self) -> &str;
 

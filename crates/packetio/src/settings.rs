@@ -1,11 +1,13 @@
 //! How a port over an interface is opened, whatever the backend.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::CAPTURED_MAX;
 use crate::dpdk::DpdkSettings;
 use crate::error::OpenError;
+use crate::kept::Keeper;
 
 /// Which frames of an interface a port receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +123,8 @@ pub struct PortSettings {
     /// Whether the port sends, too. If it also completes checksums, it sends packets that the
     /// kernel merged on, for the kernel or the card to split again.
     pub sends: bool,
+    /// Who keeps the receive ring beyond the end of the process, where the backend can do that.
+    pub keeper: Option<Arc<dyn Keeper>>,
     /// What backends other than XDP do not need.
     pub xdp: XdpSettings,
     /// What DPDK needs. It starts once, with those of the first interface.
@@ -142,6 +146,7 @@ impl PortSettings {
             wait: Duration::from_millis(1),
             completes_checksums: false,
             sends: false,
+            keeper: None,
             xdp: XdpSettings::default(),
             dpdk: DpdkSettings::default(),
         }

@@ -1,15 +1,18 @@
 //! The system calls of packet sockets that rustix does not have: their options, their address,
-//! and queries of an interface. Everything takes plain numbers and slices.
+//! and queries of an interface. Everything takes plain numbers and slices. `sys/passed.rs` takes over sockets of a process before.
 #![allow(
     unsafe_code,
     reason = "system calls; each block passes the address and the length of one object"
 )]
+
+mod passed;
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::{c_int, c_ulong};
+pub(crate) use passed::{bound, namespace, passed_packet_sockets, unset};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// `ETH_P_ALL` as an address wants it, in network order.

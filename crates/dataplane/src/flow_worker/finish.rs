@@ -38,11 +38,16 @@ pub struct FlowOutcome {
 }
 
 impl FlowWorker {
-    /// Live: packets that were received before the worker was told to end.
+    /// Live: packets that were received before the worker was told to end. Those that wait for the next process stay where they
+    /// are.
     pub(super) fn process_last(&mut self) -> Result<(), Error> {
         let Clock::Live(_) = self.processor.clock else {
             return Ok(());
         };
+        let left = self.ports.iter_mut().map(|port| port.leave());
+        if left.filter(|is_left| *is_left).count() == self.ports.len() {
+            return Ok(());
+        }
         let (told, handover) = (Instant::now(), self.limits.handover);
         let mut has_drained = false;
         while told.elapsed() < handover + LAST_PACKETS_WITHIN {

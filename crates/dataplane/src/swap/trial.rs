@@ -77,7 +77,9 @@ fn command(config: &Config, dir: &Path, limit: Duration) -> Command {
     command.arg("--").arg(dir);
     for (name, _) in std::env::vars_os() {
         let is_ours = name.as_encoded_bytes().starts_with(b"FENXI_") && name != LIBRARY;
-        if is_ours || name == "NOTIFY_SOCKET" {
+        let is_of_service =
+            name == "NOTIFY_SOCKET" || name.as_encoded_bytes().starts_with(b"LISTEN_");
+        if is_ours || is_of_service {
             command.env_remove(name);
         }
     }

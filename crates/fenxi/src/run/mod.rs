@@ -16,6 +16,7 @@
 //! `fenxi check` goes through the same steps without starting anything (`commands/check/start.rs`): a new step of the start
 //! belongs there, too.
 
+mod kept;
 pub mod pair;
 pub mod ports;
 mod privileges;
@@ -112,7 +113,9 @@ fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened
     let config = plan.config;
     let pair = pair::hold(&config.io)?;
     let first = ports::first_packets(config, bundle);
-    let ports = ports::open(&config.io, first, packets.flow_managers.len())?;
+    // After the claim on the pair: the process before has ended.
+    let kept = kept::Kept::take(&config.io);
+    let ports = ports::open(&config.io, first, packets.flow_managers.len(), kept)?;
     let sockets = Sockets::bind(&config.control)?;
     let record_socket = config.records.socket.as_deref();
     let record_socket = record_socket

@@ -26,6 +26,7 @@ use packetio::{
 use rustix::thread::CapabilitySet;
 use tracing::{info, warn};
 
+use super::kept::Kept;
 use crate::exit::Failure;
 use crate::sinks::Sinks;
 use crate::workers::WorkerIo;
@@ -61,13 +62,14 @@ pub fn first_packets(config: &Config, bundle: &Bundle) -> Option<FirstPackets> {
 /// Checks whether the port of an interface could be opened, without watching the interface.
 ///
 /// # Errors
-/// As [`packetio::open`].
+/// As [`packetio::open()`].
 pub fn try_port(io: &Io, first: Option<FirstPackets>, interface: &str) -> Result<(), OpenError> {
     packetio::probe(io.backend, &settings(io, first, interface))
 }
 
-/// Opens all interfaces for `workers` flow workers; gives each worker its ports, in the order of the configuration. Where the
-/// kernel does not send up the first packets only, all come up, and a warning says so.
+/// Opens all interfaces for `workers` flow workers, over the rings of the process before where there are some that fit; gives each
+/// worker its ports, in the order of the configuration. Where the kernel does not send up the first packets only, all come up, and
+/// a warning says so.
 ///
 /// # Errors
 /// 69 where an interface is not to be had, 77 where a capability is missing, 78 where there is no interface to open or a
@@ -76,14 +78,21 @@ pub fn open(
     io: &Io,
     first: Option<FirstPackets>,
     workers: usize,
+    kept: Kept,
 ) -> Result<Vec<Vec<Opened>>, Failure> {
     check_named(io)?;
     let mut by_worker: Vec<Vec<Opened>> = (0..workers).map(|_| Vec::new()).collect();
-    let open = |first| {
-        let interfaces = io.interfaces.iter().map(|it| settings(io, first, it));
-        packetio::open(io.backend, &interfaces.collect::<Vec<_>>(), workers as u16)
+    let keeper = kept.keeper();
+    let interfaces = |first| -> Vec<PortSettings> {
+        let settings = io.interfaces.iter().map(|it| PortSettings {
+            keeper: keeper.clone(),
+            ..settings(io, first, it)
+        });
+        settings.collect()
     };
-    let opened = match open(first) {
+    let open = |first| packetio::open(io.backend, &interfaces(first), workers as u16);
+    let adopted = kept.adopt(&interfaces(None), workers as u16);
+    let opened = match adopted.map_or_else(|| open(first), Ok) {
         Err(refused @ OpenError::FirstPackets { .. }) => {
             warn!("{refused}; all packets come up instead, as with io.capture = \"all\"");
             open(None)

@@ -3,12 +3,25 @@
 //! Without a socket nothing is sent, and errors are ignored: the traffic matters more.
 
 use std::ffi::OsStr;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::{
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr,
+};
+
+/// How often a descriptor is offered to a service manager that has too much to read, and how long lies between.
+const OFFERS: u32 = 20;
+const BETWEEN_OFFERS: Duration = Duration::from_millis(1);
+
 /// The connection to the service manager.
+#[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
     /// The service manager kills the process if it gets no `WATCHDOG=1` for this long; `None`: no watchdog.
@@ -39,6 +52,36 @@ impl Notifier {
     pub fn say(&self, state: &str) {
         if let Some((socket, to)) = &self.socket {
             let _ = socket.send_to_addr(state.as_bytes(), to);
+        }
+    }
+
+    /// Whether there is somebody to send to.
+    pub fn is_heard(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Sends a message together with a descriptor.
+    pub fn pass(&self, state: &str, descriptor: BorrowedFd<'_>) {
+        let Some((socket, to)) = &self.socket else {
+            return;
+        };
+        let to = match (to.as_pathname(), to.as_abstract_name()) {
+            (Some(path), _) => SocketAddrUnix::new(path),
+            (None, name) => SocketAddrUnix::new_abstract_name(name.unwrap_or_default()),
+        };
+        let Ok(to) = to else {
+            return;
+        };
+        for _ in 0..OFFERS {
+            let descriptors = [descriptor];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            control.push(SendAncillaryMessage::ScmRights(&descriptors));
+            let text = [IoSlice::new(state.as_bytes())];
+            match sendmsg_addr(socket, &to, &text, &mut control, SendFlags::NOSIGNAL) {
+                Err(Errno::AGAIN) => std::thread::sleep(BETWEEN_OFFERS),
+                _ => return,
+            }
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! The kernel wrote every number here, but the holder of a burst may have written over it since.
 //! So no number is trusted: a frame that does not fit into the block ends the block.
+//!
+//! What is changed in a frame is noted in its header, because another process may read it again (see `ring.rs`).
 
 use super::checksum;
 use super::vlan;
@@ -121,6 +123,22 @@ impl Walk {
         self.left == 0
     }
 
+    /// Frames that were not read.
+    pub fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// Passes `frames` by.
+    pub fn skip(&mut self, block: &[u8], frames: u32) {
+        for _ in 0..frames.min(self.left) {
+            match Header::read(block, self.at) {
+                Some(header) => (self.at, self.left) = (header.next, self.left - 1),
+                // The next frame that is asked for finds the damage.
+                None => return,
+            }
+        }
+    }
+
     /// The next frame of `block` that is not skipped.
     #[inline]
     pub fn next(&mut self, block: &mut [u8], how: &Reading, seen: &mut Seen) -> Option<Raw> {
@@ -144,6 +162,8 @@ impl Walk {
 
 /// A frame's header, checked: the frame is inside the block, behind its header.
 struct Header {
+    /// Where it is.
+    at: usize,
     /// Where the next header is; not checked yet.
     next: usize,
     status: u32,
@@ -178,6 +198,7 @@ impl Header {
         };
         let end = raw.at.checked_add(raw.captured as usize)?;
         (raw.at >= room && end <= block.len()).then_some(Self {
+            at,
             next: at + u32_at(0) as usize,
             status: u32_at(20),
             kind: bytes[HEADER + 10],
@@ -191,7 +212,7 @@ impl Header {
     /// The frame as it was on the wire, as far as that can be had.
     #[inline]
     fn frame(&self, block: &mut [u8], how: &Reading, seen: &mut Seen) -> Raw {
-        let mut raw = self.raw;
+        let (mut raw, mut status) = (self.raw, self.status);
         let offload = self.offload(block).filter(|_| how.has_offload);
         let split = offload.filter(|offload| offload[KIND] != 0);
         raw.gso = match split {
@@ -211,6 +232,7 @@ impl Header {
             // A long frame that is not to be split may be of a greater MTU than was last seen.
             if let Some(offload) = offload.filter(|_| split.is_none() && how.completes_checksums) {
                 self.complete_checksum(block, &offload);
+                status &= !CHECKSUM_NOT_READY;
             }
         }
         if self.status & VLAN_VALID != 0 && how.is_ethernet {
@@ -234,9 +256,23 @@ impl Header {
                 if let Some(offload) = offload {
                     self.move_offload(block, raw.at, offload);
                 }
+                status &= !VLAN_VALID;
             }
         }
+        if status != self.status {
+            self.rewrite(block, &raw, status);
+        }
         raw
+    }
+
+    /// Says in the header what the frame is now.
+    fn rewrite(&self, block: &mut [u8], raw: &Raw, status: u32) {
+        let header = &mut block[self.at..self.room];
+        for (offset, word) in [(12, raw.captured), (16, raw.wire), (20, status)] {
+            header[offset..offset + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        let at = (raw.at - self.at) as u16;
+        header[24..26].copy_from_slice(&at.to_ne_bytes());
     }
 
     /// The `virtio_net_hdr` in front of the frame, if it was asked for.
@@ -280,169 +316,5 @@ fn half(offload: &[u8; OFFLOAD], at: usize) -> u16 {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const PLAIN: Reading = Reading {
-        has_offload: false,
-        completes_checksums: false,
-        skips_outgoing: false,
-        is_ethernet: true,
-        frame_max: 1522,
-    };
-
-    /// A block with frames of these lengths, 18 bytes of room in front of each.
-    fn block(lengths: &[usize], status: u32) -> Vec<u8> {
-        let mut block = Vec::new();
-        for (i, &length) in lengths.iter().enumerate() {
-            let size = (HEADER + ADDRESS + 18 + length).next_multiple_of(16);
-            let mut bytes = vec![0; size];
-            bytes[0..4].copy_from_slice(&(size as u32).to_ne_bytes());
-            bytes[4..8].copy_from_slice(&7_u32.to_ne_bytes());
-            bytes[8..12].copy_from_slice(&(i as u32).to_ne_bytes());
-            bytes[12..16].copy_from_slice(&(length as u32).to_ne_bytes());
-            bytes[16..20].copy_from_slice(&(length as u32).to_ne_bytes());
-            bytes[20..24].copy_from_slice(&status.to_ne_bytes());
-            bytes[24..26].copy_from_slice(&(86_u16).to_ne_bytes());
-            bytes[32..34].copy_from_slice(&(0x2064_u16).to_ne_bytes());
-            bytes[86..86 + length].fill(i as u8 + 1);
-            block.extend(bytes);
-        }
-        block
-    }
-
-    fn frames(block: &mut [u8], packets: u32, how: &Reading) -> (Vec<Raw>, Seen) {
-        let (mut walk, mut seen) = (Walk::new(0, packets), Seen::default());
-        let frames = std::iter::from_fn(|| walk.next(block, how, &mut seen)).collect();
-        assert!(walk.is_over());
-        (frames, seen)
-    }
-
-    #[test]
-    fn frames_lie_where_their_headers_say() {
-        let lengths = [60, 1514, 0, 61];
-        let mut block = block(&lengths, 0);
-        let (frames, seen) = frames(&mut block, 4, &PLAIN);
-        assert_eq!(seen, Seen::default());
-        assert_eq!(frames.len(), 4);
-        for (i, (raw, &length)) in frames.iter().zip(&lengths).enumerate() {
-            assert_eq!((raw.captured, raw.wire), (length as u32, length as u32));
-            assert_eq!((raw.seconds, raw.nanoseconds), (7, i as u32));
-            assert_eq!(block[raw.at..raw.at + length], vec![i as u8 + 1; length]);
-        }
-    }
-
-    #[test]
-    fn a_stripped_tag_comes_back() {
-        let mut block = block(&[60, 60], VLAN_VALID);
-        let (frames, seen) = frames(&mut block, 2, &PLAIN);
-        assert_eq!(seen.tags_restored, 2);
-        for (i, raw) in frames.iter().enumerate() {
-            let fill = i as u8 + 1;
-            assert_eq!((raw.captured, raw.wire), (64, 64));
-            assert_eq!(block[raw.at..][..12], [fill; 12]);
-            assert_eq!(block[raw.at..][12..16], [0x81, 0x00, 0x20, 0x64]);
-            assert_eq!(block[raw.at..][16..64], [fill; 48]);
-        }
-    }
-
-    #[test]
-    fn what_splits_a_frame_moves_with_it() {
-        let how = Reading {
-            has_offload: true,
-            ..PLAIN
-        };
-        let mut block = block(&[60], VLAN_VALID);
-        block[76..86].copy_from_slice(&[1, 4, 74, 0, 100, 5, 54, 0, 16, 0]);
-        let (frames, seen) = frames(&mut block, 1, &how);
-        assert_eq!((seen.merged, seen.unknown, frames[0].at), (1, 0, 82));
-        assert_eq!(frames[0].gso, Gso::new(1380, false));
-        assert_eq!(block[72..82], [1, 4, 78, 0, 100, 5, 58, 0, 16, 0]);
-    }
-
-    #[test]
-    fn a_checksum_is_completed_whatever_the_mtu_was() {
-        let how = Reading {
-            has_offload: true,
-            completes_checksums: true,
-            frame_max: 30,
-            ..PLAIN
-        };
-        let mut block = block(&[60], CHECKSUM_NOT_READY);
-        // From byte 34 on, to byte 40.
-        block[76..86].copy_from_slice(&[1, 0, 0, 0, 0, 0, 34, 0, 6, 0]);
-        let before = block.clone();
-        let (frames, seen) = frames(&mut block, 1, &how);
-        assert_eq!((seen.partial_checksums, seen.unknown), (1, 1));
-        assert_eq!(block[frames[0].at - OFFLOAD + KIND], 0, "nothing to split");
-        let sum = frames[0].at + 40;
-        assert_ne!(block[sum..sum + 2], before[sum..sum + 2]);
-    }
-
-    #[test]
-    fn super_packets_are_told_by_length_or_status() {
-        let (_, seen) = frames(&mut block(&[1522, 1523], 0), 2, &PLAIN);
-        assert_eq!((seen.merged, seen.unknown), (1, 1));
-        let (_, seen) = frames(&mut block(&[100], GSO_TCP), 1, &PLAIN);
-        assert_eq!((seen.merged, seen.unknown), (1, 1));
-    }
-
-    #[test]
-    fn the_kernel_says_of_what_a_frame_was_merged() {
-        let how = Reading {
-            has_offload: true,
-            ..PLAIN
-        };
-        const ECN: u8 = 0x80;
-        const TUNNEL: u8 = 0x20;
-        for (kind, size, expected) in [
-            (KIND_TCP_V4 | ECN, 100, Gso::new(100, false)),
-            (KIND_TCP_V6 | TUNNEL, 1448, Gso::new(1448, false)),
-            (KIND_UDP, 1200, Gso::new(1200, true)),
-            (KIND_TCP_V4, 0, Gso::UNKNOWN),
-            (3, 1200, Gso::UNKNOWN),
-            (0, 1200, Gso::NONE),
-        ] {
-            let mut block = block(&[60], 0);
-            let [low, high] = u16::to_ne_bytes(size);
-            block[76..86].copy_from_slice(&[0, kind, 9, 9, low, high, 0, 0, 0, 0]);
-            let (frames, seen) = frames(&mut block, 1, &how);
-            assert_eq!(frames[0].gso, expected);
-            assert_eq!(seen.merged, u64::from(expected != Gso::NONE));
-            assert_eq!(seen.unknown, u64::from(expected == Gso::UNKNOWN));
-        }
-    }
-
-    #[test]
-    fn a_frame_beyond_the_block_ends_it() {
-        let mut bytes = block(&[60, 60, 60], 0);
-        let second = bytes.len() / 3;
-        bytes[second + 12..second + 16].copy_from_slice(&100_000_u32.to_ne_bytes());
-        let (frames, seen) = frames(&mut bytes, 3, &PLAIN);
-        assert_eq!(frames.len(), 1);
-        assert_eq!(seen.damaged_blocks, 1);
-    }
-
-    proptest! {
-        /// Whatever a block holds, its frames lie within it, and there are no more than said.
-        #[test]
-        fn nothing_in_a_block_is_believed(
-            mut bytes in proptest::collection::vec(prop_oneof![Just(0_u8), any::<u8>()], 0..600),
-            first in 0_usize..700,
-            packets in 0_u32..20,
-            has_offload: bool,
-            completes_checksums: bool,
-        ) {
-            let how = Reading { has_offload, completes_checksums, skips_outgoing: true, ..PLAIN };
-            let (mut walk, mut seen) = (Walk::new(first, packets), Seen::default());
-            let mut count = 0;
-            while let Some(raw) = walk.next(&mut bytes, &how, &mut seen) {
-                prop_assert!(raw.at + raw.captured as usize <= bytes.len());
-                count += 1;
-            }
-            prop_assert!(walk.is_over() && count <= packets);
-        }
-    }
-}
+#[path = "block_tests.rs"]
+mod tests;

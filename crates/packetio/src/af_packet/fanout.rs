@@ -52,6 +52,25 @@ impl Group {
         }
     }
 
+    /// Number of rings.
+    pub fn rings(&self) -> u32 {
+        self.rings
+    }
+
+    /// Takes ring `i` as a member that has joined already; `false`: it is none, or of another group than those before.
+    pub fn adopt(&self, i: u32, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        let [group] = sys::option(socket, libc::PACKET_FANOUT)?;
+        if self.rings == 1 {
+            return Ok(group == 0);
+        }
+        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        if i == 0 {
+            joined.id = group & 0xffff;
+        }
+        joined.count = i + 1;
+        Ok(group != 0 && group & 0xffff == joined.id)
+    }
+
     /// Whether ring `i` may join now: the first always, the others after the one before.
     pub fn is_turn(&self, i: u32) -> bool {
         i == 0

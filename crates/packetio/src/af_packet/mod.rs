@@ -10,9 +10,10 @@
 //! |---|---|
 //! | `receiver.rs` | a ring as an [`Rx`](crate::Rx) that survives the loss of its interface |
 //! | `reader.rs`, `block.rs` | frames out of the blocks of a ring |
+//! | `reader/adopt.rs` | a ring that outlives the process |
 //! | `ring.rs` | the memory shared with the kernel |
 //! | `open.rs`, `fanout.rs` | how sockets and rings are set up, and several rings on one interface |
-//! | `sender.rs`, `transmit.rs` | an interface as a [`Tx`](crate::Tx), and the system calls that send |
+//! | `sender.rs`, `transmit.rs` | an interface as a [`Tx`], and the system calls that send |
 //!
 //! * **VLAN**: the kernel strips the outermost tag; it is put back in place.
 //! * **Merged packets** (GRO, LRO, TSO) have lengths that no packet on the wire has. A
@@ -43,12 +44,13 @@ mod vlan;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use reader::RingReader;
-use receiver::open_rings;
+use reader::{RingReader, names};
+use receiver::receivers;
 pub(crate) use sender::Sender;
 
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
+use crate::kept::{AdoptError, Inherited};
 use crate::open::Opened;
 use crate::settings::PortSettings;
 use crate::sys;
@@ -56,14 +58,51 @@ use crate::tx::Tx;
 
 /// Opens the rings of an interface as ports.
 pub(crate) fn open(settings: &PortSettings, rings: u16) -> Result<Vec<Opened>, OpenError> {
-    let receivers = open_rings(settings, rings)?;
+    ports(settings, RingReader::open_rings(settings, rings)?, |_| ())
+}
+
+/// Opens ports over the rings of a process before this one.
+pub(crate) fn adopt(
+    interfaces: &[PortSettings],
+    rings: u16,
+    mut inherited: Vec<Inherited>,
+) -> Result<Vec<Vec<Opened>>, AdoptError> {
+    let of_interface = |settings: &PortSettings| {
+        let names = names(settings, u32::from(rings.max(1)))?.into_iter();
+        let sockets = names.map(|wanted| {
+            let at = inherited.iter().position(|it| it.name == wanted);
+            let found = at.map(|at| inherited.swap_remove(at).socket);
+            found.ok_or_else(|| AdoptError::Missing {
+                interface: settings.interface.clone(),
+                wanted,
+            })
+        });
+        sockets.collect::<Result<Vec<_>, _>>()
+    };
+    let sockets: Vec<_> = interfaces
+        .iter()
+        .map(of_interface)
+        .collect::<Result<_, _>>()?;
+    let adopted = interfaces.iter().zip(sockets).map(|(settings, sockets)| {
+        let readers = RingReader::adopt_rings(settings, sockets)?;
+        Ok(ports(settings, readers, Sender::catch_up)?)
+    });
+    adopted.collect()
+}
+
+fn ports(
+    settings: &PortSettings,
+    rings: Vec<RingReader>,
+    prepare: impl Fn(&mut Sender),
+) -> Result<Vec<Opened>, OpenError> {
+    let receivers = receivers(rings);
     let opened = receivers.into_iter().enumerate().map(|(i, receiver)| {
         let tx: Option<Box<dyn Tx>> = match settings.sends {
-            true => Some(Box::new(Sender::of(
-                &receiver,
-                i,
-                settings.completes_checksums,
-            )?)),
+            true => {
+                let mut sender = Sender::of(&receiver, i, settings.completes_checksums)?;
+                prepare(&mut sender);
+                Some(Box::new(sender))
+            }
             false => None,
         };
         let rx = Box::new(receiver);

@@ -1,9 +1,14 @@
 //! Reads the frames of a receive ring of an interface.
 
+mod adopt;
+mod counts;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+pub use adopt::names;
+pub use counts::Counts;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_error;
 
@@ -21,45 +26,6 @@ use crate::sys;
 /// Number of empty receive calls after which a reader that never sleeps checks its interface.
 const LOOK_EVERY: u32 = 1024;
 
-/// Counts of a ring since it was opened. Reopening does not reset them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Frames handed out.
-    pub received: u64,
-    /// Their bytes on the wire.
-    pub received_bytes: u64,
-    /// Frames that the kernel has seen for this ring: those handed out, skipped, dropped,
-    /// abandoned, and those still in the ring.
-    pub seen: u64,
-    /// Of these, frames that found the ring full.
-    pub dropped: u64,
-    /// Of these, frames skipped because this machine sends them, if the kernel does not skip them
-    /// by itself.
-    pub outgoing: u64,
-    /// Of these, frames that were in a ring when another one replaced it.
-    pub abandoned: u64,
-    /// Frames whose VLAN tag was put back.
-    pub tags_restored: u64,
-    /// Frames with a checksum that the sender left to its network card.
-    pub partial_checksums: u64,
-    /// Super-packets: several packets merged into one, or one not yet split.
-    pub merged: u64,
-    /// Of these, frames of which the kernel did not say of what they were merged, or that are longer than the MTU allows.
-    pub unknown: u64,
-    /// Bytes of the longest of those.
-    pub longest_unknown: u32,
-    /// Blocks abandoned because their headers contradict themselves.
-    pub damaged_blocks: u64,
-}
-
-impl Counts {
-    /// Frames that were in the ring when the kernel was asked.
-    pub fn waiting(&self) -> u64 {
-        let gone = self.received + self.outgoing + self.dropped + self.abandoned;
-        self.seen.saturating_sub(gone)
-    }
-}
-
 /// One receive ring of an interface.
 #[derive(Debug)]
 pub struct RingReader {
@@ -74,12 +40,16 @@ pub struct RingReader {
     state: State,
     reading: Reading,
     walk: Walk,
+    /// Frames in the block that is walked.
+    packets: u32,
     /// Those of the last burst; kept for its memory.
     frames: Vec<Frame>,
     counts: Counts,
     seen: Seen,
     /// Empty receive calls since the interface was last checked.
     idle: u32,
+    /// What is in the ring is left to the next process.
+    is_left: bool,
 }
 
 /// State of the interface.
@@ -119,6 +89,7 @@ impl RingReader {
         };
         let ports = (0..rings).map(open).collect::<Result<Vec<_>, _>>()?;
         ports.iter().try_for_each(Self::accept)?;
+        ports.iter().for_each(Self::keep);
         Ok(ports)
     }
 
@@ -144,26 +115,40 @@ impl RingReader {
         let reading = reading(config, &interface);
         let (socket, ring) = set_up(config, &interface, &reading)?;
         start(config, &interface, &group, number, socket.as_fd())?;
+        Ok(Self::over(config, interface, group, number, socket, ring))
+    }
+
+    /// The reader of a ring that is set up.
+    fn over(
+        config: &PortSettings,
+        interface: Interface,
+        group: Arc<Group>,
+        number: u32,
+        socket: OwnedFd,
+        ring: Ring,
+    ) -> Self {
         let state = if interface.link.is_up {
             State::Up
         } else {
             State::Down
         };
-        Ok(Self {
+        Self {
             config: config.clone(),
             group,
             number,
             ring,
             socket,
+            reading: reading(config, &interface),
             interface,
             state,
-            reading,
             walk: Walk::default(),
+            packets: 0,
             frames: Vec::new(),
             counts: Counts::default(),
             seen: Seen::default(),
             idle: 0,
-        })
+            is_left: false,
+        }
     }
 
     /// Opens the ring again, on the interface that has its name now. `false`: another ring of the
@@ -182,12 +167,14 @@ impl RingReader {
         opened.accept()?;
         let frames = std::mem::take(&mut self.frames);
         let seen = self.seen;
+        self.forget();
         *self = Self {
             counts,
             seen,
             frames,
             ..opened
         };
+        self.keep();
         Ok(true)
     }
 
@@ -285,12 +272,17 @@ impl RingReader {
     /// Fills `frames` from the block that is held or, if none is, from the next one.
     #[inline]
     fn fill(&mut self, max: usize) -> bool {
+        self.settle();
+        if self.is_left {
+            return false;
+        }
         if self.walk.is_over() {
-            self.ring.release();
             let Some(contents) = self.ring.hold() else {
                 return false;
             };
             self.walk = Walk::new(contents.first, contents.packets);
+            self.walk.skip(self.ring.held(), contents.read);
+            self.packets = contents.packets;
         }
         let block = self.ring.held();
         while self.frames.len() < max {
@@ -302,6 +294,16 @@ impl RingReader {
             self.frames.push(frame(&raw, self.interface.link_type));
         }
         true
+    }
+
+    /// The frames that were handed out were processed: gives their block back, or notes how far it was read.
+    #[inline]
+    fn settle(&mut self) {
+        if self.walk.is_over() {
+            self.ring.release();
+        } else {
+            self.ring.note(self.packets - self.walk.left());
+        }
     }
 
     /// Waits for a block, or until something happens to the interface.

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::block::IP_MAX;
 use super::reader::RingReader;
-use crate::error::{InterfaceErrorKind, OpenError, RxError, renamed};
+use crate::error::{InterfaceErrorKind, RxError, renamed};
 use crate::interface::Offloads;
 use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
-use crate::settings::PortSettings;
 
 /// Bytes before the IP header of most frames.
 const ETHERNET_HEADER: u32 = 14;
@@ -56,18 +55,12 @@ pub(crate) struct Receiver {
     reopened: Arc<AtomicU32>,
 }
 
-/// Opens the rings of an interface, over which the kernel spreads its frames, both directions of a
-/// flow to the same one.
-///
-/// # Errors
-/// There is no such interface, a capability is missing, a setting is out of bounds, …
-pub(crate) fn open_rings(settings: &PortSettings, rings: u16) -> Result<Vec<Receiver>, OpenError> {
+/// The rings of an interface, over which the kernel spreads its frames, both directions of a flow to the same one.
+pub(crate) fn receivers(rings: Vec<RingReader>) -> Vec<Receiver> {
     let shared = Arc::new(Shared::default());
-    let rings = RingReader::open_rings(settings, rings)?.into_iter();
-    let receivers = rings
-        .enumerate()
-        .map(|(i, ring)| Receiver::new(ring, i == 0, shared.clone()));
-    Ok(receivers.collect())
+    let rings = rings.into_iter().enumerate();
+    let receivers = rings.map(|(i, ring)| Receiver::new(ring, i == 0, shared.clone()));
+    receivers.collect()
 }
 
 impl Receiver {
@@ -211,6 +204,14 @@ impl Rx for Receiver {
         }
         self.note_return();
         Ok(Received::Nothing)
+    }
+
+    fn leave(&mut self) -> bool {
+        let is_kept = self.ring.is_kept();
+        if is_kept {
+            self.ring.leave();
+        }
+        is_kept
     }
 
     fn name(&self) -> &str {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use super::receiver::{Receiver, Shared};
 use super::transmit::{Transmit, TransmitConfig};
@@ -10,6 +11,9 @@ use crate::burst::Burst;
 use crate::error::{OpenError, TxError};
 use crate::rx::{LinkEvent, Rx};
 use crate::tx::{Selection, Tx, TxCounts};
+
+/// Some times what a ring holds, because more comes in meanwhile.
+const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// An interface to send on.
 #[derive(Debug)]
@@ -53,6 +57,12 @@ impl Sender {
             shared: receiver.shared(),
         };
         Self::new(receiver.name(), sends_merged, Some(partner))
+    }
+
+    /// Sends what waited in receive rings while no process ran: for a while it waits for an interface that does not take all at
+    /// once, instead of dropping.
+    pub fn catch_up(&mut self) {
+        self.transmit.be_patient(CATCH_UP);
     }
 
     /// Checks whether [`Self::of`] could open an interface; it is closed at once.

@@ -7,11 +7,13 @@
 //! not measured.
 //!
 //! A call never waits: frames that the interface does not take at once are dropped and counted, so that
-//! the frames behind it stay in time.
+//! the frames behind it stay in time. Only after a restart, while what waited in the receive rings is late anyway, it does.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
@@ -26,6 +28,9 @@ use crate::tx::{Selection, TxCounts};
 const BATCH: usize = 64;
 /// Bytes asked for to hold frames that a card has not sent yet.
 const BUFFER: u32 = 4 * 1024 * 1024;
+
+/// How long a look whether the interface takes frames again may wait.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The header that says how to split a frame (`virtio_net_hdr`), and the frame.
 type Outgoing<'a> = (&'a [u8; OFFLOAD], &'a [u8]);
@@ -54,6 +59,8 @@ pub struct Transmit {
     counts: TxCounts,
     /// Whether the interface failed at the last frame, so that the failure was reported.
     is_failed: bool,
+    /// Until then it waits for an interface that does not take frames at once.
+    patient_until: Option<Instant>,
 }
 
 impl Transmit {
@@ -84,7 +91,30 @@ impl Transmit {
             socket,
             counts: TxCounts::default(),
             is_failed: false,
+            patient_until: None,
         })
+    }
+
+    /// Waits from now on, and for so long, where the interface does not take frames at once.
+    pub fn be_patient(&mut self, time: Duration) {
+        self.patient_until = Some(Instant::now() + time);
+    }
+
+    /// Whether the interface has room for frames, or may soon have it: whether to try again.
+    fn waits(&mut self) -> bool {
+        if self
+            .patient_until
+            .is_none_or(|until| Instant::now() >= until)
+        {
+            self.patient_until = None;
+            return false;
+        }
+        let look = Timespec::try_from(LOOK).unwrap_or_default();
+        poll(
+            &mut [PollFd::new(&self.socket, PollFlags::OUT)],
+            Some(&look),
+        )
+        .is_ok()
     }
 
     /// Opens it again, on the interface that has its name now; counts go on.
@@ -198,6 +228,7 @@ impl Transmit {
                     done += 1;
                 }
                 // The socket holds as many frames as it may: waiting is all that would help.
+                Ok(_) | Err(Errno::AGAIN) if self.waits() => {}
                 Ok(_) | Err(Errno::AGAIN) => {
                     self.counts.refused += (frames.len() - done) as u64;
                     break;

@@ -17,7 +17,7 @@
 //! | `program.rs`, `../../bpf/xdp.c` | the XDP program, and how it is attached |
 //! | `socket.rs` | a socket of one queue |
 //! | `receiver/` | the queues of a port as an [`Rx`](crate::Rx) that survives the loss of its interface |
-//! | `sender.rs` | an interface as a [`Tx`](crate::Tx) |
+//! | `sender.rs` | an interface as a [`Tx`] |
 //! | `shared.rs` | what the ports of one interface share, and the two sides of one port |
 //! | `loans.rs` | who has which frame |
 //! | `area.rs`, `ring.rs` | memory shared with the kernel |

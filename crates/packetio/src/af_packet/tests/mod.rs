@@ -3,6 +3,7 @@
 
 mod forward;
 mod frames;
+mod kept;
 mod offloads;
 mod ports;
 mod states;

@@ -1,0 +1,149 @@
+//! A ring that outlives the process that reads it: left to the next one, which adopts it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::net::sockopt::socket_error;
+
+use super::super::open::group;
+use super::super::ring::Ring;
+use super::RingReader;
+use crate::error::OpenError;
+use crate::interface::{Interface, system};
+use crate::kept::{AdoptError, Description};
+use crate::settings::PortSettings;
+use crate::sys;
+
+/// So often it is tried to see ring and statistics at one moment, between two frames.
+const LOOKS: u32 = 1000;
+
+impl RingReader {
+    /// The rings of an interface that a process before this one has opened with the same settings; `sockets` are theirs, by
+    /// number. Frames that wait in them come first. A burst that was being processed when that process was killed comes again.
+    ///
+    /// # Errors
+    /// A socket is not that of such a ring.
+    pub fn adopt_rings(
+        config: &PortSettings,
+        sockets: Vec<OwnedFd>,
+    ) -> Result<Vec<Self>, AdoptError> {
+        let interface = Interface::open(&config.interface)?;
+        let group = group(config, &interface, sockets.len() as u32);
+        for (number, socket) in sockets.iter().enumerate() {
+            let foreign = |why| AdoptError::Foreign {
+                interface: config.interface.clone(),
+                number,
+                why,
+            };
+            let refused = system(&config.interface, "the kept receive ring cannot be used");
+            let bound = sys::bound(socket.as_fd()).map_err(&refused)?;
+            if bound != (sys::ALL_PROTOCOLS, interface.index as i32) {
+                return Err(foreign("its interface is gone"));
+            }
+            if !is_here(socket).map_err(&refused)? {
+                return Err(foreign("it is in another network namespace"));
+            }
+            let is_member = group.adopt(number as u32, socket.as_fd());
+            if !is_member.map_err(&refused)? {
+                return Err(foreign("it is not one of a group of as many rings"));
+            }
+        }
+        let group = Arc::new(group);
+        let adopt = |(number, socket): (usize, OwnedFd)| {
+            let refused = system(&config.interface, "the kept receive ring cannot be mapped");
+            let (block_bytes, blocks) = (config.block_bytes as usize, config.blocks as usize);
+            let mut ring = Ring::map(socket.as_fd(), block_bytes, blocks).map_err(refused)?;
+            ring.resume();
+            let interface = Interface::open(&config.interface)?;
+            let mut reader = Self::over(
+                config,
+                interface,
+                group.clone(),
+                number as u32,
+                socket,
+                ring,
+            );
+            reader.take_stock();
+            Ok(reader)
+        };
+        sockets.into_iter().enumerate().map(adopt).collect()
+    }
+
+    /// Counts what waits in the ring, and what was dropped while nobody read it.
+    fn take_stock(&mut self) {
+        // That the interface was down meanwhile is not news.
+        let _ = socket_error(&self.socket);
+        for _ in 0..LOOKS {
+            let waiting = self.ring.waiting();
+            // Of the frames that were seen, some were read before this process; reading sets them to 0.
+            if let Ok([_, dropped, _]) = sys::option(self.socket.as_fd(), libc::PACKET_STATISTICS) {
+                self.counts.dropped += u64::from(dropped);
+            }
+            self.counts.seen = waiting + self.counts.dropped;
+            if self.ring.waiting() == waiting {
+                return;
+            }
+        }
+    }
+
+    /// Leaves what was not handed out to the next process. The frames of the last burst were processed.
+    pub fn leave(&mut self) {
+        self.frames.clear();
+        self.settle();
+        self.is_left = true;
+    }
+
+    /// Whether somebody keeps the ring.
+    pub fn is_kept(&self) -> bool {
+        self.config.keeper.is_some()
+    }
+
+    /// Hands the ring to who keeps it.
+    pub(super) fn keep(&self) {
+        if let Some(keeper) = &self.config.keeper {
+            keeper.keep(&self.description(), self.socket.as_fd());
+        }
+    }
+
+    /// It need not be kept any more.
+    pub(super) fn forget(&self) {
+        if let Some(keeper) = &self.config.keeper {
+            keeper.forget(&self.description());
+        }
+    }
+
+    fn description(&self) -> String {
+        let description = Description {
+            settings: &self.config,
+            index: self.interface.index,
+            rings: self.group.rings(),
+        };
+        description.of(self.number)
+    }
+}
+
+/// Whether a socket is in the network namespace of this process.
+fn is_here(socket: &OwnedFd) -> std::io::Result<bool> {
+    let own = sys::query_socket()?;
+    // Kernels before 5.14 do not tell.
+    Ok(
+        match (sys::namespace(own.as_fd()), sys::namespace(socket.as_fd())) {
+            (Ok(own), Ok(its)) => own == its,
+            _ => true,
+        },
+    )
+}
+
+/// How the rings of an interface are called where they are kept, by number.
+///
+/// # Errors
+/// There is no such interface.
+pub fn names(settings: &PortSettings, rings: u32) -> Result<Vec<String>, OpenError> {
+    let index = Interface::open(&settings.interface)?.index;
+    let description = Description {
+        settings,
+        index,
+        rings,
+    };
+    Ok((0..rings).map(|number| description.of(number)).collect())
+}
