@@ -175,7 +175,7 @@ class Manager:
                     else:
                         os.close(descriptor)
 
-    def start(self, lab, scratch):
+    def start(self, lab, scratch, *settings):
         """The next fenxi, ready."""
         names, descriptors = list(self.stored), list(self.stored.values())
 
@@ -190,7 +190,7 @@ class Manager:
             if self.keeps:
                 os.environ["NOTIFY_SOCKET"] = self.path
 
-        started = Inline(lab, scratch, cpu=None, preexec_fn=pass_on, close_fds=False)
+        started = Inline(lab, scratch, *settings, cpu=None, preexec_fn=pass_on, close_fds=False)
         self.listen()
         return started
 
@@ -203,11 +203,13 @@ class Manager:
 def restart(report, arguments):
     with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
         addressed_street(lab)
-        for keeps in (False, True):
+        for kind in ("", ", rings kept", ", over af_xdp"):
+            settings = ["--set", "io.backend=af_xdp"] if "xdp" in kind else []
+            if settings:
+                plain_wires(lab)
             for how, end in (("SIGTERM and start", signal.SIGTERM), ("kill -9 and start", signal.SIGKILL)):
-                if keeps:
-                    how += ", rings kept"
-                found = [restart_once(lab, scratch, keeps, end) for _ in range(arguments.rounds)]
+                how += kind
+                found = [restart_once(lab, scratch, "kept" in kind, end, settings) for _ in range(arguments.rounds)]
                 for number, (gap, lost, delay) in enumerate(found):
                     say(f"restart, {how}, round {number + 1}: {1000 * gap:.0f} ms, {lost} lost, longest delay {1000 * delay:.0f} ms")
                 gaps, lost, delays = zip(*found)
@@ -217,14 +219,20 @@ def restart(report, arguments):
                 report.add(f"restart: {how}, the longest delay", 1000 * max(delays), "ms")
 
 
-def restart_once(lab, scratch, keeps, end):
+def plain_wires(lab):
+    """As XDP wants them, for all sides: nothing merges, nothing is left to a card."""
+    for host, device in (("left", "g0"), ("middle", "m0"), ("middle", "m1"), ("right", "s0")):
+        lab.run(host, f"ethtool -K {device} tx off tso off gso off gro off rxvlan off txvlan off")
+
+
+def restart_once(lab, scratch, keeps, end, settings):
     manager = Manager(scratch, keeps)
-    old = manager.start(lab, scratch)
+    old = manager.start(lab, scratch, *settings)
     load = lab.start("left", [BLAST, "g0", load_capture(), 20_000, 3600, ROUNDS_PER_FLOW], CPU_LOAD)
     arrivals = Arrivals(lab.udp("left", LEFT), lab.udp("right", RIGHT))
     time.sleep(2)
     lab.stop(old.process, code=None, with_signal=end)
-    new = manager.start(lab, scratch)
+    new = manager.start(lab, scratch, *settings)
     time.sleep(1)
     found = arrivals.end()
     lab.stop(load, code=None, with_signal=signal.SIGKILL)

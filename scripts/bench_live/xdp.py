@@ -4,7 +4,7 @@ import statistics
 import tempfile
 import time
 
-from .delay import LEFT, RIGHT, Echo, PINGS, addressed_street, ping
+from .delay import LEFT, RIGHT, Echo, PINGS, addressed_street, ping, plain_wires
 from .lab import TARGET, Failure, Lab, cpu_of, quantile, say
 from .speed import CPU_FORWARDER, FORWARD, SETTLE_S, Inline, Nobody, pass_through
 
@@ -25,12 +25,6 @@ class Program:
     def end(self):
         self.lab.stop(self.process, code=None)
         time.sleep(SETTLE_S)  # the kernel closes XDP sockets in its own time
-
-
-def plain_wires(lab):
-    """As XDP wants them, for all sides: nothing merges, nothing is left to a card."""
-    for host, device in (("left", "g0"), ("middle", "m0"), ("middle", "m1"), ("right", "s0")):
-        lab.run(host, f"ethtool -K {device} tx off tso off gso off gro off rxvlan off txvlan off")
 
 
 def sides(lab, scratch):

@@ -40,7 +40,7 @@ keys! {
             => |d, s| s.put(&mut d.io.burst);
         IoBackend: restart "io.backend", Kind::OneOf(Backend::NAMES), "\"af_packet\"", "",
             "how frames are received and sent: af_packet uses packet sockets of the kernel; af_xdp takes frames from the driver, \
-             with less CPU time and latency; dpdk takes cards from the kernel and polls them, in a build with the feature dpdk. \
+             with less delay; dpdk takes cards from the kernel and polls them, in a build with the feature dpdk. \
              af_xdp and dpdk take frames away from the kernel, so they are not for mode mark (docs/ports.md)"
             => |d, s| s.put(&mut d.io.backend);
         IoMode: restart "io.mode", Kind::OneOf(IoMode::NAMES), "\"tap\"", "",
