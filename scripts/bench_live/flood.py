@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from .delay import plain_wires
-from .lab import FENXI, FENXI_DPDK, Failure, Fenxi, Lab, generate_replay, generated, say
+from .lab import FENXI, DPDK_FENXI, Failure, Fenxi, Lab, generate_replay, generated, say
 
 SYNS_PER_S = 100_000
 CONNECTIONS_PER_S = 200
@@ -123,7 +123,7 @@ def flood_ports(report, arguments):
         write_flood(capture, FLOOD)
         listener = lab.inside("right", listen)
         for name, settings in PORTS.items():
-            program = FENXI_DPDK if "dpdk" in name else FENXI
+            program = DPDK_FENXI if "dpdk" in name else FENXI
             if not program.exists():
                 say(f"SKIPPED {name}: {program} is not there: make dpdk")
                 continue

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 FENXI = TARGET / "release" / "fenxi"
 FENXI_LAB = TARGET / "release" / "fenxi-lab"
-FENXI_DPDK = TARGET / "dpdk" / "fenxi"
+DPDK_FENXI = TARGET / "dpdk" / "fenxi"
 FORWARD = TARGET / "release" / "examples" / "forward"
 CLONE_NEWNET = 0x40000000
 

@@ -218,6 +218,7 @@ fn config_show_as_json_names_every_key() {
         "cache",
         "connlabel",
         "control",
+        "dpdk",
         "flow",
         "hosts",
         "io",
@@ -231,6 +232,7 @@ fn config_show_as_json_names_every_key() {
         "records",
         "ring",
         "tag",
+        "xdp",
     ];
     assert_eq!(sections, expected.into());
 }
