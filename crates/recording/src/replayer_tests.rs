@@ -21,7 +21,7 @@ fn header() -> String {
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
             "tasks": [task], "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64, "buckets": 16,
-            "settings": settings, "ports": [],
+            "settings": settings, "ports": [], "expects_counts": false,
         },
     });
     header.to_string()
