@@ -221,7 +221,7 @@ mod present {
                 78,
                 &[
                     "io.mode",
-                    "impossible combination: DPDK takes packets away from the kernel",
+                    "impossible combination: this backend takes frames away from the kernel",
                 ],
             ),
             (
