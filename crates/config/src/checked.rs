@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use netfilter::nft_set::{Field, SetName};
 use packetio::Backend;
-use policy::{Action, Dscp, Rule};
+use policy::{Action, Dscp, LabelRule};
 
 mod destination;
 mod device;
@@ -82,7 +82,7 @@ impl Config {
     }
 
     /// What labels ask for: DSCP where packets are marked, bits of the connection mark where the kernel forwards.
-    pub fn rules(&self) -> Vec<Rule> {
+    pub fn rules(&self) -> Vec<LabelRule> {
         let mut rules = self.tag.rules();
         if self.io.mode == IoMode::Mark {
             rules.extend(self.mark.rules());
@@ -249,9 +249,9 @@ pub struct MarkMapping {
 
 impl Tag {
     /// The rules for packets; none where packets are not marked at all.
-    pub fn rules(&self) -> Vec<Rule> {
+    pub fn rules(&self) -> Vec<LabelRule> {
         let rows = self.dscp.iter().filter(|_| self.enabled);
-        let rule = |row: &DscpMapping| Rule {
+        let rule = |row: &DscpMapping| LabelRule {
             label: row.label.clone(),
             action: Action {
                 dscp: Some(row.dscp),
@@ -274,8 +274,8 @@ impl Mark {
     }
 
     /// The rules for connections.
-    pub fn rules(&self) -> Vec<Rule> {
-        let rule = |row: &MarkMapping| Rule {
+    pub fn rules(&self) -> Vec<LabelRule> {
+        let rule = |row: &MarkMapping| LabelRule {
             label: row.label.clone(),
             action: Action {
                 dscp: None,

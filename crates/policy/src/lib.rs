@@ -1,16 +1,29 @@
-//! What a label asks for.
+//! What is done about flows.
 //!
-//! A label says what a flow is; an [`Action`] says what to do about it. [`Rule`]s, as the user wrote them, lead from labels
-//! by name to actions; [`actions`] holds them against the labels of the model in use, so that the data path finds the action
-//! of a class by its number.
+//! A label says what a flow is; an action says what to do about it. There are two ways to an action:
 //!
-//! This crate knows no other of the program's, no file and no wire.
-#![forbid(unsafe_code)]
+//! | module | holds |
+//! |---|---|
+//! | [`by_label`] | actions of labels, whatever the flow's addresses: `tag.dscp`, `mark.class` |
+//! | [`rule`], [`RuleSet`] | rules by tuple, label and what a flow has done, as people and machines write them |
+//! | [`Policy`] | the same as the data path asks it |
+//! | [`classifier`] | how the rule of a tuple is found |
+//!
+//! This crate knows no other of the program's.
+#![deny(unsafe_code)]
 
+pub mod by_label;
+pub mod classifier;
 mod dscp;
+mod key;
 mod mark;
-mod rule;
+mod policy;
+pub mod rule;
+mod rule_set;
 
+pub use by_label::{Action, Label, LabelRule, NoSuchLabel, actions, by_class, listed};
 pub use dscp::Dscp;
+pub use key::{Address, Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
 pub use mark::{DSCP_MASK, Mark};
-pub use rule::{Action, Label, NoSuchLabel, Rule, actions, by_class, listed};
+pub use policy::{Ask, Facts, Names, Outcome, Policy, UnknownName};
+pub use rule_set::{RuleSet, TooManyRules};

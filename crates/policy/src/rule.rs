@@ -1,233 +1,79 @@
-//! From rules by label to the actions of a model's classes.
+//! A rule: which flows it is for, and what is done about them.
 
-use crate::{Dscp, Mark};
+use crate::{Dscp, Mark, Rank};
 
-/// What is done about a flow; nothing by default.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Action {
-    /// Code point of the flow's packets; `None`: they leave as they came.
+/// What is asked of a flow beyond its tuple. All that is asked has to hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Condition {
+    /// The flow's label is one of these, or of a taxonomy of this name. Empty: whatever its label, even none.
+    pub labels: Vec<String>,
+    /// What the flow has done so far.
+    pub over: Over,
+}
+
+/// Bounds that a flow has gone beyond, each where it is not `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Over {
+    /// More bytes than this, in both directions, at the IP layer.
+    pub bytes: Option<u64>,
+    /// More packets than this, in both directions.
+    pub packets: Option<u64>,
+    /// Older than this, ms.
+    pub age_ms: Option<u64>,
+    /// More bits per second than this, on average over its life.
+    pub bits_per_s: Option<u64>,
+}
+
+impl Condition {
+    /// Whether nothing is asked.
+    pub fn is_none(&self) -> bool {
+        *self == Condition::default()
+    }
+}
+
+/// Which task is asked about a flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Task {
+    /// The tasks that the configuration says.
+    #[default]
+    AsConfigured,
+    /// None.
+    None,
+    /// The task of this name, and no other.
+    Named(String),
+}
+
+/// What is done about the flows of a rule. Parts that a rule leaves out are as the flow's label says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuleAction {
+    /// Code point of the flow's packets.
     pub dscp: Option<Dscp>,
-    /// Mark of the flow's connection; `None`: the connection stays as it is.
+    /// Mark of the flow's connection.
     pub mark: Option<Mark>,
+    /// Which task is asked.
+    pub task: Task,
+    /// The flow's label, for which no model is asked.
+    pub label: Option<String>,
+    /// Share of the flows, by a hash of their tuple, for which the rule counts: 0 to 65,536 for 0 to 1. The others go on to
+    /// the next rule.
+    pub sample: Option<u32>,
+    /// Sink that gets a copy of the flow's packets.
+    pub mirror: Option<String>,
+    /// The flow's packets are dropped.
+    pub drop: bool,
 }
 
-impl Action {
-    /// This action, with the parts of `other` where it has none.
-    fn or(self, other: Action) -> Action {
-        Action {
-            dscp: self.dscp.or(other.dscp),
-            mark: self.mark.or(other.mark),
-        }
-    }
-}
-
-/// A label of the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Label {
-    /// Its name.
-    pub name: String,
-    /// The group that it belongs to, such as `web` or `camera`; empty for `unknown`.
-    pub taxonomy: String,
-}
-
-/// What the user asks for the flows of a label, or of all labels of a taxonomy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule<Asked = Action> {
-    /// Name of the label; where no label has this name, of the taxonomy.
-    pub label: String,
-    /// What is done; parts that are `None` are left to other rules of the same label.
-    pub action: Asked,
-    /// Whether a model without this label is an error.
-    pub required: bool,
-    /// Where the rule stands, for errors.
-    pub origin: String,
-}
-
-/// A rule for a label that the model does not have.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{origin}: the model{} has no label \"{label}\", and no taxonomy of that name; it has {labels}", space_and(.model))]
-pub struct NoSuchLabel {
-    /// Where the rule stands.
-    pub origin: String,
-    /// Name of the model, where that is known.
-    pub model: String,
-    /// The label of the rule.
-    pub label: String,
-    /// The labels of the model, for people.
-    pub labels: String,
-}
-
-impl NoSuchLabel {
-    /// The same with the name of the model.
-    pub fn of_model(self, name: &str) -> NoSuchLabel {
-        NoSuchLabel {
-            model: name.to_owned(),
-            ..self
-        }
-    }
-}
-
-fn space_and(name: &str) -> String {
-    match name {
-        "" => String::new(),
-        name => format!(" {name}"),
-    }
-}
-
-/// The action of each of `labels`, as [`by_class`] finds them; of several rules the later goes over the earlier, part by part.
-///
-/// # Errors
-/// As [`by_class`].
-pub fn actions(rules: &[Rule], labels: &[Label]) -> Result<Vec<Action>, NoSuchLabel> {
-    by_class(rules, labels, |new, old| new.or(old))
-}
-
-/// What is asked for each of `labels`, which stand in the order of the model's classes. Of several rules for one label,
-/// `over` says what comes of the later and what was asked before. A rule that names the label goes over one that names its
-/// taxonomy.
-///
-/// # Errors
-/// A rule is required, and neither a label nor a taxonomy has its name.
-pub fn by_class<Asked: Copy + Default>(
-    rules: &[Rule<Asked>],
-    labels: &[Label],
-    over: impl Fn(Asked, Asked) -> Asked,
-) -> Result<Vec<Asked>, NoSuchLabel> {
-    let mut by_name = vec![Asked::default(); labels.len()];
-    let mut by_taxonomy = by_name.clone();
-    for rule in rules {
-        let is_named = |label: &Label| label.name == rule.label;
-        if let Some(class) = labels.iter().position(is_named) {
-            by_name[class] = over(rule.action, by_name[class]);
-            continue;
-        }
-        let mut is_known = false;
-        for (label, asked) in labels.iter().zip(&mut by_taxonomy) {
-            if label.taxonomy == rule.label {
-                *asked = over(rule.action, *asked);
-                is_known = true;
-            }
-        }
-        if rule.required && !is_known {
-            return Err(NoSuchLabel {
-                origin: rule.origin.clone(),
-                model: String::new(),
-                label: rule.label.clone(),
-                labels: listed(labels),
-            });
-        }
-    }
-    let asked = by_name.into_iter().zip(by_taxonomy);
-    Ok(asked.map(|(name, taxonomy)| over(name, taxonomy)).collect())
-}
-
-/// All labels, each with its taxonomy, for people: `TLS (web), DNS (network), unknown`.
-pub fn listed(labels: &[Label]) -> String {
-    let shown = labels.iter().map(|label| match label.taxonomy.as_str() {
-        "" => label.name.clone(),
-        taxonomy => format!("{} ({taxonomy})", label.name),
-    });
-    shown.collect::<Vec<_>>().join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rule(label: &str, action: Action, required: bool) -> Rule {
-        Rule {
-            label: label.to_owned(),
-            action,
-            required,
-            origin: "c.toml:3: tag.dscp".to_owned(),
-        }
-    }
-
-    fn dscp(code_point: u8) -> Action {
-        Action {
-            dscp: Dscp::new(code_point),
-            mark: None,
-        }
-    }
-
-    /// Written as [`listed`] shows them.
-    fn labels(names: &[&str]) -> Vec<Label> {
-        let label = |text: &&str| {
-            let (name, taxonomy) = text.split_once(' ').unwrap_or((text, ""));
-            Label {
-                name: name.to_owned(),
-                taxonomy: taxonomy.trim_matches(['(', ')']).to_owned(),
-            }
-        };
-        names.iter().map(label).collect()
-    }
-
-    #[test]
-    fn a_class_gets_what_all_rules_of_its_label_say() {
-        let mark = Mark {
-            bits: 0x300,
-            mask: 0xff00,
-        };
-        let marked = Action {
-            dscp: None,
-            mark: Some(mark),
-        };
-        let rules = [
-            rule("DNS", dscp(8), true),
-            rule("DNS", marked, true),
-            rule("TLS", dscp(1), true),
-            rule("TLS", dscp(2), true),
-        ];
-        let both = Action {
-            mark: Some(mark),
-            ..dscp(8)
-        };
-        assert_eq!(
-            actions(&rules, &labels(&["TLS", "other", "DNS"])).unwrap(),
-            [dscp(2), Action::default(), both]
-        );
-    }
-
-    #[test]
-    fn a_label_that_the_model_lacks_matters_only_to_who_asked_for_it() {
-        let labels = labels(&["TLS (web)", "DNS"]);
-        let by_default = rule("SSH", dscp(1), false);
-        assert_eq!(
-            actions(&[by_default], &labels).unwrap(),
-            [Action::default(); 2]
-        );
-        let error = actions(&[rule("SSH", dscp(1), true)], &labels).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "c.toml:3: tag.dscp: the model has no label \"SSH\", and no taxonomy of that name; it has TLS (web), DNS"
-        );
-        assert_eq!(
-            error.of_model("m").to_string(),
-            "c.toml:3: tag.dscp: the model m has no label \"SSH\", and no taxonomy of that name; it has TLS (web), DNS"
-        );
-    }
-
-    #[test]
-    fn a_taxonomy_stands_for_its_labels_that_no_rule_names() {
-        let labels = labels(&[
-            "Tapo (camera)",
-            "Ring (camera)",
-            "Hue (light)",
-            "light (bulb)",
-        ]);
-        let action = |rules: &[Rule]| -> Vec<Option<u8>> {
-            let actions = actions(rules, &labels).unwrap();
-            let code_point = |action: &Action| action.dscp.map(Dscp::code_point);
-            actions.iter().map(code_point).collect()
-        };
-        let camera = rule("camera", dscp(1), true);
-        let ring = rule("Ring", dscp(2), true);
-        // In either order.
-        let expected = [Some(1), Some(2), None, None];
-        assert_eq!(action(&[camera.clone(), ring.clone()]), expected);
-        assert_eq!(action(&[ring, camera]), expected);
-        // A label of the name goes over a taxonomy of the name.
-        let light = rule("light", dscp(3), true);
-        assert_eq!(action(&[light]), [None, None, None, Some(3)]);
-    }
+/// A rule without its filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its place among all.
+    pub rank: Rank,
+    /// Number of its condition in [`crate::RuleSet::conditions`].
+    pub condition: u32,
+    /// Number of its action in [`crate::RuleSet::actions`].
+    pub action: u32,
+    /// Number of the file that it stands in, in [`crate::RuleSet::files`].
+    pub file: u16,
+    /// Its line there, from 1.
+    pub line: u32,
 }

@@ -17,7 +17,7 @@ use netfilter::connlabel::{LABELS, Names, PLACES, default_file};
 use netfilter::conntrack::Change;
 use netfilter::counts::{Cause, Counts};
 use netfilter::writer::{StartError, Writer};
-use policy::{Label, Rule};
+use policy::{Label, LabelRule};
 use rustix::thread::CapabilitySet;
 
 use super::netfilter::{
@@ -93,7 +93,7 @@ impl ClassLabels {
             let bit = names
                 .bit(&row.connlabel)
                 .ok_or_else(|| Error::Config(unknown(config, row, &names)))?;
-            Ok(Rule {
+            Ok(LabelRule {
                 label: row.label.clone(),
                 action: Some(bit),
                 required: true,

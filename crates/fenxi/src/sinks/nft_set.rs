@@ -13,7 +13,7 @@ use flowmgr::record::FlowName;
 use netfilter::counts::{Cause, Counts};
 use netfilter::elements::{self, Members};
 use netfilter::writer::{StartError, Writer};
-use policy::{Label, Rule};
+use policy::{Label, LabelRule};
 use rustix::thread::CapabilitySet;
 
 use super::netfilter::{Explained, Figures, WriterSink, finish, missing, newest_error, tuple};
@@ -63,7 +63,7 @@ fn words(set: &NftSet, labels: &[Label]) -> Result<Vec<u64>, Error> {
     let rules: Vec<_> = set
         .labels
         .iter()
-        .map(|label| Rule {
+        .map(|label| LabelRule {
             label: label.clone(),
             action: 1,
             required: true,

@@ -1,0 +1,302 @@
+//! What is looked up, and what it is held against: the tuple of a flow's first packet, and the boxes of rules.
+//!
+//! IPv4 and IPv6 have classifiers of their own, so both types are generic over the address: [`u32`] or [`u128`].
+
+use std::net::IpAddr;
+
+/// IP protocol number of TCP.
+pub const TCP: u8 = 6;
+/// IP protocol number of UDP.
+pub const UDP: u8 = 17;
+
+/// The tuple of a flow's first packet: the source is the side that began the flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Key<A> {
+    /// Address of the side that began the flow.
+    pub source: A,
+    /// Address of the other side.
+    pub destination: A,
+    /// Its port.
+    pub source_port: u16,
+    /// The other side's port.
+    pub destination_port: u16,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Number of the interface that the packet came in by, from 1; 0 where that is not known.
+    pub in_port: u8,
+}
+
+/// The same of either family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tuple {
+    /// IPv4.
+    V4(Key<u32>),
+    /// IPv6.
+    V6(Key<u128>),
+}
+
+impl Tuple {
+    /// Of a packet from `source` to `destination`, which are of one family; `None` where they are not.
+    pub fn new(
+        protocol: u8,
+        source: (IpAddr, u16),
+        destination: (IpAddr, u16),
+        in_port: u8,
+    ) -> Option<Tuple> {
+        let (source_port, destination_port) = (source.1, destination.1);
+        match (source.0, destination.0) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Some(Tuple::V4(Key {
+                source: source.to_bits(),
+                destination: destination.to_bits(),
+                source_port,
+                destination_port,
+                protocol,
+                in_port,
+            })),
+            (IpAddr::V6(source), IpAddr::V6(destination)) => Some(Tuple::V6(Key {
+                source: source.to_bits(),
+                destination: destination.to_bits(),
+                source_port,
+                destination_port,
+                protocol,
+                in_port,
+            })),
+            _ => None,
+        }
+    }
+}
+
+/// Ports from the first to the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ports {
+    /// The first.
+    pub first: u16,
+    /// The last, not less than the first.
+    pub last: u16,
+}
+
+impl Ports {
+    /// Every port.
+    pub const ANY: Ports = Ports {
+        first: 0,
+        last: u16::MAX,
+    };
+
+    /// One port.
+    pub const fn one(port: u16) -> Ports {
+        Ports {
+            first: port,
+            last: port,
+        }
+    }
+
+    /// Whether `port` is one of them.
+    #[inline]
+    pub fn has(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+}
+
+/// A box in the space of tuples, of a rule. A rule has one or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filter<A> {
+    /// Prefix of the source; bits beyond the length are 0.
+    pub source: A,
+    /// Prefix of the destination; bits beyond the length are 0.
+    pub destination: A,
+    /// Bits of the source's prefix; 0 for every address.
+    pub source_length: u8,
+    /// Bits of the destination's prefix; 0 for every address.
+    pub destination_length: u8,
+    /// IP protocol number; `None` for every one.
+    pub protocol: Option<u8>,
+    /// Number of an interface, from 1; 0 for every one.
+    pub in_port: u8,
+    /// Ports of the source.
+    pub source_ports: Ports,
+    /// Ports of the destination.
+    pub destination_ports: Ports,
+    /// Number of the rule.
+    pub rule: RuleNumber,
+    /// The rule has a condition, or counts for a share of the flows only.
+    pub is_conditional: bool,
+    /// Place of the rule among all: the least rank wins.
+    pub rank: Rank,
+}
+
+/// Number of a rule, by which the rest of it is found. Below [`RULES_MAX`].
+pub type RuleNumber = u32;
+
+/// Rules in a set, at most.
+pub const RULES_MAX: usize = 1 << 24;
+
+/// Place of a rule among all: the greater priority is first, then the rule that was written first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank(u64);
+
+impl Rank {
+    /// Behind every rule.
+    pub const LAST: Rank = Rank(u64::MAX);
+
+    /// Of the `order`th rule that was written, with this priority.
+    pub fn new(priority: u32, order: u32) -> Rank {
+        Rank(u64::from(u32::MAX - priority) << 32 | u64::from(order))
+    }
+
+    /// The priority.
+    pub fn priority(self) -> u32 {
+        u32::MAX - (self.0 >> 32) as u32
+    }
+}
+
+/// An address of a family, as the classifiers use it.
+pub trait Address: Copy + Ord + std::fmt::Debug + Default + Send + Sync + 'static {
+    /// Bits of an address.
+    const BITS: u8;
+
+    /// The prefix of this length: the other bits become 0. A length beyond [`Address::BITS`] is that.
+    fn prefix(self, length: u8) -> Self;
+
+    /// The last address that shares the first `length` bits with this one.
+    fn last(self, length: u8) -> Self;
+
+    /// Both in one word of 64 bits, for hashing; equal addresses give equal words.
+    fn fold(self) -> u64;
+}
+
+impl Address for u32 {
+    const BITS: u8 = 32;
+
+    #[inline]
+    fn prefix(self, length: u8) -> u32 {
+        self & mask_v4(length)
+    }
+
+    #[inline]
+    fn last(self, length: u8) -> u32 {
+        self | !mask_v4(length)
+    }
+
+    #[inline]
+    fn fold(self) -> u64 {
+        self.into()
+    }
+}
+
+impl Address for u128 {
+    const BITS: u8 = 128;
+
+    #[inline]
+    fn prefix(self, length: u8) -> u128 {
+        self & mask_v6(length)
+    }
+
+    #[inline]
+    fn last(self, length: u8) -> u128 {
+        self | !mask_v6(length)
+    }
+
+    #[inline]
+    fn fold(self) -> u64 {
+        let (high, low) = ((self >> 64) as u64, self as u64);
+        high ^ low.rotate_left(32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+#[inline]
+fn mask_v4(length: u8) -> u32 {
+    u32::MAX
+        .checked_shl(u32::from(u32::BITS as u8 - length.min(32)))
+        .unwrap_or(0)
+}
+
+#[inline]
+fn mask_v6(length: u8) -> u128 {
+    u128::MAX
+        .checked_shl(u32::from(u128::BITS as u8 - length.min(128)))
+        .unwrap_or(0)
+}
+
+impl<A: Address> Filter<A> {
+    /// Whether the key lies in the box.
+    #[inline]
+    pub fn has(&self, key: &Key<A>) -> bool {
+        key.source.prefix(self.source_length) == self.source
+            && key.destination.prefix(self.destination_length) == self.destination
+            && self.source_ports.has(key.source_port)
+            && self.destination_ports.has(key.destination_port)
+            && self
+                .protocol
+                .is_none_or(|protocol| protocol == key.protocol)
+            && (self.in_port == 0 || self.in_port == key.in_port)
+    }
+
+    /// Whether every key of `other` lies in this box.
+    pub fn covers(&self, other: &Filter<A>) -> bool {
+        let within = |(prefix, length): (A, u8), (inner, inner_length): (A, u8)| {
+            length <= inner_length && inner.prefix(length) == prefix
+        };
+        let ports =
+            |outer: Ports, inner: Ports| outer.first <= inner.first && inner.last <= outer.last;
+        within(
+            (self.source, self.source_length),
+            (other.source, other.source_length),
+        ) && within(
+            (self.destination, self.destination_length),
+            (other.destination, other.destination_length),
+        ) && ports(self.source_ports, other.source_ports)
+            && ports(self.destination_ports, other.destination_ports)
+            && (self.protocol.is_none() || self.protocol == other.protocol)
+            && (self.in_port == 0 || self.in_port == other.in_port)
+    }
+
+    /// Whether some key lies in both boxes.
+    pub fn overlaps(&self, other: &Filter<A>) -> bool {
+        let prefixes = |(one, length): (A, u8), (two, other_length): (A, u8)| {
+            let shorter = length.min(other_length);
+            one.prefix(shorter) == two.prefix(shorter)
+        };
+        let ports = |one: Ports, two: Ports| one.first <= two.last && two.first <= one.last;
+        prefixes(
+            (self.source, self.source_length),
+            (other.source, other.source_length),
+        ) && prefixes(
+            (self.destination, self.destination_length),
+            (other.destination, other.destination_length),
+        ) && ports(self.source_ports, other.source_ports)
+            && ports(self.destination_ports, other.destination_ports)
+            && (self.protocol.is_none()
+                || other.protocol.is_none()
+                || self.protocol == other.protocol)
+            && (self.in_port == 0 || other.in_port == 0 || self.in_port == other.in_port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_order_by_priority_and_then_by_order() {
+        let ranks = [
+            Rank::new(9, 0),
+            Rank::new(5, 1),
+            Rank::new(5, 2),
+            Rank::new(0, 0),
+            Rank::LAST,
+        ];
+        assert!(ranks.is_sorted());
+        assert_eq!(ranks[1].priority(), 5);
+    }
+
+    #[test]
+    fn prefixes_of_all_lengths() {
+        assert_eq!(0xffff_ffff_u32.prefix(0), 0);
+        assert_eq!(0xffff_ffff_u32.prefix(1), 0x8000_0000);
+        assert_eq!(0xffff_ffff_u32.prefix(32), u32::MAX);
+        assert_eq!(0x0a00_0000_u32.last(8), 0x0aff_ffff);
+        assert_eq!(u128::MAX.prefix(0), 0);
+        assert_eq!(u128::MAX.prefix(128), u128::MAX);
+        assert_eq!((1_u128 << 127).last(1), u128::MAX);
+    }
+}
