@@ -306,6 +306,35 @@ impl<A: Address> Filter<A> {
             && (self.in_port == 0 || self.in_port == key.in_port)
     }
 
+    /// Some key of the box, another one for each `number`.
+    pub fn key(&self, number: u64) -> Key<A> {
+        let mut state = number;
+        // splitmix64
+        let mut next = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed >> 31
+        };
+        let mut address = |prefix: A, length| {
+            let low = u128::from(next()) << 64 | u128::from(next());
+            prefix.with_low(A::of_upper(low), length)
+        };
+        let source = address(self.source, self.source_length);
+        let destination = address(self.destination, self.destination_length);
+        let mut port = |ports: Ports| {
+            ports.first + (next() % (u64::from(ports.last - ports.first) + 1)) as u16
+        };
+        Key {
+            source,
+            destination,
+            source_port: port(self.source_ports),
+            destination_port: port(self.destination_ports),
+            protocol: self.protocol.unwrap_or(TCP),
+            in_port: self.in_port,
+        }
+    }
+
     /// Whether every key of `other` lies in this box.
     pub fn covers(&self, other: &Filter<A>) -> bool {
         let within = |(prefix, length): (A, u8), (inner, inner_length): (A, u8)| {

@@ -25,5 +25,5 @@ pub use by_label::{Action, Label, LabelRule, NoSuchLabel, actions, by_class, lis
 pub use dscp::Dscp;
 pub use key::{Address, Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
 pub use mark::{DSCP_MASK, Mark};
-pub use policy::{Ask, Facts, Names, Outcome, Policy, UnknownName};
+pub use policy::{Ask, Facts, Names, Outcome, Policy, PolicyError, UnknownName};
 pub use rule_set::{RuleSet, TooManyRules};

@@ -73,6 +73,17 @@ pub struct UnknownName {
     pub known: String,
 }
 
+/// Why there is no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// A rule names what is not there.
+    #[error(transparent)]
+    Name(#[from] UnknownName),
+    /// There are too many filters.
+    #[error(transparent)]
+    Full(#[from] crate::classifier::TableFull),
+}
+
 /// A condition with its labels as classes.
 #[derive(Clone, Debug)]
 struct Checked {
@@ -108,8 +119,8 @@ impl Policy {
     /// Of these rules.
     ///
     /// # Errors
-    /// A rule names what is not there.
-    pub fn new(rules: &RuleSet, names: &Names<'_>) -> Result<Policy, UnknownName> {
+    /// A rule names what is not there, or there are too many.
+    pub fn new(rules: &RuleSet, names: &Names<'_>) -> Result<Policy, PolicyError> {
         let place_of = |is_it: &dyn Fn(&crate::rule::Rule) -> bool| {
             let rule = rules.rules.iter().find(|rule| is_it(rule));
             rule.map_or_else(String::new, |rule| rules.place_of(rule))
@@ -128,8 +139,8 @@ impl Policy {
             outcome(action, names, place)
         });
         Ok(Policy {
-            v4: Classifier::new(&rules.v4).unwrap_or_else(|_| todo!()),
-            v6: Classifier::new(&rules.v6).unwrap_or_else(|_| todo!()),
+            v4: Classifier::new(&rules.v4)?,
+            v6: Classifier::new(&rules.v6)?,
             rows: rules
                 .rules
                 .iter()

@@ -82,21 +82,6 @@ impl<A: Address> Classifier<A> {
         }
     }
 
-    /// XX
-    pub fn learned_only(filters: &[Filter<A>]) -> Classifier<A> {
-        Classifier {
-            learned: Learned::train(filters).0,
-            remainder: TupleMerge::new(&[]).ok().unwrap_or_default(),
-        }
-    }
-    /// XX
-    pub fn tuple_merge_only(filters: &[Filter<A>]) -> Classifier<A> {
-        Classifier {
-            learned: Learned::train(&[]).0,
-            remainder: TupleMerge::new(filters).ok().unwrap_or_default(),
-        }
-    }
-
     /// The trained part.
     pub fn learned(&self) -> &Learned<A> {
         &self.learned

@@ -12,6 +12,7 @@
 
 mod block;
 mod fit;
+mod guard;
 mod iset;
 mod model;
 mod net;
@@ -20,9 +21,10 @@ mod point;
 use super::best::{BATCH, Best};
 use super::prefetch::prefetch;
 use super::vectors::{Vectors, WithVectors};
-use crate::{Address, Filter, Key, RuleNumber};
+use crate::{Address, Filter, Key, Rank, RuleNumber};
 pub(crate) use block::Blocks;
 pub use block::{Boxes, LANES};
+use guard::{Guard, Words};
 use iset::{Field, Partition, partition};
 use model::{Model, Window};
 pub use point::Point;
@@ -45,9 +47,24 @@ struct Iset<A: Address> {
     starts: Vec<A::Point>,
     /// By bucket: its first block; and one more for the end of the last.
     first_blocks: Vec<u32>,
+    /// By block.
+    headers: Vec<Header>,
+    guard: Guard,
     blocks: Blocks<A>,
     filters: usize,
 }
+
+/// What is looked at before a block is.
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    /// See [`Guard`].
+    words: Words,
+    /// The least rank of the block's filters.
+    best: Rank,
+}
+
+/// Keys by which it is chosen what a guard looks at.
+const SAMPLED_KEYS: usize = 512;
 
 /// Buckets that a search compares at once.
 const SEARCHED: usize = 8;
@@ -121,18 +138,35 @@ impl<A: Address> Learned<A> {
         mut accepts: impl FnMut(usize, RuleNumber) -> bool,
         best: &mut Best,
     ) {
-        // All iSets are searched before the first filter is compared, so that the trips to memory of all overlap.
-        let mut buckets = [[0_u32; BATCH]; ISETS_MAX];
-        for (iset, buckets) in self.isets.iter().zip(&mut buckets) {
-            iset.search::<V>(keys, buckets);
-        }
-        for (iset, buckets) in self.isets.iter().zip(&buckets) {
-            for (place, (key, &bucket)) in keys.iter().zip(buckets).enumerate() {
+        for iset in &self.isets {
+            let mut found = Found::new();
+            iset.search::<V>(keys, best, &mut found);
+            for &(place, block) in &found.blocks[..found.count] {
+                let place = usize::from(place);
                 let wanted = |found: &block::Found| {
                     !(found.is_conditional || may_be_gone) || accepts(place, found.rule)
                 };
-                iset.compare::<V>(bucket, key, place, wanted, best);
+                iset.compare::<V>(block, &keys[place], place, wanted, best);
             }
+        }
+    }
+}
+
+/// Blocks that may have a key, each with the place of the key.
+#[derive(Clone, Copy)]
+struct Found {
+    blocks: [(u8, u32); BATCH * BUCKET_BLOCKS],
+    count: usize,
+}
+
+/// Blocks of a bucket, at most.
+const BUCKET_BLOCKS: usize = iset::BUCKET_MAX.div_ceil(LANES);
+
+impl Found {
+    fn new() -> Found {
+        Found {
+            blocks: [(0, 0); BATCH * BUCKET_BLOCKS],
+            count: 0,
         }
     }
 }
@@ -166,27 +200,63 @@ fn best_partition<A: Address>(filters: &[Filter<A>], left: &[u32]) -> Option<Par
     None
 }
 
+/// Keys of some of the filters, each with the filters of the bucket that it is in or behind.
+fn found_by_sample<A: Address>(
+    filters: &[Filter<A>],
+    found: &Partition<A::Point>,
+    mut filters_of: impl FnMut(usize, &mut Vec<Filter<A>>),
+) -> Vec<(Key<A>, Vec<Filter<A>>)> {
+    let step = filters.len().div_ceil(SAMPLED_KEYS).max(1);
+    let keys = filters
+        .iter()
+        .step_by(step)
+        .zip(1..)
+        .map(|(filter, number)| filter.key(number));
+    let sample = keys.map(|key| {
+        let point = found.field.of_key(&key);
+        let behind = found
+            .buckets
+            .partition_point(|bucket| bucket.first <= point);
+        let mut inside = Vec::new();
+        filters_of(behind.saturating_sub(1), &mut inside);
+        (key, inside)
+    });
+    sample.collect()
+}
+
 impl<A: Address> Iset<A> {
     fn train(filters: &[Filter<A>], found: &Partition<A::Point>) -> Iset<A> {
         let model = Model::train(&found.buckets, found.members.len());
         let mut starts: Vec<A::Point> = found.buckets.iter().map(|bucket| bucket.first).collect();
         starts.extend([A::Point::MAX; SEARCHED]);
-        let mut blocks = Blocks::with_capacity(
-            found
-                .buckets
-                .iter()
-                .map(|bucket| (bucket.to - bucket.from).div_ceil(LANES as u32) as usize)
-                .sum(),
-        );
+        let filters_of = |bucket: usize, into: &mut Vec<Filter<A>>| {
+            let iset::Bucket { from, to, .. } = found.buckets[bucket];
+            let numbers = &found.members[from as usize..to as usize];
+            into.extend(numbers.iter().map(|&number| filters[number as usize]));
+        };
+        let guard = Guard::choose(&found_by_sample(filters, found, filters_of));
+        let blocks_of = |bucket: &iset::Bucket<_>| (bucket.to - bucket.from).div_ceil(LANES as u32);
+        let count = found.buckets.iter().map(|it| blocks_of(it) as usize).sum();
+        let mut blocks = Blocks::with_capacity(count);
+        let mut headers = Vec::with_capacity(count);
         let mut first_blocks = Vec::with_capacity(found.buckets.len() + 1);
         let mut members = Vec::with_capacity(iset::BUCKET_MAX);
-        for bucket in &found.buckets {
+        for bucket in 0..found.buckets.len() {
             first_blocks.push(blocks.len() as u32);
-            let numbers = &found.members[bucket.from as usize..bucket.to as usize];
             members.clear();
-            members.extend(numbers.iter().map(|&number| filters[number as usize]));
-            members.sort_unstable_by_key(|filter| filter.rank);
-            blocks.push(&members);
+            filters_of(bucket, &mut members);
+            // Filters that are alike stand together, so that a key passes over most blocks of a bucket.
+            members.sort_unstable_by_key(|it| {
+                (it.source, it.destination, it.destination_ports, it.rank)
+            });
+            for members in members.chunks_mut(LANES) {
+                members.sort_unstable_by_key(|filter| filter.rank);
+                headers.push(Header {
+                    words: guard.of_filters(members),
+                    best: members.first().map_or(Rank::LAST, |filter| filter.rank),
+                });
+                blocks.push(members);
+            }
         }
         first_blocks.push(blocks.len() as u32);
         Iset {
@@ -194,93 +264,111 @@ impl<A: Address> Iset<A> {
             model,
             starts,
             first_blocks,
+            headers,
+            guard,
             blocks,
             filters: found.members.len(),
         }
     }
 
-    /// The bucket of each key, or one that does not have it.
+    /// For each key, those blocks of the bucket that its point lies in which may have the key.
     #[inline(always)]
-    fn search<V: Vectors>(&self, keys: &[Key<A>], buckets: &mut [u32; BATCH]) {
-        let mut windows = [Window { start: 0, count: 0 }; BATCH];
+    fn search<V: Vectors>(&self, keys: &[Key<A>], best: &Best, found: &mut Found) {
         let mut points = [A::Point::default(); BATCH];
-        for (place, key) in keys.iter().enumerate().take(BATCH) {
-            points[place] = self.field.of_key(key);
-            windows[place] = self.model.window::<V>(points[place]);
-            prefetch(&self.starts, windows[place].start as usize);
+        let mut windows = [Window { start: 0, count: 0 }; BATCH];
+        let last = self.first_blocks.len() as u32 - 2;
+        let mut longest = 0;
+        for (point, key) in points.iter_mut().zip(keys) {
+            *point = self.field.of_key(key);
         }
+        self.model
+            .windows::<V>(&points[..keys.len().min(BATCH)], &mut windows);
+        for window in &mut windows {
+            window.count = window.count.min(last + 1 - window.start);
+            prefetch(&self.starts, (window.start + window.count / 2) as usize);
+            longest = longest.max(window.count);
+        }
+        // Long windows are halved, those of all keys in step, so that the trips to memory overlap.
+        while longest as usize > 2 * SEARCHED {
+            for (point, window) in points.iter().zip(&mut windows) {
+                window.halve(&self.starts, *point);
+            }
+            longest -= longest / 2;
+        }
+        let mut buckets = [0_u32; BATCH];
         for place in 0..keys.len().min(BATCH) {
-            buckets[place] = self.bucket(points[place], windows[place]);
+            buckets[place] = self.last_begun(points[place], windows[place]).min(last);
             prefetch(&self.first_blocks, buckets[place] as usize);
         }
-        for &bucket in buckets.iter().take(keys.len()) {
-            self.blocks.prefetch(self.first_blocks[bucket as usize]);
+        let mut blocks = [(0_u32, 0_u32); BATCH];
+        for (blocks, &bucket) in blocks.iter_mut().zip(&buckets).take(keys.len()) {
+            *blocks = (
+                self.first_blocks[bucket as usize],
+                self.first_blocks[bucket as usize + 1],
+            );
+            prefetch(&self.headers, blocks.0 as usize);
+        }
+        for (place, (key, &(from, to))) in keys.iter().zip(&blocks).enumerate() {
+            let wanted = self.guard.of_key(key);
+            for (header, block) in self.headers[from as usize..to as usize].iter().zip(from..) {
+                let may_have = header.words.let_pass(wanted) && header.best < best.rank(place);
+                if may_have && found.count < found.blocks.len() {
+                    self.blocks.prefetch(block);
+                    found.blocks[found.count] = (place as u8, block);
+                    found.count += 1;
+                }
+            }
         }
     }
 
     /// The last bucket of a window that begins at or before the point; the first where none does.
     #[inline(always)]
-    fn bucket(&self, point: A::Point, window: Window) -> u32 {
-        let Window { mut start, count } = window;
-        let buckets = self.first_blocks.len() as u32 - 1;
-        let mut count = count.min(buckets - start);
-        while count as usize > 2 * SEARCHED {
-            let half = count / 2;
-            let begins = self.starts[(start + half) as usize] <= point;
-            start += if begins { half } else { 0 };
-            count -= half;
-        }
+    fn last_begun(&self, point: A::Point, window: Window) -> u32 {
         // Buckets behind the window begin behind the point, so comparing some of them changes nothing.
         let mut begun = 0;
-        for chunk in 0..(count as usize).div_ceil(SEARCHED) {
-            let from = start as usize + chunk * SEARCHED;
-            if let Some((starts, _)) = self
+        for from in (window.start..window.start + window.count).step_by(SEARCHED) {
+            let starts = self
                 .starts
-                .get(from..)
-                .and_then(|it| it.split_first_chunk::<SEARCHED>())
-            {
+                .get(from as usize..)
+                .and_then(|it| it.first_chunk::<SEARCHED>());
+            if let Some(starts) = starts {
                 begun += starts
                     .iter()
                     .map(|&first| u32::from(first <= point))
                     .sum::<u32>();
             }
         }
-        (start + begun.saturating_sub(1)).min(buckets - 1)
+        window.start + begun.saturating_sub(1)
     }
 
-    /// Holds a bucket's filters against a key: the first that has it is that of the least rank.
+    /// Holds a block's filters against a key.
     #[inline(always)]
     fn compare<V: Vectors>(
         &self,
-        bucket: u32,
+        block: u32,
         key: &Key<A>,
         place: usize,
         mut wanted: impl FnMut(&block::Found) -> bool,
         best: &mut Best,
     ) {
-        let (from, to) = (
-            self.first_blocks[bucket as usize],
-            self.first_blocks[bucket as usize + 1],
-        );
-        for block in from..to {
-            let mut lanes = A::matches::<V>(self.blocks.boxes(block), key);
-            while lanes != 0 {
-                let found = self.blocks.get(block, lanes.trailing_zeros() as usize);
-                if found.rank >= best.rank(place) {
-                    return;
-                }
-                if wanted(&found) {
-                    best.set(place, found.rank, found.rule);
-                    return;
-                }
-                lanes &= lanes - 1;
+        let mut lanes = A::matches::<V>(self.blocks.boxes(block), key);
+        while lanes != 0 {
+            let found = self.blocks.get(block, lanes.trailing_zeros() as usize);
+            if found.rank >= best.rank(place) {
+                return;
             }
+            if wanted(&found) {
+                best.set(place, found.rank, found.rule);
+                return;
+            }
+            lanes &= lanes - 1;
         }
     }
 
     fn bytes(&self) -> usize {
         size_of_val(&self.starts[..])
             + size_of_val(&self.first_blocks[..])
+            + size_of_val(&self.headers[..])
             + self.blocks.bytes()
             + self.model.bytes()
     }

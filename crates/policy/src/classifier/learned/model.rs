@@ -8,6 +8,7 @@ use super::fit::{SAMPLES_MAX, fit};
 use super::iset::Bucket;
 use super::net::{Knot, Net, x_of};
 use super::point::Point;
+use crate::classifier::best::BATCH;
 use crate::classifier::vectors::Vectors;
 
 /// Nets of the second and third stage, by how many filters there are (Table 1 of the OVS paper: 5, 21, 133, 265 nets). Where one
@@ -28,6 +29,17 @@ pub(super) struct Window {
     pub start: u32,
     /// How many.
     pub count: u32,
+}
+
+impl Window {
+    /// One step of a binary search for the last bucket that begins at or before the point.
+    #[inline(always)]
+    pub fn halve<P: Point>(&mut self, starts: &[P], point: P) {
+        let half = self.count / 2;
+        let begins = starts[(self.start + half) as usize] <= point;
+        self.start += if begins { half } else { 0 };
+        self.count -= half;
+    }
 }
 
 /// A net of the last stage with what was proved of it.
@@ -101,14 +113,23 @@ impl<P: Point> Model<P> {
         }
     }
 
-    /// Where the bucket is that has the point, if one has.
+    /// For each of up to [`BATCH`] points, where the bucket is that has it, if one has. Stage by stage, so that the processor works
+    /// on several points at a time.
     #[inline(always)]
-    pub fn window<V: Vectors>(&self, point: P) -> Window {
-        let mut net = self.root.place::<V>(point, self.first_last);
-        if !self.middle.is_empty() {
-            net = self.middle[net as usize].place::<V>(point, self.leaves.len() as u32 - 1);
+    pub fn windows<V: Vectors>(&self, points: &[P], windows: &mut [Window; BATCH]) {
+        let mut nets = [0_u32; BATCH];
+        for (point, net) in points.iter().zip(&mut nets) {
+            *net = self.root.place::<V>(*point, self.first_last);
         }
-        self.leaves[net as usize].window::<V>(point)
+        if !self.middle.is_empty() {
+            let last = self.leaves.len() as u32 - 1;
+            for (point, net) in points.iter().zip(&mut nets) {
+                *net = self.middle[*net as usize].place::<V>(*point, last);
+            }
+        }
+        for (point, (net, window)) in points.iter().zip(nets.iter().zip(windows)) {
+            *window = self.leaves[*net as usize].window::<V>(*point);
+        }
     }
 
     /// Number of nets.
@@ -265,7 +286,9 @@ mod tests {
                 for (number, bucket) in (0..).zip(&buckets) {
                     let inside = bucket.first.midpoint(bucket.last);
                     for point in [bucket.first, bucket.first + 1, inside, bucket.last] {
-                        let Window { start, count } = model.window::<Plain>(point.min(bucket.last));
+                        let mut windows = [Window { start: 0, count: 0 }; BATCH];
+                        model.windows::<Plain>(&[point.min(bucket.last)], &mut windows);
+                        let Window { start, count } = windows[0];
                         assert!((start..start + count).contains(&number), "{seed} {point}");
                     }
                 }

@@ -66,6 +66,8 @@ pub(super) struct Table<A> {
     /// No filter of the table has a lesser rank.
     pub best: Rank,
     heads: Vec<u32>,
+    /// How far a hash is shifted to be the number of a head.
+    shift: u32,
     nodes: Vec<Node<A>>,
     /// List of nodes that are free.
     free: u32,
@@ -78,6 +80,7 @@ impl<A: Address> Table<A> {
             mask,
             best: Rank::LAST,
             heads: vec![EMPTY; HEADS_MIN],
+            shift: shift_for(HEADS_MIN),
             nodes: Vec::new(),
             free: NONE,
             count: 0,
@@ -106,16 +109,10 @@ impl<A: Address> Table<A> {
             u64::from(destination_port) & u64::from(self.mask.destination_port).wrapping_neg();
         let source = source.prefix(source_length).fold();
         let destination = destination.prefix(destination_length).fold();
-        // Two rounds of multiplication, each folded: the low bits of the result depend on all bits.
-        let ports = source_port << 16 | destination_port;
-        let first = fold_multiply(
-            source ^ 0x9e37_79b9_7f4a_7c15,
-            destination.rotate_left(32) ^ ports ^ 0xa076_1d64_78bd_642f,
-        );
-        fold_multiply(
-            first ^ destination,
-            0xe703_7ed1_a0b4_28db ^ ports.rotate_left(20),
-        )
+        // Who sends packets cannot make lists long, since lists are made of rules: so a short hash will do.
+        let addresses = source.rotate_left(32) ^ destination;
+        let ports = (source_port << 16 | destination_port).wrapping_mul(0xa076_1d64_78bd_642f);
+        (addresses ^ ports).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     #[inline]
@@ -142,7 +139,8 @@ impl<A: Address> Table<A> {
 
     #[inline]
     fn head_of(&self, hash: u64) -> usize {
-        hash as usize & (self.heads.len() - 1)
+        // The upper bits of a product depend on all bits; the uppermost three are for the Bloom filter.
+        (hash << 3 >> self.shift) as usize
     }
 
     #[inline]
@@ -268,6 +266,7 @@ impl<A: Address> Table<A> {
             }
         }
         self.heads = vec![EMPTY; heads];
+        self.shift = shift_for(heads);
         for number in all {
             self.link(number);
         }
@@ -306,8 +305,6 @@ fn bloom_bit(hash: u64) -> u32 {
     1 << (24 + (hash >> 61))
 }
 
-#[inline]
-fn fold_multiply(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    (product >> 64) as u64 ^ product as u64
+fn shift_for(heads: usize) -> u32 {
+    u64::BITS - heads.trailing_zeros()
 }
