@@ -21,7 +21,9 @@ mod run;
 pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, TopArgs};
 pub use live::LiveArgs;
 pub use model::{BenchArgs, CheckArgs, DevicesArgs, InfoArgs, ModelCommand, ProfileArgs, TryArgs};
-pub use policy::{PolicyCheckArgs, PolicyCommand, PolicyExplainArgs, PolicyStatsArgs, RuleFile};
+pub use policy::{
+    PolicyCheckArgs, PolicyCommand, PolicyExplainArgs, PolicyStatsArgs, RuleFile, RuleFormat,
+};
 #[cfg(test)]
 pub use run::FaultRates;
 pub use run::{OutputArgs, ReplayArgs, RunArgs, Speed};

@@ -11,6 +11,8 @@ mod equal;
 mod explain;
 mod stats;
 mod sweep;
+#[cfg(test)]
+mod tests;
 
 pub use check::{Cause, Report, Unreachable, check};
 pub use explain::{Explanation, Lack, Match, Verdict, explain};

@@ -9,17 +9,19 @@ use super::{Cause, takes_all_of};
 use crate::{Address, Filter, RuleSet};
 
 /// Steps for one filter, at most. Beyond that, it counts as not compared.
-const FILTER_STEPS: u64 = 1 << 15;
+const FILTER_STEPS: u64 = 1 << 13;
 /// Steps for covers and for overlaps of all filters, at most: some seconds.
-const STEPS: u64 = 1 << 31;
+const STEPS: u64 = 1 << 29;
 /// Steps that a binary search counts for.
 const SEARCH_STEPS: u64 = 8;
 /// A group of so many filters is compared one by one.
 const SMALL: usize = 12;
 
 /// Filters in the order of their sources and destinations.
-pub struct Sweep<'a, A> {
-    filters: &'a [Filter<A>],
+pub struct Sweep<A> {
+    /// Copies, so that neighbours lie beside each other.
+    sorted: Vec<Filter<A>>,
+    /// Where each stood before.
     order: Vec<u32>,
 }
 
@@ -58,15 +60,19 @@ impl Steps {
     }
 }
 
-impl<'a, A: Address> Sweep<'a, A> {
+impl<A: Address> Sweep<A> {
     /// Of these filters.
-    pub fn new(filters: &'a [Filter<A>]) -> Sweep<'a, A> {
+    pub fn new(filters: &[Filter<A>]) -> Sweep<A> {
         let mut order: Vec<u32> = (0..filters.len() as u32).collect();
         order.sort_unstable_by_key(|place| {
             let filter = &filters[*place as usize];
             (source(filter), destination(filter), filter.rank)
         });
-        Sweep { filters, order }
+        let sorted = order.iter().map(|place| filters[*place as usize]);
+        Sweep {
+            sorted: sorted.collect(),
+            order,
+        }
     }
 
     /// Finds for each filter without a cover a rule that comes first, takes all flows of its condition and has a box around
@@ -80,16 +86,17 @@ impl<'a, A: Address> Sweep<'a, A> {
                 return;
             }
             steps.begin();
-            let filter = &self.filters[at];
+            let filter = self.at(place);
             let mut cover = None;
             let mut is_whole = true;
             for group in stack {
                 is_whole &= self.around(group, filter, &mut steps, |other| {
                     let other = self.at(other);
-                    let is_cover = other.rank < filter.rank
+                    let is_cover = cover.is_none()
+                        && other.rank < filter.rank
                         && other.rule != filter.rule
-                        && takes_all_of(rules, other.rule, filter.rule)
-                        && other.covers(filter);
+                        && other.covers(filter)
+                        && takes_all_of(rules, other.rule, filter.rule);
                     if is_cover {
                         cover = Some((other.rule, Cause::Shadowed));
                     }
@@ -153,7 +160,7 @@ impl<'a, A: Address> Sweep<'a, A> {
     }
 
     fn at(&self, place: usize) -> &Filter<A> {
-        &self.filters[self.order[place] as usize]
+        &self.sorted[place]
     }
 
     /// Visits each filter with the groups whose source contains its own, the own one last.
@@ -162,8 +169,7 @@ impl<'a, A: Address> Sweep<'a, A> {
         let mut first = 0;
         while first < self.order.len() {
             let own = source(self.at(first));
-            let count = self.order[first..]
-                .partition_point(|place| source(&self.filters[*place as usize]) == own);
+            let count = self.sorted[first..].partition_point(|filter| source(filter) == own);
             while stack.last().is_some_and(|group| {
                 let (around, length) = source(self.at(group.first));
                 length >= own.1 || own.0.prefix(length) != around
@@ -264,9 +270,8 @@ impl<'a, A: Address> Sweep<'a, A> {
 
     /// The first place of a group of which the destination is not `before` the wanted one.
     fn search(&self, group: &Group, before: impl Fn((A, u8)) -> bool) -> usize {
-        let places = &self.order[group.first..group.end];
-        group.first
-            + places.partition_point(|place| before(destination(&self.filters[*place as usize])))
+        let filters = &self.sorted[group.first..group.end];
+        group.first + filters.partition_point(|filter| before(destination(filter)))
     }
 }
 
