@@ -220,7 +220,7 @@ fn prefixes(key: &'static str, texts: &[&str], sets: &Sets) -> Result<Vec<Prefix
 }
 
 /// A name of something: not empty, of one line, and short.
-fn word(key: &'static str, text: &str) -> Result<String, Problem> {
+pub fn word(key: &'static str, text: &str) -> Result<String, Problem> {
     const MOST: usize = 100;
     let is_good = !text.is_empty() && text.len() <= MOST && !text.chars().any(char::is_control);
     match is_good {

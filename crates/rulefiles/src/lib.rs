@@ -29,5 +29,5 @@ pub mod write;
 
 pub use error::{Problem, ReadError};
 pub use expand::RULE_FILTERS_MAX;
-pub use reader::{Format, Options, Rules, parse_one, read};
+pub use reader::{Format, Options, Rules, parse_one, read, read_from};
 pub use warnings::{Warning, WarningKind};

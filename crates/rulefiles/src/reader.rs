@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use policy::{RuleNumber, RuleSet};
 
-use crate::draft::{Draft, Key, Parts};
+use crate::draft::{Draft, Key, Parts, word};
 use crate::error::{Problem, ReadError};
 use crate::expand;
 use crate::lines::{LineError, Lines};
@@ -79,11 +80,23 @@ pub struct Rules {
 /// # Errors
 /// A file is missing or one line is wrong. Then no rule is read.
 pub fn read(path: &Path, options: &Options<'_>) -> Result<Rules, ReadError> {
-    let mut reader = Reader::new(options.interfaces);
     let opened = File::open(path).map_err(|error| ReadError::Open {
         what: path.display().to_string(),
         error,
     })?;
+    read_from(path, opened, options)
+}
+
+/// Reads rules from anything; `path` stands for it in messages, and includes are beside it.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_from(
+    path: &Path,
+    opened: impl Read,
+    options: &Options<'_>,
+) -> Result<Rules, ReadError> {
+    let mut reader = Reader::new(options.interfaces);
     reader.file(path, opened, options.format, &Parts::default())?;
     reader.finish()
 }
@@ -178,7 +191,7 @@ impl Reader {
     fn file(
         &mut self,
         path: &Path,
-        opened: File,
+        opened: impl Read,
         format: Option<Format>,
         defaults: &Parts,
     ) -> Result<(), ReadError> {
@@ -245,7 +258,7 @@ impl Reader {
         &mut self,
         number: u16,
         path: &Path,
-        mut lines: Lines<File>,
+        mut lines: Lines<impl Read>,
         defaults: &Parts,
     ) -> Result<(), ReadError> {
         let wrong = |problem: Problem| problem.at(path.display().to_string());
@@ -292,6 +305,7 @@ impl Reader {
         use toml::de::DeValue;
         let place = self.rules.place(number, line);
         let wrong = |problem: Problem| problem.at(place.clone());
+        let name = &word("sets", name).map_err(wrong)?;
         let prefixes = match value {
             DeValue::Array(_) => {
                 let texts = toml_file::texts("sets", value).map_err(wrong)?;
@@ -299,10 +313,8 @@ impl Reader {
                 prefixes.collect::<Result<Vec<_>, _>>().map_err(wrong)?
             }
             DeValue::Table(table) if table.len() == 1 && table.contains_key("file") => {
-                let file = table.get("file").map(|file| file.get_ref().clone());
-                let texts =
-                    file.map(|file| toml_file::texts("sets", &file).map(|texts| texts.concat()));
-                let file = beside(path, &texts.transpose().map_err(wrong)?.unwrap_or_default());
+                let named = table.values().map(|file| file_name(file.get_ref()));
+                let file = beside(path, &named.collect::<Result<String, _>>().map_err(wrong)?);
                 let opened = open(&file, &place)?;
                 let mut lines = Lines::new(opened);
                 read_prefixes(name, &mut lines)
@@ -376,7 +388,7 @@ impl Include {
             let at = |problem: Problem| (*line, problem);
             let one = |key| toml_file::texts(key, value).map(|texts| texts.concat());
             match name.as_ref() {
-                "file" => file = Some(one("file").map_err(at)?),
+                "file" => file = Some(file_name(value).map_err(at)?),
                 "format" => {
                     let text = one("format").map_err(at)?;
                     let known = Format::NAMES.join("\", \"");
@@ -473,6 +485,15 @@ fn taken(name: &str, first: String) -> Problem {
         what: "a rule named",
         name: name.to_owned(),
         first,
+    }
+}
+
+/// The path that a key `file` says.
+fn file_name(value: &toml::de::DeValue<'_>) -> Result<String, Problem> {
+    let text = toml_file::texts("file", value)?.concat();
+    match text.is_empty() || text.chars().any(char::is_control) {
+        true => Err(Problem::value("file", &text, "the path of a file")),
+        false => Ok(text),
     }
 }
 

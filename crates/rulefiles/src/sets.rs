@@ -34,7 +34,11 @@ impl Sets {
                 }
                 false => suggest(name, self.by_name.keys().map(String::as_str)),
             };
-            let name = name.chars().take(100).collect();
+            let name = name
+                .chars()
+                .take(100)
+                .flat_map(char::escape_debug)
+                .collect();
             Problem::NoSuchSet { key, name, near }
         })
     }
