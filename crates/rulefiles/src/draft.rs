@@ -219,17 +219,17 @@ fn prefixes(key: &'static str, texts: &[&str], sets: &Sets) -> Result<Vec<Prefix
     Ok(found)
 }
 
-/// A name of something: not empty, of one line, and short.
+/// A name of something, as it can stand in a cell of CSV.
 pub fn word(key: &'static str, text: &str) -> Result<String, Problem> {
     const MOST: usize = 100;
-    let is_good = !text.is_empty() && text.len() <= MOST && !text.chars().any(char::is_control);
-    match is_good {
+    let has_length = !text.is_empty() && text.len() <= MOST && text.trim() == text;
+    match has_length && !text.contains(|c: char| c.is_control() || c == ';') {
         true => Ok(text.to_owned()),
-        false => Err(Problem::value(
-            key,
-            text,
-            "a name of 1 to 100 bytes without control characters",
-        )),
+        false => {
+            let expected =
+                "a name of 1 to 100 bytes, without spaces around it, control characters and ;";
+            Err(Problem::value(key, text, expected))
+        }
     }
 }
 

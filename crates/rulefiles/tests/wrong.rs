@@ -136,7 +136,7 @@ const TOML: &[(&str, &str)] = &[
     ),
     (
         "[[rule]]\nname = \"\"\n",
-        "r.toml:2: name: found \"\", expected a name of 1 to 100 bytes without control characters",
+        "r.toml:2: name: found \"\", expected a name of 1 to 100 bytes, without spaces around it, control characters and ;",
     ),
     (
         "[[rule]]\nname = \"a\"\n\n[[rule]]\nname = \"a\"\n",
