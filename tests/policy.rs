@@ -140,11 +140,8 @@ fn explain_names_the_rule_and_those_it_beat() {
              \"2001:db8:50::/64\"], dscp = \"CS1\", over = { bytes = \"10 MiB\" }",
             "           needs bytes over 10,485,760 bytes, has 0",
             "loses    office.toml:24 (never): name = \"never\", source = \"192.168.50.7\", destination_port = 53, drop = true",
-            "           a rule before it wins",
             "loses    office.toml:30: sample = 0.25, mirror = \"probe\"",
-            "           a rule before it wins",
             "loses    office.toml:34: destination = \"10.0.0.0/8\", dscp = \"AF41\"",
-            "           a rule before it wins",
         ]
     );
     let flow = ["192.168.1.2:4000 > 9.9.9.9:443", "tcp"];

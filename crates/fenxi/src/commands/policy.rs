@@ -5,6 +5,7 @@ mod explain;
 mod stats;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use policy::{Label, RuleNumber, RuleSet};
 use rulefiles::{Format, Options, ReadError, Rules, write};
@@ -43,14 +44,9 @@ impl From<ReadError> for Failure {
     }
 }
 
-/// The labels of a bundle.
-fn labels(dir: &Path) -> Result<Vec<Label>, Failure> {
-    let bundle = super::model::open(dir)?;
-    let label = |label: &accel::LabelInfo| Label {
-        name: label.name.clone(),
-        taxonomy: label.taxonomy.clone(),
-    };
-    Ok(bundle.labels().iter().map(label).collect())
+/// The labels of a bundle, as a run has them.
+fn labels(dir: &Path) -> Result<Arc<[Label]>, Failure> {
+    Ok(dataplane::bundle::labels(&super::model::open(dir)?))
 }
 
 /// Place and name of a rule: `rules.toml:12 (guests)`.

@@ -134,11 +134,10 @@ fn verdict(found: &Match) -> &'static str {
     }
 }
 
-/// Why a rule does not win, or not for every flow.
+/// What a rule waits for, or which flows it counts for.
 fn reason(found: &Match) -> Option<String> {
     match &found.verdict {
-        Verdict::Wins => None,
-        Verdict::Loses => Some("a rule before it wins".to_owned()),
+        Verdict::Wins | Verdict::Loses => None,
         Verdict::Share(share) => {
             let percent = f64::from(*share) * 100.0 / 65_536.0;
             Some(format!(
