@@ -5,7 +5,8 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | `reader` | opens files, follows includes, counts warnings |
+//! | `reader` | reads files, each with those inside it |
+//! | `include` | files that a file names |
 //! | `toml_file`, `csv`, `classbench` | one format each: lines in, keys and texts of values out |
 //! | `draft` | keys and texts to the typed parts of a rule, `values` for each kind of value |
 //! | `expand` | a rule's parts to filters |
@@ -18,6 +19,8 @@ mod csv;
 mod draft;
 mod error;
 mod expand;
+mod format;
+mod include;
 mod lines;
 mod nearest;
 mod reader;
@@ -29,5 +32,6 @@ pub mod write;
 
 pub use error::{Problem, ReadError};
 pub use expand::RULE_FILTERS_MAX;
-pub use reader::{Format, Options, Rules, parse_one, read, read_from};
+pub use format::Format;
+pub use reader::{Options, Rules, parse_one, read, read_from};
 pub use warnings::{Warning, WarningKind};

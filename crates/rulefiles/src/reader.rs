@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use policy::{RuleNumber, RuleSet};
 
-use crate::draft::{Draft, Key, Parts, word};
+use crate::draft::{Draft, Parts, word};
 use crate::error::{Problem, ReadError};
 use crate::expand;
+use crate::format::Format;
+use crate::include::{Include, beside, file_name, open};
 use crate::lines::{LineError, Lines};
-use crate::nearest::suggest;
 use crate::sets::{Sets, read_prefixes};
 use crate::toml_file::{self, At, Document, Entries, Item, TOML_MAX};
 use crate::warnings::{Warning, WarningKind, Warnings};
@@ -21,41 +22,6 @@ use crate::{classbench, csv, values};
 pub const DEPTH_MAX: usize = 8;
 /// Files of a set of rules, at most.
 pub const FILES_MAX: usize = 1024;
-
-/// How rules are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// TOML, for people.
-    Toml,
-    /// A row for each rule, for machines.
-    Csv,
-    /// Filters of the generator ClassBench.
-    ClassBench,
-}
-
-impl Format {
-    /// All names.
-    pub const NAMES: [&'static str; 3] = ["toml", "csv", "classbench"];
-
-    /// The format of this name.
-    pub fn parse(name: &str) -> Option<Format> {
-        match name {
-            "toml" => Some(Format::Toml),
-            "csv" => Some(Format::Csv),
-            "classbench" => Some(Format::ClassBench),
-            _ => None,
-        }
-    }
-
-    /// By the extension of a file, else by its first byte.
-    fn of_file(path: &Path, first: Option<u8>) -> Option<Format> {
-        let extension = path
-            .extension()
-            .map(|it| it.to_string_lossy().to_ascii_lowercase());
-        let by_extension = extension.as_deref().and_then(Format::parse);
-        by_extension.or((first == Some(b'@')).then_some(Format::ClassBench))
-    }
-}
 
 /// How to read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -373,58 +339,6 @@ impl Reader {
     }
 }
 
-/// An `[[include]]`.
-struct Include {
-    file: String,
-    format: Option<Format>,
-    parts: Parts,
-}
-
-impl Include {
-    fn of(entries: &Entries<'_>, sets: &Sets) -> Result<Include, At> {
-        let mut draft = Draft::default();
-        let (mut file, mut format) = (None, None);
-        for (name, line, value) in &entries.all {
-            let at = |problem: Problem| (*line, problem);
-            let one = |key| toml_file::texts(key, value).map(|texts| texts.concat());
-            match name.as_ref() {
-                "file" => file = Some(file_name(value).map_err(at)?),
-                "format" => {
-                    let text = one("format").map_err(at)?;
-                    let known = Format::NAMES.join("\", \"");
-                    let problem = || Problem::value("format", &text, format!("\"{known}\""));
-                    format = Some(Format::parse(&text).ok_or_else(problem).map_err(at)?);
-                }
-                part if Key::parse("key", part).is_ok_and(Key::is_part) => {
-                    toml_file::set(&mut draft, part, value, sets).map_err(at)?;
-                }
-                other => {
-                    let parts = crate::draft::KEYS.iter().filter(|(key, _)| key.is_part());
-                    let known = ["file", "format"]
-                        .into_iter()
-                        .chain(parts.map(|(_, name)| *name));
-                    return Err(at(Problem::UnknownKey {
-                        what: "key",
-                        key: values::shown(other),
-                        near: suggest(other, known),
-                    }));
-                }
-            }
-        }
-        let missing = || Problem::Missing {
-            table: "[[include]]".to_owned(),
-            key: "file = \"NAME\"",
-        };
-        Ok(Include {
-            file: file
-                .ok_or_else(missing)
-                .map_err(|problem| (entries.line, problem))?,
-            format,
-            parts: draft.parts,
-        })
-    }
-}
-
 /// Adds a rule of a file.
 fn add(
     rules: &mut RuleSet,
@@ -485,34 +399,6 @@ fn taken(name: &str, first: String) -> Problem {
         what: "a rule named",
         name: name.to_owned(),
         first,
-    }
-}
-
-/// The path that a key `file` says.
-fn file_name(value: &toml::de::DeValue<'_>) -> Result<String, Problem> {
-    let text = toml_file::texts("file", value)?.concat();
-    match text.is_empty() || text.chars().any(char::is_control) {
-        true => Err(Problem::value("file", &text, "the path of a file")),
-        false => Ok(text),
-    }
-}
-
-/// A path in a file stands for one beside that file.
-fn beside(path: &Path, name: &str) -> PathBuf {
-    path.parent()
-        .map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
-}
-
-/// Opens a file that another one names. A pipe or a device could make the program wait for ever.
-fn open(path: &Path, place: &str) -> Result<File, ReadError> {
-    let what = || format!("{place}: {}", path.display());
-    let failed = |error| ReadError::Open {
-        what: what(),
-        error,
-    };
-    match path.metadata().map_err(failed)?.is_file() {
-        true => File::open(path).map_err(failed),
-        false => Err(Problem::NotAFile(path.display().to_string()).at(place)),
     }
 }
 
