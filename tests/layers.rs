@@ -8,12 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 20] = [
+const MAY_KNOW: [(&str, &[&str]); 21] = [
     ("dpdk", &[]),
     ("packetio", &["dpdk"]),
     ("cring", &[]),
     ("accel", &[]),
     ("policy", &[]),
+    ("rulefiles", &["policy"]),
     ("protocol", &[]),
     ("display", &["protocol"]),
     ("ruleset", &[]),
@@ -60,6 +61,7 @@ const MAY_KNOW: [(&str, &[&str]); 20] = [
             "cring",
             "accel",
             "policy",
+            "rulefiles",
             "netfilter",
             "flowmgr",
             "analytics",

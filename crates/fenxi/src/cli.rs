@@ -15,11 +15,15 @@ use config::Sources;
 mod ctl;
 mod live;
 mod model;
+mod policy;
 mod run;
 
 pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, TopArgs};
 pub use live::LiveArgs;
 pub use model::{BenchArgs, CheckArgs, DevicesArgs, InfoArgs, ModelCommand, ProfileArgs, TryArgs};
+pub use policy::{
+    PolicyCheckArgs, PolicyCommand, PolicyExplainArgs, PolicyStatsArgs, RuleFile, RuleFormat,
+};
 #[cfg(test)]
 pub use run::FaultRates;
 pub use run::{OutputArgs, ReplayArgs, RunArgs, Speed};
@@ -53,6 +57,9 @@ pub enum Command {
     /// Inspect, check or score a model bundle
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Check files of policy rules, explain which rule a flow gets, count rules
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Try every device and list those that work on this machine
     Devices(DevicesArgs),
     /// Measure a device at several batch sizes and recommend batching settings

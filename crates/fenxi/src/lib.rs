@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Write;
 use std::process::ExitCode;
 
-use cli::{Cli, Command, ConfigCommand, ModelCommand};
+use cli::{Cli, Command, ConfigCommand, ModelCommand, PolicyCommand};
 use exit::Failure;
 
 mod access;
@@ -74,6 +74,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
         Command::Model(ModelCommand::Bench(args)) => commands::model::bench(&args),
         Command::Model(ModelCommand::Try(args)) => commands::model::trial(&args),
+        Command::Policy(PolicyCommand::Check(args)) => commands::policy::check(&args),
+        Command::Policy(PolicyCommand::Explain(args)) => commands::policy::explain(&args),
+        Command::Policy(PolicyCommand::Stats(args)) => commands::policy::stats(&args),
         Command::Devices(args) => commands::devices::devices(&args),
         Command::Profile(args) => commands::profile::profile(&args),
         Command::Ctl(args) => commands::ctl::ctl(&args),

@@ -6,6 +6,7 @@ pub mod ctl;
 pub mod devices;
 pub mod manual;
 pub mod model;
+pub mod policy;
 pub mod profile;
 pub mod recorded;
 pub mod replay;

@@ -82,7 +82,11 @@ pub fn trial(args: &TryArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::data(format!("{}: {error}", args.dir.display())))
 }
 
-fn open(dir: &Path) -> Result<Bundle, Failure> {
+/// Opens a bundle.
+///
+/// # Errors
+/// It is missing or damaged.
+pub fn open(dir: &Path) -> Result<Bundle, Failure> {
     Bundle::open(dir).map_err(|error| match error {
         BundleError::Missing { .. } => Failure::no_input(error.to_string()),
         error => Failure::data(error.to_string()),

@@ -1,0 +1,104 @@
+//! `fenxi policy`: files of rules, before they are used.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::seconds;
+
+/// Files of policy rules.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Check a file of rules: what is wrong, which rules never win, which overlap
+    Check(PolicyCheckArgs),
+    /// Explain which rule a flow gets, and which rules it beat
+    Explain(PolicyExplainArgs),
+    /// Count the rules of a file by kind
+    Stats(PolicyStatsArgs),
+}
+
+/// A file of rules.
+#[derive(Debug, Args)]
+pub struct RuleFile {
+    /// File of rules, with those that it includes
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// How the file is written [default: by its name, .toml or .csv]
+    #[arg(short, long, value_name = "FORMAT")]
+    pub format: Option<RuleFormat>,
+}
+
+/// How a file of rules is written.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum RuleFormat {
+    /// For people
+    Toml,
+    /// For machines
+    Csv,
+    /// Of the generator ClassBench
+    #[value(name = "classbench")]
+    ClassBench,
+}
+
+/// Arguments of `policy check`.
+#[derive(Debug, Args)]
+pub struct PolicyCheckArgs {
+    /// The rules.
+    #[command(flatten)]
+    pub rules: RuleFile,
+    /// Model bundle whose labels and taxonomies the rules must name
+    #[arg(short, long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Name at most this many rules of each finding
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+    /// Print one JSON object
+    #[arg(short, long)]
+    pub json: bool,
+}
+
+/// Arguments of `policy explain`.
+#[derive(Debug, Args)]
+pub struct PolicyExplainArgs {
+    /// The rules.
+    #[command(flatten)]
+    pub rules: RuleFile,
+    /// The flow by its ends and protocol, the side that began it first, for example `10.0.0.5:4000 > 192.0.2.4:443 tcp`
+    #[arg(required = true, value_name = "FLOW", num_args = 1..)]
+    pub flow: Vec<String>,
+    /// Interface that the flow came in by
+    #[arg(short, long, value_name = "NAME")]
+    pub in_port: Option<String>,
+    /// Label of the flow [default: none yet]
+    #[arg(short, long, value_name = "LABEL")]
+    pub label: Option<String>,
+    /// Bytes of the flow so far, in both directions
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub bytes: u64,
+    /// Packets of the flow so far, in both directions
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub packets: u64,
+    /// Age of the flow
+    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds)]
+    pub age_s: f64,
+    /// Model bundle, which says the taxonomy of the label
+    #[arg(short, long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Show at most this many rules
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub top: usize,
+    /// Print one JSON object
+    #[arg(short, long)]
+    pub json: bool,
+}
+
+/// Arguments of `policy stats`.
+#[derive(Debug, Args)]
+pub struct PolicyStatsArgs {
+    /// The rules.
+    #[command(flatten)]
+    pub rules: RuleFile,
+    /// Print one JSON object
+    #[arg(short, long)]
+    pub json: bool,
+}

@@ -1,0 +1,212 @@
+//! `fenxi policy check`: what is wrong with a file of rules, and what is remarkable.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use policy::analysis::{Cause, Report, Unreachable};
+use policy::rule::Task;
+use policy::{Names, Policy, RuleSet};
+use rulefiles::Rules;
+use serde_json::{Value, json};
+
+use super::{labels, read, title};
+use crate::cli::PolicyCheckArgs;
+use crate::exit::{Failure, print};
+use crate::figures::grouped;
+
+/// Reads the rules and prints what was found.
+///
+/// # Errors
+/// The file is missing or wrong, or a rule names a label that the model does not have. Rules that never win are no error.
+pub fn check(args: &PolicyCheckArgs) -> Result<(), Failure> {
+    let rules = read(&args.rules)?;
+    if let Some(dir) = &args.model {
+        check_labels(&rules.set, dir)?;
+    }
+    let report = policy::analysis::check(&rules.set, args.top);
+    match args.json {
+        true => print(&format!("{}\n", as_json(&rules, &report))),
+        false => print(&page(&rules, &report, args.rules.file.as_path())),
+    }
+}
+
+/// The labels and taxonomies that rules name are those of the model. Tasks and mirrors are the configuration's matter.
+fn check_labels(rules: &RuleSet, dir: &Path) -> Result<(), Failure> {
+    let labels = labels(dir)?;
+    let task = |task: &Task| match task {
+        Task::Named(name) => Some(name.clone()),
+        Task::AsConfigured | Task::None => None,
+    };
+    let tasks: Vec<String> = rules
+        .actions
+        .iter()
+        .filter_map(|action| task(&action.task))
+        .collect();
+    let mirrors: Vec<String> = rules
+        .actions
+        .iter()
+        .filter_map(|action| action.mirror.clone())
+        .collect();
+    let names = Names {
+        labels: &labels,
+        tasks: &tasks,
+        mirrors: &mirrors,
+    };
+    match Policy::new(rules, &names) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::data(error.to_string())),
+    }
+}
+
+fn page(rules: &Rules, report: &Report, file: &Path) -> String {
+    let set = &rules.set;
+    let mut page = format!(
+        "{}: {} from {}: {} of IPv4, {} of IPv6\n",
+        file.display(),
+        counted(set.rules.len(), "rule", "rules"),
+        counted(set.files.len(), "file", "files"),
+        counted(set.v4.len(), "filter", "filters"),
+        grouped(set.v6.len() as u64),
+    );
+    let mut line = |text: String| {
+        // A String takes all that is written.
+        let _ = writeln!(page, "{text}");
+    };
+    for warning in &rules.warnings {
+        line(format!("warning: {warning}"));
+    }
+    let unreachable = report.duplicates + report.contradictions + report.shadowed + report.empty;
+    match unreachable {
+        0 => line("every rule can win".to_owned()),
+        count => line(format!(
+            "{} can never win: {} duplicate, {} contradict an earlier one, {} covered by a wider one, {} of an empty set",
+            counted(count, "rule", "rules"),
+            grouped(report.duplicates as u64),
+            grouped(report.contradictions as u64),
+            grouped(report.shadowed as u64),
+            grouped(report.empty as u64),
+        )),
+    }
+    for found in &report.unreachable {
+        line(format!("  {}", why(set, *found)));
+    }
+    more(&mut line, unreachable, report.unreachable.len());
+    if report.idle_filters > 0 {
+        let count = counted(report.idle_filters, "filter", "filters");
+        line(format!("{count} of other rules can never win"));
+    }
+    if report.crossings > 0 {
+        line(format!(
+            "{} of filters partly overlap and have different actions; the first one wins",
+            counted(report.crossings as usize, "pair", "pairs")
+        ));
+        for (first, second) in &report.crossing {
+            line(format!(
+                "  {} before {}",
+                title(set, *first),
+                title(set, *second)
+            ));
+        }
+    }
+    if report.exceptions > 0 {
+        let count = counted(report.exceptions as usize, "pair", "pairs");
+        line(format!(
+            "{count} of filters are a rule and an exception from it"
+        ));
+    }
+    for (count, what) in [
+        (report.not_compared, "covers"),
+        (report.not_overlapped, "overlaps"),
+    ] {
+        if count > 0 {
+            let count = counted(count, "filter was", "filters were");
+            line(format!(
+                "{count} not compared with all others for {what}: it would have taken too long"
+            ));
+        }
+    }
+    line(format!(
+        "{} of memory for rules and filters; {} and {}",
+        bytes(set.bytes()),
+        counted(
+            set.conditions.iter().filter(|it| !it.is_none()).count(),
+            "distinct condition",
+            "distinct conditions"
+        ),
+        counted(set.actions.len(), "distinct action", "distinct actions"),
+    ));
+    page
+}
+
+/// Why a rule never wins.
+fn why(set: &RuleSet, found: Unreachable) -> String {
+    let title_of_rule = title(set, found.rule);
+    let by = found.by.map_or_else(String::new, |by| title(set, by));
+    match found.cause {
+        Cause::Duplicate => format!("{title_of_rule} says the same as {by}"),
+        Cause::Contradiction => {
+            format!("{title_of_rule} has the box of {by}, which comes first, and another action")
+        }
+        Cause::Shadowed => format!("{title_of_rule} is covered by {by}"),
+        Cause::Empty => format!("{title_of_rule} is of an empty set"),
+    }
+}
+
+fn more(line: &mut impl FnMut(String), all: usize, listed: usize) {
+    if all > listed && listed > 0 {
+        line(format!("  and {} more", grouped((all - listed) as u64)));
+    }
+}
+
+fn counted(count: usize, one: &str, several: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        count => format!("{} {several}", grouped(count as u64)),
+    }
+}
+
+fn bytes(count: usize) -> String {
+    format!("{}B", crate::figures::scaled(count as f64))
+}
+
+fn as_json(rules: &Rules, report: &Report) -> Value {
+    let set = &rules.set;
+    let unreachable = report.unreachable.iter().map(|found| {
+        json!({
+            "rule": title(set, found.rule),
+            "by": found.by.map(|by| title(set, by)),
+            "cause": match found.cause {
+                Cause::Duplicate => "duplicate",
+                Cause::Contradiction => "contradiction",
+                Cause::Shadowed => "covered",
+                Cause::Empty => "empty",
+            },
+        })
+    });
+    let crossing = report.crossing.iter();
+    let crossing = crossing.map(|(first, second)| json!([title(set, *first), title(set, *second)]));
+    let warnings = rules.warnings.iter();
+    let warnings =
+        warnings.map(|warning| json!({"text": warning.to_string(), "count": warning.count}));
+    json!({
+        "rules": set.rules.len(),
+        "files": set.files.len(),
+        "v4_filters": set.v4.len(),
+        "v6_filters": set.v6.len(),
+        "conditions": set.conditions.iter().filter(|it| !it.is_none()).count(),
+        "actions": set.actions.len(),
+        "bytes": set.bytes(),
+        "warnings": warnings.collect::<Vec<_>>(),
+        "duplicates": report.duplicates,
+        "contradictions": report.contradictions,
+        "covered": report.shadowed,
+        "empty": report.empty,
+        "unreachable": unreachable.collect::<Vec<_>>(),
+        "idle_filters": report.idle_filters,
+        "crossings": report.crossings,
+        "crossing": crossing.collect::<Vec<_>>(),
+        "exceptions": report.exceptions,
+        "not_compared": report.not_compared,
+        "not_overlapped": report.not_overlapped,
+    })
+}

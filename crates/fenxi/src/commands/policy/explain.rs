@@ -1,0 +1,187 @@
+//! `fenxi policy explain`: which rule a flow gets, and which ones it beat.
+
+use std::fmt::Write as _;
+
+use policy::analysis::{Explanation, Lack, Match, Verdict};
+use policy::{Facts, Label, RuleSet, Tuple};
+use serde_json::{Value, json};
+
+use super::{labels, read, text, title};
+use crate::cli::PolicyExplainArgs;
+use crate::exit::{Failure, print};
+use crate::figures::grouped;
+use crate::protocol::FlowQuery;
+
+/// Reads the rules and prints those whose boxes have the flow.
+///
+/// # Errors
+/// The file is missing or wrong, the flow has no ends and protocol, or the label is not the model's.
+pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
+    let query: FlowQuery = args
+        .flow
+        .join(" ")
+        .parse()
+        .map_err(|error| Failure::usage(format!("{error}")))?;
+    let FlowQuery::Ends {
+        protocol: Some(protocol),
+        a,
+        b,
+    } = query
+    else {
+        return Err(Failure::usage(
+            "rules need the ends and the protocol of a flow, for example 10.0.0.5:4000 > 192.0.2.4:443 tcp",
+        ));
+    };
+    let rules = read(&args.rules)?.set;
+    let in_port = in_port(&rules, args.in_port.as_deref());
+    let Some(tuple) = Tuple::new(protocol, a, b, in_port) else {
+        return Err(Failure::usage(
+            "the ends of the flow are of different families; a flow is IPv4 or IPv6",
+        ));
+    };
+    let label = label(args)?;
+    let facts = Facts {
+        bytes: args.bytes,
+        packets: args.packets,
+        age_us: (args.age_s * 1e6) as u64,
+        ..Facts::default()
+    };
+    let explanation = policy::analysis::explain(&rules, &tuple, label.as_ref(), &facts);
+    match args.json {
+        true => print(&format!("{}\n", as_json(&rules, &explanation, args.top))),
+        false => print(&page(
+            &rules,
+            &explanation,
+            &query,
+            label.as_ref(),
+            args.top,
+        )),
+    }
+}
+
+/// Number of an interface; one that no rule names matches only rules for every one.
+fn in_port(rules: &RuleSet, name: Option<&str>) -> u8 {
+    let place = name.map(|name| rules.interfaces.iter().position(|known| known == name));
+    match place {
+        None => 0,
+        Some(None) => u8::MAX,
+        Some(Some(place)) => u8::try_from(place + 1).unwrap_or(u8::MAX),
+    }
+}
+
+/// The label of the flow, with its taxonomy where a model says it.
+fn label(args: &PolicyExplainArgs) -> Result<Option<Label>, Failure> {
+    let Some(name) = &args.label else {
+        return Ok(None);
+    };
+    let Some(dir) = &args.model else {
+        return Ok(Some(Label {
+            name: name.clone(),
+            taxonomy: String::new(),
+        }));
+    };
+    let labels = labels(dir)?;
+    let found = labels.iter().find(|label| label.name == *name);
+    found.cloned().map(Some).ok_or_else(|| {
+        let known = policy::listed(&labels);
+        Failure::data(format!(
+            "{}: the model has no label \"{name}\"; it has {known}",
+            dir.display()
+        ))
+    })
+}
+
+fn page(
+    rules: &RuleSet,
+    explanation: &Explanation,
+    flow: &FlowQuery,
+    label: Option<&Label>,
+    most: usize,
+) -> String {
+    let label = label.map_or("no label yet", |label| &label.name);
+    let mut page = format!("{flow}, {label}\n");
+    let mut line = |text: String| {
+        // A String takes all that is written.
+        let _ = writeln!(page, "{text}");
+    };
+    for found in explanation.matches.iter().take(most) {
+        line(format!(
+            "{:8} {}: {}",
+            verdict(found),
+            title(rules, found.rule),
+            text(rules, found.rule)
+        ));
+        if let Some(reason) = reason(found) {
+            line(format!("{:8}   {reason}", ""));
+        }
+    }
+    if explanation.matches.len() > most {
+        let more = grouped((explanation.matches.len() - most) as u64);
+        line(format!("and {more} more"));
+    }
+    if explanation.winner().is_none() {
+        line("no rule: packets are treated as the label of the flow says".to_owned());
+    }
+    page
+}
+
+fn verdict(found: &Match) -> &'static str {
+    match found.verdict {
+        Verdict::Wins => "wins",
+        Verdict::Share(_) => "may win",
+        Verdict::Loses => "loses",
+        Verdict::Lacks(_) => "waits",
+    }
+}
+
+/// What a rule waits for, or which flows it counts for.
+fn reason(found: &Match) -> Option<String> {
+    match &found.verdict {
+        Verdict::Wins | Verdict::Loses => None,
+        Verdict::Share(share) => {
+            let percent = f64::from(*share) * 100.0 / 65_536.0;
+            Some(format!(
+                "counts for {percent:.4} % of the flows, chosen by a hash; the others go on"
+            ))
+        }
+        Verdict::Lacks(lacks) => {
+            let lacks: Vec<String> = lacks.iter().map(lack).collect();
+            Some(format!("needs {}", lacks.join(", and ")))
+        }
+    }
+}
+
+fn lack(lack: &Lack) -> String {
+    match lack {
+        Lack::Label(labels) => format!("the label or taxonomy {}", labels.join(" or ")),
+        Lack::Over {
+            what,
+            unit,
+            bound,
+            has,
+        } => {
+            format!(
+                "{what} over {} {unit}, has {}",
+                grouped(*bound),
+                grouped(*has)
+            )
+        }
+    }
+}
+
+fn as_json(rules: &RuleSet, explanation: &Explanation, most: usize) -> Value {
+    let found = explanation.matches.iter().take(most).map(|found| {
+        json!({
+            "rule": title(rules, found.rule),
+            "text": text(rules, found.rule),
+            "priority": rules.rules[found.rule as usize].rank.priority(),
+            "verdict": verdict(found),
+            "reason": reason(found),
+        })
+    });
+    json!({
+        "winner": explanation.winner().map(|rule| title(rules, rule)),
+        "rules": found.collect::<Vec<_>>(),
+        "matches": explanation.matches.len(),
+    })
+}

@@ -1,0 +1,136 @@
+//! `fenxi policy stats`: how many rules there are of each kind.
+
+use std::fmt::Write as _;
+
+use policy::RuleSet;
+use policy::analysis::{PortClass, Stats};
+use rulefiles::write::protocol_text;
+use serde_json::{Value, json};
+
+use super::read;
+use crate::cli::PolicyStatsArgs;
+use crate::exit::{Failure, print};
+use crate::figures::grouped;
+
+/// Rows of a table that are shown to people.
+const ROWS: usize = 10;
+
+/// Reads the rules and prints figures.
+///
+/// # Errors
+/// The file is missing or wrong.
+pub fn stats(args: &PolicyStatsArgs) -> Result<(), Failure> {
+    let rules = read(&args.rules)?.set;
+    let stats = policy::analysis::stats(&rules);
+    match args.json {
+        true => print(&format!("{}\n", as_json(&rules, &stats))),
+        false => print(&page(&rules, &stats)),
+    }
+}
+
+fn page(rules: &RuleSet, stats: &Stats) -> String {
+    let mut page = String::new();
+    let mut line = |name: &str, count: usize| {
+        // A String takes all that is written.
+        let _ = writeln!(page, "{name:28} {:>12}", grouped(count as u64));
+    };
+    line("rules", stats.rules);
+    line("filters of IPv4", stats.v4_filters);
+    line("filters of IPv6", stats.v6_filters);
+    line("priorities", stats.priorities);
+    line("rules with a name", stats.named);
+    line("distinct actions", stats.actions);
+    for (part, count) in &stats.by_action {
+        line(&format!("  rules with {}", or_nothing(part)), *count);
+    }
+    line("distinct conditions", stats.conditions);
+    for (part, count) in &stats.by_condition {
+        line(&format!("  rules with {}", or_nothing(part)), *count);
+    }
+    let mut table = |title: &str, rows: Vec<(String, usize)>| {
+        if rows.is_empty() {
+            return;
+        }
+        line(title, rows.len());
+        for (name, count) in rows.iter().take(ROWS) {
+            line(&format!("  {name}"), *count);
+        }
+        if rows.len() > ROWS {
+            line(
+                "  others",
+                rows[ROWS..].iter().map(|(_, count)| count).sum(),
+            );
+        }
+    };
+    table("prefix lengths, IPv4", lengths(&stats.v4_lengths));
+    table("prefix lengths, IPv6", lengths(&stats.v6_lengths));
+    table("source and destination ports", ports(&stats.ports));
+    table("protocols", protocols(&stats.protocols));
+    table("interfaces", in_ports(rules, &stats.in_ports));
+    page
+}
+
+fn or_nothing(part: &str) -> &str {
+    match part {
+        "none" => "nothing",
+        part => part,
+    }
+}
+
+fn lengths(counts: &[((u8, u8), usize)]) -> Vec<(String, usize)> {
+    let row = |((source, destination), count): &((u8, u8), usize)| {
+        (format!("/{source} to /{destination}"), *count)
+    };
+    counts.iter().map(row).collect()
+}
+
+fn ports(counts: &[((PortClass, PortClass), usize)]) -> Vec<(String, usize)> {
+    let row = |((source, destination), count): &((PortClass, PortClass), usize)| {
+        (
+            format!("{} to {}", source.name(), destination.name()),
+            *count,
+        )
+    };
+    counts.iter().map(row).collect()
+}
+
+fn protocols(counts: &[(Option<u8>, usize)]) -> Vec<(String, usize)> {
+    let row = |(protocol, count): &(Option<u8>, usize)| {
+        (protocol.map_or("any".to_owned(), protocol_text), *count)
+    };
+    counts.iter().map(row).collect()
+}
+
+fn in_ports(rules: &RuleSet, counts: &[(u8, usize)]) -> Vec<(String, usize)> {
+    let name = |number: u8| match number.checked_sub(1) {
+        None => "any".to_owned(),
+        Some(place) => rules.interfaces[usize::from(place)].clone(),
+    };
+    counts
+        .iter()
+        .map(|(number, count)| (name(*number), *count))
+        .collect()
+}
+
+fn as_json(rules: &RuleSet, stats: &Stats) -> Value {
+    let object = |rows: Vec<(String, usize)>| -> Value {
+        let rows = rows.into_iter().map(|(name, count)| (name, json!(count)));
+        Value::Object(rows.collect())
+    };
+    json!({
+        "rules": stats.rules,
+        "v4_filters": stats.v4_filters,
+        "v6_filters": stats.v6_filters,
+        "priorities": stats.priorities,
+        "named": stats.named,
+        "actions": stats.actions,
+        "by_action": stats.by_action,
+        "conditions": stats.conditions,
+        "by_condition": stats.by_condition,
+        "v4_lengths": object(lengths(&stats.v4_lengths)),
+        "v6_lengths": object(lengths(&stats.v6_lengths)),
+        "ports": object(ports(&stats.ports)),
+        "protocols": object(protocols(&stats.protocols)),
+        "in_ports": object(in_ports(rules, &stats.in_ports)),
+    })
+}
