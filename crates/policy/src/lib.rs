@@ -7,6 +7,7 @@
 //! | [`by_label`] | actions of labels, whatever the flow's addresses: `tag.dscp`, `mark.class` |
 //! | [`rule`], [`RuleSet`] | rules by tuple, label and what a flow has done, as people and machines write them |
 //! | [`Policy`] | the same as the data path asks it |
+//! | [`Store`] | rules that are added and deleted while flows are looked up |
 //! | [`classifier`] | how the rule of a tuple is found |
 //! | [`analysis`] | what people want to know of a set: rules that never win, overlaps, why a rule is a flow's, figures |
 //!
@@ -22,6 +23,7 @@ mod mark;
 mod policy;
 pub mod rule;
 mod rule_set;
+mod store;
 
 pub use by_label::{Action, Label, LabelRule, NoSuchLabel, actions, by_class, listed};
 pub use dscp::Dscp;
@@ -29,3 +31,4 @@ pub use key::{Address, Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tup
 pub use mark::{DSCP_MASK, Mark};
 pub use policy::{Ask, Facts, Names, Outcome, Policy, PolicyError, UnknownName};
 pub use rule_set::{FILTERS_MAX, RuleSet, TooManyRules};
+pub use store::{Batch, OwnedNames, Store, StoreError, Trained, Training, Update, Version};

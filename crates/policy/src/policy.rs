@@ -1,8 +1,8 @@
 //! The policy as the data path uses it: which rule is a flow's, found by its tuple and by what is known of it, and what that
 //! rule asks for in terms of the model in use.
 
-use crate::classifier::Classifier;
-use crate::rule::{Condition, Over, RuleAction, Task};
+use crate::classifier::{Classifier, Description};
+use crate::rule::{Condition, Over, Rule, RuleAction, Task};
 use crate::{Dscp, Key, Label, Mark, RuleNumber, RuleSet, Tuple};
 
 /// What is known of a flow when its rule is looked up.
@@ -99,8 +99,8 @@ struct Row {
     outcome: u32,
 }
 
-/// Rules that can be looked up. Does not change: another set is another policy.
-#[derive(Debug)]
+/// Rules that can be looked up. Who looks up never sees it change: [`crate::Store`] makes another version, and gives that out.
+#[derive(Clone, Debug)]
 pub struct Policy {
     v4: Classifier<u32>,
     v6: Classifier<u128>,
@@ -110,6 +110,9 @@ pub struct Policy {
     outcomes: Vec<(Outcome, u32)>,
     has_labels: bool,
     has_bounds: bool,
+    /// Rules that were deleted and are still found, a bit for each.
+    gone: Vec<u64>,
+    has_gone: bool,
 }
 
 /// Keys that are looked up at a time.
@@ -121,39 +124,112 @@ impl Policy {
     /// # Errors
     /// A rule names what is not there, or there are too many.
     pub fn new(rules: &RuleSet, names: &Names<'_>) -> Result<Policy, PolicyError> {
-        let place_of = |is_it: &dyn Fn(&crate::rule::Rule) -> bool| {
+        let (v4, v6) = (Classifier::new(&rules.v4)?, Classifier::new(&rules.v6)?);
+        Policy::with(v4, v6, rules, names)
+    }
+
+    /// The same with classifiers that were built before.
+    pub(crate) fn with(
+        v4: Classifier<u32>,
+        v6: Classifier<u128>,
+        rules: &RuleSet,
+        names: &Names<'_>,
+    ) -> Result<Policy, PolicyError> {
+        let mut policy = Policy {
+            v4,
+            v6,
+            rows: Vec::with_capacity(rules.rules.len()),
+            conditions: Vec::with_capacity(rules.conditions.len()),
+            outcomes: Vec::with_capacity(rules.actions.len()),
+            has_labels: false,
+            has_bounds: false,
+            gone: Vec::new(),
+            has_gone: false,
+        };
+        policy.add_rows(rules, names)?;
+        Ok(policy)
+    }
+
+    /// Brings the tables up to those of `rules`, which only grow.
+    fn add_rows(&mut self, rules: &RuleSet, names: &Names<'_>) -> Result<(), UnknownName> {
+        let place_of = |is_it: &dyn Fn(&Rule) -> bool| {
             let rule = rules.rules.iter().find(|rule| is_it(rule));
             rule.map_or_else(String::new, |rule| rules.place_of(rule))
         };
-        let conditions = rules
+        for (number, condition) in rules
             .conditions
             .iter()
             .enumerate()
-            .map(|(number, condition)| {
-                let place = || place_of(&|rule| rule.condition as usize == number);
-                check(condition, names, place)
-            });
-        let conditions = conditions.collect::<Result<Vec<Checked>, _>>()?;
-        let outcomes = rules.actions.iter().enumerate().map(|(number, action)| {
+            .skip(self.conditions.len())
+        {
+            let place = || place_of(&|rule| rule.condition as usize == number);
+            let checked = check(condition, names, place)?;
+            self.has_labels |= checked.classes.is_some();
+            self.has_bounds |= checked.over != Over::default();
+            self.conditions.push(checked);
+        }
+        for (number, action) in rules.actions.iter().enumerate().skip(self.outcomes.len()) {
             let place = || place_of(&|rule| rule.action as usize == number);
-            outcome(action, names, place)
-        });
-        Ok(Policy {
-            v4: Classifier::new(&rules.v4)?,
-            v6: Classifier::new(&rules.v6)?,
-            rows: rules
-                .rules
-                .iter()
-                .map(|rule| Row {
-                    condition: rule.condition,
-                    outcome: rule.action,
-                })
-                .collect(),
-            has_labels: conditions.iter().any(|it| it.classes.is_some()),
-            has_bounds: conditions.iter().any(|it| it.over != Over::default()),
-            conditions,
-            outcomes: outcomes.collect::<Result<_, _>>()?,
-        })
+            self.outcomes.push(outcome(action, names, place)?);
+        }
+        let new = rules.rules.iter().skip(self.rows.len());
+        self.rows.extend(new.map(|rule| Row {
+            condition: rule.condition,
+            outcome: rule.action,
+        }));
+        Ok(())
+    }
+
+    /// Adds a rule of `rules`, or brings one back that was deleted.
+    pub(crate) fn add(
+        &mut self,
+        rules: &RuleSet,
+        rule: RuleNumber,
+        names: &Names<'_>,
+    ) -> Result<(), PolicyError> {
+        self.add_rows(rules, names)?;
+        for filter in rules.v4_of(rule) {
+            self.v4.insert(filter)?;
+        }
+        for filter in rules.v6_of(rule) {
+            self.v6.insert(filter)?;
+        }
+        if let Some(word) = self.gone.get_mut(rule as usize / 64) {
+            *word &= !(1 << (rule % 64));
+        }
+        Ok(())
+    }
+
+    /// The rule is found no longer.
+    pub(crate) fn delete(&mut self, rule: RuleNumber) {
+        let word = rule as usize / 64;
+        if self.gone.len() <= word {
+            self.gone.resize(word + 1, 0);
+        }
+        self.gone[word] |= 1 << (rule % 64);
+        self.has_gone = true;
+    }
+
+    /// Whether a rule names only what is there.
+    pub(crate) fn check(
+        rules: &RuleSet,
+        rule: &Rule,
+        names: &Names<'_>,
+    ) -> Result<(), PolicyError> {
+        let place = || rules.place_of(rule);
+        check(&rules.conditions[rule.condition as usize], names, place)?;
+        outcome(&rules.actions[rule.action as usize], names, place)?;
+        Ok(())
+    }
+
+    /// Whether both have the same trained index, so that they differ in changes only.
+    pub(crate) fn shares_index(&self, other: &Policy) -> bool {
+        self.v4.shares_index(&other.v4) && self.v6.shares_index(&other.v6)
+    }
+
+    /// How rules of IPv4 are found, and those of IPv6.
+    pub fn describe(&self) -> [Description; 2] {
+        [self.v4.describe(), self.v6.describe()]
     }
 
     /// Whether a rule asks for a label, so that flows look again when theirs is decided.
@@ -212,14 +288,18 @@ impl Policy {
             let ask = &asks[usize::from(places[place])];
             self.holds(rule, &ask.facts)
         };
-        classifier.find(&keys[..count], accepts, &mut found[..count]);
+        classifier.find(&keys[..count], self.has_gone, accepts, &mut found[..count]);
         for (&place, found) in places[..count].iter().zip(found) {
             decisions[usize::from(place)] = found;
         }
     }
 
-    /// Whether a rule's condition holds.
+    /// Whether a rule is there, and its condition holds.
     fn holds(&self, rule: RuleNumber, facts: &Facts) -> bool {
+        let is_gone = |word: &u64| word >> (rule % 64) & 1 != 0;
+        if self.gone.get(rule as usize / 64).is_some_and(is_gone) {
+            return false;
+        }
         let row = self.rows[rule as usize];
         let Checked { classes, over } = &self.conditions[row.condition as usize];
         let (_, sample) = self.outcomes[row.outcome as usize];

@@ -26,6 +26,8 @@ pub struct RuleSet {
     pub interfaces: Vec<String>,
     /// Names of the rules that have one, by number.
     pub names: Vec<(RuleNumber, Box<str>)>,
+    /// Rules that were ever added: the order of the next.
+    next_order: u32,
     condition_numbers: Numbers,
     action_numbers: Numbers,
 }
@@ -51,7 +53,7 @@ impl RuleSet {
         action: RuleAction,
         origin: (u16, u32),
     ) -> Result<(RuleNumber, Rank), TooManyRules> {
-        if self.rules.len() >= RULES_MAX {
+        if self.rules.len() >= RULES_MAX || self.next_order == u32::MAX {
             return Err(TooManyRules);
         }
         if self.conditions.is_empty() {
@@ -59,7 +61,8 @@ impl RuleSet {
             self.condition_numbers.of(&mut self.conditions, none);
         }
         let number = self.rules.len() as RuleNumber;
-        let rank = Rank::new(priority, number);
+        let rank = Rank::new(priority, self.next_order);
+        self.next_order += 1;
         let rule = Rule {
             rank,
             condition: self.condition_numbers.of(&mut self.conditions, condition),
@@ -69,6 +72,60 @@ impl RuleSet {
         };
         self.rules.push(rule);
         Ok((number, rank))
+    }
+
+    /// Takes back the rules from this number on, with their filters and names. What only they asked for stays in the tables.
+    pub fn truncate(&mut self, rules: usize) {
+        let number = rules as RuleNumber;
+        self.rules.truncate(rules);
+        // Both stand in the order of the rules.
+        self.v4
+            .truncate(self.v4.partition_point(|filter| filter.rule < number));
+        self.v6
+            .truncate(self.v6.partition_point(|filter| filter.rule < number));
+        self.names
+            .truncate(self.names.partition_point(|(rule, _)| *rule < number));
+    }
+
+    /// Filters of IPv4 of a rule.
+    pub fn v4_of(&self, rule: RuleNumber) -> &[Filter<u32>] {
+        of(&self.v4, rule)
+    }
+
+    /// Filters of IPv6 of a rule.
+    pub fn v6_of(&self, rule: RuleNumber) -> &[Filter<u128>] {
+        of(&self.v6, rule)
+    }
+
+    /// The same without the rules that `is_gone`; the others keep their ranks and get new numbers, without gaps.
+    #[must_use]
+    pub fn compacted(&self, is_gone: impl Fn(RuleNumber) -> bool) -> RuleSet {
+        let mut numbers = vec![RuleNumber::MAX; self.rules.len()];
+        let mut next = 0;
+        for (number, new) in (0..).zip(&mut numbers) {
+            if !is_gone(number) {
+                *new = next;
+                next += 1;
+            }
+        }
+        let new = |rule: RuleNumber| numbers[rule as usize];
+        let stays = |rule: RuleNumber| new(rule) != RuleNumber::MAX;
+        RuleSet {
+            rules: (0..)
+                .zip(&self.rules)
+                .filter(|(number, _)| stays(*number))
+                .map(|(_, rule)| *rule)
+                .collect(),
+            v4: renumbered(&self.v4, stays, new),
+            v6: renumbered(&self.v6, stays, new),
+            names: self
+                .names
+                .iter()
+                .filter(|(rule, _)| stays(*rule))
+                .map(|(rule, name)| (new(*rule), name.clone()))
+                .collect(),
+            ..self.clone()
+        }
     }
 
     /// File and line of a rule.
@@ -125,6 +182,26 @@ impl RuleSet {
             + size_of_val(&*self.names)
             + names.sum::<usize>()
     }
+}
+
+/// The filters of a rule, where filters stand in the order of their rules.
+fn of<A>(filters: &[Filter<A>], rule: RuleNumber) -> &[Filter<A>] {
+    let from = filters.partition_point(|filter| filter.rule < rule);
+    let count = filters[from..].partition_point(|filter| filter.rule == rule);
+    &filters[from..from + count]
+}
+
+fn renumbered<A: Copy>(
+    filters: &[Filter<A>],
+    stays: impl Fn(RuleNumber) -> bool,
+    new: impl Fn(RuleNumber) -> RuleNumber,
+) -> Vec<Filter<A>> {
+    let left = filters.iter().filter(|filter| stays(filter.rule));
+    left.map(|filter| Filter {
+        rule: new(filter.rule),
+        ..*filter
+    })
+    .collect()
 }
 
 /// Finds the number of a condition or an action by its hash: a mark for each subscriber makes 100,000 distinct actions.

@@ -19,6 +19,8 @@ pub use linear::Linear;
 pub use tuple_merge::{TableFull, TupleMerge};
 pub use vectors::Vectors;
 
+use std::sync::Arc;
+
 use crate::{Address, Filter, Key, RuleNumber};
 use best::Best;
 use learned::Find;
@@ -27,39 +29,77 @@ use vectors::with_vectors;
 /// From so many filters on a model is trained: with fewer, hash tables alone are faster (`fenxi-lab bench policy`).
 const LEARNED_FROM: usize = 512;
 
-/// Filters of one family that can be looked up.
-#[derive(Debug)]
+/// Filters of one family that can be looked up. A copy shares the trained part.
+#[derive(Clone, Debug)]
 pub struct Classifier<A: Address> {
-    learned: Learned<A>,
+    learned: Arc<Learned<A>>,
     remainder: TupleMerge<A>,
 }
 
+/// How filters are found, and what that takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Filters that models find, by iSet.
+    pub isets: Vec<IsetFigures>,
+    /// Filters in hash tables.
+    pub remainder: usize,
+    /// Hash tables.
+    pub tables: usize,
+    /// Memory of both, bytes.
+    pub bytes: usize,
+}
+
+impl Description {
+    /// Filters that models find.
+    pub fn learned(&self) -> usize {
+        self.isets.iter().map(|iset| iset.filters).sum()
+    }
+}
+
 impl<A: Address> Classifier<A> {
-    /// Of these filters, in any order.
+    /// Of these filters, in any order. Trains a model where there are enough.
     ///
     /// # Errors
     /// There are too many.
     pub fn new(filters: &[Filter<A>]) -> Result<Classifier<A>, TableFull> {
-        let trained = match filters.len() {
-            0..LEARNED_FROM => &[],
-            _ => filters,
-        };
-        let (learned, rest) = Learned::train(trained);
-        let remainder = match trained {
-            [] => TupleMerge::new(filters)?,
-            _ => {
-                let rest: Vec<Filter<A>> = rest.iter().map(|&at| filters[at as usize]).collect();
-                TupleMerge::new(&rest)?
-            }
-        };
-        Ok(Classifier { learned, remainder })
+        if filters.len() < LEARNED_FROM {
+            return Classifier::untrained(filters);
+        }
+        let (learned, rest) = Learned::train(filters);
+        let rest: Vec<Filter<A>> = rest.iter().map(|&at| filters[at as usize]).collect();
+        Ok(Classifier {
+            learned: Arc::new(learned),
+            remainder: TupleMerge::new(&rest)?,
+        })
+    }
+
+    /// The same in hash tables alone.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn untrained(filters: &[Filter<A>]) -> Result<Classifier<A>, TableFull> {
+        let (learned, _) = Learned::train(&[]);
+        Ok(Classifier {
+            learned: Arc::new(learned),
+            remainder: TupleMerge::new(filters)?,
+        })
+    }
+
+    /// Adds a filter to the hash tables.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn insert(&mut self, filter: &Filter<A>) -> Result<(), TableFull> {
+        self.remainder.insert(filter)
     }
 
     /// For each of `keys`, the rule of the least rank of which a filter has the key; of rules with a condition only those that
-    /// `accepts`, which gets the place of the key and the rule's number. `found` has as many places as there are keys.
+    /// `accepts`, which gets the place of the key and the rule's number. Where `may_be_gone`, it is asked about every rule.
+    /// `found` has as many places as there are keys.
     pub fn find(
         &self,
         keys: &[Key<A>],
+        may_be_gone: bool,
         mut accepts: impl FnMut(usize, RuleNumber) -> bool,
         found: &mut [Option<RuleNumber>],
     ) {
@@ -68,30 +108,36 @@ impl<A: Address> Classifier<A> {
             let mut accepts = |place: usize, rule| accepts(batch * BATCH + place, rule);
             if !self.learned.is_empty() {
                 with_vectors(Find {
-                    learned: &self.learned,
+                    learned: &*self.learned,
                     keys,
-                    may_be_gone: false,
+                    may_be_gone,
                     accepts: &mut accepts,
                     best: &mut best,
                 });
             }
-            self.remainder.find_into(keys, &mut accepts, &mut best);
+            self.remainder
+                .find_into(keys, may_be_gone, &mut accepts, &mut best);
             for (place, found) in found.iter_mut().enumerate() {
                 *found = best.rule(place);
             }
         }
     }
 
-    /// The trained part.
-    pub fn learned(&self) -> &Learned<A> {
-        &self.learned
+    /// Whether both have the same trained part.
+    pub(crate) fn shares_index(&self, other: &Classifier<A>) -> bool {
+        Arc::ptr_eq(&self.learned, &other.learned)
     }
 
-    /// The part that no model covers.
-    pub fn remainder(&self) -> &TupleMerge<A> {
-        &self.remainder
+    /// How filters are found.
+    pub fn describe(&self) -> Description {
+        Description {
+            isets: self.learned.isets(),
+            remainder: self.remainder.len(),
+            tables: self.remainder.tables(),
+            bytes: self.learned.bytes() + self.remainder.bytes(),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

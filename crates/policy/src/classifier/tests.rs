@@ -4,7 +4,7 @@ use super::*;
 use crate::{Ports, Rank};
 
 /// A generator of numbers, the same for the same seed (splitmix64).
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     pub fn new(seed: u64) -> Random {
@@ -56,7 +56,7 @@ impl Random {
 }
 
 /// Filters that overlap in all ways.
-pub(super) fn random_filters<A: Address>(seed: u64, count: usize) -> Vec<Filter<A>> {
+pub(crate) fn random_filters<A: Address>(seed: u64, count: usize) -> Vec<Filter<A>> {
     let mut random = Random::new(seed);
     let filter = |number: usize| {
         let length = |random: &mut Random| match random.below(4) {
@@ -83,7 +83,7 @@ pub(super) fn random_filters<A: Address>(seed: u64, count: usize) -> Vec<Filter<
 }
 
 /// A key within or close to one of the filters.
-pub(super) fn random_key<A: Address>(seed: u64, filters: &[Filter<A>]) -> Key<A> {
+pub(crate) fn random_key<A: Address>(seed: u64, filters: &[Filter<A>]) -> Key<A> {
     let mut random = Random::new(seed);
     let filter = &filters[random.below(filters.len() as u64) as usize];
     let within = |random: &mut Random, prefix: A, length: u8| match random.below(8) {
@@ -129,7 +129,7 @@ fn all_agree<A: Address>(seed: u64, count: usize, keys: usize) {
     let mut found = vec![None; keys.len()];
     Classifier::new(&filters)
         .unwrap()
-        .find(&keys, accepts, &mut found);
+        .find(&keys, false, accepts, &mut found);
     assert_eq!(found, expected, "seed {seed}, {count} filters");
     // Hash tables alone.
     let tables = TupleMerge::new(&filters).unwrap();
@@ -137,6 +137,7 @@ fn all_agree<A: Address>(seed: u64, count: usize, keys: usize) {
         let mut best = Best::new();
         tables.find_into(
             keys,
+            false,
             |place, rule| accepts(batch * BATCH + place, rule),
             &mut best,
         );

@@ -116,11 +116,12 @@ impl<A: Address> TupleMerge<A> {
     }
 
     /// For each of up to [`BATCH`] keys, the filter of the least rank that has it, where that is below the one in `best`.
-    /// Of filters with a condition only those that `accepts`.
+    /// Of filters with a condition, and where `may_be_gone` of all, only those that `accepts`.
     #[inline]
     pub(super) fn find_into(
         &self,
         keys: &[Key<A>],
+        may_be_gone: bool,
         mut accepts: impl FnMut(usize, RuleNumber) -> bool,
         best: &mut Best,
     ) {
@@ -141,9 +142,9 @@ impl<A: Address> TupleMerge<A> {
                 break;
             }
             let mut candidates = 0;
-            for place in 0..keys.len().min(BATCH) {
+            for (place, &hash) in hashes.iter().enumerate().take(keys.len()) {
                 if best.rank(place) > table.best
-                    && let Some(node) = table.first(hashes[place])
+                    && let Some(node) = table.first(hash)
                 {
                     nodes[candidates] = (place as u8, node);
                     candidates += 1;
@@ -151,8 +152,9 @@ impl<A: Address> TupleMerge<A> {
             }
             for &(place, node) in &nodes[..candidates] {
                 let place = usize::from(place);
-                let wanted =
-                    |filter: &Filter<A>| !filter.is_conditional || accepts(place, filter.rule);
+                let wanted = |filter: &Filter<A>| {
+                    !(filter.is_conditional || may_be_gone) || accepts(place, filter.rule)
+                };
                 let found = table.find_from(node, &keys[place], best.rank(place), wanted);
                 if let Some(filter) = found {
                     best.set(place, filter.rank, filter.rule);

@@ -1,0 +1,504 @@
+//! The control side of a policy: rules are added and deleted while flows are looked up.
+//!
+//! Who looks up holds a version ([`Arc<Policy>`]) and never waits. A batch of changes makes the next version, which is given to
+//! all of them; once all have let go of the version before, the store takes that back and brings it up to date for the next
+//! batch, so that a batch costs what its changes cost and not what the rules do (two copies of what changes, as in left-right
+//! concurrency). What does not change, the trained index, is shared by both.
+//!
+//! Added rules go to the hash tables of the remainder, deleted ones are marked. Once these are too many a new index is trained
+//! on another thread ([`Training`]) and takes the place of the old one; changes that came meanwhile are made again in it.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::classifier::{Classifier, TableFull};
+use crate::{FILTERS_MAX, Filter, Label, Names, Policy, PolicyError, RuleNumber, RuleSet};
+
+/// Batches that can be undone.
+const HISTORY: usize = 16;
+/// Between two trainings, at least: as much as the last one took, times this, and no less than [`COOL_DOWN`].
+const COOL_DOWN_FACTOR: u32 = 2;
+/// Between two trainings, at least.
+const COOL_DOWN: Duration = Duration::from_millis(100);
+/// Part of the rules whose changes since the last training ask for another (§6 of the OVS paper: a remainder of 10 %; half of it
+/// may come while the next training runs).
+const CHANGED_MAX: f64 = 0.05;
+/// With fewer changes no training is worth it.
+const CHANGED_MIN: usize = 256;
+
+/// A change of the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Add(RuleNumber),
+    Delete(RuleNumber),
+}
+
+impl Change {
+    fn undone(self) -> Change {
+        match self {
+            Change::Add(rule) => Change::Delete(rule),
+            Change::Delete(rule) => Change::Add(rule),
+        }
+    }
+}
+
+/// When changes count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Update {
+    /// At once; until the next training they are found more slowly.
+    #[default]
+    Instant,
+    /// Once an index was trained with them.
+    Delayed,
+}
+
+/// Names that rules may use, as [`Names`] has them.
+#[derive(Clone, Debug, Default)]
+pub struct OwnedNames {
+    /// Labels of the first task, by class.
+    pub labels: Vec<Label>,
+    /// Tasks, by number.
+    pub tasks: Vec<String>,
+    /// Sinks of copies, by number.
+    pub mirrors: Vec<String>,
+}
+
+impl OwnedNames {
+    fn borrowed(&self) -> Names<'_> {
+        Names {
+            labels: &self.labels,
+            tasks: &self.tasks,
+            mirrors: &self.mirrors,
+        }
+    }
+}
+
+/// What flow workers use: a policy, and how its rules are numbered.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// The policy.
+    pub policy: Arc<Policy>,
+    /// As long as it is the same, a number stands for the same rule.
+    pub numbering: u64,
+    /// Changes that it has seen.
+    seen: u64,
+}
+
+/// A policy that is not in use, and how many changes it has seen.
+#[derive(Debug)]
+struct Spare {
+    policy: Policy,
+    seen: u64,
+}
+
+/// Why a change was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The rule names what is not there, or there is no room.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// There is no such rule.
+    #[error("there is no rule {0}; `fenxi ctl policy show` lists them")]
+    NoSuchRule(RuleNumber),
+    /// There is no batch that can be undone.
+    #[error(
+        "there is nothing to undo: the last {HISTORY} batches of changes can be undone, each once"
+    )]
+    NothingToUndo,
+}
+
+/// Rules, the version in use, and what becomes the next.
+#[derive(Debug)]
+pub struct Store {
+    rules: RuleSet,
+    names: OwnedNames,
+    update: Update,
+    /// By rule: it is there.
+    is_live: Vec<bool>,
+    live: usize,
+    current: Version,
+    /// Changes that the version before it has seen, which may come back.
+    before: u64,
+    spare: Option<Spare>,
+    /// Changes that some version or training lacks, and how many there were before them.
+    journal: VecDeque<Change>,
+    journal_from: u64,
+    history: VecDeque<Vec<Change>>,
+    training: Option<Started>,
+    /// Changes at the last training, and when the next may begin.
+    trained_at: u64,
+    not_before: Option<Instant>,
+}
+
+/// A training that runs.
+#[derive(Clone, Copy, Debug)]
+struct Started {
+    at: Instant,
+    seen: u64,
+}
+
+/// Filters to train an index of: to be run on another thread.
+#[derive(Debug)]
+pub struct Training {
+    v4: Vec<Filter<u32>>,
+    v6: Vec<Filter<u128>>,
+}
+
+/// What came of it, for [`Store::adopt`].
+#[derive(Debug)]
+pub struct Trained {
+    v4: Classifier<u32>,
+    v6: Classifier<u128>,
+}
+
+impl Training {
+    /// Trains.
+    ///
+    /// # Errors
+    /// There are too many filters.
+    pub fn run(self) -> Result<Trained, TableFull> {
+        Ok(Trained {
+            v4: Classifier::new(&self.v4)?,
+            v6: Classifier::new(&self.v6)?,
+        })
+    }
+}
+
+impl Store {
+    /// Of these rules; trains their index.
+    ///
+    /// # Errors
+    /// A rule names what is not there, or there are too many.
+    pub fn new(rules: RuleSet, names: OwnedNames, update: Update) -> Result<Store, PolicyError> {
+        let policy = Policy::new(&rules, &names.borrowed())?;
+        let live = rules.rules.len();
+        Ok(Store {
+            rules,
+            names,
+            update,
+            is_live: vec![true; live],
+            live,
+            current: Version {
+                policy: Arc::new(policy),
+                numbering: 0,
+                seen: 0,
+            },
+            before: 0,
+            spare: None,
+            journal: VecDeque::new(),
+            journal_from: 0,
+            history: VecDeque::new(),
+            training: None,
+            trained_at: 0,
+            not_before: None,
+        })
+    }
+
+    /// The version to be used.
+    pub fn version(&self) -> &Version {
+        &self.current
+    }
+
+    /// All rules, with those that were deleted since they were numbered; see [`Store::is_live`].
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// Whether the rule of this number is there.
+    pub fn is_live(&self, rule: RuleNumber) -> bool {
+        self.is_live.get(rule as usize).copied().unwrap_or(false)
+    }
+
+    /// Rules that are there.
+    pub fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Whether changes wait for a training before they count.
+    pub fn has_pending(&self) -> bool {
+        self.current.seen < self.changes()
+    }
+
+    /// Begins a batch of changes: all or none.
+    pub fn batch(&mut self) -> Batch<'_> {
+        let rules = self.rules.rules.len();
+        Batch {
+            store: self,
+            rules,
+            changes: Vec::new(),
+            deleted: HashSet::new(),
+        }
+    }
+
+    /// Undoes the last batch.
+    ///
+    /// # Errors
+    /// There is none, or there is no room for what it deleted.
+    pub fn undo(&mut self) -> Result<&Version, StoreError> {
+        let changes = self.history.pop_back().ok_or(StoreError::NothingToUndo)?;
+        let undone: Vec<Change> = changes.iter().rev().map(|change| change.undone()).collect();
+        for &change in &undone {
+            self.note(change);
+        }
+        self.make()?;
+        Ok(&self.current)
+    }
+
+    /// Takes a version back that is in use no more, so that the next batch need not copy the rules. Whether it could be used:
+    /// not where somebody still holds it, or where it has another index.
+    pub fn give_back(&mut self, old: Version) -> bool {
+        let Version {
+            policy,
+            numbering,
+            seen,
+        } = old;
+        let is_of_use = numbering == self.current.numbering
+            && seen >= self.journal_from
+            && policy.shares_index(&self.current.policy);
+        match Arc::try_unwrap(policy) {
+            Ok(policy) if is_of_use => {
+                self.spare = Some(Spare { policy, seen });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A training, where one is due and none runs.
+    pub fn training(&mut self, now: Instant) -> Option<Training> {
+        let is_early = self.not_before.is_some_and(|not_before| now < not_before);
+        if self.training.is_some() || is_early || !self.is_due() {
+            return None;
+        }
+        let seen = self.changes();
+        self.training = Some(Started { at: now, seen });
+        let is_live = |rule: RuleNumber| self.is_live(rule);
+        Some(Training {
+            v4: self
+                .rules
+                .v4
+                .iter()
+                .filter(|it| is_live(it.rule))
+                .copied()
+                .collect(),
+            v6: self
+                .rules
+                .v6
+                .iter()
+                .filter(|it| is_live(it.rule))
+                .copied()
+                .collect(),
+        })
+    }
+
+    fn is_due(&self) -> bool {
+        let changed = (self.changes() - self.trained_at) as usize;
+        let many = CHANGED_MIN.max((self.live as f64 * CHANGED_MAX) as usize);
+        changed >= many || self.update == Update::Delayed && self.has_pending()
+    }
+
+    /// The version with a new index. The one in use until now is of no use any more.
+    ///
+    /// # Errors
+    /// There is no room for what was added since the training began.
+    pub fn adopt(&mut self, trained: Trained, now: Instant) -> Result<&Version, PolicyError> {
+        let Some(Started { at, seen }) = self.training.take() else {
+            return Ok(&self.current);
+        };
+        let took = now.saturating_duration_since(at);
+        self.not_before = Some(now + COOL_DOWN.max(took * COOL_DOWN_FACTOR));
+        self.trained_at = seen;
+        let names = self.names.borrowed();
+        let mut policy = Policy::with(trained.v4, trained.v6, &self.rules, &names)?;
+        let mut adopted = seen;
+        if self.update == Update::Instant {
+            for &change in self.journal.range((seen - self.journal_from) as usize..) {
+                apply(&mut policy, &self.rules, change, &names)?;
+            }
+            adopted = self.changes();
+        }
+        self.spare = None;
+        self.show(policy, adopted);
+        // The version in use until now has another index.
+        self.before = adopted;
+        self.forget();
+        Ok(&self.current)
+    }
+
+    /// A training failed or was given up.
+    pub fn abandon(&mut self, now: Instant) {
+        self.training = None;
+        self.not_before = Some(now + COOL_DOWN);
+    }
+
+    /// Renumbers the rules without those that were deleted, if these are the most, and nothing needs the old numbers. Whether
+    /// it did: [`Store::version`] is another one then. Trains an index, so it belongs on another thread than what waits.
+    ///
+    /// # Errors
+    /// There is no room, which cannot be as there was before.
+    pub fn compact(&mut self) -> Result<bool, PolicyError> {
+        let gone = self.rules.rules.len() - self.live;
+        if gone < 2 * CHANGED_MIN || gone < self.live || self.training.is_some() {
+            return Ok(false);
+        }
+        let rules = self.rules.compacted(|rule| !self.is_live(rule));
+        let numbering = self.current.numbering + 1;
+        let mut next = Store::new(rules, self.names.clone(), self.update)?;
+        next.current.numbering = numbering;
+        *self = next;
+        Ok(true)
+    }
+
+    /// Changes so far.
+    fn changes(&self) -> u64 {
+        self.journal_from + self.journal.len() as u64
+    }
+
+    /// Notes a change without making it.
+    fn note(&mut self, change: Change) {
+        self.journal.push_back(change);
+        let (rule, is_live) = match change {
+            Change::Add(rule) => (rule, true),
+            Change::Delete(rule) => (rule, false),
+        };
+        self.is_live.resize(self.rules.rules.len(), false);
+        self.is_live[rule as usize] = is_live;
+        self.live = if is_live {
+            self.live + 1
+        } else {
+            self.live - 1
+        };
+    }
+
+    /// Makes the changes that were noted, unless they wait for a training.
+    fn make(&mut self) -> Result<(), PolicyError> {
+        if self.update == Update::Delayed {
+            return Ok(());
+        }
+        let names = self.names.borrowed();
+        let (mut policy, seen) = match self.spare.take() {
+            Some(Spare { policy, seen }) => (policy, seen),
+            None => (Policy::clone(&self.current.policy), self.current.seen),
+        };
+        for &change in self.journal.range((seen - self.journal_from) as usize..) {
+            apply(&mut policy, &self.rules, change, &names)?;
+        }
+        self.show(policy, self.changes());
+        self.forget();
+        Ok(())
+    }
+
+    /// Makes a policy the version to be used.
+    fn show(&mut self, policy: Policy, seen: u64) {
+        self.before = self.current.seen;
+        self.current.policy = Arc::new(policy);
+        self.current.seen = seen;
+    }
+
+    /// Forgets changes that no version and no training lacks.
+    fn forget(&mut self) {
+        let training = self.training.map_or(u64::MAX, |started| started.seen);
+        let keep_from = self.before.min(self.current.seen).min(training);
+        while self.journal_from < keep_from {
+            self.journal.pop_front();
+            self.journal_from += 1;
+        }
+    }
+
+    /// Whether the rules from this number on name what is there, and whether there is room for their filters.
+    fn check(&self, from: usize) -> Result<(), PolicyError> {
+        if self.rules.filters() > FILTERS_MAX {
+            return Err(TableFull.into());
+        }
+        let names = self.names.borrowed();
+        let mut rules = self.rules.rules[from..].iter();
+        rules.try_for_each(|rule| Policy::check(&self.rules, rule, &names))
+    }
+}
+
+fn apply(
+    policy: &mut Policy,
+    rules: &RuleSet,
+    change: Change,
+    names: &Names<'_>,
+) -> Result<(), PolicyError> {
+    match change {
+        Change::Add(rule) => policy.add(rules, rule, names),
+        Change::Delete(rule) => {
+            policy.delete(rule);
+            Ok(())
+        }
+    }
+}
+
+/// Changes that are made together: dropped without [`Batch::commit`], none is.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    store: &'a mut Store,
+    /// Rules before the batch.
+    rules: usize,
+    changes: Vec<Change>,
+    deleted: HashSet<RuleNumber>,
+}
+
+impl Batch<'_> {
+    /// Adds what `add` adds to the rules, behind all others: one rule or none.
+    ///
+    /// # Errors
+    /// What `add` says.
+    pub fn add<E>(
+        &mut self,
+        add: impl FnOnce(&mut RuleSet) -> Result<RuleNumber, E>,
+    ) -> Result<RuleNumber, E> {
+        let rule = add(&mut self.store.rules)?;
+        self.changes.push(Change::Add(rule));
+        Ok(rule)
+    }
+
+    /// Deletes a rule.
+    ///
+    /// # Errors
+    /// There is no such rule, or the batch has deleted it before.
+    pub fn delete(&mut self, rule: RuleNumber) -> Result<(), StoreError> {
+        let is_new = self.rules <= rule as usize && (rule as usize) < self.store.rules.rules.len();
+        if !(self.store.is_live(rule) || is_new) || !self.deleted.insert(rule) {
+            return Err(StoreError::NoSuchRule(rule));
+        }
+        self.changes.push(Change::Delete(rule));
+        Ok(())
+    }
+
+    /// Makes the changes.
+    ///
+    /// # Errors
+    /// A rule names what is not there, or there is no room; then none is made.
+    pub fn commit(mut self) -> Result<Version, StoreError> {
+        let changes = std::mem::take(&mut self.changes);
+        self.store.check(self.rules)?;
+        self.rules = self.store.rules.rules.len();
+        for &change in &changes {
+            self.store.note(change);
+        }
+        self.store.make()?;
+        if self.store.history.len() == HISTORY {
+            self.store.history.pop_front();
+        }
+        self.store.history.push_back(changes);
+        Ok(self.store.current.clone())
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.store.rules.truncate(self.rules);
+    }
+}
+
+#[cfg(test)]
+mod tests;
