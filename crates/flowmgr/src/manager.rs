@@ -272,6 +272,11 @@ impl Manager {
         &self.counters
     }
 
+    /// Flows in the table, at most.
+    pub fn max_flows(&self) -> usize {
+        self.config.max_flows
+    }
+
     /// Flows in the table.
     pub fn flows_alive(&self) -> usize {
         self.alive
@@ -417,7 +422,6 @@ impl Manager {
     }
 
     /// The same with rules or without: without, they cost nothing.
-    // The only caller of `process`, so that it is inlined here.
     #[inline(never)]
     fn walk_by<const RULES: bool>(
         &mut self,
@@ -445,6 +449,7 @@ impl Manager {
     }
 
     /// Stage three: one packet of a flow, the one of this number in the burst.
+    #[inline(always)] // as are the other parts of the walk: both forms of `walk_by` have their own
     fn process<const RULES: bool>(
         &mut self,
         at: usize,
@@ -501,7 +506,7 @@ impl Manager {
 
     /// Whether a packet behind the K-th carries its flow's label. With
     /// [`Effect::Arrival`] it is tagged in place, unless rules say how.
-    #[inline]
+    #[inline(always)]
     fn label<const RULES: bool>(
         &mut self,
         index: u32,
@@ -634,7 +639,7 @@ impl Manager {
 
     /// The flow's entry, and whether the flow is half-open; notes the access. Begins a flow
     /// where there is none, or where the one in the table is over.
-    #[inline]
+    #[inline(always)]
     fn find_or_begin(
         &mut self,
         time_us: i64,

@@ -47,6 +47,8 @@ pub struct RuleQuestion {
     pub sample: u16,
     /// The rule of the last answer, unless rules have got other numbers since.
     pub before: Option<u32>,
+    /// The flow's label was not known the last time.
+    pub is_label_new: bool,
 }
 
 /// What a flow's rule asks for.
@@ -99,7 +101,7 @@ impl RuleMemory {
     }
 }
 
-/// Number of a flow's rule and one more (25 bits), the numbering that it belongs to (5 bits), and two flags.
+/// Number of a flow's rule and one more (25 bits), the numbering that it belongs to (4 bits), and three flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct RuleMark(u32);
@@ -114,14 +116,17 @@ mod zeroed {
 
 impl RuleMark {
     const NUMBER_BITS: u32 = 25;
-    const NUMBERINGS: u32 = 32;
+    const NUMBERINGS: u32 = 16;
     /// A rule asks nothing about the flow, so that it gave no series.
     const UNASKED: u32 = 1 << 31;
     /// The flow has its label from a rule.
     const LABELLED: u32 = 1 << 30;
+    /// A question had the flow's label.
+    const LABEL_TOLD: u32 = 1 << 29;
+    const FLAGS: u32 = RuleMark::UNASKED | RuleMark::LABELLED | RuleMark::LABEL_TOLD;
 
     fn with_rule(self, rule: Option<u32>, numbering: u32) -> RuleMark {
-        let flags = self.0 & (RuleMark::UNASKED | RuleMark::LABELLED);
+        let flags = self.0 & RuleMark::FLAGS;
         let number = rule.map_or(0, |rule| (rule & (RULES_MAX - 1)) + 1);
         RuleMark(flags | numbering << RuleMark::NUMBER_BITS | number)
     }
@@ -179,6 +184,14 @@ impl InForce {
     pub fn set_rule(&mut self, index: u32, rule: Option<u32>) {
         let mark = &mut self.memory.marks[index as usize];
         *mark = mark.with_rule(rule, self.numbering);
+    }
+
+    /// Notes that a question has the flow's label; whether it is the first.
+    pub fn tell_label(&mut self, index: u32) -> bool {
+        let mark = &mut self.memory.marks[index as usize];
+        let is_new = mark.0 & RuleMark::LABEL_TOLD == 0;
+        mark.0 |= RuleMark::LABEL_TOLD;
+        is_new
     }
 
     /// A rule asks nothing about the flow.
@@ -258,8 +271,8 @@ mod tests {
     fn a_mark_holds_a_rule_of_its_numbering() {
         let mark = RuleMark(RuleMark::UNASKED);
         for rule in [None, Some(0), Some(RULES_MAX - 1)] {
-            let mark = mark.with_rule(rule, 31);
-            assert_eq!((mark.rule(31), mark.rule(0)), (rule, None));
+            let mark = mark.with_rule(rule, 15);
+            assert_eq!((mark.rule(15), mark.rule(0)), (rule, None));
             assert!(mark.0 & RuleMark::UNASKED != 0 && mark.0 & RuleMark::LABELLED == 0);
         }
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use flowmgr::{Fate, Packet};
+use flowmgr::verdict::Verdict;
+use flowmgr::{Fate, Manager, Packet};
 use packetio::{Burst, Selection, Tx};
 
 use super::Egress;
@@ -14,6 +15,8 @@ use crate::run::{Event, Run};
 pub struct Forward {
     ports: [Box<dyn Tx>; 2],
     run: Arc<Run>,
+    /// Which packets of a burst leave, where not all of them do.
+    leaves: Vec<bool>,
     /// Several workers send out of one interface; only the first one reports its errors.
     reports: bool,
 }
@@ -24,6 +27,7 @@ impl Forward {
         Forward {
             ports,
             run,
+            leaves: Vec::with_capacity(flowmgr::BURST_MAX),
             reports: worker == 0,
         }
     }
@@ -35,11 +39,22 @@ impl Egress for Forward {
         port: usize,
         burst: &Burst<'_>,
         _packets: &[Packet],
-        _fates: &[Fate],
+        fates: &[Fate],
+        _flows: &Manager,
     ) -> Result<(), Error> {
+        let is_dropped = |fate: &Fate| fate.verdict == Verdict::Dropped;
+        let which = match fates.iter().any(is_dropped) {
+            true => {
+                self.leaves.clear();
+                self.leaves
+                    .extend(fates.iter().map(|fate| !is_dropped(fate)));
+                Selection::Marked(&self.leaves)
+            }
+            false => Selection::All,
+        };
         let other = &mut self.ports[(port + 1) % 2];
         // A port that is down drops and counts, and works again by itself; its receiving side reports that it is down.
-        if let Err(error) = other.send(burst, Selection::All)
+        if let Err(error) = other.send(burst, which)
             && !error.is_recoverable()
             && self.reports
         {

@@ -4,7 +4,7 @@
 //! first packets of a flow add to its series waits as well, because the answer may be that the flow gives none. By packet time
 //! the walk pauses at each question.
 
-use cring::Label;
+use cring::{FlowRef, Label};
 
 use super::{Fate, Manager, Packet, Staged};
 use crate::action::{Action, PolicyStamp, SILENT_US};
@@ -188,6 +188,21 @@ impl Manager {
         }
     }
 
+    /// A question about a flow that a fate of the last burst names, for a packet of this time.
+    pub fn rule_question(&self, flow: FlowRef, time_us: i64) -> RuleQuestion {
+        let question = self.question(flow.index, time_us);
+        let counts = self.entries.counts(flow.index);
+        let (bytes, packets) = match &self.rules {
+            Some(rules) => rules.since_begin(flow.index, &counts),
+            None => (counts.bytes_total(), counts.packets_total()),
+        };
+        RuleQuestion {
+            bytes,
+            packets,
+            ..question
+        }
+    }
+
     /// A question without what changes until the end of the burst.
     fn question(&self, index: u32, time_us: i64) -> RuleQuestion {
         let name = self.name(index);
@@ -206,6 +221,7 @@ impl Manager {
             age_us: time_us.saturating_sub(name.first_us).max(0) as u64,
             sample: (self.hasher.hash(&key, None) >> 24) as u16,
             before: self.rule_of(index),
+            is_label_new: false,
         }
     }
 
@@ -220,12 +236,14 @@ impl Manager {
         let index = self.asking.questions[number].flow.index;
         let class = self.class_now(index);
         let counts = self.entries.counts(index);
-        let Some(rules) = &self.rules else {
+        let Some(rules) = &mut self.rules else {
             return;
         };
+        let is_label_new = class.is_some() && rules.tell_label(index);
         let (bytes, packets) = rules.since_begin(index, &counts);
         let question = &mut self.asking.questions[number];
         (question.class, question.bytes, question.packets) = (class, bytes, packets);
+        question.is_label_new |= is_label_new;
     }
 
     /// The class of a flow's label, where it counts from when it is there.
