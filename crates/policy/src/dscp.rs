@@ -1,7 +1,7 @@
 //! DSCP names and their code points (RFC 2474, 2597, 3246, 5865, 8622).
 
 /// A code point, 0 to [`Dscp::MAX`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dscp(u8);
 
 /// Name and code point. DF stands before CS0, its other name, so that 0 is shown as DF.

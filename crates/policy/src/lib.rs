@@ -8,10 +8,12 @@
 //! | [`rule`], [`RuleSet`] | rules by tuple, label and what a flow has done, as people and machines write them |
 //! | [`Policy`] | the same as the data path asks it |
 //! | [`classifier`] | how the rule of a tuple is found |
+//! | [`analysis`] | what people want to know of a set: rules that never win, overlaps, why a rule is a flow's, figures |
 //!
 //! This crate knows no other of the program's.
 #![deny(unsafe_code)]
 
+pub mod analysis;
 pub mod by_label;
 pub mod classifier;
 mod dscp;
@@ -26,4 +28,4 @@ pub use dscp::Dscp;
 pub use key::{Address, Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
 pub use mark::{DSCP_MASK, Mark};
 pub use policy::{Ask, Facts, Names, Outcome, Policy, UnknownName};
-pub use rule_set::{RuleSet, TooManyRules};
+pub use rule_set::{FILTERS_MAX, RuleSet, TooManyRules};

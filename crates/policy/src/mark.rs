@@ -3,7 +3,7 @@
 use crate::Dscp;
 
 /// What is written to a connection: bits, and which of them are to be changed at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mark {
     /// The new bits, within the mask; not 0.
     pub bits: u32,

@@ -3,7 +3,7 @@
 use crate::{Dscp, Mark, Rank};
 
 /// What is asked of a flow beyond its tuple. All that is asked has to hold.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Condition {
     /// The flow's label is one of these, or of a taxonomy of this name. Empty: whatever its label, even none.
     pub labels: Vec<String>,
@@ -44,7 +44,7 @@ pub enum Task {
 }
 
 /// What is done about the flows of a rule. Parts that a rule leaves out are as the flow's label says.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RuleAction {
     /// Code point of the flow's packets.
     pub dscp: Option<Dscp>,

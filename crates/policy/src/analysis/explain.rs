@@ -1,0 +1,158 @@
+//! Which rule is a flow's, and which ones it beat.
+
+use crate::rule::Over;
+use crate::{Facts, Filter, Key, Label, Rank, RuleNumber, RuleSet, Tuple};
+
+/// What a flow lacks for a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// One of these labels or taxonomies.
+    Label(Vec<String>),
+    /// More of what is named, in this unit, than the bound; the flow has less.
+    Over {
+        /// `bytes`, `packets`, `age`, `rate`.
+        what: &'static str,
+        /// `bytes`, `packets`, `ms`, `bit/s`.
+        unit: &'static str,
+        /// The bound.
+        bound: u64,
+        /// What the flow has.
+        has: u64,
+    },
+}
+
+/// What becomes of a rule whose box has the flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is the flow's.
+    Wins,
+    /// It is the flow's if the flow is in its share, of 65,536.
+    Share(u32),
+    /// It would be, but another one comes first.
+    Loses,
+    /// Its condition does not hold.
+    Lacks(Vec<Lack>),
+}
+
+/// A rule whose box has the flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// The rule.
+    pub rule: RuleNumber,
+    /// What becomes of it.
+    pub verdict: Verdict,
+}
+
+/// All rules whose boxes have a flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explanation {
+    /// By rank.
+    pub matches: Vec<Match>,
+}
+
+impl Explanation {
+    /// The rule of the flow, unless a share of a rule before it takes it.
+    pub fn winner(&self) -> Option<RuleNumber> {
+        let won = self
+            .matches
+            .iter()
+            .find(|found| found.verdict == Verdict::Wins);
+        won.map(|found| found.rule)
+    }
+}
+
+/// Which rule is the flow's. `facts` says what it has done, `label` what it is: the class of `facts` and its hash for samples
+/// are not used, so that no model is needed.
+pub fn explain(
+    rules: &RuleSet,
+    tuple: &Tuple,
+    label: Option<&Label>,
+    facts: &Facts,
+) -> Explanation {
+    let mut ranks = match tuple {
+        Tuple::V4(key) => with_key(&rules.v4, key),
+        Tuple::V6(key) => with_key(&rules.v6, key),
+    };
+    ranks.sort_unstable();
+    ranks.dedup();
+    let mut is_won = false;
+    let verdict = |(_, rule): (Rank, RuleNumber)| {
+        let lacks = lacks(rules, rule, label, facts);
+        let sample = rules.action(rule).sample;
+        let verdict = match (lacks.is_empty(), is_won, sample) {
+            (false, ..) => Verdict::Lacks(lacks),
+            (true, true, _) => Verdict::Loses,
+            (true, false, Some(share)) => Verdict::Share(share),
+            (true, false, None) => {
+                is_won = true;
+                Verdict::Wins
+            }
+        };
+        Match { rule, verdict }
+    };
+    Explanation {
+        matches: ranks.into_iter().map(verdict).collect(),
+    }
+}
+
+fn with_key<A: crate::Address>(filters: &[Filter<A>], key: &Key<A>) -> Vec<(Rank, RuleNumber)> {
+    let having = filters.iter().filter(|filter| filter.has(key));
+    having.map(|filter| (filter.rank, filter.rule)).collect()
+}
+
+/// What the flow lacks for the rule's condition.
+fn lacks(rules: &RuleSet, rule: RuleNumber, label: Option<&Label>, facts: &Facts) -> Vec<Lack> {
+    let condition = rules.condition(rule);
+    let is_meant = |label: &Label| {
+        let mut names = condition.labels.iter();
+        names.any(|name| *name == label.name || *name == label.taxonomy)
+    };
+    let mut lacks = Vec::new();
+    if !condition.labels.is_empty() && !label.is_some_and(is_meant) {
+        lacks.push(Lack::Label(condition.labels.clone()));
+    }
+    let Over {
+        bytes,
+        packets,
+        age_ms,
+        bits_per_s,
+    } = condition.over;
+    // As the data path has it: bytes · 8 / age > bound, without a division.
+    let bits = u128::from(facts.bytes) * 8 * 1_000_000;
+    let age_us = u128::from(facts.age_us.max(1));
+    let rate = u64::try_from(bits / age_us).unwrap_or(u64::MAX);
+    let is_slow = |bound: u64| bits <= u128::from(bound) * age_us;
+    let age = facts.age_us / 1000;
+    let bounds = [
+        (
+            "bytes",
+            "bytes",
+            bytes.filter(|bound| facts.bytes <= *bound),
+            facts.bytes,
+        ),
+        (
+            "packets",
+            "packets",
+            packets.filter(|bound| facts.packets <= *bound),
+            facts.packets,
+        ),
+        ("age", "ms", age_ms.filter(|bound| age <= *bound), age),
+        (
+            "rate",
+            "bit/s",
+            bits_per_s.filter(|bound| is_slow(*bound)),
+            rate,
+        ),
+    ];
+    for (what, unit, bound, has) in bounds {
+        if let Some(bound) = bound {
+            lacks.push(Lack::Over {
+                what,
+                unit,
+                bound,
+                has,
+            });
+        }
+    }
+    lacks
+}

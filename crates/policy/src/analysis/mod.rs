@@ -1,0 +1,31 @@
+//! What people want to know of a set of rules.
+//!
+//! | function | answers |
+//! |---|---|
+//! | [`check`] | which rules never win, and which overlap with another action |
+//! | [`explain`] | which rule is a flow's, and which ones it beat |
+//! | [`stats`] | how many rules there are of each kind |
+
+mod check;
+mod equal;
+mod explain;
+mod stats;
+mod sweep;
+
+pub use check::{Cause, Report, Unreachable, check};
+pub use explain::{Explanation, Lack, Match, Verdict, explain};
+pub use stats::{PortClass, Stats, stats};
+
+use crate::{RuleNumber, RuleSet};
+
+/// Whether a rule takes all flows of its box that a rule with the condition of `other` would take.
+fn takes_all_of(rules: &RuleSet, rule: RuleNumber, other: RuleNumber) -> bool {
+    let condition = |rule: RuleNumber| rules.rules[rule as usize].condition;
+    let has_same = || condition(rule) == condition(other);
+    rules.action(rule).sample.is_none() && (rules.condition(rule).is_none() || has_same())
+}
+
+/// Whether both rules have one action.
+fn have_one_action(rules: &RuleSet, one: RuleNumber, two: RuleNumber) -> bool {
+    rules.rules[one as usize].action == rules.rules[two as usize].action
+}

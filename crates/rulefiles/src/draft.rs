@@ -1,0 +1,257 @@
+//! A rule as it is read, key by key, before it becomes filters.
+
+use policy::rule::{Over, Task};
+use policy::{Dscp, Mark, Ports};
+
+use crate::error::Problem;
+use crate::nearest::suggest;
+use crate::sets::Sets;
+use crate::values::{self, BYTES, Prefix, RATES, TIMES};
+
+/// The keys of a rule, the same in all formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    Name,
+    Priority,
+    Source,
+    Destination,
+    SourcePort,
+    DestinationPort,
+    Protocol,
+    InPort,
+    App,
+    OverBytes,
+    OverPackets,
+    OverAge,
+    OverRate,
+    Dscp,
+    Mark,
+    Task,
+    Label,
+    Sample,
+    Mirror,
+    Drop,
+}
+
+/// Each key with its name. In TOML, those of `over` stand in a table of that name.
+pub const KEYS: [(Key, &str); 20] = [
+    (Key::Name, "name"),
+    (Key::Priority, "priority"),
+    (Key::Source, "source"),
+    (Key::Destination, "destination"),
+    (Key::SourcePort, "source_port"),
+    (Key::DestinationPort, "destination_port"),
+    (Key::Protocol, "protocol"),
+    (Key::InPort, "in_port"),
+    (Key::App, "app"),
+    (Key::OverBytes, "over.bytes"),
+    (Key::OverPackets, "over.packets"),
+    (Key::OverAge, "over.age"),
+    (Key::OverRate, "over.rate"),
+    (Key::Dscp, "dscp"),
+    (Key::Mark, "mark"),
+    (Key::Task, "task"),
+    (Key::Label, "label"),
+    (Key::Sample, "sample"),
+    (Key::Mirror, "mirror"),
+    (Key::Drop, "drop"),
+];
+
+impl Key {
+    /// The key of this name.
+    pub fn parse(what: &'static str, name: &str) -> Result<Key, Problem> {
+        let found = KEYS.iter().find(|(_, known)| *known == name);
+        found
+            .map(|(key, _)| *key)
+            .ok_or_else(|| Problem::UnknownKey {
+                what,
+                key: values::shown(name),
+                near: suggest(name, KEYS.iter().map(|(_, known)| *known)),
+            })
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        KEYS[self as usize].1
+    }
+
+    /// Whether it takes a list.
+    pub fn takes_list(self) -> bool {
+        matches!(
+            self,
+            Key::Source | Key::Destination | Key::SourcePort | Key::DestinationPort | Key::App
+        )
+    }
+
+    /// Whether an include may say it for all rules of a file.
+    pub fn is_part(self) -> bool {
+        self == Key::Priority || self as usize >= Key::Dscp as usize
+    }
+}
+
+/// Priority and action, each part as far as it was said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parts {
+    pub priority: Option<u32>,
+    pub dscp: Option<Dscp>,
+    pub mark: Option<Mark>,
+    pub task: Option<Task>,
+    pub label: Option<String>,
+    pub sample: Option<u32>,
+    pub mirror: Option<String>,
+    pub drop: Option<bool>,
+}
+
+impl Parts {
+    /// These parts, with those of `other` where there are none.
+    pub fn or(self, other: &Parts) -> Parts {
+        Parts {
+            priority: self.priority.or(other.priority),
+            dscp: self.dscp.or(other.dscp),
+            mark: self.mark.or(other.mark),
+            task: self.task.or_else(|| other.task.clone()),
+            label: self.label.or_else(|| other.label.clone()),
+            sample: self.sample.or(other.sample),
+            mirror: self.mirror.or_else(|| other.mirror.clone()),
+            drop: self.drop.or(other.drop),
+        }
+    }
+}
+
+/// A rule. A list that is `None` was not said and stands for every value.
+#[derive(Clone, Debug, Default)]
+pub struct Draft {
+    pub name: Option<String>,
+    pub source: Option<Vec<Prefix>>,
+    pub destination: Option<Vec<Prefix>>,
+    pub source_ports: Option<Vec<Ports>>,
+    pub destination_ports: Option<Vec<Ports>>,
+    pub protocol: Option<u8>,
+    pub in_port: Option<String>,
+    pub labels: Vec<String>,
+    pub over: Over,
+    pub parts: Parts,
+}
+
+impl Draft {
+    /// Sets a key to what these texts say.
+    pub fn set(&mut self, key: Key, texts: &[&str], sets: &Sets) -> Result<(), Problem> {
+        let name = key.name();
+        if key.takes_list() {
+            return self.set_list(key, texts, sets);
+        }
+        let &[text] = texts else {
+            return Err(match texts.len() {
+                0 => Problem::value(name, "[]", "one value"),
+                count => Problem::OneValue { key: name, count },
+            });
+        };
+        let parts = &mut self.parts;
+        match key {
+            Key::Name => self.name = Some(word(name, text)?),
+            Key::Protocol => self.protocol = Some(values::protocol(text)?),
+            Key::InPort => self.in_port = Some(word(name, text)?),
+            Key::OverBytes => self.over.bytes = Some(values::quantity(name, text, BYTES)?),
+            Key::OverPackets => {
+                self.over.packets = Some(values::number(name, text, "a number of packets")?);
+            }
+            Key::OverAge => self.over.age_ms = Some(values::quantity(name, text, TIMES)?),
+            Key::OverRate => self.over.bits_per_s = Some(values::quantity(name, text, RATES)?),
+            Key::Priority => {
+                let expected = "a whole number from 0 to 4294967295; the greater wins";
+                parts.priority = Some(values::number(name, text, expected)?);
+            }
+            Key::Dscp => parts.dscp = Some(values::dscp(text)?),
+            Key::Mark => parts.mark = Some(values::mark(text)?),
+            Key::Task => {
+                parts.task = Some(match text {
+                    "none" => Task::None,
+                    _ => Task::Named(word(name, text)?),
+                });
+            }
+            Key::Label => parts.label = Some(word(name, text)?),
+            Key::Sample => parts.sample = Some(values::sample(text)?),
+            Key::Mirror => parts.mirror = Some(word(name, text)?),
+            Key::Drop => parts.drop = Some(values::truth(name, text)?),
+            Key::Source | Key::Destination | Key::SourcePort | Key::DestinationPort | Key::App => {}
+        }
+        Ok(())
+    }
+
+    fn set_list(&mut self, key: Key, texts: &[&str], sets: &Sets) -> Result<(), Problem> {
+        let name = key.name();
+        if texts.is_empty() {
+            return Err(Problem::EmptyList { key: name });
+        }
+        let ports = || {
+            texts
+                .iter()
+                .map(|text| values::ports(name, text))
+                .collect::<Result<_, _>>()
+        };
+        match key {
+            Key::Source => self.source = Some(prefixes(name, texts, sets)?),
+            Key::Destination => self.destination = Some(prefixes(name, texts, sets)?),
+            Key::SourcePort => self.source_ports = Some(ports()?),
+            Key::DestinationPort => self.destination_ports = Some(ports()?),
+            _ => {
+                let labels = texts.iter().map(|text| word(name, text));
+                self.labels = labels.collect::<Result<_, _>>()?;
+                self.labels.sort_unstable();
+                self.labels.dedup();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Prefixes, and those of sets, each once.
+fn prefixes(key: &'static str, texts: &[&str], sets: &Sets) -> Result<Vec<Prefix>, Problem> {
+    let mut found = Vec::with_capacity(texts.len());
+    for text in texts {
+        match text.strip_prefix('@') {
+            Some(name) => found.extend_from_slice(sets.get(key, name)?),
+            None => found.push(values::prefix(key, text)?),
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// A name of something: not empty, of one line, and short.
+fn word(key: &'static str, text: &str) -> Result<String, Problem> {
+    const MOST: usize = 100;
+    let is_good = !text.is_empty() && text.len() <= MOST && !text.chars().any(char::is_control);
+    match is_good {
+        true => Ok(text.to_owned()),
+        false => Err(Problem::value(
+            key,
+            text,
+            "a name of 1 to 100 bytes without control characters",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_stands_at_its_place() {
+        for (place, (key, name)) in KEYS.into_iter().enumerate() {
+            assert_eq!((key as usize, key.name()), (place, name));
+            assert_eq!(Key::parse("key", name), Ok(key));
+        }
+        let parts = KEYS
+            .iter()
+            .filter(|(key, _)| key.is_part())
+            .map(|(_, name)| *name);
+        assert_eq!(
+            parts.collect::<Vec<_>>(),
+            [
+                "priority", "dscp", "mark", "task", "label", "sample", "mirror", "drop"
+            ]
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! Files of policy rules.
+//!
+//! [`read`] reads a file, with those that it includes, into a [`policy::RuleSet`]; [`parse_one`] adds one rule that was typed;
+//! [`write`](mod@write) makes text of rules again. The path of a file:
+//!
+//! | module | does |
+//! |---|---|
+//! | `reader` | opens files, follows includes, counts warnings |
+//! | `toml_file`, `csv`, `classbench` | one format each: lines in, keys and texts of values out |
+//! | `draft` | keys and texts to the typed parts of a rule, `values` for each kind of value |
+//! | `expand` | a rule's parts to filters |
+//!
+//! This crate stands beside `policy`, which the data plane uses and which therefore knows no text format.
+#![forbid(unsafe_code)]
+
+mod classbench;
+mod csv;
+mod draft;
+mod error;
+mod expand;
+mod lines;
+mod nearest;
+mod reader;
+mod sets;
+mod toml_file;
+mod values;
+mod warnings;
+pub mod write;
+
+pub use error::{Problem, ReadError};
+pub use expand::RULE_FILTERS_MAX;
+pub use reader::{Format, Options, Rules, parse_one, read};
+pub use warnings::{Warning, WarningKind};

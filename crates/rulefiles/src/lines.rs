@@ -1,0 +1,80 @@
+//! Lines of a file, one at a time, so that a file of any size takes the memory of its longest line.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use crate::error::Problem;
+
+/// Bytes of a line, at most.
+pub const LINE_MAX: usize = 1 << 20;
+
+/// The lines of a file.
+pub struct Lines<R> {
+    reader: BufReader<R>,
+    buffer: Vec<u8>,
+    number: u32,
+}
+
+/// Why there is no next line.
+pub enum LineError {
+    /// Reading failed.
+    Io(io::Error),
+    /// The line is wrong.
+    Wrong(Problem),
+}
+
+impl<R: Read> Lines<R> {
+    /// Of this file.
+    pub fn new(file: R) -> Lines<R> {
+        Lines {
+            reader: BufReader::with_capacity(1 << 16, file),
+            buffer: Vec::new(),
+            number: 0,
+        }
+    }
+
+    /// Number of the line that was read last, from 1.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The next line that is neither empty nor a comment, without spaces around it; `None` at the end.
+    pub fn next(&mut self) -> Result<Option<&str>, LineError> {
+        loop {
+            self.buffer.clear();
+            self.number = self.number.saturating_add(1);
+            let mut limited = (&mut self.reader).take(LINE_MAX as u64 + 1);
+            let read = limited.read_until(b'\n', &mut self.buffer);
+            match read.map_err(LineError::Io)? {
+                0 => return Ok(None),
+                length if length > LINE_MAX => return Err(LineError::Wrong(Problem::LineTooLong)),
+                _ => {}
+            }
+            if self.number == 1 && self.buffer.starts_with(b"\xef\xbb\xbf") {
+                self.buffer.drain(..3);
+            }
+            let line = self.buffer.trim_ascii();
+            if !line.is_empty() && !line.starts_with(b"#") {
+                break;
+            }
+        }
+        let line = std::str::from_utf8(self.buffer.trim_ascii());
+        line.map(Some)
+            .map_err(|_| LineError::Wrong(Problem::NotUtf8))
+    }
+
+    /// The first byte that is not a space, without taking it.
+    pub fn peek(&mut self) -> io::Result<Option<u8>> {
+        let buffered = self.reader.fill_buf()?;
+        Ok(buffered
+            .iter()
+            .copied()
+            .find(|byte| !byte.is_ascii_whitespace()))
+    }
+
+    /// All that is left, as bytes, up to `most` and one more.
+    pub fn rest(&mut self, most: u64) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        (&mut self.reader).take(most + 1).read_to_end(&mut all)?;
+        Ok(all)
+    }
+}

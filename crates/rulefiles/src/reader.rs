@@ -1,0 +1,506 @@
+//! Files of rules, with those that they include.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use policy::{RuleNumber, RuleSet};
+
+use crate::draft::{Draft, Key, Parts};
+use crate::error::{Problem, ReadError};
+use crate::expand;
+use crate::lines::{LineError, Lines};
+use crate::nearest::suggest;
+use crate::sets::{Sets, read_prefixes};
+use crate::toml_file::{self, At, Document, Entries, Item, TOML_MAX};
+use crate::warnings::{Warning, WarningKind, Warnings};
+use crate::{classbench, csv, values};
+
+/// Files inside each other, at most.
+pub const DEPTH_MAX: usize = 8;
+/// Files of a set of rules, at most.
+pub const FILES_MAX: usize = 1024;
+
+/// How rules are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// TOML, for people.
+    Toml,
+    /// A row for each rule, for machines.
+    Csv,
+    /// Filters of the generator ClassBench.
+    ClassBench,
+}
+
+impl Format {
+    /// All names.
+    pub const NAMES: [&'static str; 3] = ["toml", "csv", "classbench"];
+
+    /// The format of this name.
+    pub fn parse(name: &str) -> Option<Format> {
+        match name {
+            "toml" => Some(Format::Toml),
+            "csv" => Some(Format::Csv),
+            "classbench" => Some(Format::ClassBench),
+            _ => None,
+        }
+    }
+
+    /// By the extension of a file, else by its first byte.
+    fn of_file(path: &Path, first: Option<u8>) -> Option<Format> {
+        let extension = path
+            .extension()
+            .map(|it| it.to_string_lossy().to_ascii_lowercase());
+        let by_extension = extension.as_deref().and_then(Format::parse);
+        by_extension.or((first == Some(b'@')).then_some(Format::ClassBench))
+    }
+}
+
+/// How to read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'a> {
+    /// Interfaces that rules may name, by number less 1. None: names are taken as they come.
+    pub interfaces: &'a [String],
+    /// Format of the file; `None`: by its name.
+    pub format: Option<Format>,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub struct Rules {
+    /// The rules. Their filters stand in their order.
+    pub set: RuleSet,
+    /// What may not be what was meant: a warning for each kind in each file.
+    pub warnings: Vec<Warning>,
+}
+
+/// Reads a file of rules, with all that it includes.
+///
+/// # Errors
+/// A file is missing or one line is wrong. Then no rule is read.
+pub fn read(path: &Path, options: &Options<'_>) -> Result<Rules, ReadError> {
+    let mut reader = Reader::new(options.interfaces);
+    let opened = File::open(path).map_err(|error| ReadError::Open {
+        what: path.display().to_string(),
+        error,
+    })?;
+    reader.file(path, opened, options.format, &Parts::default())?;
+    reader.finish()
+}
+
+/// Adds one rule, written as `source = "10.0.0.0/8", drop = true`, behind the others. `origin` is where it comes from, for
+/// messages. Names of interfaces must be among those of `rules`, if it has any.
+///
+/// # Errors
+/// It is wrong; then `rules` is as it was.
+pub fn parse_one(rules: &mut RuleSet, text: &str, origin: &str) -> Result<RuleNumber, ReadError> {
+    let wrong = |problem: Problem| problem.at(origin);
+    let draft = toml_file::one_rule(text).map_err(wrong)?;
+    if let Some((name, rule)) = draft
+        .name
+        .as_deref()
+        .and_then(|name| Some((name, rules.named(name)?)))
+    {
+        let first = rules.place_of(&rules.rules[rule as usize]);
+        return Err(wrong(taken(name, first)));
+    }
+    let is_fixed = !rules.interfaces.is_empty();
+    let interfaces = rules.interfaces.len();
+    let in_port = number_of_interface(rules, draft.in_port.as_deref(), is_fixed).map_err(wrong)?;
+    let known = rules
+        .files
+        .iter()
+        .position(|file| file.as_os_str() == origin);
+    let file = known.unwrap_or(rules.files.len());
+    // Line 0 stands for a place without lines.
+    let place = (file as u16, 0);
+    match expand::add(
+        rules,
+        draft,
+        &Parts::default(),
+        in_port,
+        place,
+        &mut Warnings::default(),
+    ) {
+        Ok(rule) => {
+            if known.is_none() {
+                rules.files.push(PathBuf::from(origin));
+            }
+            Ok(rule)
+        }
+        Err(problem) => {
+            rules.interfaces.truncate(interfaces);
+            Err(wrong(problem))
+        }
+    }
+}
+
+/// Rules as they are read.
+struct Reader {
+    rules: RuleSet,
+    sets: Sets,
+    warnings: Warnings,
+    /// The caller has named all interfaces.
+    has_interfaces: bool,
+    /// Files that are being read, each inside the one before.
+    open: Vec<PathBuf>,
+    seen: HashSet<PathBuf>,
+}
+
+impl Reader {
+    fn new(interfaces: &[String]) -> Reader {
+        let mut rules = RuleSet::default();
+        rules.interfaces.extend_from_slice(interfaces);
+        Reader {
+            rules,
+            sets: Sets::default(),
+            warnings: Warnings::default(),
+            has_interfaces: !interfaces.is_empty(),
+            open: Vec::new(),
+            seen: HashSet::new(),
+        }
+    }
+
+    fn finish(mut self) -> Result<Rules, ReadError> {
+        let warnings = self.warnings.list(&self.rules);
+        check_names(&self.rules)?;
+        let RuleSet { rules, v4, v6, .. } = &mut self.rules;
+        rules.shrink_to_fit();
+        v4.shrink_to_fit();
+        v6.shrink_to_fit();
+        Ok(Rules {
+            set: self.rules,
+            warnings,
+        })
+    }
+
+    /// Reads a file; what its rules leave out is as `defaults` says.
+    fn file(
+        &mut self,
+        path: &Path,
+        opened: File,
+        format: Option<Format>,
+        defaults: &Parts,
+    ) -> Result<(), ReadError> {
+        // A pipe has no path that could be included again.
+        let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        self.open.push(canonical.clone());
+        self.seen.insert(canonical);
+        let number = self.rules.files.len() as u16;
+        self.rules.files.push(path.to_owned());
+        let mut lines = Lines::new(opened);
+        let first = lines.peek().map_err(|error| self.io(number, error))?;
+        let format = format.or_else(|| Format::of_file(path, first));
+        let format = format.ok_or_else(|| Problem::UnknownFormat.at(path.display().to_string()))?;
+        match format {
+            Format::Toml => self.toml(number, path, lines, defaults)?,
+            Format::Csv => {
+                let Reader {
+                    rules,
+                    sets,
+                    warnings,
+                    has_interfaces,
+                    ..
+                } = self;
+                let read = csv::read(&mut lines, sets, |draft, line| {
+                    add(
+                        rules,
+                        warnings,
+                        *has_interfaces,
+                        draft,
+                        defaults,
+                        (number, line),
+                    )
+                });
+                read.map_err(|error| self.line_error(number, lines.number(), error))?;
+            }
+            Format::ClassBench => {
+                let Reader {
+                    rules,
+                    warnings,
+                    has_interfaces,
+                    ..
+                } = self;
+                let read = classbench::read(&mut lines, |draft, line, has_flags| {
+                    if has_flags {
+                        warnings.add(WarningKind::Flags, (number, line));
+                    }
+                    add(
+                        rules,
+                        warnings,
+                        *has_interfaces,
+                        draft,
+                        defaults,
+                        (number, line),
+                    )
+                });
+                read.map_err(|error| self.line_error(number, lines.number(), error))?;
+            }
+        }
+        self.open.pop();
+        Ok(())
+    }
+
+    fn toml(
+        &mut self,
+        number: u16,
+        path: &Path,
+        mut lines: Lines<File>,
+        defaults: &Parts,
+    ) -> Result<(), ReadError> {
+        let wrong = |problem: Problem| problem.at(path.display().to_string());
+        let bytes = lines
+            .rest(TOML_MAX)
+            .map_err(|error| self.io(number, error))?;
+        if bytes.len() as u64 > TOML_MAX {
+            return Err(wrong(Problem::TomlTooLarge));
+        }
+        let text = String::from_utf8(bytes).map_err(|_| wrong(Problem::NotUtf8))?;
+        let at = |(line, problem): At| problem.at(format!("{}:{line}", path.display()));
+        let document = Document::parse(&text).map_err(at)?;
+        for (name, line, value) in document.sets().map_err(at)?.all {
+            self.set(number, path, (&name, line), value)?;
+        }
+        for item in document.items().map_err(at)? {
+            match item {
+                Item::Rule(entries) => {
+                    let draft = toml_file::rule(&entries, &self.sets).map_err(at)?;
+                    let Reader {
+                        rules,
+                        warnings,
+                        has_interfaces,
+                        ..
+                    } = self;
+                    let origin = (number, entries.line);
+                    let added = add(rules, warnings, *has_interfaces, draft, defaults, origin);
+                    added.map_err(|problem| at((entries.line, problem)))?;
+                }
+                Item::Include(entries) => self.include(number, path, &entries, defaults)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a set: a list, or a table that names a file.
+    fn set(
+        &mut self,
+        number: u16,
+        path: &Path,
+        (name, line): (&str, u32),
+        value: &toml::de::DeValue<'_>,
+    ) -> Result<(), ReadError> {
+        use toml::de::DeValue;
+        let place = self.rules.place(number, line);
+        let wrong = |problem: Problem| problem.at(place.clone());
+        let prefixes = match value {
+            DeValue::Array(_) => {
+                let texts = toml_file::texts("sets", value).map_err(wrong)?;
+                let prefixes = texts.iter().map(|text| values::prefix("sets", text));
+                prefixes.collect::<Result<Vec<_>, _>>().map_err(wrong)?
+            }
+            DeValue::Table(table) if table.len() == 1 && table.contains_key("file") => {
+                let file = table.get("file").map(|file| file.get_ref().clone());
+                let texts =
+                    file.map(|file| toml_file::texts("sets", &file).map(|texts| texts.concat()));
+                let file = beside(path, &texts.transpose().map_err(wrong)?.unwrap_or_default());
+                let opened = open(&file, &place)?;
+                let mut lines = Lines::new(opened);
+                read_prefixes(name, &mut lines)
+                    .map_err(|error| line_error(&file, lines.number(), error))?
+            }
+            other => {
+                let expected = "a list [\"10.0.0.0/8\", ...] or { file = \"list.txt\" }";
+                return Err(wrong(Problem::value(
+                    "sets",
+                    &toml_file::found(other),
+                    expected,
+                )));
+            }
+        };
+        self.sets.add(name, prefixes, place.clone()).map_err(wrong)
+    }
+
+    fn include(
+        &mut self,
+        number: u16,
+        path: &Path,
+        entries: &Entries<'_>,
+        defaults: &Parts,
+    ) -> Result<(), ReadError> {
+        let place = self.rules.place(number, entries.line);
+        let include = Include::of(entries, &self.sets);
+        let include =
+            include.map_err(|(line, problem)| problem.at(self.rules.place(number, line)))?;
+        let file = beside(path, &include.file);
+        let wrong = |problem: Problem| problem.at(place.clone());
+        if self.open.len() >= DEPTH_MAX {
+            return Err(wrong(Problem::TooDeep));
+        }
+        if self.rules.files.len() >= FILES_MAX {
+            return Err(wrong(Problem::TooManyFiles));
+        }
+        let opened = open(&file, &place)?;
+        let canonical = file.canonicalize().unwrap_or_else(|_| file.clone());
+        let name = file.display().to_string();
+        if self.open.contains(&canonical) {
+            return Err(wrong(Problem::Cycle(name)));
+        }
+        if self.seen.contains(&canonical) {
+            return Err(wrong(Problem::Twice(name)));
+        }
+        self.file(&file, opened, include.format, &include.parts.or(defaults))
+    }
+
+    fn io(&self, number: u16, error: std::io::Error) -> ReadError {
+        let what = self.rules.files[usize::from(number)].display().to_string();
+        ReadError::Read { what, error }
+    }
+
+    fn line_error(&self, number: u16, line: u32, error: LineError) -> ReadError {
+        line_error(&self.rules.files[usize::from(number)], line, error)
+    }
+}
+
+/// An `[[include]]`.
+struct Include {
+    file: String,
+    format: Option<Format>,
+    parts: Parts,
+}
+
+impl Include {
+    fn of(entries: &Entries<'_>, sets: &Sets) -> Result<Include, At> {
+        let mut draft = Draft::default();
+        let (mut file, mut format) = (None, None);
+        for (name, line, value) in &entries.all {
+            let at = |problem: Problem| (*line, problem);
+            let one = |key| toml_file::texts(key, value).map(|texts| texts.concat());
+            match name.as_ref() {
+                "file" => file = Some(one("file").map_err(at)?),
+                "format" => {
+                    let text = one("format").map_err(at)?;
+                    let known = Format::NAMES.join("\", \"");
+                    let problem = || Problem::value("format", &text, format!("\"{known}\""));
+                    format = Some(Format::parse(&text).ok_or_else(problem).map_err(at)?);
+                }
+                part if Key::parse("key", part).is_ok_and(Key::is_part) => {
+                    toml_file::set(&mut draft, part, value, sets).map_err(at)?;
+                }
+                other => {
+                    let parts = crate::draft::KEYS.iter().filter(|(key, _)| key.is_part());
+                    let known = ["file", "format"]
+                        .into_iter()
+                        .chain(parts.map(|(_, name)| *name));
+                    return Err(at(Problem::UnknownKey {
+                        what: "key",
+                        key: values::shown(other),
+                        near: suggest(other, known),
+                    }));
+                }
+            }
+        }
+        let missing = || Problem::Missing {
+            table: "[[include]]".to_owned(),
+            key: "file = \"NAME\"",
+        };
+        Ok(Include {
+            file: file
+                .ok_or_else(missing)
+                .map_err(|problem| (entries.line, problem))?,
+            format,
+            parts: draft.parts,
+        })
+    }
+}
+
+/// Adds a rule of a file.
+fn add(
+    rules: &mut RuleSet,
+    warnings: &mut Warnings,
+    has_interfaces: bool,
+    draft: Draft,
+    defaults: &Parts,
+    origin: (u16, u32),
+) -> Result<(), Problem> {
+    let in_port = number_of_interface(rules, draft.in_port.as_deref(), has_interfaces)?;
+    expand::add(rules, draft, defaults, in_port, origin, warnings).map(drop)
+}
+
+/// The number of an interface; 0 for every one. Its name is added where interfaces are not fixed.
+fn number_of_interface(
+    rules: &mut RuleSet,
+    name: Option<&str>,
+    is_fixed: bool,
+) -> Result<u8, Problem> {
+    let Some(name) = name else {
+        return Ok(0);
+    };
+    let interfaces = &mut rules.interfaces;
+    let place = interfaces.iter().position(|known| known == name);
+    let place = match place {
+        Some(place) => place,
+        None if is_fixed => {
+            return Err(Problem::NoSuchInterface {
+                name: name.to_owned(),
+                known: interfaces.join(", "),
+            });
+        }
+        None => {
+            if interfaces.len() >= usize::from(u8::MAX) {
+                return Err(Problem::TooManyInterfaces);
+            }
+            interfaces.push(name.to_owned());
+            interfaces.len() - 1
+        }
+    };
+    u8::try_from(place + 1).map_err(|_| Problem::TooManyInterfaces)
+}
+
+/// No two rules have one name.
+fn check_names(rules: &RuleSet) -> Result<(), ReadError> {
+    let mut first: HashMap<&str, RuleNumber> = HashMap::with_capacity(rules.names.len());
+    for (rule, name) in &rules.names {
+        if let Some(before) = first.insert(name, *rule) {
+            let place = |rule: RuleNumber| rules.place_of(&rules.rules[rule as usize]);
+            return Err(taken(name, place(before)).at(place(*rule)));
+        }
+    }
+    Ok(())
+}
+
+fn taken(name: &str, first: String) -> Problem {
+    Problem::Taken {
+        what: "a rule named",
+        name: name.to_owned(),
+        first,
+    }
+}
+
+/// A path in a file stands for one beside that file.
+fn beside(path: &Path, name: &str) -> PathBuf {
+    path.parent()
+        .map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
+}
+
+/// Opens a file that another one names. A pipe or a device could make the program wait for ever.
+fn open(path: &Path, place: &str) -> Result<File, ReadError> {
+    let what = || format!("{place}: {}", path.display());
+    let failed = |error| ReadError::Open {
+        what: what(),
+        error,
+    };
+    match path.metadata().map_err(failed)?.is_file() {
+        true => File::open(path).map_err(failed),
+        false => Err(Problem::NotAFile(path.display().to_string()).at(place)),
+    }
+}
+
+fn line_error(path: &Path, line: u32, error: LineError) -> ReadError {
+    match error {
+        LineError::Io(error) => ReadError::Read {
+            what: path.display().to_string(),
+            error,
+        },
+        LineError::Wrong(problem) => problem.at(format!("{}:{line}", path.display())),
+    }
+}

@@ -1,0 +1,71 @@
+//! Sets of addresses. They have one name space for all files of a set of rules.
+
+use std::collections::HashMap;
+use std::io::Read;
+
+use crate::error::Problem;
+use crate::lines::{LineError, Lines};
+use crate::nearest::suggest;
+use crate::values::{self, Prefix};
+
+/// Prefixes of a set, at most.
+pub const SET_MAX: usize = 1 << 20;
+
+/// The sets that were read so far.
+#[derive(Debug, Default)]
+pub struct Sets {
+    by_name: HashMap<String, Set>,
+}
+
+#[derive(Debug)]
+struct Set {
+    prefixes: Vec<Prefix>,
+    place: String,
+}
+
+impl Sets {
+    /// The prefixes of a set.
+    pub fn get(&self, key: &'static str, name: &str) -> Result<&[Prefix], Problem> {
+        let found = self.by_name.get(name);
+        found.map(|set| &*set.prefixes).ok_or_else(|| {
+            let near = match self.by_name.is_empty() {
+                true => {
+                    "; name it under [sets], in this file or one that is read before".to_owned()
+                }
+                false => suggest(name, self.by_name.keys().map(String::as_str)),
+            };
+            let name = name.chars().take(100).collect();
+            Problem::NoSuchSet { key, name, near }
+        })
+    }
+
+    /// Adds a set.
+    pub fn add(&mut self, name: &str, prefixes: Vec<Prefix>, place: String) -> Result<(), Problem> {
+        if let Some(first) = self.by_name.get(name) {
+            return Err(Problem::Taken {
+                what: "a set named",
+                name: name.to_owned(),
+                first: first.place.clone(),
+            });
+        }
+        if prefixes.len() > SET_MAX {
+            return Err(Problem::SetTooLarge(name.to_owned()));
+        }
+        self.by_name
+            .insert(name.to_owned(), Set { prefixes, place });
+        Ok(())
+    }
+}
+
+/// The prefixes of a file that has one on each line, with anything behind `#`.
+pub fn read_prefixes<R: Read>(name: &str, lines: &mut Lines<R>) -> Result<Vec<Prefix>, LineError> {
+    let mut prefixes = Vec::new();
+    while let Some(line) = lines.next()? {
+        let text = line.split('#').next().unwrap_or_default().trim();
+        prefixes.push(values::prefix("sets", text).map_err(LineError::Wrong)?);
+        if prefixes.len() > SET_MAX {
+            return Err(LineError::Wrong(Problem::SetTooLarge(name.to_owned())));
+        }
+    }
+    Ok(prefixes)
+}

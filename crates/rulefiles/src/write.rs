@@ -1,0 +1,304 @@
+//! A rule as text, which reads back to the same rule.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use policy::rule::Task;
+use policy::{Address, Filter, Ports, RuleNumber, RuleSet, TCP, UDP};
+
+use crate::draft::{KEYS, Key};
+use crate::values::{BYTES, RATES, TIMES, Units, quantity_text};
+
+/// A key with the texts of its values.
+type Field = (Key, Vec<String>);
+
+/// A rule as [`crate::parse_one`] takes it: `source = "10.0.0.0/8", drop = true`. Of a list, `most` values are shown, with
+/// how many more there are; `None`: all of them, so that the text reads back. An empty set has no other text than `[]`, which
+/// does not.
+pub fn one(rules: &RuleSet, rule: RuleNumber, most: Option<usize>) -> String {
+    let mut text = String::new();
+    let fields = fields(rules, rule);
+    let is_over = |field: &&Field| OVER.contains(&field.0);
+    let plain = fields
+        .iter()
+        .filter(|field| !is_over(field))
+        .map(|(key, values)| {
+            let value = toml_value(*key, values, most);
+            format!("{} = {value}", key.name())
+        });
+    let mut parts: Vec<String> = plain.collect();
+    let bounds = fields.iter().filter(is_over).map(|(key, values)| {
+        let name = key.name().trim_start_matches("over.");
+        format!("{name} = {}", toml_value(*key, values, most))
+    });
+    let bounds: Vec<String> = bounds.collect();
+    if !bounds.is_empty() {
+        parts.push(format!("over = {{ {} }}", bounds.join(", ")));
+    }
+    text += &parts.join(", ");
+    text
+}
+
+/// Writes all rules as TOML.
+///
+/// # Errors
+/// Writing fails.
+pub fn toml(rules: &RuleSet, to: &mut impl io::Write) -> io::Result<()> {
+    for rule in 0..rules.rules.len() as RuleNumber {
+        writeln!(to, "[[rule]]")?;
+        for (key, values) in fields(rules, rule) {
+            writeln!(to, "{} = {}", key.name(), toml_value(key, &values, None))?;
+        }
+        writeln!(to)?;
+    }
+    Ok(())
+}
+
+/// Writes all rules as CSV.
+///
+/// # Errors
+/// Writing fails.
+pub fn csv(rules: &RuleSet, to: &mut impl io::Write) -> io::Result<()> {
+    writeln!(to, "{}", KEYS.map(|(_, name)| name).join(","))?;
+    for rule in 0..rules.rules.len() as RuleNumber {
+        let fields = fields(rules, rule);
+        let cell = |(key, _): (Key, &str)| {
+            let values = fields.iter().find(|(known, _)| *known == key);
+            values.map_or_else(String::new, |(_, values)| csv_cell(&values.join(";")))
+        };
+        writeln!(to, "{}", KEYS.map(cell).join(","))?;
+    }
+    Ok(())
+}
+
+const OVER: [Key; 4] = [
+    Key::OverBytes,
+    Key::OverPackets,
+    Key::OverAge,
+    Key::OverRate,
+];
+
+/// The keys that a rule needs, in their order.
+fn fields(rules: &RuleSet, rule: RuleNumber) -> Vec<Field> {
+    let mut fields = Vec::new();
+    let mut add = |key, values: Vec<String>| fields.push((key, values));
+    if let Some(name) = rules.name(rule) {
+        add(Key::Name, vec![name.to_owned()]);
+    }
+    let priority = rules.rules[rule as usize].rank.priority();
+    if priority != 0 {
+        add(Key::Priority, vec![priority.to_string()]);
+    }
+    let (v4, v6) = (of_rule(&rules.v4, rule), of_rule(&rules.v6, rule));
+    boxes(rules, v4, v6, &mut add);
+    let condition = rules.condition(rule);
+    if !condition.labels.is_empty() {
+        add(Key::App, condition.labels.clone());
+    }
+    let over = condition.over;
+    let mut bound = |key, value: Option<u64>, units: Units| {
+        if let Some(value) = value {
+            add(key, vec![quantity_text(value, units)]);
+        }
+    };
+    bound(Key::OverBytes, over.bytes, BYTES);
+    bound(Key::OverAge, over.age_ms, TIMES);
+    bound(Key::OverRate, over.bits_per_s, RATES);
+    if let Some(packets) = over.packets {
+        add(Key::OverPackets, vec![packets.to_string()]);
+    }
+    action(rules, rule, &mut add);
+    fields
+}
+
+fn action(rules: &RuleSet, rule: RuleNumber, add: &mut impl FnMut(Key, Vec<String>)) {
+    let action = rules.action(rule);
+    let mut text = |key, value: Option<String>| {
+        if let Some(value) = value {
+            add(key, vec![value]);
+        }
+    };
+    let name = |dscp: policy::Dscp| {
+        dscp.name()
+            .map_or_else(|| dscp.code_point().to_string(), str::to_owned)
+    };
+    text(Key::Dscp, action.dscp.map(name));
+    text(
+        Key::Mark,
+        action
+            .mark
+            .map(|mark| format!("{:#x}/{:#x}", mark.bits, mark.mask)),
+    );
+    let task = match &action.task {
+        Task::AsConfigured => None,
+        Task::None => Some("none".to_owned()),
+        Task::Named(name) => Some(name.clone()),
+    };
+    text(Key::Task, task);
+    text(Key::Label, action.label.clone());
+    text(
+        Key::Sample,
+        action
+            .sample
+            .map(|share| (f64::from(share) / 65_536.0).to_string()),
+    );
+    text(Key::Mirror, action.mirror.clone());
+    text(Key::Drop, action.drop.then(|| "true".to_owned()));
+}
+
+/// The filters of a rule; filters stand in the order of their rules.
+pub fn of_rule<A: Address>(filters: &[Filter<A>], rule: RuleNumber) -> &[Filter<A>] {
+    let first = filters.partition_point(|filter| filter.rule < rule);
+    let count = filters[first..].partition_point(|filter| filter.rule == rule);
+    &filters[first..first + count]
+}
+
+/// The lists whose combinations the filters are.
+fn boxes(
+    rules: &RuleSet,
+    v4: &[Filter<u32>],
+    v6: &[Filter<u128>],
+    add: &mut impl FnMut(Key, Vec<String>),
+) {
+    let v4_text = |(address, length): (u32, u8)| prefix(Ipv4Addr::from_bits(address), length, 32);
+    let v6_text = |(address, length): (u128, u8)| prefix(Ipv6Addr::from_bits(address), length, 128);
+    let mut sources: Vec<String> = distinct(v4, |it| (it.source, it.source_length))
+        .map(v4_text)
+        .collect();
+    sources.extend(distinct(v6, |it| (it.source, it.source_length)).map(v6_text));
+    let mut destinations: Vec<String> = distinct(v4, |it| (it.destination, it.destination_length))
+        .map(v4_text)
+        .collect();
+    destinations.extend(distinct(v6, |it| (it.destination, it.destination_length)).map(v6_text));
+    let any_source =
+        v4.iter().all(|it| it.source_length == 0) && v6.iter().all(|it| it.source_length == 0);
+    let any_destination = v4.iter().all(|it| it.destination_length == 0)
+        && v6.iter().all(|it| it.destination_length == 0);
+    // A side that matches everything is left out, unless it alone says that the rule is for one family.
+    let says_family = any_destination && (v4.is_empty() || v6.is_empty());
+    if !any_source || says_family {
+        add(Key::Source, sources);
+    }
+    if !any_destination {
+        add(Key::Destination, destinations);
+    }
+    let mut ports = |key,
+                     v4_ports: &dyn Fn(&Filter<u32>) -> Ports,
+                     v6_ports: &dyn Fn(&Filter<u128>) -> Ports| {
+        let mut ports: Vec<Ports> = v4
+            .iter()
+            .map(v4_ports)
+            .chain(v6.iter().map(v6_ports))
+            .collect();
+        ports.sort_unstable();
+        ports.dedup();
+        if !ports.is_empty() && ports != [Ports::ANY] {
+            add(key, ports.into_iter().map(port_text).collect());
+        }
+    };
+    ports(Key::SourcePort, &|it| it.source_ports, &|it| {
+        it.source_ports
+    });
+    ports(Key::DestinationPort, &|it| it.destination_ports, &|it| {
+        it.destination_ports
+    });
+    let first = v4.first().map(|it| (it.protocol, it.in_port));
+    let Some((protocol, in_port)) = first.or(v6.first().map(|it| (it.protocol, it.in_port))) else {
+        return;
+    };
+    if let Some(protocol) = protocol {
+        add(Key::Protocol, vec![protocol_text(protocol)]);
+    }
+    if let Some(name) = in_port
+        .checked_sub(1)
+        .and_then(|place| rules.interfaces.get(usize::from(place)))
+    {
+        add(Key::InPort, vec![name.clone()]);
+    }
+}
+
+fn distinct<A: Address>(
+    filters: &[Filter<A>],
+    part: impl Fn(&Filter<A>) -> (A, u8),
+) -> impl Iterator<Item = (A, u8)> {
+    let mut parts: Vec<(A, u8)> = filters.iter().map(part).collect();
+    parts.sort_unstable();
+    parts.dedup();
+    parts.into_iter()
+}
+
+/// A prefix as text; an address alone has no length.
+fn prefix(address: impl std::fmt::Display, length: u8, most: u8) -> String {
+    match length == most {
+        true => address.to_string(),
+        false => format!("{address}/{length}"),
+    }
+}
+
+/// Ports as text.
+pub fn port_text(ports: Ports) -> String {
+    match ports.first == ports.last {
+        true => ports.first.to_string(),
+        false => format!("{}-{}", ports.first, ports.last),
+    }
+}
+
+/// The name of a protocol, or its number.
+pub fn protocol_text(protocol: u8) -> String {
+    match protocol {
+        TCP => "tcp".to_owned(),
+        UDP => "udp".to_owned(),
+        number => number.to_string(),
+    }
+}
+
+fn toml_value(key: Key, values: &[String], most: Option<usize>) -> String {
+    let is_bare = |value: &str| match key {
+        Key::Priority
+        | Key::OverPackets
+        | Key::Sample
+        | Key::Drop
+        | Key::SourcePort
+        | Key::DestinationPort => !value.contains('-'),
+        _ => false,
+    };
+    let text = |value: &String| match is_bare(value) {
+        true => value.clone(),
+        false => quoted(value),
+    };
+    if let [value] = values {
+        return text(value);
+    }
+    let most = most.unwrap_or(values.len());
+    let mut shown: Vec<String> = values.iter().take(most).map(text).collect();
+    if values.len() > most {
+        shown.push(format!("and {} more", values.len() - most));
+    }
+    format!("[{}]", shown.join(", "))
+}
+
+/// A text as a basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => {
+                // A String takes all that is written.
+                let _ = write!(quoted, "\\u{:04x}", c as u32);
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}
+
+fn csv_cell(text: &str) -> String {
+    let is_plain =
+        !text.contains(['"', ',', '\n', '\r']) && text.trim() == text && !text.starts_with('#');
+    match is_plain {
+        true => text.to_owned(),
+        false => format!("\"{}\"", text.replace('"', "\"\"")),
+    }
+}
