@@ -5,6 +5,7 @@
 //! bursts; the old one goes back and is dropped there, so that freeing a large policy holds up no packet.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cring::counters;
 use flowmgr::record::{FlowName, FlowRecord};
@@ -22,6 +23,12 @@ pub struct RulesInForce {
     pub counted: Arc<[RuleNumber]>,
     /// Of the numbering of the rules: as long as it is the same, a number stands for the same rule.
     pub numbering: u64,
+}
+
+/// A number that no rules have had yet, for [`RulesInForce::numbering`].
+pub fn numbering() -> u64 {
+    static NUMBERINGS: AtomicU64 = AtomicU64::new(0);
+    NUMBERINGS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Rules that have counters of their own, at most.

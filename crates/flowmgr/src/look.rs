@@ -163,6 +163,14 @@ impl Manager {
             false => look.flow.destination.1,
         };
         let mut answers = [None; DEPTHS_MAX];
+        if self.is_labelled_by_rule(index) {
+            return FlowDetail {
+                look,
+                series,
+                answers,
+                decided: None,
+            };
+        }
         for (task, answer) in (0..self.depths.count()).zip(&mut answers) {
             let (_, label) = self.entries.word(task, index).read();
             *answer = Some((self.depths.elements(task) as u8, label));

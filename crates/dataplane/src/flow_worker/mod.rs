@@ -399,9 +399,11 @@ impl Processor {
 
     /// One burst, from the port of this number.
     fn process(&mut self, port: usize, mut burst: Burst<'_>) -> Result<(), Error> {
-        match self.flows_belong_to_ports {
-            true => self.manager.receive_from(number_of(port)),
-            false => self.manager.note_port(number_of(port)),
+        match (self.flows_belong_to_ports, &self.clock) {
+            (true, _) => self.manager.receive_from(number_of(port)),
+            (false, Clock::Live(_)) => self.manager.note_port(number_of(port)),
+            // A capture does not say where its packets came in.
+            (false, _) => {}
         }
         let counts = burst.counts();
         if burst.is_empty() {

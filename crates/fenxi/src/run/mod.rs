@@ -40,6 +40,7 @@ use crate::cli::RunArgs;
 use crate::control::Sockets;
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
+use crate::rules::{Rules, Traffic};
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
 use crate::supervise;
 use crate::unix_socket::UnixSocket;
@@ -77,6 +78,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     cores.check()?;
     let bundle = open_bundle(config, &plan.bundle)?;
     let map = check_labels(config, &bundle)?;
+    let rules = Rules::load(config, &labels(&bundle), Traffic::Live)?;
     log_start(config, &bundle);
     log_gap(&map);
     let options = FlowOptions {
@@ -96,7 +98,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         state,
         // Ours until the run has ended.
         pair: _pair,
-    } = opened.start(plan, &runtime, &cores, packets, bundle, options)?;
+    } = opened.start(plan, &runtime, &cores, packets, bundle, rules, options)?;
     let run = supervisor.run.clone();
     let ended = runtime.block_on(supervisor.serve())?;
     outcome.wall = run.started.elapsed();
