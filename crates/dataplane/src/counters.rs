@@ -13,6 +13,8 @@ pub struct PortCounters {
     pub rx: RxCounts,
     /// Sent.
     pub tx: TxCounts,
+    /// Received to be sent out of it, and dropped by rules.
+    pub ruled_out: u64,
 }
 
 impl PortCounters {
@@ -20,6 +22,7 @@ impl PortCounters {
     pub fn merge(&mut self, other: &PortCounters) {
         self.rx.merge(&other.rx);
         self.tx.merge(&other.tx);
+        self.ruled_out += other.ruled_out;
     }
 
     /// The sum of several.

@@ -10,6 +10,7 @@ use config::Config;
 use config::checked::IoMode;
 use dataplane::Error;
 use dataplane::rules::{COUNTED_MAX, RulesInForce, numbering};
+use dataplane::state::RulesState;
 use policy::{Label, Names, Policy, RuleNumber, RuleSet};
 use rulefiles::{Options, ReadError};
 use tracing::warn;
@@ -60,6 +61,15 @@ impl Rules {
             mirrors: &[],
         };
         Rules::of(set, &names).map(Some)
+    }
+
+    /// What metrics and status say of them.
+    pub fn state(&self) -> RulesState {
+        let name = |number: &RuleNumber| self.set.name(*number).unwrap_or_default().to_owned();
+        RulesState {
+            rules: Some(self.set.rules.len() as u64),
+            counted: self.in_force.counted.iter().map(name).collect(),
+        }
     }
 
     /// No rules, where there were some before.

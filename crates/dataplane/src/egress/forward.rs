@@ -17,6 +17,8 @@ pub struct Forward {
     run: Arc<Run>,
     /// Which packets of a burst leave, where not all of them do.
     leaves: Vec<bool>,
+    /// Frames that rules have dropped on their way to each port.
+    ruled_out: [u64; 2],
     /// Several workers send out of one interface; only the first one reports its errors.
     reports: bool,
 }
@@ -28,6 +30,7 @@ impl Forward {
             ports,
             run,
             leaves: Vec::with_capacity(flowmgr::BURST_MAX),
+            ruled_out: [0; 2],
             reports: worker == 0,
         }
     }
@@ -48,6 +51,8 @@ impl Egress for Forward {
                 self.leaves.clear();
                 self.leaves
                     .extend(fates.iter().map(|fate| !is_dropped(fate)));
+                let dropped = self.leaves.iter().filter(|leaves| !**leaves).count();
+                self.ruled_out[(port + 1) % 2] += dropped as u64;
                 Selection::Marked(&self.leaves)
             }
             false => Selection::All,
@@ -81,8 +86,8 @@ impl Egress for Forward {
     }
 
     fn count(&self, ports: &mut [PortCounters]) {
-        for (port, counters) in self.ports.iter().zip(ports) {
-            counters.tx = port.counts();
+        for ((port, ruled_out), counters) in self.ports.iter().zip(self.ruled_out).zip(ports) {
+            (counters.tx, counters.ruled_out) = (port.counts(), ruled_out);
         }
     }
 }

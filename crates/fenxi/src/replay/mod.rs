@@ -84,6 +84,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     };
     let sinks = open_sinks(plan, &run, &bundle, &classes, &recent)?;
     let state = Arc::new(SharedState::new(&bundle, config));
+    state.update(|state| state.rules = rules.as_ref().map(Rules::state).unwrap_or_default());
     let sockets = args.control.then(|| Sockets::bind(&config.control));
     let sockets = sockets.transpose()?;
 

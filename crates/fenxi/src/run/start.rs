@@ -81,6 +81,7 @@ impl Opened {
         let (signals, hangups) =
             runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
         let state = Arc::new(SharedState::new(&bundle, config));
+        state.update(|state| state.rules = rules.as_ref().map(Rules::state).unwrap_or_default());
         let interfaces = config.io.interfaces.clone();
         let least = ports_up_least(config);
         let facts = Facts::new(config, state.clone(), &classes, interfaces, Some(least));

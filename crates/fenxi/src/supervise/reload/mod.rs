@@ -325,6 +325,8 @@ impl Reloader {
         }
         self.workers
             .update(flow.as_ref(), rules, self.helpers.run_ended())?;
+        let rules = self.workers.rules().map(Rules::state).unwrap_or_default();
+        self.state.update(|state| state.rules = rules);
         sinks.into_iter().for_each(|commit| commit());
         if let Some(level) = log_level
             && let Err(error) = log::set_level(&level)
