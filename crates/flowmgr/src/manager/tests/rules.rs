@@ -198,8 +198,25 @@ fn a_rule_that_asks_nothing_keeps_the_first_packets_from_a_series() {
 
 #[test]
 fn a_rule_gives_the_label_at_once() {
-    for effect in [Effect::Arrival, Effect::PacketTime { delay_us: 500 }] {
-        let mut bench = with_rules(Config { effect, ..config() }, false);
+    let deeper = |k| SeriesTask {
+        is_deeper: true,
+        k,
+        ..config().tasks[0]
+    };
+    let one = config().tasks;
+    let depths = vec![one[0], deeper(4), deeper(5)];
+    let effects = [Effect::Arrival, Effect::PacketTime { delay_us: 500 }];
+    for (effect, tasks) in effects
+        .into_iter()
+        .flat_map(|it| [(it, &one), (it, &depths)])
+    {
+        let config = Config {
+            effect,
+            tasks: tasks.clone(),
+            record_series: crate::SeriesShare::NONE,
+            ..config()
+        };
+        let mut bench = with_rules(config, false);
         let labelled = RuleAnswer {
             rule: Some(9),
             class: Some(1),
@@ -209,8 +226,10 @@ fn a_rule_gives_the_label_at_once() {
             labelled
         });
         assert_eq!(bench.verdicts(), [Verdict::Labelled; 2]);
-        bench.ruled(&[tcp(2, 1, 2, TCP_ACK)], |_| unreachable!());
-        assert_eq!(bench.verdicts(), [Verdict::Labelled]);
+        for time_us in 2..8 {
+            bench.ruled(&[tcp(time_us, 1, 2, TCP_ACK)], |_| unreachable!());
+            assert_eq!(bench.verdicts(), [Verdict::Labelled]);
+        }
         bench.settle();
         assert_eq!((bench.labels(), bench.ring.waiting()), (1, 0));
         let flow = bench.finish().remove(0);
@@ -221,7 +240,7 @@ fn a_rule_gives_the_label_at_once() {
         );
         let counters = bench.manager.counters();
         assert_eq!((counters.flows_by_rule, counters.labels_given()[1]), (1, 1));
-        assert_eq!(counters.labelled_by_class[1].packets, 3);
+        assert_eq!(counters.labelled_by_class[1].packets, 8);
         assert_eq!(counters.tasks[0].flows_decided, 0);
         assert_eq!(counters.series_emitted(), 0);
     }
