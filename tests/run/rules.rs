@@ -92,7 +92,7 @@ fn inline_rules_tag_and_drop_from_the_first_packet_on() {
     ask(&first, 5);
     // A file that is wrong changes nothing.
     fs::write(&file, rule("dscp = \"AF99\"")).unwrap();
-    let refused = live.ctl(&["reload"]).expect_code(65);
+    let refused = live.ctl(&["reload"]).expect_code(78);
     assert!(
         refused.stderr.contains("rules.toml:2"),
         "{}",

@@ -50,9 +50,10 @@ impl Rules {
             Traffic::Live => &*config.io.interfaces,
             Traffic::Replay => &[],
         };
-        let set = read(path, interfaces)?;
+        let mut set = read(path, interfaces)?;
         if traffic == Traffic::Live {
             check_drops(config, &set)?;
+            confine_marks(config, &mut set)?;
         }
         let tasks: Vec<String> = config.tasks.iter().map(|task| task.name.clone()).collect();
         let names = Names {
@@ -112,6 +113,27 @@ fn read(path: &Path, interfaces: &[String]) -> Result<RuleSet, Error> {
         warn!("{warning}");
     }
     Ok(read.set)
+}
+
+/// Mode mark: rules write the bits that `mark.mask` gives to fenxi, as labels do, and leave the others as they are.
+fn confine_marks(config: &Config, set: &mut RuleSet) -> Result<(), Error> {
+    let mask = config.mark.mask;
+    for number in 0..set.actions.len() {
+        let Some(mark) = &mut set.actions[number].mark else {
+            continue;
+        };
+        if config.io.mode == IoMode::Mark && mark.bits & !mask != 0 {
+            let bits = mark.bits;
+            let rule = set.rules.iter().find(|it| it.action as usize == number);
+            let place = rule.map_or_else(String::new, |rule| set.place_of(rule));
+            return Err(Error::Data(format!(
+                "{place}: mark: {bits:#x} has bits outside of mark.mask = {mask:#x}, which fenxi may not write; use others, or \
+                 set mark.mask"
+            )));
+        }
+        mark.mask &= mask;
+    }
+    Ok(())
 }
 
 /// Packets that fenxi does not forward cannot be dropped by it: such a rule would promise what nobody keeps.
