@@ -157,7 +157,7 @@ impl Hot {
     pub fn is_at_mark(&self, direction: usize) -> bool {
         // As in `Hot::count`; past 255 comes 1.
         let next = self.packets[direction & 1].wrapping_add(1);
-        next & next.wrapping_sub(1) == 0 || next % 32 == 0
+        next & next.wrapping_sub(1) == 0 || next.is_multiple_of(32)
     }
 
     /// A packet came in reverse since the flow's last record, however many did.

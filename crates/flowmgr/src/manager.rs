@@ -495,7 +495,8 @@ impl Manager {
         if is_half_open && is_answered {
             self.look_at_answer(staged.hash, index, direction, headers);
         }
-        if !is_collected && !(RULES && self.must_wait(index)) {
+        let waits = RULES && !is_collected && self.must_wait(index);
+        if !is_collected && !waits {
             self.collect(index, direction, staged, packet.time_us, now_ns);
         }
         if headers.tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.config.settings.end_on_fin_rst {
