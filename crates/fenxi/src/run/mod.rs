@@ -88,7 +88,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let packets = PacketSide::build(config, &bundle, options)?;
     let table = Table::of(config, &bundle, &packets.flow_managers);
     let mut outcome = Outcome::nothing(config, cores.clone(), packets.classes.clone(), table);
-    let opened = open(plan, &bundle, &packets)?;
+    let opened = open(plan, &bundle, &packets, rules)?;
     let sinks = opened.sinks.clone();
     let runtime = supervise::runtime()?;
     let Started {
@@ -98,7 +98,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         state,
         // Ours until the run has ended.
         pair: _pair,
-    } = opened.start(plan, &runtime, &cores, packets, bundle, rules, options)?;
+    } = opened.start(plan, &runtime, &cores, packets, bundle, options)?;
     let run = supervisor.run.clone();
     let ended = runtime.block_on(supervisor.serve())?;
     outcome.wall = run.started.elapsed();
@@ -111,7 +111,12 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
 }
 
 /// Opens what needs privileges, and then drops them.
-fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened, Failure> {
+fn open(
+    plan: &Plan<'_>,
+    bundle: &Bundle,
+    packets: &PacketSide,
+    rules: Option<Rules>,
+) -> Result<Opened, Failure> {
     let config = plan.config;
     let pair = pair::hold(&config.io)?;
     let first = ports::first_packets(config, bundle);
@@ -145,6 +150,7 @@ fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened
         sockets,
         sinks,
         recent,
+        rules,
     })
 }
 

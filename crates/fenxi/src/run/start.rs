@@ -46,6 +46,8 @@ pub struct Opened {
     pub sinks: Arc<Sinks>,
     /// What records say of recent flows.
     pub recent: RecentFlows,
+    /// The rules, which are in force from the first packet on.
+    pub rules: Option<Rules>,
 }
 
 /// The running flow workers, and what the control thread needs.
@@ -74,10 +76,10 @@ impl Opened {
         cores: &Cores,
         packets: PacketSide,
         bundle: Bundle,
-        rules: Option<Rules>,
         options: FlowOptions,
     ) -> Result<Started, Failure> {
         let (config, classes) = (plan.config, packets.classes.clone());
+        let rules = self.rules;
         let (signals, hangups) =
             runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
         let state = Arc::new(SharedState::new(&bundle, config));
