@@ -164,7 +164,10 @@ fn the_summary_names_the_device_and_counts_labels() {
     let by_depth = decided["by_depth"].as_array().unwrap().iter();
     let by_depth: u64 = by_depth.map(|count| count.as_u64().unwrap()).sum();
     let named = |by: &str| decided[by].as_u64().unwrap();
-    assert_eq!(by_depth + named("by_port") + named("unsure"), labelled);
+    assert_eq!(
+        by_depth + named("by_port") + named("unsure") + named("by_rule"),
+        labelled
+    );
     assert!(summary["series"]["inferred"].as_u64().unwrap() > by_depth);
     let share = labelled as f64 / summary["flows"]["begun"].as_f64().unwrap();
     assert!((summary["coverage"]["flows"].as_f64().unwrap() - share).abs() < 1e-9);

@@ -27,6 +27,7 @@ mod outcomes;
 mod overload;
 mod recording;
 mod reload;
+mod rules;
 mod seeing;
 mod segments;
 mod tap;

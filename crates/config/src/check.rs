@@ -57,6 +57,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         ring: draft.ring,
         pipeline: draft.pipeline,
         host_networks: draft.host_networks,
+        policy: draft.policy,
         records: draft.records,
         ipfix: draft.ipfix,
         kafka: draft.kafka,

@@ -23,6 +23,13 @@ pub use destination::{Destination, Endpoint};
 pub use device::{Accel, Device, DeviceThread, Provider};
 pub use words::{Capture, FlowHash, IoMode, LogTo, MarkAs, XdpMode, ZeroCopy};
 
+/// Rules by which something is done with flows, whatever a model says of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// The file of rules; `None`: there are none.
+    pub rules: Option<PathBuf>,
+}
+
 /// A configuration that holds together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -38,6 +45,8 @@ pub struct Config {
     pub connlabel: Connlabel,
     /// Sets of nftables that get the ends of flows.
     pub nft_sets: Vec<NftSet>,
+    /// What is done with flows by rules.
+    pub policy: Policy,
     /// The ring from flow manager to analytics manager.
     pub ring: Ring,
     /// What is asked of flows. Exactly one task today ([`RUNNABLE_TASKS`]), whose batching, cache, devices and model also stand

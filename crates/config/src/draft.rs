@@ -11,7 +11,7 @@ use netfilter::nft_set::Field;
 use crate::checked::{
     Cache, ClassConfidence, Connlabel, ConnlabelMapping, Control, Destination, DeviceThread,
     DscpMapping, Endpoint, Flow, HttpPlace, Io, Ipfix, Kafka, Log, Mark, MarkMapping, Model,
-    NftSet, Pipeline, Provider, Records, Ring, Rotate, Tag,
+    NftSet, Pipeline, Policy, Provider, Records, Ring, Rotate, Tag,
 };
 use crate::layout::{Layout, PARTS_MAX};
 use crate::levels::Levels;
@@ -91,6 +91,7 @@ pub struct Draft {
     pub model: Model,
     /// As checked.
     pub host_networks: Vec<Network>,
+    pub policy: Policy,
     /// As checked, but for `rotate`.
     pub records: Records,
     /// As checked.

@@ -1,7 +1,10 @@
 //! Snapshots: the counters of a thread of the data path at one moment.
 
 use analytics::DeviceState;
+use cring::Counter;
 use packetio::{RxCounts, TxCounts};
+
+use crate::rules::RuleCounts;
 
 /// What a flow worker received from a port, and sent out of it, since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -10,6 +13,8 @@ pub struct PortCounters {
     pub rx: RxCounts,
     /// Sent.
     pub tx: TxCounts,
+    /// Received to be sent out of it, and dropped by rules.
+    pub ruled_out: u64,
 }
 
 impl PortCounters {
@@ -17,6 +22,7 @@ impl PortCounters {
     pub fn merge(&mut self, other: &PortCounters) {
         self.rx.merge(&other.rx);
         self.tx.merge(&other.tx);
+        self.ruled_out += other.ruled_out;
     }
 
     /// The sum of several.
@@ -44,6 +50,8 @@ pub struct FlowSnapshot {
     pub unrecorded: u64,
     /// Steps of the clock that stamps packets: back in a capture, either way live.
     pub clock_steps: u64,
+    /// What rules have counted; nothing without rules.
+    pub rules: RuleCounts,
 }
 
 impl FlowSnapshot {
@@ -71,6 +79,7 @@ impl FlowSnapshot {
             half_open,
             unrecorded,
             clock_steps,
+            rules,
         } = other;
         self.counters.merge(counters);
         self.ports.resize(ports.len(), PortCounters::default());
@@ -82,6 +91,7 @@ impl FlowSnapshot {
         self.half_open += half_open;
         self.unrecorded += unrecorded;
         self.clock_steps += clock_steps;
+        self.rules.merge(rules);
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`pipelines`], [`devices`], [`bundle`] | managers, rings, devices and the model, built from a configuration |
 //! | [`placement`] | which threads there are and on which core each runs |
 //! | [`swap`] | two-phase swap of the model, the devices, batching and cache |
+//! | [`rules`] | questions of flow managers to the policy, and its answers |
 //! | [`settings`] | other settings for a running flow worker |
 //! | [`snapshot`], [`counters`] | how counters leave a thread |
 //! | [`run`], [`state`], [`waker`], `label_waker` | what the threads of a run share |
@@ -30,6 +31,7 @@ mod label_waker;
 pub mod look;
 pub mod pipelines;
 pub mod placement;
+pub mod rules;
 pub mod run;
 pub mod settings;
 pub mod sink;

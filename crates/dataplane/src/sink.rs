@@ -2,6 +2,8 @@
 
 use flowmgr::record::Record;
 
+use crate::rules::Ruled;
+
 /// A consumer of labels and ended flows: a file of records, connection marks, a view of recent flows.
 ///
 /// Each flow worker has an instance of its own and calls it between two bursts. A sink neither blocks, except for room
@@ -9,6 +11,12 @@ use flowmgr::record::Record;
 pub trait Sink: Send {
     /// A label was decided, or a flow ended or was reported. Times are wall time.
     fn record(&mut self, record: &Record);
+
+    /// With rules: the rule of a flow was found, or its label decided; after this, [`Sink::record`] has the label, too.
+    fn ruled(&mut self, _ruled: &Ruled) {}
+
+    /// From now on rules are in force, so that [`Sink::ruled`] is told of flows.
+    fn begin_rules(&mut self) {}
 
     /// The worker reads no packet any more: from now on the sink may wait for room.
     fn drain(&mut self) {}

@@ -2,7 +2,7 @@
 //! metrics, health and `fenxi ctl`; the data path never reads it.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use accel::Bundle;
@@ -101,6 +101,17 @@ pub struct RuntimeState {
     pub opening: Option<Pending>,
     /// Helpers that missed their deadline and still run.
     pub abandoned: Vec<Abandoned>,
+    /// Rules in force.
+    pub rules: RulesState,
+}
+
+/// What is known of the rules in force.
+#[derive(Debug, Clone, Default)]
+pub struct RulesState {
+    /// How many there are; `None`: there were none ever.
+    pub rules: Option<u64>,
+    /// Names of those that have counters of their own, in the order of the counters.
+    pub counted: Arc<[String]>,
 }
 
 impl RuntimeState {
@@ -128,6 +139,7 @@ impl SharedState {
             undone_at: None,
             opening: None,
             abandoned: Vec::new(),
+            rules: RulesState::default(),
         }))
     }
 

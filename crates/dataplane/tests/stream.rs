@@ -68,6 +68,7 @@ fn frames_over_a_unix_socket_get_labels_and_records() {
         sinks: vec![Box::new(Collect(sender))],
         clock: Clock::live(),
         hooks: Hooks::default(),
+        rules: None,
         run: run.clone(),
         limits: Limits {
             burst: config.io.burst,

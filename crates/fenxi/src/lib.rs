@@ -24,6 +24,7 @@ pub mod machine;
 mod metric;
 mod outcome;
 mod replay;
+mod rules;
 mod run;
 mod signals;
 mod sinks;

@@ -75,6 +75,8 @@ pub struct LiveSums {
     pub sent: u64,
     /// Packets that should have been forwarded and were not.
     pub unsent: u64,
+    /// Packets that rules dropped instead.
+    pub ruled_out: u64,
 }
 
 /// Size of all flow tables together.

@@ -196,6 +196,8 @@ struct Decided {
     by_port: u64,
     /// An answer that was not sure, because the flow ended before the next depth.
     unsure: u64,
+    /// A rule.
+    by_rule: u64,
 }
 
 impl Decided {
@@ -205,18 +207,23 @@ impl Decided {
             by_depth: depths.map(|depth| depth.flows_decided).collect(),
             by_port: flows.flows_by_port,
             unsure: flows.flows_unsure,
+            by_rule: flows.flows_by_rule,
         }
     }
 
     /// Only where there is a choice.
     fn write_text(&self, page: &mut String) -> std::fmt::Result {
-        if self.by_depth.len() < 2 && self.by_port == 0 {
+        if self.by_depth.len() < 2 && self.by_port == 0 && self.by_rule == 0 {
             return Ok(());
         }
+        let by_rule = match self.by_rule {
+            0 => String::new(),
+            by_rule => format!(", {by_rule} by a rule"),
+        };
         let depths: Vec<String> = self.by_depth.iter().map(u64::to_string).collect();
         writeln!(
             page,
-            "decided   {} by depth, {} by port, {} by an answer that was not sure",
+            "decided   {} by depth, {} by port, {} by an answer that was not sure{by_rule}",
             depths.join(" + "),
             self.by_port,
             self.unsure
@@ -305,7 +312,7 @@ impl Summary {
         if let Some(live) = &self.live {
             writeln!(
                 page,
-                "live      {}: {} received, {} dropped at the ring, {} before it, {} left in it, {} forwarded, {} not forwarded{}",
+                "live      {}: {} received, {} dropped at the ring, {} before it, {} left in it, {} forwarded, {} not forwarded, {} dropped by rules{}",
                 live.sums.mode,
                 live.sums.received,
                 live.sums.kernel_dropped,
@@ -313,6 +320,7 @@ impl Summary {
                 live.sums.unread,
                 live.sums.sent,
                 live.sums.unsent,
+                live.sums.ruled_out,
                 live.text
             )?;
         }

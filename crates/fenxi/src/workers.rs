@@ -11,6 +11,7 @@ use dataplane::egress::Egress;
 use dataplane::flow_worker::{FlowOutcome, FlowWorker, Hooks, Limits, Parts};
 use dataplane::look::{Looker, looks};
 use dataplane::placement::{Cores, Thread, spawn};
+use dataplane::rules::{RulesInForce, RulesUpdate};
 use dataplane::run::Run;
 use dataplane::settings::{SettingsSender, settings};
 use dataplane::sink::Sink;
@@ -47,6 +48,8 @@ pub struct WorkerStart<'a> {
     pub recorder: Option<&'a Recorder>,
     /// Whether the control plane reads their counters.
     pub is_watched: bool,
+    /// The rules in force from the first packet on.
+    pub rules: Option<&'a RulesInForce>,
 }
 
 /// The running flow workers.
@@ -95,8 +98,11 @@ impl WorkerStart<'_> {
             let (sender, port) = settings();
             hooks.settings = Some(port);
             threads.settings.push(sender);
+            let rules = self.rules.cloned();
+            let rules = rules.map(|rules| RulesUpdate::new(rules, manager.max_flows()));
             let worker = FlowWorker::new(Parts {
                 number,
+                rules: rules.transpose()?,
                 manager: Walker::new(manager, number, self.recorder),
                 effect,
                 ports: io.ports,

@@ -1,59 +1,97 @@
 //! What becomes of a flow's packets, apart from what the flow is.
 //!
-//! A label says what a flow is; an action says what to do about it. The caller, who knows what labels mean, maps classes to
-//! actions. An entry keeps the number of its flow's action and the generation of the map by which it was looked up, so the
-//! walk looks it up only when the label has come or the map is another one.
+//! A label says what a flow is; an action says what to do about it. The caller, who knows what labels and rules mean, maps
+//! classes to actions and answers which rule is a flow's ([`crate::RuleAnswer`]). An entry keeps the number of its flow's action and
+//! the generation of the policy by which it was looked up, so the walk looks it up only when the label has come or the policy is
+//! another one.
 
 /// What is done to the packets of a flow. By default: nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Action {
     /// Packets get this DSCP, 0 to 63; `None` leaves them as they are.
     pub dscp: Option<u8>,
+    /// Packets do not leave.
+    pub drop: bool,
+    /// Packets are copied.
+    pub mirror: bool,
 }
 
-/// Distinct actions in a map, at most: an entry keeps the number of one in a byte.
-pub const ACTIONS_MAX: usize = 1 << u8::BITS;
+/// Numbers of actions: that of nothing, one for each DSCP, dropped, dropped and copied, copied, copied with each DSCP.
+const DSCPS: usize = 64;
+const DROP: usize = 1 + DSCPS;
+const MIRROR: usize = DROP + 2;
+/// Distinct actions: an entry keeps the number of one in a byte.
+const ACTIONS: usize = MIRROR + 1 + DSCPS;
+const _: () = assert!(ACTIONS <= 1 << u8::BITS);
 
-/// Distinct actions, and which of them each class of the first task has.
+/// The actions by number; those beyond the distinct ones do nothing. Of full size, so that no number is out of bounds.
+static BY_NUMBER: [Action; 1 << u8::BITS] = by_number();
+
+const fn by_number() -> [Action; 1 << u8::BITS] {
+    let mut all = [Action {
+        dscp: None,
+        drop: false,
+        mirror: false,
+    }; 1 << u8::BITS];
+    let mut dscp = 0;
+    while dscp < DSCPS {
+        all[1 + dscp].dscp = Some(dscp as u8);
+        all[MIRROR + 1 + dscp].dscp = Some(dscp as u8);
+        all[MIRROR + 1 + dscp].mirror = true;
+        dscp += 1;
+    }
+    (all[DROP].drop, all[DROP + 1].drop) = (true, true);
+    (all[DROP + 1].mirror, all[MIRROR].mirror) = (true, true);
+    all
+}
+
+impl Action {
+    /// The action that sets a DSCP, if there is one. Of it only the lower six bits count.
+    pub const fn of_dscp(dscp: Option<u8>) -> Action {
+        Action {
+            dscp,
+            drop: false,
+            mirror: false,
+        }
+    }
+
+    /// The number by which an entry keeps it. A dropped packet needs no DSCP.
+    pub(crate) fn number(self) -> u8 {
+        let dscp = self.dscp.map_or(0, |dscp| usize::from(dscp & 63) + 1);
+        let number = match (self.drop, self.mirror) {
+            (true, mirror) => DROP + usize::from(mirror),
+            (false, true) => MIRROR + dscp,
+            (false, false) => dscp,
+        };
+        number as u8
+    }
+
+    /// The action of a number.
+    #[inline]
+    pub(crate) fn of_number(number: u8) -> Action {
+        BY_NUMBER[usize::from(number)]
+    }
+
+    /// This action, with the DSCP of `other` where it has none.
+    pub(crate) fn or_dscp_of(self, other: Action) -> Action {
+        Action {
+            dscp: self.dscp.or(other.dscp),
+            ..self
+        }
+    }
+}
+
+/// Which action each class of the first task has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actions {
-    /// By number; those beyond the distinct ones do nothing. Of full size, so that no number is out of bounds.
-    table: Box<[Action; ACTIONS_MAX]>,
     by_class: Vec<u8>,
 }
 
 impl Actions {
-    /// The actions of all classes, in their order, the last for `unknown`; `None` where more than [`ACTIONS_MAX`] are
-    /// distinct, doing nothing among them.
-    pub fn new(by_class: impl IntoIterator<Item = Action>) -> Option<Actions> {
-        // Number 0 does nothing, so that an entry of zeros is right.
-        let mut distinct = vec![Action::default()];
-        let mut numbers = Vec::new();
-        for action in by_class {
-            let number = distinct.iter().position(|it| *it == action);
-            numbers.push(number.unwrap_or_else(|| {
-                distinct.push(action);
-                distinct.len() - 1
-            }) as u8);
-        }
-        let mut table = Box::new([Action::default(); ACTIONS_MAX]);
-        table.get_mut(..distinct.len())?.copy_from_slice(&distinct);
-        Some(Actions {
-            table,
-            by_class: numbers,
-        })
-    }
-
-    /// The actions that set a DSCP by class. Of each only the lower six bits count.
+    /// The actions that set a DSCP by class, the last for `unknown`. Of each only the lower six bits count.
     pub fn of_dscp(by_class: &[Option<u8>]) -> Actions {
-        let mut table = Box::new([Action::default(); ACTIONS_MAX]);
-        // Each DSCP has a number of its own, behind that of doing nothing.
-        for (dscp, action) in (0..64).zip(&mut table[1..]) {
-            action.dscp = Some(dscp);
-        }
-        let number = |dscp: &Option<u8>| dscp.map_or(0, |dscp| (dscp & 63) + 1);
+        let number = |dscp: &Option<u8>| Action::of_dscp(*dscp).number();
         Actions {
-            table,
             by_class: by_class.iter().map(number).collect(),
         }
     }
@@ -67,13 +105,15 @@ impl Actions {
     #[inline]
     #[must_use]
     pub fn of_class(&self, class: u16) -> Action {
-        self.get(self.number_of(class))
+        Action::of_number(self.number_of(class))
     }
 
     /// The DSCP by class, as [`Actions::of_dscp`] takes it.
     pub fn dscp_by_class(&self) -> Vec<Option<u8>> {
         let numbers = self.by_class.iter();
-        numbers.map(|&number| self.get(number).dscp).collect()
+        numbers
+            .map(|&number| Action::of_number(number).dscp)
+            .collect()
     }
 
     #[inline]
@@ -83,29 +123,40 @@ impl Actions {
             .copied()
             .unwrap_or_default()
     }
-
-    #[inline]
-    pub(crate) fn get(&self, number: u8) -> Action {
-        self.table[usize::from(number)]
-    }
 }
 
-/// By which map an entry's action was looked up, and with which knowledge of its flow. 0: not at all.
+/// By which policy an entry's action was looked up, and with which knowledge of its flow. 0: not at all.
 ///
-/// A generation has seven bits. A flow would keep an action of an older map if it sent no packet for exactly 127 changes of
-/// the map; changes are made by people.
+/// A generation has seven bits, of which the first two values stand for other things. A flow would keep an action of an older
+/// policy if it sent no packet for exactly [`GENERATIONS`] changes, so with rules, which programs may change often, a flow that
+/// was silent for [`SILENT_US`] is looked up again whatever its stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct PolicyStamp(u8);
+
+/// Distinct generations of a policy.
+const GENERATIONS: i64 = 126;
+/// The least time between two changes of the rules, ms; the caller keeps it. So generations do not come round within
+/// [`SILENT_US`].
+pub const RULES_APART_MS: u64 = 20;
+/// A flow that sent nothing for so long, µs, is looked up again.
+pub(crate) const SILENT_US: i64 = 2_000_000;
+const _: () = assert!(SILENT_US + 500_000 <= GENERATIONS * RULES_APART_MS as i64 * 1000);
 
 impl PolicyStamp {
     /// The bit that says that the label was considered.
     const LABELLED: u8 = 1;
 
-    /// The first map, with the label considered.
-    pub const FIRST: PolicyStamp = PolicyStamp(1 << 1 | PolicyStamp::LABELLED);
+    /// Of an entry whose action was not looked up.
+    pub const NONE: PolicyStamp = PolicyStamp(0);
+    /// Of a flow that began with this burst, and about which a question is open.
+    pub const ASKED_FIRST: PolicyStamp = PolicyStamp(1);
+    /// Of another flow about which a question is open.
+    pub const ASKED: PolicyStamp = PolicyStamp(2);
+    /// The first policy, with the label considered.
+    pub const FIRST: PolicyStamp = PolicyStamp(2 << 1 | PolicyStamp::LABELLED);
 
-    /// The same of the next map.
+    /// The same of the next policy.
     #[must_use]
     pub fn next(self) -> PolicyStamp {
         match self.0.wrapping_add(1 << 1) {
@@ -113,6 +164,19 @@ impl PolicyStamp {
             PolicyStamp::LABELLED => PolicyStamp::FIRST,
             next => PolicyStamp(next),
         }
+    }
+
+    /// Of the same policy, with the label considered or not.
+    #[must_use]
+    #[inline]
+    pub fn knowing(self, label: bool) -> PolicyStamp {
+        PolicyStamp(self.0 & !PolicyStamp::LABELLED | u8::from(label))
+    }
+
+    /// A question about the flow is open.
+    #[inline]
+    pub fn is_asked(self) -> bool {
+        self == PolicyStamp::ASKED_FIRST || self == PolicyStamp::ASKED
     }
 }
 
@@ -135,19 +199,35 @@ mod tests {
     }
 
     #[test]
-    fn more_actions_than_a_byte_can_tell_are_refused() {
-        let action = |dscp: u8| Action { dscp: Some(dscp) };
-        assert!(Actions::new((0..255).map(action)).is_some());
-        assert!(Actions::new((0..=255).map(action)).is_none());
+    fn every_action_has_its_number() {
+        for dscp in [None].into_iter().chain((0..64).map(Some)) {
+            for mirror in [false, true] {
+                let action = Action {
+                    mirror,
+                    ..Action::of_dscp(dscp)
+                };
+                assert_eq!(Action::of_number(action.number()), action);
+                let dropped = Action {
+                    drop: true,
+                    ..action
+                };
+                let kept = Action::of_number(dropped.number());
+                assert_eq!((kept.drop, kept.mirror, kept.dscp), (true, mirror, None));
+            }
+        }
+        assert_eq!(Action::default().number(), 0, "that of a new entry");
     }
 
     #[test]
-    fn a_stamp_is_never_that_of_a_new_entry() {
+    fn a_stamp_is_never_that_of_a_new_entry_or_of_a_question() {
         let mut stamp = PolicyStamp::FIRST;
-        for _ in 0..126 {
+        for _ in 1..GENERATIONS {
             stamp = stamp.next();
             assert_ne!(stamp, PolicyStamp::FIRST);
-            assert!(stamp.0 & PolicyStamp::LABELLED != 0 && stamp.0 >> 1 != 0);
+            for known in [stamp.knowing(true), stamp.knowing(false)] {
+                assert!(known != PolicyStamp::NONE && !known.is_asked());
+            }
+            assert_eq!(stamp.knowing(true), stamp);
         }
         assert_eq!(stamp.next(), PolicyStamp::FIRST);
     }

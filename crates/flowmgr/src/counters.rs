@@ -74,7 +74,11 @@ counters! {
         pub flows_by_port: u64,
         /// Ended flows that were named by an answer that was not sure, because they ended before the next depth.
         pub flows_unsure: u64,
-        /// Ended flows that never reached K packets.
+        /// Flows that got their label from a rule.
+        pub flows_by_rule: u64,
+        /// Ended flows about which a rule asked nothing, so that they gave no series.
+        pub flows_unasked: u64,
+        /// Ended flows that never reached K packets, though a model would have been asked.
         pub flows_short: u64,
         /// Ended flows of which all packets went the way of the first.
         pub flows_one_way: u64,

@@ -146,6 +146,20 @@ impl Hot {
         self.state & (STATE_RST | STATE_FIN_FORWARD | STATE_FIN_REVERSE) != 0
     }
 
+    /// Packets came since the flow's last record.
+    pub fn has_packets(&self) -> bool {
+        self.packets != [0; 2]
+    }
+
+    /// Whether the next packet in a direction is one at which a flow is held against bounds: the 1st, 2nd, 4th, 8th, 16th, and
+    /// each 32nd or so.
+    #[inline]
+    pub fn is_at_mark(&self, direction: usize) -> bool {
+        // As in `Hot::count`; past 255 comes 1.
+        let next = self.packets[direction & 1].wrapping_add(1);
+        next & next.wrapping_sub(1) == 0 || next.is_multiple_of(32)
+    }
+
     /// A packet came in reverse since the flow's last record, however many did.
     #[inline]
     pub fn has_reverse_packets(&self) -> bool {

@@ -14,6 +14,7 @@
 //! | `lifecycle`, `expiry` | how flows begin, are reported and end |
 //! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
 //! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
+//! | `rules` | questions about the rules of flows, and answers to them |
 //! | [`depths`] | which of a flow's answers is its label |
 //! | `look` | the flows of the table, for people |
 //! | `settle`, [`record`] | what is said about flows, and when |
@@ -45,6 +46,7 @@ mod memory;
 mod prefetch;
 pub mod record;
 mod rss;
+mod rules;
 mod series;
 mod settings;
 mod settle;
@@ -54,7 +56,7 @@ mod tags;
 pub mod verdict;
 pub mod wire;
 
-pub use action::{ACTIONS_MAX, Action, Actions};
+pub use action::{Action, Actions, RULES_APART_MS};
 pub use bare_table::BareTable;
 pub use config::{
     BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect, MAX_FLOWS_MAX,
@@ -69,6 +71,7 @@ pub use manager::{BURST_MAX, Counted, Fate, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 pub use rss::Rss;
+pub use rules::{RENEWED_MAX, RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange};
 pub use settings::Settings;
 pub use settle::LABELS_LOOKED_AT;
 pub use wire::Gso;

@@ -132,11 +132,14 @@ impl Manager {
         if let Some(counted) = &mut self.counted {
             counted.begin(index);
         }
+        if let Some(rules) = &mut self.rules {
+            rules.begin(index);
+        }
         // An answer to a SYN that was not seen is no beginning either: its direction is taken for forward, and the series
         // lacks the first packet.
         let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
         let midstream = headers.key.protocol() == TCP && !opens;
-        self.series.begin(index, midstream, self.port);
+        self.series.begin(index, midstream, self.in_port);
         self.counters.flows_midstream += u64::from(midstream);
         self.counters.flows_begun.count(headers.key.kind);
         Some(index)
@@ -227,6 +230,9 @@ impl Manager {
             last_us,
             series_seen: self.series.seen_by_unit(index),
         };
+        if let Some(rules) = &mut self.rules {
+            rules.report(index, &report.counts);
+        }
         let is_answered = report.counts.packets[1] > 0;
         if is_answered {
             self.series.note_both_ways(index);

@@ -36,6 +36,8 @@ pub struct FlowLook {
     pub is_closed: bool,
     /// What is known of its label.
     pub standing: Standing,
+    /// Number of its rule, by the last answer.
+    pub rule: Option<u32>,
 }
 
 /// A flow to look for.
@@ -76,6 +78,8 @@ pub enum Standing {
     },
     /// The flow began mid-stream, and the model was not trained for that.
     Withheld,
+    /// A rule asks nothing about it.
+    Unasked,
     /// A series is on its way to the model.
     Asked,
     /// No answer was sure, and the next depth needs more elements.
@@ -159,6 +163,14 @@ impl Manager {
             false => look.flow.destination.1,
         };
         let mut answers = [None; DEPTHS_MAX];
+        if self.is_labelled_by_rule(index) {
+            return FlowDetail {
+                look,
+                series,
+                answers,
+                decided: None,
+            };
+        }
         for (task, answer) in (0..self.depths.count()).zip(&mut answers) {
             let (_, label) = self.entries.word(task, index).read();
             *answer = Some((self.depths.elements(task) as u8, label));
@@ -185,6 +197,7 @@ impl Manager {
             is_half_open: occupant.is_half_open,
             is_closed: occupant.is_closed,
             standing: self.standing(index),
+            rule: self.rule_of(index),
         }
     }
 
@@ -193,6 +206,7 @@ impl Manager {
         let hot = self.entries.hot(index);
         if !hot.has(STATE_EMITTED) {
             return match hot.has(STATE_WITHHELD) {
+                true if self.is_unasked(index) => Standing::Unasked,
                 true => Standing::Withheld,
                 false => Standing::Collecting { elements },
             };

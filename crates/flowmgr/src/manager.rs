@@ -18,6 +18,8 @@
 //! `collect`. Packets that GRO, LRO or TSO merged are walked segment by segment in `merged`, where those of flows that belong to
 //! another port are told apart as well.
 
+mod answer;
+mod ask;
 mod collect;
 mod counted;
 mod merged;
@@ -39,6 +41,7 @@ use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
 use crate::memory::Pages;
 use crate::prefetch::prefetch;
+use crate::rules::InForce;
 use crate::series::SeriesStore;
 use crate::settle::Outbox;
 use crate::table::{Occupant, Place, Table};
@@ -46,6 +49,7 @@ use crate::tag::set_dscp;
 use crate::verdict::Verdict;
 use crate::wire::{self, Gso, Headers, TCP_FIN, TCP_RST};
 
+pub(crate) use ask::Asking;
 pub use counted::Counted;
 pub(crate) use counted::CountedSoFar;
 
@@ -83,6 +87,8 @@ pub struct Fate {
     pub label_of: Option<FlowRef>,
     /// With it: of how many depths the answers count for the packet, if they decide; see [`crate::depths`].
     pub depths: u8,
+    /// Number of the action of the flow's rule, see [`Fate::by_rule`].
+    action: u8,
     /// Where its IP header begins; 0 without a flow.
     pub ip_at: u32,
 }
@@ -94,14 +100,22 @@ impl Fate {
             verdict,
             label_of: None,
             depths: 0,
+            action: 0,
             ip_at: 0,
         }
+    }
+
+    /// With rules: what is done to the packet. By packet time that is what the rule says, and a DSCP that it leaves out is that
+    /// of the label.
+    #[inline]
+    pub fn by_rule(&self) -> Action {
+        Action::of_number(self.action)
     }
 }
 
 /// A packet between the stages.
 #[derive(Clone, Copy)]
-struct Staged {
+pub(crate) struct Staged {
     headers: Result<Headers, Verdict>,
     hash: u64,
     /// Slot of the hashed bucket where the flow most likely is.
@@ -141,8 +155,13 @@ pub struct Manager {
     pub(crate) position: u64,
     /// See [`Manager::receive_from`].
     pub(crate) port: u8,
+    /// The port that packets come from, whether or not flows belong to it; see [`Manager::note_port`].
+    pub(crate) in_port: u8,
     /// What is known of packets that were counted and not walked.
     pub(crate) counted: Option<CountedSoFar>,
+    /// Since the first rules were in force.
+    pub(crate) rules: Option<InForce>,
+    pub(crate) asking: Asking,
     staged: Vec<Staged>,
 }
 
@@ -219,7 +238,10 @@ impl Manager {
             alive: 0,
             position: 0,
             port: 0,
+            in_port: 0,
             counted,
+            rules: None,
+            asking: Asking::default(),
             staged: Vec::with_capacity(BURST_MAX),
             config,
         })
@@ -248,6 +270,11 @@ impl Manager {
     /// The sums so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Flows in the table, at most.
+    pub fn max_flows(&self) -> usize {
+        self.config.max_flows
     }
 
     /// Flows in the table.
@@ -279,7 +306,12 @@ impl Manager {
     /// from others get [`Verdict::SeenElsewhere`] and count for nothing. For several interfaces of one router, where a packet
     /// comes in by one and leaves by another. 0, as at first: flows belong to no port.
     pub fn receive_from(&mut self, port: u8) {
-        self.port = port;
+        (self.port, self.in_port) = (port, port);
+    }
+
+    /// The next bursts come from this port, for rules that ask by which port a flow came in. Flows belong to none.
+    pub fn note_port(&mut self, port: u8) {
+        self.in_port = port;
     }
 
     /// The port of [`Manager::receive_from`].
@@ -291,6 +323,8 @@ impl Manager {
     ///
     /// `now_ns` is the caller's monotone clock. `fates` is cleared and gets one
     /// fate per packet. With [`Effect::Arrival`] packets are tagged in place.
+    ///
+    /// With rules, [`Manager::rule_questions`] have to be answered then, before the next burst, as long as there are some.
     pub fn burst(
         &mut self,
         data: &mut [u8],
@@ -299,20 +333,38 @@ impl Manager {
         fates: &mut Vec<Fate>,
     ) {
         debug_assert!(packets.len() <= BURST_MAX);
+        if self.rules.is_some() {
+            self.begin_asking();
+        }
         let has_merged = self.parse_and_hash(data, packets);
         self.prefetch_entries();
         fates.clear();
-        let staged = std::mem::take(&mut self.staged);
-        if has_merged || self.port != 0 {
-            self.walk_mixed(packets, &staged, now_ns, data, fates);
-        } else {
-            self.walk(packets, &staged, now_ns, data, fates);
-        }
-        self.staged = staged;
+        self.walk_on(has_merged, packets, now_ns, data, fates);
         self.arrivals.burst(self.clock.packet_us(), now_ns);
         self.sweep_owed();
         let rings = self.rings.iter_mut().flatten();
         rings.for_each(Producer::publish);
+    }
+
+    /// Stage three, from the first packet that has no fate yet.
+    fn walk_on(
+        &mut self,
+        has_merged: bool,
+        packets: &[Packet],
+        now_ns: u64,
+        data: &mut [u8],
+        fates: &mut Vec<Fate>,
+    ) {
+        let staged = std::mem::take(&mut self.staged);
+        let from = fates.len();
+        let (packets, left) = (&packets[from..], &staged[from..]);
+        if has_merged || self.port != 0 {
+            self.walk_mixed(packets, left, now_ns, data, fates);
+        } else {
+            self.walk(packets, left, now_ns, data, fates);
+        }
+        self.staged = staged;
+        self.complete_questions();
     }
 
     /// Stage one: headers and hash of every packet. Whether one of them was merged.
@@ -355,9 +407,23 @@ impl Manager {
     }
 
     /// Stage three: packets that were not merged, one by one; adds a fate for each.
-    // The only caller of `process`, so that it is inlined here.
-    #[inline(never)]
     fn walk(
+        &mut self,
+        packets: &[Packet],
+        staged: &[Staged],
+        now_ns: u64,
+        data: &mut [u8],
+        fates: &mut Vec<Fate>,
+    ) {
+        match self.rules.is_some() {
+            true => self.walk_by::<true>(packets, staged, now_ns, data, fates),
+            false => self.walk_by::<false>(packets, staged, now_ns, data, fates),
+        }
+    }
+
+    /// The same with rules or without: without, they cost nothing.
+    #[inline(never)]
+    fn walk_by<const RULES: bool>(
         &mut self,
         packets: &[Packet],
         staged: &[Staged],
@@ -368,20 +434,27 @@ impl Manager {
         for (packet, staged) in packets.iter().zip(staged) {
             self.position += 1;
             let fate = match staged.headers {
-                Ok(ref headers) => self.process(packet, headers, staged, now_ns, data),
+                Ok(ref headers) => {
+                    let at = fates.len();
+                    self.process::<RULES>(at, packet, (headers, staged), now_ns, data)
+                }
                 Err(verdict) => Fate::without_flow(verdict),
             };
             self.counters.verdicts.count(fate.verdict);
             fates.push(fate);
+            if RULES && self.must_stop() {
+                break;
+            }
         }
     }
 
-    /// Stage three: one packet of a flow.
-    fn process(
+    /// Stage three: one packet of a flow, the one of this number in the burst.
+    #[inline(always)] // as are the other parts of the walk: both forms of `walk_by` have their own
+    fn process<const RULES: bool>(
         &mut self,
+        at: usize,
         packet: &Packet,
-        headers: &Headers,
-        staged: &Staged,
+        (headers, staged): (&Headers, &Staged),
         now_ns: u64,
         data: &mut [u8],
     ) -> Fate {
@@ -390,6 +463,7 @@ impl Manager {
             verdict: Verdict::TableFull,
             label_of: None,
             depths: 0,
+            action: 0,
             ip_at: headers.ip_at,
         };
         let Some((index, is_half_open)) = self.find_or_begin(packet.time_us, headers, staged)
@@ -401,9 +475,12 @@ impl Manager {
         }
         let is_emitted = self.entries.hot(index).has(STATE_EMITTED);
         fate.verdict = match is_emitted {
-            true => self.label(index, packet, headers, &mut fate, data),
+            true => self.label::<RULES>(index, packet, headers, &mut fate, data),
             false => Verdict::Unlabelled,
         };
+        if RULES {
+            self.act(at, index, packet, (headers, staged), &mut fate, data);
+        }
 
         let hot = self.entries.hot_mut(index);
         hot.last_us = packet.time_us;
@@ -418,7 +495,8 @@ impl Manager {
         if is_half_open && is_answered {
             self.look_at_answer(staged.hash, index, direction, headers);
         }
-        if !is_collected {
+        let waits = RULES && !is_collected && self.must_wait(index);
+        if !is_collected && !waits {
             self.collect(index, direction, staged, packet.time_us, now_ns);
         }
         if headers.tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.config.settings.end_on_fin_rst {
@@ -428,9 +506,9 @@ impl Manager {
     }
 
     /// Whether a packet behind the K-th carries its flow's label. With
-    /// [`Effect::Arrival`] it is tagged in place.
-    #[inline]
-    fn label(
+    /// [`Effect::Arrival`] it is tagged in place, unless rules say how.
+    #[inline(always)]
+    fn label<const RULES: bool>(
         &mut self,
         index: u32,
         packet: &Packet,
@@ -444,8 +522,12 @@ impl Manager {
                 // The action is that of the entry, unless the label is new or the map of actions is another one.
                 let (class, action) = match word.read().1 {
                     Label::Class { class, .. } if hot.policy == self.policy => {
-                        (class, self.config.settings.actions.get(hot.action))
+                        (class, Action::of_number(hot.action))
                     }
+                    _ if RULES => match self.class_of(index) {
+                        Some(class) => (class, Action::default()),
+                        None => return Verdict::Unlabelled,
+                    },
                     _ => match self.look_up_action(index) {
                         Some(found) => found,
                         None => return Verdict::Unlabelled,
@@ -454,7 +536,9 @@ impl Manager {
                 if let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class)) {
                     volume.add(1, u64::from(headers.length));
                 }
-                if let Some(dscp) = action.dscp {
+                if let Some(dscp) = action.dscp
+                    && !RULES
+                {
                     let frame = &mut data[packet.at..packet.at + packet.captured as usize];
                     set_dscp(frame, headers.ip_at, dscp);
                 }
@@ -532,22 +616,31 @@ impl Manager {
     /// Looks a flow's action up by the class of its label, and notes it in the entry; `None` while it has no label.
     #[cold]
     fn look_up_action(&mut self, index: u32) -> Option<(u16, Action)> {
-        let hot = self.entries.hot(index);
-        if self.has_depths && !hot.has(STATE_DECIDED) && !self.decide(index) {
-            return None;
-        }
-        let (_, Label::Class { class, .. }) = self.entries.label(index).read() else {
-            return None;
-        };
+        let class = self.class_of(index)?;
         let action = self.config.settings.actions.number_of(class);
         let hot = self.entries.hot_mut(index);
         (hot.action, hot.policy) = (action, self.policy);
-        Some((class, self.config.settings.actions.get(action)))
+        Some((class, Action::of_number(action)))
+    }
+
+    /// With [`Effect::Arrival`], the class of a flow's label; `None` while it has none.
+    #[cold]
+    pub(crate) fn class_of(&mut self, index: u32) -> Option<u16> {
+        let hot = self.entries.hot(index);
+        if !hot.has(STATE_EMITTED)
+            || self.has_depths && !hot.has(STATE_DECIDED) && !self.decide(index)
+        {
+            return None;
+        }
+        match self.entries.label(index).read() {
+            (_, Label::Class { class, .. }) => Some(class),
+            _ => None,
+        }
     }
 
     /// The flow's entry, and whether the flow is half-open; notes the access. Begins a flow
     /// where there is none, or where the one in the table is over.
-    #[inline]
+    #[inline(always)]
     fn find_or_begin(
         &mut self,
         time_us: i64,

@@ -76,6 +76,8 @@ pub enum DecidedBy {
     Cache,
     /// The port of the flow's server, since no answer was sure.
     Port,
+    /// A rule.
+    Rule,
 }
 
 impl DecidedBy {
@@ -85,6 +87,7 @@ impl DecidedBy {
             DecidedBy::Model => "model",
             DecidedBy::Cache => "cache",
             DecidedBy::Port => "port",
+            DecidedBy::Rule => "rule",
         }
     }
 }
@@ -105,9 +108,9 @@ pub struct Decision {
     pub class: u16,
     /// 0 to 65,535 for 0 to 1.
     pub confidence: u16,
-    /// Model, cache or port.
+    /// Model, cache, port or rule.
     pub decided_by: DecidedBy,
-    /// Elements of the series that was asked about; 0 where the port decided.
+    /// Elements of the series that was asked about; 0 where the port or a rule decided.
     pub depth: u8,
     /// Generation of the model.
     pub model: u16,
@@ -151,6 +154,8 @@ pub struct FlowRecord {
     pub others: Box<[Option<Decision>]>,
     /// The series, if records carry it.
     pub series: Option<Box<SeriesRecord>>,
+    /// Number of the flow's rule, by its last answer.
+    pub rule: Option<u32>,
 }
 
 impl FlowRecord {

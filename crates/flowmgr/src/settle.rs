@@ -291,6 +291,10 @@ impl Manager {
                 (emitted_at.saturating_add(delay_us), delay_us as u64)
             }
         };
+        let took_us = match self.is_labelled_by_rule(flow.index) {
+            true => 0,
+            false => took_us,
+        };
         let took_us = took_us.min(u64::from(LABEL_NOT_EMITTED - 1)) as u32;
         self.entries.set_time_to_label_us(task, flow.index, took_us);
         let Some(decision) = self.decision(awaited) else {
@@ -301,7 +305,11 @@ impl Manager {
             &mut counters[usize::from(task)].labels_given,
             decision.class,
         );
-        counters[usize::from(decided_by)].flows_decided += 1;
+        let is_by_rule = decision.decided_by == DecidedBy::Rule;
+        counters[usize::from(decided_by)].flows_decided += u64::from(!is_by_rule);
+        if task == 0 && self.rules.is_some() {
+            self.ask_for_label(flow.index);
+        }
         if let Some(out) = out {
             out(Record::Label(LabelRecord {
                 flow: self.name(flow.index),
@@ -388,7 +396,13 @@ impl Manager {
         let timed = self.as_timed(occupant);
         let counters = &mut self.counters;
         counters.flows_ended[reason as usize] += 1;
-        counters.flows_short += u64::from(self.series.seen(index, 0) < self.config.tasks[0].k);
+        let is_unasked = self
+            .rules
+            .as_ref()
+            .is_some_and(|rules| rules.is_unasked(index));
+        counters.flows_unasked += u64::from(is_unasked);
+        counters.flows_short +=
+            u64::from(!is_unasked && self.series.seen(index, 0) < self.config.tasks[0].k);
         let is_one_way =
             self.entries.counts(index).packets[1] == 0 && !self.series.went_both_ways(index);
         counters.flows_one_way += u64::from(is_one_way);
@@ -519,6 +533,7 @@ impl Manager {
         if self.config.ports.is_empty()
             || self.series.seen(index, 0) == 0
             || self.series.is_midstream(index)
+            || self.is_unasked(index)
         {
             return None;
         }
@@ -628,14 +643,24 @@ impl Manager {
                 confidence,
                 source,
                 model,
-            } => Some(Decision {
-                class,
-                confidence,
-                decided_by: source.into(),
-                depth: self.config.tasks[usize::from(awaited.task)].k as u8,
-                model,
-                time_to_label_us,
-            }),
+            } => {
+                let is_by_rule = awaited.task == 0 && self.is_labelled_by_rule(awaited.flow.index);
+                let (decided_by, depth) = match is_by_rule {
+                    true => (DecidedBy::Rule, 0),
+                    false => {
+                        let task = &self.config.tasks[usize::from(awaited.task)];
+                        (source.into(), task.k as u8)
+                    }
+                };
+                Some(Decision {
+                    class,
+                    confidence,
+                    decided_by,
+                    depth,
+                    model,
+                    time_to_label_us,
+                })
+            }
             _ => None,
         }
     }
@@ -654,6 +679,7 @@ impl Manager {
             decision: None,
             others: Box::default(),
             series: has_series.then(|| self.series_record(index)),
+            rule: self.rule_of(index),
         }
     }
 

@@ -185,7 +185,7 @@ impl Table {
 
     /// The slot with this hash whose flow `is_it` recognises by its index. Looks first
     /// at the slot that [`Table::guess`] named; the bucket may have changed since.
-    #[inline]
+    #[inline(always)] // the walk is there twice, with rules and without
     pub fn find_from(
         &self,
         hash: u64,
@@ -251,7 +251,7 @@ impl Table {
 
     /// Notes an access as [`Table::touch`] does, if the flow `goes_on`; gives its entry, and
     /// whether it is half-open, and then the hand must pass it once more before it goes.
-    #[inline]
+    #[inline(always)]
     pub fn touch_if(
         &mut self,
         place: Place,

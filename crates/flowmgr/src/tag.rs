@@ -17,6 +17,7 @@ pub fn set_dscp(frame: &mut [u8], ip_at: u32, dscp: u8) {
 }
 
 /// The DSCP is the upper six bits of the second byte (RFC 2474).
+#[inline]
 fn set_v4(ip: &mut [u8], dscp: u8) {
     let old = u16::from_be_bytes([ip[0], ip[1]]);
     ip[1] = dscp << 2 | ip[1] & 3;

@@ -5,7 +5,7 @@
 
 /// The fate of one packet.
 ///
-/// `Labelled`, `Unlabelled` and `TableFull` are packets of TCP and UDP flows; the
+/// `Labelled`, `Unlabelled`, `Dropped` and `TableFull` are packets of TCP and UDP flows; the
 /// others belong to no flow. The order is the order of the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -46,11 +46,13 @@ pub enum Verdict {
     SeenElsewhere,
     /// It was counted in the kernel and not walked.
     Counted,
+    /// The rule of its flow drops it.
+    Dropped,
 }
 
 impl Verdict {
     /// How many verdicts there are.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
 
     /// All verdicts, in the order of their counters.
     pub const ALL: [Verdict; Verdict::COUNT] = [
@@ -72,6 +74,7 @@ impl Verdict {
         Verdict::UdpLength,
         Verdict::SeenElsewhere,
         Verdict::Counted,
+        Verdict::Dropped,
     ];
 
     /// The name in summaries and metrics.
@@ -95,6 +98,7 @@ impl Verdict {
             Verdict::UdpLength => "udp_length",
             Verdict::SeenElsewhere => "seen_elsewhere",
             Verdict::Counted => "counted",
+            Verdict::Dropped => "dropped",
         }
     }
 }
@@ -132,6 +136,12 @@ impl Verdicts {
     /// More packets with one verdict.
     pub(crate) fn count_many(&mut self, verdict: Verdict, packets: u64) {
         self.packets[verdict as usize] += packets;
+    }
+
+    /// `packets` counted with one verdict have another. The total stays.
+    pub(crate) fn change(&mut self, from: Verdict, to: Verdict, packets: u64) {
+        self.packets[from as usize] -= packets;
+        self.packets[to as usize] += packets;
     }
 
     /// `packets` that were taken for labelled turn out unlabelled: their label

@@ -127,7 +127,11 @@ impl Writer {
 
     /// Asks for what is written for `class`, and returns at once.
     pub fn set(&self, tuple: Tuple, class: u16) {
-        let word = self.word_of(class);
+        self.set_word(tuple, self.word_of(class));
+    }
+
+    /// The same for a word that is not that of a class; 0: nothing is written.
+    pub fn set_word(&self, tuple: Tuple, word: u64) {
         let Some(queue) = self.queue.as_ref().filter(|_| word != 0) else {
             return;
         };

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use flate2::Crc;
-use flowmgr::{Counted, Key};
+use flowmgr::{Action, Counted, Key, RuleAnswer};
 
 use super::call::Call;
 use super::codec::{Cursor, Malformed, put_bytes, put_i64, put_json, put_u64, read_json};
@@ -21,7 +21,7 @@ use super::settings::{FlowSettings, SeriesStart, SwapForm};
 /// How the file begins.
 pub const MAGIC: &[u8; 8] = b"FENXIREC";
 /// Of the format described here.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// No event has a longer body. A burst has 256 frames at most, of which some hundred bytes each are kept.
 pub const BODY_MAX: usize = 64 << 20;
 /// No packet socket gives a longer frame.
@@ -77,6 +77,18 @@ pub enum Event {
     Configure {
         manager: u32,
         settings: FlowSettings,
+    },
+    /// [`flowmgr::Manager::change_rules`]. The rules themselves are not recorded, their answers are.
+    ChangeRules {
+        manager: u32,
+        has_bounds: bool,
+        is_renumbered: bool,
+    },
+    /// [`flowmgr::Manager::answer_rules`].
+    AnswerRules {
+        manager: u32,
+        now_ns: u64,
+        answers: Vec<RuleAnswer>,
     },
     /// [`flowmgr::Manager::drain`].
     Drain { manager: u32 },
@@ -159,6 +171,19 @@ impl Event {
                 begin(out, 3, *manager);
                 put_json(out, settings);
             }
+            Event::ChangeRules {
+                manager,
+                has_bounds,
+                is_renumbered,
+            } => {
+                begin(out, 15, *manager);
+                out.extend_from_slice(&[(*has_bounds).into(), (*is_renumbered).into()]);
+            }
+            Event::AnswerRules {
+                manager,
+                now_ns,
+                answers,
+            } => encode_answers(out, *manager, *now_ns, answers),
             Event::Drain { manager } => begin(out, 4, *manager),
             Event::Start { manager, start } => {
                 begin(out, 5, *manager);
@@ -268,9 +293,59 @@ impl Event {
                 port: cursor.u8()?,
                 flows: read_counts(cursor)?,
             },
+            15 => Event::ChangeRules {
+                manager,
+                has_bounds: cursor.u8()? != 0,
+                is_renumbered: cursor.u8()? != 0,
+            },
+            16 => Event::AnswerRules {
+                manager,
+                now_ns: cursor.u64()?,
+                answers: read_answers(cursor)?,
+            },
             kind => return Err(Malformed::new(format!("no event is of the kind {kind}"))),
         })
     }
+}
+
+/// [`Event::AnswerRules`], from where the answers lie. Each: flags (drop, mirror, nothing asked), rule, DSCP and class, of these
+/// one more than the number and 0 for none.
+pub fn encode_answers(out: &mut Vec<u8>, manager: u32, now_ns: u64, answers: &[RuleAnswer]) {
+    begin(out, 16, manager);
+    put_u64(out, now_ns);
+    put_u64(out, answers.len() as u64);
+    for answer in answers {
+        let Action { dscp, drop, mirror } = answer.action;
+        let flags = [drop, mirror, answer.asks_nothing];
+        out.push(
+            flags
+                .iter()
+                .rev()
+                .fold(0, |bits, &flag| bits << 1 | u8::from(flag)),
+        );
+        put_u64(out, answer.rule.map_or(0, |rule| u64::from(rule) + 1));
+        put_u64(out, dscp.map_or(0, |dscp| u64::from(dscp) + 1));
+        put_u64(out, answer.class.map_or(0, |class| u64::from(class) + 1));
+    }
+}
+
+fn read_answers(cursor: &mut Cursor<'_>) -> Result<Vec<RuleAnswer>, Malformed> {
+    let answers = (0..cursor.count(4)?).map(|_| {
+        let flags = cursor.u8()?;
+        let rule = cursor.u32()?.checked_sub(1);
+        let dscp = cursor.u8()?.checked_sub(1);
+        Ok(RuleAnswer {
+            rule,
+            action: Action {
+                dscp,
+                drop: flags & 1 != 0,
+                mirror: flags & 2 != 0,
+            },
+            asks_nothing: flags & 4 != 0,
+            class: cursor.u16()?.checked_sub(1),
+        })
+    });
+    answers.collect()
 }
 
 /// A body with its length and its checksum.

@@ -3,10 +3,10 @@
 use std::ops::Deref;
 
 use flowmgr::record::Record;
-use flowmgr::{Counted, Fate, Manager, Packet, Settings};
+use flowmgr::{Counted, Fate, Manager, Packet, RuleAnswer, RulesChange, Settings};
 
 use super::counts;
-use super::event::{Counts, Event, Frame, Who, begin_burst, encode_counts};
+use super::event::{Counts, Event, Frame, Who, begin_burst, encode_answers, encode_counts};
 use super::frame::Keeper;
 use super::settings::FlowSettings;
 use super::step::StepRecorder;
@@ -146,6 +146,45 @@ impl Walker {
         steps.body.clear();
         event.encode(&mut steps.body);
         steps.step(&mut self.manager, of, |manager| manager.configure(settings));
+    }
+
+    /// [`Manager::note_port`].
+    pub fn note_port(&mut self, port: u8) {
+        self.manager.note_port(port);
+    }
+
+    /// [`Manager::change_rules`].
+    pub fn change_rules(&mut self, change: &mut RulesChange) {
+        let (has_bounds, is_renumbered) = (change.has_bounds, change.is_renumbered);
+        let event = |manager| Event::ChangeRules {
+            manager,
+            has_bounds,
+            is_renumbered,
+        };
+        self.step(event, |manager| manager.change_rules(change));
+    }
+
+    /// [`Manager::answer_rules`].
+    #[inline]
+    pub fn answer_rules(
+        &mut self,
+        answers: &[RuleAnswer],
+        data: &mut [u8],
+        packets: &[Packet],
+        now_ns: u64,
+        fates: &mut Vec<Fate>,
+    ) {
+        let Some(End { steps, .. }) = self.end.as_deref_mut() else {
+            return self
+                .manager
+                .answer_rules(answers, data, packets, now_ns, fates);
+        };
+        steps.body.clear();
+        let number = steps.number();
+        encode_answers(&mut steps.body, number, now_ns, answers);
+        steps.step(&mut self.manager, of, |manager| {
+            manager.answer_rules(answers, data, packets, now_ns, fates);
+        });
     }
 
     /// [`Manager::drain`].

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use analytics::{NewModel, Settings, Standby};
 use flowmgr::record::Record;
-use flowmgr::{Fate, Gso, Packet};
+use flowmgr::{Fate, Gso, Packet, RuleAnswer, RuleMemory, RulesChange};
 use serde::Serialize;
 
 use super::call::Call;
@@ -93,6 +93,7 @@ pub fn replay(
     let mut replayer = Replayer {
         managers,
         classes: header.classes.clone(),
+        max_flows: header.flow.max_flows,
         script: Script::default(),
         work: Work::default(),
         now_ns: 0,
@@ -134,6 +135,8 @@ pub fn replay(
 struct Replayer {
     managers: Managers,
     classes: Vec<String>,
+    /// Flows in a table, at most.
+    max_flows: usize,
     script: Script,
     work: Work,
     /// Time of the last event that has one.
@@ -193,6 +196,19 @@ impl Replayer {
                 let mut settings = settings.0;
                 self.managers.flow(manager)?.configure(&mut settings);
             }
+            Event::ChangeRules {
+                manager,
+                has_bounds,
+                is_renumbered,
+            } => self.change_rules(manager, has_bounds, is_renumbered)?,
+            Event::AnswerRules {
+                manager,
+                now_ns,
+                answers,
+            } => {
+                self.now_ns = now_ns;
+                self.answer_rules(manager, now_ns, &answers)?;
+            }
             Event::Drain { manager } => self.managers.flow(manager)?.drain(),
             Event::Start { manager, start } => self.start(manager, &start)?,
             Event::Round {
@@ -222,6 +238,53 @@ impl Replayer {
             Event::Note { text } => self.report.notes.push(text),
             Event::End { reason } => self.report.end = reason,
         }
+        Ok(())
+    }
+
+    fn change_rules(
+        &mut self,
+        manager: u32,
+        has_bounds: bool,
+        is_renumbered: bool,
+    ) -> Result<(), String> {
+        let flows = self.max_flows;
+        let manager = self.managers.flow(manager)?;
+        let memory = match manager.has_rules() {
+            true => None,
+            false => Some(RuleMemory::new(flows).map_err(|error| error.to_string())?),
+        };
+        manager.change_rules(&mut RulesChange {
+            has_bounds,
+            is_renumbered,
+            memory,
+        });
+        Ok(())
+    }
+
+    /// What answers do to the packets of a burst is not replayed, only counted.
+    fn answer_rules(
+        &mut self,
+        manager: u32,
+        now_ns: u64,
+        answers: &[RuleAnswer],
+    ) -> Result<(), String> {
+        let classes = self.classes.len();
+        let manager = self.managers.flow(manager)?;
+        let asked = manager.rule_questions().len();
+        if asked != answers.len() {
+            let given = answers.len();
+            return Err(format!(
+                "{given} answers about rules, and {asked} are asked for"
+            ));
+        }
+        if let Some(class) = answers
+            .iter()
+            .filter_map(|answer| answer.class)
+            .find(|class| usize::from(*class) >= classes)
+        {
+            return Err(format!("class {class}, and there are {classes}"));
+        }
+        manager.answer_rules(answers, &mut [], &[], now_ns, &mut Vec::new());
         Ok(())
     }
 

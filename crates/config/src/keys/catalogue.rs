@@ -297,6 +297,11 @@ keys! {
              empty: the private end, or the originator"
             => |d, s| draft::networks(s, &mut d.host_networks);
 
+        PolicyRules: live "policy.rules", Kind::Text, "\"\"", "path, empty = none",
+            "a file of rules that say by addresses, ports, label and volume what is done with flows (docs/policy.md); a reload reads \
+             it again"
+            => |d, s| s.put_path(&mut d.policy.rules);
+
         RecordsPath: restart "records.path", Kind::Text, "\"\"", "path, empty = none",
             "the file to which `fenxi run` appends records as JSON Lines; --flows overrides it"
             => |d, s| draft::records_path(s, &mut d.records.path);

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use flowmgr::{Fate, Packet};
+use flowmgr::verdict::Verdict;
+use flowmgr::{Fate, Manager, Packet};
 use packetio::{Burst, Selection, Tx};
 
 use super::Egress;
@@ -14,6 +15,10 @@ use crate::run::{Event, Run};
 pub struct Forward {
     ports: [Box<dyn Tx>; 2],
     run: Arc<Run>,
+    /// Which packets of a burst leave, where not all of them do.
+    leaves: Vec<bool>,
+    /// Frames that rules have dropped on their way to each port.
+    ruled_out: [u64; 2],
     /// Several workers send out of one interface; only the first one reports its errors.
     reports: bool,
 }
@@ -24,6 +29,8 @@ impl Forward {
         Forward {
             ports,
             run,
+            leaves: Vec::with_capacity(flowmgr::BURST_MAX),
+            ruled_out: [0; 2],
             reports: worker == 0,
         }
     }
@@ -35,11 +42,24 @@ impl Egress for Forward {
         port: usize,
         burst: &Burst<'_>,
         _packets: &[Packet],
-        _fates: &[Fate],
+        fates: &[Fate],
+        _flows: &Manager,
     ) -> Result<(), Error> {
+        let is_dropped = |fate: &Fate| fate.verdict == Verdict::Dropped;
+        let which = match fates.iter().any(is_dropped) {
+            true => {
+                self.leaves.clear();
+                self.leaves
+                    .extend(fates.iter().map(|fate| !is_dropped(fate)));
+                let dropped = self.leaves.iter().filter(|leaves| !**leaves).count();
+                self.ruled_out[(port + 1) % 2] += dropped as u64;
+                Selection::Marked(&self.leaves)
+            }
+            false => Selection::All,
+        };
         let other = &mut self.ports[(port + 1) % 2];
         // A port that is down drops and counts, and works again by itself; its receiving side reports that it is down.
-        if let Err(error) = other.send(burst, Selection::All)
+        if let Err(error) = other.send(burst, which)
             && !error.is_recoverable()
             && self.reports
         {
@@ -66,8 +86,8 @@ impl Egress for Forward {
     }
 
     fn count(&self, ports: &mut [PortCounters]) {
-        for (port, counters) in self.ports.iter().zip(ports) {
-            counters.tx = port.counts();
+        for ((port, ruled_out), counters) in self.ports.iter().zip(self.ruled_out).zip(ports) {
+            (counters.tx, counters.ruled_out) = (port.counts(), ruled_out);
         }
     }
 }

@@ -3,7 +3,7 @@
 mod forward;
 mod tagged;
 
-use flowmgr::{Fate, Packet};
+use flowmgr::{Fate, Manager, Packet};
 use packetio::Burst;
 
 use crate::Error;
@@ -14,7 +14,8 @@ pub use tagged::TaggedWriter;
 
 /// Takes the packets that a flow worker has processed. A worker without an egress drops them: a tap.
 pub trait Egress: Send {
-    /// Takes a burst that was received from port `port`. `packets` and `fates` have one element for each of its frames.
+    /// Takes a burst that was received from port `port`. `packets` and `fates` have one element for each of its frames;
+    /// `flows` is the flow manager that has walked them.
     ///
     /// # Errors
     /// It cannot go on; the worker gives it up and finishes without it.
@@ -24,6 +25,7 @@ pub trait Egress: Send {
         burst: &Burst<'_>,
         packets: &[Packet],
         fates: &[Fate],
+        flows: &Manager,
     ) -> Result<(), Error>;
 
     /// Lets packets go that waited for a label.

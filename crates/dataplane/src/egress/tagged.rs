@@ -11,11 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cring::{Label, Labels};
-use flowmgr::{Actions, Depths, Fate, Packet, tag};
+use flowmgr::verdict::Verdict;
+use flowmgr::{Action, Actions, Depths, Fate, Manager, Packet, tag};
 use packetio::{Burst, CaptureFormat, CaptureWriter, Frame, WriteError};
+
+use policy::{Ask, Policy, RuleNumber};
 
 use super::Egress;
 use crate::Error;
+use crate::rules;
 
 /// Bytes of packets held at a time, at most, beyond one burst.
 const HELD_BYTES_MAX: usize = 64 << 20;
@@ -25,6 +29,8 @@ struct Held {
     frame: Frame,
     bytes: Vec<u8>,
     fate: Fate,
+    /// Its flow, where the label decides on the rule.
+    ask: Option<Ask>,
 }
 
 /// The output.
@@ -34,6 +40,9 @@ pub struct TaggedWriter {
     labels: Arc<dyn Labels>,
     depths: Depths,
     actions: Actions,
+    /// Where rules ask for labels.
+    policy: Option<Arc<Policy>>,
+    decisions: Vec<Option<RuleNumber>>,
     held: VecDeque<Held>,
     held_bytes: usize,
     /// Buffers of packets that were written, for use again.
@@ -42,11 +51,15 @@ pub struct TaggedWriter {
 }
 
 impl TaggedWriter {
-    /// Creates `output` for the packets that `manager` walks: pcapng where its name says so, else pcap in nanoseconds.
+    /// Creates `output` for the packets that `manager` walks, with these rules in force: pcapng where its name says so, else pcap in nanoseconds.
     ///
     /// # Errors
     /// The file cannot be created.
-    pub fn create(output: &Path, manager: &flowmgr::Manager) -> Result<TaggedWriter, Error> {
+    pub fn create(
+        output: &Path,
+        manager: &flowmgr::Manager,
+        policy: Option<&Arc<Policy>>,
+    ) -> Result<TaggedWriter, Error> {
         let format = match output.extension() {
             Some(extension) if extension == "pcapng" => CaptureFormat::Pcapng,
             _ => CaptureFormat::Pcap { nanosecond: true },
@@ -61,6 +74,8 @@ impl TaggedWriter {
             labels: manager.labels(),
             depths: manager.depths().clone(),
             actions: manager.actions().clone(),
+            policy: policy.filter(|policy| policy.has_labels()).cloned(),
+            decisions: Vec::new(),
             held: VecDeque::new(),
             held_bytes: 0,
             spare: Vec::new(),
@@ -69,8 +84,16 @@ impl TaggedWriter {
     }
 
     /// Takes the next packet, and writes it unless something stands in its way.
-    fn push(&mut self, frame: Frame, bytes: &[u8], fate: Fate) -> Result<(), Error> {
-        if self.held.is_empty() && fate.label_of.is_none() {
+    fn push(
+        &mut self,
+        frame: Frame,
+        bytes: &[u8],
+        fate: Fate,
+        ask: Option<Ask>,
+    ) -> Result<(), Error> {
+        // As a forwarding run would, it leaves out what rules drop.
+        let is_untouched = fate.label_of.is_none() && fate.by_rule().dscp.is_none();
+        if self.held.is_empty() && is_untouched && fate.verdict != Verdict::Dropped {
             return self.write(&frame, bytes);
         }
         let mut copy = self.spare.pop().unwrap_or_default();
@@ -80,8 +103,26 @@ impl TaggedWriter {
             frame,
             bytes: copy,
             fate,
+            ask,
         });
         Ok(())
+    }
+
+    /// What is done to a packet: as its rule says, and what that leaves out as the label says. Rules that ask for a label are
+    /// looked up here, since it comes later than the walk.
+    fn action(&mut self, held: &Held, label: Label) -> Action {
+        let mut action = held.fate.by_rule();
+        let Label::Class { class, .. } = label else {
+            return action;
+        };
+        if let (Some(policy), Some(mut ask)) = (&self.policy, held.ask) {
+            ask.facts.class = Some(class);
+            policy.decide(&[ask], &mut self.decisions);
+            let rule = self.decisions.first().copied().flatten();
+            action = rule.map_or_else(Action::default, |rule| rules::action(policy.outcome(rule)));
+        }
+        action.dscp = action.dscp.or(self.actions.of_class(class).dscp);
+        action
     }
 
     fn label(&self, fate: &Fate) -> Label {
@@ -104,13 +145,20 @@ impl Egress for TaggedWriter {
         burst: &Burst<'_>,
         packets: &[Packet],
         fates: &[Fate],
+        flows: &Manager,
     ) -> Result<(), Error> {
         for (i, (packet, fate)) in packets.iter().zip(fates).enumerate() {
             let frame = Frame {
                 time_us: packet.time_us,
                 ..burst.frames()[i]
             };
-            self.push(frame, burst.bytes(i), *fate)?;
+            let ask = match (&self.policy, fate.label_of) {
+                (Some(_), Some(flow)) => {
+                    Some(rules::ask(&flows.rule_question(flow, packet.time_us)))
+                }
+                _ => None,
+            };
+            self.push(frame, burst.bytes(i), *fate, ask)?;
         }
         Ok(())
     }
@@ -123,12 +171,14 @@ impl Egress for TaggedWriter {
                 self.held.push_front(held);
                 break;
             }
-            if let Label::Class { class, .. } = label
-                && let Some(dscp) = self.actions.of_class(class).dscp
-            {
+            let action = self.action(&held, label);
+            if let Some(dscp) = action.dscp {
                 tag::set_dscp(&mut held.bytes, held.fate.ip_at, dscp);
             }
-            self.write(&held.frame, &held.bytes)?;
+            match action.drop {
+                true => self.written += 1,
+                false => self.write(&held.frame, &held.bytes)?,
+            }
             self.held_bytes -= held.bytes.len();
             held.bytes.clear();
             self.spare.push(held.bytes);

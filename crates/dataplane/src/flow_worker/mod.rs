@@ -16,7 +16,9 @@ mod finish;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cring::Counter;
 use crossbeam_utils::Backoff;
+use flowmgr::record::Record;
 use flowmgr::{Counted, Effect, Fate, Gso, Key, LABELS_LOOKED_AT, Packet};
 use packetio::{Burst, FlowCounts, Received, Rx};
 use recording::Walker;
@@ -27,8 +29,9 @@ use crate::counters::{FlowSnapshot, PortCounters};
 use crate::egress::Egress;
 use crate::label_waker::Prepared;
 use crate::look::LookPort;
+use crate::rules::{FlowRules, RulesUpdate};
 use crate::run::{Event, PAUSE, Run};
-use crate::settings::SettingsPort;
+use crate::settings::{SettingsPort, Update};
 use crate::sink::Sink;
 use crate::snapshot::Publisher;
 
@@ -91,6 +94,8 @@ pub struct Parts {
     pub clock: Clock,
     /// How others reach it.
     pub hooks: Hooks,
+    /// Rules that are in force from the first packet on.
+    pub rules: Option<RulesUpdate>,
     /// State shared with the other threads of the run.
     pub run: Arc<Run>,
     /// Bounds on one round.
@@ -128,6 +133,8 @@ struct Processor {
     /// What the kernel counted of flows, and the numbers of those that are not known here.
     counted: Vec<Counted>,
     unknown: Vec<u32>,
+    /// Since the first rules were in force.
+    rules: Option<FlowRules>,
 }
 
 /// What a round found.
@@ -146,7 +153,8 @@ impl FlowWorker {
     pub fn new(parts: Parts) -> FlowWorker {
         let Limits { burst, .. } = parts.limits;
         let now_us = parts.clock.now_us().unwrap_or_default();
-        FlowWorker {
+        let rules = parts.rules;
+        let mut worker = FlowWorker {
             counters: vec![PortCounters::default(); parts.ports.len()],
             ports: parts.ports,
             processor: Processor {
@@ -163,12 +171,18 @@ impl FlowWorker {
                 fates: Vec::with_capacity(burst),
                 counted: Vec::with_capacity(COUNTED_MAX),
                 unknown: Vec::with_capacity(COUNTED_MAX),
+                rules: None,
             },
             hooks: parts.hooks,
             limits: parts.limits,
             looked_us: now_us,
             alone_since: None,
-        }
+        };
+        worker.processor.take(&mut Update {
+            settings: None,
+            rules,
+        });
+        worker
     }
 
     /// Works until told to stop, or until the ports have ended or failed; then ends all flows and settles what is left.
@@ -197,7 +211,7 @@ impl FlowWorker {
             self.look_at_links();
             self.settle()?;
             if let Some(settings) = &self.hooks.settings {
-                settings.take(&mut self.processor.manager);
+                settings.take(|update| self.processor.take(update));
             }
             if let Some(look) = &mut self.hooks.look {
                 let Processor { manager, clock, .. } = &self.processor;
@@ -361,14 +375,40 @@ fn number_of(port: usize) -> u8 {
 }
 
 impl Processor {
+    /// Takes other settings or rules; the old ones are left in their place.
+    fn take(&mut self, update: &mut Update) {
+        if let Some(settings) = &mut update.settings {
+            self.manager.configure(settings);
+        }
+        let mut change = match (&mut self.rules, update.rules.take()) {
+            (_, None) => return,
+            (Some(rules), Some(mut new)) => {
+                let change = rules.take(&mut new);
+                update.rules = Some(new);
+                change
+            }
+            (none, Some(new)) => {
+                let (rules, change) = FlowRules::new(new);
+                *none = Some(rules);
+                self.sinks.iter_mut().for_each(|sink| sink.begin_rules());
+                change
+            }
+        };
+        self.manager.change_rules(&mut change);
+    }
+
     /// One burst, from the port of this number.
     fn process(&mut self, port: usize, mut burst: Burst<'_>) -> Result<(), Error> {
-        if self.flows_belong_to_ports {
-            self.manager.receive_from(number_of(port));
+        match (self.flows_belong_to_ports, &self.clock) {
+            (true, _) => self.manager.receive_from(number_of(port)),
+            (false, Clock::Live(_)) => self.manager.note_port(number_of(port)),
+            // A capture does not say where its packets came in.
+            (false, _) => {}
         }
         let counts = burst.counts();
         if burst.is_empty() {
             self.count(counts);
+            self.look_up_rules_between();
             return Ok(());
         }
         let (data, frames) = burst.parts();
@@ -391,8 +431,9 @@ impl Processor {
             .burst(data, &self.packets, now_ns, &mut self.fates);
         // Their flows may begin with the burst.
         self.count(counts);
+        self.look_up_rules(data, now_ns);
         if let Some(egress) = &mut self.egress {
-            let sent = egress.send(port, &burst, &self.packets, &self.fates);
+            let sent = egress.send(port, &burst, &self.packets, &self.fates, &self.manager);
             self.give_up_egress_on(&sent);
             sent?;
         }
@@ -401,6 +442,32 @@ impl Processor {
             self.run.waker.wake();
         }
         Ok(())
+    }
+
+    /// Looks up the rules that the flow manager asks for, before the packets of the burst leave.
+    #[inline]
+    fn look_up_rules(&mut self, data: &mut [u8], now_ns: u64) {
+        let Some(rules) = &mut self.rules else {
+            return;
+        };
+        // By packet time the burst goes on behind each answer.
+        while !self.manager.rule_questions().is_empty() {
+            let sinks = &mut self.sinks;
+            let answers = rules.answer(self.manager.rule_questions(), |ruled| {
+                sinks.iter_mut().for_each(|sink| sink.ruled(ruled));
+            });
+            self.manager
+                .answer_rules(answers, data, &self.packets, now_ns, &mut self.fates);
+        }
+    }
+
+    /// The same where no packets wait.
+    fn look_up_rules_between(&mut self) {
+        if self.rules.is_some() {
+            self.packets.clear();
+            self.fates.clear();
+            self.look_up_rules(&mut [], self.run.now_ns());
+        }
     }
 
     /// Adds what the kernel counted of flows.
@@ -435,14 +502,21 @@ impl Processor {
         let now_ns = self.run.now_ns();
         // Records have wall time.
         let ahead_us = self.clock.ahead_us();
-        let sinks = &mut self.sinks;
-        let settled = match sinks.is_empty() {
+        let (sinks, rules) = (&mut self.sinks, &mut self.rules);
+        let settled = match sinks.is_empty() && rules.is_none() {
             true => self.manager.discard_records(done, now_ns),
             false => self.manager.settle(done, most, now_ns, &mut |mut record| {
+                if let Some(rules) = rules
+                    && let Record::Flow(flow) = &record
+                {
+                    rules.count(flow);
+                }
                 record.shift(ahead_us);
                 sinks.iter_mut().for_each(|sink| sink.record(&record));
             }),
         };
+        // Labels that came are questions.
+        self.look_up_rules_between();
         advanced.map(|()| settled)
     }
 
@@ -497,5 +571,8 @@ impl Processor {
         snapshot.half_open = manager.flows_half_open() as u64;
         snapshot.unrecorded = manager.flows_unrecorded() as u64;
         snapshot.clock_steps = manager.counters().clock_rebased + self.clock.steps();
+        if let Some(rules) = &self.rules {
+            snapshot.rules.copy_from(rules.counts());
+        }
     }
 }

@@ -28,8 +28,9 @@ use accel::Bundle;
 use crate::cli::CheckConfigArgs;
 use crate::exit::{Failure, print};
 use crate::log;
+use crate::rules::{Rules, Traffic};
 use config::Config;
-use dataplane::bundle::{check_labels, find_bundle, open_bundle};
+use dataplane::bundle::{check_labels, find_bundle, labels, open_bundle};
 use dataplane::devices::look_at_devices;
 use dataplane::label_map::LabelMap;
 use dataplane::placement::Cores;
@@ -54,6 +55,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     }
     let bundle = open_bundle(&config, &dir)?;
     let map = check_labels(&config, &bundle)?;
+    Rules::load(&config, &labels(&bundle), Traffic::Live)?;
     if is_plain {
         let machine = Machine::here();
         let is_running = control::service(&machine, &config.control).is_some();

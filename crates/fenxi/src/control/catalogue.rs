@@ -18,8 +18,8 @@ use crate::metric::{
 };
 use crate::version;
 use read::{
-    balances, devices, drops, ends, failures, labels, lags, pipelines, queues, seconds_since_epoch,
-    stalls, sums, workers,
+    balances, devices, drops, ends, failures, labels, lags, pipelines, queues, rules,
+    seconds_since_epoch, stalls, sums, workers,
 };
 
 mod read;
@@ -145,9 +145,9 @@ static CATALOGUE: &[Row] = &[
         "Packets sent on a port, mode inline.",
         |view| queues(view, |port, labels| vec![count(labels, port.tx.sent)])),
     metric(C, "fenxi_port_unsent_total", "packets", &["port", "queue", "reason"],
-        "Packets not sent on a port: refused, the port was full or down; too_long for its MTU, or merged and impossible to split; cut when captured.",
+        "Packets not sent on a port: refused, the port was full or down; too_long for its MTU, or merged and impossible to split; cut when captured; rule, a rule drops it.",
         |view| queues(view, |port, &[name, queue]|
-            [("refused", port.tx.refused), ("too_long", port.tx.too_long + port.tx.unsplit), ("cut", port.tx.cut)]
+            [("refused", port.tx.refused), ("too_long", port.tx.too_long + port.tx.unsplit), ("cut", port.tx.cut), ("rule", port.ruled_out)]
                 .map(|(reason, packets)| count(&[name, queue, reason], packets)).into())),
     metric(C, "fenxi_merged_packets_total", "packets", &["pipeline", "segments"],
         "Packets received that are several merged into one: known, each of its segments counts as a packet; unknown, nobody told them, and it counts as one packet of a wrong length.",
@@ -185,6 +185,30 @@ static CATALOGUE: &[Row] = &[
         "Ended flows that no answer decided and that were named all the same: port, by their server's port; unsure, by an answer that was not sure.",
         |view| pipelines(view, |sums, pipeline| [("port", sums.flows.counters.flows_by_port), ("unsure", sums.flows.counters.flows_unsure)]
             .map(|(by, flows)| count(&[pipeline, by], flows)).into())),
+
+    metric(C, "fenxi_flows_by_rule_total", "flows", &["pipeline", "what"],
+        "Flows about which no model was asked because of a rule: labelled, the rule gave a label; unasked, they ended without having been asked about, with a label of a rule or without.",
+        |view| pipelines(view, |sums, pipeline| [("labelled", sums.flows.counters.flows_by_rule), ("unasked", sums.flows.counters.flows_unasked)]
+            .map(|(what, flows)| count(&[pipeline, what], flows)).into())),
+    metric(G, "fenxi_policy_rules", "rules", &[],
+        "Rules in force.",
+        |view| vec![count(&[], view.run_state.rules.rules.unwrap_or(0))]),
+    metric(C, "fenxi_policy_lookups_total", "flows", &["pipeline", "result"],
+        "Flows looked up among the rules, each as often as it was: matched, a rule was found; unmatched, none.",
+        |view| pipelines(view, |sums, pipeline| {
+            let rules = &sums.flows.rules;
+            [("matched", rules.lookups - rules.unmatched), ("unmatched", rules.unmatched)]
+                .map(|(result, flows)| count(&[pipeline, result], flows)).into()
+        })),
+    metric(C, "fenxi_policy_rule_flows_total", "flows", &["rule"],
+        "Flows that got the rule, by the name of the rule; all rules without a name, and those beyond 1,024, as other. Begins again when the rules are replaced.",
+        |view| rules(view, |rule| rule.flows)),
+    metric(C, "fenxi_policy_rule_packets_total", "packets", &["rule"],
+        "Packets of flows that had the rule last, counted with the records of the flows.",
+        |view| rules(view, |rule| rule.packets)),
+    metric(C, "fenxi_policy_rule_bytes_total", "bytes", &["rule"],
+        "Bytes of these packets at the IP layer.",
+        |view| rules(view, |rule| rule.bytes)),
 
     metric(G, "fenxi_flow_table_entries", "flows", &["pipeline", "worker"],
         "Flows in a flow manager's table.",

@@ -183,6 +183,7 @@ fn no_label(standing: Standing) -> Option<String> {
     Some(match standing {
         Standing::Collecting { elements } => format!("short: {elements}"),
         Standing::Withheld => "mid-stream".to_owned(),
+        Standing::Unasked => "by rule".to_owned(),
         Standing::Asked => "asked".to_owned(),
         Standing::Unsure { .. } => "unsure".to_owned(),
         Standing::Lost => "shed".to_owned(),

@@ -327,6 +327,7 @@ mod tests {
             },
             reported_us,
             midstream: false,
+            rule: None,
             is_half_open: false,
             is_closed: false,
             standing: Standing::Asked,

@@ -137,7 +137,7 @@ fn balance(flows: &FlowSnapshot, analytics: &Counters, in_rings: u64) -> Balance
     let to_send = if flows.forwards { ports.rx.received } else { 0 };
     Balance {
         ports: ports.rx.missing,
-        sent: to_send as i64 - (ports.tx.sent + ports.tx.unsent()) as i64,
+        sent: to_send as i64 - (ports.tx.sent + ports.tx.unsent() + ports.ruled_out) as i64,
         packets: (ports.rx.received + ports.rx.counted + counters.merged.more_packets()) as i64
             - counters.verdicts.total() as i64,
         series: counters.series_emitted() as i64 - accounted as i64,

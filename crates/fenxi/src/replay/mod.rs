@@ -35,6 +35,7 @@ use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Sockets};
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
+use crate::rules::{Rules, Traffic};
 use crate::signals::Signals;
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
 use crate::supervise::{self, ControlPlane, Progress, Supervisor};
@@ -75,13 +76,15 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     };
     let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
     let classes = pipelines.classes.clone();
-    let mut egress = open_tagged(args, &pipelines)?;
+    let rules = Rules::load(config, &labels(&bundle), Traffic::Replay)?;
+    let mut egress = open_tagged(args, &pipelines, rules.as_ref())?;
     let recent = match &args.explain {
         Some(query) => RecentFlows::only(explain::wanted(query)),
         None => RecentFlows::new(),
     };
     let sinks = open_sinks(plan, &run, &bundle, &classes, &recent)?;
     let state = Arc::new(SharedState::new(&bundle, config));
+    state.update(|state| state.rules = rules.as_ref().map(Rules::state).unwrap_or_default());
     let sockets = args.control.then(|| Sockets::bind(&config.control));
     let sockets = sockets.transpose()?;
 
@@ -98,6 +101,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         run: &run,
         recorder: None,
         is_watched: sockets.is_some(),
+        rules: rules.as_ref().map(|rules| &rules.in_force),
     };
     let gathers = args.speed == Speed::Max;
     let analytics = start.analytics_workers(pipelines.analytics, ports, gathers)?;
@@ -188,11 +192,12 @@ fn effect(args: &ReplayArgs) -> Effect {
 fn open_tagged(
     args: &ReplayArgs,
     pipelines: &Pipelines,
+    rules: Option<&Rules>,
 ) -> Result<Option<Box<dyn Egress>>, Failure> {
     let (Some(output), Some((_, manager))) = (&args.write, pipelines.flow_managers.first()) else {
         return Ok(None);
     };
-    let writer = TaggedWriter::create(output, manager)?;
+    let writer = TaggedWriter::create(output, manager, rules.map(|rules| &rules.in_force.policy))?;
     Ok(Some(Box::new(writer)))
 }
 

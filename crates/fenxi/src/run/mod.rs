@@ -40,6 +40,7 @@ use crate::cli::RunArgs;
 use crate::control::Sockets;
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
+use crate::rules::{Rules, Traffic};
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
 use crate::supervise;
 use crate::unix_socket::UnixSocket;
@@ -77,6 +78,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     cores.check()?;
     let bundle = open_bundle(config, &plan.bundle)?;
     let map = check_labels(config, &bundle)?;
+    let rules = Rules::load(config, &labels(&bundle), Traffic::Live)?;
     log_start(config, &bundle);
     log_gap(&map);
     let options = FlowOptions {
@@ -86,7 +88,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let packets = PacketSide::build(config, &bundle, options)?;
     let table = Table::of(config, &bundle, &packets.flow_managers);
     let mut outcome = Outcome::nothing(config, cores.clone(), packets.classes.clone(), table);
-    let opened = open(plan, &bundle, &packets)?;
+    let opened = open(plan, &bundle, &packets, rules)?;
     let sinks = opened.sinks.clone();
     let runtime = supervise::runtime()?;
     let Started {
@@ -109,7 +111,12 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
 }
 
 /// Opens what needs privileges, and then drops them.
-fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened, Failure> {
+fn open(
+    plan: &Plan<'_>,
+    bundle: &Bundle,
+    packets: &PacketSide,
+    rules: Option<Rules>,
+) -> Result<Opened, Failure> {
     let config = plan.config;
     let pair = pair::hold(&config.io)?;
     let first = ports::first_packets(config, bundle);
@@ -143,6 +150,7 @@ fn open(plan: &Plan<'_>, bundle: &Bundle, packets: &PacketSide) -> Result<Opened
         sockets,
         sinks,
         recent,
+        rules,
     })
 }
 

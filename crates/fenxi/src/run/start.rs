@@ -10,7 +10,6 @@ use dataplane::bundle::dscp_by_class;
 use dataplane::pipelines::{FlowOptions, PacketSide, flow_config};
 use dataplane::placement::Cores;
 use dataplane::run::Run;
-use dataplane::settings::SettingsSender;
 use dataplane::state::SharedState;
 use dataplane::swap::Swapper;
 use dataplane::swap::helpers::Helpers;
@@ -23,11 +22,12 @@ use crate::control::collector::Collector;
 use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Sockets};
 use crate::exit::Failure;
+use crate::rules::Rules;
 use crate::signals::{Signals, hangups};
 use crate::sinks::{RecentFlows, Sinks};
 use crate::supervise::analytics::{AnalyticsParts, ModelOpening};
 use crate::supervise::notify::Notifier;
-use crate::supervise::reload::Reloader;
+use crate::supervise::reload::{Reloader, Workers};
 use crate::supervise::{ControlPlane, Live, LiveStart, Supervisor};
 use crate::workers::WorkerStart;
 
@@ -46,6 +46,8 @@ pub struct Opened {
     pub sinks: Arc<Sinks>,
     /// What records say of recent flows.
     pub recent: RecentFlows,
+    /// The rules, which are in force from the first packet on.
+    pub rules: Option<Rules>,
 }
 
 /// The running flow workers, and what the control thread needs.
@@ -77,16 +79,18 @@ impl Opened {
         options: FlowOptions,
     ) -> Result<Started, Failure> {
         let (config, classes) = (plan.config, packets.classes.clone());
+        let rules = self.rules;
         let (signals, hangups) =
             runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
         let state = Arc::new(SharedState::new(&bundle, config));
+        state.update(|state| state.rules = rules.as_ref().map(Rules::state).unwrap_or_default());
         let interfaces = config.io.interfaces.clone();
         let least = ports_up_least(config);
         let facts = Facts::new(config, state.clone(), &classes, interfaces, Some(least));
         let recorder = record(plan, &bundle, &classes, options)?;
-        let workers = packets.flow_managers.len();
+        let flow_workers = packets.flow_managers.len();
         let woken = config.pipeline.layout.analytics_managers * config.pipeline.instances;
-        let (run, events) = Run::new(workers, woken);
+        let (run, events) = Run::new(flow_workers, woken);
         let run = Arc::new(run);
         let io = worker_io(
             self.ports,
@@ -100,6 +104,7 @@ impl Opened {
             run: &run,
             recorder: recorder.as_ref(),
             is_watched: true,
+            rules: rules.as_ref().map(|rules| &rules.in_force),
         };
         let threads =
             start.flow_workers(packets.flow_managers, io, options.effect, limits(config))?;
@@ -108,7 +113,8 @@ impl Opened {
         let series = packets.series;
         let opening = ModelOpening::start(&helpers, config, &bundle, series, recorder.as_ref())?;
         let (settings, sinks) = (threads.settings, self.sinks);
-        let reloader = reloader(plan, &helpers, settings, &sinks, recorder.clone());
+        let workers = Workers::new(settings, rules, config.flow.max_flows);
+        let reloader = reloader(plan, &helpers, workers, &sinks, recorder.clone());
         let live = LiveStart {
             what: what(config),
             hangups,
@@ -130,7 +136,7 @@ impl Opened {
             live: Some(Live::new(live, &run)),
             run,
             outcomes: threads.outcomes,
-            workers,
+            workers: flow_workers,
             events,
             signals,
             control: Some(ControlPlane {
@@ -173,7 +179,7 @@ fn wait_until_moving(run: &Run) {
 fn reloader(
     plan: &Plan<'_>,
     helpers: &Helpers,
-    workers: Vec<SettingsSender>,
+    workers: Workers,
     sinks: &Arc<Sinks>,
     recorder: Option<Recorder>,
 ) -> Box<dyn FnOnce(Swapper) -> Reloader> {

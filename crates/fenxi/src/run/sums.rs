@@ -29,7 +29,7 @@ pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: &Sinks, 
 }
 
 fn live_sums(config: &Config, ports: &PortCounters, nic_dropped: u64) -> LiveSums {
-    let PortCounters { rx, tx } = ports;
+    let PortCounters { rx, tx, ruled_out } = ports;
     LiveSums {
         mode: config.io.mode.name(),
         offered: rx.offered,
@@ -40,5 +40,6 @@ fn live_sums(config: &Config, ports: &PortCounters, nic_dropped: u64) -> LiveSum
         nic_dropped,
         sent: tx.sent,
         unsent: tx.unsent(),
+        ruled_out: *ruled_out,
     }
 }

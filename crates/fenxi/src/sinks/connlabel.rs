@@ -283,6 +283,7 @@ impl SinkControl for Control {
         Some(Box::new(WriterSink {
             writers: [self.writer.clone()].into(),
             zone: self.zone,
+            by_rule: super::netfilter::ByRule::Nothing,
         }))
     }
 

@@ -155,6 +155,7 @@ impl Sink for FlowTap {
                 others: Box::default(),
                 // A copy on the heap, too, but only where records carry series, which then are on the heap themselves.
                 series: flow.series.clone(),
+                rule: flow.rule,
             }),
         };
         let _ = self.records.try_send(record);
@@ -322,6 +323,7 @@ mod tests {
             decision: None,
             others: Box::default(),
             series: None,
+            rule: None,
         })
     }
 

@@ -4,12 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use dataplane::rules::Ruled;
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
 use flowmgr::record::{FlowName, Record};
 use netfilter::conntrack::Tuple;
 use netfilter::counts::{Cause, Counts, Fate};
 use netfilter::writer::{StartError, Writer};
+use policy::Mark;
 
 use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, Sample, TIMES, US, buckets, count, number, sample};
@@ -25,11 +27,46 @@ pub struct WriterSink {
     pub writers: Box<[Arc<Writer>]>,
     /// Where conntrack has the connections.
     pub zone: u16,
+    /// What rules say about marks.
+    pub by_rule: ByRule,
+}
+
+/// What rules mean for a writer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum ByRule {
+    /// Nothing: labels alone decide.
+    Nothing,
+    /// Rules may ask for marks, once there are some.
+    Marks,
+    /// Rules are in force, and each label comes by [`Sink::ruled`].
+    InForce,
 }
 
 impl Sink for WriterSink {
+    fn begin_rules(&mut self) {
+        if self.by_rule == ByRule::Marks {
+            self.by_rule = ByRule::InForce;
+        }
+    }
+
+    fn ruled(&mut self, ruled: &Ruled) {
+        if self.by_rule != ByRule::InForce {
+            return;
+        }
+        let tuple = tuple(&ruled.flow, self.zone);
+        for writer in &self.writers {
+            match (ruled.mark, ruled.class) {
+                (Some(mark), _) => writer.set_word(tuple, Mark::to_word(Some(mark))),
+                (None, Some(class)) => writer.set(tuple, class),
+                (None, None) => {}
+            }
+        }
+    }
+
     fn record(&mut self, record: &Record) {
-        if let Record::Label(label) = record {
+        if let Record::Label(label) = record
+            && self.by_rule != ByRule::InForce
+        {
             let tuple = tuple(&label.flow, self.zone);
             for writer in &self.writers {
                 writer.set(tuple, label.decision.class);

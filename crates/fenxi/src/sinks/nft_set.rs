@@ -16,7 +16,9 @@ use netfilter::writer::{StartError, Writer};
 use policy::{Label, LabelRule};
 use rustix::thread::CapabilitySet;
 
-use super::netfilter::{Explained, Figures, WriterSink, finish, missing, newest_error, tuple};
+use super::netfilter::{
+    ByRule, Explained, Figures, WriterSink, finish, missing, newest_error, tuple,
+};
 use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 use crate::exit::Failure;
 use crate::figures::grouped;
@@ -191,6 +193,7 @@ impl SinkControl for Control {
         Some(Box::new(WriterSink {
             writers: self.all().into(),
             zone: 0,
+            by_rule: ByRule::Nothing,
         }))
     }
 

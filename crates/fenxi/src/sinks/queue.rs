@@ -342,6 +342,7 @@ mod tests {
             decision: None,
             others: Box::default(),
             series: None,
+            rule: None,
         })
     }
 

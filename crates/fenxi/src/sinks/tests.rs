@@ -48,6 +48,7 @@ fn replay(config: &Config, mut pipelines: Pipelines, sinks: &Sinks) -> FlowOutco
         hooks: analytics_worker::Hooks::default(),
     };
     let worker = FlowWorker::new(Parts {
+        rules: None,
         number: 0,
         manager: Walker::new(manager, 0, None),
         effect: EFFECT,

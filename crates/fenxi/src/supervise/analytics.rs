@@ -143,6 +143,7 @@ impl AnalyticsParts {
             run: &self.run,
             recorder: self.recorder.as_ref(),
             is_watched: true,
+            rules: None,
         };
         let AnalyticsThreads { threads, watched } =
             start.analytics_workers(managers, ports, false)?;

@@ -44,6 +44,9 @@ impl Manager {
         if !self.has_more_tasks && hot.has(STATE_WITHHELD) && !hot.has(STATE_EMITTED) {
             return;
         }
+        if self.is_unasked(index) {
+            return;
+        }
         if self.series.is_lengths_only() {
             if let Some(elements) = self.series.add_length(index, direction, headers.length) {
                 self.complete(arrival, 0, elements);

@@ -137,9 +137,15 @@ impl Manager {
         let (packets, bytes) = (new.packets.iter().sum(), new.bytes.iter().sum());
         self.counters.flow_bytes += bytes;
         // What is counted is counted live, where a label counts from when it is there.
-        if self.entries.hot(index).has(STATE_EMITTED)
-            && let Some((class, _)) = self.look_up_action(index)
-        {
+        let class = match self.rules.is_some() {
+            // The action waits for the answer.
+            true => self.class_of(index),
+            false if self.entries.hot(index).has(STATE_EMITTED) => {
+                self.look_up_action(index).map(|(class, _)| class)
+            }
+            false => None,
+        };
+        if let Some(class) = class {
             self.counters.labelled_bytes += bytes;
             if let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class)) {
                 volume.add(packets, bytes);

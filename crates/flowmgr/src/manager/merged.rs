@@ -47,6 +47,9 @@ impl Manager {
                     );
                 }
             }
+            if self.must_stop() {
+                break;
+            }
         }
     }
 
@@ -150,6 +153,10 @@ impl Manager {
         let direction = self.entries.hot(index).direction(headers.from_low);
         self.entries.count_many(index, direction, packets, length);
         self.counters.flow_bytes += bytes;
+        if self.rules.is_some() {
+            self.wait_alike(index, packets);
+            self.ask_for_counts(index);
+        }
         if verdict != Verdict::Labelled {
             return;
         }

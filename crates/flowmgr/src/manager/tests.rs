@@ -9,6 +9,7 @@ mod look;
 mod merged;
 mod midstream;
 mod ports;
+mod rules;
 mod settings;
 
 use std::collections::HashMap;

@@ -11,6 +11,7 @@ use crate::control::view::{Balance, PipelineSums, View};
 use crate::metric::{Buckets, Sample, Value, count, number};
 use dataplane::counters::PortCounters;
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
+use dataplane::rules::RuleVolume;
 
 /// A time, for whoever compares it with the clock.
 pub fn seconds_since_epoch(time: SystemTime) -> f64 {
@@ -50,6 +51,22 @@ pub fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Ve
         }
         samples
     })
+}
+
+/// A count of each rule that has counters of its own, and of all others.
+pub fn rules(view: &View<'_>, read: impl Fn(&RuleVolume) -> u64) -> Vec<Sample> {
+    let mut sums: Vec<u64> = Vec::new();
+    for pipeline in &view.pipelines {
+        let by_rule = &pipeline.flows.rules.by_rule;
+        sums.resize(sums.len().max(by_rule.len()), 0);
+        for (sum, rule) in sums.iter_mut().zip(by_rule) {
+            *sum += read(rule);
+        }
+    }
+    let names = ["other"].into_iter();
+    let counted = view.run_state.rules.counted.iter().map(String::as_str);
+    let rows = names.chain(counted).zip(sums);
+    rows.map(|(name, sum)| count(&[name], sum)).collect()
 }
 
 /// Samples of each port and flow manager. A flow manager's queue has its number, counted over all pipelines.

@@ -166,7 +166,7 @@ fn decided_at(subject: &Subject, bundle: &Bundle) -> Option<usize> {
     subject.decided.or_else(|| {
         let decision = subject
             .decision
-            .filter(|it| it.decided_by != DecidedBy::Port)?;
+            .filter(|it| !matches!(it.decided_by, DecidedBy::Port | DecidedBy::Rule))?;
         let mut depths = bundle.depths().iter();
         depths.position(|depth| depth.elements == usize::from(decision.depth))
     })

@@ -47,6 +47,12 @@ fn labelled(subject: &Subject, decision: Decision, bundle: &Bundle) -> (String, 
                 String::new(),
             );
         }
+        DecidedBy::Rule => {
+            return (
+                "a rule gives the flow this label, so no model was asked".to_owned(),
+                "`fenxi policy lookup` shows which rule".to_owned(),
+            );
+        }
         _ if is_unknown => format!(
             "the model's likeliest class had a confidence below model.min_confidence after {elements}, so the label is \"unknown\"{took}"
         ),
@@ -84,6 +90,10 @@ fn waiting(standing: Standing, bundle: &Bundle) -> (String, String) {
         Standing::Withheld => (
             "the flow began mid-stream: its SYN was not seen, so the model, which was not trained for that, was not asked".to_owned(),
             "flows that begin while fenxi runs get a label; if new ones are mid-stream too, fenxi does not see their first packets",
+        ),
+        Standing::Unasked => (
+            "a rule says that no model is asked about this flow".to_owned(),
+            "`fenxi policy lookup` shows which rule",
         ),
         Standing::Asked => ("the series is on its way to the model".to_owned(), "ask again in a moment"),
         Standing::Unsure { elements } => {

@@ -167,7 +167,7 @@ impl HostTable {
 
     /// Whether a label counts: not if it comes from an earlier model. The first one of a later model restarts all sums.
     fn is_of_this_model(&mut self, decision: &Decision) -> bool {
-        if decision.decided_by == DecidedBy::Port {
+        if matches!(decision.decided_by, DecidedBy::Port | DecidedBy::Rule) {
             return true;
         }
         let models = MODELS_MAX as u16;

@@ -62,6 +62,7 @@ fn ended(host: u8, reason: EndReason, decision: Option<Decision>) -> Record {
         decision,
         others: Box::default(),
         series: None,
+        rule: None,
     })
 }
 

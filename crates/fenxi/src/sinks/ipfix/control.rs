@@ -198,6 +198,7 @@ impl Sink for FlowSender {
                 decision: flow.decision,
                 others: Box::default(),
                 series: None,
+                rule: flow.rule,
             }));
         }
     }

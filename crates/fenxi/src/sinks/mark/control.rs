@@ -18,8 +18,8 @@ use super::{ClassMarks, Counts, Writer, probe, status};
 use crate::exit::Failure;
 use crate::protocol::Written;
 use crate::sinks::netfilter::{
-    Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, WriterSink, finish, missing, newest_error,
-    tuple,
+    ByRule, Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, WriterSink, finish, missing,
+    newest_error, tuple,
 };
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 
@@ -108,6 +108,7 @@ impl SinkControl for MarkControl {
         Some(Box::new(WriterSink {
             writers: [self.writer.shared().clone()].into(),
             zone: self.zone,
+            by_rule: ByRule::Marks,
         }))
     }
 

@@ -132,6 +132,7 @@ mod tests {
             decision: None,
             others: Box::default(),
             series: None,
+            rule: None,
         })
     }
 

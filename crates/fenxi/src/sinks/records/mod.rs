@@ -216,7 +216,7 @@ fn labelled<'a>(decision: Option<&Decision>, names: &'a Names) -> Labelled<'a> {
         };
     };
     let confidence = f64::from(decision.confidence) / f64::from(u16::MAX);
-    let is_answer = decision.decided_by != DecidedBy::Port;
+    let is_answer = !matches!(decision.decided_by, DecidedBy::Port | DecidedBy::Rule);
     Labelled {
         task,
         label: names.label(decision.class),
@@ -321,6 +321,7 @@ mod tests {
             decision: None,
             others: Box::default(),
             series: None,
+            rule: None,
         });
         let mut line = Vec::new();
         write_line(&record, &Names::default(), &mut line).unwrap();

@@ -12,6 +12,7 @@ use dataplane::devices::thresholds;
 use dataplane::pipelines::flow_settings;
 use dataplane::swap::{Opening, Prepared, Previous, Refusal};
 
+use crate::rules::{Rules, Traffic};
 use crate::sinks::{self, Commit, Sinks};
 
 /// A prepared change; parts that stay the same are `None` or empty.
@@ -20,6 +21,8 @@ pub struct Change {
     pub prepared: Prepared,
     /// For the flow workers.
     pub flow: Option<flowmgr::Settings>,
+    /// For the flow workers, other rules.
+    pub rules: Option<Rules>,
     /// For the sinks.
     pub sinks: Vec<Commit>,
     /// For the log.
@@ -42,6 +45,8 @@ pub struct Base {
     /// The configuration in use.
     pub now: Config,
     pub sinks: Arc<Sinks>,
+    /// Whether there were rules ever.
+    pub had_rules: bool,
 }
 
 impl Change {
@@ -53,6 +58,7 @@ impl Change {
     pub fn prepare(base: &Base, next: &Config, sessions: Sessions) -> Result<Change, Refusal> {
         let Base { opening, now, .. } = base;
         let is_return = matches!(sessions, Sessions::Again(_));
+        let is_undone = !matches!(sessions, Sessions::AsConfigured);
         let at_hand = match sessions {
             Sessions::AsConfigured => None,
             Sessions::Again(before) => opening.again(next, before),
@@ -63,7 +69,12 @@ impl Change {
             None => as_configured(opening, now, next)?,
         };
         prepared.is_return = is_return;
-        Ok(Change::around(prepared, base, next)?)
+        let mut change = Change::around(prepared, base, next)?;
+        // Who undoes a change has the rules of before; their file may be another by now.
+        if !is_undone {
+            change.rules = rules(base, next, change.prepared.bundle())?;
+        }
+        Ok(change)
     }
 
     /// Prepares a swap to the model of another bundle; everything else stays.
@@ -83,6 +94,7 @@ impl Change {
         Ok(Change {
             prepared: prepared.with_settings(now, next)?,
             flow: changed(now, next, |config| flow(config, &bundle))?,
+            rules: None,
             sinks: base.sinks.prepare(now, next)?,
             log_level: changed(now, next, |config| Ok(config.log.level.clone()))?,
         })
@@ -106,6 +118,15 @@ fn changed<T: PartialEq>(
 ) -> Result<Option<T>, Error> {
     let (now, next) = (of(now)?, of(next)?);
     Ok((now != next).then_some(next))
+}
+
+/// The rules of the next configuration, read again; `None`: there are none, and were none.
+fn rules(base: &Base, next: &Config, bundle: &Bundle) -> Result<Option<Rules>, Error> {
+    let labels = bundle::labels(bundle);
+    match Rules::load(next, &labels, Traffic::Live)? {
+        None if base.had_rules => Rules::none().map(Some),
+        rules => Ok(rules),
+    }
 }
 
 /// The settings of the flow managers.

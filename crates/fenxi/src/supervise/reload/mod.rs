@@ -20,6 +20,7 @@ mod answers;
 mod change;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +32,6 @@ use crossbeam_channel::{Receiver, Sender, bounded, never, select};
 use dataplane::Error;
 use dataplane::bundle::find_bundle;
 use dataplane::placement::Cores;
-use dataplane::settings::{SettingsSender, WorkerEnded};
 use dataplane::state::SharedState;
 use dataplane::swap::helpers::Helpers;
 use dataplane::swap::{Previous, Refusal, Swapper};
@@ -42,8 +42,10 @@ use super::notify::Notifier;
 use crate::exit::Failure;
 use crate::log;
 use crate::protocol::{Body, Code, Reply};
+use crate::rules::Rules;
 use crate::sinks::Sinks;
 use change::{Base, Change, Sessions};
+pub use workers::Workers;
 
 /// Time limit for reading the files of a configuration. They are small, so only a file server that does not answer takes
 /// longer.
@@ -76,7 +78,7 @@ pub struct Reloader {
     pub running: Loaded,
     pub helpers: Helpers,
     pub swapper: Swapper,
-    pub workers: Vec<SettingsSender>,
+    pub workers: Workers,
     /// They follow the configuration, and reopen their files with every reload.
     pub sinks: Arc<Sinks>,
     pub state: Arc<SharedState>,
@@ -92,6 +94,8 @@ pub struct Undo {
     running: Loaded,
     /// The sessions that the reload replaced.
     before: Option<Previous>,
+    /// The rules that it replaced.
+    rules: Option<Rules>,
     /// When it is undone unless it is confirmed.
     at: Instant,
 }
@@ -245,11 +249,13 @@ impl Reloader {
             .live();
         let change = self.prepare(&next.config, Sessions::AsConfigured)?;
         let has_model = change.prepared.has_model();
+        let rules = self.workers.rules().cloned();
         let before = self.apply(change)?;
         let running = std::mem::replace(&mut self.running, next);
         self.undo = confirm_within.map(|time| Undo {
             running,
             before,
+            rules,
             at: Instant::now() + time,
         });
         self.note_undo();
@@ -296,6 +302,7 @@ impl Reloader {
             opening: self.swapper.opening(),
             now: self.running.config.clone(),
             sinks: self.sinks.clone(),
+            had_rules: self.workers.rules().is_some(),
         };
         let opening = base.opening.clone();
         self.helpers
@@ -307,6 +314,7 @@ impl Reloader {
         let Change {
             prepared,
             flow,
+            rules,
             sinks,
             log_level,
         } = change;
@@ -315,15 +323,10 @@ impl Reloader {
         if prepared.is_something() {
             before = self.swapper.swap(prepared)?;
         }
-        if let Some(flow) = flow {
-            let ended = |WorkerEnded| Refusal::RunEnded;
-            for worker in &self.workers {
-                worker.send(flow.clone()).map_err(ended)?;
-            }
-            for worker in &self.workers {
-                worker.taken(self.helpers.run_ended()).map_err(ended)?;
-            }
-        }
+        self.workers
+            .update(flow.as_ref(), rules, self.helpers.run_ended())?;
+        let rules = self.workers.rules().map(Rules::state).unwrap_or_default();
+        self.state.update(|state| state.rules = rules);
         sinks.into_iter().for_each(|commit| commit());
         if let Some(level) = log_level
             && let Err(error) = log::set_level(&level)
@@ -346,13 +349,20 @@ impl Reloader {
     /// Undoes the last reload, because nobody has confirmed it in time.
     fn revert(&mut self) {
         let Some(Undo {
-            running, before, ..
+            running,
+            before,
+            rules,
+            ..
         }) = self.undo.take()
         else {
             return;
         };
         let sessions = before.map_or(Sessions::AsTheyAre, Sessions::Again);
-        let change = self.prepare(&running.config, sessions);
+        let rules = self.workers.back_to(rules);
+        let change = self.prepare(&running.config, sessions).and_then(|change| {
+            let rules = rules?;
+            Ok(Change { rules, ..change })
+        });
         match change.and_then(|change| self.apply(change)) {
             Ok(_) => {
                 self.running = running;

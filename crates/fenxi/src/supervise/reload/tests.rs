@@ -32,6 +32,8 @@ fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Error> {
         || change::flow(now, &before)? != change::flow(next, &before)?
         || class_marks(now, &labels)? != class_marks(next, &labels)?
         || class_labels(&now.connlabel, &labels)? != class_labels(&next.connlabel, &labels)?
+        // Whatever the file is called, it is read again.
+        || now.policy != next.policy
         || now.log.level != next.log.level
         || now.model.open_timeout != next.model.open_timeout)
 }
@@ -85,6 +87,7 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("model.open_timeout_s", "7", vec![]),
         ("model.class_confidence", "{ TLS = 0.8 }", vec![]),
         ("log.level", "debug", vec![]),
+        ("policy.rules", "rules.toml", vec![]),
     ];
     let of_devices = [
         ("device.d.provider", "cpu"),

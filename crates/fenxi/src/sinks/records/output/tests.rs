@@ -34,6 +34,7 @@ fn lines(flows: std::ops::Range<u64>) -> Lines {
             decision: None,
             others: Box::default(),
             series: None,
+            rule: None,
         });
         lines.push(&record).unwrap();
     }

@@ -1,0 +1,275 @@
+//! Rules in a flow worker: questions of the flow manager go to the policy, answers go back, and sinks are told.
+//!
+//! The flow manager knows flows and no rule, the policy knows rules and no flow. Between them stands [`FlowRules`], one for each
+//! flow worker, which holds the policy in force. Another one comes as a [`RulesUpdate`] by the way of settings, between two
+//! bursts; the old one goes back and is dropped there, so that freeing a large policy holds up no packet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cring::counters;
+use flowmgr::record::{FlowName, FlowRecord};
+use flowmgr::{Action, RuleAnswer, RuleMemory, RuleQuestion, RulesChange};
+use policy::{Ask, Dscp, Facts, Mark, Outcome, Policy, RuleNumber, Tuple};
+
+use crate::Error;
+
+/// Rules that flow workers can use.
+#[derive(Clone)]
+pub struct RulesInForce {
+    /// What is looked up.
+    pub policy: Arc<Policy>,
+    /// Rules that have counters of their own, in the order of their numbers; at most [`COUNTED_MAX`].
+    pub counted: Arc<[RuleNumber]>,
+    /// Of the numbering of the rules: as long as it is the same, a number stands for the same rule.
+    pub numbering: u64,
+}
+
+/// A number that no rules have had yet, for [`RulesInForce::numbering`].
+pub fn numbering() -> u64 {
+    static NUMBERINGS: AtomicU64 = AtomicU64::new(0);
+    NUMBERINGS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Rules that have counters of their own, at most.
+pub const COUNTED_MAX: usize = 1024;
+
+/// Other rules for a flow worker.
+pub struct RulesUpdate {
+    rules: RulesInForce,
+    memory: Option<RuleMemory>,
+    counts: RuleCounts,
+}
+
+impl RulesUpdate {
+    /// These rules, for the worker of a table of so many flows.
+    ///
+    /// # Errors
+    /// There is no memory for what the table keeps of the rules of flows.
+    pub fn new(rules: RulesInForce, max_flows: usize) -> Result<RulesUpdate, Error> {
+        let memory = RuleMemory::new(max_flows).map_err(|error| {
+            Error::unavailable(format!(
+                "no memory for the rules of {max_flows} flows: {error}; lower flow.max_flows"
+            ))
+        })?;
+        Ok(RulesUpdate {
+            counts: RuleCounts::of(rules.counted.len()),
+            rules,
+            memory: Some(memory),
+        })
+    }
+}
+
+counters! {
+    /// What a rule has counted.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct RuleVolume {
+        /// Flows for which it was found, each as often as it became the flow's rule.
+        pub flows: u64,
+        /// Packets in records of flows that had it last.
+        pub packets: u64,
+        /// Their bytes at the IP layer.
+        pub bytes: u64,
+    }
+}
+
+counters! {
+    /// What a flow worker counts of rules.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct RuleCounts {
+        /// Flows that were looked up, each as often as it was.
+        pub lookups: u64,
+        /// Of these, those that have no rule.
+        pub unmatched: u64,
+        /// Of all other rules, and then of each in [`RulesInForce::counted`].
+        pub by_rule: Vec<RuleVolume>,
+    }
+}
+
+impl RuleCounts {
+    /// Of so many rules that have counters of their own.
+    fn of(counted: usize) -> RuleCounts {
+        RuleCounts {
+            by_rule: vec![RuleVolume::default(); counted + 1],
+            ..RuleCounts::default()
+        }
+    }
+}
+
+/// The rule of a flow was found, or another one than before; or the flow's label was decided, whatever its rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Ruled {
+    /// The flow. Its times are of flow time.
+    pub flow: FlowName,
+    /// Class of its label, if it has one.
+    pub class: Option<u16>,
+    /// Mark that the rule asks for; `None`: as the label says.
+    pub mark: Option<Mark>,
+}
+
+/// The rules of a flow worker.
+pub struct FlowRules {
+    rules: RulesInForce,
+    counts: RuleCounts,
+    asks: Vec<Ask>,
+    decisions: Vec<Option<RuleNumber>>,
+    answers: Vec<RuleAnswer>,
+}
+
+impl FlowRules {
+    /// The rules of an update, with which the flow manager has to be told the change that is returned.
+    pub fn new(update: RulesUpdate) -> (FlowRules, RulesChange) {
+        let RulesUpdate {
+            rules,
+            memory,
+            counts,
+        } = update;
+        let change = RulesChange {
+            has_bounds: rules.policy.has_bounds(),
+            is_renumbered: true,
+            memory,
+        };
+        let rules = FlowRules {
+            rules,
+            counts,
+            asks: Vec::with_capacity(flowmgr::BURST_MAX),
+            decisions: Vec::with_capacity(flowmgr::BURST_MAX),
+            answers: Vec::with_capacity(flowmgr::BURST_MAX),
+        };
+        (rules, change)
+    }
+
+    /// Takes the rules of an update, which gets the old ones.
+    pub fn take(&mut self, update: &mut RulesUpdate) -> RulesChange {
+        let is_renumbered = self.rules.numbering != update.rules.numbering;
+        std::mem::swap(&mut self.rules, &mut update.rules);
+        if is_renumbered {
+            (update.counts.lookups, update.counts.unmatched) =
+                (self.counts.lookups, self.counts.unmatched);
+            std::mem::swap(&mut self.counts, &mut update.counts);
+        }
+        RulesChange {
+            has_bounds: self.rules.policy.has_bounds(),
+            is_renumbered,
+            memory: None,
+        }
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> &RuleCounts {
+        &self.counts
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.rules.policy
+    }
+
+    /// An answer to each question. `ruled` is told of flows whose rule or label is new.
+    pub fn answer(
+        &mut self,
+        questions: &[RuleQuestion],
+        mut ruled: impl FnMut(&Ruled),
+    ) -> &[RuleAnswer] {
+        let FlowRules {
+            rules,
+            counts,
+            asks,
+            decisions,
+            answers,
+        } = self;
+        asks.clear();
+        asks.extend(questions.iter().map(ask));
+        rules.policy.decide(asks, decisions);
+        answers.clear();
+        for (question, &rule) in questions.iter().zip(&*decisions) {
+            let outcome = match rule {
+                Some(rule) => *rules.policy.outcome(rule),
+                None => Outcome::default(),
+            };
+            counts.lookups += 1;
+            counts.unmatched += u64::from(rule.is_none());
+            if rule != question.before
+                && let Some(rule) = rule
+            {
+                let slot = slot(&rules.counted, rule);
+                counts.by_rule[slot].flows += 1;
+            }
+            if rule != question.before || question.is_label_new {
+                ruled(&Ruled {
+                    flow: name(question),
+                    class: question.class.or(outcome.class),
+                    mark: outcome.mark,
+                });
+            }
+            answers.push(answer(rule, &outcome));
+        }
+        answers
+    }
+
+    /// Counts a record of a flow.
+    pub fn count(&mut self, record: &FlowRecord) {
+        if let Some(rule) = record.rule {
+            let volume = &mut self.counts.by_rule[slot(&self.rules.counted, rule)];
+            volume.packets += record.counts.packets.iter().sum::<u64>();
+            volume.bytes += record.counts.bytes.iter().sum::<u64>();
+        }
+    }
+}
+
+/// Where a rule is counted.
+fn slot(counted: &[RuleNumber], rule: RuleNumber) -> usize {
+    counted.binary_search(&rule).map_or(0, |place| place + 1)
+}
+
+/// The question as the policy takes it.
+pub(crate) fn ask(question: &RuleQuestion) -> Ask {
+    let RuleQuestion {
+        protocol,
+        source,
+        destination,
+        in_port,
+        ..
+    } = *question;
+    // A flow's ends are of one family.
+    let tuple = Tuple::new(protocol, source, destination, in_port);
+    Ask {
+        tuple: tuple.unwrap_or(Tuple::V4(policy::Key::default())),
+        facts: Facts {
+            class: question.class,
+            bytes: question.bytes,
+            packets: question.packets,
+            age_us: question.age_us,
+            sample: question.sample,
+        },
+    }
+}
+
+/// What a rule asks for, as the flow manager takes it. About a flow that is dropped no model is asked.
+fn answer(rule: Option<RuleNumber>, outcome: &Outcome) -> RuleAnswer {
+    RuleAnswer {
+        rule,
+        action: action(outcome),
+        asks_nothing: outcome.asks_nothing || outcome.drop,
+        class: outcome.class,
+    }
+}
+
+/// What a rule does to packets.
+pub(crate) fn action(outcome: &Outcome) -> Action {
+    Action {
+        dscp: outcome.dscp.map(Dscp::code_point),
+        drop: outcome.drop,
+        mirror: outcome.mirror.is_some(),
+    }
+}
+
+fn name(question: &RuleQuestion) -> FlowName {
+    FlowName {
+        flow_id: question.flow_id,
+        protocol: question.protocol,
+        source: question.source,
+        destination: question.destination,
+        first_us: question.first_us,
+    }
+}

@@ -1,0 +1,342 @@
+//! Rules in the walk: an action that is known is read from the entry, a question is raised for one that is not.
+//!
+//! Packets of a flow about which a question is open wait, in a list, for the answer; they are those of the same burst. What the
+//! first packets of a flow add to its series waits as well, because the answer may be that the flow gives none. By packet time
+//! the walk pauses at each question.
+
+use cring::{FlowRef, Label};
+
+use super::{Fate, Manager, Packet, Staged};
+use crate::action::{Action, PolicyStamp, SILENT_US};
+use crate::config::Effect;
+use crate::rules::{RENEWED_MAX, RuleQuestion};
+use crate::tag::set_dscp;
+use crate::verdict::Verdict;
+use crate::wire::Headers;
+
+/// Questions of a burst, and the packets that wait for the answers.
+#[derive(Default)]
+pub(crate) struct Asking {
+    pub questions: Vec<RuleQuestion>,
+    pub waiting: Vec<Waiting>,
+    /// Questions so far about flows whose rule is only out of date.
+    renewed: usize,
+}
+
+/// A packet that waits for an answer, or several that are alike.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    /// Its number in the burst.
+    pub at: u32,
+    /// Number of the question.
+    pub question: u32,
+    pub time_us: i64,
+    pub verdict: Verdict,
+    /// It may be an element of a series.
+    pub may_be_element: bool,
+    pub packets: u32,
+    /// Bytes of each.
+    pub length: u32,
+    pub staged: Staged,
+}
+
+impl Asking {
+    pub fn new() -> Asking {
+        Asking {
+            questions: Vec::with_capacity(super::BURST_MAX),
+            waiting: Vec::with_capacity(4 * super::BURST_MAX),
+            renewed: 0,
+        }
+    }
+
+    /// The open question about a flow.
+    fn find(&self, index: u32) -> Option<u32> {
+        let found = self.questions.iter().rposition(|it| it.flow.index == index);
+        found.map(|number| number as u32)
+    }
+}
+
+/// Why a flow's rule is looked up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The flow has begun, its label was decided, or it may have gone beyond a bound.
+    New,
+    /// The rules have changed, or may have while the flow was silent.
+    Renewed,
+}
+
+impl Manager {
+    /// With rules: what its flow's rule does to a packet. `fate` has the verdict by label.
+    #[inline]
+    pub(super) fn act(
+        &mut self,
+        at: usize,
+        index: u32,
+        packet: &Packet,
+        (headers, staged): (&Headers, &Staged),
+        fate: &mut Fate,
+        data: &mut [u8],
+    ) {
+        let knows_label =
+            fate.verdict == Verdict::Labelled && self.config.effect == Effect::Arrival;
+        let stamp = self.policy.knowing(knows_label);
+        let hot = self.entries.hot(index);
+        let is_known = hot.policy == stamp
+            && packet.time_us.wrapping_sub(hot.last_us) <= SILENT_US
+            && !(self.has_bounds() && hot.is_at_mark(hot.direction(headers.from_low)));
+        if !is_known && let Some(question) = self.ask(index, packet.time_us) {
+            self.asking.waiting.push(Waiting {
+                at: at as u32,
+                question,
+                time_us: packet.time_us,
+                verdict: fate.verdict,
+                may_be_element: false,
+                packets: 1,
+                length: headers.length,
+                staged: *staged,
+            });
+            return;
+        }
+        let action = self.entries.hot(index).action;
+        if action != 0 {
+            let frame = &mut data[packet.at..packet.at + packet.captured as usize];
+            self.apply(action, index, fate, 1, headers.length, frame);
+        }
+    }
+
+    #[inline]
+    fn has_bounds(&self) -> bool {
+        self.rules.as_ref().is_some_and(|rules| rules.has_bounds)
+    }
+
+    /// The number of the question about a flow, which is raised unless it is open; `None`: it is put off.
+    #[inline(never)]
+    fn ask(&mut self, index: u32, time_us: i64) -> Option<u32> {
+        let hot = self.entries.hot(index);
+        if hot.policy.is_asked() {
+            return self.asking.find(index);
+        }
+        let is_silent = time_us.wrapping_sub(hot.last_us) > SILENT_US;
+        let is_first = !hot.has_packets() && hot.policy == PolicyStamp::NONE;
+        let is_current = hot.policy.knowing(true) == self.policy && !is_silent;
+        let cause = match is_first || is_current {
+            true => Cause::New,
+            false => Cause::Renewed,
+        };
+        let asked = match is_first {
+            true => PolicyStamp::ASKED_FIRST,
+            false => PolicyStamp::ASKED,
+        };
+        self.raise(index, cause, asked, time_us)
+    }
+
+    /// Raises a question about a flow that has none; `None`: it is put off.
+    fn raise(&mut self, index: u32, cause: Cause, asked: PolicyStamp, time_us: i64) -> Option<u32> {
+        // By packet time rules do not change, and no flow waits for its turn.
+        if cause == Cause::Renewed && self.config.effect == Effect::Arrival {
+            if self.asking.renewed >= RENEWED_MAX {
+                // By chance the stamp might become that of the rules in force before the flow's turn comes.
+                self.entries.hot_mut(index).policy = PolicyStamp::NONE;
+                return None;
+            }
+            self.asking.renewed += 1;
+        }
+        self.entries.hot_mut(index).policy = asked;
+        let question = self.question(index, time_us);
+        self.asking.questions.push(question);
+        Some(self.asking.questions.len() as u32 - 1)
+    }
+
+    /// A question about a flow that no packet of this burst raised: its label was decided, or packets of it were counted
+    /// elsewhere.
+    pub(crate) fn ask_between(&mut self, index: u32, time_us: i64) {
+        if self.rules.is_none() || self.config.effect != Effect::Arrival {
+            return;
+        }
+        let hot = self.entries.hot(index);
+        if hot.policy.is_asked() {
+            return;
+        }
+        let is_current = hot.policy.knowing(true) == self.policy;
+        let cause = match is_current {
+            true => Cause::New,
+            false => Cause::Renewed,
+        };
+        if self
+            .raise(index, cause, PolicyStamp::ASKED, time_us)
+            .is_some()
+        {
+            let last = self.asking.questions.len() - 1;
+            self.complete_question(last);
+        }
+    }
+
+    /// The same for a label, unless the flow was asked about since.
+    pub(crate) fn ask_for_label(&mut self, index: u32) {
+        if self.entries.hot(index).policy != self.policy {
+            let last_us = self.entries.hot(index).last_us;
+            self.ask_between(index, last_us);
+        }
+    }
+
+    /// What packets of the flow were counted elsewhere may be beyond a bound.
+    pub(crate) fn ask_for_counts(&mut self, index: u32) {
+        let is_known = self.entries.hot(index).policy.knowing(true) == self.policy;
+        if !is_known || self.has_bounds() {
+            let last_us = self.entries.hot(index).last_us;
+            self.ask_between(index, last_us);
+        }
+    }
+
+    /// A question about a flow that a fate of the last burst names, for a packet of this time.
+    pub fn rule_question(&self, flow: FlowRef, time_us: i64) -> RuleQuestion {
+        let question = self.question(flow.index, time_us);
+        let counts = self.entries.counts(flow.index);
+        let (bytes, packets) = match &self.rules {
+            Some(rules) => rules.since_begin(flow.index, &counts),
+            None => (counts.bytes_total(), counts.packets_total()),
+        };
+        RuleQuestion {
+            bytes,
+            packets,
+            ..question
+        }
+    }
+
+    /// A question without what changes until the end of the burst.
+    fn question(&self, index: u32, time_us: i64) -> RuleQuestion {
+        let name = self.name(index);
+        let key = self.entries.hot(index).key();
+        RuleQuestion {
+            flow: self.entries.flow_ref(index),
+            flow_id: name.flow_id,
+            protocol: name.protocol,
+            source: name.source,
+            destination: name.destination,
+            in_port: self.series.port(index),
+            first_us: name.first_us,
+            class: None,
+            bytes: 0,
+            packets: 0,
+            age_us: time_us.saturating_sub(name.first_us).max(0) as u64,
+            sample: (self.hasher.hash(&key, None) >> 24) as u16,
+            before: self.rule_of(index),
+            is_label_new: false,
+        }
+    }
+
+    /// The rest of what is known of the flows asked about, at the end of the burst.
+    pub(super) fn complete_questions(&mut self) {
+        for number in 0..self.asking.questions.len() {
+            self.complete_question(number);
+        }
+    }
+
+    fn complete_question(&mut self, number: usize) {
+        let index = self.asking.questions[number].flow.index;
+        let class = self.class_now(index);
+        let counts = self.entries.counts(index);
+        let Some(rules) = &mut self.rules else {
+            return;
+        };
+        let is_label_new = class.is_some() && rules.tell_label(index);
+        let (bytes, packets) = rules.since_begin(index, &counts);
+        let question = &mut self.asking.questions[number];
+        (question.class, question.bytes, question.packets) = (class, bytes, packets);
+        question.is_label_new |= is_label_new;
+    }
+
+    /// The class of a flow's label, where it counts from when it is there.
+    fn class_now(&mut self, index: u32) -> Option<u16> {
+        match self.config.effect {
+            Effect::Arrival => self.class_of(index),
+            Effect::PacketTime { .. } => None,
+        }
+    }
+
+    /// A packet that may be an element of a series waits for the answer about its flow, if the flow has just begun.
+    #[inline]
+    pub(super) fn must_wait(&mut self, index: u32) -> bool {
+        if self.entries.hot(index).policy != PolicyStamp::ASKED_FIRST {
+            return false;
+        }
+        if let Some(waiting) = self.asking.waiting.last_mut() {
+            waiting.may_be_element = true;
+        }
+        true
+    }
+
+    /// By packet time a burst pauses at a question, so that what comes of it does not depend on bursts.
+    #[inline]
+    pub(super) fn must_stop(&self) -> bool {
+        !self.asking.questions.is_empty() && self.config.effect != Effect::Arrival
+    }
+
+    /// Packets that differ in nothing from the last one wait as that one does.
+    pub(super) fn wait_alike(&mut self, index: u32, packets: u32) {
+        if self.entries.hot(index).policy.is_asked()
+            && let Some(&last) = self.asking.waiting.last()
+        {
+            self.asking.waiting.push(Waiting {
+                packets,
+                may_be_element: false,
+                ..last
+            });
+        }
+    }
+
+    /// Applies an action to packets of `length` bytes each that have a verdict by label.
+    pub(super) fn apply(
+        &mut self,
+        action: u8,
+        index: u32,
+        fate: &mut Fate,
+        packets: u32,
+        length: u32,
+        frame: &mut [u8],
+    ) {
+        fate.action = action;
+        let action = Action::of_number(action);
+        let is_promise = self.config.effect != Effect::Arrival;
+        if action.drop {
+            // By packet time a label is a promise, which is kept or taken back by the flow's records.
+            if fate.verdict == Verdict::Labelled && is_promise {
+                return;
+            }
+            if fate.verdict == Verdict::Labelled {
+                self.retract(index, packets, length);
+            }
+            fate.verdict = Verdict::Dropped;
+        } else if let Some(dscp) = action.dscp
+            && !is_promise
+        {
+            set_dscp(frame, fate.ip_at, dscp);
+        }
+    }
+
+    /// Packets that were counted as labelled do not leave.
+    fn retract(&mut self, index: u32, packets: u32, length: u32) {
+        let bytes = u64::from(packets) * u64::from(length);
+        self.counters.labelled_bytes -= bytes;
+        if let (_, Label::Class { class, .. }) = self.entries.label(index).read()
+            && let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class))
+        {
+            volume.packets -= u64::from(packets);
+            volume.bytes -= bytes;
+        }
+    }
+
+    /// Questions that nobody has answered are put off.
+    pub(super) fn begin_asking(&mut self) {
+        self.asking.renewed = 0;
+        self.asking.waiting.clear();
+        for number in 0..self.asking.questions.len() {
+            let flow = self.asking.questions[number].flow;
+            let hot = self.entries.hot(flow.index);
+            if self.entries.flow_ref(flow.index) == flow && hot.policy.is_asked() {
+                self.entries.hot_mut(flow.index).policy = PolicyStamp::NONE;
+            }
+        }
+        self.asking.questions.clear();
+    }
+}

@@ -1,0 +1,279 @@
+//! Rules as the walk sees them: questions about flows, and answers to them.
+//!
+//! The manager knows no rule. While it walks a burst it collects a question for each flow whose rule has to be looked up: it
+//! began, its label was decided, the rules have changed since the last time, or it may have gone beyond a bound. The caller
+//! answers all of them in one go ([`Manager::answer_rules`]), before the burst leaves, so that answers count for the packets that
+//! raised the questions. A flow whose rule is known costs a comparison in its hot line.
+
+use std::io;
+use std::net::IpAddr;
+
+use cring::FlowRef;
+
+use crate::action::Action;
+use crate::entry::Counts;
+use crate::manager::{Asking, Manager};
+use crate::memory::{Array, Zeroed};
+
+/// Questions of one burst about flows whose rule is only out of date; the others keep their actions until the next burst.
+pub const RENEWED_MAX: usize = 32;
+
+/// A flow whose rule is to be looked up, and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleQuestion {
+    /// The flow.
+    pub flow: FlowRef,
+    /// Its number in this run.
+    pub flow_id: u64,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Sender of the first packet.
+    pub source: (IpAddr, u16),
+    /// Receiver of the first packet.
+    pub destination: (IpAddr, u16),
+    /// Port where the first packet was seen, from 1; 0 where that is not known. See [`Manager::receive_from`].
+    pub in_port: u8,
+    /// Time of the first packet, µs since the epoch.
+    pub first_us: i64,
+    /// Class of the flow's label, if it has one; by packet time labels are not known here.
+    pub class: Option<u16>,
+    /// Bytes in both directions so far, with those of the packets that raised the question.
+    pub bytes: u64,
+    /// Packets in both directions so far.
+    pub packets: u64,
+    /// Time since the first packet, µs.
+    pub age_us: u64,
+    /// A hash of the flow.
+    pub sample: u16,
+    /// The rule of the last answer, unless rules have got other numbers since.
+    pub before: Option<u32>,
+    /// The flow's label was not known the last time.
+    pub is_label_new: bool,
+}
+
+/// What a flow's rule asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleAnswer {
+    /// Number of the rule, below [`RULES_MAX`]; `None`: the flow has none.
+    pub rule: Option<u32>,
+    /// What is done to the flow's packets. Without a DSCP they get that of the flow's label.
+    pub action: Action,
+    /// The flow gives no series, unless it has given one.
+    pub asks_nothing: bool,
+    /// The flow's label, unless it has one.
+    pub class: Option<u16>,
+}
+
+/// Numbers of rules are below this.
+pub const RULES_MAX: u32 = 1 << 24;
+
+/// Other rules are in force.
+#[derive(Default)]
+pub struct RulesChange {
+    /// Some rule asks for what flows have done, so flows are looked up again as they go on.
+    pub has_bounds: bool,
+    /// The numbers of rules stand for other rules than before.
+    pub is_renumbered: bool,
+    /// Memory for the rules of flows, needed with the first rules; afterwards, what is not needed comes back in it.
+    pub memory: Option<RuleMemory>,
+}
+
+/// What the table keeps of each flow for rules.
+pub struct RuleMemory {
+    marks: Array<RuleMark>,
+    reported: Array<Reported>,
+    /// Room for the questions of a burst.
+    asking: Asking,
+}
+
+impl RuleMemory {
+    /// For a table of so many flows; 20 bytes each, of which 16 are touched only where flows are reported while they go on.
+    ///
+    /// # Errors
+    /// The system has not enough memory.
+    pub fn new(max_flows: usize) -> io::Result<RuleMemory> {
+        let entries = max_flows + Manager::SPARE_ENTRIES;
+        Ok(RuleMemory {
+            marks: Array::new(entries)?,
+            reported: Array::new(entries)?,
+            asking: Asking::new(),
+        })
+    }
+}
+
+/// Number of a flow's rule and one more (25 bits), the numbering that it belongs to (4 bits), and three flags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct RuleMark(u32);
+
+#[expect(unsafe_code, reason = "promises about types of integers")]
+mod zeroed {
+    // SAFETY: integers only.
+    unsafe impl super::Zeroed for super::RuleMark {}
+    // SAFETY: integers only.
+    unsafe impl super::Zeroed for super::Reported {}
+}
+
+impl RuleMark {
+    const NUMBER_BITS: u32 = 25;
+    const NUMBERINGS: u32 = 16;
+    /// A rule asks nothing about the flow, so that it gave no series.
+    const UNASKED: u32 = 1 << 31;
+    /// The flow has its label from a rule.
+    const LABELLED: u32 = 1 << 30;
+    /// A question had the flow's label.
+    const LABEL_TOLD: u32 = 1 << 29;
+    const FLAGS: u32 = RuleMark::UNASKED | RuleMark::LABELLED | RuleMark::LABEL_TOLD;
+
+    fn with_rule(self, rule: Option<u32>, numbering: u32) -> RuleMark {
+        let flags = self.0 & RuleMark::FLAGS;
+        let number = rule.map_or(0, |rule| (rule & (RULES_MAX - 1)) + 1);
+        RuleMark(flags | numbering << RuleMark::NUMBER_BITS | number)
+    }
+
+    fn rule(self, numbering: u32) -> Option<u32> {
+        let number = self.0 & ((1 << RuleMark::NUMBER_BITS) - 1);
+        let is_current = self.0 >> RuleMark::NUMBER_BITS & (RuleMark::NUMBERINGS - 1) == numbering;
+        number.checked_sub(1).filter(|_| is_current)
+    }
+}
+
+/// Counts in the flow's records so far, which start again from 0 behind each: bounds are on a flow's whole life.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reported {
+    bytes: u64,
+    packets: u64,
+}
+
+/// Rules are in force.
+pub(crate) struct InForce {
+    memory: RuleMemory,
+    pub has_bounds: bool,
+    numbering: u32,
+}
+
+impl InForce {
+    /// Nothing is known of the flow that begins.
+    pub fn begin(&mut self, index: u32) {
+        self.memory.marks[index as usize] = RuleMark::default();
+        if self.memory.reported[index as usize].packets != 0 {
+            self.memory.reported[index as usize] = Reported::default();
+        }
+    }
+
+    /// The flow was reported with these counts.
+    pub fn report(&mut self, index: u32, counts: &Counts) {
+        let reported = &mut self.memory.reported[index as usize];
+        reported.bytes += counts.bytes_total();
+        reported.packets += counts.packets_total();
+    }
+
+    /// Bytes and packets of the flow's whole life, of which these are since its last record.
+    pub fn since_begin(&self, index: u32, counts: &Counts) -> (u64, u64) {
+        let reported = self.memory.reported[index as usize];
+        (
+            reported.bytes + counts.bytes_total(),
+            reported.packets + counts.packets_total(),
+        )
+    }
+
+    pub fn rule(&self, index: u32) -> Option<u32> {
+        self.memory.marks[index as usize].rule(self.numbering)
+    }
+
+    pub fn set_rule(&mut self, index: u32, rule: Option<u32>) {
+        let mark = &mut self.memory.marks[index as usize];
+        *mark = mark.with_rule(rule, self.numbering);
+    }
+
+    /// Notes that a question has the flow's label; whether it is the first.
+    pub fn tell_label(&mut self, index: u32) -> bool {
+        let mark = &mut self.memory.marks[index as usize];
+        let is_new = mark.0 & RuleMark::LABEL_TOLD == 0;
+        mark.0 |= RuleMark::LABEL_TOLD;
+        is_new
+    }
+
+    /// A rule asks nothing about the flow.
+    pub fn is_unasked(&self, index: u32) -> bool {
+        self.memory.marks[index as usize].0 & RuleMark::UNASKED != 0
+    }
+
+    pub fn set_unasked(&mut self, index: u32) {
+        self.memory.marks[index as usize].0 |= RuleMark::UNASKED;
+    }
+
+    /// The flow's label is that of a rule.
+    pub fn is_labelled(&self, index: u32) -> bool {
+        self.memory.marks[index as usize].0 & RuleMark::LABELLED != 0
+    }
+
+    pub fn set_labelled(&mut self, index: u32) {
+        self.memory.marks[index as usize].0 |= RuleMark::LABELLED;
+    }
+}
+
+impl Manager {
+    /// From the next packet on other rules are in force: each flow asks for its rule again, at its next packet or, where many
+    /// would, some bursts later ([`RENEWED_MAX`]). Rules that were once in force stay so until the manager ends; that there
+    /// are none is said by answers. Without memory, which only the first rules need, nothing changes.
+    pub fn change_rules(&mut self, change: &mut RulesChange) {
+        if self.rules.is_none()
+            && let Some(mut memory) = change.memory.take()
+        {
+            self.asking = std::mem::take(&mut memory.asking);
+            self.rules = Some(InForce {
+                memory,
+                has_bounds: false,
+                numbering: 0,
+            });
+        }
+        let Some(rules) = &mut self.rules else {
+            return;
+        };
+        rules.has_bounds = change.has_bounds;
+        if change.is_renumbered {
+            rules.numbering = (rules.numbering + 1) % RuleMark::NUMBERINGS;
+        }
+        self.policy = self.policy.next();
+    }
+
+    /// Whether there were rules ever, so that the walk asks for them.
+    pub fn has_rules(&self) -> bool {
+        self.rules.is_some()
+    }
+
+    /// The rule of a flow's last answer.
+    pub(crate) fn rule_of(&self, index: u32) -> Option<u32> {
+        self.rules.as_ref().and_then(|rules| rules.rule(index))
+    }
+
+    /// Whether a rule keeps a flow from being asked about.
+    pub(crate) fn is_unasked(&self, index: u32) -> bool {
+        self.rules
+            .as_ref()
+            .is_some_and(|rules| rules.is_unasked(index))
+    }
+
+    /// Whether a flow's label is that of a rule.
+    pub(crate) fn is_labelled_by_rule(&self, index: u32) -> bool {
+        self.rules
+            .as_ref()
+            .is_some_and(|rules| rules.is_labelled(index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_holds_a_rule_of_its_numbering() {
+        let mark = RuleMark(RuleMark::UNASKED);
+        for rule in [None, Some(0), Some(RULES_MAX - 1)] {
+            let mark = mark.with_rule(rule, 15);
+            assert_eq!((mark.rule(15), mark.rule(0)), (rule, None));
+            assert!(mark.0 & RuleMark::UNASKED != 0 && mark.0 & RuleMark::LABELLED == 0);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Rules: what is done with flows by their addresses, ports, volume and label, as others see it.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::capture::{Seen, listen, seen};
+use crate::common::lab::{FOREIGN, Lab};
+use crate::common::live::Live;
+use crate::common::{self};
+use crate::inline::{self, LEFT, RIGHT};
+use crate::mark;
+use crate::traffic::{ask, ask_udp, patient_socket};
+
+/// AF11, AF41, EF (which every label has).
+const AF11: u8 = 10;
+const AF41: u8 = 34;
+const EF: u8 = 46;
+
+fn rule(keys: &str) -> String {
+    format!("[[rule]]\n{keys}\n")
+}
+
+/// Has it read the rules again, which are now these.
+fn reload(live: &Live, file: &Path, rules: &str) {
+    fs::write(file, rules).unwrap();
+    live.ctl(&["reload"]).expect_code(0);
+}
+
+/// The DSCPs of each UDP flow from the left, packet by packet.
+fn dscps(frames: &[Seen]) -> Vec<Vec<u8>> {
+    let mut flows: Vec<(&str, Vec<u8>)> = Vec::new();
+    for Seen { flow, dscp } in frames {
+        let Some(flow) = flow.as_deref().filter(|flow| flow.starts_with("tcp  udp")) else {
+            continue;
+        };
+        match flows.iter_mut().find(|(known, _)| *known == flow) {
+            Some((_, dscps)) => dscps.push(*dscp),
+            None => flows.push((flow, vec![*dscp])),
+        }
+    }
+    flows.into_iter().map(|(_, dscps)| dscps).collect()
+}
+
+/// From their first packet on, flows have the DSCP of their rule or do not arrive; and what a reload says instead.
+#[test]
+fn inline_rules_tag_and_drop_from_the_first_packet_on() {
+    let Some(lab) = Lab::bridged("rules", &["tcpdump", "tshark"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let [file, capture] = ["rules.toml", "capture"].map(|name| dir.path().join(name));
+    let tagged = rule(&format!("source = \"{}\"\ndscp = \"AF41\"", LEFT[0]));
+    let dropped = rule(&format!(
+        "name = \"six\"\nsource = \"{}\"\ndrop = true",
+        LEFT[1]
+    ));
+    fs::write(&file, [tagged.as_str(), &dropped].concat()).unwrap();
+    let rules = format!("policy.rules={}", file.display());
+    let live = inline::start(&lab, &["--set", &rules]);
+    let right = listen(&lab, &live, &capture);
+
+    let first = ask_udp(&lab, ["left", "right"], RIGHT[0], 20);
+    let far = lab.on("right", || patient_socket(RIGHT[1]));
+    let near = lab.on("left", || patient_socket("::"));
+    near.connect(far.local_addr().unwrap()).unwrap();
+    let verdict = |name| {
+        move |live: &Live| {
+            live.samples_with("fenxi_packets_total", &format!("verdict=\"{name}\""))
+                .iter()
+                .sum::<f64>()
+        }
+    };
+    for sent in 1..=5 {
+        near.send(&[1; 100]).unwrap();
+        live.wait_for("it is dropped", |live| {
+            verdict("dropped")(live) >= f64::from(sent)
+        });
+    }
+    assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+    assert_eq!(live.metric_sum("fenxi_policy_rules"), 2.0);
+    let six = live.samples_with("fenxi_policy_rule_flows_total", "rule=\"six\"");
+    assert_eq!(six.iter().sum::<f64>(), 1.0);
+
+    let instead = rule(&format!("source = \"{}\"\ndscp = \"AF11\"", LEFT[1]));
+    reload(&live, &file, &instead);
+    let second = [near, far];
+    ask(&second, 20);
+    // Without a rule, and with a label by now.
+    ask(&first, 5);
+    // A file that is wrong changes nothing.
+    fs::write(&file, rule("dscp = \"AF99\"")).unwrap();
+    let refused = live.ctl(&["reload"]).expect_code(78);
+    assert!(
+        refused.stderr.contains("rules.toml:2"),
+        "{}",
+        refused.stderr
+    );
+    ask(&second, 5);
+    right.finish(&live);
+
+    let flows = dscps(&seen(&capture));
+    let [four, six] = &flows[..] else {
+        panic!("{flows:?}");
+    };
+    let (before, after) = four.split_at(20);
+    assert!(before.iter().all(|dscp| *dscp == AF41), "{four:?}");
+    assert_eq!(after, [EF; 5], "{four:?}");
+    assert_eq!(six, &[AF11; 25], "none came while they were dropped");
+    let summary = live.terminate(0).json();
+    let of = |name: &str| summary["live"][name].as_u64().unwrap();
+    assert_eq!((of("ruled_out"), of("unsent")), (5, 0), "{summary}");
+    assert_eq!(of("received"), of("sent") + 5, "{summary}");
+    assert_eq!(summary["verdicts"]["dropped"], 5);
+}
+
+/// A flow that goes on for long enough gets the DSCP of a rule with a bound, and no other does.
+#[test]
+fn a_rule_with_a_bound_counts_from_there_on() {
+    let Some(lab) = Lab::bridged("bounds", &["tcpdump", "tshark"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let [file, capture] = ["rules.toml", "capture"].map(|name| dir.path().join(name));
+    fs::write(&file, rule("over.packets = 100\ndscp = \"AF11\"")).unwrap();
+    let rules = format!("policy.rules={}", file.display());
+    let live = inline::start(&lab, &["--set", &rules, "--set", "tag.mode=off"]);
+    let right = listen(&lab, &live, &capture);
+    // Each question has an answer.
+    let sockets: [UdpSocket; 2] = ask_udp(&lab, ["left", "right"], RIGHT[0], 40);
+    ask(&sockets, 60);
+    ask_udp(&lab, ["left", "right"], RIGHT[1], 20);
+    right.finish(&live);
+    let flows = dscps(&seen(&capture));
+    let changed = flows[0].iter().position(|dscp| *dscp != 0).unwrap();
+    // 50 rounds are 100 packets, and bounds are looked at every 32 packets of a direction.
+    assert!((50..83).contains(&changed), "{flows:?}");
+    assert!(
+        flows[0][changed..].iter().all(|dscp| *dscp == AF11),
+        "{flows:?}"
+    );
+    assert_eq!(flows[1], [0; 20], "{flows:?}");
+    live.terminate(0);
+}
+
+/// Connections get the mark of their rule when their flow begins; a label that a rule gives costs no series.
+#[test]
+fn connections_get_marks_by_rule_without_a_label() {
+    let Some(lab) = Lab::routed("rulemark", false, &["conntrack"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let [file, records] = ["rules.toml", "records"].map(|name| dir.path().join(name));
+    let [four, six] = [false, true].map(Lab::server);
+    let marked = rule(&format!(
+        "destination = \"{four}\"\nmark = 0x7000000\ntask = \"none\""
+    ));
+    let labelled = rule(&format!("destination = \"{six}\"\nlabel = \"DNS\""));
+    fs::write(&file, [marked, labelled].concat()).unwrap();
+    let rules = format!("policy.rules={}", file.display());
+    let args = ["--set", &rules, "--flows", records.to_str().unwrap()];
+    let args = [&args[..], &common::SIMULATED].concat();
+    let live = mark::start(&lab, "in", "mark.class={ DNS = 0x9000000 }", &args);
+    let sockets = [four, six].map(|to| ask_udp(&lab, mark::HOSTS, to, 2));
+    live.wait_for("both are marked", |live| {
+        live.metric_sum("fenxi_mark_latency_seconds_count") >= 2.0
+            && live.metric_sum("fenxi_marks_waiting") == 0.0
+    });
+    let mark_of = |[near, _]: &[UdpSocket; 2]| mark::mark_at(&lab, near.local_addr().unwrap());
+    assert_eq!(mark_of(&sockets[0]), FOREIGN | 0x700_0000);
+    assert_eq!(mark_of(&sockets[1]), FOREIGN | 0x900_0000);
+    sockets.iter().for_each(|sockets| ask(sockets, 20));
+    assert_eq!(live.metric_sum("fenxi_series_emitted_total"), 0.0);
+    assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+    let summary = live.terminate(0).json();
+    assert_eq!(summary["decided"]["by_rule"], 1);
+    let lines = common::json_lines(&records);
+    let of_six = |line: &&Value| line["dst"] == six && line["label"] == "DNS";
+    let by: Vec<_> = lines.iter().filter(of_six).collect();
+    assert_eq!(by.len(), 2, "one of the label, one of the flow: {lines:?}");
+    assert!(by.iter().all(|line| line["decided_by"] == "rule"), "{by:?}");
+}
+
+/// Where fenxi does not forward, it does not promise to drop.
+#[test]
+fn rules_that_a_run_cannot_keep_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.toml");
+    let check = |rules: &str, code| {
+        fs::write(&file, rules).unwrap();
+        let mut check = common::fenxi(["check", "--config-only", "--set", "io.mode=mark", "--set"]);
+        check.arg(format!("policy.rules={}", file.display()));
+        common::run(check).expect_code(code).stderr
+    };
+    let said = check(&rule("drop = true"), 78);
+    assert!(
+        said.contains("rules.toml:1: drop: only mode inline"),
+        "{said}"
+    );
+    let said = check(&rule("app = \"Napster\"\ndscp = \"CS1\""), 65);
+    assert!(
+        said.contains("there is no label or taxonomy \"Napster\""),
+        "{said}"
+    );
+    let said = check(&rule("mirror = \"copy\""), 65);
+    assert!(said.contains("there is no mirror \"copy\""), "{said}");
+    check(&rule("dscp = \"CS1\""), 0);
+}
