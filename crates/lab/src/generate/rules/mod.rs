@@ -6,7 +6,7 @@ mod draw;
 pub mod file;
 mod profile;
 mod tree;
-mod v6;
+pub mod v6;
 
 use std::collections::HashSet;
 
