@@ -4,6 +4,8 @@
 
 use std::net::IpAddr;
 
+use crate::classifier::{Boxes, Vectors};
+
 /// IP protocol number of TCP.
 pub const TCP: u8 = 6;
 /// IP protocol number of UDP.
@@ -154,11 +156,32 @@ pub trait Address: Copy + Ord + std::fmt::Debug + Default + Send + Sync + 'stati
     /// Bits of an address.
     const BITS: u8;
 
+    /// What an index of filters orders addresses by.
+    type Point: crate::classifier::Point;
+
+    /// Numbers of first bits of an address that an index may order by before it orders by the other address.
+    const JOINT_BITS: &'static [u8];
+
+    /// Where a pair of addresses lies, by the first `bits` of `outer` and then by `inner`.
+    fn joint_point(outer: Self, bits: u8, inner: Self) -> Self::Point;
+
+    /// Whether the two agree in all but the `open` lowest bits.
+    fn agree(self, other: Self, open: u8) -> bool;
+
+    /// Which of eight boxes have the key, a bit for each.
+    fn matches<V: Vectors>(boxes: &Boxes<Self>, key: &Key<Self>) -> u8;
+
     /// The prefix of this length: the other bits become 0. A length beyond [`Address::BITS`] is that.
     fn prefix(self, length: u8) -> Self;
 
     /// The last address that shares the first `length` bits with this one.
     fn last(self, length: u8) -> Self;
+
+    /// The upper bits of 128.
+    fn of_upper(bits: u128) -> Self;
+
+    /// This prefix, with the bits of `low` beyond the length.
+    fn with_low(self, low: Self, length: u8) -> Self;
 
     /// Both in one word of 64 bits, for hashing; equal addresses give equal words.
     fn fold(self) -> u64;
@@ -166,6 +189,23 @@ pub trait Address: Copy + Ord + std::fmt::Debug + Default + Send + Sync + 'stati
 
 impl Address for u32 {
     const BITS: u8 = 32;
+    type Point = u64;
+    const JOINT_BITS: &'static [u8] = &[8, 12, 16, 20, 24, 28, 32];
+
+    #[inline(always)]
+    fn joint_point(outer: u32, bits: u8, inner: u32) -> u64 {
+        u64::from(outer & mask_v4(bits)) << 32 | u64::from(inner)
+    }
+
+    #[inline(always)]
+    fn agree(self, other: u32, open: u8) -> bool {
+        (self ^ other).checked_shr(open.into()).unwrap_or(0) == 0
+    }
+
+    #[inline(always)]
+    fn matches<V: Vectors>(boxes: &Boxes<u32>, key: &Key<u32>) -> u8 {
+        V::matches(boxes, key)
+    }
 
     #[inline]
     fn prefix(self, length: u8) -> u32 {
@@ -177,6 +217,14 @@ impl Address for u32 {
         self | !mask_v4(length)
     }
 
+    fn of_upper(bits: u128) -> u32 {
+        (bits >> 96) as u32
+    }
+
+    fn with_low(self, low: u32, length: u8) -> u32 {
+        self | low & !mask_v4(length)
+    }
+
     #[inline]
     fn fold(self) -> u64 {
         self.into()
@@ -185,6 +233,25 @@ impl Address for u32 {
 
 impl Address for u128 {
     const BITS: u8 = 128;
+    // Of both addresses the upper half: the lower one is the host's own choice, so ranges that differ there only count as
+    // overlapping. They share a bucket, or stay with the remainder.
+    type Point = u128;
+    const JOINT_BITS: &'static [u8] = &[32, 48, 56, 64];
+
+    #[inline(always)]
+    fn joint_point(outer: u128, bits: u8, inner: u128) -> u128 {
+        outer & mask_v6(bits) | inner >> 64
+    }
+
+    #[inline(always)]
+    fn agree(self, other: u128, open: u8) -> bool {
+        (self ^ other).checked_shr(open.into()).unwrap_or(0) == 0
+    }
+
+    #[inline(always)]
+    fn matches<V: Vectors>(boxes: &Boxes<u128>, key: &Key<u128>) -> u8 {
+        boxes.matches(key)
+    }
 
     #[inline]
     fn prefix(self, length: u8) -> u128 {
@@ -194,6 +261,14 @@ impl Address for u128 {
     #[inline]
     fn last(self, length: u8) -> u128 {
         self | !mask_v6(length)
+    }
+
+    fn of_upper(bits: u128) -> u128 {
+        bits
+    }
+
+    fn with_low(self, low: u128, length: u8) -> u128 {
+        self | low & !mask_v6(length)
     }
 
     #[inline]

@@ -128,8 +128,8 @@ impl Policy {
             outcome(action, names, place)
         });
         Ok(Policy {
-            v4: Classifier::new(&rules.v4),
-            v6: Classifier::new(&rules.v6),
+            v4: Classifier::new(&rules.v4).unwrap_or_else(|_| todo!()),
+            v6: Classifier::new(&rules.v6).unwrap_or_else(|_| todo!()),
             rows: rules
                 .rules
                 .iter()

@@ -1,0 +1,208 @@
+//! Filters of a bucket as vectors: eight at a time are held against a key.
+
+use crate::{Address, Filter, Key, Ports, Rank, RuleNumber};
+
+/// Filters in a block.
+pub const LANES: usize = 8;
+
+/// The boxes of eight filters, by rank. Places without a filter have no ports.
+#[derive(Clone, Debug)]
+pub struct Boxes<A> {
+    /// Prefixes of the source.
+    pub source: [A; LANES],
+    /// Prefixes of the destination.
+    pub destination: [A; LANES],
+    /// The first and the last port, in the lower and upper half.
+    pub source_ports: [u32; LANES],
+    /// The same of the destination.
+    pub destination_ports: [u32; LANES],
+    /// From the lowest byte: bits of an address that the source's prefix leaves open, the same of the destination, protocol,
+    /// interface.
+    pub rest: [u32; LANES],
+}
+
+/// Eight filters: of IPv4 in four cache lines.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+struct Block<A> {
+    boxes: Boxes<A>,
+    ranks: [Rank; LANES],
+    /// With [`CONDITIONAL`].
+    rules: [RuleNumber; LANES],
+}
+
+const _: () = assert!(size_of::<Block<u32>>() == 4 * 64);
+
+/// What is needed of a filter once its box has the key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub rank: Rank,
+    pub rule: RuleNumber,
+    pub is_conditional: bool,
+}
+
+/// The upper bit of a word with a rule's number: the rule has a condition.
+const CONDITIONAL: u32 = 1 << 31;
+
+/// The blocks of all buckets.
+#[derive(Clone, Debug)]
+pub(crate) struct Blocks<A>(Vec<Block<A>>);
+
+/// Ports that no port is one of.
+const NO_PORTS: u32 = 1;
+
+fn word_of(ports: Ports) -> u32 {
+    u32::from(ports.first) | u32::from(ports.last) << 16
+}
+
+impl<A: Address> Boxes<A> {
+    /// Which of them have the key, a bit for each.
+    #[inline(always)]
+    pub fn matches(&self, key: &Key<A>) -> u8 {
+        let mut lanes = 0;
+        for lane in 0..LANES {
+            lanes |= u8::from(self.has(lane, key)) << lane;
+        }
+        lanes
+    }
+
+    #[inline(always)]
+    fn has(&self, lane: usize, key: &Key<A>) -> bool {
+        let [source_open, destination_open, protocol, in_port] = self.rest[lane].to_le_bytes();
+        let within = |ports: u32, port: u16| (ports as u16..=(ports >> 16) as u16).contains(&port);
+        A::agree(key.source, self.source[lane], source_open)
+            && A::agree(key.destination, self.destination[lane], destination_open)
+            && within(self.source_ports[lane], key.source_port)
+            && within(self.destination_ports[lane], key.destination_port)
+            && (protocol == 0 || protocol == key.protocol)
+            && (in_port == 0 || in_port == key.in_port)
+    }
+}
+
+impl<A: Address> Block<A> {
+    fn empty() -> Block<A> {
+        Block {
+            boxes: Boxes {
+                source: [A::default(); LANES],
+                destination: [A::default(); LANES],
+                source_ports: [NO_PORTS; LANES],
+                destination_ports: [NO_PORTS; LANES],
+                rest: [0; LANES],
+            },
+            ranks: [Rank::LAST; LANES],
+            rules: [0; LANES],
+        }
+    }
+
+    fn set(&mut self, lane: usize, filter: &Filter<A>) {
+        self.boxes.source[lane] = filter.source;
+        self.boxes.destination[lane] = filter.destination;
+        self.boxes.source_ports[lane] = word_of(filter.source_ports);
+        self.boxes.destination_ports[lane] = word_of(filter.destination_ports);
+        self.boxes.rest[lane] = u32::from_le_bytes([
+            A::BITS - filter.source_length,
+            A::BITS - filter.destination_length,
+            filter.protocol.unwrap_or(0),
+            filter.in_port,
+        ]);
+        self.ranks[lane] = filter.rank;
+        self.rules[lane] = filter.rule
+            | if filter.is_conditional {
+                CONDITIONAL
+            } else {
+                0
+            };
+    }
+}
+
+impl<A: Address> Blocks<A> {
+    pub fn with_capacity(blocks: usize) -> Blocks<A> {
+        Blocks(Vec::with_capacity(blocks))
+    }
+
+    /// Whether a filter can be kept in a block: protocol 0 is that of "every one" there.
+    pub fn takes(filter: &Filter<A>) -> bool {
+        filter.protocol != Some(0)
+    }
+
+    /// Blocks so far: the number of the next.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<Block<A>>()
+    }
+
+    /// Adds the filters of a bucket, by rank.
+    pub fn push(&mut self, filters: &[Filter<A>]) {
+        for filters in filters.chunks(LANES) {
+            let mut block = Block::empty();
+            for (lane, filter) in filters.iter().enumerate() {
+                block.set(lane, filter);
+            }
+            self.0.push(block);
+        }
+    }
+
+    #[inline(always)]
+    pub fn prefetch(&self, block: u32) {
+        crate::classifier::prefetch::prefetch_whole(&self.0, block as usize);
+    }
+
+    /// The boxes of a block.
+    #[inline(always)]
+    pub fn boxes(&self, block: u32) -> &Boxes<A> {
+        &self.0[block as usize].boxes
+    }
+
+    /// The filter in a lane.
+    #[inline(always)]
+    pub fn get(&self, block: u32, lane: usize) -> Found {
+        let block = &self.0[block as usize];
+        let rule = block.rules[lane % LANES];
+        Found {
+            rank: block.ranks[lane % LANES],
+            rule: rule & !CONDITIONAL,
+            is_conditional: rule & CONDITIONAL != 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classifier::tests::{random_filters, random_key};
+    use proptest::prelude::*;
+
+    fn agrees<A: Address>(seed: u64) {
+        let mut filters = random_filters::<A>(seed, LANES - (seed % 3) as usize);
+        filters.retain(Blocks::takes);
+        if filters.is_empty() {
+            return;
+        }
+        let mut blocks = Blocks::with_capacity(1);
+        blocks.push(&filters);
+        for at in 0..200 {
+            let key = random_key(seed ^ at << 32, &filters);
+            let lanes = blocks.boxes(0).matches(&key);
+            for lane in 0..LANES {
+                let has = filters.get(lane).is_some_and(|filter| filter.has(&key));
+                assert_eq!(
+                    lanes >> lane & 1 != 0,
+                    has,
+                    "{:?} {key:?}",
+                    filters.get(lane)
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn lanes_agree_with_filters(seed in any::<u64>()) {
+            agrees::<u32>(seed);
+            agrees::<u128>(seed);
+        }
+    }
+}

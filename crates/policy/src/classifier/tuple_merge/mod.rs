@@ -1,0 +1,182 @@
+//! TupleMerge (Daly et al., ToN 2019): filters in hash tables by how much of source and destination their prefixes fix.
+//!
+//! Tuple space search has a table for each combination of prefix lengths that occurs. Here a filter may also stand in a table
+//! that looks at fewer bits than it fixes, as long as the lists there stay short, so tables are few. Where lists would grow
+//! long, a table that looks at more bits is added; the last resort are the ports.
+//!
+//! A filter is added or removed in the time of a few look-ups, so this is also where changes to a trained index wait.
+
+mod table;
+
+use super::best::{BATCH, Best};
+use crate::{Address, Filter, Key, RuleNumber};
+use table::{Mask, NODES_MAX, Table};
+
+/// The longest list that a filter joins where it could stand in a table of its own.
+const LIST_MAX: usize = 8;
+
+/// Filters in hash tables.
+#[derive(Clone, Debug, Default)]
+pub struct TupleMerge<A> {
+    /// By their least rank.
+    tables: Vec<Table<A>>,
+}
+
+/// There is no room for another filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "more than {NODES_MAX} filters in a table of rules; use prefixes that cover several of them"
+)]
+pub struct TableFull;
+
+impl<A: Address> TupleMerge<A> {
+    /// Of these filters.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn new(filters: &[Filter<A>]) -> Result<TupleMerge<A>, TableFull> {
+        let mut all = TupleMerge { tables: Vec::new() };
+        for filter in filters {
+            all.insert(filter)?;
+        }
+        Ok(all)
+    }
+
+    /// Filters in all tables.
+    pub fn len(&self) -> usize {
+        self.tables.iter().map(Table::len).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of tables.
+    pub fn tables(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.tables.iter().map(Table::bytes).sum()
+    }
+
+    /// Adds a filter.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn insert(&mut self, filter: &Filter<A>) -> Result<(), TableFull> {
+        let own = Mask::of(filter);
+        let at = self.table_for(filter, &own);
+        let table = &mut self.tables[at];
+        if table.len() >= NODES_MAX {
+            return Err(TableFull);
+        }
+        let is_first = filter.rank < table.best;
+        table.insert(filter);
+        if is_first {
+            self.tables.sort_by_key(|table| table.best);
+        }
+        Ok(())
+    }
+
+    /// The most specific table in which the filter's list is short; a new one if there is none.
+    fn table_for(&mut self, filter: &Filter<A>, own: &Mask) -> usize {
+        let fitting = |(_, table): &(usize, &Table<A>)| own.fits_in(&table.mask);
+        let short = |(_, table): &(usize, &Table<A>)| table.list_length(filter) < LIST_MAX;
+        let tables = self.tables.iter().enumerate();
+        let found = tables
+            .filter(fitting)
+            .filter(short)
+            .max_by_key(|(_, table)| table.mask.specificity());
+        if let Some((at, _)) = found {
+            return at;
+        }
+        for mask in relaxed::<A>(own) {
+            if self.tables.iter().all(|table| table.mask != mask) {
+                self.tables.push(Table::new(mask));
+                return self.tables.len() - 1;
+            }
+        }
+        // The table of its own mask is there, and its list is long: the filters agree in all that can be hashed.
+        let own_table = self.tables.iter().position(|table| table.mask == *own);
+        own_table.unwrap_or(0)
+    }
+
+    /// Takes out a filter that was added; whether it was there.
+    pub fn remove(&mut self, filter: &Filter<A>) -> bool {
+        let own = Mask::of(filter);
+        let mut tables = self.tables.iter_mut();
+        let removed = tables.any(|table| own.fits_in(&table.mask) && table.remove(filter));
+        if removed {
+            self.tables.retain(|table| table.len() != 0);
+        }
+        removed
+    }
+
+    /// For each of up to [`BATCH`] keys, the filter of the least rank that has it, where that is below the one in `best`.
+    /// Of filters with a condition only those that `accepts`.
+    #[inline]
+    pub(super) fn find_into(
+        &self,
+        keys: &[Key<A>],
+        mut accepts: impl FnMut(usize, RuleNumber) -> bool,
+        best: &mut Best,
+    ) {
+        let mut hashes = [0_u64; BATCH];
+        let mut nodes = [(0_u8, 0_u32); BATCH];
+        for table in &self.tables {
+            // Three passes, so that the trips to memory of all keys overlap.
+            let mut wants_some = false;
+            for (place, key) in keys.iter().enumerate().take(BATCH) {
+                if best.rank(place) > table.best {
+                    hashes[place] = table.hash_of_key(key);
+                    table.prefetch_head(hashes[place]);
+                    wants_some = true;
+                }
+            }
+            if !wants_some {
+                // Tables stand by their best rank, so those behind have nothing better either.
+                break;
+            }
+            let mut candidates = 0;
+            for place in 0..keys.len().min(BATCH) {
+                if best.rank(place) > table.best
+                    && let Some(node) = table.first(hashes[place])
+                {
+                    nodes[candidates] = (place as u8, node);
+                    candidates += 1;
+                }
+            }
+            for &(place, node) in &nodes[..candidates] {
+                let place = usize::from(place);
+                let wanted =
+                    |filter: &Filter<A>| !filter.is_conditional || accepts(place, filter.rule);
+                let found = table.find_from(node, &keys[place], best.rank(place), wanted);
+                if let Some(filter) = found {
+                    best.set(place, filter.rank, filter.rule);
+                }
+            }
+        }
+    }
+}
+
+/// Masks for a new table that a filter of this mask fits in, the one to try first at the front.
+fn relaxed<A: Address>(own: &Mask) -> impl Iterator<Item = Mask> {
+    // A quarter of the bits less leaves room for filters with shorter prefixes.
+    let step = A::BITS / 8;
+    let round = |length: u8| length / step * step;
+    let addresses = Mask {
+        source: round(own.source),
+        destination: round(own.destination),
+        source_port: false,
+        destination_port: false,
+    };
+    let exact_addresses = Mask {
+        source_port: false,
+        destination_port: false,
+        ..*own
+    };
+    [addresses, exact_addresses, *own].into_iter()
+}
