@@ -45,7 +45,7 @@ impl Speed {
 /// A classifier of a set.
 pub struct Outcome {
     pub built_s: f64,
-    pub bytes_per_rule: Option<f64>,
+    pub bytes_per_rule: f64,
     /// By trace.
     pub speeds: Vec<Speed>,
 }
@@ -59,16 +59,13 @@ pub fn measured<A: Address>(
     traces: &[Vec<Key<A>>],
     seconds: f64,
 ) -> Result<Vec<Outcome>, Failure> {
-    let peers = built(filters);
+    let peers = built(filters)?;
     agree(filters, &peers, traces)?;
     let mut outcomes: Vec<Outcome> = peers
         .iter()
         .map(|peer| Outcome {
             built_s: peer.built_s,
-            bytes_per_rule: peer
-                .finder
-                .bytes()
-                .map(|bytes| bytes as f64 / filters.len() as f64),
+            bytes_per_rule: peer.finder.bytes() as f64 / filters.len() as f64,
             speeds: traces
                 .iter()
                 .map(|keys| first(&*peer.finder, keys))

@@ -23,7 +23,7 @@ use crate::generate::rules::{file, v6};
 use fenxi::exit::{Failure, remark};
 use fenxi::machine::Machine;
 use measure::{Outcome, measured};
-use peers::{NAMES, OURS, TSS};
+use peers::{NAMES, OURS, TSS, TUPLE_MERGE};
 use sets::Set;
 use trace::Locality;
 
@@ -163,6 +163,7 @@ fn figures(all: &[Measured], names: &[&str]) -> Vec<Figure> {
 /// Sizes that bars are for.
 const LARGE: u32 = 500_000;
 const MIDDLE: u32 = 100_000;
+const SMALL: u32 = 1_000;
 
 /// How fast the classifiers of sets of one size are on a trace.
 fn of_trace(sets: &[&[Outcome]], size: u32, trace: usize, name: &str) -> Vec<Figure> {
@@ -180,16 +181,21 @@ fn of_trace(sets: &[&[Outcome]], size: u32, trace: usize, name: &str) -> Vec<Fig
         })
         .collect();
     let ours = |set: &[Outcome]| ns(set, OURS);
-    let fastest_tss = |set: &[Outcome]| {
+    let tss = |set: &[Outcome]| {
         TSS.iter()
             .map(|&peer| ns(set, peer))
             .fold(f64::MAX, f64::min)
     };
-    let ratio = geometric(sets.iter().map(|set| fastest_tss(set) / ours(set)));
-    let ratio = Figure::one(format!("speed-up over the fastest TSS, {name}"), "x", ratio);
-    figures.push(match size {
-        LARGE => ratio.at_least(12.3),
-        _ => ratio,
+    let speed_up = |over: &str, rival: &dyn Fn(&[Outcome]) -> f64| {
+        let ratio = geometric(sets.iter().map(|set| rival(set) / ours(set)));
+        Figure::one(format!("speed-up over {over}, {name}"), "x", ratio)
+    };
+    let over_tss = speed_up("the fastest TSS", &tss);
+    let over_tuple_merge = speed_up("TupleMerge", &|set| ns(set, TUPLE_MERGE));
+    figures.extend(match size {
+        LARGE => [over_tss.at_least(12.3), over_tuple_merge.at_least(2.0)],
+        SMALL => [over_tss, over_tuple_merge.at_least(1.0)],
+        _ => [over_tss, over_tuple_merge],
     });
     let batch = |quantile| {
         let of =
@@ -222,25 +228,21 @@ fn of_trace(sets: &[&[Outcome]], size: u32, trace: usize, name: &str) -> Vec<Fig
 fn of_building(sets: &[&[Outcome]], size: u32) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (peer, label) in NAMES.iter().enumerate() {
-        let worst = |of: &dyn Fn(&Outcome) -> Option<f64>| {
-            let values = sets.iter().filter_map(|set| of(&set[peer]));
-            values.reduce(f64::max)
-        };
-        let built_s = worst(&|outcome| Some(outcome.built_s)).unwrap_or_default();
+        let worst =
+            |of: fn(&Outcome) -> f64| sets.iter().map(|set| of(&set[peer])).fold(0.0, f64::max);
+        let built_s = worst(|outcome| outcome.built_s);
         let built = Figure::one(format!("{label}, longest to build"), "s", built_s);
         figures.push(match (peer == OURS, size) {
             (true, LARGE) => built.at_most(1.0),
             (true, MIDDLE) => built.at_most(0.5),
             _ => built,
         });
-        let bytes = worst(&|outcome| outcome.bytes_per_rule);
-        figures.extend(bytes.map(|bytes| {
-            let figure = Figure::one(format!("{label}, most memory"), "B/rule", bytes);
-            match peer == OURS {
-                true => figure.at_most(64.0),
-                false => figure,
-            }
-        }));
+        let bytes = worst(|outcome| outcome.bytes_per_rule);
+        let bytes = Figure::one(format!("{label}, most memory"), "B/rule", bytes);
+        figures.push(match peer == OURS {
+            true => bytes.at_most(64.0),
+            false => bytes,
+        });
     }
     figures
 }
