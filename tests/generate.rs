@@ -292,6 +292,46 @@ fn what_cannot_be_generated_is_refused_in_one_line() {
     }
 }
 
+#[test]
+fn rules_are_as_many_as_asked_for_and_the_same_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let written = |name: &str, args: &[&str]| {
+        let path = dir.path().join(name);
+        let mut all = vec!["generate", "rules", "--rules", "700"];
+        all.extend(args);
+        all.push(path.to_str().unwrap());
+        ran(&all).expect_code(0);
+        fs::read_to_string(path).unwrap()
+    };
+    let one = written("one", &["--seed", "ipc1"]);
+    let lines: std::collections::HashSet<&str> = one.lines().collect();
+    assert_eq!((one.lines().count(), lines.len()), (700, 700));
+    assert_eq!(one, written("same", &["--seed", "ipc1", "--random", "1"]));
+    assert_ne!(one, written("other", &["--seed", "ipc1", "--random", "2"]));
+    let v6 = written("v6", &["--seed", "ipc1", "--ipv6"]);
+    assert_eq!(v6.lines().count(), 700);
+    assert!(v6.lines().any(|line| line.starts_with("@2001:db8:")));
+
+    let nowhere = dir.path().join("no/rules");
+    let nowhere = nowhere.to_str().unwrap();
+    for (args, code, part) in [
+        (
+            &["--seed", "acl9", "rules.txt"][..],
+            64,
+            "there are acl1, acl2",
+        ),
+        (&["--rules", "0", "rules.txt"], 64, "--rules"),
+        (&[nowhere], 73, "cannot be created"),
+    ] {
+        let refused = ran(&[&["generate", "rules"], args].concat()).expect_code(code);
+        assert!(
+            refused.stderr.contains(part),
+            "{args:?}: {}",
+            refused.stderr
+        );
+    }
+}
+
 /// A namespace with a veth pair `a0`, `b0`; removed when dropped.
 struct Netns(String);
 

@@ -1,7 +1,7 @@
 //! `fenxi-lab bench`: experiments on both walks that anyone can repeat.
 //!
 //! All of them run in memory, without ports. For the packet's walk, [`frames`] are prepared, and a [`rig`] takes them through
-//! a flow manager and labels its series. Experiments on the series' walk are in [`series`]. [`rounds`] repeats and
+//! a flow manager and labels its series. Experiments on the series' walk are in [`series`], on rules by tuple in [`policy`]. [`rounds`] repeats and
 //! interleaves measurements. Each experiment has a file of its own; its [`report`] is printed, written and drawn.
 
 mod flood;
@@ -10,6 +10,7 @@ mod headline;
 mod lookup;
 mod mix;
 mod plot;
+mod policy;
 mod report;
 mod rig;
 mod rounds;
@@ -51,6 +52,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Devices => series::devices(args),
         BenchName::Swap => series::swap(args),
         BenchName::Idle => series::idle(args),
+        BenchName::Policy => policy::run(args),
     }?;
     for skipped in &report.skipped {
         remark(&format!("SKIPPED {skipped}\n"))?;

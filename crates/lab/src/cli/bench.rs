@@ -27,7 +27,7 @@ pub struct BenchArgs {
     /// Entries of the flow table, a power of two; the default depends on the experiment
     #[arg(long, value_name = "N", value_parser = entries)]
     pub entries: Option<usize>,
-    /// walk, headline: capture whose flows the mix is made of
+    /// walk, headline, policy: capture whose flows the mix is made of
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
     /// Model bundle to use instead of the shipped ones; analytics takes several
@@ -39,6 +39,21 @@ pub struct BenchArgs {
     /// idle: length of each pause
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = pause)]
     pub pause: f64,
+    /// policy: folder with filter files of ClassBench to use instead of generated sets
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["seeds", "sizes"])]
+    pub sets: Option<PathBuf>,
+    /// policy: networks whose rules are imitated
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub seeds: Vec<String>,
+    /// policy: rules of a set
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub sizes: Vec<u32>,
+    /// policy: the rules as rules of IPv6
+    #[arg(long)]
+    pub ipv6: bool,
+    /// policy: write the sets and traces into this folder, for other programs
+    #[arg(long, value_name = "DIR")]
+    pub write: Option<PathBuf>,
 }
 
 /// An experiment.
@@ -70,6 +85,8 @@ pub enum BenchName {
     Swap,
     /// CPU time of an idle analytics thread, and its first label after a pause
     Idle,
+    /// Finding the rules of flows: the learned classifier and its rivals, by number of rules
+    Policy,
 }
 
 impl BenchArgs {

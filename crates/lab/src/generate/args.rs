@@ -2,16 +2,24 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, Subcommand};
 
+use super::rules::command::RulesArgs;
 use super::{COPIES_MAX, Payload, Until};
 use fenxi::exit::Failure;
 use fenxi::{is_dash, seconds};
 
 /// Arguments of `generate`.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("output").required(true).args(["to", "interface"])))]
+#[command(
+    group(ArgGroup::new("output").required(true).args(["to", "interface"])),
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 pub struct GenerateArgs {
+    /// What else is generated.
+    #[command(subcommand)]
+    pub what: Option<GenerateWhat>,
     /// Captures to use instead of the shipped one; - is stdin
     #[arg(value_name = "FILE")]
     pub captures: Vec<PathBuf>,
@@ -45,6 +53,13 @@ pub struct GenerateArgs {
     /// Print the summary as one JSON object on stdout
     #[arg(long)]
     pub json: bool,
+}
+
+/// What is generated instead of traffic.
+#[derive(Debug, Subcommand)]
+pub enum GenerateWhat {
+    /// Rules by tuple, in the manner of ClassBench, for experiments with classifiers
+    Rules(RulesArgs),
 }
 
 impl GenerateArgs {

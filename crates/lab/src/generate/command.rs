@@ -3,8 +3,9 @@
 use packetio::TxCounts;
 use serde_json::{Value, json};
 
-use crate::generate::GenerateArgs;
+use crate::generate::rules;
 use crate::generate::{self, Outcome};
+use crate::generate::{GenerateArgs, GenerateWhat};
 use fenxi::exit::{Failure, print, remark};
 
 /// Generates, then prints the summary: with `--json` on standard output, otherwise as text on standard error.
@@ -12,6 +13,9 @@ use fenxi::exit::{Failure, print, remark};
 /// # Errors
 /// Generating failed, before the first packet or later; in the second case the summary is printed first.
 pub fn generate(args: &GenerateArgs) -> Result<(), Failure> {
+    if let Some(GenerateWhat::Rules(args)) = &args.what {
+        return rules::command::run(args);
+    }
     let outcome = generate::run(args)?;
     let is_quiet = outcome.failure.as_ref().is_some_and(Failure::is_quiet);
     let printed = match args.json {

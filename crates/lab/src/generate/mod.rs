@@ -14,6 +14,7 @@ mod control;
 mod ends;
 mod frame;
 mod mix;
+pub mod rules;
 mod sink;
 
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ use fenxi::exit::Failure;
 use mix::Mix;
 use sink::Sink;
 
-pub use args::GenerateArgs;
+pub use args::{GenerateArgs, GenerateWhat};
 pub use catalogue::Payload;
 pub use ends::COPIES_MAX;
 pub use mix::Until;
