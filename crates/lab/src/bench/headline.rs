@@ -128,6 +128,7 @@ fn turn(capture: &Path, bundle: &Bundle, entries: usize) -> Result<Outcome, Fail
         sinks: vec![Box::new(Labels(counted.clone()))],
         clock: Clock::Packets,
         hooks: Hooks::default(),
+        rules: None,
         run: run.clone(),
         limits: Limits {
             burst: BURST,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use policy::classifier::Classifier;
+use policy::classifier::{Classifier, TableFull};
 use policy::{Address, Filter, Key, RuleNumber};
 
 use super::tss::{Savings, TupleSpace};
@@ -19,11 +19,11 @@ pub trait Finder<A> {
 
 impl<A: Address> Finder<A> for Classifier<A> {
     fn find(&self, keys: &[Key<A>], found: &mut [Option<RuleNumber>]) {
-        Classifier::find(self, keys, |_, _| true, found);
+        Classifier::find(self, keys, false, |_, _| true, found);
     }
 
     fn bytes(&self) -> usize {
-        self.learned().bytes() + self.remainder().bytes()
+        self.describe().bytes
     }
 }
 
@@ -67,10 +67,12 @@ pub struct Peer<A> {
 /// The set is too large.
 pub fn built<A: Address>(filters: &[Filter<A>]) -> Result<Vec<Peer<A>>, Failure> {
     let tss = |tries, stages| timed(|| Ok(TupleSpace::new(filters, Savings { tries, stages })));
-    let learned = || Classifier::new(filters).map_err(|error| Failure::data(error.to_string()));
+    let full = |error: TableFull| Failure::data(error.to_string());
+    let learned = || Classifier::new(filters).map_err(full);
+    let tuple_merge = || Classifier::untrained(filters).map_err(full);
     Ok(vec![
         timed(learned)?,
-        timed(|| Ok(Classifier::tuple_merge_only(filters)))?,
+        timed(tuple_merge)?,
         tss(false, false)?,
         tss(true, false)?,
         tss(true, true)?,
