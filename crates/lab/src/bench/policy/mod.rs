@@ -29,7 +29,7 @@ use trace::Locality;
 
 /// Keys of a trace.
 const KEYS: usize = 1 << 18;
-/// The exponent with which 3 % of the flows have 85 % of the packets, as in NuevoMatch's traces.
+/// The exponent with which 3 % of 500,000 flows have 86 % of the packets; of 1,000 flows, 3 % have 62 %.
 const ZIPF: f64 = 1.1;
 
 /// What a set's classifiers did.
