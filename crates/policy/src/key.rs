@@ -162,8 +162,14 @@ pub trait Address: Copy + Ord + std::fmt::Debug + Default + Send + Sync + 'stati
     /// Numbers of first bits of an address that an index may order by before it orders by the other address.
     const JOINT_BITS: &'static [u8];
 
-    /// Where a pair of addresses lies, by the first `bits` of `outer` and then by `inner`.
-    fn joint_point(outer: Self, bits: u8, inner: Self) -> Self::Point;
+    /// Where a pair of addresses lies, by `outer`, of which the first bits are left, and then by `inner`.
+    fn joint_point(outer: Self, inner: Self) -> Self::Point;
+
+    /// The first bits of an address, so many of them, as a mask.
+    fn mask(length: u8) -> Self;
+
+    /// The bits of a mask.
+    fn masked(self, mask: Self) -> Self;
 
     /// Whether the two agree in all but the `open` lowest bits.
     fn agree(self, other: Self, open: u8) -> bool;
@@ -193,8 +199,18 @@ impl Address for u32 {
     const JOINT_BITS: &'static [u8] = &[8, 12, 16, 20, 24, 28, 32];
 
     #[inline(always)]
-    fn joint_point(outer: u32, bits: u8, inner: u32) -> u64 {
-        u64::from(outer & mask_v4(bits)) << 32 | u64::from(inner)
+    fn joint_point(outer: u32, inner: u32) -> u64 {
+        u64::from(outer) << 32 | u64::from(inner)
+    }
+
+    #[inline(always)]
+    fn mask(length: u8) -> u32 {
+        mask_v4(length)
+    }
+
+    #[inline(always)]
+    fn masked(self, mask: u32) -> u32 {
+        self & mask
     }
 
     #[inline(always)]
@@ -239,8 +255,18 @@ impl Address for u128 {
     const JOINT_BITS: &'static [u8] = &[32, 48, 56, 64];
 
     #[inline(always)]
-    fn joint_point(outer: u128, bits: u8, inner: u128) -> u128 {
-        outer & mask_v6(bits) | inner >> 64
+    fn joint_point(outer: u128, inner: u128) -> u128 {
+        outer | inner >> 64
+    }
+
+    #[inline(always)]
+    fn mask(length: u8) -> u128 {
+        mask_v6(length)
+    }
+
+    #[inline(always)]
+    fn masked(self, mask: u128) -> u128 {
+        self & mask
     }
 
     #[inline(always)]

@@ -4,6 +4,7 @@
 //! The index finds a bucket by one field; most buckets found so have nothing to do with the rest of the key, and their filters
 //! lie in memory that nobody has asked for yet. The words lie beside the number of the first block, which is needed anyway.
 
+use crate::classifier::best::BATCH;
 use crate::{Address, Filter, Key, Ports};
 
 /// What a word looks at.
@@ -71,16 +72,33 @@ impl Look {
         }
     }
 
-    /// The bit that a key asks for.
+    /// The bits that keys ask for: as many as there are places for.
+    #[inline(always)]
+    fn of_keys<A: Address>(self, keys: &[Key<A>], bits: &mut [u32]) {
+        let each = bits.iter_mut().zip(keys);
+        // The choice is made once for all keys.
+        match self {
+            Look::Source(length) => {
+                let mask = A::mask(length);
+                each.for_each(|(word, key)| *word = bit(key.source.masked(mask).fold()));
+            }
+            Look::Destination(length) => {
+                let mask = A::mask(length);
+                each.for_each(|(word, key)| *word = bit(key.destination.masked(mask).fold()));
+            }
+            Look::SourcePort => each.for_each(|(word, key)| *word = bit(key.source_port.into())),
+            Look::DestinationPort => {
+                each.for_each(|(word, key)| *word = bit(key.destination_port.into()))
+            }
+            Look::Protocol => each.for_each(|(word, key)| *word = bit(key.protocol.into())),
+        }
+    }
+
     #[inline(always)]
     fn of_key<A: Address>(self, key: &Key<A>) -> u32 {
-        match self {
-            Look::Source(bits) => bit(key.source.prefix(bits).fold()),
-            Look::Destination(bits) => bit(key.destination.prefix(bits).fold()),
-            Look::SourcePort => bit(key.source_port.into()),
-            Look::DestinationPort => bit(key.destination_port.into()),
-            Look::Protocol => bit(key.protocol.into()),
-        }
+        let mut bits = [0];
+        self.of_keys(std::slice::from_ref(key), &mut bits);
+        bits[0]
     }
 }
 
@@ -128,10 +146,13 @@ impl Guard {
         })
     }
 
-    /// The bits of a key.
+    /// The bits of up to [`BATCH`] keys.
     #[inline(always)]
-    pub fn of_key<A: Address>(&self, key: &Key<A>) -> Words {
-        Words(self.0.of_key(key), self.1.of_key(key))
+    pub fn of_keys<A: Address>(&self, keys: &[Key<A>]) -> [Words; BATCH] {
+        let (mut one, mut other) = ([0; BATCH], [0; BATCH]);
+        self.0.of_keys(keys, &mut one);
+        self.1.of_keys(keys, &mut other);
+        std::array::from_fn(|place| Words(one[place], other[place]))
     }
 }
 
@@ -160,7 +181,11 @@ mod tests {
             for at in 0..50 {
                 let key = random_key(seed ^ at << 32, &filters);
                 for filter in filters.iter().filter(|filter| filter.has(&key)) {
-                    assert!(guard.of_filters(&[*filter]).let_pass(guard.of_key(&key)));
+                    assert!(
+                        guard
+                            .of_filters(&[*filter])
+                            .let_pass(guard.of_keys(&[key])[0])
+                    );
                 }
             }
         }

@@ -45,14 +45,30 @@ impl Field {
             .flat_map(|&bits| [Field::Source { bits }, Field::Destination { bits }])
     }
 
-    /// Where a key lies in the field.
+    /// Where keys lie in the field: as many as there are places for.
     #[inline(always)]
-    pub fn of_key<A: Address>(self, key: &Key<A>) -> A::Point {
+    pub fn of_keys<A: Address>(self, keys: &[Key<A>], points: &mut [A::Point]) {
+        let each = points.iter_mut().zip(keys);
+        // The choice is made once for all keys.
         match self {
-            Field::Source { bits } => A::joint_point(key.destination, bits, key.source),
-            Field::Destination { bits } => A::joint_point(key.source, bits, key.destination),
-            Field::SourcePort => A::Point::of_port(key.source_port),
-            Field::DestinationPort => A::Point::of_port(key.destination_port),
+            Field::Source { bits } => {
+                let mask = A::mask(bits);
+                each.for_each(|(point, key)| {
+                    *point = A::joint_point(key.destination.masked(mask), key.source)
+                });
+            }
+            Field::Destination { bits } => {
+                let mask = A::mask(bits);
+                each.for_each(|(point, key)| {
+                    *point = A::joint_point(key.source.masked(mask), key.destination)
+                });
+            }
+            Field::SourcePort => {
+                each.for_each(|(point, key)| *point = A::Point::of_port(key.source_port))
+            }
+            Field::DestinationPort => {
+                each.for_each(|(point, key)| *point = A::Point::of_port(key.destination_port));
+            }
         }
     }
 
@@ -67,8 +83,11 @@ impl Field {
         } = *filter;
         let joint = |(outer, outer_length): (A, u8), bits, (inner, length): (A, u8)| {
             let range = || {
-                let first = A::joint_point(outer, bits, inner);
-                (first, A::joint_point(outer, bits, inner.last(length)))
+                let outer = outer.prefix(bits);
+                (
+                    A::joint_point(outer, inner),
+                    A::joint_point(outer, inner.last(length)),
+                )
             };
             (outer_length >= bits).then(range)
         };

@@ -213,7 +213,9 @@ fn found_by_sample<A: Address>(
         .zip(1..)
         .map(|(filter, number)| filter.key(number));
     let sample = keys.map(|key| {
-        let point = found.field.of_key(&key);
+        let mut points = [A::Point::default()];
+        found.field.of_keys(&[key], &mut points);
+        let [point] = points;
         let behind = found
             .buckets
             .partition_point(|bucket| bucket.first <= point);
@@ -274,43 +276,48 @@ impl<A: Address> Iset<A> {
     /// For each key, those blocks of the bucket that its point lies in which may have the key.
     #[inline(always)]
     fn search<V: Vectors>(&self, keys: &[Key<A>], best: &Best, found: &mut Found) {
+        let keys = &keys[..keys.len().min(BATCH)];
         let mut points = [A::Point::default(); BATCH];
+        let points = &mut points[..keys.len()];
+        self.field.of_keys(keys, points);
         let mut windows = [Window { start: 0, count: 0 }; BATCH];
+        let windows = &mut windows[..keys.len()];
+        self.model.windows::<V>(points, windows);
         let last = self.first_blocks.len() as u32 - 2;
         let mut longest = 0;
-        for (point, key) in points.iter_mut().zip(keys) {
-            *point = self.field.of_key(key);
-        }
-        self.model
-            .windows::<V>(&points[..keys.len().min(BATCH)], &mut windows);
-        for window in &mut windows {
+        for window in &mut *windows {
             window.count = window.count.min(last + 1 - window.start);
             prefetch(&self.starts, (window.start + window.count / 2) as usize);
             longest = longest.max(window.count);
         }
         // Long windows are halved, those of all keys in step, so that the trips to memory overlap.
         while longest as usize > 2 * SEARCHED {
-            for (point, window) in points.iter().zip(&mut windows) {
+            for (point, window) in points.iter().zip(&mut *windows) {
                 window.halve(&self.starts, *point);
             }
             longest -= longest / 2;
         }
-        let mut buckets = [0_u32; BATCH];
-        for place in 0..keys.len().min(BATCH) {
-            buckets[place] = self.last_begun(points[place], windows[place]).min(last);
-            prefetch(&self.first_blocks, buckets[place] as usize);
+        for (point, window) in points.iter().zip(&mut *windows) {
+            window.start = self.last_begun(*point, *window).min(last);
+            prefetch(&self.first_blocks, window.start as usize);
         }
-        let mut blocks = [(0_u32, 0_u32); BATCH];
-        for (blocks, &bucket) in blocks.iter_mut().zip(&buckets).take(keys.len()) {
-            *blocks = (
-                self.first_blocks[bucket as usize],
-                self.first_blocks[bucket as usize + 1],
-            );
-            prefetch(&self.headers, blocks.0 as usize);
+        // From here on a window is that of the bucket's blocks.
+        for window in &mut *windows {
+            let bucket = window.start as usize;
+            let (from, to) = (self.first_blocks[bucket], self.first_blocks[bucket + 1]);
+            *window = Window {
+                start: from,
+                count: to - from,
+            };
+            prefetch(&self.headers, from as usize);
         }
-        for (place, (key, &(from, to))) in keys.iter().zip(&blocks).enumerate() {
-            let wanted = self.guard.of_key(key);
-            for (header, block) in self.headers[from as usize..to as usize].iter().zip(from..) {
+        let wanted = self.guard.of_keys(keys);
+        for (place, (window, wanted)) in windows.iter().zip(wanted).enumerate() {
+            let headers = self.headers.get(window.start as usize..).unwrap_or(&[]);
+            for (header, block) in headers
+                .iter()
+                .zip(window.start..window.start + window.count)
+            {
                 let may_have = header.words.let_pass(wanted) && header.best < best.rank(place);
                 if may_have && found.count < found.blocks.len() {
                     self.blocks.prefetch(block);

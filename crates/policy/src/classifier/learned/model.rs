@@ -116,7 +116,7 @@ impl<P: Point> Model<P> {
     /// For each of up to [`BATCH`] points, where the bucket is that has it, if one has. Stage by stage, so that the processor works
     /// on several points at a time.
     #[inline(always)]
-    pub fn windows<V: Vectors>(&self, points: &[P], windows: &mut [Window; BATCH]) {
+    pub fn windows<V: Vectors>(&self, points: &[P], windows: &mut [Window]) {
         let mut nets = [0_u32; BATCH];
         for (point, net) in points.iter().zip(&mut nets) {
             *net = self.root.place::<V>(*point, self.first_last);

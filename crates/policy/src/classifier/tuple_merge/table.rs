@@ -63,6 +63,10 @@ const HEADS_MIN: usize = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Table<A> {
     pub mask: Mask,
+    /// The bits of `mask`.
+    source_mask: A,
+    destination_mask: A,
+    port_mask: u32,
     /// No filter of the table has a lesser rank.
     pub best: Rank,
     heads: Vec<u32>,
@@ -78,6 +82,10 @@ impl<A: Address> Table<A> {
     pub fn new(mask: Mask) -> Table<A> {
         Table {
             mask,
+            source_mask: A::mask(mask.source),
+            destination_mask: A::mask(mask.destination),
+            port_mask: u32::from(mask.source_port) * 0xffff_0000
+                | u32::from(mask.destination_port) * 0xffff,
             best: Rank::LAST,
             heads: vec![EMPTY; HEADS_MIN],
             shift: shift_for(HEADS_MIN),
@@ -97,25 +105,19 @@ impl<A: Address> Table<A> {
     }
 
     /// The hash of what the table looks at.
-    #[inline]
+    #[inline(always)]
     pub fn hash(&self, source: A, destination: A, source_port: u16, destination_port: u16) -> u64 {
-        let Mask {
-            source: source_length,
-            destination: destination_length,
-            ..
-        } = self.mask;
-        let source_port = u64::from(source_port) & u64::from(self.mask.source_port).wrapping_neg();
-        let destination_port =
-            u64::from(destination_port) & u64::from(self.mask.destination_port).wrapping_neg();
-        let source = source.prefix(source_length).fold();
-        let destination = destination.prefix(destination_length).fold();
+        let source = source.masked(self.source_mask).fold();
+        let destination = destination.masked(self.destination_mask).fold();
+        let ports = u64::from(
+            (u32::from(source_port) << 16 | u32::from(destination_port)) & self.port_mask,
+        );
         // Who sends packets cannot make lists long, since lists are made of rules: so a short hash will do.
-        let addresses = source.rotate_left(32) ^ destination;
-        let ports = (source_port << 16 | destination_port).wrapping_mul(0xa076_1d64_78bd_642f);
-        (addresses ^ ports).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        let all = source.rotate_left(32) ^ destination ^ ports.wrapping_mul(0xa076_1d64_78bd_642f);
+        all.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn hash_of_key(&self, key: &Key<A>) -> u64 {
         self.hash(
             key.source,
