@@ -3,6 +3,7 @@
 //! IPv4 and IPv6 have classifiers of their own, so both types are generic over the address: [`u32`] or [`u128`].
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use crate::classifier::{Boxes, Vectors};
 
@@ -183,6 +184,12 @@ pub trait Address: Copy + Ord + std::fmt::Debug + Default + Send + Sync + 'stati
     /// The last address that shares the first `length` bits with this one.
     fn last(self, length: u8) -> Self;
 
+    /// A number that says where the address lies, roughly.
+    fn gate(self) -> u16;
+
+    /// The numbers of all addresses of a prefix.
+    fn gates(self, length: u8) -> RangeInclusive<u16>;
+
     /// The upper bits of 128.
     fn of_upper(bits: u128) -> Self;
 
@@ -231,6 +238,15 @@ impl Address for u32 {
     #[inline]
     fn last(self, length: u8) -> u32 {
         self | !mask_v4(length)
+    }
+
+    #[inline(always)]
+    fn gate(self) -> u16 {
+        (self >> 16) as u16
+    }
+
+    fn gates(self, length: u8) -> RangeInclusive<u16> {
+        self.gate()..=self.last(length).gate()
     }
 
     fn of_upper(bits: u128) -> u32 {
@@ -287,6 +303,21 @@ impl Address for u128 {
     #[inline]
     fn last(self, length: u8) -> u128 {
         self | !mask_v6(length)
+    }
+
+    // The first 16 bits are the same for most addresses in use: a hash of the first 48, which is what a site gets at least.
+    #[inline(always)]
+    fn gate(self) -> u16 {
+        ((self >> 80) as u64)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .wrapping_shr(48) as u16
+    }
+
+    fn gates(self, length: u8) -> RangeInclusive<u16> {
+        match length {
+            48.. => self.gate()..=self.gate(),
+            _ => 0..=u16::MAX,
+        }
     }
 
     fn of_upper(bits: u128) -> u128 {

@@ -12,6 +12,7 @@
 
 mod block;
 mod fit;
+mod gate;
 mod guard;
 mod iset;
 mod model;
@@ -24,6 +25,7 @@ use super::vectors::{Vectors, WithVectors};
 use crate::{Address, Filter, Key, Rank, RuleNumber};
 pub(crate) use block::Blocks;
 pub use block::{Boxes, LANES};
+use gate::Gate;
 use guard::{Guard, Words};
 use iset::{Field, Partition, partition};
 use model::{Model, Window};
@@ -42,6 +44,7 @@ const ISETS_MAX: usize = 4;
 #[derive(Debug)]
 struct Iset<A: Address> {
     field: Field,
+    gate: Gate,
     model: Model<A::Point>,
     /// By bucket: where it begins; and [`SEARCHED`] times the greatest value, so that a search may read beyond the last.
     starts: Vec<A::Point>,
@@ -139,18 +142,37 @@ impl<A: Address> Learned<A> {
         best: &mut Best,
     ) {
         for iset in &self.isets {
+            let (mut passed, mut places) = ([Key::default(); BATCH], [0_u8; BATCH]);
+            let (keys, places) = match iset.gate.is_open() {
+                true => (keys, &PLACES[..keys.len()]),
+                false => {
+                    let count = iset.gate.pass(keys, &mut passed, &mut places);
+                    (&passed[..count], &places[..count])
+                }
+            };
             let mut found = Found::new();
-            iset.search::<V>(keys, best, &mut found);
-            for &(place, block) in &found.blocks[..found.count] {
-                let place = usize::from(place);
+            iset.search::<V>(keys, places, best, &mut found);
+            for &(at, block) in &found.blocks[..found.count] {
+                let (key, place) = (&keys[usize::from(at)], usize::from(places[usize::from(at)]));
                 let wanted = |found: &block::Found| {
                     !(found.is_conditional || may_be_gone) || accepts(place, found.rule)
                 };
-                iset.compare::<V>(block, &keys[place], place, wanted, best);
+                iset.compare::<V>(block, key, place, wanted, best);
             }
         }
     }
 }
+
+/// The places of all keys of a batch.
+const PLACES: [u8; BATCH] = {
+    let mut places = [0; BATCH];
+    let mut place = 0;
+    while place < BATCH {
+        places[place] = place as u8;
+        place += 1;
+    }
+    places
+};
 
 /// Blocks that may have a key, each with the place of the key.
 #[derive(Clone, Copy)]
@@ -261,8 +283,10 @@ impl<A: Address> Iset<A> {
             }
         }
         first_blocks.push(blocks.len() as u32);
+        let all = found.members.iter().map(|&number| filters[number as usize]);
         Iset {
             field: found.field,
+            gate: Gate::new(all),
             model,
             starts,
             first_blocks,
@@ -273,9 +297,9 @@ impl<A: Address> Iset<A> {
         }
     }
 
-    /// For each key, those blocks of the bucket that its point lies in which may have the key.
+    /// For each key, whose places are those of the batch, those blocks of the bucket that its point lies in which may have the key.
     #[inline(always)]
-    fn search<V: Vectors>(&self, keys: &[Key<A>], best: &Best, found: &mut Found) {
+    fn search<V: Vectors>(&self, keys: &[Key<A>], places: &[u8], best: &Best, found: &mut Found) {
         let keys = &keys[..keys.len().min(BATCH)];
         let mut points = [A::Point::default(); BATCH];
         let points = &mut points[..keys.len()];
@@ -312,16 +336,17 @@ impl<A: Address> Iset<A> {
             prefetch(&self.headers, from as usize);
         }
         let wanted = self.guard.of_keys(keys);
-        for (place, (window, wanted)) in windows.iter().zip(wanted).enumerate() {
+        for (at, ((window, wanted), &place)) in windows.iter().zip(wanted).zip(places).enumerate() {
             let headers = self.headers.get(window.start as usize..).unwrap_or(&[]);
             for (header, block) in headers
                 .iter()
                 .zip(window.start..window.start + window.count)
             {
-                let may_have = header.words.let_pass(wanted) && header.best < best.rank(place);
+                let may_have =
+                    header.words.let_pass(wanted) && header.best < best.rank(place.into());
                 if may_have && found.count < found.blocks.len() {
                     self.blocks.prefetch(block);
-                    found.blocks[found.count] = (place as u8, block);
+                    found.blocks[found.count] = (at as u8, block);
                     found.count += 1;
                 }
             }
@@ -331,19 +356,19 @@ impl<A: Address> Iset<A> {
     /// The last bucket of a window that begins at or before the point; the first where none does.
     #[inline(always)]
     fn last_begun(&self, point: A::Point, window: Window) -> u32 {
-        // Buckets behind the window begin behind the point, so comparing some of them changes nothing.
-        let mut begun = 0;
-        for from in (window.start..window.start + window.count).step_by(SEARCHED) {
-            let starts = self
-                .starts
-                .get(from as usize..)
-                .and_then(|it| it.first_chunk::<SEARCHED>());
-            if let Some(starts) = starts {
-                begun += starts
-                    .iter()
-                    .map(|&first| u32::from(first <= point))
-                    .sum::<u32>();
-            }
+        // Buckets behind the window begin behind the point, so comparing some of them changes nothing. A window of none that is
+        // left over from halving has one; more than two comparisons are not needed then.
+        let starts = self.starts.get(window.start as usize..).unwrap_or(&[]);
+        let begun_in = |starts: &[A::Point; SEARCHED]| {
+            starts
+                .iter()
+                .map(|&first| u32::from(first <= point))
+                .sum::<u32>()
+        };
+        let (chunks, _) = starts.as_chunks::<SEARCHED>();
+        let mut begun = chunks.first().map_or(0, begun_in);
+        if begun == SEARCHED as u32 {
+            begun += chunks.get(1).map_or(0, begun_in);
         }
         window.start + begun.saturating_sub(1)
     }
@@ -378,6 +403,7 @@ impl<A: Address> Iset<A> {
             + size_of_val(&self.headers[..])
             + self.blocks.bytes()
             + self.model.bytes()
+            + self.gate.bytes()
     }
 
     fn figures(&self) -> IsetFigures {
