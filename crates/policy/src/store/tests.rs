@@ -144,7 +144,6 @@ fn take_step(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn every_version_is_that_of_the_rules_that_are_there(seed in any::<u64>(), steps in steps()) {
         let filters = random_filters::<u32>(seed, 700);
