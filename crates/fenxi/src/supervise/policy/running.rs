@@ -213,9 +213,10 @@ impl RunningRules {
             warn!("the rules stay with their old index: {error}");
             return Ok(());
         }
+        self.publish(old)?;
         self.state
             .update(|state| state.rules_updates.trainings += 1);
-        self.publish(old)
+        Ok(())
     }
 
     /// Drops what is kept of deleted rules, where that is the most.

@@ -110,7 +110,7 @@ fn wait_until(is_so: impl Fn() -> bool) {
 
 #[test]
 fn workers_get_each_change_and_a_load_is_undone() {
-    let mut world = World::new(&["io.mode=inline"]);
+    let mut world = World::new(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
     assert_eq!(world.state.get().rules.rules, None);
     let worker = world.worker();
     for round in 1..=3 {
@@ -142,7 +142,7 @@ fn workers_get_each_change_and_a_load_is_undone() {
 
 #[test]
 fn a_full_queue_is_told() {
-    let mut world = World::new(&["io.mode=inline"]);
+    let mut world = World::new(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
     // Nobody takes the first change, so the others wait.
     let add = || CommandKind::Change("add dscp = \"CS1\"".to_owned());
     let mut waiting = vec![world.ask(add())];
@@ -167,7 +167,7 @@ fn a_full_queue_is_told() {
 
 #[test]
 fn many_changes_lead_to_a_training_and_go_on_meanwhile() {
-    let mut world = World::new(&["io.mode=inline"]);
+    let mut world = World::new(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
     let worker = world.worker();
     let rule = |at: u32| {
         format!(
@@ -191,7 +191,11 @@ fn many_changes_lead_to_a_training_and_go_on_meanwhile() {
 
 #[test]
 fn delayed_changes_count_once_they_are_trained() {
-    let mut world = World::new(&["io.mode=inline", "policy.update=delayed"]);
+    let mut world = World::new(&[
+        "io.mode=inline",
+        "io.interfaces=[\"a\", \"b\"]",
+        "policy.update=delayed",
+    ]);
     let worker = world.worker();
     let reply = world.change("add dscp = \"CS1\"");
     let Some(Body::PolicyChanged(changed)) = reply.body else {
