@@ -29,9 +29,9 @@ pub fn page(index: &[Description; 2], rules: usize) -> String {
         // A String takes all that is written.
         let _ = writeln!(
             page,
-            "{family}: models find {} of {} filters ({:.1} %); {} in {}",
+            "{family}: models find {} of {} ({:.1} %); {} in {}",
             grouped(it.learned() as u64),
-            grouped(filters as u64),
+            counted(filters, "filter", "filters"),
             100.0 * it.learned() as f64 / filters as f64,
             grouped(it.remainder as u64),
             counted(it.tables, "hash table", "hash tables"),
