@@ -183,6 +183,110 @@ fn connections_get_marks_by_rule_without_a_label() {
     assert!(by.iter().all(|line| line["decided_by"] == "rule"), "{by:?}");
 }
 
+/// What `fenxi ctl policy` changes counts from a flow's next packet on, and a reload brings the configured rules back.
+#[test]
+fn rules_change_while_flows_go_on() {
+    let Some(lab) = Lab::bridged("change", &["tcpdump", "tshark"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let [file, batch, capture] =
+        ["rules.toml", "batch", "capture"].map(|name| dir.path().join(name));
+    // No rules to begin with.
+    let live = inline::start(&lab, &["--set", "tag.mode=off"]);
+    let right = listen(&lab, &live, &capture);
+    let flow = ask_udp(&lab, ["left", "right"], RIGHT[0], 5);
+    let policy = |args: &[&str], code| {
+        let ran = live.ctl(&[&["policy"], args].concat()).expect_code(code);
+        ask(&flow, 5);
+        [ran.stdout, ran.stderr].concat()
+    };
+    let rule = format!("name = \"four\", source = \"{}\", dscp = \"AF41\"", LEFT[0]);
+    let said = policy(&["add", &rule], 0);
+    assert_eq!(said, "rule 1 added; 1 rule in use\n");
+    // One wrong line, and nothing is changed.
+    fs::write(&batch, "delete four\nadd dscp = \"AF99\"\n").unwrap();
+    let said = policy(&["change", batch.to_str().unwrap()], 78);
+    assert!(said.contains("line 2: dscp: "), "{said}");
+    policy(&["delete", "four"], 0);
+    policy(&["undo"], 0);
+    fs::write(&file, self::rule("dscp = \"AF11\"")).unwrap();
+    policy(&["load", file.to_str().unwrap()], 0);
+    policy(&["undo"], 0);
+    let said = policy(&["show", "four", "--counters"], 0);
+    assert!(said.contains(&rule) && said.contains("flows"), "{said}");
+    let said = live.ctl(&["reload"]).expect_code(0).stdout;
+    assert!(
+        said.contains("1 changes of the rules by `fenxi ctl policy` are gone"),
+        "{said}"
+    );
+    ask(&flow, 5);
+    policy(&["undo"], 0);
+    right.finish(&live);
+
+    let flows = dscps(&seen(&capture));
+    let of_step: Vec<u8> = flows[0].chunks(5).map(|dscps| dscps[0]).collect();
+    assert_eq!(of_step, [0, AF41, AF41, 0, AF41, AF11, AF41, AF41, 0, AF41]);
+    assert!(
+        flows[0]
+            .chunks(5)
+            .all(|dscps| dscps.iter().all(|it| *it == dscps[0]))
+    );
+    let updates = |labels| {
+        live.samples_with("fenxi_policy_updates_total", labels)
+            .iter()
+            .sum::<f64>()
+    };
+    assert_eq!(updates("op=\"change\",result=\"applied\""), 2.0);
+    assert_eq!(updates("op=\"change\",result=\"refused\""), 1.0);
+    assert_eq!(updates("op=\"undo\",result=\"applied\""), 3.0);
+    assert_eq!(updates("op=\"load\""), 1.0);
+    assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+    live.terminate(0);
+}
+
+/// With `policy.update = "delayed"` a change counts once it is in the trained index. A large batch is one change.
+#[test]
+fn a_large_batch_is_one_change_and_may_wait_for_its_index() {
+    let Some(lab) = Lab::bridged("delayed", &["tcpdump", "tshark"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let [batch, capture] = ["batch", "capture"].map(|name| dir.path().join(name));
+    let live = inline::start(
+        &lab,
+        &["--set", "tag.mode=off", "--set", "policy.update=delayed"],
+    );
+    let right = listen(&lab, &live, &capture);
+    let flow = ask_udp(&lab, ["left", "right"], RIGHT[0], 5);
+    let mut lines = String::new();
+    for at in 0..2000 {
+        lines += &format!(
+            "add source = \"198.18.{}.{}\", dscp = \"CS1\"\n",
+            at / 256,
+            at % 256
+        );
+    }
+    lines += &format!("add source = \"{}\", dscp = \"AF41\"\n", LEFT[0]);
+    fs::write(&batch, lines).unwrap();
+    let said = live
+        .ctl(&["policy", "change", batch.to_str().unwrap()])
+        .expect_code(0)
+        .stdout;
+    assert!(
+        said.contains("rules 1 to 2001 added; 2,001 rules in use; the change counts once"),
+        "{said}"
+    );
+    live.wait_for("the index is trained", |live| {
+        live.metric_sum("fenxi_policy_trainings_total") >= 1.0
+    });
+    ask(&flow, 5);
+    right.finish(&live);
+    assert_eq!(dscps(&seen(&capture)), [[[0; 5], [AF41; 5]].concat()]);
+    assert!(live.metric_sum("fenxi_policy_index_coverage_ratio") > 0.9);
+    live.terminate(0);
+}
+
 /// Where fenxi does not forward, it does not promise to drop.
 #[test]
 fn rules_that_a_run_cannot_keep_are_refused() {

@@ -21,13 +21,15 @@ use crate::origin::Origin;
 
 pub use destination::{Destination, Endpoint};
 pub use device::{Accel, Device, DeviceThread, Provider};
-pub use words::{Capture, FlowHash, IoMode, LogTo, MarkAs, XdpMode, ZeroCopy};
+pub use words::{Capture, FlowHash, IoMode, LogTo, MarkAs, PolicyUpdate, XdpMode, ZeroCopy};
 
 /// Rules by which something is done with flows, whatever a model says of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
     /// The file of rules; `None`: there are none.
     pub rules: Option<PathBuf>,
+    /// When changes of the rules of a run count.
+    pub update: PolicyUpdate,
 }
 
 /// A configuration that holds together.

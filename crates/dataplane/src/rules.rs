@@ -19,7 +19,8 @@ use crate::Error;
 pub struct RulesInForce {
     /// What is looked up.
     pub policy: Arc<Policy>,
-    /// Rules that have counters of their own, in the order of their numbers; at most [`COUNTED_MAX`].
+    /// Rules that have counters of their own, in the order of their numbers; at most [`COUNTED_MAX`]. As long as the numbering
+    /// is the same, some may follow and none goes.
     pub counted: Arc<[RuleNumber]>,
     /// Of the numbering of the rules: as long as it is the same, a number stands for the same rule.
     pub numbering: u64,
@@ -57,6 +58,15 @@ impl RulesUpdate {
             rules,
             memory: Some(memory),
         })
+    }
+
+    /// These rules, for a worker that has had others.
+    pub fn again(rules: RulesInForce) -> RulesUpdate {
+        RulesUpdate {
+            counts: RuleCounts::of(rules.counted.len()),
+            rules,
+            memory: None,
+        }
     }
 }
 
@@ -143,11 +153,14 @@ impl FlowRules {
     pub fn take(&mut self, update: &mut RulesUpdate) -> RulesChange {
         let is_renumbered = self.rules.numbering != update.rules.numbering;
         std::mem::swap(&mut self.rules, &mut update.rules);
-        if is_renumbered {
-            (update.counts.lookups, update.counts.unmatched) =
-                (self.counts.lookups, self.counts.unmatched);
-            std::mem::swap(&mut self.counts, &mut update.counts);
+        let counts = &mut update.counts;
+        (counts.lookups, counts.unmatched) = (self.counts.lookups, self.counts.unmatched);
+        if !is_renumbered {
+            // Rules that are counted from now on stand behind the others.
+            let both = counts.by_rule.iter_mut().zip(&self.counts.by_rule);
+            both.for_each(|(new, old)| *new = *old);
         }
+        std::mem::swap(&mut self.counts, &mut update.counts);
         RulesChange {
             has_bounds: self.rules.policy.has_bounds(),
             is_renumbered,

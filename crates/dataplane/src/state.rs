@@ -103,6 +103,8 @@ pub struct RuntimeState {
     pub abandoned: Vec<Abandoned>,
     /// Rules in force.
     pub rules: RulesState,
+    /// Changes of the rules so far.
+    pub rules_updates: RulesUpdates,
 }
 
 /// What is known of the rules in force.
@@ -112,6 +114,67 @@ pub struct RulesState {
     pub rules: Option<u64>,
     /// Names of those that have counters of their own, in the order of the counters.
     pub counted: Arc<[String]>,
+    /// Filters that models find.
+    pub learned: u64,
+    /// Filters in hash tables.
+    pub remainder: u64,
+    /// Changes wait for a training.
+    pub is_pending: bool,
+}
+
+/// What changes the rules of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RulesOp {
+    /// A batch of rules that are added or deleted.
+    Change,
+    /// Other rules, from a file.
+    Load,
+    /// The last of these two is undone.
+    Undo,
+    /// A reload of the configuration.
+    Reload,
+}
+
+impl RulesOp {
+    /// All of them.
+    pub const ALL: [RulesOp; 4] = [
+        RulesOp::Change,
+        RulesOp::Load,
+        RulesOp::Undo,
+        RulesOp::Reload,
+    ];
+
+    /// The name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RulesOp::Change => "change",
+            RulesOp::Load => "load",
+            RulesOp::Undo => "undo",
+            RulesOp::Reload => "reload",
+        }
+    }
+}
+
+/// Changes of the rules so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RulesUpdates {
+    /// By [`RulesOp`], those that were made.
+    pub applied: [u64; 4],
+    /// By [`RulesOp`], those that were refused.
+    pub refused: [u64; 4],
+    /// Indices that were trained and put to use while the run went on.
+    pub trainings: u64,
+}
+
+impl RulesUpdates {
+    /// Counts one.
+    pub fn count(&mut self, op: RulesOp, is_applied: bool) {
+        let by_op = match is_applied {
+            true => &mut self.applied,
+            false => &mut self.refused,
+        };
+        by_op[op as usize] += 1;
+    }
 }
 
 impl RuntimeState {
@@ -140,6 +203,7 @@ impl SharedState {
             opening: None,
             abandoned: Vec::new(),
             rules: RulesState::default(),
+            rules_updates: RulesUpdates::default(),
         }))
     }
 

@@ -18,7 +18,7 @@ mod model;
 mod policy;
 mod run;
 
-pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, TopArgs};
+pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, CtlPolicyCommand, TopArgs};
 pub use live::LiveArgs;
 pub use model::{BenchArgs, CheckArgs, DevicesArgs, InfoArgs, ModelCommand, ProfileArgs, TryArgs};
 pub use policy::{

@@ -150,6 +150,11 @@ impl Rank {
     pub fn priority(self) -> u32 {
         u32::MAX - (self.0 >> 32) as u32
     }
+
+    /// How many rules were written before it.
+    pub fn order(self) -> u32 {
+        self.0 as u32
+    }
 }
 
 /// An address of a family, as the classifiers use it.

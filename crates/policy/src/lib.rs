@@ -30,5 +30,5 @@ pub use dscp::Dscp;
 pub use key::{Address, Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
 pub use mark::{DSCP_MASK, Mark};
 pub use policy::{Ask, Facts, Names, Outcome, Policy, PolicyError, UnknownName};
-pub use rule_set::{FILTERS_MAX, RuleSet, TooManyRules};
+pub use rule_set::{Extent, FILTERS_MAX, RuleSet, TooManyRules};
 pub use store::{Batch, OwnedNames, Store, StoreError, Trained, Training, Update, Version};

@@ -35,6 +35,15 @@ pub struct RuleSet {
 /// Filters of both families in a set, at most.
 pub const FILTERS_MAX: usize = 1 << 24;
 
+/// How far a set goes, for [`RuleSet::truncate`].
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    rules: usize,
+    conditions: usize,
+    actions: usize,
+    next_order: u32,
+}
+
 /// There is no room for another rule.
 #[derive(Debug, thiserror::Error)]
 #[error("more than {RULES_MAX} rules; use prefixes that cover several of them")]
@@ -74,17 +83,44 @@ impl RuleSet {
         Ok((number, rank))
     }
 
-    /// Takes back the rules from this number on, with their filters and names. What only they asked for stays in the tables.
-    pub fn truncate(&mut self, rules: usize) {
-        let number = rules as RuleNumber;
-        self.rules.truncate(rules);
-        // Both stand in the order of the rules.
+    /// How far it goes now.
+    pub fn extent(&self) -> Extent {
+        Extent {
+            rules: self.rules.len(),
+            conditions: self.conditions.len(),
+            actions: self.actions.len(),
+            next_order: self.next_order,
+        }
+    }
+
+    /// Takes back what was added since it went so far.
+    pub fn truncate(&mut self, to: Extent) {
+        let number = to.rules as RuleNumber;
+        self.rules.truncate(to.rules);
+        // All stand in the order of the rules.
         self.v4
             .truncate(self.v4.partition_point(|filter| filter.rule < number));
         self.v6
             .truncate(self.v6.partition_point(|filter| filter.rule < number));
         self.names
             .truncate(self.names.partition_point(|(rule, _)| *rule < number));
+        self.condition_numbers
+            .truncate(&mut self.conditions, to.conditions);
+        self.action_numbers.truncate(&mut self.actions, to.actions);
+        self.next_order = to.next_order;
+    }
+
+    /// Gives a rule another action.
+    pub fn set_action(&mut self, rule: RuleNumber, action: RuleAction) {
+        self.rules[rule as usize].action = self.action_numbers.of(&mut self.actions, action);
+    }
+
+    /// The rule that was the `order`th to be written, counted from 0, whatever its number is by now.
+    pub fn by_order(&self, order: u32) -> Option<RuleNumber> {
+        let found = self
+            .rules
+            .binary_search_by_key(&order, |rule| rule.rank.order());
+        found.ok().map(|place| place as RuleNumber)
     }
 
     /// Filters of IPv4 of a rule.
@@ -228,6 +264,23 @@ impl Numbers {
         self.by_hash.insert(hash, number);
         number
     }
+
+    /// Forgets the items from this number on.
+    fn truncate<T: Hash + Eq>(&mut self, all: &mut Vec<T>, len: usize) {
+        // The last first: what shares the hash of another stands behind it.
+        while all.len() > len
+            && let Some(item) = all.pop()
+        {
+            let mut hash = self.hasher.hash_one(&item);
+            while let Some(&number) = self.by_hash.get(&hash) {
+                if number as usize == all.len() {
+                    self.by_hash.remove(&hash);
+                    break;
+                }
+                hash = hash.wrapping_add(1);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -264,6 +317,31 @@ mod tests {
         assert!(rules.conditions[0].is_none());
         assert_eq!(rules.action(70_000), &marked(20_000));
         assert_eq!(rules.condition(70_000), &labelled);
+    }
+
+    #[test]
+    fn what_was_added_is_taken_back_with_all_that_only_it_asked_for() {
+        let mut rules = RuleSet::default();
+        let push = |rules: &mut RuleSet, bits: u32| {
+            let condition = Condition {
+                labels: vec![bits.to_string()],
+                ..Condition::default()
+            };
+            rules.push(0, condition, marked(bits), (0, 1)).unwrap()
+        };
+        let first = push(&mut rules, 1);
+        let before = rules.extent();
+        push(&mut rules, 1);
+        let second = push(&mut rules, 2);
+        rules.truncate(before);
+        assert_eq!((rules.rules.len(), rules.actions.len()), (1, 1));
+        assert_eq!(rules.conditions.len(), 2, "that of no rule, and one");
+        assert_eq!(push(&mut rules, 2), (1, Rank::new(0, 1)));
+        assert_eq!(rules.action(1), &marked(2));
+        rules.set_action(1, marked(1));
+        assert_eq!(rules.rules[0].action, rules.rules[1].action);
+        assert_eq!(rules.by_order(first.1.order()), Some(0));
+        assert_eq!(rules.by_order(second.1.order()), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::classifier::{Classifier, TableFull};
-use crate::{FILTERS_MAX, Filter, Label, Names, Policy, PolicyError, RuleNumber, RuleSet};
+use crate::{Extent, FILTERS_MAX, Filter, Label, Names, Policy, PolicyError, RuleNumber, RuleSet};
 
 /// Batches that can be undone.
 const HISTORY: usize = 16;
@@ -220,6 +220,11 @@ impl Store {
         self.live == 0
     }
 
+    /// Whether a training runs.
+    pub fn is_training(&self) -> bool {
+        self.training.is_some()
+    }
+
     /// Whether changes wait for a training before they count.
     pub fn has_pending(&self) -> bool {
         self.current.seen < self.changes()
@@ -227,13 +232,19 @@ impl Store {
 
     /// Begins a batch of changes: all or none.
     pub fn batch(&mut self) -> Batch<'_> {
-        let rules = self.rules.rules.len();
+        let before = self.rules.extent();
         Batch {
+            rules: self.rules.rules.len(),
             store: self,
-            rules,
+            before,
             changes: Vec::new(),
             deleted: HashSet::new(),
         }
+    }
+
+    /// Whether there is a batch to undo.
+    pub fn can_undo(&self) -> bool {
+        !self.history.is_empty()
     }
 
     /// Undoes the last batch.
@@ -441,6 +452,8 @@ fn apply(
 #[derive(Debug)]
 pub struct Batch<'a> {
     store: &'a mut Store,
+    /// Where the rules are taken back to, unless the batch is made.
+    before: Extent,
     /// Rules before the batch.
     rules: usize,
     changes: Vec<Change>,
@@ -466,12 +479,31 @@ impl Batch<'_> {
     /// # Errors
     /// There is no such rule, or the batch has deleted it before.
     pub fn delete(&mut self, rule: RuleNumber) -> Result<(), StoreError> {
-        let is_new = self.rules <= rule as usize && (rule as usize) < self.store.rules.rules.len();
-        if !(self.store.is_live(rule) || is_new) || !self.deleted.insert(rule) {
+        if !self.has(rule) || !self.deleted.insert(rule) {
             return Err(StoreError::NoSuchRule(rule));
         }
         self.changes.push(Change::Delete(rule));
         Ok(())
+    }
+
+    /// Whether the rule of this number is there once the changes so far are made.
+    pub fn has(&self, rule: RuleNumber) -> bool {
+        let is_new = self.rules <= rule as usize && (rule as usize) < self.store.rules.rules.len();
+        (self.store.is_live(rule) || is_new) && !self.deleted.contains(&rule)
+    }
+
+    /// Whether a rule names only what is there; [`Batch::commit`] asks about all that were added.
+    ///
+    /// # Errors
+    /// What it names, and what there is instead.
+    pub fn check(&self, rule: RuleNumber) -> Result<(), PolicyError> {
+        let Store { rules, names, .. } = &*self.store;
+        Policy::check(rules, &rules.rules[rule as usize], &names.borrowed())
+    }
+
+    /// The rules, with those that the batch adds and deletes.
+    pub fn rules(&self) -> &RuleSet {
+        &self.store.rules
     }
 
     /// Makes the changes.
@@ -481,7 +513,7 @@ impl Batch<'_> {
     pub fn commit(mut self) -> Result<Version, StoreError> {
         let changes = std::mem::take(&mut self.changes);
         self.store.check(self.rules)?;
-        self.rules = self.store.rules.rules.len();
+        self.before = self.store.rules.extent();
         for &change in &changes {
             self.store.note(change);
         }
@@ -496,7 +528,7 @@ impl Batch<'_> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        self.store.rules.truncate(self.rules);
+        self.store.rules.truncate(self.before);
     }
 }
 

@@ -13,14 +13,22 @@ pub use explanation::{
 };
 pub use flow_query::{FlowQuery, NotAFlow};
 pub use live::{DeviceLine, FlowRow, HostRate, LabelRate, Losses, Point, Top};
+pub use policy::{PolicyChanged, PolicyShown, RuleRow};
 
 mod client;
 mod explanation;
 mod flow_query;
 mod live;
+mod policy;
 
 /// Maximum number of flows in a reply.
 pub const FLOWS_MAX: usize = 1024;
+
+/// Maximum number of rules in a reply.
+pub const RULES_MAX: usize = 65_536;
+
+/// Bytes of a batch of changes of the rules, at most.
+pub const CHANGES_MAX: usize = 16 << 20;
 
 /// Maximum number of hosts in a reply.
 pub const HOSTS_MAX: usize = 1024;
@@ -89,8 +97,40 @@ pub enum Request {
         /// Folder of the new model's bundle.
         dir: PathBuf,
     },
+    /// Change the rules: all of the changes, or none. A request of this command may be longer than others, if it begins with
+    /// `{"command":"policy_change"`.
+    PolicyChange {
+        /// Lines such as `add source = "10.0.0.0/8", drop = true`, and `delete` with the number or name of a rule.
+        changes: String,
+    },
+    /// Replace all rules by those of a file.
+    PolicyLoad {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Undo the last of these two.
+    PolicyUndo {},
+    /// The rules in use.
+    PolicyShow {
+        /// Only the rule of this number or name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<String>,
+        /// With what they have counted.
+        #[serde(default)]
+        counters: bool,
+        /// Maximum number of rules.
+        #[serde(default = "rules")]
+        limit: usize,
+    },
     /// Shut down gracefully.
     Drain {},
+}
+
+/// Rules that are shown unless more are wanted.
+pub const RULES_SHOWN: usize = 100;
+
+fn rules() -> usize {
+    RULES_SHOWN
 }
 
 fn top() -> usize {
@@ -107,15 +147,15 @@ pub enum Code {
     Malformed = 400,
     /// This user has no permission.
     Forbidden = 403,
-    /// The label does not exist.
+    /// The label, flow or rule does not exist.
     NotFound = 404,
-    /// A reload has to be confirmed first, or there is none to confirm.
+    /// A reload has to be confirmed first, or there is none to confirm, or nothing to undo.
     Conflict = 409,
     /// The request or the answer was not there in time.
     TimedOut = 408,
     /// The request is too long.
     TooLong = 413,
-    /// The configuration or the model is invalid; the old one stays in use.
+    /// The configuration, the model or a rule is invalid; the old ones stay in use.
     Invalid = 422,
     /// This run does not support the request.
     NotHere = 501,
@@ -158,6 +198,10 @@ pub enum Body {
     Hosts(Vec<HostRow>),
     /// To [`Request::Reload`].
     Reloaded(Reloaded),
+    /// To [`Request::PolicyChange`].
+    PolicyChanged(PolicyChanged),
+    /// To [`Request::PolicyShow`].
+    Policy(PolicyShown),
     /// To all other requests: what was done.
     Done(String),
 }
@@ -197,6 +241,9 @@ pub struct Reloaded {
     pub model_generation: u16,
     /// Whether the model or a device was swapped.
     pub model_swapped: bool,
+    /// Batches of changes by `fenxi ctl policy` that the reload has replaced by the file of rules.
+    #[serde(default)]
+    pub policy_changes_gone: usize,
     /// Seconds until the reload is undone; `None`: it needs no confirmation.
     pub confirm_within_s: Option<u64>,
 }

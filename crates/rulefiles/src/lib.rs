@@ -33,5 +33,5 @@ pub mod write;
 pub use error::{Problem, ReadError};
 pub use expand::RULE_FILTERS_MAX;
 pub use format::Format;
-pub use reader::{Options, Rules, parse_one, read, read_from};
+pub use reader::{Options, Rules, parse_one, parse_one_among, read, read_from};
 pub use warnings::{Warning, WarningKind};

@@ -73,12 +73,25 @@ pub fn read_from(
 /// # Errors
 /// It is wrong; then `rules` is as it was.
 pub fn parse_one(rules: &mut RuleSet, text: &str, origin: &str) -> Result<RuleNumber, ReadError> {
+    parse_one_among(rules, text, origin, RuleSet::named)
+}
+
+/// The same among rules of which `named` knows the names: some may be there no longer, and there may be many.
+///
+/// # Errors
+/// As [`parse_one`].
+pub fn parse_one_among(
+    rules: &mut RuleSet,
+    text: &str,
+    origin: &str,
+    named: impl FnOnce(&RuleSet, &str) -> Option<RuleNumber>,
+) -> Result<RuleNumber, ReadError> {
     let wrong = |problem: Problem| problem.at(origin);
     let draft = toml_file::one_rule(text).map_err(wrong)?;
     if let Some((name, rule)) = draft
         .name
         .as_deref()
-        .and_then(|name| Some((name, rules.named(name)?)))
+        .and_then(|name| Some((name, named(rules, name)?)))
     {
         let first = rules.place_of(&rules.rules[rule as usize]);
         return Err(wrong(taken(name, first)));

@@ -86,3 +86,14 @@ words! {
         Stderr = "stderr",
     }
 }
+
+words! {
+    /// `policy.update`.
+    pub enum PolicyUpdate {
+        /// Changes of the rules count at once.
+        #[default]
+        Instant = "instant",
+        /// They count once an index is trained with them.
+        Delayed = "delayed",
+    }
+}

@@ -6,7 +6,7 @@ use flowmgr::{BUCKETS_MAX, BURST_MAX, CLOSED_TIMEOUT_S, MAX_FLOWS_MAX};
 use packetio::{Backend, CAPTURED_MAX};
 
 use super::{float, integer, keys, number_in, power_of_two, seconds_in};
-use crate::checked::{self, Capture, FlowHash, IoMode, LogTo, MarkAs};
+use crate::checked::{self, Capture, FlowHash, IoMode, LogTo, MarkAs, PolicyUpdate};
 use crate::draft::{self, Draft, PolicyName, TagMode};
 use crate::kind::{Entry, Kind};
 
@@ -301,6 +301,10 @@ keys! {
             "a file of rules that say by addresses, ports, label and volume what is done with flows (docs/policy.md); a reload reads \
              it again"
             => |d, s| s.put_path(&mut d.policy.rules);
+        PolicyUpdate: live "policy.update", Kind::OneOf(PolicyUpdate::NAMES), "\"instant\"", "",
+            "when rules that `fenxi ctl policy` adds or deletes count: at once, and until the next training such rules are found more \
+             slowly; or delayed until an index is trained with them, so that no flow is ever looked up more slowly"
+            => |d, s| s.put(&mut d.policy.update);
 
         RecordsPath: restart "records.path", Kind::Text, "\"\"", "path, empty = none",
             "the file to which `fenxi run` appends records as JSON Lines; --flows overrides it"

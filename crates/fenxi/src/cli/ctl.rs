@@ -89,8 +89,54 @@ pub enum CtlCommand {
     /// Swap the model
     #[command(subcommand)]
     Model(CtlModelCommand),
+    /// Change and show the rules of the policy
+    #[command(subcommand)]
+    Policy(CtlPolicyCommand),
     /// Shut down gracefully
     Drain,
+}
+
+/// Commands that concern the rules of the policy.
+#[derive(Debug, Subcommand)]
+pub enum CtlPolicyCommand {
+    /// Replace all rules by those of a file, which fenxi itself reads
+    Load {
+        /// File of rules
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Add rules behind those of the same priority, all or none
+    Add {
+        /// A rule, for example `source = "10.0.0.0/8", drop = true`
+        #[arg(required = true, value_name = "RULE", num_args = 1..)]
+        rules: Vec<String>,
+    },
+    /// Delete rules, all or none
+    Delete {
+        /// Number or name of a rule
+        #[arg(required = true, value_name = "NUMBER|NAME", num_args = 1..)]
+        rules: Vec<String>,
+    },
+    /// Make many changes at once, all or none
+    Change {
+        /// File of lines `add RULE` and `delete NUMBER|NAME`; - reads standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Show rules with their numbers
+    Show {
+        /// Number or name of a rule [default: the first ones]
+        #[arg(value_name = "RULE")]
+        rule: Option<String>,
+        /// Show what rules with a name have counted
+        #[arg(short, long)]
+        counters: bool,
+        /// Show at most this many rules
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+    },
+    /// Undo the last batch of changes, or the last load
+    Undo,
 }
 
 /// Commands that concern the model.

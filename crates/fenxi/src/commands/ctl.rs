@@ -1,5 +1,7 @@
 //! `fenxi ctl`: sends one request to a running instance and prints the reply as text or JSON.
 
+mod policy;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -88,6 +90,7 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
             dir: std::path::absolute(dir)
                 .map_err(|error| Failure::usage(format!("{}: {error}", dir.display())))?,
         },
+        CtlCommand::Policy(command) => policy::request(command)?,
         CtlCommand::Drain => Request::Drain {},
     })
 }
@@ -161,6 +164,8 @@ fn page(body: &Body) -> String {
             hosts.iter().map(host_row),
         ),
         Body::Reloaded(reloaded) => reloaded_page(reloaded),
+        Body::PolicyChanged(changed) => policy::changed_line(changed),
+        Body::Policy(shown) => policy::page(shown),
         Body::Done(what) => format!("{what}\n"),
     }
 }
@@ -189,6 +194,13 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
         "{} keys unchanged; model {}, generation {}: {model}",
         reloaded.unchanged, reloaded.model, reloaded.model_generation
     );
+    if reloaded.policy_changes_gone > 0 {
+        let _ = writeln!(
+            page,
+            "{} changes of the rules by `fenxi ctl policy` are gone; `fenxi ctl policy undo` brings the old rules back",
+            reloaded.policy_changes_gone
+        );
+    }
     if let Some(seconds) = reloaded.confirm_within_s {
         let _ = writeln!(
             page,

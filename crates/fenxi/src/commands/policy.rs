@@ -2,6 +2,7 @@
 
 mod check;
 mod explain;
+mod index;
 mod stats;
 
 use std::path::Path;

@@ -19,10 +19,12 @@ use crate::metric::{
 use crate::version;
 use read::{
     balances, devices, drops, ends, failures, labels, lags, pipelines, queues, rules,
-    seconds_since_epoch, stalls, sums, workers,
+    rules_coverage, rules_updates, seconds_since_epoch, stalls, sums, workers,
 };
 
 mod read;
+
+pub use read::rule_volumes;
 
 /// A metric of the data path, and how it is read.
 struct Row {
@@ -193,6 +195,18 @@ static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_policy_rules", "rules", &[],
         "Rules in force.",
         |view| vec![count(&[], view.run_state.rules.rules.unwrap_or(0))]),
+    metric(G, "fenxi_policy_index_coverage_ratio", "ratio", &[],
+        "Share of the rules' filters that the trained index finds; the others are in hash tables. 1 without rules. A training raises it again.",
+        |view| vec![number(&[], rules_coverage(view))]),
+    metric(G, "fenxi_policy_remainder_filters", "filters", &[],
+        "Filters of rules in hash tables: those that no model covers, and those added since the last training.",
+        |view| vec![count(&[], view.run_state.rules.remainder)]),
+    metric(C, "fenxi_policy_updates_total", "updates", &["op", "result"],
+        "Changes of the rules in a running program: change, a batch of added and deleted rules; load, all replaced from a file; undo; reload. Applied, or refused, and the rules stay; reloads that are refused count in fenxi_config_reloads_total.",
+        rules_updates),
+    metric(C, "fenxi_policy_trainings_total", "trainings", &[],
+        "Indices that were trained after changes of the rules, and put to use.",
+        |view| vec![count(&[], view.run_state.rules_updates.trainings)]),
     metric(C, "fenxi_policy_lookups_total", "flows", &["pipeline", "result"],
         "Flows looked up among the rules, each as often as it was: matched, a rule was found; unmatched, none.",
         |view| pipelines(view, |sums, pipeline| {

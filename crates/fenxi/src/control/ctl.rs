@@ -11,13 +11,14 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::Plane;
 use super::http::{ACCEPT_PAUSE, with_peer};
 use super::room::{Peer, Place, Room, Stage};
-use crate::protocol::{Code, Reply, Request};
+use crate::protocol::{CHANGES_MAX, Code, Reply, Request};
 use crate::unix_socket::UnixSocket;
 
 /// Connections at a time.
@@ -25,6 +26,12 @@ const CONNECTIONS: usize = 16;
 
 /// Bytes of a request, with its line feed, at most.
 const LINE_MAX: u64 = 4096;
+
+/// How a request begins that may be longer: a batch of changes of the rules.
+const CHANGES: &[u8] = b"{\"command\":\"policy_change\"";
+
+/// Bytes of such a request, at most: as JSON, text with many quotation marks grows.
+const CHANGES_LINE_MAX: u64 = CHANGES_MAX as u64 * 3 / 2;
 
 /// How long the next request may take to come, and a reply to be taken.
 const LINE_WITHIN: Duration = Duration::from_secs(5);
@@ -38,6 +45,8 @@ pub fn start(socket: UnixSocket, plane: Arc<Plane>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
     let room = Room::new(CONNECTIONS);
+    // One long request at a time, so that they do not take memory together.
+    let long = Arc::new(Semaphore::new(1));
     tokio::spawn(async move {
         let _file = file;
         loop {
@@ -53,7 +62,7 @@ pub fn start(socket: UnixSocket, plane: Arc<Plane>) -> io::Result<()> {
             }
             match room.enter(peer) {
                 Some(place) => {
-                    tokio::spawn(converse(stream, plane.clone(), place));
+                    tokio::spawn(converse(stream, plane.clone(), place, long.clone()));
                     // It reads what is there before the next one may take its place.
                     yield_now().await;
                 }
@@ -67,13 +76,13 @@ pub fn start(socket: UnixSocket, plane: Arc<Plane>) -> io::Result<()> {
 const TOO_MANY: &str = "too many connections";
 
 /// One connection, to its end, or until another one gets its place.
-async fn converse(stream: UnixStream, plane: Arc<Plane>, place: Place) {
+async fn converse(stream: UnixStream, plane: Arc<Plane>, place: Place, long: Arc<Semaphore>) {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     loop {
         place.set(Stage::Asking);
         let read = tokio::select! {
-            read = timeout(LINE_WITHIN, read_line(&mut reader)) => read,
+            read = timeout(LINE_WITHIN, read_line(&mut reader, &long)) => read,
             () = place.taken_away() => {
                 let busy = Reply::refused(Code::Busy, TOO_MANY);
                 let _ = timeout(ACCEPT_PAUSE, write(&mut writer, &busy)).await;
@@ -92,10 +101,16 @@ async fn converse(stream: UnixStream, plane: Arc<Plane>, place: Place) {
         place.set(Stage::Working);
         let _replying = plane.replying.read().await;
         let (reply, goes_on) = match line {
-            Line::Whole(line) => match serde_json::from_slice::<Request>(&line) {
+            // Whoever sent a long one lets the next come in once it is answered.
+            Line::Whole(line, _permit) => match serde_json::from_slice::<Request>(&line) {
                 Ok(request) => (plane.answer(request).await, true),
                 Err(error) => (Reply::refused(Code::Malformed, error.to_string()), true),
             },
+            Line::Busy => {
+                let why =
+                    "busy: another long batch of changes is being made; try again when it is done";
+                (Reply::refused(Code::Busy, why), false)
+            }
             // Where the next request would begin, nobody knows.
             Line::TooLong => {
                 let why = format!("a request may have at most {LINE_MAX} bytes");
@@ -119,18 +134,37 @@ fn is_allowed(peer: Peer) -> bool {
     matches!(peer, Peer::User(user) if user == 0 || user == us)
 }
 
-enum Line {
-    Whole(Vec<u8>),
+enum Line<'a> {
+    /// With the permit to be long.
+    Whole(Vec<u8>, Option<SemaphorePermit<'a>>),
     TooLong,
+    /// It is long, and so is another one.
+    Busy,
 }
 
 /// The next line; `None` at the end, where what was begun does not count.
-async fn read_line(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Option<Line>> {
+async fn read_line<'a>(
+    reader: &mut BufReader<OwnedReadHalf>,
+    long: &'a Semaphore,
+) -> io::Result<Option<Line<'a>>> {
     let mut line = Vec::new();
-    let read = reader.take(LINE_MAX).read_until(b'\n', &mut line).await?;
+    let mut read = reader.take(LINE_MAX).read_until(b'\n', &mut line).await? as u64;
+    let mut permit = None;
+    if read == LINE_MAX && line.last() != Some(&b'\n') && line.starts_with(CHANGES) {
+        permit = long.try_acquire().ok();
+        if permit.is_none() {
+            return Ok(Some(Line::Busy));
+        }
+        let rest = reader.take(CHANGES_LINE_MAX - LINE_MAX);
+        read += { rest }.read_until(b'\n', &mut line).await? as u64;
+    }
+    let most = match permit {
+        Some(_) => CHANGES_LINE_MAX,
+        None => LINE_MAX,
+    };
     Ok(match line.last() {
-        Some(b'\n') => Some(Line::Whole(line)),
-        _ if read as u64 == LINE_MAX => Some(Line::TooLong),
+        Some(b'\n') => Some(Line::Whole(line, permit)),
+        _ if read == most => Some(Line::TooLong),
         _ => None,
     })
 }

@@ -45,7 +45,8 @@ use crate::exit::Failure;
 use crate::label_names::LabelNames;
 use crate::metric::Value;
 use crate::protocol::{
-    Body, CheckRow, Code, DeviceRow, Figure, FlowQuery, Reply, Request, Status, ThreadRow, Top,
+    Body, CheckRow, Code, DeviceRow, Figure, FlowQuery, Reply, Request, RuleRow, Status, ThreadRow,
+    Top,
 };
 use collector::{Collector, STALLED_AFTER, Watched};
 use dataplane::counters::AnalyticsSnapshot;
@@ -288,7 +289,28 @@ impl Plane {
                 let filter = Filter { label, host, top };
                 flow_rows::reply(&mut tables, &self.facts.classes, &filter).await
             }
+            Request::PolicyShow { counters: true, .. } => {
+                let mut reply = self.call(request).await;
+                if let Some(Body::Policy(shown)) = &mut reply.body {
+                    self.add_counters(&mut shown.rows).await;
+                }
+                reply
+            }
             request => self.call(request).await,
+        }
+    }
+
+    /// Adds what rules have counted, where they have counters of their own.
+    async fn add_counters(&self, rows: &mut [RuleRow]) {
+        let collector = self.collected().await;
+        let view = self.view(&collector);
+        let volumes = catalogue::rule_volumes(&view);
+        for row in rows {
+            let volume = row.name.as_deref().and_then(|name| volumes.get(name));
+            if let Some(volume) = volume {
+                (row.flows, row.packets, row.bytes) =
+                    (Some(volume.flows), Some(volume.packets), Some(volume.bytes));
+            }
         }
     }
 

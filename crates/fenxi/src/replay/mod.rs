@@ -23,6 +23,7 @@ use dataplane::egress::{Egress, TaggedWriter};
 use dataplane::flow_worker::Limits;
 use dataplane::pipelines::{FlowOptions, Pipelines};
 use dataplane::placement::Cores;
+use dataplane::rules::RulesInForce;
 use dataplane::run::Run;
 use dataplane::state::{SharedState, Swaps};
 use dataplane::swap::{self, PeriodicSwapper, SwapPort};
@@ -77,14 +78,16 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
     let classes = pipelines.classes.clone();
     let rules = Rules::load(config, &labels(&bundle), Traffic::Replay)?;
-    let mut egress = open_tagged(args, &pipelines, rules.as_ref())?;
+    let mut egress = open_tagged(args, &pipelines, rules.at_start())?;
     let recent = match &args.explain {
         Some(query) => RecentFlows::only(explain::wanted(query)),
         None => RecentFlows::new(),
     };
     let sinks = open_sinks(plan, &run, &bundle, &classes, &recent)?;
     let state = Arc::new(SharedState::new(&bundle, config));
-    state.update(|state| state.rules = rules.as_ref().map(Rules::state).unwrap_or_default());
+    if rules.at_start().is_some() {
+        state.update(|state| state.rules = rules.state());
+    }
     let sockets = args.control.then(|| Sockets::bind(&config.control));
     let sockets = sockets.transpose()?;
 
@@ -101,7 +104,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         run: &run,
         recorder: None,
         is_watched: sockets.is_some(),
-        rules: rules.as_ref().map(|rules| &rules.in_force),
+        rules: rules.at_start(),
     };
     let gathers = args.speed == Speed::Max;
     let analytics = start.analytics_workers(pipelines.analytics, ports, gathers)?;
@@ -192,12 +195,12 @@ fn effect(args: &ReplayArgs) -> Effect {
 fn open_tagged(
     args: &ReplayArgs,
     pipelines: &Pipelines,
-    rules: Option<&Rules>,
+    rules: Option<&RulesInForce>,
 ) -> Result<Option<Box<dyn Egress>>, Failure> {
     let (Some(output), Some((_, manager))) = (&args.write, pipelines.flow_managers.first()) else {
         return Ok(None);
     };
-    let writer = TaggedWriter::create(output, manager, rules.map(|rules| &rules.in_force.policy))?;
+    let writer = TaggedWriter::create(output, manager, rules.map(|rules| &rules.policy))?;
     Ok(Some(Box::new(writer)))
 }
 

@@ -115,7 +115,7 @@ fn open(
     plan: &Plan<'_>,
     bundle: &Bundle,
     packets: &PacketSide,
-    rules: Option<Rules>,
+    rules: Rules,
 ) -> Result<Opened, Failure> {
     let config = plan.config;
     let pair = pair::hold(&config.io)?;

@@ -27,7 +27,8 @@ use crate::signals::{Signals, hangups};
 use crate::sinks::{RecentFlows, Sinks};
 use crate::supervise::analytics::{AnalyticsParts, ModelOpening};
 use crate::supervise::notify::Notifier;
-use crate::supervise::reload::{Reloader, Workers};
+use crate::supervise::policy::{self, RunningRules, SharedRules, Workers};
+use crate::supervise::reload::Reloader;
 use crate::supervise::{ControlPlane, Live, LiveStart, Supervisor};
 use crate::workers::WorkerStart;
 
@@ -47,7 +48,7 @@ pub struct Opened {
     /// What records say of recent flows.
     pub recent: RecentFlows,
     /// The rules, which are in force from the first packet on.
-    pub rules: Option<Rules>,
+    pub rules: Rules,
 }
 
 /// The running flow workers, and what the control thread needs.
@@ -83,7 +84,6 @@ impl Opened {
         let (signals, hangups) =
             runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
         let state = Arc::new(SharedState::new(&bundle, config));
-        state.update(|state| state.rules = rules.as_ref().map(Rules::state).unwrap_or_default());
         let interfaces = config.io.interfaces.clone();
         let least = ports_up_least(config);
         let facts = Facts::new(config, state.clone(), &classes, interfaces, Some(least));
@@ -104,7 +104,7 @@ impl Opened {
             run: &run,
             recorder: recorder.as_ref(),
             is_watched: true,
-            rules: rules.as_ref().map(|rules| &rules.in_force),
+            rules: rules.at_start(),
         };
         let threads =
             start.flow_workers(packets.flow_managers, io, options.effect, limits(config))?;
@@ -113,8 +113,13 @@ impl Opened {
         let series = packets.series;
         let opening = ModelOpening::start(&helpers, config, &bundle, series, recorder.as_ref())?;
         let (settings, sinks) = (threads.settings, self.sinks);
-        let workers = Workers::new(settings, rules, config.flow.max_flows);
-        let reloader = reloader(plan, &helpers, workers, &sinks, recorder.clone());
+        let have_rules = rules.at_start().is_some();
+        let workers = Workers::new(settings, have_rules, config.flow.max_flows);
+        let run_ended = helpers.run_ended().clone();
+        let rules = RunningRules::new(rules, workers, state.clone(), run_ended);
+        let rules = SharedRules::new(rules);
+        let reloader = reloader(plan, &helpers, rules.clone(), &sinks, recorder.clone());
+        let policy = policy::Running::start(rules, helpers.clone())?;
         let live = LiveStart {
             what: what(config),
             hangups,
@@ -128,6 +133,7 @@ impl Opened {
             },
             run_guard,
             sinks: sinks.clone(),
+            policy,
             last_within: limits(config).handover + config.records.drain_within,
         };
         let host = Arc::new(HostStats::new(&config.io.interfaces));
@@ -179,7 +185,7 @@ fn wait_until_moving(run: &Run) {
 fn reloader(
     plan: &Plan<'_>,
     helpers: &Helpers,
-    workers: Workers,
+    rules: SharedRules,
     sinks: &Arc<Sinks>,
     recorder: Option<Recorder>,
 ) -> Box<dyn FnOnce(Swapper) -> Reloader> {
@@ -191,7 +197,7 @@ fn reloader(
         state: helpers.state().clone(),
         helpers,
         swapper,
-        workers,
+        rules,
         sinks,
         notifier: Notifier::from_environment(),
         undo: None,

@@ -16,6 +16,7 @@ use super::analytics::{
     AnalyticsOutcome, AnalyticsParts, AnalyticsSide, Managers, ModelOpening, wait_until,
 };
 use super::notify::Notifier;
+use super::policy;
 use super::reload::{Command, CommandKind};
 use crate::control::Plane;
 use crate::exit::Failure;
@@ -62,6 +63,8 @@ pub struct Live {
     sinks: Arc<Sinks>,
     /// How long flow workers may wait during a shutdown: for the kernel's last frames, and for room in the record queue.
     last_within: Duration,
+    /// The policy thread.
+    policy: policy::Running,
     /// The analytics workers, once they run.
     analytics: Option<AnalyticsSide>,
     /// Progress of the flow workers, for the watchdog.
@@ -88,6 +91,8 @@ pub struct LiveStart {
     pub run_guard: RunGuard,
     /// The sinks, whose files `fenxi ctl reopen` reopens.
     pub sinks: Arc<Sinks>,
+    /// The policy thread.
+    pub policy: policy::Running,
     /// How long flow workers may wait during a shutdown: for the kernel's last frames, and for room in the record queue.
     pub last_within: Duration,
 }
@@ -103,6 +108,7 @@ impl Live {
             analytics_parts: Some(start.analytics_parts),
             run_guard: Some(start.run_guard),
             sinks: start.sinks,
+            policy: start.policy,
             last_within: start.last_within,
             analytics: None,
             watchdog: Watchdog::new(run),
@@ -189,6 +195,10 @@ impl Live {
 
     /// Answers requests that only a live run supports.
     pub fn answer(&self, request: Request, answer: oneshot::Sender<Reply>) {
+        let request = match policy::CommandKind::of(request) {
+            Ok(kind) => return self.policy.ask(kind, move |reply| say(answer, reply)),
+            Err(request) => request,
+        };
         let kind = match request {
             Request::Log { level } => return say(answer, set_level(&level)),
             Request::Reopen {} => return self.reopen(answer),

@@ -7,6 +7,7 @@
 pub mod analytics;
 pub mod live;
 pub mod notify;
+pub mod policy;
 mod progress;
 pub mod reload;
 

@@ -267,3 +267,26 @@ fn a_version_that_came_back_is_used_again() {
     }
     agrees(&store, &keys(1, &filters));
 }
+
+#[test]
+fn a_refused_batch_leaves_nothing_behind() {
+    let filters = random_filters::<u32>(7, 20);
+    let mut store = store(&filters, Update::Instant);
+    let mut batch = store.batch();
+    let nobody_has = Condition {
+        labels: vec!["Napster".to_owned()],
+        ..Condition::default()
+    };
+    let push = |rules: &mut RuleSet| rules.push(0, nobody_has, RuleAction::default(), (0, 0));
+    let added = batch.add(|rules| push(rules).map(|(rule, _)| rule));
+    assert!(batch.has(added.unwrap()));
+    batch.commit().unwrap_err();
+    let mut batch = store.batch();
+    let rule = batch.add(|rules| Ok::<_, StoreError>(add(rules, &filters[0])));
+    assert_eq!(rule.unwrap(), 20);
+    batch.delete(20).unwrap();
+    assert!(!batch.has(20) && batch.has(19) && !batch.has(21));
+    batch.delete(0).unwrap();
+    batch.commit().unwrap();
+    agrees(&store, &keys(7, &filters));
+}

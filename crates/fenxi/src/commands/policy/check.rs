@@ -9,7 +9,7 @@ use policy::{Names, Policy, RuleSet};
 use rulefiles::Rules;
 use serde_json::{Value, json};
 
-use super::{labels, read, title};
+use super::{index, labels, read, title};
 use crate::cli::PolicyCheckArgs;
 use crate::exit::{Failure, print};
 use crate::figures::grouped;
@@ -24,9 +24,17 @@ pub fn check(args: &PolicyCheckArgs) -> Result<(), Failure> {
         check_labels(&rules.set, dir)?;
     }
     let report = policy::analysis::check(&rules.set, args.top);
+    let index = index::describe(&rules.set)?;
     match args.json {
-        true => print(&format!("{}\n", as_json(&rules, &report))),
-        false => print(&page(&rules, &report, args.rules.file.as_path())),
+        true => {
+            let mut json = as_json(&rules, &report);
+            json["index"] = index::as_json(&index);
+            print(&format!("{json}\n"))
+        }
+        false => {
+            let page = page(&rules, &report, args.rules.file.as_path());
+            print(&(page + &index::page(&index, rules.set.rules.len())))
+        }
     }
 }
 
@@ -158,14 +166,14 @@ fn more(line: &mut impl FnMut(String), all: usize, listed: usize) {
     }
 }
 
-fn counted(count: usize, one: &str, several: &str) -> String {
+pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
     match count {
         1 => format!("1 {one}"),
         count => format!("{} {several}", grouped(count as u64)),
     }
 }
 
-fn bytes(count: usize) -> String {
+pub(super) fn bytes(count: usize) -> String {
     format!("{}B", crate::figures::scaled(count as f64))
 }
 

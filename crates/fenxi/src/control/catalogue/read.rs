@@ -1,8 +1,10 @@
 //! How the catalogue reads a view: a sample for each pipeline, thread, device or label.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use analytics::{DeviceCounters, DeviceState, FailureKind};
+use cring::Counter;
 use flowmgr::ExpiryLag;
 use flowmgr::record::EndReason;
 
@@ -12,6 +14,7 @@ use crate::metric::{Buckets, Sample, Value, count, number};
 use dataplane::counters::PortCounters;
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
 use dataplane::rules::RuleVolume;
+use dataplane::state::{RulesOp, RulesUpdates};
 
 /// A time, for whoever compares it with the clock.
 pub fn seconds_since_epoch(time: SystemTime) -> f64 {
@@ -53,20 +56,51 @@ pub fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Ve
     })
 }
 
-/// A count of each rule that has counters of its own, and of all others.
-pub fn rules(view: &View<'_>, read: impl Fn(&RuleVolume) -> u64) -> Vec<Sample> {
-    let mut sums: Vec<u64> = Vec::new();
+/// What all rules without counters of their own are called.
+const OTHER: &str = "other";
+
+/// What rules have counted, by name: those that have counters of their own, and all others. A rule that was deleted and another
+/// one of its name count together.
+pub fn rule_volumes<'a>(view: &'a View<'_>) -> BTreeMap<&'a str, RuleVolume> {
+    let mut volumes = BTreeMap::new();
     for pipeline in &view.pipelines {
+        let counted = view.run_state.rules.counted.iter().map(String::as_str);
         let by_rule = &pipeline.flows.rules.by_rule;
-        sums.resize(sums.len().max(by_rule.len()), 0);
-        for (sum, rule) in sums.iter_mut().zip(by_rule) {
-            *sum += read(rule);
+        for (name, volume) in [OTHER].into_iter().chain(counted).zip(by_rule) {
+            let sum: &mut RuleVolume = volumes.entry(name).or_default();
+            sum.merge(volume);
         }
     }
-    let names = ["other"].into_iter();
-    let counted = view.run_state.rules.counted.iter().map(String::as_str);
-    let rows = names.chain(counted).zip(sums);
-    rows.map(|(name, sum)| count(&[name], sum)).collect()
+    volumes
+}
+
+/// A count of each rule that has counters of its own, and of all others.
+pub fn rules(view: &View<'_>, read: impl Fn(&RuleVolume) -> u64) -> Vec<Sample> {
+    let volumes = rule_volumes(view).into_iter();
+    volumes
+        .map(|(name, volume)| count(&[name], read(&volume)))
+        .collect()
+}
+
+/// Changes of the rules, by what they were and what became of them.
+pub fn rules_updates(view: &View<'_>) -> Vec<Sample> {
+    let RulesUpdates {
+        applied, refused, ..
+    } = view.run_state.rules_updates;
+    let results = [("applied", applied), ("refused", refused)];
+    let of_op = |op: RulesOp| {
+        results.map(|(result, by_op)| count(&[op.name(), result], by_op[op as usize]))
+    };
+    RulesOp::ALL.into_iter().flat_map(of_op).collect()
+}
+
+/// The share of filters that models find; 1 without filters.
+pub fn rules_coverage(view: &View<'_>) -> f64 {
+    let rules = &view.run_state.rules;
+    match rules.learned + rules.remainder {
+        0 => 1.0,
+        all => rules.learned as f64 / all as f64,
+    }
 }
 
 /// Samples of each port and flow manager. A flow manager's queue has its number, counted over all pipelines.

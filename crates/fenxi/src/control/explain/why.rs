@@ -50,7 +50,7 @@ fn labelled(subject: &Subject, decision: Decision, bundle: &Bundle) -> (String, 
         DecidedBy::Rule => {
             return (
                 "a rule gives the flow this label, so no model was asked".to_owned(),
-                "`fenxi policy lookup` shows which rule".to_owned(),
+                "`fenxi policy explain` shows which rule".to_owned(),
             );
         }
         _ if is_unknown => format!(
@@ -93,7 +93,7 @@ fn waiting(standing: Standing, bundle: &Bundle) -> (String, String) {
         ),
         Standing::Unasked => (
             "a rule says that no model is asked about this flow".to_owned(),
-            "`fenxi policy lookup` shows which rule",
+            "`fenxi policy explain` shows which rule",
         ),
         Standing::Asked => ("the series is on its way to the model".to_owned(), "ask again in a moment"),
         Standing::Unsure { elements } => {

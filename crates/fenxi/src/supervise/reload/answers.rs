@@ -18,6 +18,7 @@ impl Reloader {
             model: format!("{} {}", model.name, model.version),
             model_generation: model.generation,
             model_swapped: outcome.has_model,
+            policy_changes_gone: outcome.rules_gone,
             confirm_within_s: confirm_within.map(|time| time.as_secs()),
         }
     }
@@ -54,6 +55,10 @@ pub(super) fn line(reloaded: &Reloaded) -> String {
     if reloaded.model_swapped {
         let (model, generation) = (&reloaded.model, reloaded.model_generation);
         line += &format!("; model {model}, generation {generation}");
+    }
+    if reloaded.policy_changes_gone > 0 {
+        let gone = reloaded.policy_changes_gone;
+        line += &format!("; {gone} changes of the rules by fenxi ctl are gone");
     }
     if let Some(seconds) = reloaded.confirm_within_s {
         line += &format!("; will be undone in {seconds} s unless confirmed");

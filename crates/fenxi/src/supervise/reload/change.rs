@@ -22,11 +22,21 @@ pub struct Change {
     /// For the flow workers.
     pub flow: Option<flowmgr::Settings>,
     /// For the flow workers, other rules.
-    pub rules: Option<Rules>,
+    pub rules: RulesChange,
     /// For the sinks.
     pub sinks: Vec<Commit>,
     /// For the log.
     pub log_level: Option<String>,
+}
+
+/// What becomes of the rules.
+pub enum RulesChange {
+    /// They stay.
+    None,
+    /// These, read again, replace them.
+    To(Box<Rules>),
+    /// Those come back that were last replaced.
+    Back,
 }
 
 /// Which sessions the devices use after the change.
@@ -45,8 +55,6 @@ pub struct Base {
     /// The configuration in use.
     pub now: Config,
     pub sinks: Arc<Sinks>,
-    /// Whether there were rules ever.
-    pub had_rules: bool,
 }
 
 impl Change {
@@ -70,10 +78,14 @@ impl Change {
         };
         prepared.is_return = is_return;
         let mut change = Change::around(prepared, base, next)?;
-        // Who undoes a change has the rules of before; their file may be another by now.
-        if !is_undone {
-            change.rules = rules(base, next, change.prepared.bundle())?;
-        }
+        change.rules = match is_undone {
+            // Their file may be another by now.
+            true => RulesChange::Back,
+            false => {
+                let labels = bundle::labels(change.prepared.bundle());
+                RulesChange::To(Box::new(Rules::load(next, &labels, Traffic::Live)?))
+            }
+        };
         Ok(change)
     }
 
@@ -94,7 +106,7 @@ impl Change {
         Ok(Change {
             prepared: prepared.with_settings(now, next)?,
             flow: changed(now, next, |config| flow(config, &bundle))?,
-            rules: None,
+            rules: RulesChange::None,
             sinks: base.sinks.prepare(now, next)?,
             log_level: changed(now, next, |config| Ok(config.log.level.clone()))?,
         })
@@ -118,15 +130,6 @@ fn changed<T: PartialEq>(
 ) -> Result<Option<T>, Error> {
     let (now, next) = (of(now)?, of(next)?);
     Ok((now != next).then_some(next))
-}
-
-/// The rules of the next configuration, read again; `None`: there are none, and were none.
-fn rules(base: &Base, next: &Config, bundle: &Bundle) -> Result<Option<Rules>, Error> {
-    let labels = bundle::labels(bundle);
-    match Rules::load(next, &labels, Traffic::Live)? {
-        None if base.had_rules => Rules::none().map(Some),
-        rules => Ok(rules),
-    }
 }
 
 /// The settings of the flow managers.

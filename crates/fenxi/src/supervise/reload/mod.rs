@@ -20,7 +20,6 @@ mod answers;
 mod change;
 #[cfg(test)]
 mod tests;
-mod workers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,20 +31,19 @@ use crossbeam_channel::{Receiver, Sender, bounded, never, select};
 use dataplane::Error;
 use dataplane::bundle::find_bundle;
 use dataplane::placement::Cores;
-use dataplane::state::SharedState;
+use dataplane::state::{RulesOp, SharedState};
 use dataplane::swap::helpers::Helpers;
 use dataplane::swap::{Previous, Refusal, Swapper};
 use recording::Recorder;
 use tracing::{info, warn};
 
 use super::notify::Notifier;
+use super::policy::SharedRules;
 use crate::exit::Failure;
 use crate::log;
 use crate::protocol::{Body, Code, Reply};
-use crate::rules::Rules;
 use crate::sinks::Sinks;
-use change::{Base, Change, Sessions};
-pub use workers::Workers;
+use change::{Base, Change, RulesChange, Sessions};
 
 /// Time limit for reading the files of a configuration. They are small, so only a file server that does not answer takes
 /// longer.
@@ -78,7 +76,8 @@ pub struct Reloader {
     pub running: Loaded,
     pub helpers: Helpers,
     pub swapper: Swapper,
-    pub workers: Workers,
+    /// The rules, and the flow workers.
+    pub rules: SharedRules,
     /// They follow the configuration, and reopen their files with every reload.
     pub sinks: Arc<Sinks>,
     pub state: Arc<SharedState>,
@@ -94,8 +93,6 @@ pub struct Undo {
     running: Loaded,
     /// The sessions that the reload replaced.
     before: Option<Previous>,
-    /// The rules that it replaced.
-    rules: Option<Rules>,
     /// When it is undone unless it is confirmed.
     at: Instant,
 }
@@ -104,6 +101,14 @@ pub struct Undo {
 struct Outcome {
     differences: Differences,
     has_model: bool,
+    /// Changes of the rules that are gone.
+    rules_gone: usize,
+}
+
+/// What a change has replaced.
+struct Applied {
+    before: Option<Previous>,
+    rules_gone: usize,
 }
 
 /// The running reload thread.
@@ -249,19 +254,18 @@ impl Reloader {
             .live();
         let change = self.prepare(&next.config, Sessions::AsConfigured)?;
         let has_model = change.prepared.has_model();
-        let rules = self.workers.rules().cloned();
-        let before = self.apply(change)?;
+        let Applied { before, rules_gone } = self.apply(change)?;
         let running = std::mem::replace(&mut self.running, next);
         self.undo = confirm_within.map(|time| Undo {
             running,
             before,
-            rules,
             at: Instant::now() + time,
         });
         self.note_undo();
         Ok(Outcome {
             differences,
             has_model,
+            rules_gone,
         })
     }
 
@@ -302,15 +306,14 @@ impl Reloader {
             opening: self.swapper.opening(),
             now: self.running.config.clone(),
             sinks: self.sinks.clone(),
-            had_rules: self.workers.rules().is_some(),
         };
         let opening = base.opening.clone();
         self.helpers
             .open_model(&opening, dir, limit, move || work(&base))
     }
 
-    /// Applies the change and returns the sessions that it replaced.
-    fn apply(&mut self, change: Change) -> Result<Option<Previous>, Refusal> {
+    /// Applies the change and returns what it replaced.
+    fn apply(&mut self, change: Change) -> Result<Applied, Refusal> {
         let Change {
             prepared,
             flow,
@@ -323,10 +326,17 @@ impl Reloader {
         if prepared.is_something() {
             before = self.swapper.swap(prepared)?;
         }
-        self.workers
-            .update(flow.as_ref(), rules, self.helpers.run_ended())?;
-        let rules = self.workers.rules().map(Rules::state).unwrap_or_default();
-        self.state.update(|state| state.rules = rules);
+        let mut running = self.rules.lock();
+        let mut rules_gone = 0;
+        match rules {
+            RulesChange::None => running.configure(flow.as_ref())?,
+            RulesChange::Back => running.put_back(flow.as_ref())?,
+            RulesChange::To(rules) => {
+                rules_gone = running.replace(flow.as_ref(), *rules)?;
+                running.count(RulesOp::Reload, true);
+            }
+        }
+        drop(running);
         sinks.into_iter().for_each(|commit| commit());
         if let Some(level) = log_level
             && let Err(error) = log::set_level(&level)
@@ -334,7 +344,7 @@ impl Reloader {
             // The configuration was checked, so this does not happen.
             warn!("log.level: {error}");
         }
-        Ok(before)
+        Ok(Applied { before, rules_gone })
     }
 
     fn confirm(&mut self) -> Reply {
@@ -349,20 +359,13 @@ impl Reloader {
     /// Undoes the last reload, because nobody has confirmed it in time.
     fn revert(&mut self) {
         let Some(Undo {
-            running,
-            before,
-            rules,
-            ..
+            running, before, ..
         }) = self.undo.take()
         else {
             return;
         };
         let sessions = before.map_or(Sessions::AsTheyAre, Sessions::Again);
-        let rules = self.workers.back_to(rules);
-        let change = self.prepare(&running.config, sessions).and_then(|change| {
-            let rules = rules?;
-            Ok(Change { rules, ..change })
-        });
+        let change = self.prepare(&running.config, sessions);
         match change.and_then(|change| self.apply(change)) {
             Ok(_) => {
                 self.running = running;

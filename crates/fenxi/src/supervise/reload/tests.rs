@@ -88,6 +88,7 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("model.class_confidence", "{ TLS = 0.8 }", vec![]),
         ("log.level", "debug", vec![]),
         ("policy.rules", "rules.toml", vec![]),
+        ("policy.update", "delayed", vec![]),
     ];
     let of_devices = [
         ("device.d.provider", "cpu"),

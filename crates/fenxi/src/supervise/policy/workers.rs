@@ -1,54 +1,40 @@
-//! The flow workers, as the reload thread changes their settings and rules.
+//! The flow workers, as settings and rules are changed in them.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use dataplane::Error;
-use dataplane::rules::RulesUpdate;
+use dataplane::rules::{RulesInForce, RulesUpdate};
 use dataplane::settings::{SettingsSender, Update, WorkerEnded};
 use dataplane::swap::Refusal;
-
-use crate::rules::Rules;
 
 /// The least time between two changes of the rules.
 const RULES_APART: Duration = Duration::from_millis(flowmgr::RULES_APART_MS);
 
-/// All flow workers, with the rules that they use.
+/// All flow workers.
 pub struct Workers {
     workers: Vec<SettingsSender>,
-    rules: Option<Rules>,
     max_flows: usize,
+    /// They have had rules.
+    have_rules: bool,
     /// When the rules were changed.
     changed: Instant,
 }
 
 impl Workers {
-    /// Workers that use these rules, with tables of so many flows.
-    pub fn new(workers: Vec<SettingsSender>, rules: Option<Rules>, max_flows: usize) -> Workers {
+    /// Workers with tables of so many flows.
+    pub fn new(workers: Vec<SettingsSender>, have_rules: bool, max_flows: usize) -> Workers {
         Workers {
             workers,
-            rules,
             max_flows,
+            have_rules,
             changed: Instant::now(),
         }
     }
 
-    /// The rules in use; `None`: there were none ever.
-    pub fn rules(&self) -> Option<&Rules> {
-        self.rules.as_ref()
-    }
-
-    /// What leads back to `before`, the rules of some time ago. Flows have been looked up by others since.
-    ///
-    /// # Errors
-    /// None: no rules name nothing.
-    pub fn back_to(&self, before: Option<Rules>) -> Result<Option<Rules>, Error> {
-        match (&self.rules, before) {
-            (None, _) => Ok(None),
-            (Some(_), None) => Rules::none().map(Some),
-            (Some(_), before) => Ok(before),
-        }
+    /// Whether they have had rules.
+    pub fn have_rules(&self) -> bool {
+        self.have_rules
     }
 
     /// Gives all workers other settings and rules, waits until they use them, and drops the old ones.
@@ -58,7 +44,7 @@ impl Workers {
     pub fn update(
         &mut self,
         settings: Option<&flowmgr::Settings>,
-        rules: Option<Rules>,
+        rules: Option<&RulesInForce>,
         run_ended: &Receiver<Infallible>,
     ) -> Result<(), Refusal> {
         if settings.is_none() && rules.is_none() {
@@ -68,8 +54,10 @@ impl Workers {
             self.wait_for_turn(run_ended)?;
         }
         let of_worker = |_: &SettingsSender| {
-            let rules = rules.as_ref().map(|rules| rules.in_force.clone());
-            let rules = rules.map(|rules| RulesUpdate::new(rules, self.max_flows));
+            let rules = rules.cloned().map(|rules| match self.have_rules {
+                true => Ok(RulesUpdate::again(rules)),
+                false => RulesUpdate::new(rules, self.max_flows),
+            });
             Ok(Update {
                 settings: settings.cloned(),
                 rules: rules.transpose()?,
@@ -85,7 +73,7 @@ impl Workers {
             worker.taken(run_ended).map_err(ended)?;
         }
         if rules.is_some() {
-            (self.rules, self.changed) = (rules, Instant::now());
+            (self.have_rules, self.changed) = (true, Instant::now());
         }
         Ok(())
     }

@@ -1,0 +1,163 @@
+//! `fenxi ctl policy`: rules of a running instance.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::table;
+use crate::cli::CtlPolicyCommand;
+use crate::exit::Failure;
+use crate::figures::grouped;
+use crate::protocol::{CHANGES_MAX, PolicyChanged, PolicyShown, Request, RuleRow};
+
+/// The request of a command.
+pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
+    let lines = |word: &str, rules: &[String]| {
+        // A rule has no line feed that means something.
+        let lines = rules
+            .iter()
+            .map(|rule| format!("{word} {}", rule.replace(['\n', '\r'], " ")));
+        let lines: Vec<String> = lines.collect();
+        Request::PolicyChange {
+            changes: lines.join("\n"),
+        }
+    };
+    Ok(match command {
+        CtlPolicyCommand::Load { file } => Request::PolicyLoad {
+            // The server has another working directory.
+            file: std::path::absolute(file)
+                .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?,
+        },
+        CtlPolicyCommand::Add { rules } => lines("add", rules),
+        CtlPolicyCommand::Delete { rules } => lines("delete", rules),
+        CtlPolicyCommand::Change { file } => Request::PolicyChange {
+            changes: read(file)?,
+        },
+        CtlPolicyCommand::Show {
+            rule,
+            counters,
+            limit,
+        } => Request::PolicyShow {
+            rule: rule.clone(),
+            counters: *counters,
+            limit: *limit,
+        },
+        CtlPolicyCommand::Undo => Request::PolicyUndo {},
+    })
+}
+
+/// A batch of changes, from a file or standard input.
+fn read(file: &Path) -> Result<String, Failure> {
+    let wrong = |error: io::Error| {
+        Failure::no_input(format!("{}: cannot be read: {error}", file.display()))
+    };
+    let mut text = String::new();
+    // One byte more than will do, to tell whether there is more.
+    let most = CHANGES_MAX as u64 + 1;
+    match file.as_os_str() == "-" {
+        true => io::stdin().take(most).read_to_string(&mut text),
+        false => File::open(file).and_then(|opened| opened.take(most).read_to_string(&mut text)),
+    }
+    .map_err(wrong)?;
+    match text.len() > CHANGES_MAX {
+        true => Err(Failure::data(format!(
+            "{}: more than {} MiB; send several batches, or all rules by `fenxi ctl policy load`",
+            file.display(),
+            CHANGES_MAX >> 20
+        ))),
+        false => Ok(text),
+    }
+}
+
+/// A batch of changes in one line.
+pub fn changed_line(changed: &PolicyChanged) -> String {
+    let mut parts = Vec::new();
+    match (changed.first, changed.added) {
+        (Some(first), 1) => parts.push(format!("rule {first} added")),
+        (Some(first), added) => parts.push(format!("rules {first} to {} added", first + added - 1)),
+        (None, _) => {}
+    }
+    match changed.deleted {
+        0 => {}
+        1 => parts.push("1 rule deleted".to_owned()),
+        count => parts.push(format!("{} rules deleted", grouped(count))),
+    }
+    parts.push(format!("{} in use", rules(changed.rules)));
+    if changed.is_pending {
+        parts.push("the change counts once an index is trained with it".to_owned());
+    }
+    parts.join("; ") + "\n"
+}
+
+/// Rules as a table.
+pub fn page(shown: &PolicyShown) -> String {
+    let mut page = String::new();
+    let has_counters = shown.rows.iter().any(|row| row.flows.is_some());
+    let mut header = vec!["number", "flows", "packets", "bytes", "from", "rule"];
+    if !has_counters {
+        header.drain(1..4);
+    }
+    if !shown.rows.is_empty() {
+        page += &table(
+            &header,
+            shown.rows.iter().map(|row| cells(row, has_counters)),
+        );
+    }
+    page += &rules(shown.rules);
+    if (shown.rows.len() as u64) < shown.rules {
+        page += &format!(", {} shown", grouped(shown.rows.len() as u64));
+    }
+    if shown.changes > 0 {
+        page += &format!("; changed {} times since they were read", shown.changes);
+    }
+    if shown.is_pending {
+        page += "; changes wait for a training before they count";
+    }
+    page + "\n"
+}
+
+fn cells(row: &RuleRow, has_counters: bool) -> Vec<String> {
+    let mut cells = vec![row.number.to_string()];
+    if has_counters {
+        let counters = [row.flows, row.packets, row.bytes];
+        cells.extend(counters.map(|count| count.map_or("-".to_owned(), grouped)));
+    }
+    cells.push(row.place.clone());
+    cells.push(row.rule.clone());
+    cells
+}
+
+fn rules(count: u64) -> String {
+    match count {
+        1 => "1 rule".to_owned(),
+        count => format!("{} rules", grouped(count)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_told_in_one_line() {
+        let changed = PolicyChanged {
+            first: Some(3),
+            added: 2,
+            deleted: 1,
+            rules: 1,
+            is_pending: true,
+        };
+        assert_eq!(
+            changed_line(&changed),
+            "rules 3 to 4 added; 1 rule deleted; 1 rule in use; the change counts once an index is trained with it\n"
+        );
+    }
+
+    #[test]
+    fn rules_on_the_command_line_are_lines() {
+        let rules = ["drop = true".to_owned(), "dscp =\n\"CS1\"".to_owned()].to_vec();
+        let request = request(&CtlPolicyCommand::Add { rules }).unwrap();
+        let changes = "add drop = true\nadd dscp = \"CS1\"".to_owned();
+        assert_eq!(request, Request::PolicyChange { changes });
+    }
+}

@@ -1,0 +1,225 @@
+//! Batches of changes as text: a line for each, `add RULE` or `delete RULE`, where a rule to be deleted is given by number or
+//! name. The whole batch is made, or nothing is.
+
+use std::collections::HashMap;
+
+use policy::{Batch, PolicyError, RuleNumber, RuleSet, StoreError};
+use rulefiles::ReadError;
+
+use super::{Rules, Terms};
+use crate::protocol::PolicyChanged;
+
+/// Where rules come from that were added in a running program.
+const ORIGIN: &str = "fenxi ctl";
+
+/// Why a change is refused, in one line.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// A line is wrong.
+    Invalid(String),
+    /// A rule is not there.
+    NotFound(String),
+}
+
+impl Refused {
+    /// With what stands before it.
+    fn at(self, place: &str) -> Refused {
+        match self {
+            Refused::Invalid(why) => Refused::Invalid(format!("{place}{why}")),
+            Refused::NotFound(why) => Refused::NotFound(format!("{place}{why}")),
+        }
+    }
+}
+
+impl From<StoreError> for Refused {
+    fn from(error: StoreError) -> Refused {
+        match error {
+            StoreError::Policy(error) => error.into(),
+            StoreError::NoSuchRule(_) | StoreError::NothingToUndo => {
+                Refused::NotFound(error.to_string())
+            }
+        }
+    }
+}
+
+impl From<PolicyError> for Refused {
+    fn from(error: PolicyError) -> Refused {
+        Refused::Invalid(match error {
+            // The place is that of the change, which the caller knows.
+            PolicyError::Name(unknown) => {
+                let policy::UnknownName {
+                    kind, name, known, ..
+                } = unknown;
+                format!("there is no {kind} \"{name}\"; there are {known}")
+            }
+            PolicyError::Full(error) => error.to_string(),
+        })
+    }
+}
+
+impl Rules {
+    /// Makes a batch of changes.
+    ///
+    /// # Errors
+    /// A line is wrong, or a rule is not there; then nothing is changed. The line is named unless there is only one.
+    pub fn change(&mut self, text: &str) -> Result<PolicyChanged, Refused> {
+        let lines = text
+            .lines()
+            .enumerate()
+            .map(|(at, line)| (at + 1, line.trim()));
+        let is_change = |(_, line): &(usize, &str)| !line.is_empty() && !line.starts_with('#');
+        let has_several = text.lines().nth(1).is_some();
+        let Rules {
+            store,
+            terms,
+            by_name,
+            ..
+        } = self;
+        let mut changed = PolicyChanged::default();
+        let mut names = Names {
+            before: by_name,
+            changed: HashMap::new(),
+        };
+        let mut batch = store.batch();
+        for (number, line) in lines.filter(is_change) {
+            let made = one(&mut batch, &mut names, terms, line);
+            let made = made.map_err(|refused| match has_several {
+                true => refused.at(&format!("line {number}: ")),
+                false => refused,
+            })?;
+            match made {
+                Some(rule) => {
+                    changed.first.get_or_insert(number_of(batch.rules(), rule));
+                    changed.added += 1;
+                }
+                None => changed.deleted += 1,
+            }
+        }
+        if changed.added + changed.deleted == 0 {
+            let why = "there is no change; write lines such as `add source = \"10.0.0.0/8\", drop = true` and `delete 3`";
+            return Err(Refused::Invalid(why.to_owned()));
+        }
+        let names = names.changed;
+        batch.commit()?;
+        for (name, rule) in names {
+            match rule {
+                Some(rule) => by_name.insert(name, rule),
+                None => by_name.remove(&name),
+            };
+        }
+        self.changes += 1;
+        changed.rules = self.store.len() as u64;
+        changed.is_pending = self.store.has_pending();
+        Ok(changed)
+    }
+
+    /// The rule of a number or name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn find(&self, text: &str) -> Result<RuleNumber, Refused> {
+        let named = |name: &str| self.by_name.get(name).copied();
+        find(
+            self.store.rules(),
+            text,
+            |rule| self.store.is_live(rule),
+            named,
+        )
+    }
+}
+
+/// The number of a rule as people see it: which rule to be written it was, from 1 on. Unlike its place in the set it stays.
+pub(super) fn number_of(set: &RuleSet, rule: RuleNumber) -> u64 {
+    u64::from(set.rules[rule as usize].rank.order()) + 1
+}
+
+/// Rules by name: those from before the batch, and what the batch makes of them.
+struct Names<'a> {
+    before: &'a HashMap<Box<str>, RuleNumber>,
+    /// `None`: free again.
+    changed: HashMap<Box<str>, Option<RuleNumber>>,
+}
+
+impl Names<'_> {
+    fn get(&self, name: &str) -> Option<RuleNumber> {
+        let before = || self.before.get(name).copied();
+        self.changed.get(name).copied().unwrap_or_else(before)
+    }
+}
+
+/// Makes one change; the rule, if it was added.
+fn one(
+    batch: &mut Batch<'_>,
+    names: &mut Names<'_>,
+    terms: &Terms,
+    line: &str,
+) -> Result<Option<RuleNumber>, Refused> {
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    match word {
+        "add" => add(batch, names, terms, rest.trim()).map(Some),
+        "delete" => {
+            let rule = find(
+                batch.rules(),
+                rest.trim(),
+                |rule| batch.has(rule),
+                |name| names.get(name),
+            )?;
+            batch.delete(rule)?;
+            if let Some(name) = batch.rules().name(rule) {
+                names.changed.insert(name.into(), None);
+            }
+            Ok(None)
+        }
+        _ => Err(Refused::Invalid(format!(
+            "\"{word}\" is no change; write `add RULE`, or `delete` with the number or name of a rule"
+        ))),
+    }
+}
+
+fn add(
+    batch: &mut Batch<'_>,
+    names: &mut Names<'_>,
+    terms: &Terms,
+    text: &str,
+) -> Result<RuleNumber, Refused> {
+    let mut named = None;
+    let rule = batch.add(|rules| -> Result<RuleNumber, Refused> {
+        let added = rulefiles::parse_one_among(rules, text, ORIGIN, |_, name| names.get(name));
+        let rule = added.map_err(|error| match error {
+            ReadError::Wrong { problem, .. } => Refused::Invalid(problem.to_string()),
+            error => Refused::Invalid(error.to_string()),
+        })?;
+        terms.fit(rules, rule).map_err(Refused::Invalid)?;
+        named = rules.name(rule).map(Box::from);
+        Ok(rule)
+    })?;
+    batch.check(rule)?;
+    if let Some(name) = named {
+        names.changed.insert(name, Some(rule));
+    }
+    Ok(rule)
+}
+
+fn find(
+    set: &RuleSet,
+    text: &str,
+    is_there: impl Fn(RuleNumber) -> bool,
+    named: impl Fn(&str) -> Option<RuleNumber>,
+) -> Result<RuleNumber, Refused> {
+    let number = text
+        .parse::<u32>()
+        .ok()
+        .and_then(|number| number.checked_sub(1));
+    let rule = match number {
+        Some(order) => set.by_order(order),
+        None => named(text),
+    };
+    rule.filter(|rule| is_there(*rule)).ok_or_else(|| {
+        Refused::NotFound(match text {
+            "" => {
+                "which rule? give its number or name; `fenxi ctl policy show` lists them".to_owned()
+            }
+            text => format!("there is no rule {text}; `fenxi ctl policy show` lists them"),
+        })
+    })
+}

@@ -1,0 +1,221 @@
+//! The rules of a run: read from `policy.rules`, put in terms of the model, the tasks and the interfaces in use, and changed
+//! while the run goes on.
+//!
+//! This is the only place where files of rules become what flow workers look up. A start, `fenxi check`, a reload, a replay and
+//! `fenxi ctl policy` come through here, so that they refuse the same rules with the same words.
+
+mod changes;
+mod shown;
+mod terms;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use config::Config;
+use dataplane::Error;
+use dataplane::rules::{COUNTED_MAX, RulesInForce, numbering};
+use dataplane::state::RulesState;
+use policy::{
+    Label, PolicyError, RuleNumber, RuleSet, Store, StoreError, Trained, Training, Version,
+};
+
+pub use changes::Refused;
+pub use terms::{Terms, Traffic};
+
+/// Rules in use.
+pub struct Rules {
+    store: Store,
+    terms: Terms,
+    in_force: RulesInForce,
+    /// The numbering of the store that `in_force` has another number for.
+    numbering: u64,
+    /// Rules by name.
+    by_name: HashMap<Box<str>, RuleNumber>,
+    /// A file is named in the configuration.
+    has_file: bool,
+    /// Batches of changes since they were read, less those that were undone.
+    changes: usize,
+    id: u64,
+}
+
+impl Rules {
+    /// The rules of a configuration, none if it names no file; `labels` are those of the model.
+    ///
+    /// # Errors
+    /// The file cannot be read; a line is wrong, or names what this run does not have.
+    pub fn load(config: &Config, labels: &[Label], traffic: Traffic) -> Result<Rules, Error> {
+        let terms = Terms::of(config, labels, traffic);
+        match &config.policy.rules {
+            Some(path) => Rules::read(path, "policy.rules: ", terms),
+            None => Rules::of(RuleSet::default(), terms, false),
+        }
+    }
+
+    /// The rules of a file; `key` stands before the error where it cannot be opened.
+    ///
+    /// # Errors
+    /// The file cannot be read; a line is wrong, or names what this run does not have.
+    pub fn read(path: &Path, key: &str, terms: Terms) -> Result<Rules, Error> {
+        let set = terms.read(path, key)?;
+        Rules::of(set, terms, true)
+    }
+
+    fn of(set: RuleSet, terms: Terms, has_file: bool) -> Result<Rules, Error> {
+        let store = Store::new(set, terms.names.clone(), terms.update);
+        let store = store.map_err(|error| Error::Data(error.to_string()))?;
+        let mut rules = Rules {
+            in_force: RulesInForce {
+                policy: store.version().policy.clone(),
+                counted: Arc::default(),
+                numbering: numbering(),
+            },
+            numbering: store.version().numbering,
+            store,
+            terms,
+            by_name: HashMap::new(),
+            has_file,
+            changes: 0,
+            id: numbering(),
+        };
+        rules.count_by_name();
+        rules.index_names();
+        Ok(rules)
+    }
+
+    /// What flow workers use.
+    pub fn in_force(&self) -> &RulesInForce {
+        &self.in_force
+    }
+
+    /// What flow workers use from the first packet on; `None`: no rules, at no cost.
+    pub fn at_start(&self) -> Option<&RulesInForce> {
+        self.has_file.then_some(&self.in_force)
+    }
+
+    /// Tells them from all other rules of this process.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.store.len() as u64
+    }
+
+    /// What rules are read by.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Batches of changes since they were read, less those that were undone.
+    pub fn changes(&self) -> usize {
+        self.changes
+    }
+
+    /// What metrics and status say of them.
+    pub fn state(&self) -> RulesState {
+        let set = self.store.rules();
+        let name = |number: &RuleNumber| set.name(*number).unwrap_or_default().to_owned();
+        let [v4, v6] = self.in_force.policy.describe();
+        RulesState {
+            rules: Some(self.store.len() as u64),
+            counted: self.in_force.counted.iter().map(name).collect(),
+            learned: (v4.learned() + v6.learned()) as u64,
+            remainder: (v4.remainder + v6.remainder) as u64,
+            is_pending: self.store.has_pending(),
+        }
+    }
+
+    /// The same rules for flow workers that have had others since.
+    pub fn renumber(&mut self) {
+        self.in_force.numbering = numbering();
+    }
+
+    /// The version that flow workers use, to be compared and given back.
+    pub fn version(&self) -> Version {
+        self.store.version().clone()
+    }
+
+    /// Puts the version of the store in the place of `old`. Whether it is another one.
+    pub fn advance(&mut self, old: &Version) -> bool {
+        let version = self.store.version();
+        if Arc::ptr_eq(&version.policy, &old.policy) {
+            return false;
+        }
+        self.in_force.policy = version.policy.clone();
+        if version.numbering != self.numbering {
+            self.numbering = version.numbering;
+            self.in_force.numbering = numbering();
+        }
+        self.count_by_name();
+        true
+    }
+
+    /// Takes back a version that no flow worker uses any more.
+    pub fn give_back(&mut self, old: Version) {
+        self.store.give_back(old);
+    }
+
+    /// Whether a batch of changes can be undone.
+    pub fn can_undo(&self) -> bool {
+        self.store.can_undo()
+    }
+
+    /// Undoes the last batch of changes.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn undo(&mut self) -> Result<(), StoreError> {
+        self.store.undo()?;
+        self.changes = self.changes.saturating_sub(1);
+        self.index_names();
+        Ok(())
+    }
+
+    /// A training, where one is due and none runs.
+    pub fn training(&mut self, now: Instant) -> Option<Training> {
+        self.store.training(now)
+    }
+
+    /// Puts a new index to use.
+    ///
+    /// # Errors
+    /// There is no room for what was added since the training began.
+    pub fn adopt(&mut self, trained: Trained, now: Instant) -> Result<(), PolicyError> {
+        self.store.adopt(trained, now).map(drop)
+    }
+
+    /// A training came to nothing.
+    pub fn abandon(&mut self, now: Instant) {
+        self.store.abandon(now);
+    }
+
+    /// Drops what is kept of deleted rules, if that is the most. Whether there is another version.
+    ///
+    /// # Errors
+    /// There is no room, which cannot be as there was before.
+    pub fn compact(&mut self) -> Result<bool, PolicyError> {
+        let is_new = self.store.compact()?;
+        if is_new {
+            self.index_names();
+        }
+        Ok(is_new)
+    }
+
+    /// Which rules have counters of their own: the first that got a name.
+    fn count_by_name(&mut self) {
+        let names = self.store.rules().names.iter();
+        self.in_force.counted = names.map(|(number, _)| *number).take(COUNTED_MAX).collect();
+    }
+
+    fn index_names(&mut self) {
+        let store = &self.store;
+        let names = store.rules().names.iter();
+        let live = names.filter(|(rule, _)| store.is_live(*rule));
+        self.by_name = live.map(|(rule, name)| (name.clone(), *rule)).collect();
+    }
+}

@@ -1,0 +1,124 @@
+//! Batches of changes, without flow workers.
+
+use config::Sources;
+
+use super::*;
+
+const LABELS: [&str; 2] = ["DNS", "TLS"];
+
+fn rules_with(set: &[&str]) -> Rules {
+    let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
+    let config = Sources::named(None, &set).load().unwrap().config;
+    let labels = LABELS.map(|name| Label {
+        name: name.into(),
+        taxonomy: "Network".into(),
+    });
+    Rules::load(&config, &labels, Traffic::Live).unwrap()
+}
+
+fn texts(rules: &Rules) -> Vec<String> {
+    let shown = rules.shown(None, 100).unwrap();
+    shown
+        .rows
+        .into_iter()
+        .map(|row| format!("{} {}", row.number, row.rule))
+        .collect()
+}
+
+#[test]
+fn a_batch_is_made_whole() {
+    let mut rules = rules_with(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
+    assert!(rules.at_start().is_none());
+    let old = rules.version();
+    let text = "# two rules\nadd name = \"a\", source = \"10.0.0.0/8\", dscp = \"AF41\"\n\n  add drop = true\n";
+    let changed = rules.change(text).unwrap();
+    assert_eq!(
+        (changed.first, changed.added, changed.rules),
+        (Some(1), 2, 2)
+    );
+    assert!(rules.advance(&old), "another version");
+    let before = texts(&rules);
+    assert_eq!(
+        before[0],
+        "1 name = \"a\", source = [\"10.0.0.0/8\"], dscp = \"AF41\"".replace(['[', ']'], "")
+    );
+    // The name is taken, free once its rule is deleted, and taken again.
+    rules.change("add name = \"a\", drop = true").unwrap_err();
+    let both = "delete a\nadd name = \"a\", dscp = \"CS1\"\nadd dscp = \"CS2\"\ndelete 2";
+    let changed = rules.change(both).unwrap();
+    assert_eq!(
+        (changed.first, changed.added, changed.deleted),
+        (Some(3), 2, 2)
+    );
+    assert_eq!(
+        texts(&rules),
+        ["3 name = \"a\", dscp = \"CS1\"", "4 dscp = \"CS2\""]
+    );
+    rules.undo().unwrap();
+    assert_eq!(texts(&rules), before);
+    assert_eq!(rules.changes(), 1);
+    rules.change("delete a").unwrap();
+    assert_eq!(texts(&rules), ["2 drop = true"]);
+}
+
+#[test]
+fn a_wrong_line_is_named_and_nothing_is_changed() {
+    let mut rules = rules_with(&["io.mode=mark", "mark.mask=0xff000000"]);
+    rules.change("add name = \"a\", dscp = \"CS1\"").unwrap();
+    let before = (texts(&rules), rules.version().policy);
+    let refused = |rules: &mut Rules, text: &str| match rules.change(text).unwrap_err() {
+        Refused::Invalid(why) | Refused::NotFound(why) => why,
+    };
+    for (text, why) in [
+        ("", "there is no change"),
+        ("ad drop = true", "\"ad\" is no change"),
+        ("delete 2", "there is no rule 2"),
+        ("delete 0", "there is no rule 0"),
+        ("delete", "which rule?"),
+        ("delete b", "there is no rule b"),
+        ("delete a\ndelete 1", "line 2: there is no rule 1"),
+        ("add dscp = \"AF99\"", "dscp: "),
+        (
+            "\nadd dscp = \"CS2\"\nadd app = \"Napster\"",
+            "line 3: there is no label or taxonomy \"Napster\"; there are DNS",
+        ),
+        ("add drop = true", "drop: only mode inline can drop packets"),
+        ("add mark = 1", "mark: 0x1 has bits outside of mark.mask"),
+        ("add name = \"a\", dscp = \"CS2\"", "already"),
+        ("add source = \"10.0.0.0/8\", , dscp", "not TOML"),
+    ] {
+        let said = refused(&mut rules, text);
+        assert!(said.contains(why), "{text}: {said}");
+        assert!(!said.contains('\n'), "{said}");
+        assert_eq!(texts(&rules), before.0, "{text}");
+        assert!(Arc::ptr_eq(&rules.version().policy, &before.1), "{text}");
+    }
+    assert_eq!(rules.changes(), 1);
+    // What was refused is no longer in the way.
+    rules.change("add app = \"DNS\", mark = 0x1000000").unwrap();
+    assert_eq!(
+        texts(&rules)[1],
+        "2 app = \"DNS\", mark = \"0x1000000/0xff000000\""
+    );
+}
+
+#[test]
+fn counted_rules_keep_their_places_while_numbers_mean_the_same() {
+    let mut rules = rules_with(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
+    let mut counted = Vec::new();
+    for round in 0..3 {
+        let old = rules.version();
+        let numbering = rules.in_force().numbering;
+        let add = format!("add name = \"n{round}\", drop = true\nadd drop = true");
+        rules.change(&add).unwrap();
+        rules.change(&format!("delete n{round}")).unwrap();
+        rules.advance(&old);
+        assert_eq!(rules.in_force().numbering, numbering);
+        assert!(
+            rules.in_force().counted.starts_with(&counted),
+            "{counted:?}"
+        );
+        counted = rules.in_force().counted.to_vec();
+    }
+    assert_eq!(rules.state().counted.len(), 3);
+}

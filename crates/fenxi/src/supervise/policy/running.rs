@@ -1,0 +1,261 @@
+//! The rules of a run and the flow workers that use them. The policy thread and the reload thread share them; whoever has the
+//! lock has the last word, and no thread of the data path ever asks for it.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crossbeam_channel::Receiver;
+use dataplane::Error;
+use dataplane::state::{RulesOp, SharedState};
+use dataplane::swap::Refusal;
+use policy::{Trained, Training, Version};
+use tracing::warn;
+
+use super::Workers;
+use crate::protocol::{PolicyChanged, PolicyShown};
+use crate::rules::{Refused, Rules, Terms};
+
+/// Why nothing was changed.
+#[derive(Debug)]
+pub enum NoChange {
+    /// The change is wrong.
+    Refused(Refused),
+    /// There is nothing to undo.
+    NothingToUndo,
+    /// A reload waits to be confirmed.
+    Unconfirmed(&'static str),
+    /// Flow workers could not take it.
+    Workers(Refusal),
+}
+
+impl From<Refusal> for NoChange {
+    fn from(refusal: Refusal) -> NoChange {
+        NoChange::Workers(refusal)
+    }
+}
+
+/// Shared by the threads that change rules and settings.
+#[derive(Clone)]
+pub struct SharedRules(Arc<Mutex<RunningRules>>);
+
+impl SharedRules {
+    /// The rules of a run that begins.
+    pub fn new(running: RunningRules) -> SharedRules {
+        SharedRules(Arc::new(Mutex::new(running)))
+    }
+
+    /// The rules, while nobody else changes them.
+    pub fn lock(&self) -> MutexGuard<'_, RunningRules> {
+        // A change that has died has not been given to the workers.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The rules of a run.
+pub struct RunningRules {
+    rules: Rules,
+    /// Those that a file has replaced, until this is undone or they are replaced again.
+    before: Option<Rules>,
+    workers: Workers,
+    state: Arc<SharedState>,
+    run_ended: Receiver<Infallible>,
+}
+
+impl RunningRules {
+    /// These rules, which the workers use where they have any.
+    pub fn new(
+        rules: Rules,
+        workers: Workers,
+        state: Arc<SharedState>,
+        run_ended: Receiver<Infallible>,
+    ) -> RunningRules {
+        let running = RunningRules {
+            rules,
+            before: None,
+            workers,
+            state,
+            run_ended,
+        };
+        running.note();
+        running
+    }
+
+    /// What rules are read by.
+    pub fn terms(&self) -> &Terms {
+        self.rules.terms()
+    }
+
+    /// Rules in use.
+    ///
+    /// # Errors
+    /// There is no such rule.
+    pub fn shown(&self, rule: Option<&str>, limit: usize) -> Result<PolicyShown, Refused> {
+        self.rules.shown(rule, limit)
+    }
+
+    /// Makes a batch of changes.
+    ///
+    /// # Errors
+    /// It is wrong, or the workers cannot take it; then nothing is changed.
+    pub fn change(&mut self, text: &str) -> Result<PolicyChanged, NoChange> {
+        let old = self.rules.version();
+        let changed = self.rules.change(text).map_err(NoChange::Refused)?;
+        if let Err(refusal) = self.publish(old) {
+            // Undone before anybody has seen it.
+            let old = self.rules.version();
+            if self.rules.undo().is_ok() {
+                self.rules.advance(&old);
+            }
+            return Err(refusal.into());
+        }
+        Ok(changed)
+    }
+
+    /// Undoes the last batch of changes, or the last file that replaced all rules; with how many rules there are then.
+    ///
+    /// # Errors
+    /// There is neither, or the run ends.
+    pub fn undo(&mut self) -> Result<u64, NoChange> {
+        if self.rules.can_undo() {
+            let old = self.rules.version();
+            let undone = self.rules.undo();
+            undone.map_err(|error| NoChange::Refused(error.into()))?;
+            self.publish(old)?;
+        } else {
+            let before = self.before.take().ok_or(NoChange::NothingToUndo)?;
+            self.exchange(None, before)?;
+            self.before = None;
+        }
+        Ok(self.rules.len())
+    }
+
+    /// Gives the workers other settings.
+    ///
+    /// # Errors
+    /// The run ends.
+    pub fn configure(&mut self, settings: Option<&flowmgr::Settings>) -> Result<(), Refusal> {
+        self.workers.update(settings, None, &self.run_ended)
+    }
+
+    /// Replaces all rules, and gives the workers other settings at the same time; with the batches of changes that are gone.
+    ///
+    /// # Errors
+    /// The run ends, or there is no memory for the first rules; then the old ones stay.
+    pub fn replace(
+        &mut self,
+        settings: Option<&flowmgr::Settings>,
+        rules: Rules,
+    ) -> Result<usize, Refusal> {
+        let gone = self.rules.changes();
+        self.exchange(settings, rules)?;
+        Ok(gone)
+    }
+
+    /// Puts the rules back that [`RunningRules::replace`] has replaced.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn put_back(&mut self, settings: Option<&flowmgr::Settings>) -> Result<(), Refusal> {
+        match self.before.take() {
+            Some(before) => {
+                self.exchange(settings, before)?;
+                self.before = None;
+                Ok(())
+            }
+            None => self.configure(settings),
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        settings: Option<&flowmgr::Settings>,
+        mut rules: Rules,
+    ) -> Result<(), Refusal> {
+        // Flows may have been looked up by others since.
+        rules.renumber();
+        let is_needed = self.workers.have_rules() || rules.at_start().is_some();
+        let in_force = is_needed.then(|| rules.in_force());
+        self.workers.update(settings, in_force, &self.run_ended)?;
+        self.before = Some(std::mem::replace(&mut self.rules, rules));
+        self.note();
+        Ok(())
+    }
+
+    /// A training, where one is due and none runs.
+    pub fn training(&mut self, now: Instant) -> Option<Training> {
+        self.rules.training(now)
+    }
+
+    /// Which rules these are, to tell what was trained for others.
+    pub fn id(&self) -> u64 {
+        self.rules.id()
+    }
+
+    /// Puts a new index to use, if it was trained for these rules.
+    ///
+    /// # Errors
+    /// The run ends.
+    pub fn adopt(&mut self, id: u64, trained: Option<Trained>) -> Result<(), Refusal> {
+        let now = Instant::now();
+        if let Some(before) = self.before.as_mut().filter(|before| before.id() == id) {
+            before.abandon(now);
+        }
+        if self.rules.id() != id {
+            return Ok(());
+        }
+        let Some(trained) = trained else {
+            self.rules.abandon(now);
+            return Ok(());
+        };
+        let old = self.rules.version();
+        if let Err(error) = self.rules.adopt(trained, now) {
+            warn!("the rules stay with their old index: {error}");
+            return Ok(());
+        }
+        self.publish(old)?;
+        self.state
+            .update(|state| state.rules_updates.trainings += 1);
+        Ok(())
+    }
+
+    /// Drops what is kept of deleted rules, where that is the most.
+    ///
+    /// # Errors
+    /// The run ends.
+    pub fn compact(&mut self) -> Result<(), Refusal> {
+        let old = self.rules.version();
+        match self.rules.compact() {
+            Ok(true) => self.publish(old),
+            Ok(false) => Ok(()),
+            Err(error) => {
+                Err(Error::Software(format!("the rules are not renumbered: {error}")).into())
+            }
+        }
+    }
+
+    /// Counts a change.
+    pub fn count(&self, op: RulesOp, is_applied: bool) {
+        self.state
+            .update(|state| state.rules_updates.count(op, is_applied));
+    }
+
+    /// Gives the workers the version that has followed `old`, and the store what it can use again.
+    fn publish(&mut self, old: Version) -> Result<(), Refusal> {
+        if self.rules.advance(&old) {
+            let in_force = Some(self.rules.in_force());
+            self.workers.update(None, in_force, &self.run_ended)?;
+            self.rules.give_back(old);
+        }
+        self.note();
+        Ok(())
+    }
+
+    fn note(&self) {
+        let rules = match self.workers.have_rules() {
+            true => self.rules.state(),
+            false => dataplane::state::RulesState::default(),
+        };
+        self.state.update(|state| state.rules = rules);
+    }
+}
