@@ -61,7 +61,7 @@ fn for_all_labels(keys: &str) -> String {
 /// By tuple from the first packet on, and from a bound on; a label by rule stands in the records, and costs no series.
 #[test]
 fn rules_by_tuple_are_in_the_packets_and_the_records() {
-    let rules = "[[rule]]\nsource = \"fd00::/16\"\nlabel = \"DNS\"\ndscp = \"AF41\"\n\
+    let rules = "[[rule]]\nsource = \"fd00::/16\"\nlabel = \"STUN\"\ndscp = \"AF41\"\n\
                  [[rule]]\nover.packets = 8\ndscp = \"LE\"\n\
                  [[rule]]\nsource_port = 4000\ntask = \"none\"\ndscp = \"AF11\"\n";
     let replays = Replays::new(rules);
@@ -82,7 +82,7 @@ fn rules_by_tuple_are_in_the_packets_and_the_records() {
     for record in records.iter().filter(six) {
         assert_eq!(
             (&record["label"], &record["decided_by"]),
-            (&"DNS".into(), &"rule".into())
+            (&"STUN".into(), &"rule".into())
         );
     }
     assert_eq!(records.iter().filter(six).count(), 2, "{records:?}");
@@ -95,7 +95,7 @@ fn what_is_written_does_not_depend_on_bursts() {
         "[[rule]]\nprotocol = \"tcp\"\nover = { packets = 5 }\ndscp = \"AF41\"\n".to_owned(),
         for_all_labels("over = { packets = 13, bytes = \"2 kB\" }\ndscp = \"LE\""),
         for_all_labels("sample = 0.5\ndscp = \"AF11\""),
-        "[[rule]]\ndestination_port = 53\nlabel = \"DNS\"\n".to_owned(),
+        "[[rule]]\ndestination_port = 53\nlabel = \"STUN\"\n".to_owned(),
     ];
     let replays = Replays::new(&rules.concat());
     let [first, others @ ..] = ["1", "7", "32", "256"]
@@ -143,7 +143,7 @@ fn dropped_packets_are_left_out() {
     let after = read_capture(&replays.path("out.pcap"));
     assert_eq!(after.len(), 12);
     assert!(after.iter().all(|(_, frame)| frame[12..14] == [0x86, 0xdd]));
-    let wrong = Replays::new("[[rule]]\napp = \"DNS\"\n\n[[rule]]\nlabel = \"Napster\"\n");
+    let wrong = Replays::new("[[rule]]\napp = \"STUN\"\n\n[[rule]]\nlabel = \"Napster\"\n");
     let said = wrong.replay(&input, &[]).expect_code(65).stderr;
     assert!(
         said.contains("rules.toml:4: there is no label \"Napster\""),

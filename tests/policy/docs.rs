@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use tempfile::TempDir;
+
 use crate::common::{Finished, fenxi, root, run};
 
 /// The blocks of code of a page, without their indentation, each with the number of its first line.
@@ -31,67 +33,86 @@ fn blocks(page: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Runs a line of shell in the repository, with the program under test.
-fn shell(line: &str) -> Finished {
+/// A copy of `configs/policy`, with what else the page names.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(root().join("configs/policy")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    fs::write(folder.path().join("blocked.txt"), "192.0.2.0/24\n").unwrap();
+    folder
+}
+
+/// Runs a line of shell in a folder, with the program under test.
+fn shell(folder: &Path, line: &str) -> Finished {
     let program = fenxi::<&str>([]);
-    let folder = Path::new(program.get_program()).parent().unwrap();
+    let programs = Path::new(program.get_program()).parent().unwrap();
     let path = std::env::var("PATH").unwrap();
     let mut shell = Command::new("sh");
-    shell.args(["-ec", line]).current_dir(root());
-    shell.env("PATH", format!("{}:{path}", folder.display()));
+    shell.args(["-ec", line]).current_dir(folder);
+    shell.env("PATH", format!("{}:{path}", programs.display()));
     shell.env("FENXI_CONFIG", "");
     run(shell)
 }
 
-/// Checks a file of rules that stands beside the shipped ones.
-fn check(name: &str, text: &str) -> Finished {
-    let folder = tempfile::tempdir().unwrap();
-    for shipped in ["blocklist.txt", "subscribers.csv"] {
-        fs::copy(
-            root().join("configs/policy").join(shipped),
-            folder.path().join(shipped),
-        )
-        .unwrap();
+/// Lines behind `$`, each with what the page shows of its output.
+fn dialogue(block: &str) -> Vec<(&str, String)> {
+    let mut turns: Vec<(&str, String)> = Vec::new();
+    for line in block.lines() {
+        match line.strip_prefix("$ ") {
+            Some(command) => turns.push((command, String::new())),
+            None => turns.last_mut().unwrap().1 += &format!("{line}\n"),
+        }
     }
-    fs::write(folder.path().join("blocked.txt"), "192.0.2.0/24\n").unwrap();
-    let file = folder.path().join(name);
-    fs::write(&file, text).unwrap();
-    run(fenxi(["policy", "check", file.to_str().unwrap()]))
+    turns
 }
 
 /// What a block of the page shows is so.
 fn assert_holds(block: &str) {
+    let folder = folder();
+    let check = |name: &str| {
+        fs::write(folder.path().join(name), block).unwrap();
+        shell(folder.path(), &format!("fenxi policy check {name}")).expect_code(0);
+    };
     let first = block.lines().next().unwrap();
-    if let Some(line) = first.strip_prefix("$ ") {
-        let (_, shown) = block.split_once('\n').unwrap();
-        assert_eq!(shell(line).expect_code(0).stdout, shown, "{line}");
+    if first.starts_with("$ ") {
+        for (line, shown) in dialogue(block) {
+            assert_eq!(
+                shell(folder.path(), line).expect_code(0).stdout,
+                shown,
+                "{line}"
+            );
+        }
     } else if first.starts_with("fenxi: ") {
         // An error, which the test of wrong files has.
     } else if first.starts_with("fenxi run ") {
         let checked = first.replace("fenxi run", "fenxi check --config-only");
-        shell(&checked).expect_code(0);
+        shell(&root(), &checked).expect_code(0);
         for other in block.lines().skip(1) {
             let script = other.split(' ').next().unwrap();
             assert!(root().join(script).exists(), "{other}");
         }
     } else if first.starts_with('@') {
-        check("filters", block).expect_code(0);
+        check("filters");
     } else if first.contains(',') && !first.contains(['[', '=']) {
-        check("rules.csv", block).expect_code(0);
+        check("rules.csv");
     } else {
         let table: toml::Table = block.parse().unwrap();
-        let is_rules = ["rule", "sets", "include"]
+        match ["rule", "sets", "include"]
             .iter()
-            .any(|name| table.contains_key(*name));
-        match is_rules {
-            true => check("rules.toml", block).expect_code(0),
+            .any(|name| table.contains_key(*name))
+        {
+            true => check("rules.toml"),
             false => {
-                let file = tempfile::NamedTempFile::new().unwrap();
-                fs::write(file.path(), block).unwrap();
-                let path = file.path().to_str().unwrap();
-                run(fenxi(["check", "--config-only", "--config", path])).expect_code(0)
+                fs::write(folder.path().join("fenxi.toml"), block).unwrap();
+                shell(
+                    folder.path(),
+                    "fenxi check --config-only --config fenxi.toml",
+                )
+                .expect_code(0);
             }
-        };
+        }
     }
 }
 
@@ -112,12 +133,12 @@ fn shipped_rules_are_right() {
     for (name, rules) in [("home.toml", 4), ("office.toml", 8), ("isp.toml", 10)] {
         let line =
             format!("fenxi policy check configs/policy/{name} --model models/protocol --json");
-        let told = shell(&line).expect_code(0).json();
+        let told = shell(&root(), &line).expect_code(0).json();
         assert_eq!(told["rules"], rules, "{name}");
         assert_eq!(told["unreachable"], serde_json::json!([]), "{name}: {told}");
         assert_eq!(told["warnings"], serde_json::json!([]), "{name}: {told}");
     }
-    let made = shell("configs/policy/make-subscribers 8")
+    let made = shell(&root(), "configs/policy/make-subscribers 8")
         .expect_code(0)
         .stdout;
     let shipped = fs::read_to_string(root().join("configs/policy/subscribers.csv")).unwrap();
@@ -125,10 +146,10 @@ fn shipped_rules_are_right() {
         made, shipped,
         "configs/policy/make-subscribers 8 > configs/policy/subscribers.csv"
     );
-    shell("configs/policy/make-subscribers 0").expect_code(64);
-    shell("configs/policy/make-subscribers").expect_code(2);
+    shell(&root(), "configs/policy/make-subscribers 0").expect_code(64);
+    shell(&root(), "configs/policy/make-subscribers").expect_code(2);
     let config = "fenxi check --config-only --config configs/policy/home-mark.toml";
-    shell(config).expect_code(0);
+    shell(&root(), config).expect_code(0);
     let office = "fenxi check --config-only --config configs/live-inline.toml --set policy.rules=configs/policy/office.toml";
-    shell(office).expect_code(0);
+    shell(&root(), office).expect_code(0);
 }

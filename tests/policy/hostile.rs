@@ -107,7 +107,7 @@ fn ten_million_rules_are_read() {
 #[test]
 fn more_rules_than_there_may_be_are_refused() {
     let said =
-        "/dev/stdin:16777218: more than 16777216 rules; use prefixes that cover several of them";
+        "/dev/stdin:16777218: more than 16777216 filters in all; use prefixes that cover several";
     assert_refused(piped("10.0.0.1,CS1", 20_000_000), 65, said);
 }
 
@@ -154,15 +154,15 @@ fn duplicates_and_contradictions_are_named() {
         .map(|it| format!("{} {} {}", it["rule"], it["cause"], it["by"]).replace('"', ""))
         .collect();
     found.sort();
-    // Line 504 has the greater priority, so it comes before line 9, which says something else.
+    // Line 504 has the greater priority, so lines 9 and 502, which are the same, both lose against it.
     let expected = [
-        "r.csv:502 duplicate r.csv:9",
+        "r.csv:502 contradiction r.csv:504",
         "r.csv:503 duplicate r.csv:504",
         "r.csv:506 contradiction r.csv:10",
         "r.csv:9 contradiction r.csv:504",
     ];
     assert_eq!(found, expected, "{told}");
-    assert_eq!((count("duplicates"), count("contradictions")), (2, 2));
+    assert_eq!((count("duplicates"), count("contradictions")), (1, 3));
 
     let named = "[[rule]]\nname = \"a\"\ndrop = true\n\n[[rule]]\nname = \"a\"\ndscp = \"CS1\"\n";
     let files = Files::new(&[("r.toml", named)]);

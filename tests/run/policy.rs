@@ -178,6 +178,8 @@ fn an_office_keeps_its_guests_apart() {
         &["192.168.50.7/32", "192.168.1.9/32"],
         &["192.168.10.25/32", "192.168.1.20/32", "203.0.113.9/32"],
     );
+    let from_staff = format!("ip route add 192.168.10.0/24 dev eth src {staff}");
+    lab.run("left", &from_staff);
     let rules = "policy.rules=configs/policy/office.toml";
     let live = inline::start(
         &lab,
@@ -319,12 +321,30 @@ fn a_provider_has_a_rule_for_each_subscriber() {
     fs::write(&file, csv.replace(line, &format!("{start},{changed}"))).unwrap();
     live.ctl(&["reload"]).expect_code(0);
     exchange(&flows[1], &internet[0], 100);
+    // One wrong line in 100,001: nothing of the file is taken, and the rules go on that were there before.
+    let wrong = fs::read_to_string(&file)
+        .unwrap()
+        .replace(",AF11\n", ",AF14\n");
+    fs::write(&file, &wrong).unwrap();
+    let refused = live.ctl(&["reload"]).expect_code(78).stderr;
+    let number = wrong.lines().position(|line| line.ends_with(",AF14"));
+    let place = format!("subscribers.csv:{}: dscp: ", number.unwrap() + 1);
+    assert!(
+        refused.contains(&place) && refused.contains("AF14"),
+        "{refused}"
+    );
+    assert_eq!(refused.lines().count(), 1, "{refused}");
+    assert_eq!(live.metric_sum("fenxi_policy_rules"), 100_002.0);
+    exchange(&flows[0], &internet[0], 100);
     right.finish(&live);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     live.terminate(0);
 
-    let after = plan(&fs::read_to_string(&file).unwrap(), last);
-    assert_eq!(dscps(&capture, first), [(plan(&csv, first), 1)].into());
+    let after = match changed {
+        "CS1" => 8,
+        _ => 26,
+    };
+    assert_eq!(dscps(&capture, first), [(plan(&csv, first), 2)].into());
     assert_eq!(dscps(&capture, six), [(plan(&csv, first), 1)].into());
     assert_eq!(dscps(&capture, last), [(before, 1), (after, 1)].into());
     assert_eq!(dscps(&capture, stranger), [(1, 1)].into());
