@@ -74,7 +74,8 @@ fn rules_by_tuple_are_in_the_packets_and_the_records() {
     let after = read_capture(&replays.path("out.pcap"));
     let dscps: Vec<u8> = after.iter().map(|(_, frame)| dscp(frame)).collect();
     let (four, six) = dscps.split_at(40);
-    // A direction's packets are looked at by number, the 1st, 2nd, 4th, 8th and so on: the 15th packet is the eighth of the forward one.
+    // A direction's packets are looked at by number, the 1st, 2nd, 4th, 8th and so on: the 15th packet is the eighth of the
+    // forward one.
     assert_eq!(four, [[10].repeat(14), [1].repeat(26)].concat());
     assert_eq!(six, [34; 25]);
     let records = json_lines(&replays.path("records"));

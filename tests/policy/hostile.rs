@@ -135,7 +135,8 @@ fn few_lines_cannot_make_many_filters() {
     );
 }
 
-/// Duplicates and contradictions are no errors, but each is named with the rule that it loses against; two rules of one name are one.
+/// Duplicates and contradictions are no errors, but each is named with the rule that it loses against; two rules of one name are
+/// an error.
 #[test]
 fn duplicates_and_contradictions_are_named() {
     let mut csv = "source,destination_port,dscp,priority\n".to_owned();

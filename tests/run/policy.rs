@@ -265,8 +265,8 @@ fn plan(csv: &str, address: &str) -> u8 {
     }
 }
 
-/// Mode inline: each of 100,000 subscribers has the DSCP of the plan, by IPv4 and IPv6, the last of the file as well; nobody reaches
-/// the networks of the blocklist; and a plan that changes does so for a flow that goes on.
+/// Mode inline: each of 100,000 subscribers has the DSCP of the plan, by IPv4 and IPv6, the last of the file as well; nobody
+/// reaches the networks of the blocklist; and a plan that changes does so for a flow that goes on.
 #[test]
 fn a_provider_has_a_rule_for_each_subscriber() {
     let Some(lab) = Lab::bridged("provider", &["tcpdump", "tshark"]) else {

@@ -165,8 +165,8 @@ fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
 }
 
 fn limits(config: &Config, args: &ReplayArgs, rules: Option<&Rules>) -> Limits {
-    // `--write` looks up rules that ask for a label by what is known of the flow at the end of the burst, which has to be what was
-    // known at the packet.
+    // `--write` looks up rules that ask for a label by what is known of the flow at the end of the burst, which has to be what
+    // was known at the packet.
     let asks_for_labels = |rules: &Rules| rules.in_force.policy.has_labels();
     let burst = match args.write.is_some() && rules.is_some_and(asks_for_labels) {
         true => 1,
