@@ -74,7 +74,7 @@ fn a_gigabyte_is_refused_in_little_memory() {
     }
 }
 
-/// A gigabyte of one line, again and again, through a pipe: it ends where there are more rules than there may be.
+/// `fenxi policy stats` of a line of CSV, so many times, through a pipe.
 fn piped(line: &str, times: usize) -> Finished {
     let mut command = within(
         4096,
