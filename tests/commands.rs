@@ -21,6 +21,8 @@ mod model;
 mod profile;
 #[path = "commands/replay.rs"]
 mod replay;
+#[path = "commands/replay_rules.rs"]
+mod replay_rules;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -8,6 +8,11 @@
 
 mod common;
 
+#[path = "policy/docs.rs"]
+mod docs;
+#[path = "policy/hostile.rs"]
+mod hostile;
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -230,6 +235,8 @@ fn a_wrong_file_gives_one_line_and_its_code() {
         "fenxi: marks.csv:3: source: 10.0.0.1/8 has bits set beyond its length; write 10.0.0.0/8 for the prefix, or 10.0.0.1 for \
          the one address\n"
     );
+    let page = fs::read_to_string(common::root().join("docs/policy.md")).unwrap();
+    assert!(page.contains(&told), "the page shows the error as it is");
     let missing = Files::new(&[("r.toml", "\n[[include]]\nfile = \"x.csv\"\n")]);
     let told = missing.ran("stats", &[]).expect_code(66).stderr;
     assert!(

@@ -70,17 +70,22 @@ pub struct Seen {
 
 /// What came from the left. Panics where a checksum is wrong.
 pub fn seen(capture: &Path) -> Vec<Seen> {
+    seen_from(capture, &LEFT)
+}
+
+/// What came from these addresses. Panics where a checksum is wrong.
+pub fn seen_from(capture: &Path, sources: &[&str]) -> Vec<Seen> {
     const CHECKSUMS: [&str; 5] = ["ip", "tcp", "udp", "icmp", "icmpv6"];
     let mut tshark = Command::new("tshark");
     tshark.arg("-r").arg(capture).args(["-T", "fields"]);
     for protocol in &CHECKSUMS[..3] {
         tshark.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
     }
-    let from_left = LEFT.map(|address| match address.contains(':') {
+    let sources = sources.iter().map(|address| match address.contains(':') {
         true => format!("ipv6.src == {address}"),
         false => format!("ip.src == {address}"),
     });
-    tshark.args(["-Y", &from_left.join(" || ")]);
+    tshark.args(["-Y", &sources.collect::<Vec<_>>().join(" || ")]);
     let fields = [
         "tcp.stream",
         "udp.stream",

@@ -25,6 +25,7 @@ mod mark;
 mod merged;
 mod outcomes;
 mod overload;
+mod policy;
 mod recording;
 mod reload;
 mod rules;

@@ -292,17 +292,21 @@ fn a_large_batch_is_one_change_and_may_wait_for_its_index() {
 fn rules_that_a_run_cannot_keep_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rules.toml");
-    let check = |rules: &str, code| {
+    let check_in = |mode: &str, rules: &str, code| {
         fs::write(&file, rules).unwrap();
-        let mut check = common::fenxi(["check", "--config-only", "--set", "io.mode=mark", "--set"]);
-        check.arg(format!("policy.rules={}", file.display()));
+        let mut check = common::fenxi(["check", "--config-only"]);
+        check.args(["--set", &format!("io.mode={mode}")]);
+        check.args(["--set", &format!("policy.rules={}", file.display())]);
         common::run(check).expect_code(code).stderr
     };
-    let said = check(&rule("drop = true"), 78);
-    assert!(
-        said.contains("rules.toml:1: drop: only mode inline"),
-        "{said}"
-    );
+    for mode in ["mark", "tap"] {
+        let said = check_in(mode, &rule("drop = true"), 78);
+        let expected = format!(
+            "rules.toml:1: drop: only mode inline can drop packets, and io.mode is \"{mode}\""
+        );
+        assert!(said.contains(&expected), "{said}");
+    }
+    let check = |rules: &str, code| check_in("mark", rules, code);
     let said = check(&rule("app = \"Napster\"\ndscp = \"CS1\""), 65);
     assert!(
         said.contains("there is no label or taxonomy \"Napster\""),

@@ -51,7 +51,8 @@ pub struct TaggedWriter {
 }
 
 impl TaggedWriter {
-    /// Creates `output` for the packets that `manager` walks, with these rules in force: pcapng where its name says so, else pcap in nanoseconds.
+    /// Creates `output` for the packets that `manager` walks, with these rules in force: pcapng where its name says so, else pcap
+    /// in nanoseconds. Where rules ask for labels, a burst has to be one packet: they are looked up by what is known at its end.
     ///
     /// # Errors
     /// The file cannot be created.
