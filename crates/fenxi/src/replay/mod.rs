@@ -117,7 +117,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         sinks: sinks.worker_halves(),
     });
     let io: Vec<WorkerIo> = io.collect();
-    let limits = limits(config, args, rules.as_ref());
+    let limits = limits(config, args, &rules);
     let flow = start.flow_workers(pipelines.flow_managers, io, options.effect, limits)?;
     let host = Arc::new(HostStats::new(&[]));
     let collector = Collector::new(flow.watched, analytics.watched, host, sinks.clone());
@@ -167,11 +167,11 @@ fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn limits(config: &Config, args: &ReplayArgs, rules: Option<&Rules>) -> Limits {
+fn limits(config: &Config, args: &ReplayArgs, rules: &Rules) -> Limits {
     // `--write` looks up rules that ask for a label by what is known of the flow at the end of the burst, which has to be what
     // was known at the packet.
-    let asks_for_labels = |rules: &Rules| rules.in_force.policy.has_labels();
-    let burst = match args.write.is_some() && rules.is_some_and(asks_for_labels) {
+    let asks_for_labels = rules.in_force().policy.has_labels();
+    let burst = match args.write.is_some() && asks_for_labels {
         true => 1,
         false => config.io.burst,
     };

@@ -84,8 +84,8 @@ impl<A: Address> Table<A> {
             mask,
             source_mask: A::mask(mask.source),
             destination_mask: A::mask(mask.destination),
-            port_mask: u32::from(mask.source_port) * 0xffff_0000
-                | u32::from(mask.destination_port) * 0xffff,
+            port_mask: (u32::from(mask.source_port) * 0xffff_0000)
+                | (u32::from(mask.destination_port) * 0xffff),
             best: Rank::LAST,
             heads: vec![EMPTY; HEADS_MIN],
             shift: shift_for(HEADS_MIN),
