@@ -27,7 +27,7 @@ use learned::Find;
 use vectors::with_vectors;
 
 /// From so many filters on a model is trained: with fewer, hash tables alone are faster (`fenxi-lab bench policy`).
-const LEARNED_FROM: usize = 512;
+const LEARNED_FROM: usize = 1024;
 
 /// Filters of one family that can be looked up. A copy shares the trained part.
 #[derive(Clone, Debug)]

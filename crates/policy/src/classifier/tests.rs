@@ -158,7 +158,7 @@ fn lookups() -> usize {
 fn all_classifiers_agree() {
     let mut left = lookups();
     for seed in 0.. {
-        for count in [1, 2, 30, 600, 3000] {
+        for count in [1, 2, 30, 1100, 3000] {
             all_agree::<u32>(seed, count, 300);
             all_agree::<u128>(seed, count, 300);
             left = left.saturating_sub(600);

@@ -146,7 +146,7 @@ fn take_step(
 proptest! {
     #[test]
     fn every_version_is_that_of_the_rules_that_are_there(seed in any::<u64>(), steps in steps()) {
-        let filters = random_filters::<u32>(seed, 700);
+        let filters = random_filters::<u32>(seed, 1500);
         let mut store = store(&filters, Update::Instant);
         let (mut training, mut now) = (None, Instant::now());
         for (at, step) in steps.iter().enumerate() {
@@ -221,7 +221,7 @@ fn a_batch_that_is_dropped_or_wrong_changes_nothing() {
 
 #[test]
 fn delayed_changes_count_once_they_were_trained() {
-    let filters = random_filters::<u32>(3, 600);
+    let filters = random_filters::<u32>(3, 1200);
     let mut store = store(&filters, Update::Delayed);
     let keys = keys(11, &filters);
     let before = expected(&store, &keys);
