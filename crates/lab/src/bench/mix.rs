@@ -29,7 +29,7 @@ pub const IDLE_TIMEOUT_S: u16 = 30;
 const PIECE: usize = 1 << 20;
 /// Frames in memory at a time: first as many as a NIC's receive ring holds, which the NIC writes into the last-level cache;
 /// then so many that no header is in a cache when its packet is processed.
-const RINGS: [usize; 2] = [1 << 12, 1 << 17];
+pub const RINGS: [usize; 2] = [1 << 12, 1 << 17];
 /// Time 0 of the process in packet time: later than any past.
 pub const START_S: f64 = 1000.0;
 
@@ -113,13 +113,14 @@ fn relive(rig: &mut Rig, templates: &Templates, past: &[Past], ring: &mut Ring) 
 
 /// Frames in memory, and their descriptors.
 #[derive(Default)]
-struct Ring {
+pub struct Ring {
     data: Vec<u8>,
     packets: Vec<Packet>,
 }
 
 impl Ring {
-    fn fill(&mut self, templates: &Templates, received: &[(f64, Drawn)]) {
+    /// Writes these packets, and nothing else.
+    pub fn fill(&mut self, templates: &Templates, received: &[(f64, Drawn)]) {
         let mut at = 0;
         self.packets.clear();
         for (at_s, packet) in received {
@@ -131,7 +132,13 @@ impl Ring {
         }
     }
 
-    fn walk(&mut self, rig: &mut Rig, burst: usize) {
+    /// Packets in it.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Takes them through a rig.
+    pub fn walk(&mut self, rig: &mut Rig, burst: usize) {
         for packets in self.packets.chunks(burst) {
             rig.burst(&mut self.data, packets);
         }

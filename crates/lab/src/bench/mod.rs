@@ -53,6 +53,8 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Swap => series::swap(args),
         BenchName::Idle => series::idle(args),
         BenchName::Policy => policy::run(args),
+        BenchName::PolicyUpdates => policy::updates::run(args),
+        BenchName::PolicyWalk => policy::walk::run(args),
     }?;
     for skipped in &report.skipped {
         remark(&format!("SKIPPED {skipped}\n"))?;

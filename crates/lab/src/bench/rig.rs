@@ -4,15 +4,17 @@
 //! port writes them, the burst is processed, series get their labels, labels and records are handed over.
 
 use std::hint::black_box;
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cring::{Consumer, Labels, Slot};
+use dataplane::rules::{FlowRules, RulesUpdate};
 use fenxi_benches::flows::{config, label_all};
 use flowmgr::hash::HashKind;
 use flowmgr::verdict::{Verdict, Verdicts};
-use flowmgr::{Config, Fate, Manager, Packet, Pages, Settings};
+use flowmgr::{Config, Fate, Manager, Packet, Pages, RuleQuestion, Settings};
 
 use super::frames::{FRAME, Frames, Tuple};
 use fenxi::exit::Failure;
@@ -58,6 +60,15 @@ pub struct Rig {
     now_ns: u64,
     /// Verdicts on the packets of the last preload and before.
     preloaded: Verdicts,
+    rules: Option<Rules>,
+}
+
+/// Rules that a rig looks up.
+struct Rules {
+    looked_up: FlowRules,
+    /// Tuples that flows get in the questions, so that they find rules.
+    tuples: Vec<policy::Key<u32>>,
+    questions: Vec<RuleQuestion>,
 }
 
 impl Rig {
@@ -82,6 +93,7 @@ impl Rig {
             fates: Vec::with_capacity(flowmgr::BURST_MAX),
             now_ns: 0,
             preloaded: Verdicts::default(),
+            rules: None,
         })
     }
 
@@ -149,11 +161,69 @@ impl Rig {
     pub fn burst(&mut self, data: &mut [u8], packets: &[Packet]) {
         self.manager
             .burst(data, packets, self.now_ns, &mut self.fates);
+        self.look_up_rules(data, packets);
         // A flow that ended in the same burst makes the label post-mortem, which is ordinary.
         label_all(&mut self.ring, &*self.labels);
         self.manager.settle(u64::MAX, self.now_ns, &mut |record| {
             black_box(record);
         });
+    }
+
+    /// From now on flows have rules. A flow finds those of one of `tuples`.
+    pub fn begin_rules(&mut self, update: RulesUpdate, tuples: Vec<policy::Key<u32>>) {
+        let (looked_up, mut change) = FlowRules::new(update);
+        self.manager.change_rules(&mut change);
+        self.rules = Some(Rules {
+            looked_up,
+            tuples,
+            questions: Vec::with_capacity(flowmgr::BURST_MAX),
+        });
+    }
+
+    /// Takes other rules; the old ones are left in their place.
+    pub fn change_rules(&mut self, update: &mut RulesUpdate) {
+        if let Some(rules) = &mut self.rules {
+            let mut change = rules.looked_up.take(update);
+            self.manager.change_rules(&mut change);
+        }
+    }
+
+    /// Look-ups so far, and those that found no rule.
+    pub fn rule_lookups(&self) -> [u64; 2] {
+        let counts = self.rules.as_ref().map(|rules| rules.looked_up.counts());
+        counts.map_or([0; 2], |counts| [counts.lookups, counts.unmatched])
+    }
+
+    /// Answers the questions of a burst, as a flow worker does.
+    fn look_up_rules(&mut self, data: &mut [u8], packets: &[Packet]) {
+        let Some(rules) = &mut self.rules else {
+            return;
+        };
+        while !self.manager.rule_questions().is_empty() {
+            rules.questions.clear();
+            let questions = self.manager.rule_questions().iter();
+            let tuples = &rules.tuples;
+            rules
+                .questions
+                .extend(questions.map(|question| with_tuple(question, tuples)));
+            let answers = rules.looked_up.answer(&rules.questions, |ruled| {
+                black_box(ruled);
+            });
+            self.manager
+                .answer_rules(answers, data, packets, self.now_ns, &mut self.fates);
+        }
+    }
+}
+
+/// The question as if the flow had one of these tuples, always the same.
+fn with_tuple(question: &RuleQuestion, tuples: &[policy::Key<u32>]) -> RuleQuestion {
+    let tuple = &tuples[question.flow_id as usize % tuples.len()];
+    let end = |address: u32, port| (Ipv4Addr::from(address).into(), port);
+    RuleQuestion {
+        protocol: tuple.protocol,
+        source: end(tuple.source, tuple.source_port),
+        destination: end(tuple.destination, tuple.destination_port),
+        ..*question
     }
 }
 

@@ -8,6 +8,8 @@ mod peers;
 mod sets;
 mod trace;
 mod tss;
+pub mod updates;
+pub mod walk;
 
 use std::path::Path;
 
