@@ -228,6 +228,7 @@ fn config_show_as_json_names_every_key() {
         "mark",
         "model",
         "pipeline",
+        "policy",
         "process",
         "records",
         "ring",

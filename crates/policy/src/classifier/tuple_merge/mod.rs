@@ -39,6 +39,7 @@ impl<A: Address> TupleMerge<A> {
         for filter in filters {
             all.insert(filter)?;
         }
+        all.tables.iter_mut().for_each(Table::shrink);
         Ok(all)
     }
 

@@ -95,6 +95,11 @@ impl<A: Address> Table<A> {
         }
     }
 
+    /// Gives back memory that was taken for more filters.
+    pub fn shrink(&mut self) {
+        self.nodes.shrink_to_fit();
+    }
+
     /// Filters in the table.
     pub fn len(&self) -> usize {
         self.count
