@@ -64,11 +64,7 @@ fn of_first(name: &str, tried: Result<(), OpenError>) -> Finding {
     };
     let why = error.to_string();
     let lacks_rights = why.contains(FIRST_NEEDS);
-    let lines = [
-        "AmbientCapabilities=CAP_BPF CAP_NET_ADMIN CAP_PERFMON",
-        "CapabilityBoundingSet=CAP_BPF CAP_NET_ADMIN CAP_PERFMON",
-        "SystemCallFilter=bpf",
-    ];
+    let lines = settings(include_str!("../../../../../packaging/systemd/first.conf"));
     let cause = format!("{why}; all packets will come up by packet sockets, which costs more");
     Finding::warning(CHECK, name, cause).cure_if(lacks_rights.then(|| drop_in("first", &lines)))
 }
@@ -81,19 +77,19 @@ fn of_xdp(name: &str, tried: Result<(), OpenError>) -> Finding {
             "AF_XDP; the log of `fenxi run` says whether in native mode and with zero copy",
         ),
         Err(error @ (OpenError::MissingCapability { .. } | OpenError::LockedMemory { .. })) => {
-            let lines = [
-                "AmbientCapabilities=CAP_BPF CAP_NET_ADMIN",
-                "CapabilityBoundingSet=CAP_BPF CAP_NET_ADMIN",
-                "LimitMEMLOCK=infinity",
-                "RestrictAddressFamilies=AF_XDP",
-                "SystemCallFilter=bpf",
-            ];
+            let lines = settings(include_str!("../../../../../packaging/systemd/xdp.conf"));
             refused(name, &error)
                 .cure(drop_in("xdp", &lines))
                 .for_permission()
         }
         Err(error) => refused(name, &error),
     }
+}
+
+/// The settings of a drop-in that is shipped.
+fn settings(conf: &'static str) -> Vec<&'static str> {
+    let is_setting = |line: &&str| !line.is_empty() && !line.starts_with(['#', '[']);
+    conf.lines().filter(is_setting).collect()
 }
 
 fn refused(name: &str, error: &OpenError) -> Finding {
