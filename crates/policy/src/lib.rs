@@ -14,6 +14,7 @@
 //! This crate knows no other of the program's.
 #![deny(unsafe_code)]
 
+mod address;
 pub mod analysis;
 pub mod by_label;
 pub mod classifier;
@@ -25,9 +26,10 @@ pub mod rule;
 mod rule_set;
 mod store;
 
+pub use address::Address;
 pub use by_label::{Action, Label, LabelRule, NoSuchLabel, actions, by_class, listed};
 pub use dscp::Dscp;
-pub use key::{Address, Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
+pub use key::{Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
 pub use mark::{DSCP_MASK, Mark};
 pub use policy::{Ask, Facts, Names, Outcome, Policy, PolicyError, UnknownName};
 pub use rule_set::{Extent, FILTERS_MAX, RuleSet, TooManyRules};

@@ -80,11 +80,11 @@ impl Look {
         match self {
             Look::Source(length) => {
                 let mask = A::mask(length);
-                each.for_each(|(word, key)| *word = bit(key.source.masked(mask).fold()));
+                each.for_each(|(word, key)| *word = bit((key.source & mask).fold()));
             }
             Look::Destination(length) => {
                 let mask = A::mask(length);
-                each.for_each(|(word, key)| *word = bit(key.destination.masked(mask).fold()));
+                each.for_each(|(word, key)| *word = bit((key.destination & mask).fold()));
             }
             Look::SourcePort => each.for_each(|(word, key)| *word = bit(key.source_port.into())),
             Look::DestinationPort => {

@@ -54,13 +54,13 @@ impl Field {
             Field::Source { bits } => {
                 let mask = A::mask(bits);
                 each.for_each(|(point, key)| {
-                    *point = A::joint_point(key.destination.masked(mask), key.source)
+                    *point = A::joint_point(key.destination & mask, key.source)
                 });
             }
             Field::Destination { bits } => {
                 let mask = A::mask(bits);
                 each.for_each(|(point, key)| {
-                    *point = A::joint_point(key.source.masked(mask), key.destination)
+                    *point = A::joint_point(key.source & mask, key.destination)
                 });
             }
             Field::SourcePort => {

@@ -112,8 +112,8 @@ impl<A: Address> Table<A> {
     /// The hash of what the table looks at.
     #[inline(always)]
     pub fn hash(&self, source: A, destination: A, source_port: u16, destination_port: u16) -> u64 {
-        let source = source.masked(self.source_mask).fold();
-        let destination = destination.masked(self.destination_mask).fold();
+        let source = (source & self.source_mask).fold();
+        let destination = (destination & self.destination_mask).fold();
         let ports = u64::from(
             (u32::from(source_port) << 16 | u32::from(destination_port)) & self.port_mask,
         );
