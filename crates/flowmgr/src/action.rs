@@ -136,8 +136,8 @@ pub(crate) struct PolicyStamp(u8);
 
 /// Distinct generations of a policy.
 const GENERATIONS: i64 = 126;
-/// The least time between two changes of the rules, ms; the caller keeps it. So generations do not come round within
-/// [`SILENT_US`].
+/// The least time between two changes of the rules, ms; the caller keeps it. So generations do not come round within the time
+/// after which a silent flow is looked up again.
 pub const RULES_APART_MS: u64 = 20;
 /// A flow that sent nothing for so long, µs, is looked up again.
 pub(crate) const SILENT_US: i64 = 2_000_000;

@@ -2,9 +2,9 @@
 //!
 //! | function | answers |
 //! |---|---|
-//! | [`check`] | which rules never win, and which overlap with another action |
-//! | [`explain`] | which rule is a flow's, and which ones it beat |
-//! | [`stats`] | how many rules there are of each kind |
+//! | [`check()`] | which rules never win, and which overlap with another action |
+//! | [`explain()`] | which rule is a flow's, and which ones it beat |
+//! | [`stats()`] | how many rules there are of each kind |
 
 mod check;
 mod equal;

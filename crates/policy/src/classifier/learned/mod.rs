@@ -72,7 +72,7 @@ const SAMPLED_KEYS: usize = 512;
 /// Buckets that a search compares at once.
 const SEARCHED: usize = 8;
 
-/// Filters that models find, in up to [`ISETS_MAX`] iSets.
+/// Filters that models find, in up to four iSets.
 #[derive(Debug)]
 pub struct Learned<A: Address> {
     isets: Vec<Iset<A>>,
