@@ -14,7 +14,7 @@ mod settings;
 
 use std::collections::HashMap;
 
-use cring::{Consumer, Source, ring};
+use cring::{Consumer, Label, Source, ring};
 use proptest::prelude::*;
 
 use super::*;

@@ -1,0 +1,170 @@
+//! The label of a packet's flow: whether it counts by now, and which action goes with it.
+
+use cring::Label;
+
+use super::{Fate, Manager, Packet};
+use crate::action::Action;
+use crate::config::Effect;
+use crate::depths::Answers;
+use crate::entry::{NOT_IN_EFFECT, STATE_DECIDED, STATE_EMITTED, STATE_IN_EFFECT};
+use crate::expiry::Clock;
+use crate::tag::set_dscp;
+use crate::verdict::Verdict;
+use crate::wire::Headers;
+
+impl Manager {
+    /// Whether a packet behind the K-th carries its flow's label. With
+    /// [`Effect::Arrival`] it is tagged in place, unless rules say how.
+    #[inline(always)]
+    pub(super) fn label<const RULES: bool>(
+        &mut self,
+        index: u32,
+        packet: &Packet,
+        headers: &Headers,
+        fate: &mut Fate,
+        data: &mut [u8],
+    ) -> Verdict {
+        match self.config.effect {
+            Effect::Arrival => {
+                let (word, hot) = self.entries.label_and_hot(index);
+                // The action is that of the entry, unless the label is new or the map of actions is another one.
+                let (class, action) = match word.read().1 {
+                    Label::Class { class, .. } if hot.policy == self.policy => {
+                        (class, Action::of_number(hot.action))
+                    }
+                    _ if RULES => match self.class_of(index) {
+                        Some(class) => (class, Action::default()),
+                        None => return Verdict::Unlabelled,
+                    },
+                    _ => match self.look_up_action(index) {
+                        Some(found) => found,
+                        None => return Verdict::Unlabelled,
+                    },
+                };
+                if let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class)) {
+                    volume.add(1, u64::from(headers.length));
+                }
+                if let Some(dscp) = action.dscp
+                    && !RULES
+                {
+                    let frame = &mut data[packet.at..packet.at + packet.captured as usize];
+                    set_dscp(frame, headers.ip_at, dscp);
+                }
+            }
+            Effect::PacketTime { delay_us } => {
+                let is_in_effect = self.entries.hot(index).has(STATE_IN_EFFECT)
+                    || self.comes_into_effect(index, packet.time_us, delay_us);
+                if !is_in_effect {
+                    return Verdict::Unlabelled;
+                }
+                fate.label_of = Some(self.entries.flow_ref(index));
+                fate.depths = match self.has_depths {
+                    true => self.depths_in_effect(index, packet.time_us, delay_us),
+                    false => 1,
+                };
+            }
+        }
+        self.counters.labelled_bytes += u64::from(headers.length);
+        Verdict::Labelled
+    }
+
+    /// With [`Effect::Arrival`] and several depths: whether the flow's answers have decided by now. If so, the label is put
+    /// where the walk looks for it.
+    #[cold]
+    pub(super) fn decide(&mut self, index: u32) -> bool {
+        let Answers::Decided { task } = self.answers(index, self.depths.count()) else {
+            return false;
+        };
+        let first = self.entries.label(index);
+        let (generation, before) = first.read();
+        let (_, label) = self.entries.word(task, index).read();
+        if before != label {
+            // Decided means that no word waits, so this one is ours.
+            first.replace(generation, label);
+        }
+        self.entries.set_decided(index, task);
+        self.entries.hot_mut(index).set(STATE_DECIDED);
+        true
+    }
+
+    /// What the answers of a flow's first `count` depths come to.
+    pub(crate) fn answers(&self, index: u32, count: u8) -> Answers {
+        if let Some(task) = self.entries.decided(index)
+            && task < count
+        {
+            return Answers::Decided { task };
+        }
+        let label = |task| Some(self.entries.word(task, index).read().1);
+        self.depths.resolve(count, label)
+    }
+
+    /// With [`Effect::PacketTime`]: the depths whose answers count for a packet of this time. Notes the counts up to there
+    /// for each, as [`Manager::comes_into_effect`] does for the first.
+    #[cold]
+    fn depths_in_effect(&mut self, index: u32, time_us: i64, delay_us: i64) -> u8 {
+        let counts = self.entries.counts(index);
+        let mut depths = 1;
+        for task in 1..self.depths.count() {
+            let at = usize::from(task) - 1;
+            if self.entries.deeper(index)[at].packets_before == NOT_IN_EFFECT {
+                let was_asked = self.entries.word(task, index).read().1 != Label::None;
+                let emitted_us = self.entries.emitted_at(task, index);
+                if !was_asked || !counts_at(time_us, emitted_us, delay_us) {
+                    break;
+                }
+                let deeper = &mut self.entries.deeper_mut(index)[at];
+                deeper.bytes_before = counts.bytes_total();
+                deeper.packets_before = counts.packets_total() as u32;
+            }
+            depths = task + 1;
+        }
+        depths
+    }
+
+    /// Looks a flow's action up by the class of its label, and notes it in the entry; `None` while it has no label.
+    #[cold]
+    pub(super) fn look_up_action(&mut self, index: u32) -> Option<(u16, Action)> {
+        let class = self.class_of(index)?;
+        let action = self.config.settings.actions.number_of(class);
+        let hot = self.entries.hot_mut(index);
+        (hot.action, hot.policy) = (action, self.policy);
+        Some((class, Action::of_number(action)))
+    }
+
+    /// With [`Effect::Arrival`], the class of a flow's label; `None` while it has none.
+    #[cold]
+    pub(crate) fn class_of(&mut self, index: u32) -> Option<u16> {
+        let hot = self.entries.hot(index);
+        if !hot.has(STATE_EMITTED)
+            || self.has_depths && !hot.has(STATE_DECIDED) && !self.decide(index)
+        {
+            return None;
+        }
+        match self.entries.label(index).read() {
+            (_, Label::Class { class, .. }) => Some(class),
+            _ => None,
+        }
+    }
+
+    /// With [`Effect::PacketTime`]: the label counts from `delay_us` after the
+    /// K-th packet, and then for good. Notes the counts up to there, so that the
+    /// promise can be taken back if the label never comes.
+    fn comes_into_effect(&mut self, index: u32, time_us: i64, delay_us: i64) -> bool {
+        if !counts_at(time_us, self.entries.cold(index).emitted_at, delay_us) {
+            return false;
+        }
+        let counts = self.entries.counts(index);
+        let cold = self.entries.cold_mut(index);
+        cold.bytes_before = counts.bytes_total();
+        cold.packets_before = counts.packets_total() as u32;
+        self.entries.hot_mut(index).set(STATE_IN_EFFECT);
+        true
+    }
+}
+
+/// Whether a label counts for a packet of this time, `delay_us` after its series was emitted.
+fn counts_at(time_us: i64, emitted_us: i64, delay_us: i64) -> bool {
+    // A packet far before the K-th came after packet time had stepped back, and so after the delay.
+    let is_far_before = time_us < emitted_us.saturating_sub(Clock::BOUND_US);
+    time_us >= emitted_us.saturating_add(delay_us) || is_far_before
+}
