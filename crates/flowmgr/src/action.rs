@@ -127,21 +127,15 @@ impl Actions {
 
 /// By which policy an entry's action was looked up, and with which knowledge of its flow. 0: not at all.
 ///
-/// A generation has seven bits, of which the first two values stand for other things. A flow would keep an action of an older
-/// policy if it sent no packet for exactly [`GENERATIONS`] changes, so with rules, which programs may change often, a flow that
-/// was silent for [`SILENT_US`] is looked up again whatever its stamp.
+/// A generation has seven bits, of which the first value stands for other things. A flow would keep an action of an older policy
+/// if it sent no packet for exactly [`GENERATIONS`] changes, so with rules, which programs may change often, a flow that was
+/// silent for so many is looked up again whatever its stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct PolicyStamp(u8);
 
 /// Distinct generations of a policy.
-const GENERATIONS: i64 = 126;
-/// The least time between two changes of the rules, ms; the caller keeps it. So generations do not come round within the time
-/// after which a silent flow is looked up again.
-pub const RULES_APART_MS: u64 = 20;
-/// A flow that sent nothing for so long, µs, is looked up again.
-pub(crate) const SILENT_US: i64 = 2_000_000;
-const _: () = assert!(SILENT_US + 500_000 <= GENERATIONS * RULES_APART_MS as i64 * 1000);
+pub(crate) const GENERATIONS: usize = 126;
 
 impl PolicyStamp {
     /// The bit that says that the label was considered.

@@ -56,7 +56,7 @@ mod tags;
 pub mod verdict;
 pub mod wire;
 
-pub use action::{Action, Actions, RULES_APART_MS};
+pub use action::{Action, Actions};
 pub use bare_table::BareTable;
 pub use config::{
     BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect, MAX_FLOWS_MAX,

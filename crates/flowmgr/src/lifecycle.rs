@@ -157,6 +157,9 @@ impl Manager {
         // Most flows that end are out of the cache; they are settled after the burst.
         self.entries.prefetch_all(index);
         self.series.prefetch(index);
+        if let Some(rules) = &self.rules {
+            rules.prefetch(index);
+        }
         let now_us = self.clock.packet_us();
         let reason = match is_closed {
             true => self.end_reason(index, reason),

@@ -10,10 +10,11 @@ use std::net::IpAddr;
 
 use cring::FlowRef;
 
-use crate::action::Action;
+use crate::action::{Action, GENERATIONS};
 use crate::entry::Counts;
 use crate::manager::{Asking, Manager};
 use crate::memory::{Array, Zeroed};
+use crate::prefetch::prefetch;
 
 /// Questions of one burst about flows whose rule is only out of date; the others keep their actions until the next burst.
 pub const RENEWED_MAX: usize = 32;
@@ -82,12 +83,15 @@ pub struct RulesChange {
 pub struct RuleMemory {
     marks: Array<RuleMark>,
     reported: Array<Reported>,
+    /// When each of the last changes was, by the packets' time; of those that were not yet, as early as can be.
+    changed_us: Box<[i64; GENERATIONS]>,
     /// Room for the questions of a burst.
     asking: Asking,
 }
 
 impl RuleMemory {
-    /// For a table of so many flows; 20 bytes each, of which 16 are touched only where flows are reported while they go on.
+    /// For a table of so many flows; 20 bytes each, of which 16 are touched only where flows are reported while they go on, and
+    /// 1 KiB.
     ///
     /// # Errors
     /// The system has not enough memory.
@@ -96,12 +100,13 @@ impl RuleMemory {
         Ok(RuleMemory {
             marks: Array::new(entries)?,
             reported: Array::new(entries)?,
+            changed_us: Box::new([i64::MIN; GENERATIONS]),
             asking: Asking::new(),
         })
     }
 }
 
-/// Number of a flow's rule and one more (25 bits), the numbering that it belongs to (4 bits), and three flags.
+/// Number of a flow's rule and one more (25 bits), the numbering that it belongs to (3 bits), and four flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct RuleMark(u32);
@@ -116,14 +121,17 @@ mod zeroed {
 
 impl RuleMark {
     const NUMBER_BITS: u32 = 25;
-    const NUMBERINGS: u32 = 16;
+    const NUMBERINGS: u32 = 8;
     /// A rule asks nothing about the flow, so that it gave no series.
     const UNASKED: u32 = 1 << 31;
     /// The flow has its label from a rule.
     const LABELLED: u32 = 1 << 30;
     /// A question had the flow's label.
     const LABEL_TOLD: u32 = 1 << 29;
-    const FLAGS: u32 = RuleMark::UNASKED | RuleMark::LABELLED | RuleMark::LABEL_TOLD;
+    /// The flow was reported, see [`Reported`].
+    const REPORTED: u32 = 1 << 28;
+    const FLAGS: u32 =
+        RuleMark::UNASKED | RuleMark::LABELLED | RuleMark::LABEL_TOLD | RuleMark::REPORTED;
 
     fn with_rule(self, rule: Option<u32>, numbering: u32) -> RuleMark {
         let flags = self.0 & RuleMark::FLAGS;
@@ -138,7 +146,8 @@ impl RuleMark {
     }
 }
 
-/// Counts in the flow's records so far, which start again from 0 behind each: bounds are on a flow's whole life.
+/// Counts in the flow's records so far, which start again from 0 behind each: bounds are on a flow's whole life. Of a flow
+/// without [`RuleMark::REPORTED`] they are 0, whatever is in memory, which most flows then never touch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reported {
     bytes: u64,
@@ -150,27 +159,66 @@ pub(crate) struct InForce {
     memory: RuleMemory,
     pub has_bounds: bool,
     numbering: u32,
+    /// The next of [`RuleMemory::changed_us`] to be written.
+    next_change: usize,
+    /// When the oldest of them was.
+    outdated_us: i64,
 }
 
 impl InForce {
+    fn new(memory: RuleMemory) -> InForce {
+        InForce {
+            memory,
+            has_bounds: false,
+            numbering: 0,
+            next_change: 0,
+            outdated_us: i64::MIN,
+        }
+    }
+
+    /// Notes a change.
+    fn change(&mut self, now_us: i64) {
+        let changed_us = &mut self.memory.changed_us;
+        changed_us[self.next_change] = now_us;
+        self.next_change = (self.next_change + 1) % GENERATIONS;
+        self.outdated_us = changed_us[self.next_change];
+    }
+
+    /// Whether generations have come round since a flow's last packet, so that its stamp says nothing.
+    #[inline]
+    pub fn may_be_outdated(&self, last_us: i64) -> bool {
+        last_us <= self.outdated_us
+    }
+
     /// Nothing is known of the flow that begins.
     pub fn begin(&mut self, index: u32) {
         self.memory.marks[index as usize] = RuleMark::default();
-        if self.memory.reported[index as usize].packets != 0 {
-            self.memory.reported[index as usize] = Reported::default();
-        }
+    }
+
+    /// Asks for what is kept of a flow that ends.
+    pub fn prefetch(&self, index: u32) {
+        prefetch(&self.memory.marks, index as usize);
     }
 
     /// The flow was reported with these counts.
     pub fn report(&mut self, index: u32, counts: &Counts) {
+        let mark = &mut self.memory.marks[index as usize];
         let reported = &mut self.memory.reported[index as usize];
+        if mark.0 & RuleMark::REPORTED == 0 {
+            mark.0 |= RuleMark::REPORTED;
+            *reported = Reported::default();
+        }
         reported.bytes += counts.bytes_total();
         reported.packets += counts.packets_total();
     }
 
     /// Bytes and packets of the flow's whole life, of which these are since its last record.
     pub fn since_begin(&self, index: u32, counts: &Counts) -> (u64, u64) {
-        let reported = self.memory.reported[index as usize];
+        let is_reported = self.memory.marks[index as usize].0 & RuleMark::REPORTED != 0;
+        let reported = match is_reported {
+            true => self.memory.reported[index as usize],
+            false => Reported::default(),
+        };
         (
             reported.bytes + counts.bytes_total(),
             reported.packets + counts.packets_total(),
@@ -222,11 +270,7 @@ impl Manager {
             && let Some(mut memory) = change.memory.take()
         {
             self.asking = std::mem::take(&mut memory.asking);
-            self.rules = Some(InForce {
-                memory,
-                has_bounds: false,
-                numbering: 0,
-            });
+            self.rules = Some(InForce::new(memory));
         }
         let Some(rules) = &mut self.rules else {
             return;
@@ -235,6 +279,7 @@ impl Manager {
         if change.is_renumbered {
             rules.numbering = (rules.numbering + 1) % RuleMark::NUMBERINGS;
         }
+        rules.change(self.clock.packet_us());
         self.policy = self.policy.next();
     }
 
@@ -271,8 +316,8 @@ mod tests {
     fn a_mark_holds_a_rule_of_its_numbering() {
         let mark = RuleMark(RuleMark::UNASKED);
         for rule in [None, Some(0), Some(RULES_MAX - 1)] {
-            let mark = mark.with_rule(rule, 15);
-            assert_eq!((mark.rule(15), mark.rule(0)), (rule, None));
+            let mark = mark.with_rule(rule, 7);
+            assert_eq!((mark.rule(7), mark.rule(0)), (rule, None));
             assert!(mark.0 & RuleMark::UNASKED != 0 && mark.0 & RuleMark::LABELLED == 0);
         }
     }

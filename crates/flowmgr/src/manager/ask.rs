@@ -7,7 +7,7 @@
 use cring::{FlowRef, Label};
 
 use super::{Fate, Manager, Packet, Staged};
-use crate::action::{Action, PolicyStamp, SILENT_US};
+use crate::action::{Action, PolicyStamp};
 use crate::config::Effect;
 use crate::rules::{RENEWED_MAX, RuleQuestion};
 use crate::tag::set_dscp;
@@ -82,7 +82,7 @@ impl Manager {
         let stamp = self.policy.knowing(knows_label);
         let hot = self.entries.hot(index);
         let is_known = hot.policy == stamp
-            && packet.time_us.wrapping_sub(hot.last_us) <= SILENT_US
+            && !self.may_be_outdated(hot.last_us)
             && !(self.has_bounds() && hot.is_at_mark(hot.direction(headers.from_low)));
         if !is_known && let Some(question) = self.ask(index, packet.time_us) {
             self.asking.waiting.push(Waiting {
@@ -104,6 +104,14 @@ impl Manager {
         }
     }
 
+    /// Whether the stamp of a flow whose last packet came then may be that of older rules.
+    #[inline]
+    fn may_be_outdated(&self, last_us: i64) -> bool {
+        self.rules
+            .as_ref()
+            .is_some_and(|rules| rules.may_be_outdated(last_us))
+    }
+
     #[inline]
     fn has_bounds(&self) -> bool {
         self.rules.as_ref().is_some_and(|rules| rules.has_bounds)
@@ -116,9 +124,9 @@ impl Manager {
         if hot.policy.is_asked() {
             return self.asking.find(index);
         }
-        let is_silent = time_us.wrapping_sub(hot.last_us) > SILENT_US;
         let is_first = !hot.has_packets() && hot.policy == PolicyStamp::NONE;
-        let is_current = hot.policy.knowing(true) == self.policy && !is_silent;
+        let is_current =
+            hot.policy.knowing(true) == self.policy && !self.may_be_outdated(hot.last_us);
         let cause = match is_first || is_current {
             true => Cause::New,
             false => Cause::Renewed,
@@ -157,7 +165,8 @@ impl Manager {
         if hot.policy.is_asked() {
             return;
         }
-        let is_current = hot.policy.knowing(true) == self.policy;
+        let is_current =
+            hot.policy.knowing(true) == self.policy && !self.may_be_outdated(hot.last_us);
         let cause = match is_current {
             true => Cause::New,
             false => Cause::Renewed,
@@ -181,7 +190,9 @@ impl Manager {
 
     /// What packets of the flow were counted elsewhere may be beyond a bound.
     pub(crate) fn ask_for_counts(&mut self, index: u32) {
-        let is_known = self.entries.hot(index).policy.knowing(true) == self.policy;
+        let hot = self.entries.hot(index);
+        let is_known =
+            hot.policy.knowing(true) == self.policy && !self.may_be_outdated(hot.last_us);
         if !is_known || self.has_bounds() {
             let last_us = self.entries.hot(index).last_us;
             self.ask_between(index, last_us);

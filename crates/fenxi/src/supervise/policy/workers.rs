@@ -8,8 +8,8 @@ use dataplane::rules::{RulesInForce, RulesUpdate};
 use dataplane::settings::{SettingsSender, Update, WorkerEnded};
 use dataplane::swap::Refusal;
 
-/// The least time between two changes of the rules.
-const RULES_APART: Duration = Duration::from_millis(flowmgr::RULES_APART_MS);
+/// The least time between two changes of the rules, after each of which every flow looks again.
+const RULES_APART: Duration = Duration::from_millis(20);
 
 /// All flow workers.
 pub struct Workers {
