@@ -191,17 +191,28 @@ impl FlowRules {
             decisions,
             answers,
         } = self;
+        // What is new of a flow may change nothing: then its rule stays.
+        let asks_for_news = rules.policy.has_labels() || rules.policy.has_bounds();
+        let stays = |question: &RuleQuestion| question.is_by_same_rules && !asks_for_news;
         asks.clear();
-        asks.extend(questions.iter().map(ask));
+        asks.extend(questions.iter().filter(|it| !stays(it)).map(ask));
         rules.policy.decide(asks, decisions);
+        counts.lookups += asks.len() as u64;
+        let mut decided = decisions.iter();
         answers.clear();
-        for (question, &rule) in questions.iter().zip(&*decisions) {
+        for question in questions {
+            let rule = match stays(question) {
+                true => question.before,
+                false => {
+                    let rule = decided.next().copied().flatten();
+                    counts.unmatched += u64::from(rule.is_none());
+                    rule
+                }
+            };
             let outcome = match rule {
                 Some(rule) => *rules.policy.outcome(rule),
                 None => Outcome::default(),
             };
-            counts.lookups += 1;
-            counts.unmatched += u64::from(rule.is_none());
             if rule != question.before
                 && let Some(rule) = rule
             {

@@ -48,6 +48,8 @@ pub struct RuleQuestion {
     pub sample: u16,
     /// The rule of the last answer, unless rules have got other numbers since.
     pub before: Option<u32>,
+    /// The rules are those of the last answer: only what is known of the flow is new.
+    pub is_by_same_rules: bool,
     /// The flow's label was not known the last time.
     pub is_label_new: bool,
 }
@@ -66,7 +68,7 @@ pub struct RuleAnswer {
 }
 
 /// Numbers of rules are below this.
-pub const RULES_MAX: u32 = 1 << 24;
+pub const RULES_MAX: u32 = (1 << 24) - 1;
 
 /// Other rules are in force.
 #[derive(Default)]
@@ -106,7 +108,7 @@ impl RuleMemory {
     }
 }
 
-/// Number of a flow's rule and one more (25 bits), the numbering that it belongs to (3 bits), and four flags.
+/// Number of a flow's rule and one more (24 bits), the numbering that it belongs to (4 bits), and four flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct RuleMark(u32);
@@ -120,8 +122,8 @@ mod zeroed {
 }
 
 impl RuleMark {
-    const NUMBER_BITS: u32 = 25;
-    const NUMBERINGS: u32 = 8;
+    const NUMBER_BITS: u32 = 24;
+    const NUMBERINGS: u32 = 16;
     /// A rule asks nothing about the flow, so that it gave no series.
     const UNASKED: u32 = 1 << 31;
     /// The flow has its label from a rule.
@@ -135,7 +137,7 @@ impl RuleMark {
 
     fn with_rule(self, rule: Option<u32>, numbering: u32) -> RuleMark {
         let flags = self.0 & RuleMark::FLAGS;
-        let number = rule.map_or(0, |rule| (rule & (RULES_MAX - 1)) + 1);
+        let number = rule.map_or(0, |rule| rule.min(RULES_MAX - 1) + 1);
         RuleMark(flags | numbering << RuleMark::NUMBER_BITS | number)
     }
 
@@ -316,8 +318,8 @@ mod tests {
     fn a_mark_holds_a_rule_of_its_numbering() {
         let mark = RuleMark(RuleMark::UNASKED);
         for rule in [None, Some(0), Some(RULES_MAX - 1)] {
-            let mark = mark.with_rule(rule, 7);
-            assert_eq!((mark.rule(7), mark.rule(0)), (rule, None));
+            let mark = mark.with_rule(rule, 15);
+            assert_eq!((mark.rule(15), mark.rule(0)), (rule, None));
             assert!(mark.0 & RuleMark::UNASKED != 0 && mark.0 & RuleMark::LABELLED == 0);
         }
     }

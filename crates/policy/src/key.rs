@@ -130,7 +130,7 @@ pub struct Filter<A> {
 pub type RuleNumber = u32;
 
 /// Rules in a set, at most.
-pub const RULES_MAX: usize = 1 << 24;
+pub const RULES_MAX: usize = (1 << 24) - 1;
 
 /// Place of a rule among all: the greater priority is first, then the rule that was written first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -59,8 +59,10 @@ impl Asking {
 /// Why a flow's rule is looked up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// The flow has begun, its label was decided, or it may have gone beyond a bound.
-    New,
+    /// The flow has begun.
+    Begun,
+    /// Its label was decided, or it may have gone beyond a bound.
+    News,
     /// The rules have changed, or may have while the flow was silent.
     Renewed,
 }
@@ -127,9 +129,10 @@ impl Manager {
         let is_first = !hot.has_packets() && hot.policy == PolicyStamp::NONE;
         let is_current =
             hot.policy.knowing(true) == self.policy && !self.may_be_outdated(hot.last_us);
-        let cause = match is_first || is_current {
-            true => Cause::New,
-            false => Cause::Renewed,
+        let cause = match (is_first, is_current) {
+            (true, _) => Cause::Begun,
+            (_, true) => Cause::News,
+            _ => Cause::Renewed,
         };
         let asked = match is_first {
             true => PolicyStamp::ASKED_FIRST,
@@ -150,7 +153,10 @@ impl Manager {
             self.asking.renewed += 1;
         }
         self.entries.hot_mut(index).policy = asked;
-        let question = self.question(index, time_us);
+        let question = RuleQuestion {
+            is_by_same_rules: cause == Cause::News,
+            ..self.question(index, time_us)
+        };
         self.asking.questions.push(question);
         Some(self.asking.questions.len() as u32 - 1)
     }
@@ -168,7 +174,7 @@ impl Manager {
         let is_current =
             hot.policy.knowing(true) == self.policy && !self.may_be_outdated(hot.last_us);
         let cause = match is_current {
-            true => Cause::New,
+            true => Cause::News,
             false => Cause::Renewed,
         };
         if self
@@ -232,6 +238,7 @@ impl Manager {
             age_us: time_us.saturating_sub(name.first_us).max(0) as u64,
             sample: (self.hasher.hash(&key, None) >> 24) as u16,
             before: self.rule_of(index),
+            is_by_same_rules: false,
             is_label_new: false,
         }
     }
