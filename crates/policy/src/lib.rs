@@ -22,6 +22,7 @@ mod dscp;
 mod key;
 mod mark;
 mod policy;
+mod prefetch;
 pub mod rule;
 mod rule_set;
 mod store;

@@ -1,7 +1,8 @@
 //! The policy as the data path uses it: which rule is a flow's, found by its tuple and by what is known of it, and what that
 //! rule asks for in terms of the model in use.
 
-use crate::classifier::{Classifier, Description};
+use crate::classifier::{Classifier, Description, Hit};
+use crate::prefetch::prefetch;
 use crate::rule::{Condition, Over, Rule, RuleAction, Task};
 use crate::{Dscp, Key, Label, Mark, RuleNumber, RuleSet, Tuple};
 
@@ -284,22 +285,30 @@ impl Policy {
             }
         }
         let mut found = [None; BATCH];
-        let accepts = |place: usize, rule| {
-            let ask = &asks[usize::from(places[place])];
-            self.holds(rule, &ask.facts)
+        let counts = |hit: Hit| {
+            // What the rule asks for is needed soon.
+            prefetch(&self.rows, hit.rule as usize);
+            if self.has_gone && self.is_gone(hit.rule) {
+                return false;
+            }
+            let ask = &asks[usize::from(places[hit.place])];
+            !hit.is_conditional || self.holds(hit.rule, &ask.facts)
         };
-        classifier.find(&keys[..count], self.has_gone, accepts, &mut found[..count]);
+        classifier.find(&keys[..count], counts, &mut found[..count]);
         for (&place, found) in places[..count].iter().zip(found) {
             decisions[usize::from(place)] = found;
         }
     }
 
-    /// Whether a rule is there, and its condition holds.
-    fn holds(&self, rule: RuleNumber, facts: &Facts) -> bool {
+    /// Whether a rule was deleted.
+    #[inline]
+    fn is_gone(&self, rule: RuleNumber) -> bool {
         let is_gone = |word: &u64| word >> (rule % 64) & 1 != 0;
-        if self.gone.get(rule as usize / 64).is_some_and(is_gone) {
-            return false;
-        }
+        self.gone.get(rule as usize / 64).is_some_and(is_gone)
+    }
+
+    /// Whether a rule's condition holds.
+    fn holds(&self, rule: RuleNumber, facts: &Facts) -> bool {
         let row = self.rows[rule as usize];
         let Checked { classes, over } = &self.conditions[row.condition as usize];
         let (_, sample) = self.outcomes[row.outcome as usize];

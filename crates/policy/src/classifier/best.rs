@@ -5,6 +5,17 @@ use crate::{Rank, RuleNumber};
 /// Keys that are looked up at a time, at most.
 pub const BATCH: usize = 32;
 
+/// A filter has a key: who looks up says whether its rule counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Hit {
+    /// Place of the key among those that are looked up.
+    pub place: usize,
+    /// The filter's rule.
+    pub rule: RuleNumber,
+    /// The rule has a condition.
+    pub is_conditional: bool,
+}
+
 /// By place of the key: the least rank so far and its rule.
 #[derive(Debug)]
 pub(super) struct Best {

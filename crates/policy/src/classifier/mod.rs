@@ -9,11 +9,10 @@
 mod best;
 mod learned;
 mod linear;
-mod prefetch;
 mod tuple_merge;
 mod vectors;
 
-pub use best::BATCH;
+pub use best::{BATCH, Hit};
 pub use learned::{Boxes, IsetFigures, Learned, Point};
 pub use linear::Linear;
 pub use tuple_merge::{TableFull, TupleMerge};
@@ -93,30 +92,31 @@ impl<A: Address> Classifier<A> {
         self.remainder.insert(filter)
     }
 
-    /// For each of `keys`, the rule of the least rank of which a filter has the key; of rules with a condition only those that
-    /// `accepts`, which gets the place of the key and the rule's number. Where `may_be_gone`, it is asked about every rule.
-    /// `found` has as many places as there are keys.
+    /// For each of `keys`, the rule of the least rank of which a filter has the key, among those that `counts`. `found` has as many
+    /// places as there are keys.
     pub fn find(
         &self,
         keys: &[Key<A>],
-        may_be_gone: bool,
-        mut accepts: impl FnMut(usize, RuleNumber) -> bool,
+        mut counts: impl FnMut(Hit) -> bool,
         found: &mut [Option<RuleNumber>],
     ) {
         for (batch, (keys, found)) in keys.chunks(BATCH).zip(found.chunks_mut(BATCH)).enumerate() {
             let mut best = Best::new();
-            let mut accepts = |place: usize, rule| accepts(batch * BATCH + place, rule);
+            let mut counts = |hit: Hit| {
+                counts(Hit {
+                    place: batch * BATCH + hit.place,
+                    ..hit
+                })
+            };
             if !self.learned.is_empty() {
                 with_vectors(Find {
                     learned: &*self.learned,
                     keys,
-                    may_be_gone,
-                    accepts: &mut accepts,
+                    counts: &mut counts,
                     best: &mut best,
                 });
             }
-            self.remainder
-                .find_into(keys, may_be_gone, &mut accepts, &mut best);
+            self.remainder.find_into(keys, &mut counts, &mut best);
             for (place, found) in found.iter_mut().enumerate() {
                 *found = best.rule(place);
             }

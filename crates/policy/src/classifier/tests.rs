@@ -111,8 +111,12 @@ pub(crate) fn random_key<A: Address>(seed: u64, filters: &[Filter<A>]) -> Key<A>
 }
 
 /// Conditions that hold for some keys and rules.
-fn accepts(place: usize, rule: RuleNumber) -> bool {
+fn holds(place: usize, rule: RuleNumber) -> bool {
     !(place as u32 + rule).is_multiple_of(3)
+}
+
+fn counts(hit: Hit) -> bool {
+    !hit.is_conditional || holds(hit.place, hit.rule)
 }
 
 fn all_agree<A: Address>(seed: u64, count: usize, keys: usize) {
@@ -124,21 +128,36 @@ fn all_agree<A: Address>(seed: u64, count: usize, keys: usize) {
     let expected: Vec<_> = keys
         .iter()
         .enumerate()
-        .map(|(place, key)| linear.find(key, |rule| accepts(place, rule)))
+        .map(|(place, key)| linear.find(key, |rule| holds(place, rule)))
         .collect();
-    let mut found = vec![None; keys.len()];
-    Classifier::new(&filters)
-        .unwrap()
-        .find(&keys, false, accepts, &mut found);
-    assert_eq!(found, expected, "seed {seed}, {count} filters");
+    let classifier = Classifier::new(&filters).unwrap();
+    // Few keys at a time go another way than many.
+    for at_a_time in [keys.len(), 1 + seed as usize % 6] {
+        let mut found = vec![None; keys.len()];
+        let batches = keys.chunks(at_a_time).zip(found.chunks_mut(at_a_time));
+        for (batch, (keys, found)) in batches.enumerate() {
+            let counts = |hit: Hit| {
+                counts(Hit {
+                    place: batch * at_a_time + hit.place,
+                    ..hit
+                })
+            };
+            classifier.find(keys, counts, found);
+        }
+        assert_eq!(found, expected, "seed {seed}, {count} filters");
+    }
     // Hash tables alone.
     let tables = TupleMerge::new(&filters).unwrap();
     for (batch, (keys, expected)) in keys.chunks(BATCH).zip(expected.chunks(BATCH)).enumerate() {
         let mut best = Best::new();
         tables.find_into(
             keys,
-            false,
-            |place, rule| accepts(batch * BATCH + place, rule),
+            |hit| {
+                counts(Hit {
+                    place: batch * BATCH + hit.place,
+                    ..hit
+                })
+            },
             &mut best,
         );
         let found: Vec<_> = (0..keys.len()).map(|place| best.rule(place)).collect();

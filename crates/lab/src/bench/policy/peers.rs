@@ -19,7 +19,7 @@ pub trait Finder<A> {
 
 impl<A: Address> Finder<A> for Classifier<A> {
     fn find(&self, keys: &[Key<A>], found: &mut [Option<RuleNumber>]) {
-        Classifier::find(self, keys, false, |_, _| true, found);
+        Classifier::find(self, keys, |_| true, found);
     }
 
     fn bytes(&self) -> usize {

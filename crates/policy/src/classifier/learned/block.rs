@@ -1,5 +1,6 @@
 //! Filters of a bucket as vectors: eight at a time are held against a key.
 
+use crate::classifier::best::Hit;
 use crate::{Address, Filter, Key, Ports, Rank, RuleNumber};
 
 /// Filters in a block.
@@ -32,14 +33,6 @@ struct Block<A> {
 }
 
 const _: () = assert!(size_of::<Block<u32>>() == 4 * 64);
-
-/// What is needed of a filter once its box has the key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    pub rank: Rank,
-    pub rule: RuleNumber,
-    pub is_conditional: bool,
-}
 
 /// The upper bit of a word with a rule's number: the rule has a condition.
 const CONDITIONAL: u32 = 1 << 31;
@@ -125,11 +118,6 @@ impl<A: Address> Blocks<A> {
         filter.protocol != Some(0)
     }
 
-    /// Blocks so far: the number of the next.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
     pub fn bytes(&self) -> usize {
         self.0.capacity() * size_of::<Block<A>>()
     }
@@ -145,9 +133,15 @@ impl<A: Address> Blocks<A> {
         }
     }
 
+    /// Adds the blocks of another list behind these.
+    pub fn append(&mut self, mut others: Blocks<A>) {
+        self.0.reserve_exact(others.0.len());
+        self.0.append(&mut others.0);
+    }
+
     #[inline(always)]
     pub fn prefetch(&self, block: u32) {
-        crate::classifier::prefetch::prefetch_whole(&self.0, block as usize);
+        crate::prefetch::prefetch_whole(&self.0, block as usize);
     }
 
     /// The boxes of a block.
@@ -156,16 +150,17 @@ impl<A: Address> Blocks<A> {
         &self.0[block as usize].boxes
     }
 
-    /// The filter in a lane.
+    /// The filter in a lane, which has the key of this place.
     #[inline(always)]
-    pub fn get(&self, block: u32, lane: usize) -> Found {
+    pub fn get(&self, block: u32, lane: usize, place: usize) -> (Rank, Hit) {
         let block = &self.0[block as usize];
         let rule = block.rules[lane % LANES];
-        Found {
-            rank: block.ranks[lane % LANES],
+        let hit = Hit {
+            place,
             rule: rule & !CONDITIONAL,
             is_conditional: rule & CONDITIONAL != 0,
-        }
+        };
+        (block.ranks[lane % LANES], hit)
     }
 }
 

@@ -29,12 +29,6 @@ impl Gate {
         }
     }
 
-    /// Whether all keys pass.
-    #[inline(always)]
-    pub fn is_open(&self) -> bool {
-        self.source.is_none() && self.destination.is_none()
-    }
-
     /// Keys that may be in the iSet: copies of them with their places; how many.
     #[inline(always)]
     pub fn pass<A: Address, const N: usize>(

@@ -4,7 +4,6 @@
 //! The index finds a bucket by one field; most buckets found so have nothing to do with the rest of the key, and their filters
 //! lie in memory that nobody has asked for yet. The words lie beside the number of the first block, which is needed anyway.
 
-use crate::classifier::best::BATCH;
 use crate::{Address, Filter, Key, Ports};
 
 /// What a word looks at.
@@ -146,10 +145,10 @@ impl Guard {
         })
     }
 
-    /// The bits of up to [`BATCH`] keys.
+    /// The bits of up to `N` keys.
     #[inline(always)]
-    pub fn of_keys<A: Address>(&self, keys: &[Key<A>]) -> [Words; BATCH] {
-        let (mut one, mut other) = ([0; BATCH], [0; BATCH]);
+    pub fn of_keys<A: Address, const N: usize>(&self, keys: &[Key<A>]) -> [Words; N] {
+        let (mut one, mut other) = ([0; N], [0; N]);
         self.0.of_keys(keys, &mut one);
         self.1.of_keys(keys, &mut other);
         std::array::from_fn(|place| Words(one[place], other[place]))
@@ -157,6 +156,9 @@ impl Guard {
 }
 
 impl Words {
+    /// Those of no filter.
+    pub const NONE: Words = Words(0, 0);
+
     /// Whether a bucket with these words may have a key with those.
     #[inline(always)]
     pub fn let_pass(self, key: Words) -> bool {
@@ -184,7 +186,7 @@ mod tests {
                     assert!(
                         guard
                             .of_filters(&[*filter])
-                            .let_pass(guard.of_keys(&[key])[0])
+                            .let_pass(guard.of_keys::<_, 1>(&[key])[0])
                     );
                 }
             }

@@ -31,17 +31,6 @@ pub(super) struct Window {
     pub count: u32,
 }
 
-impl Window {
-    /// One step of a binary search for the last bucket that begins at or before the point.
-    #[inline(always)]
-    pub fn halve<P: Point>(&mut self, starts: &[P], point: P) {
-        let half = self.count / 2;
-        let begins = starts[(self.start + half) as usize] <= point;
-        self.start += if begins { half } else { 0 };
-        self.count -= half;
-    }
-}
-
 /// A net of the last stage with what was proved of it.
 #[derive(Clone, Debug)]
 struct Leaf<P> {

@@ -8,8 +8,8 @@
 
 mod table;
 
-use super::best::{BATCH, Best};
-use crate::{Address, Filter, Key, RuleNumber};
+use super::best::{BATCH, Best, Hit};
+use crate::{Address, Filter, Key};
 use table::{Mask, NODES_MAX, Table};
 
 /// The longest list that a filter joins where it could stand in a table of its own.
@@ -116,46 +116,56 @@ impl<A: Address> TupleMerge<A> {
         removed
     }
 
-    /// For each of up to [`BATCH`] keys, the filter of the least rank that has it, where that is below the one in `best`.
-    /// Of filters with a condition, and where `may_be_gone` of all, only those that `accepts`.
+    /// For each of up to [`BATCH`] keys, the filter of the least rank that has it and whose rule `counts`, where that is below the
+    /// one in `best`.
     #[inline]
     pub(super) fn find_into(
         &self,
         keys: &[Key<A>],
-        may_be_gone: bool,
-        mut accepts: impl FnMut(usize, RuleNumber) -> bool,
+        mut counts: impl FnMut(Hit) -> bool,
         best: &mut Best,
     ) {
-        let mut hashes = [0_u64; BATCH];
-        let mut nodes = [(0_u8, 0_u32); BATCH];
-        for table in &self.tables {
-            // Three passes, so that the trips to memory of all keys overlap.
-            let mut wants_some = false;
-            for (place, key) in keys.iter().enumerate().take(BATCH) {
-                if best.rank(place) > table.best {
-                    hashes[place] = table.hash_of_key(key);
-                    table.prefetch_head(hashes[place]);
-                    wants_some = true;
+        // Many keys in one table at a time, or few keys in several: enough for the trips to memory to overlap.
+        let at_a_time = BATCH / keys.len().clamp(1, BATCH);
+        for tables in self.tables.chunks(at_a_time) {
+            let mut probes = [Probe::default(); BATCH];
+            let mut count = 0;
+            for (number, table) in (0..).zip(tables) {
+                for (place, key) in (0..).zip(keys) {
+                    if best.rank(usize::from(place)) > table.best && count < BATCH {
+                        let hash = table.hash_of_key(key);
+                        table.prefetch_head(hash);
+                        probes[count] = Probe {
+                            table: number,
+                            place,
+                            hash,
+                        };
+                        count += 1;
+                    }
                 }
             }
-            if !wants_some {
+            if count == 0 {
                 // Tables stand by their best rank, so those behind have nothing better either.
                 break;
             }
+            let mut nodes = [(Probe::default(), 0); BATCH];
             let mut candidates = 0;
-            for (place, &hash) in hashes.iter().enumerate().take(keys.len()) {
-                if best.rank(place) > table.best
-                    && let Some(node) = table.first(hash)
-                {
-                    nodes[candidates] = (place as u8, node);
+            for probe in &probes[..count] {
+                if let Some(node) = tables[usize::from(probe.table)].first(probe.hash) {
+                    nodes[candidates] = (*probe, node);
                     candidates += 1;
                 }
             }
-            for &(place, node) in &nodes[..candidates] {
+            for &(Probe { table, place, .. }, node) in &nodes[..candidates] {
                 let place = usize::from(place);
                 let wanted = |filter: &Filter<A>| {
-                    !(filter.is_conditional || may_be_gone) || accepts(place, filter.rule)
+                    counts(Hit {
+                        place,
+                        rule: filter.rule,
+                        is_conditional: filter.is_conditional,
+                    })
                 };
+                let table = &tables[usize::from(table)];
                 let found = table.find_from(node, &keys[place], best.rank(place), wanted);
                 if let Some(filter) = found {
                     best.set(place, filter.rank, filter.rule);
@@ -163,6 +173,14 @@ impl<A: Address> TupleMerge<A> {
             }
         }
     }
+}
+
+/// A key that is looked up in a table, each by its number.
+#[derive(Clone, Copy, Default)]
+struct Probe {
+    table: u8,
+    place: u8,
+    hash: u64,
 }
 
 /// Masks for a new table that a filter of this mask fits in, the one to try first at the front.

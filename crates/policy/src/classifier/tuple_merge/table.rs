@@ -1,6 +1,6 @@
 //! A table of TupleMerge: filters whose prefixes are at least as long as the table's, found by a hash of that much of them.
 
-use crate::classifier::prefetch::{prefetch, prefetch_whole};
+use crate::prefetch::{prefetch, prefetch_whole};
 use crate::{Address, Filter, Key, Ports, Rank};
 
 /// Which bits of a key a table looks at.

@@ -1,16 +1,16 @@
-//! Asking for memory before it is needed: the only `unsafe` of the classifiers besides [`super::learned`]'s vector code.
+//! Asking for memory before it is needed. Besides the vector code of the classifier, the only `unsafe` of this crate.
 #![allow(unsafe_code, reason = "prefetch is an instruction")]
 
 /// Asks for the cache line of an element. Beyond the end nothing happens.
 #[inline(always)]
-pub(super) fn prefetch<T>(all: &[T], at: usize) {
+pub(crate) fn prefetch<T>(all: &[T], at: usize) {
     let Some(element) = all.get(at) else { return };
     prefetch_line(std::ptr::from_ref(element).cast());
 }
 
 /// Asks for all cache lines of an element.
 #[inline(always)]
-pub(super) fn prefetch_whole<T>(all: &[T], at: usize) {
+pub(crate) fn prefetch_whole<T>(all: &[T], at: usize) {
     let Some(element) = all.get(at) else { return };
     let start: *const u8 = std::ptr::from_ref(element).cast();
     for offset in (0..size_of::<T>()).step_by(64) {

@@ -1,0 +1,293 @@
+//! An iSet that was trained: from keys to the filters that have them.
+//!
+//! ```text
+//! begin         keys that pass the gate ─ model ─ windows of buckets
+//! find_buckets  windows ─ the bucket that a key lies in
+//! find_blocks   bucket ─ those of its blocks that may have the key
+//! compare       block ─ the filter of the least rank
+//! ```
+//!
+//! Each step asks for the memory that the next one reads.
+
+use super::IsetFigures;
+use super::block::{Blocks, LANES};
+use super::gate::Gate;
+use super::groups::{COMPARED, Groups, Header, More};
+use super::guard::Guard;
+use super::iset::{self, Field, Partition};
+use super::model::{Model, Window};
+use crate::classifier::best::{Best, Hit};
+use crate::classifier::vectors::Vectors;
+use crate::{Address, Filter, Key, Rank};
+
+/// Keys by which it is chosen what a guard looks at.
+const SAMPLED_KEYS: usize = 512;
+/// Blocks of a bucket, at most.
+const BUCKET_BLOCKS: usize = iset::BUCKET_MAX.div_ceil(LANES);
+
+/// An iSet that was trained.
+#[derive(Debug)]
+pub(super) struct Iset<A: Address> {
+    field: Field,
+    gate: Gate,
+    model: Model<A::Point>,
+    groups: Groups<A::Point>,
+    /// Of the blocks behind the first of their bucket.
+    more_headers: Vec<Header>,
+    guard: Guard,
+    /// The first block of each bucket, then the others.
+    blocks: Blocks<A>,
+    filters: usize,
+}
+
+/// What is known of up to `KEYS` keys on their way through an iSet.
+#[derive(Clone, Copy)]
+pub(super) struct Search<A: Address, const KEYS: usize> {
+    /// Those that may be in it, with their places in the batch.
+    keys: [Key<A>; KEYS],
+    places: [u8; KEYS],
+    count: usize,
+    points: [A::Point; KEYS],
+    /// Where their bucket may be; then the bucket.
+    windows: [Window; KEYS],
+    /// Blocks that may have a key, each with the number of the key.
+    blocks: [[(u8, u32); BUCKET_BLOCKS]; KEYS],
+    blocks_count: usize,
+}
+
+impl<A: Address, const KEYS: usize> Search<A, KEYS> {
+    #[inline(always)]
+    pub fn new() -> Search<A, KEYS> {
+        Search {
+            keys: [Key::default(); KEYS],
+            places: [0; KEYS],
+            count: 0,
+            points: [A::Point::default(); KEYS],
+            windows: [Window { start: 0, count: 0 }; KEYS],
+            blocks: [[(0, 0); BUCKET_BLOCKS]; KEYS],
+            blocks_count: 0,
+        }
+    }
+}
+
+impl<A: Address> Iset<A> {
+    /// Of a partition of these filters.
+    pub fn train(filters: &[Filter<A>], found: &Partition<A::Point>) -> Iset<A> {
+        let filters_of = |bucket: usize, into: &mut Vec<Filter<A>>| {
+            let iset::Bucket { from, to, .. } = found.buckets[bucket];
+            let numbers = &found.members[from as usize..to as usize];
+            into.extend(numbers.iter().map(|&number| filters[number as usize]));
+        };
+        let guard = Guard::choose(&found_by_sample(filters, found, filters_of));
+        let count = found.buckets.len();
+        let mut blocks = Blocks::with_capacity(count);
+        let mut more_blocks = Blocks::with_capacity(0);
+        let mut more_headers = Vec::new();
+        let mut buckets = Vec::with_capacity(count);
+        let mut members = Vec::with_capacity(iset::BUCKET_MAX);
+        for (number, bucket) in found.buckets.iter().enumerate() {
+            members.clear();
+            filters_of(number, &mut members);
+            // Filters that are alike stand together, so that a key passes over most blocks of a bucket.
+            members.sort_unstable_by_key(|it| {
+                (it.source, it.destination, it.destination_ports, it.rank)
+            });
+            let in_first = members.len().min(LANES);
+            let (first, more) = members.split_at_mut(in_first);
+            let header = pushed(first, &guard, &mut blocks);
+            let more_from = more_headers.len();
+            for more in more.chunks_mut(LANES) {
+                more_headers.push(pushed(more, &guard, &mut more_blocks));
+            }
+            let more = More::new(more_from, more_headers.len() - more_from);
+            buckets.push((bucket.first, header, more));
+        }
+        blocks.append(more_blocks);
+        let all = found.members.iter().map(|&number| filters[number as usize]);
+        Iset {
+            field: found.field,
+            gate: Gate::new(all),
+            model: Model::train(&found.buckets, found.members.len()),
+            groups: Groups::new(buckets.into_iter()),
+            more_headers,
+            guard,
+            blocks,
+            filters: found.members.len(),
+        }
+    }
+
+    /// Finds keys that may be in this iSet, and the windows of their buckets.
+    #[inline(always)]
+    pub fn begin<V: Vectors, const KEYS: usize>(
+        &self,
+        keys: &[Key<A>],
+        search: &mut Search<A, KEYS>,
+    ) {
+        let count = self.gate.pass(keys, &mut search.keys, &mut search.places);
+        search.count = count.min(KEYS);
+        let points = &mut search.points[..search.count];
+        let windows = &mut search.windows[..search.count];
+        self.field.of_keys(&search.keys, points);
+        self.model.windows::<V>(points, windows);
+        for window in windows {
+            *window = self.groups.confined(*window);
+        }
+    }
+
+    /// Finds the bucket that each key lies in, if it lies in one.
+    #[inline(always)]
+    pub fn find_buckets<const KEYS: usize>(&self, search: &mut Search<A, KEYS>) {
+        let points = &search.points[..search.count];
+        let windows = &mut search.windows[..search.count];
+        let longest = windows.iter().map(|window| window.count).max();
+        let mut longest = longest.unwrap_or(0);
+        // Long windows are halved, those of all keys in step.
+        while longest > COMPARED {
+            for (point, window) in points.iter().zip(&mut *windows) {
+                *window = self.groups.halved(*window, *point);
+            }
+            longest -= longest / 2;
+            if longest <= COMPARED {
+                windows
+                    .iter()
+                    .for_each(|window| self.groups.prefetch(*window));
+            }
+        }
+        for (point, window) in points.iter().zip(windows) {
+            let bucket = self.groups.last_begun(*point, *window);
+            *window = Window {
+                start: bucket,
+                count: 1,
+            };
+            self.groups.prefetch(*window);
+        }
+    }
+
+    /// Finds those blocks of the buckets that may have the key.
+    #[inline(always)]
+    pub fn find_blocks<const KEYS: usize>(&self, search: &mut Search<A, KEYS>, best: &Best) {
+        let wanted = self.guard.of_keys::<A, KEYS>(&search.keys[..search.count]);
+        let found = search.blocks.as_flattened_mut();
+        let mut count = 0;
+        let each = search.windows.iter().zip(wanted).zip(search.places);
+        for (key, ((window, wanted), place)) in (0..search.count as u8).zip(each) {
+            let mut take = |header: &Header, block: u32| {
+                let may_have =
+                    header.words.let_pass(wanted) && header.best < best.rank(place.into());
+                if may_have && count < found.len() {
+                    self.blocks.prefetch(block);
+                    found[count] = (key, block);
+                    count += 1;
+                }
+            };
+            let (header, more) = self.groups.get(window.start);
+            take(&header, window.start);
+            let more = more.blocks();
+            let headers = self.more_headers.get(more.start as usize..);
+            let first_more = self.groups.buckets() as u32;
+            for (header, block) in headers.unwrap_or(&[]).iter().zip(more) {
+                take(header, first_more + block);
+            }
+        }
+        search.blocks_count = count;
+    }
+
+    /// Holds the filters of the blocks against the keys.
+    #[inline(always)]
+    pub fn compare<V: Vectors, const KEYS: usize>(
+        &self,
+        search: &Search<A, KEYS>,
+        mut counts: impl FnMut(Hit) -> bool,
+        best: &mut Best,
+    ) {
+        for &(key, block) in &search.blocks.as_flattened()[..search.blocks_count] {
+            let place = usize::from(search.places[usize::from(key)]);
+            let key = &search.keys[usize::from(key)];
+            self.compare_block::<V>(block, key, place, &mut counts, best);
+        }
+    }
+
+    #[inline(always)]
+    fn compare_block<V: Vectors>(
+        &self,
+        block: u32,
+        key: &Key<A>,
+        place: usize,
+        mut counts: impl FnMut(Hit) -> bool,
+        best: &mut Best,
+    ) {
+        let mut lanes = A::matches::<V>(self.blocks.boxes(block), key);
+        while lanes != 0 {
+            let (rank, hit) = self
+                .blocks
+                .get(block, lanes.trailing_zeros() as usize, place);
+            if rank >= best.rank(place) {
+                return;
+            }
+            if counts(hit) {
+                best.set(place, rank, hit.rule);
+                return;
+            }
+            lanes &= lanes - 1;
+        }
+    }
+
+    /// Filters in it.
+    pub fn len(&self) -> usize {
+        self.filters
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.groups.bytes()
+            + size_of_val(&self.more_headers[..])
+            + self.blocks.bytes()
+            + self.model.bytes()
+            + self.gate.bytes()
+    }
+
+    pub fn figures(&self) -> IsetFigures {
+        IsetFigures {
+            field: self.field.to_string(),
+            filters: self.filters,
+            buckets: self.groups.buckets(),
+            nets: self.model.nets(),
+            longest_search: self.model.longest_search(),
+        }
+    }
+}
+
+/// Adds a block of these filters; its header.
+fn pushed<A: Address>(filters: &mut [Filter<A>], guard: &Guard, blocks: &mut Blocks<A>) -> Header {
+    filters.sort_unstable_by_key(|filter| filter.rank);
+    blocks.push(filters);
+    Header {
+        words: guard.of_filters(filters),
+        best: filters.first().map_or(Rank::LAST, |filter| filter.rank),
+    }
+}
+
+/// Keys of some of the filters, each with the filters of the bucket that it is in or behind.
+fn found_by_sample<A: Address>(
+    filters: &[Filter<A>],
+    found: &Partition<A::Point>,
+    mut filters_of: impl FnMut(usize, &mut Vec<Filter<A>>),
+) -> Vec<(Key<A>, Vec<Filter<A>>)> {
+    let step = filters.len().div_ceil(SAMPLED_KEYS).max(1);
+    let keys = filters
+        .iter()
+        .step_by(step)
+        .zip(1..)
+        .map(|(filter, number)| filter.key(number));
+    let sample = keys.map(|key| {
+        let mut points = [A::Point::default()];
+        found.field.of_keys(&[key], &mut points);
+        let [point] = points;
+        let behind = found
+            .buckets
+            .partition_point(|bucket| bucket.first <= point);
+        let mut inside = Vec::new();
+        filters_of(behind.saturating_sub(1), &mut inside);
+        (key, inside)
+    });
+    sample.collect()
+}
