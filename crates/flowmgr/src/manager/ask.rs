@@ -304,6 +304,7 @@ impl Manager {
     }
 
     /// Applies an action to packets of `length` bytes each that have a verdict by label.
+    #[inline]
     pub(super) fn apply(
         &mut self,
         action: u8,
@@ -317,14 +318,7 @@ impl Manager {
         let action = Action::of_number(action);
         let is_promise = self.config.effect != Effect::Arrival;
         if action.drop {
-            // By packet time a label is a promise, which is kept or taken back by the flow's records.
-            if fate.verdict == Verdict::Labelled && is_promise {
-                return;
-            }
-            if fate.verdict == Verdict::Labelled {
-                self.retract(index, packets, length);
-            }
-            fate.verdict = Verdict::Dropped;
+            self.drop(is_promise, index, fate, packets, length);
         } else if let Some(dscp) = action.dscp
             && !is_promise
         {
@@ -332,7 +326,20 @@ impl Manager {
         }
     }
 
-    /// Packets that were counted as labelled do not leave.
+    /// Packets do not leave.
+    #[cold]
+    fn drop(&mut self, is_promise: bool, index: u32, fate: &mut Fate, packets: u32, length: u32) {
+        if fate.verdict == Verdict::Labelled {
+            // By packet time a label is a promise, which is kept or taken back by the flow's records.
+            if is_promise {
+                return;
+            }
+            self.retract(index, packets, length);
+        }
+        fate.verdict = Verdict::Dropped;
+    }
+
+    /// Packets that were counted as labelled.
     fn retract(&mut self, index: u32, packets: u32, length: u32) {
         let bytes = u64::from(packets) * u64::from(length);
         self.counters.labelled_bytes -= bytes;

@@ -167,6 +167,9 @@ impl Rig {
         self.manager.settle(u64::MAX, self.now_ns, &mut |record| {
             black_box(record);
         });
+        // Labels that came are questions.
+        self.fates.clear();
+        self.look_up_rules(&mut [], &[]);
     }
 
     /// From now on flows have rules. A flow finds those of one of `tuples`.

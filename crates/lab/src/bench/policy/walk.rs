@@ -116,15 +116,14 @@ fn against_none(
 ) -> Result<Vec<Figure>, Failure> {
     let changer = Changer::new(pool, rules as usize)?;
     let mut rigs = [Rig::new(table(entries))?, Rig::new(table(entries))?];
-    let mut senders = prepare(&mut rigs[0], templates, share(entries));
-    drop(prepare(&mut rigs[1], templates, share(entries)));
     let tuples = keys(&changer.store.rules().v4, Locality::Uniform, TUPLES, 1);
     rigs[1].begin_rules(update(changer.store.version(), entries)?, tuples);
+    let mut senders = prepare(&mut rigs[0], templates, share(entries));
+    drop(prepare(&mut rigs[1], templates, share(entries)));
     let mut ring = Ring::default();
     let mut rates = vec![[Rates::default(), Rates::default(), Rates::default()]; RINGS.len()];
     let (start, mut round) = (Instant::now(), 0);
-    // All flows of the table get their rules in the first rounds.
-    let warm_up = 6;
+    let warm_up = 2;
     let mut before = [0; 2];
     let mut packets = 0;
     while round < warm_up + 5 * RINGS.len() || start.elapsed().as_secs_f64() < seconds {
@@ -207,14 +206,14 @@ fn while_added(
 ) -> Result<Vec<Figure>, Failure> {
     let mut changer = Changer::new(pool, rules as usize)?;
     let mut rig = Rig::new(table(entries))?;
-    let mut senders = prepare(&mut rig, templates, share(entries));
     let tuples = keys(&changer.store.rules().v4, Locality::Uniform, TUPLES, 1);
     rig.begin_rules(update(changer.store.version(), entries)?, tuples);
+    let mut senders = prepare(&mut rig, templates, share(entries));
     let mut rings = Vec::new();
     let mut all = [Vec::new(), Vec::new()];
     let start = Instant::now();
     let mut turn = 0;
-    // The first turn gives all flows their rules, and does not count.
+    // The first turn warms up, and does not count.
     while turn < 7 || start.elapsed().as_secs_f64() < seconds {
         let drawn = senders.window(templates, HELD / (PACKETS_PER_S * share(entries)));
         hold(&mut rings, templates, &drawn);
