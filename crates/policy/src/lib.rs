@@ -21,6 +21,7 @@ pub mod classifier;
 mod dscp;
 mod key;
 mod mark;
+mod memory;
 mod policy;
 mod prefetch;
 pub mod rule;

@@ -155,7 +155,7 @@ mod avx2 {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
-    use crate::classifier::learned::Blocks;
+    use crate::classifier::learned::{Blocks, Filling};
     use crate::classifier::tests::{Random, random_filters, random_key};
 
     /// Both ways of everything, with the same arguments.
@@ -175,8 +175,9 @@ mod tests {
             assert_eq!(plain.to_bits(), vector.to_bits(), "{plain} {vector}");
             let mut filters = random_filters::<u32>(self.0, LANES);
             filters.retain(Blocks::takes);
-            let mut blocks = Blocks::with_capacity(1);
+            let mut blocks = Filling::default();
             blocks.push(&filters);
+            let blocks = Blocks::new(blocks, Filling::default());
             for at in 0..if filters.is_empty() { 0 } else { 20 } {
                 let key = random_key(self.0 ^ at << 32, &filters);
                 let boxes = blocks.boxes(0);

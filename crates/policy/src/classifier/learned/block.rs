@@ -1,13 +1,14 @@
 //! Filters of a bucket as vectors: eight at a time are held against a key.
 
 use crate::classifier::best::Hit;
+use crate::memory::Array;
 use crate::{Address, Filter, Key, Ports, Rank, RuleNumber};
 
 /// Filters in a block.
 pub const LANES: usize = 8;
 
 /// The boxes of eight filters, by rank. Places without a filter have no ports.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Boxes<A> {
     /// Prefixes of the source.
     pub source: [A; LANES],
@@ -23,7 +24,7 @@ pub struct Boxes<A> {
 }
 
 /// Eight filters: of IPv4 in four cache lines.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Block<A> {
     boxes: Boxes<A>,
@@ -37,9 +38,13 @@ const _: () = assert!(size_of::<Block<u32>>() == 4 * 64);
 /// The upper bit of a word with a rule's number: the rule has a condition.
 const CONDITIONAL: u32 = 1 << 31;
 
+/// Blocks that are filled.
+#[derive(Debug, Default)]
+pub(crate) struct Filling<A>(Vec<Block<A>>);
+
 /// The blocks of all buckets.
-#[derive(Clone, Debug)]
-pub(crate) struct Blocks<A>(Vec<Block<A>>);
+#[derive(Debug)]
+pub(crate) struct Blocks<A>(Array<Block<A>>);
 
 /// Ports that no port is one of.
 const NO_PORTS: u32 = 1;
@@ -108,20 +113,7 @@ impl<A: Address> Block<A> {
     }
 }
 
-impl<A: Address> Blocks<A> {
-    pub fn with_capacity(blocks: usize) -> Blocks<A> {
-        Blocks(Vec::with_capacity(blocks))
-    }
-
-    /// Whether a filter can be kept in a block: protocol 0 is that of "every one" there.
-    pub fn takes(filter: &Filter<A>) -> bool {
-        filter.protocol != Some(0)
-    }
-
-    pub fn bytes(&self) -> usize {
-        self.0.capacity() * size_of::<Block<A>>()
-    }
-
+impl<A: Address> Filling<A> {
     /// Adds the filters of a bucket, by rank.
     pub fn push(&mut self, filters: &[Filter<A>]) {
         for filters in filters.chunks(LANES) {
@@ -132,11 +124,22 @@ impl<A: Address> Blocks<A> {
             self.0.push(block);
         }
     }
+}
 
-    /// Adds the blocks of another list behind these.
-    pub fn append(&mut self, mut others: Blocks<A>) {
-        self.0.reserve_exact(others.0.len());
-        self.0.append(&mut others.0);
+impl<A: Address> Blocks<A> {
+    /// These blocks, and the others behind them.
+    pub fn new(mut blocks: Filling<A>, others: Filling<A>) -> Blocks<A> {
+        blocks.0.extend(others.0);
+        Blocks(Array::of(blocks.0.into_iter()))
+    }
+
+    /// Whether a filter can be kept in a block: protocol 0 is that of "every one" there.
+    pub fn takes(filter: &Filter<A>) -> bool {
+        filter.protocol != Some(0)
+    }
+
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.0[..])
     }
 
     #[inline(always)]
@@ -176,8 +179,9 @@ mod tests {
         if filters.is_empty() {
             return;
         }
-        let mut blocks = Blocks::with_capacity(1);
+        let mut blocks = Filling::default();
         blocks.push(&filters);
+        let blocks = Blocks::new(blocks, Filling::default());
         for at in 0..200 {
             let key = random_key(seed ^ at << 32, &filters);
             let lanes = blocks.boxes(0).matches(&key);

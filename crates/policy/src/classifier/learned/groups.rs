@@ -7,6 +7,7 @@ use super::guard::Words;
 use super::model::Window;
 use super::point::Point;
 use crate::Rank;
+use crate::memory::Array;
 use crate::prefetch::prefetch_whole;
 
 /// Buckets of a group: their beginnings are compared at once.
@@ -75,7 +76,7 @@ impl<P: Point> Group<P> {
 #[derive(Debug)]
 pub(super) struct Groups<P> {
     /// One more than there are buckets for, so that a search may look into the next.
-    groups: Vec<Group<P>>,
+    groups: Array<Group<P>>,
     buckets: u32,
 }
 
@@ -94,7 +95,7 @@ impl<P: Point> Groups<P> {
             (group.starts[place], group.headers[place], group.more[place]) = (start, header, more);
         }
         Groups {
-            groups,
+            groups: Array::of(groups.into_iter()),
             buckets: count as u32,
         }
     }

@@ -25,6 +25,8 @@ use super::best::{BATCH, Best, Hit};
 use super::vectors::{Vectors, WithVectors};
 use crate::{Address, Filter, Key};
 pub(crate) use block::Blocks;
+#[cfg(test)]
+pub(crate) use block::Filling;
 pub use block::{Boxes, LANES};
 use iset::{Field, Partition, partition};
 pub use point::Point;

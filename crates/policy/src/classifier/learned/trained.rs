@@ -10,7 +10,7 @@
 //! Each step asks for the memory that the next one reads.
 
 use super::IsetFigures;
-use super::block::{Blocks, LANES};
+use super::block::{Blocks, Filling, LANES};
 use super::gate::Gate;
 use super::groups::{COMPARED, Groups, Header, More};
 use super::guard::Guard;
@@ -80,8 +80,7 @@ impl<A: Address> Iset<A> {
         };
         let guard = Guard::choose(&found_by_sample(filters, found, filters_of));
         let count = found.buckets.len();
-        let mut blocks = Blocks::with_capacity(count);
-        let mut more_blocks = Blocks::with_capacity(0);
+        let (mut blocks, mut more_blocks) = (Filling::default(), Filling::default());
         let mut more_headers = Vec::new();
         let mut buckets = Vec::with_capacity(count);
         let mut members = Vec::with_capacity(iset::BUCKET_MAX);
@@ -102,7 +101,6 @@ impl<A: Address> Iset<A> {
             let more = More::new(more_from, more_headers.len() - more_from);
             buckets.push((bucket.first, header, more));
         }
-        blocks.append(more_blocks);
         let all = found.members.iter().map(|&number| filters[number as usize]);
         Iset {
             field: found.field,
@@ -111,7 +109,7 @@ impl<A: Address> Iset<A> {
             groups: Groups::new(buckets.into_iter()),
             more_headers,
             guard,
-            blocks,
+            blocks: Blocks::new(blocks, more_blocks),
             filters: found.members.len(),
         }
     }
@@ -257,7 +255,7 @@ impl<A: Address> Iset<A> {
 }
 
 /// Adds a block of these filters; its header.
-fn pushed<A: Address>(filters: &mut [Filter<A>], guard: &Guard, blocks: &mut Blocks<A>) -> Header {
+fn pushed<A: Address>(filters: &mut [Filter<A>], guard: &Guard, blocks: &mut Filling<A>) -> Header {
     filters.sort_unstable_by_key(|filter| filter.rank);
     blocks.push(filters);
     Header {
