@@ -12,7 +12,7 @@ use config::{Config, nearest};
 use cring::Unit;
 use dataplane::bundle::series_tasks;
 use dataplane::clock::Clock;
-use dataplane::egress::{Egress, Forward};
+use dataplane::egress::{Egress, Forward, Mirror};
 use dataplane::flow_worker::Limits;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
@@ -118,6 +118,17 @@ pub fn open(
     Ok(by_worker)
 }
 
+/// Opens the interface for copies, once for each of `workers` flow workers; none where no rule may ask for copies.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, Failure> {
+    match config.mirror() {
+        Some(mirror) => packetio::open_copies(mirror, workers).map_err(failure),
+        None => Ok(Vec::new()),
+    }
+}
+
 /// Has the ports of an interface give frames of flows that their card cannot tell apart to the worker that has the flow.
 fn hand_over(rings: &mut [Opened], owner: &Owner) -> Result<(), Failure> {
     let away = || Box::new(MemoryTrace::new()) as Box<dyn Rx>;
@@ -147,12 +158,13 @@ pub fn capabilities(io: &Io) -> CapabilitySet {
 ///
 /// # Errors
 /// As [`open`].
-pub fn look(io: &Io) -> Result<(), Failure> {
+pub fn look(config: &Config) -> Result<(), Failure> {
+    let io = &config.io;
     check_named(io)?;
     for interface in &io.interfaces {
         packetio::probe(io.backend, &settings(io, None, interface)).map_err(failure)?;
     }
-    Ok(())
+    open_mirror(config, 1).map(drop)
 }
 
 fn check_named(io: &Io) -> Result<(), Failure> {
@@ -220,6 +232,7 @@ fn xdp(io: &Io) -> XdpSettings {
 /// The parts of each flow worker.
 pub fn worker_io(
     ports: Vec<Vec<Opened>>,
+    mirrors: Vec<Box<dyn Tx>>,
     config: &Config,
     run: &Arc<Run>,
     sinks: &Sinks,
@@ -227,6 +240,7 @@ pub fn worker_io(
 ) -> Vec<WorkerIo> {
     // A router's packet comes in by one interface and leaves by another. In mode tap each interface has a part of the traffic.
     let is_seen_twice = config.io.mode == IoMode::Mark && config.io.interfaces.len() > 1;
+    let mut mirrors = mirrors.into_iter();
     let parts = ports.into_iter().enumerate().map(|(number, ports)| {
         let mut enough: Vec<Enough> = ports.iter().filter_map(|it| it.enough.clone()).collect();
         if records_series {
@@ -238,7 +252,11 @@ pub fn worker_io(
         // Only mode inline sends, and it has exactly two interfaces.
         let egress = <[Box<dyn Tx>; 2]>::try_from(tx).ok();
         let egress = egress.filter(|_| config.io.mode == IoMode::Inline);
-        let forward = |ports| Box::new(Forward::new(ports, run.clone(), number)) as Box<dyn Egress>;
+        let mirror = mirrors.next().map(|port| Mirror::new(port, run.clone()));
+        let forward = |ports| {
+            let forward = Forward::new(ports, mirror, run.clone(), number);
+            Box::new(forward) as Box<dyn Egress>
+        };
         WorkerIo {
             ports: rx,
             egress: egress.map(forward),

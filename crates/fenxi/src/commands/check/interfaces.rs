@@ -47,6 +47,9 @@ pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
     if let (IoMode::Inline, [left, right]) = (io.mode, present(config).as_slice()) {
         findings.extend(between(machine, left, right));
     }
+    if let Some(name) = &config.policy.mirror {
+        findings.extend(mirror(machine, config, name, &known));
+    }
     if io.mode == IoMode::Mark && io.interfaces.len() > 1 {
         let cause = "a flow counts on the interface where it was first seen; if one of them translates addresses (NAT), its flows count \
                      on the inside and on the outside, so name the inner interfaces only";
@@ -88,32 +91,54 @@ fn of_dpdk(name: &str, is_known: bool) -> Finding {
     }
 }
 
-fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
-    let of = |file: &str| machine.text(&format!("sys/class/net/{name}/{file}"));
-    let Some(flags) =
-        of("flags").and_then(|flags| i64::from_str_radix(flags.trim_start_matches("0x"), 16).ok())
-    else {
-        let cause =
-            "not in /sys because it belongs to another network namespace, so it was not checked";
-        return vec![Finding::warning(CHECK, name, cause)];
-    };
-    let mtu: i64 = of("mtu").and_then(|mtu| mtu.parse().ok()).unwrap_or(0);
-    let mut findings = Vec::new();
-    if flags & UP == 0 {
-        let cause = "the interface is down: no traffic comes in";
-        findings
-            .push(Finding::problem(CHECK, name, cause).cure(format!("ip link set dev {name} up")));
-    } else if of("carrier").as_deref() == Some("0") {
-        let cause = "no carrier: no cable, or the other end is down";
-        findings
-            .push(Finding::problem(CHECK, name, cause).cure(format!("ip -d link show dev {name}")));
-    } else {
-        findings.push(Finding::ok(
-            CHECK,
-            name,
-            format!("up, with a carrier, MTU {mtu}"),
-        ));
+/// What an interface says of itself.
+struct Link {
+    flags: i64,
+    mtu: i64,
+    /// Whether it is up and has a carrier.
+    finding: Finding,
+}
+
+impl Link {
+    /// `down` says what it means that it is down.
+    fn look(machine: &Machine, name: &str, down: &str) -> Result<Link, Finding> {
+        let of = |file: &str| machine.text(&format!("sys/class/net/{name}/{file}"));
+        let flags = of("flags").and_then(|flags| {
+            let digits = flags.trim_start_matches("0x");
+            i64::from_str_radix(digits, 16).ok()
+        });
+        let flags = flags.ok_or_else(|| {
+            let cause = "not in /sys because it belongs to another network namespace, so it was not checked";
+            Finding::warning(CHECK, name, cause)
+        })?;
+        let mtu = of("mtu").and_then(|mtu| mtu.parse().ok()).unwrap_or(0);
+        let finding = if flags & UP == 0 {
+            let cause = format!("the interface is down: {down}");
+            Finding::problem(CHECK, name, cause).cure(format!("ip link set dev {name} up"))
+        } else if of("carrier").as_deref() == Some("0") {
+            let cause = "no carrier: no cable, or the other end is down";
+            Finding::problem(CHECK, name, cause).cure(format!("ip -d link show dev {name}"))
+        } else {
+            Finding::ok(CHECK, name, format!("up, with a carrier, MTU {mtu}"))
+        };
+        Ok(Link {
+            flags,
+            mtu,
+            finding,
+        })
     }
+}
+
+fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
+    let Link {
+        flags,
+        mtu,
+        finding,
+    } = match Link::look(machine, name, "no traffic comes in") {
+        Ok(link) => link,
+        Err(finding) => return vec![finding],
+    };
+    let mut findings = vec![finding];
     if mtu + FRAME_OVERHEAD > i64::from(io.block_bytes) {
         let cause = format!(
             "frames of MTU {mtu} do not fit into a block of {} bytes and are truncated; mode inline does not forward them",
@@ -129,6 +154,34 @@ fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
     if io.mode == IoMode::Tap && sees_own_only && name != "lo" {
         let cause = "not promiscuous: frames for other machines, for example from a mirror port, are not received";
         let line = "fenxi check --deep --set io.promiscuous=true";
+        findings.push(Finding::warning(CHECK, name, cause).cure(line));
+    }
+    findings
+}
+
+/// Checks the interface that packets are copied to.
+fn mirror(machine: &Machine, config: &Config, name: &str, known: &[String]) -> Vec<Finding> {
+    if config.io.mode != IoMode::Inline {
+        let mode = config.io.mode.name();
+        let cause = format!("policy.mirror: only mode inline copies packets, not mode {mode}");
+        return vec![Finding::warning(CHECK, name, cause)];
+    }
+    if !known.iter().any(|it| it == name) {
+        return vec![missing(name, known)];
+    }
+    let link = match Link::look(machine, name, "copies of packets are lost") {
+        Ok(link) => link,
+        Err(finding) => return vec![finding],
+    };
+    let mut findings = vec![link.finding];
+    let mtu = |name: &String| machine.number(&format!("sys/class/net/{name}/mtu"));
+    let longest = config.io.interfaces.iter().filter_map(mtu).max();
+    if let Some(longest) = longest.filter(|longest| link.mtu < *longest) {
+        let cause = format!(
+            "MTU {}, and packets of up to {longest} bytes come in: those too long are not copied",
+            link.mtu
+        );
+        let line = format!("ip link set dev {name} mtu {longest}");
         findings.push(Finding::warning(CHECK, name, cause).cure(line));
     }
     findings
@@ -307,6 +360,37 @@ mod tests {
             remedies(&one(&jumbo, &io, "eth0")),
             ["fenxi check --deep --set io.block_bytes=131072"]
         );
+    }
+
+    #[test]
+    fn an_interface_for_copies() {
+        let mut config = Config::load(None, &[]).unwrap();
+        let known = ["eth0".to_owned(), "ids0".to_owned()];
+        let look = |machine: &Machine, config: &Config| mirror(machine, config, "ids0", &known);
+        let files = |flags, mtu| {
+            machine(&[
+                ("sys/class/net/ids0/flags", flags),
+                ("sys/class/net/ids0/carrier", "1"),
+                ("sys/class/net/ids0/mtu", mtu),
+                ("sys/class/net/eth0/mtu", "9000"),
+            ])
+        };
+        let (_dir, good) = files("0x1003", "9000");
+        assert_eq!(look(&good, &config)[0].level, Level::Warning, "mode tap");
+        config.io.mode = IoMode::Inline;
+        config.io.interfaces = vec!["eth0".to_owned()];
+        let found = look(&good, &config);
+        assert_eq!((found.len(), found[0].level), (1, Level::Ok), "{found:?}");
+        let (_dir, small) = files("0x1003", "1500");
+        let found = look(&small, &config);
+        assert_eq!((found.len(), found[1].level), (2, Level::Warning));
+        assert_eq!(remedies(&found), ["ip link set dev ids0 mtu 9000"]);
+        let (_dir, down) = files("0x1002", "9000");
+        let found = look(&down, &config);
+        assert!(found[0].cause.contains("copies of packets are lost"));
+        assert_eq!(found[0].level, Level::Problem);
+        let gone = mirror(&good, &config, "ids1", &known);
+        assert!(gone[0].cause.ends_with("did you mean ids0?"), "{gone:?}");
     }
 
     #[test]
