@@ -3,6 +3,8 @@
 mod forward;
 mod mirror;
 mod tagged;
+#[cfg(test)]
+mod tests;
 
 use flowmgr::{Fate, Manager, Packet};
 use packetio::{Burst, TxCounts};

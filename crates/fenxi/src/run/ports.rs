@@ -124,7 +124,8 @@ pub fn open(
 /// As [`open`].
 pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, Failure> {
     match config.mirror() {
-        Some(mirror) => packetio::open_copies(mirror, workers).map_err(failure),
+        Some(mirror) => packetio::open_copies(mirror, workers)
+            .map_err(|error| failure_of("policy.mirror: ", &error)),
         None => Ok(Vec::new()),
     }
 }
@@ -297,18 +298,22 @@ pub fn limits(config: &Config) -> Limits {
 }
 
 fn failure(error: OpenError) -> Failure {
-    match &error {
+    failure_of("", &error)
+}
+
+/// With what stands before the interface's name.
+fn failure_of(key: &str, error: &OpenError) -> Failure {
+    let line = format!("{key}{error}");
+    match error {
         OpenError::NoSuchInterface { interface, known } => {
             let near = nearest(interface, known.iter().map(String::as_str));
             let near = near.map(|near| format!("; did you mean {near}?"));
-            Failure::unavailable(format!("{error}{}", near.unwrap_or_default()))
+            Failure::unavailable(format!("{line}{}", near.unwrap_or_default()))
         }
         OpenError::MissingCapability { .. }
         | OpenError::LockedMemory { .. }
-        | OpenError::NotAllowed { .. } => Failure::not_allowed(error.to_string()),
-        OpenError::BadSetting { .. } | OpenError::Unsuitable { .. } => {
-            Failure::config(error.to_string())
-        }
-        _ => Failure::unavailable(error.to_string()),
+        | OpenError::NotAllowed { .. } => Failure::not_allowed(line),
+        OpenError::BadSetting { .. } | OpenError::Unsuitable { .. } => Failure::config(line),
+        _ => Failure::unavailable(line),
     }
 }
