@@ -213,19 +213,27 @@ fn a_link_that_is_away_loses_copies_and_nothing_else() {
     inline::all_was_sent(live);
 }
 
-/// An interface for copies has to be there when a run begins.
+/// An interface for copies has to be there when a run begins, and to be none of the others; a check says the same.
 #[test]
 fn a_run_is_refused_without_the_interface_for_copies() {
     let Some(lab) = Lab::bridged("nomirror", &[]) else {
         return;
     };
-    let mut command = common::live::fenxi_on(&lab, "box", &[]);
-    command.args(["run", "--set", "io.interfaces=[\"l\", \"r\"]"]);
-    command.args(["--set", "io.mode=inline", "--set", "policy.mirror=ids0"]);
-    command.args(common::SIMULATED);
-    let said = common::run(command).expect_code(69).stderr;
-    assert!(
-        said.contains("fenxi: policy.mirror: ids0: no such interface; there are: lo, l, r\n"),
-        "{said}"
-    );
+    lab.run("box", "ip link property add dev r altname another");
+    for (name, code, says) in [
+        ("ids0", 69, "ids0: no such interface; there are: lo, l, r\n"),
+        ("another", 78, "another is another name of r, "),
+    ] {
+        for program in [&["run"][..], &["check"]] {
+            let mut command = common::live::fenxi_on(&lab, "box", &[]);
+            command.args(program);
+            command.args(["--set", "io.interfaces=[\"l\", \"r\"]"]);
+            command.args(["--set", "io.mode=inline"]);
+            command.args(["--set", &format!("policy.mirror={name}")]);
+            command.args(common::SIMULATED);
+            let said = common::run(command).expect_code(code).stderr;
+            let expected = format!("fenxi: policy.mirror: {says}");
+            assert!(said.contains(&expected), "{program:?}: {said}");
+        }
+    }
 }

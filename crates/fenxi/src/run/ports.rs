@@ -21,7 +21,7 @@ use flowmgr::record::{LabelRecord, Record};
 use packetio::sharded::{Owner, share};
 use packetio::{
     Direction, DpdkSettings, Enough, FirstPackets, MemoryTrace, OpenError, Opened, PortSettings,
-    Rx, Tx, XdpSettings,
+    Rx, Tx, XdpSettings, interface,
 };
 use rustix::thread::CapabilitySet;
 use tracing::{info, warn};
@@ -123,10 +123,18 @@ pub fn open(
 /// # Errors
 /// As [`open`].
 pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, Failure> {
-    match config.mirror() {
-        Some(mirror) => packetio::open_copies(mirror, workers)
-            .map_err(|error| failure_of("policy.mirror: ", &error)),
-        None => Ok(Vec::new()),
+    let Some(mirror) = config.mirror() else {
+        return Ok(Vec::new());
+    };
+    let opened = packetio::open_copies(mirror, workers);
+    let opened = opened.map_err(|error| failure_of("policy.mirror: ", &error))?;
+    let mut interfaces = config.io.interfaces.iter();
+    match interfaces.find(|it| interface::are_one(it, mirror)) {
+        Some(same) => Err(Failure::config(format!(
+            "policy.mirror: {mirror} is another name of {same}, where copies would go out among the packets that are forwarded; \
+             name another interface"
+        ))),
+        None => Ok(opened),
     }
 }
 

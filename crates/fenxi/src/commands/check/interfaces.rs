@@ -7,7 +7,7 @@ use super::machine::Machine;
 use config::checked::{Io, IoMode};
 use config::{Config, nearest};
 
-const CHECK: &str = "interface";
+pub const CHECK: &str = "interface";
 
 /// `IFF_UP` and `IFF_PROMISC` of `linux/if.h`.
 const UP: i64 = 0x1;
@@ -47,9 +47,6 @@ pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
     if let (IoMode::Inline, [left, right]) = (io.mode, present(config).as_slice()) {
         findings.extend(between(machine, left, right));
     }
-    if let Some(name) = &config.policy.mirror {
-        findings.extend(mirror(machine, config, name, &known));
-    }
     if io.mode == IoMode::Mark && io.interfaces.len() > 1 {
         let cause = "a flow counts on the interface where it was first seen; if one of them translates addresses (NAT), its flows count \
                      on the inside and on the outside, so name the inner interfaces only";
@@ -71,7 +68,7 @@ fn none(known: &[String]) -> Finding {
     ))
 }
 
-fn missing(name: &str, known: &[String]) -> Finding {
+pub fn missing(name: &str, known: &[String]) -> Finding {
     let near = nearest(name, known.iter().map(String::as_str));
     let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
     let cause = format!("no such interface; there are: {}{near}", known.join(", "));
@@ -92,16 +89,20 @@ fn of_dpdk(name: &str, is_known: bool) -> Finding {
 }
 
 /// What an interface says of itself.
-struct Link {
+pub struct Link {
     flags: i64,
-    mtu: i64,
+    /// Bytes of a frame behind its link header.
+    pub mtu: i64,
     /// Whether it is up and has a carrier.
-    finding: Finding,
+    pub finding: Finding,
 }
 
 impl Link {
-    /// `down` says what it means that it is down.
-    fn look(machine: &Machine, name: &str, down: &str) -> Result<Link, Finding> {
+    /// Looks at one; `down` says what it means that it is down.
+    ///
+    /// # Errors
+    /// It is in another network namespace.
+    pub fn look(machine: &Machine, name: &str, down: &str) -> Result<Link, Finding> {
         let of = |file: &str| machine.text(&format!("sys/class/net/{name}/{file}"));
         let flags = of("flags").and_then(|flags| {
             let digits = flags.trim_start_matches("0x");
@@ -154,34 +155,6 @@ fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
     if io.mode == IoMode::Tap && sees_own_only && name != "lo" {
         let cause = "not promiscuous: frames for other machines, for example from a mirror port, are not received";
         let line = "fenxi check --deep --set io.promiscuous=true";
-        findings.push(Finding::warning(CHECK, name, cause).cure(line));
-    }
-    findings
-}
-
-/// Checks the interface that packets are copied to.
-fn mirror(machine: &Machine, config: &Config, name: &str, known: &[String]) -> Vec<Finding> {
-    if config.io.mode != IoMode::Inline {
-        let mode = config.io.mode.name();
-        let cause = format!("policy.mirror: only mode inline copies packets, not mode {mode}");
-        return vec![Finding::warning(CHECK, name, cause)];
-    }
-    if !known.iter().any(|it| it == name) {
-        return vec![missing(name, known)];
-    }
-    let link = match Link::look(machine, name, "copies of packets are lost") {
-        Ok(link) => link,
-        Err(finding) => return vec![finding],
-    };
-    let mut findings = vec![link.finding];
-    let mtu = |name: &String| machine.number(&format!("sys/class/net/{name}/mtu"));
-    let longest = config.io.interfaces.iter().filter_map(mtu).max();
-    if let Some(longest) = longest.filter(|longest| link.mtu < *longest) {
-        let cause = format!(
-            "MTU {}, and packets of up to {longest} bytes come in: those too long are not copied",
-            link.mtu
-        );
-        let line = format!("ip link set dev {name} mtu {longest}");
         findings.push(Finding::warning(CHECK, name, cause).cure(line));
     }
     findings
@@ -360,37 +333,6 @@ mod tests {
             remedies(&one(&jumbo, &io, "eth0")),
             ["fenxi check --deep --set io.block_bytes=131072"]
         );
-    }
-
-    #[test]
-    fn an_interface_for_copies() {
-        let mut config = Config::load(None, &[]).unwrap();
-        let known = ["eth0".to_owned(), "ids0".to_owned()];
-        let look = |machine: &Machine, config: &Config| mirror(machine, config, "ids0", &known);
-        let files = |flags, mtu| {
-            machine(&[
-                ("sys/class/net/ids0/flags", flags),
-                ("sys/class/net/ids0/carrier", "1"),
-                ("sys/class/net/ids0/mtu", mtu),
-                ("sys/class/net/eth0/mtu", "9000"),
-            ])
-        };
-        let (_dir, good) = files("0x1003", "9000");
-        assert_eq!(look(&good, &config)[0].level, Level::Warning, "mode tap");
-        config.io.mode = IoMode::Inline;
-        config.io.interfaces = vec!["eth0".to_owned()];
-        let found = look(&good, &config);
-        assert_eq!((found.len(), found[0].level), (1, Level::Ok), "{found:?}");
-        let (_dir, small) = files("0x1003", "1500");
-        let found = look(&small, &config);
-        assert_eq!((found.len(), found[1].level), (2, Level::Warning));
-        assert_eq!(remedies(&found), ["ip link set dev ids0 mtu 9000"]);
-        let (_dir, down) = files("0x1002", "9000");
-        let found = look(&down, &config);
-        assert!(found[0].cause.contains("copies of packets are lost"));
-        assert_eq!(found[0].level, Level::Problem);
-        let gone = mirror(&good, &config, "ids1", &known);
-        assert!(gone[0].cause.ends_with("did you mean ids0?"), "{gone:?}");
     }
 
     #[test]
