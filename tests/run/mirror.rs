@@ -20,7 +20,7 @@ const UDP: u8 = 17;
 
 /// Two hosts and a third one, wired to the box by `m`.
 fn lab(test: &str) -> Option<Lab> {
-    let mut lab = Lab::bridged(test, &["tcpdump", "tshark", "ethtool"])?;
+    let mut lab = Lab::bridged(test, &["tcpdump", "tshark", "ethtool", "tc"])?;
     lab.attach("ids", "m");
     Some(lab)
 }
@@ -128,7 +128,7 @@ fn the_packets_of_a_flow_are_copied_as_they_leave() {
     }
 }
 
-/// Copies for a link that is down, cut off, too short or gone are lost and counted, and come again with it; what is forwarded
+/// Copies for a link that is down, cut off, full, too short or gone are lost and counted, and come again with it; what is forwarded
 /// knows nothing of it.
 #[test]
 fn a_link_that_is_away_loses_copies_and_nothing_else() {
@@ -187,6 +187,15 @@ fn a_link_that_is_away_loses_copies_and_nothing_else() {
         lab.run(host, up);
         again();
     }
+    // A queue with room for a few packets that hardly leave it.
+    lab.run(
+        "box",
+        "tc qdisc add dev m root tbf rate 8kbit burst 2000 limit 3000",
+    );
+    let before = counts()[1];
+    live.wait_for("copies find it full", |_| more(20)[1] > before);
+    lab.run("box", "tc qdisc del dev m root");
+    again();
     lab.run("box", "ip link set dev m mtu 1000");
     flow[0].send(&[1; 1200]).unwrap();
     packets.set(packets.get() + 1.0);
