@@ -128,6 +128,17 @@ impl Lab {
         self.address(host, "eth", "78:0", number);
     }
 
+    /// One more host, which has no addresses and says nothing, wired to a `link` of the box.
+    pub fn attach(&mut self, host: &str, link: &str) {
+        let mut add = Command::new("ip");
+        let added = add.args(["netns", "add", &self.name(host)]).output();
+        assert!(added.unwrap().status.success(), "{host}");
+        self.hosts.push(host.to_owned());
+        self.set(host, "ipv6/conf/all/disable_ipv6", "1");
+        self.set(host, "ipv6/conf/default/disable_ipv6", "1");
+        self.wire(host, "eth", "box", link);
+    }
+
     /// The server's address, in a routed lab.
     pub fn server(is_v6: bool) -> &'static str {
         if is_v6 { "fd77:2::2" } else { "10.77.2.2" }

@@ -8,9 +8,10 @@ use crate::common::live::Live;
 use crate::common::packets;
 use crate::inline::LEFT;
 
-/// A tcpdump on the right.
+/// A tcpdump on a host.
 pub struct Listening<'a> {
     lab: &'a Lab,
+    host: &'static str,
     tcpdump: Program,
     capture: PathBuf,
     /// Frames that passed before it.
@@ -23,28 +24,39 @@ const FRAME_MAX: usize = 9100;
 /// more than a test sends while it listens, so it does not matter when tcpdump gets its turn.
 const KEPT_KIB: usize = 128 * 1024;
 
-/// Captures from now on.
+/// Captures on the right from now on.
 pub fn listen<'a>(lab: &'a Lab, live: &Live, capture: &Path) -> Listening<'a> {
+    listen_on("right", lab, live, capture)
+}
+
+/// Captures on a host from now on.
+pub fn listen_on<'a>(
+    host: &'static str,
+    lab: &'a Lab,
+    live: &Live,
+    capture: &Path,
+) -> Listening<'a> {
     let tcpdump = format!(
         "tcpdump -i eth -U --immediate-mode -s {FRAME_MAX} -B {KEPT_KIB} -w {}",
         capture.display()
     );
-    let tcpdump = lab.spawn("right", &tcpdump);
+    let tcpdump = lab.spawn(host, &tcpdump);
     live.wait_for("tcpdump listens", |_| {
         std::fs::metadata(capture).is_ok_and(|file| file.len() > 0)
     });
     Listening {
         lab,
+        host,
         tcpdump,
         capture: capture.to_owned(),
-        before: passed(lab),
+        before: passed(lab, host),
     }
 }
 
 impl Listening<'_> {
     /// Ends it when it has written all that passed.
     pub fn finish(self, live: &Live) {
-        let all = passed(self.lab) - self.before;
+        let all = passed(self.lab, self.host) - self.before;
         live.wait_for("tcpdump has written all", |_| {
             packets::record_offsets(&std::fs::read(&self.capture).unwrap()).len() >= all
         });
@@ -53,10 +65,10 @@ impl Listening<'_> {
     }
 }
 
-/// Frames that came to the right and left it.
-fn passed(lab: &Lab) -> usize {
+/// Frames that came to a host and left it.
+fn passed(lab: &Lab, host: &str) -> usize {
     let counters = "cat /sys/class/net/eth/statistics/[rt]x_packets";
-    let counters = lab.run("right", counters);
+    let counters = lab.run(host, counters);
     let counters = counters.lines().map(str::parse::<usize>);
     counters.map(Result::unwrap).sum()
 }

@@ -27,7 +27,7 @@ pub fn start(lab: &Lab, settings: &[&str]) -> Live {
 }
 
 /// The same over a backend.
-fn start_over(over: Over, lab: &Lab, settings: &[&str]) -> Live {
+pub fn start_over(over: Over, lab: &Lab, settings: &[&str]) -> Live {
     over.prepare(lab, "box", &["l", "r"]);
     for host in ["left", "right"] {
         over.prepare(lab, host, &["eth"]);

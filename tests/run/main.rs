@@ -23,6 +23,7 @@ mod kept;
 mod layouts;
 mod mark;
 mod merged;
+mod mirror;
 mod outcomes;
 mod overload;
 mod policy;

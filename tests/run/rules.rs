@@ -312,7 +312,9 @@ fn rules_that_a_run_cannot_keep_are_refused() {
         said.contains("there is no label or taxonomy \"Napster\""),
         "{said}"
     );
-    let said = check(&rule("mirror = \"copy\""), 65);
-    assert!(said.contains("there is no mirror \"copy\""), "{said}");
+    let said = check(&rule("mirror = \"copy\""), 78);
+    let expected =
+        "rules.toml:1: mirror: only mode inline can copy packets, and io.mode is \"mark\"";
+    assert!(said.contains(expected), "{said}");
     check(&rule("dscp = \"CS1\""), 0);
 }

@@ -213,6 +213,12 @@ fn combinations(
         names.len() != config.io.interfaces.len(),
         "each interface must be named only once",
     );
+    let mirror = config.policy.mirror.as_ref();
+    rule(
+        &[KeyId::PolicyMirror, KeyId::IoInterfaces],
+        mirror.is_some_and(|mirror| config.io.interfaces.contains(mirror)),
+        "impossible combination: copies would go out among the packets that are forwarded; name another interface",
+    );
     let exposed =
         matches!(config.control.http, Some(HttpPlace::Tcp(address)) if !address.ip().is_loopback());
     rule(

@@ -30,6 +30,8 @@ pub struct Policy {
     pub rules: Option<PathBuf>,
     /// When changes of the rules of a run count.
     pub update: PolicyUpdate,
+    /// The interface that packets are copied to by rules, in mode inline; `None`: there is none.
+    pub mirror: Option<String>,
 }
 
 /// A configuration that holds together.
@@ -99,6 +101,12 @@ impl Config {
             rules.extend(self.mark.rules());
         }
         rules
+    }
+
+    /// The interface that packets are copied to where rules ask for it; only mode inline copies.
+    pub fn mirror(&self) -> Option<&str> {
+        let mirror = self.policy.mirror.as_deref();
+        mirror.filter(|_| self.io.mode == IoMode::Inline)
     }
 
     /// How many threads the data path has, in all pipelines.

@@ -134,6 +134,13 @@ impl Setting {
         Ok(())
     }
 
+    /// Stores a text; an empty one as none.
+    pub fn put_word(&self, place: &mut Option<String>) -> Stored {
+        let text: String = self.get()?;
+        *place = (!text.is_empty()).then_some(text);
+        Ok(())
+    }
+
     /// Stores the entries of a map, each as `build` makes it of label, value and setting.
     pub fn put_entries<T: FromValue, Row>(
         &self,

@@ -40,6 +40,8 @@ pub struct FlowSnapshot {
     pub counters: flowmgr::Counters,
     /// Its ports, in the order of the worker's ports.
     pub ports: Vec<PortCounters>,
+    /// Copies of packets.
+    pub copied: TxCounts,
     /// Whether every received packet has to leave again.
     pub forwards: bool,
     /// Flows in the table.
@@ -74,6 +76,7 @@ impl FlowSnapshot {
         let FlowSnapshot {
             counters,
             ports,
+            copied,
             forwards,
             alive,
             half_open,
@@ -86,6 +89,7 @@ impl FlowSnapshot {
         for (sum, port) in self.ports.iter_mut().zip(ports) {
             sum.merge(port);
         }
+        self.copied.merge(copied);
         self.forwards |= forwards;
         self.alive += alive;
         self.half_open += half_open;

@@ -77,6 +77,10 @@ pub struct LiveSums {
     pub unsent: u64,
     /// Packets that rules dropped instead.
     pub ruled_out: u64,
+    /// Copies of packets that were sent, as rules asked for them.
+    pub copied: u64,
+    /// Copies that were not sent.
+    pub copies_lost: u64,
 }
 
 /// Size of all flow tables together.

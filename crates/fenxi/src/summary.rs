@@ -324,6 +324,15 @@ impl Summary {
                 live.text
             )?;
         }
+        if let Some(live) = &self.live
+            && live.sums.copied + live.sums.copies_lost > 0
+        {
+            writeln!(
+                page,
+                "mirror    {} packets copied, {} copies lost",
+                live.sums.copied, live.sums.copies_lost
+            )?;
+        }
         writeln!(page, "verdicts  {}", listed(&self.verdicts))?;
         self.merged.write_text(page)?;
         writeln!(

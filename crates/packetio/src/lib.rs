@@ -55,7 +55,7 @@ pub use faults::{FaultCounts, FaultRates, Faults};
 pub use first::{Enough, FlowCounts};
 pub use kept::{AdoptError, Inherited, Keeper, inherited};
 pub use memory::MemoryTrace;
-pub use open::{Backend, Opened, adopt, open, open_tx, probe};
+pub use open::{Backend, Opened, adopt, open, open_copies, open_tx, probe};
 pub use rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle, wait};
 pub use settings::{Direction, FirstPackets, PortSettings, XdpMode, XdpSettings, ZeroCopy};
 pub use stream::StreamRx;

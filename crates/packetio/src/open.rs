@@ -131,6 +131,18 @@ pub fn open_tx(backend: Backend, interface: &str) -> Result<Box<dyn Tx>, OpenErr
     }
 }
 
+/// Opens an interface of the kernel for copies of packets that leave by others, whatever backend these have: `senders` of them, one
+/// for each thread. A copy that the interface does not take at once is lost and counted, also while it is down or gone; one that
+/// is back by its name gets copies again. Merged packets are sent on, for the kernel or the card to split.
+///
+/// # Errors
+/// There is no such interface, its frames are not Ethernet, a capability is missing, …
+pub fn open_copies(interface: &str, senders: usize) -> Result<Vec<Box<dyn Tx>>, OpenError> {
+    let copies = af_packet::Copies::open(interface, senders)?;
+    let boxed = copies.into_iter().map(|it| Box::new(it) as Box<dyn Tx>);
+    Ok(boxed.collect())
+}
+
 /// Checks whether an interface could be opened, up to the memory of one ring. Nothing is bound to
 /// the interface for receiving, and nothing stays open.
 ///

@@ -28,6 +28,8 @@ pub(crate) struct Link {
     /// Bytes of a frame behind its link header.
     pub mtu: u32,
     pub is_up: bool,
+    /// It is up and has a carrier, as far as its driver can tell.
+    pub is_running: bool,
 }
 
 /// A raw packet socket that receives nothing before it is bound.
@@ -163,10 +165,12 @@ pub(crate) fn link(socket: BorrowedFd<'_>, name: &str) -> io::Result<Link> {
     // SAFETY: the kernel has filled the member of the union that belongs to each request, and
     // all of them are integers.
     unsafe {
+        let has = |flag| c_int::from(flags.ifr_ifru.ifru_flags) & flag != 0;
         Ok(Link {
             hardware: hardware.ifr_ifru.ifru_hwaddr.sa_family,
             mtu: u32::try_from(mtu.ifr_ifru.ifru_mtu).unwrap_or(0),
-            is_up: c_int::from(flags.ifr_ifru.ifru_flags) & libc::IFF_UP != 0,
+            is_up: has(libc::IFF_UP),
+            is_running: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
         })
     }
 }

@@ -305,6 +305,10 @@ keys! {
             "when rules that `fenxi ctl policy` adds or deletes count: at once, and until the next training such rules are found more \
              slowly; or delayed until an index is trained with them, so that no flow is ever looked up more slowly"
             => |d, s| s.put(&mut d.policy.update);
+        PolicyMirror: restart "policy.mirror", Kind::Text, "\"\"", "name, empty = none",
+            "the interface to which rules with mirror = \"NAME\" copy packets, in mode inline; rules give its name; it is an \
+             interface of the kernel, whatever io.backend is, and none of io.interfaces"
+            => |d, s| s.put_word(&mut d.policy.mirror);
 
         RecordsPath: restart "records.path", Kind::Text, "\"\"", "path, empty = none",
             "the file to which `fenxi run` appends records as JSON Lines; --flows overrides it"

@@ -77,6 +77,13 @@ fn each_wrong_configuration_gets_one_clear_line() {
             ],
         ),
         bad(
+            "[io]\ninterfaces = [\"a\", \"b\"]\nmode = \"inline\"\n[policy]\nmirror = \"b\"",
+            &[
+                "policy.mirror = \"b\" (c.toml:5) with io.interfaces = [\"a\", \"b\"] (c.toml:2): impossible combination",
+                "name another interface",
+            ],
+        ),
+        bad(
             "[records]\npath = \"-\"",
             &["records.path", "c.toml:2", "fenxi run --flows -"],
         ),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use flowmgr::verdict::Verdict;
 use flowmgr::{Fate, Manager, Packet};
-use packetio::{Burst, Selection, Tx};
+use packetio::{Burst, Selection, Tx, TxCounts};
 
-use super::Egress;
+use super::{Egress, Mirror};
 use crate::Error;
 use crate::counters::PortCounters;
 use crate::run::{Event, Run};
@@ -14,6 +14,8 @@ use crate::run::{Event, Run};
 /// Sends each burst out of the other one of two ports.
 pub struct Forward {
     ports: [Box<dyn Tx>; 2],
+    /// Where copies go, if rules may ask for some.
+    mirror: Option<Mirror>,
     run: Arc<Run>,
     /// Which packets of a burst leave, where not all of them do.
     leaves: Vec<bool>,
@@ -25,9 +27,15 @@ pub struct Forward {
 
 impl Forward {
     /// Between two ports, in the order of the ports that packets are received from, for the worker of this number.
-    pub fn new(ports: [Box<dyn Tx>; 2], run: Arc<Run>, worker: usize) -> Forward {
+    pub fn new(
+        ports: [Box<dyn Tx>; 2],
+        mirror: Option<Mirror>,
+        run: Arc<Run>,
+        worker: usize,
+    ) -> Forward {
         Forward {
             ports,
+            mirror,
             run,
             leaves: Vec::with_capacity(flowmgr::BURST_MAX),
             ruled_out: [0; 2],
@@ -46,7 +54,17 @@ impl Egress for Forward {
         _flows: &Manager,
     ) -> Result<(), Error> {
         let is_dropped = |fate: &Fate| fate.verdict == Verdict::Dropped;
-        let which = match fates.iter().any(is_dropped) {
+        // In one pass, without a branch for each packet: mostly there are none of either.
+        let (mut drops, mut copies) = (false, false);
+        for fate in fates {
+            drops |= is_dropped(fate);
+            copies |= fate.by_rule().mirror;
+        }
+        // First, because frames that are sent on may be given away.
+        if copies && let Some(mirror) = &mut self.mirror {
+            mirror.copy(burst, fates);
+        }
+        let which = match drops {
             true => {
                 self.leaves.clear();
                 self.leaves
@@ -89,5 +107,9 @@ impl Egress for Forward {
         for ((port, ruled_out), counters) in self.ports.iter().zip(self.ruled_out).zip(ports) {
             (counters.tx, counters.ruled_out) = (port.counts(), ruled_out);
         }
+    }
+
+    fn copied(&self) -> TxCounts {
+        self.mirror.as_ref().map(Mirror::counts).unwrap_or_default()
     }
 }

@@ -1,15 +1,19 @@
 //! The seam where packets leave the data path.
 
 mod forward;
+mod mirror;
 mod tagged;
+#[cfg(test)]
+mod tests;
 
 use flowmgr::{Fate, Manager, Packet};
-use packetio::Burst;
+use packetio::{Burst, TxCounts};
 
 use crate::Error;
 use crate::counters::PortCounters;
 
 pub use forward::Forward;
+pub use mirror::Mirror;
 pub use tagged::TaggedWriter;
 
 /// Takes the packets that a flow worker has processed. A worker without an egress drops them: a tap.
@@ -53,6 +57,11 @@ pub trait Egress: Send {
 
     /// Adds what was sent out of each port.
     fn count(&self, _ports: &mut [PortCounters]) {}
+
+    /// What became of copies of packets.
+    fn copied(&self) -> TxCounts {
+        TxCounts::default()
+    }
 
     /// Releases all packets, after the last one has come.
     ///

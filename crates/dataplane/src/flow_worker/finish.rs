@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::Backoff;
+use packetio::TxCounts;
 
 use super::{FlowWorker, Processor, Round, count_ports};
 use crate::Error;
@@ -29,6 +30,8 @@ pub struct FlowOutcome {
     pub counters: flowmgr::Counters,
     /// What its ports counted.
     pub ports: Vec<PortCounters>,
+    /// Copies of packets.
+    pub copied: TxCounts,
     /// How often the wall clock was set.
     pub clock_steps: u64,
     /// Its packets were live.
@@ -138,6 +141,7 @@ impl FlowWorker {
         let mut flows = processor.manager.counters().clone();
         let counted = counters.iter().map(|port| port.rx.counted).sum();
         flows.verdicts.set_counted(counted);
+        let copied = processor.copied();
         let egress = processor.egress.take();
         let finished = egress.map_or(Ok(()), |it| it.finish());
         let results = results.into_iter().chain([finished]);
@@ -145,6 +149,7 @@ impl FlowWorker {
             number: processor.number,
             counters: flows,
             ports: counters,
+            copied,
             clock_steps: processor.clock.steps(),
             is_live: matches!(processor.clock, Clock::Live(_)),
             failures: results.filter_map(Result::err).collect(),

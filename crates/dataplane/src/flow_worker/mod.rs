@@ -20,7 +20,7 @@ use cring::Counter;
 use crossbeam_utils::Backoff;
 use flowmgr::record::Record;
 use flowmgr::{Counted, Effect, Fate, Gso, Key, LABELS_LOOKED_AT, Packet};
-use packetio::{Burst, FlowCounts, Received, Rx};
+use packetio::{Burst, FlowCounts, Received, Rx, TxCounts};
 use recording::Walker;
 
 use crate::Error;
@@ -558,6 +558,11 @@ impl Processor {
         }
     }
 
+    fn copied(&self) -> TxCounts {
+        let egress = self.egress.as_ref();
+        egress.map(|it| it.copied()).unwrap_or_default()
+    }
+
     /// The state of the worker between two bursts.
     fn describe(&self, snapshot: &mut FlowSnapshot, ports: &[PortCounters]) {
         let manager = &*self.manager;
@@ -566,6 +571,7 @@ impl Processor {
         snapshot.counters.verdicts.set_counted(counted);
         snapshot.ports.clear();
         snapshot.ports.extend_from_slice(ports);
+        snapshot.copied = self.copied();
         snapshot.forwards = self.egress.as_ref().is_some_and(|it| it.forwards());
         snapshot.alive = manager.flows_alive() as u64;
         snapshot.half_open = manager.flows_half_open() as u64;

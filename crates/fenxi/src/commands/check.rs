@@ -12,6 +12,7 @@ mod interrupts;
 mod machine;
 mod marks;
 mod memory;
+mod mirror;
 mod model;
 mod offloads;
 mod outcomes;
@@ -86,6 +87,7 @@ fn look(
     let cores = Cores::of(config);
     let service = control::service(&machine, &config.control);
     let mut findings = interfaces::look(&machine, config);
+    findings.extend(mirror::look(&machine, config));
     for name in interfaces::present(config) {
         findings.extend(offloads::look(name, config.io.mode, config.io.promiscuous));
         findings.extend(queues::look(&machine, name, config));

@@ -18,7 +18,7 @@ use crate::metric::{
 };
 use crate::version;
 use read::{
-    balances, devices, drops, ends, failures, labels, lags, pipelines, queues, rules,
+    balances, devices, drops, ends, failures, labels, lags, mirrored, pipelines, queues, rules,
     rules_coverage, rules_updates, seconds_since_epoch, stalls, sums, workers,
 };
 
@@ -150,6 +150,17 @@ static CATALOGUE: &[Row] = &[
         "Packets not sent on a port: refused, the port was full or down; too_long for its MTU, or merged and impossible to split; cut when captured; rule, a rule drops it.",
         |view| queues(view, |port, &[name, queue]|
             [("refused", port.tx.refused), ("too_long", port.tx.too_long + port.tx.unsplit), ("cut", port.tx.cut), ("rule", port.ruled_out)]
+                .map(|(reason, packets)| count(&[name, queue, reason], packets)).into())),
+    metric(C, "fenxi_mirror_packets_total", "packets", &["port", "queue"],
+        "Copies of packets sent on the interface of policy.mirror, as rules ask for them, mode inline.",
+        |view| mirrored(view, |copied, labels| vec![count(labels, copied.sent)])),
+    metric(C, "fenxi_mirror_bytes_total", "bytes", &["port", "queue"],
+        "Bytes of the frames of these copies.",
+        |view| mirrored(view, |copied, labels| vec![count(labels, copied.sent_bytes)])),
+    metric(C, "fenxi_mirror_lost_packets_total", "packets", &["port", "queue", "reason"],
+        "Copies not sent: refused, the interface was full, down or gone; too_long for its MTU, or merged and impossible to split; cut when captured. The packets themselves are not concerned.",
+        |view| mirrored(view, |copied, &[name, queue]|
+            [("refused", copied.refused), ("too_long", copied.too_long + copied.unsplit), ("cut", copied.cut)]
                 .map(|(reason, packets)| count(&[name, queue, reason], packets)).into())),
     metric(C, "fenxi_merged_packets_total", "packets", &["pipeline", "segments"],
         "Packets received that are several merged into one: known, each of its segments counts as a packet; unknown, nobody told them, and it counts as one packet of a wrong length.",

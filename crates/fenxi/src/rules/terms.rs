@@ -22,7 +22,7 @@ pub enum Traffic {
 /// What rules may name, and what is made of their actions.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Labels of the model, tasks.
+    /// Labels of the model, tasks, the interface for copies.
     pub names: OwnedNames,
     /// When changes count.
     pub update: Update,
@@ -42,7 +42,7 @@ impl Terms {
             names: OwnedNames {
                 labels: labels.to_vec(),
                 tasks: tasks.collect(),
-                mirrors: Vec::new(),
+                mirrors: config.mirror().into_iter().map(str::to_owned).collect(),
             },
             update: match config.policy.update {
                 PolicyUpdate::Instant => Update::Instant,
@@ -77,10 +77,10 @@ impl Terms {
                 rule.map_or_else(String::new, |rule| set.place_of(rule))
             };
             let action = &set.actions[number];
-            if let Some(why) = self.no_drop(action) {
+            if let Some(why) = self.not_inline(action) {
                 return Err(Error::Config(format!("{}: {why}", place(&set))));
             }
-            if let Some(why) = self.no_mark(action) {
+            if let Some(why) = self.no_mark(action).or_else(|| self.no_mirror(action)) {
                 return Err(Error::Data(format!("{}: {why}", place(&set))));
             }
             if let Some(action) = self.confined(action) {
@@ -93,7 +93,8 @@ impl Terms {
     /// Checks the action of a rule that was added, and confines its mark.
     pub(super) fn fit(&self, set: &mut RuleSet, rule: RuleNumber) -> Result<(), String> {
         let action = set.action(rule);
-        if let Some(why) = self.no_drop(action).or_else(|| self.no_mark(action)) {
+        let why = self.not_inline(action).or_else(|| self.no_mark(action));
+        if let Some(why) = why.or_else(|| self.no_mirror(action)) {
             return Err(why);
         }
         if let Some(action) = self.confined(action) {
@@ -102,16 +103,44 @@ impl Terms {
         Ok(())
     }
 
-    /// Packets that fenxi does not forward cannot be dropped by it: such a rule would promise what nobody keeps.
-    fn no_drop(&self, action: &RuleAction) -> Option<String> {
+    /// Packets that fenxi does not forward cannot be dropped or copied by it: such a rule would promise what nobody keeps.
+    fn not_inline(&self, action: &RuleAction) -> Option<String> {
         let mode = self.mode.filter(|mode| *mode != IoMode::Inline)?;
-        action.drop.then(|| {
-            format!(
-                "drop: only mode inline can drop packets, and io.mode is \"{}\"; set io.mode = \"inline\", or mark the \
-                 connections and drop them by a rule of nftables",
-                mode.name()
-            )
-        })
+        let (key, does, instead) = match (action.drop, &action.mirror) {
+            (true, _) => (
+                "drop",
+                "drop",
+                "mark the connections and drop them by a rule of nftables",
+            ),
+            (false, Some(_)) => (
+                "mirror",
+                "copy",
+                "mark the connections and copy them by a rule of nftables (dup)",
+            ),
+            (false, None) => return None,
+        };
+        Some(format!(
+            "{key}: only mode inline can {does} packets, and io.mode is \"{}\"; set io.mode = \"inline\", or {instead}",
+            mode.name()
+        ))
+    }
+
+    /// There is one interface for copies, or none.
+    fn no_mirror(&self, action: &RuleAction) -> Option<String> {
+        let name = action.mirror.as_ref().filter(|_| self.mode.is_some())?;
+        match self.names.mirrors.as_slice() {
+            [] => Some(format!(
+                "there is no mirror \"{name}\", because policy.mirror is empty; name the interface that gets the copies there"
+            )),
+            known if known.contains(name) => None,
+            known => {
+                let known = known.join(", ");
+                Some(format!(
+                    "there is no mirror \"{name}\"; there is {known}, of policy.mirror; write mirror = \"{known}\", or set \
+                     policy.mirror = \"{name}\" and restart"
+                ))
+            }
+        }
     }
 
     /// Mode mark: rules write the bits that `mark.mask` gives to fenxi.
@@ -125,9 +154,17 @@ impl Terms {
         })
     }
 
-    /// The same action with a mark that leaves all bits alone that `mark.mask` does not give to fenxi; `None`: it is as it is.
+    /// The same action with a mark that leaves all bits alone that `mark.mask` does not give to fenxi, and in a replay, which copies
+    /// nothing, without a mirror, whatever it is called; `None`: it is as it is.
     fn confined(&self, action: &RuleAction) -> Option<RuleAction> {
-        let mut mark = action.mark.filter(|_| self.mode.is_some())?;
+        if self.mode.is_none() {
+            action.mirror.as_ref()?;
+            return Some(RuleAction {
+                mirror: None,
+                ..action.clone()
+            });
+        }
+        let mut mark = action.mark?;
         mark.mask &= self.mark_mask;
         (action.mark != Some(mark)).then(|| RuleAction {
             mark: Some(mark),

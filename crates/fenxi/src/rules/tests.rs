@@ -122,3 +122,43 @@ fn counted_rules_keep_their_places_while_numbers_mean_the_same() {
     }
     assert_eq!(rules.state().counted.len(), 3);
 }
+
+#[test]
+fn a_rule_names_the_interface_for_copies() {
+    let inline = ["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"];
+    let add = "add mirror = \"copy\"";
+    let refused = |set: &[&str]| match rules_with(set).change(add).unwrap_err() {
+        Refused::Invalid(why) | Refused::NotFound(why) => why,
+    };
+    let said = refused(&inline);
+    assert!(
+        said.starts_with("there is no mirror \"copy\", because policy.mirror is empty; "),
+        "{said}"
+    );
+    let said = refused(&[&inline[..], &["policy.mirror=ids0"]].concat());
+    assert!(
+        said.starts_with("there is no mirror \"copy\"; there is ids0, of policy.mirror; "),
+        "{said}"
+    );
+    let said = refused(&["io.mode=tap", "policy.mirror=copy"]);
+    assert!(
+        said.starts_with("mirror: only mode inline can copy packets"),
+        "{said}"
+    );
+    let mut rules = rules_with(&[&inline[..], &["policy.mirror=copy"]].concat());
+    rules.change(add).unwrap();
+    assert_eq!(texts(&rules), ["1 mirror = \"copy\""]);
+}
+
+/// A replay copies nothing, so it takes rules for any router.
+#[test]
+fn a_replay_takes_any_mirror() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.toml");
+    std::fs::write(&file, "[[rule]]\nmirror = \"any\"\ndrop = true\n").unwrap();
+    let config = Sources::named(None, &[]).load().unwrap().config;
+    let read = |traffic| Rules::read(&file, "", Terms::of(&config, &[], traffic));
+    let rules = read(Traffic::Replay).unwrap();
+    assert_eq!(texts(&rules), ["1 drop = true"]);
+    assert!(read(Traffic::Live).is_err());
+}

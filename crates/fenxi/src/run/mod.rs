@@ -122,7 +122,9 @@ fn open(
     let first = ports::first_packets(config, bundle);
     // After the claim on the pair: the process before has ended.
     let kept = kept::Kept::take(&config.io);
-    let ports = ports::open(&config.io, first, packets.flow_managers.len(), kept)?;
+    let workers = packets.flow_managers.len();
+    let ports = ports::open(&config.io, first, workers, kept)?;
+    let mirrors = ports::open_mirror(config, workers)?;
     let sockets = Sockets::bind(&config.control)?;
     let record_socket = config.records.socket.as_deref();
     let record_socket = record_socket
@@ -147,6 +149,7 @@ fn open(
     Ok(Opened {
         pair,
         ports,
+        mirrors,
         sockets,
         sinks,
         recent,

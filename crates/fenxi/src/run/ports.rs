@@ -12,7 +12,7 @@ use config::{Config, nearest};
 use cring::Unit;
 use dataplane::bundle::series_tasks;
 use dataplane::clock::Clock;
-use dataplane::egress::{Egress, Forward};
+use dataplane::egress::{Egress, Forward, Mirror};
 use dataplane::flow_worker::Limits;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
@@ -21,7 +21,7 @@ use flowmgr::record::{LabelRecord, Record};
 use packetio::sharded::{Owner, share};
 use packetio::{
     Direction, DpdkSettings, Enough, FirstPackets, MemoryTrace, OpenError, Opened, PortSettings,
-    Rx, Tx, XdpSettings,
+    Rx, Tx, XdpSettings, interface,
 };
 use rustix::thread::CapabilitySet;
 use tracing::{info, warn};
@@ -118,6 +118,26 @@ pub fn open(
     Ok(by_worker)
 }
 
+/// Opens the interface for copies, once for each of `workers` flow workers; none where no rule may ask for copies.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, Failure> {
+    let Some(mirror) = config.mirror() else {
+        return Ok(Vec::new());
+    };
+    let opened = packetio::open_copies(mirror, workers);
+    let opened = opened.map_err(|error| failure_of("policy.mirror: ", &error))?;
+    let mut interfaces = config.io.interfaces.iter();
+    match interfaces.find(|it| interface::are_one(it, mirror)) {
+        Some(same) => Err(Failure::config(format!(
+            "policy.mirror: {mirror} is another name of {same}, where copies would go out among the packets that are forwarded; \
+             name another interface"
+        ))),
+        None => Ok(opened),
+    }
+}
+
 /// Has the ports of an interface give frames of flows that their card cannot tell apart to the worker that has the flow.
 fn hand_over(rings: &mut [Opened], owner: &Owner) -> Result<(), Failure> {
     let away = || Box::new(MemoryTrace::new()) as Box<dyn Rx>;
@@ -147,12 +167,13 @@ pub fn capabilities(io: &Io) -> CapabilitySet {
 ///
 /// # Errors
 /// As [`open`].
-pub fn look(io: &Io) -> Result<(), Failure> {
+pub fn look(config: &Config) -> Result<(), Failure> {
+    let io = &config.io;
     check_named(io)?;
     for interface in &io.interfaces {
         packetio::probe(io.backend, &settings(io, None, interface)).map_err(failure)?;
     }
-    Ok(())
+    open_mirror(config, 1).map(drop)
 }
 
 fn check_named(io: &Io) -> Result<(), Failure> {
@@ -220,6 +241,7 @@ fn xdp(io: &Io) -> XdpSettings {
 /// The parts of each flow worker.
 pub fn worker_io(
     ports: Vec<Vec<Opened>>,
+    mirrors: Vec<Box<dyn Tx>>,
     config: &Config,
     run: &Arc<Run>,
     sinks: &Sinks,
@@ -227,6 +249,7 @@ pub fn worker_io(
 ) -> Vec<WorkerIo> {
     // A router's packet comes in by one interface and leaves by another. In mode tap each interface has a part of the traffic.
     let is_seen_twice = config.io.mode == IoMode::Mark && config.io.interfaces.len() > 1;
+    let mut mirrors = mirrors.into_iter();
     let parts = ports.into_iter().enumerate().map(|(number, ports)| {
         let mut enough: Vec<Enough> = ports.iter().filter_map(|it| it.enough.clone()).collect();
         if records_series {
@@ -238,7 +261,11 @@ pub fn worker_io(
         // Only mode inline sends, and it has exactly two interfaces.
         let egress = <[Box<dyn Tx>; 2]>::try_from(tx).ok();
         let egress = egress.filter(|_| config.io.mode == IoMode::Inline);
-        let forward = |ports| Box::new(Forward::new(ports, run.clone(), number)) as Box<dyn Egress>;
+        let mirror = mirrors.next().map(|port| Mirror::new(port, run.clone()));
+        let forward = |ports| {
+            let forward = Forward::new(ports, mirror, run.clone(), number);
+            Box::new(forward) as Box<dyn Egress>
+        };
         WorkerIo {
             ports: rx,
             egress: egress.map(forward),
@@ -279,18 +306,22 @@ pub fn limits(config: &Config) -> Limits {
 }
 
 fn failure(error: OpenError) -> Failure {
-    match &error {
+    failure_of("", &error)
+}
+
+/// With what stands before the interface's name.
+fn failure_of(key: &str, error: &OpenError) -> Failure {
+    let line = format!("{key}{error}");
+    match error {
         OpenError::NoSuchInterface { interface, known } => {
             let near = nearest(interface, known.iter().map(String::as_str));
             let near = near.map(|near| format!("; did you mean {near}?"));
-            Failure::unavailable(format!("{error}{}", near.unwrap_or_default()))
+            Failure::unavailable(format!("{line}{}", near.unwrap_or_default()))
         }
         OpenError::MissingCapability { .. }
         | OpenError::LockedMemory { .. }
-        | OpenError::NotAllowed { .. } => Failure::not_allowed(error.to_string()),
-        OpenError::BadSetting { .. } | OpenError::Unsuitable { .. } => {
-            Failure::config(error.to_string())
-        }
-        _ => Failure::unavailable(error.to_string()),
+        | OpenError::NotAllowed { .. } => Failure::not_allowed(line),
+        OpenError::BadSetting { .. } | OpenError::Unsuitable { .. } => Failure::config(line),
+        _ => Failure::unavailable(line),
     }
 }

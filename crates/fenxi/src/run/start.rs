@@ -41,6 +41,8 @@ pub struct Opened {
     pub pair: Option<pair::Pair>,
     /// The ports of each flow worker.
     pub ports: Vec<Vec<packetio::Opened>>,
+    /// The interface for copies, of each flow worker, if there is one.
+    pub mirrors: Vec<Box<dyn packetio::Tx>>,
     /// Where the control plane listens.
     pub sockets: Sockets,
     /// The sinks, whose threads run.
@@ -94,6 +96,7 @@ impl Opened {
         let run = Arc::new(run);
         let io = worker_io(
             self.ports,
+            self.mirrors,
             config,
             &run,
             &self.sinks,

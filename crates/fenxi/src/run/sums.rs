@@ -2,6 +2,8 @@
 
 use config::Config;
 use dataplane::counters::PortCounters;
+use dataplane::flow_worker::FlowOutcome;
+use packetio::TxCounts;
 
 use crate::control::{HostStats, NicDrops};
 use crate::outcome::{LiveSums, Outcome};
@@ -19,16 +21,29 @@ pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: &Sinks, 
         failure,
     } = ended.analytics;
     outcome.add_failures(failure.into_iter().chain(written.err()));
+    let copied = copied(&ended.workers);
     let ports = outcome.add_workers(ended.workers);
     if is_partial {
         counters.give_up(outcome.flows.series_emitted() - outcome.flows.series_shed());
     }
     outcome.series = counters;
     let nic_dropped = host.dropped().iter().map(NicDrops::total).sum();
-    outcome.live = Some(live_sums(config, &ports, nic_dropped));
+    outcome.live = Some(live_sums(config, &ports, copied, nic_dropped));
 }
 
-fn live_sums(config: &Config, ports: &PortCounters, nic_dropped: u64) -> LiveSums {
+/// What became of copies of packets.
+fn copied(workers: &[FlowOutcome]) -> TxCounts {
+    let mut sum = TxCounts::default();
+    workers.iter().for_each(|it| sum.merge(&it.copied));
+    sum
+}
+
+fn live_sums(
+    config: &Config,
+    ports: &PortCounters,
+    copied: TxCounts,
+    nic_dropped: u64,
+) -> LiveSums {
     let PortCounters { rx, tx, ruled_out } = ports;
     LiveSums {
         mode: config.io.mode.name(),
@@ -41,5 +56,7 @@ fn live_sums(config: &Config, ports: &PortCounters, nic_dropped: u64) -> LiveSum
         sent: tx.sent,
         unsent: tx.unsent(),
         ruled_out: *ruled_out,
+        copied: copied.sent,
+        copies_lost: copied.unsent(),
     }
 }

@@ -14,6 +14,7 @@
 //! | `ring.rs` | the memory shared with the kernel |
 //! | `open.rs`, `fanout.rs` | how sockets and rings are set up, and several rings on one interface |
 //! | `sender.rs`, `transmit.rs` | an interface as a [`Tx`], and the system calls that send |
+//! | `copies.rs` | an interface that gets copies of what others send |
 //!
 //! * **VLAN**: the kernel strips the outermost tag; it is put back in place.
 //! * **Merged packets** (GRO, LRO, TSO) have lengths that no packet on the wire has. A
@@ -31,6 +32,7 @@
 
 mod block;
 mod checksum;
+mod copies;
 mod fanout;
 mod open;
 mod reader;
@@ -44,6 +46,7 @@ mod vlan;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+pub(crate) use copies::Copies;
 use reader::{RingReader, names};
 use receiver::receivers;
 pub(crate) use sender::Sender;

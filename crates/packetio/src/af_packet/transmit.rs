@@ -128,6 +128,44 @@ impl Transmit {
         Ok(())
     }
 
+    /// Looks whether the interface takes frames. One that was gone and is there again, by its name, is bound to over the same
+    /// socket: to close one takes the kernel milliseconds.
+    ///
+    /// # Errors
+    /// It is down, without a carrier, or gone.
+    pub fn look(&mut self) -> Result<(), InterfaceErrorKind> {
+        let link = match self.interface.refresh() {
+            Ok(link) => link,
+            Err(gone) => {
+                let Ok(interface) = Interface::open(&self.config.interface) else {
+                    return Err(gone);
+                };
+                if interface.link_type != self.interface.link_type {
+                    return Err(gone);
+                }
+                let bound = interface.bind(self.socket.as_fd(), sys::NO_PROTOCOL);
+                bound.map_err(|_| InterfaceErrorKind::Gone)?;
+                self.interface = interface;
+                self.interface.link
+            }
+        };
+        match link.is_running {
+            true => Ok(()),
+            false => Err(InterfaceErrorKind::Down),
+        }
+    }
+
+    /// Counts the selected frames of a burst as refused, without trying.
+    pub fn refuse(&mut self, burst: &Burst<'_>, which: Selection<'_>) {
+        let selected = (0..burst.len()).filter(|&i| which.has(i)).count();
+        self.counts.refused += selected as u64;
+    }
+
+    /// `LINKTYPE_` number of the interface's frames.
+    pub fn link_type(&self) -> u16 {
+        self.interface.link_type
+    }
+
     /// Name of the interface.
     pub fn interface(&self) -> &str {
         &self.interface.name

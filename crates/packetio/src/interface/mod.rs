@@ -27,6 +27,12 @@ pub fn names() -> Vec<String> {
     sys::interfaces()
 }
 
+/// Whether two names are of one interface, which may have several; not if there is none of a name.
+pub fn are_one(one: &str, other: &str) -> bool {
+    let index = |name: &str| Interface::open(name).ok().map(|it| it.index);
+    index(one).is_some_and(|it| index(other) == Some(it))
+}
+
 /// An existing interface, and a socket on which it can be queried again.
 #[derive(Debug)]
 pub(crate) struct Interface {

@@ -22,6 +22,8 @@ pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
     let needs_admin = of_sinks.contains(CapabilitySet::NET_ADMIN);
     let mut findings = match config.io.backend {
         Backend::AfPacket | Backend::AfXdp => vec![packet_socket(needs_admin)],
+        // Copies leave by a packet socket.
+        Backend::Dpdk if config.mirror().is_some() => vec![packet_socket(needs_admin)],
         // Which rights it needs depends on its drivers.
         Backend::Dpdk => Vec::new(),
     };

@@ -7,7 +7,7 @@ use super::machine::Machine;
 use config::checked::{Io, IoMode};
 use config::{Config, nearest};
 
-const CHECK: &str = "interface";
+pub const CHECK: &str = "interface";
 
 /// `IFF_UP` and `IFF_PROMISC` of `linux/if.h`.
 const UP: i64 = 0x1;
@@ -68,7 +68,7 @@ fn none(known: &[String]) -> Finding {
     ))
 }
 
-fn missing(name: &str, known: &[String]) -> Finding {
+pub fn missing(name: &str, known: &[String]) -> Finding {
     let near = nearest(name, known.iter().map(String::as_str));
     let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
     let cause = format!("no such interface; there are: {}{near}", known.join(", "));
@@ -88,32 +88,58 @@ fn of_dpdk(name: &str, is_known: bool) -> Finding {
     }
 }
 
-fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
-    let of = |file: &str| machine.text(&format!("sys/class/net/{name}/{file}"));
-    let Some(flags) =
-        of("flags").and_then(|flags| i64::from_str_radix(flags.trim_start_matches("0x"), 16).ok())
-    else {
-        let cause =
-            "not in /sys because it belongs to another network namespace, so it was not checked";
-        return vec![Finding::warning(CHECK, name, cause)];
-    };
-    let mtu: i64 = of("mtu").and_then(|mtu| mtu.parse().ok()).unwrap_or(0);
-    let mut findings = Vec::new();
-    if flags & UP == 0 {
-        let cause = "the interface is down: no traffic comes in";
-        findings
-            .push(Finding::problem(CHECK, name, cause).cure(format!("ip link set dev {name} up")));
-    } else if of("carrier").as_deref() == Some("0") {
-        let cause = "no carrier: no cable, or the other end is down";
-        findings
-            .push(Finding::problem(CHECK, name, cause).cure(format!("ip -d link show dev {name}")));
-    } else {
-        findings.push(Finding::ok(
-            CHECK,
-            name,
-            format!("up, with a carrier, MTU {mtu}"),
-        ));
+/// What an interface says of itself.
+pub struct Link {
+    flags: i64,
+    /// Bytes of a frame behind its link header.
+    pub mtu: i64,
+    /// Whether it is up and has a carrier.
+    pub finding: Finding,
+}
+
+impl Link {
+    /// Looks at one; `down` says what it means that it is down.
+    ///
+    /// # Errors
+    /// It is in another network namespace.
+    pub fn look(machine: &Machine, name: &str, down: &str) -> Result<Link, Finding> {
+        let of = |file: &str| machine.text(&format!("sys/class/net/{name}/{file}"));
+        let flags = of("flags").and_then(|flags| {
+            let digits = flags.trim_start_matches("0x");
+            i64::from_str_radix(digits, 16).ok()
+        });
+        let flags = flags.ok_or_else(|| {
+            let cause = "not in /sys because it belongs to another network namespace, so it was not checked";
+            Finding::warning(CHECK, name, cause)
+        })?;
+        let mtu = of("mtu").and_then(|mtu| mtu.parse().ok()).unwrap_or(0);
+        let finding = if flags & UP == 0 {
+            let cause = format!("the interface is down: {down}");
+            Finding::problem(CHECK, name, cause).cure(format!("ip link set dev {name} up"))
+        } else if of("carrier").as_deref() == Some("0") {
+            let cause = "no carrier: no cable, or the other end is down";
+            Finding::problem(CHECK, name, cause).cure(format!("ip -d link show dev {name}"))
+        } else {
+            Finding::ok(CHECK, name, format!("up, with a carrier, MTU {mtu}"))
+        };
+        Ok(Link {
+            flags,
+            mtu,
+            finding,
+        })
     }
+}
+
+fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
+    let Link {
+        flags,
+        mtu,
+        finding,
+    } = match Link::look(machine, name, "no traffic comes in") {
+        Ok(link) => link,
+        Err(finding) => return vec![finding],
+    };
+    let mut findings = vec![finding];
     if mtu + FRAME_OVERHEAD > i64::from(io.block_bytes) {
         let cause = format!(
             "frames of MTU {mtu} do not fit into a block of {} bytes and are truncated; mode inline does not forward them",

@@ -25,7 +25,7 @@ pub fn look(config: &Config, bundle: &Bundle, is_running: bool) -> Result<(), Fa
         record_series: flowmgr::SeriesShare::of(config.records.series),
     };
     PacketSide::build(config, bundle, options)?;
-    ports::look(&config.io)?;
+    ports::look(config)?;
     if !is_running {
         // Released at once.
         drop(pair::hold(&config.io)?);

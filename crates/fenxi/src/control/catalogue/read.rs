@@ -7,6 +7,7 @@ use analytics::{DeviceCounters, DeviceState, FailureKind};
 use cring::Counter;
 use flowmgr::ExpiryLag;
 use flowmgr::record::EndReason;
+use packetio::TxCounts;
 
 use crate::control::collector::Watched;
 use crate::control::view::{Balance, PipelineSums, View};
@@ -116,6 +117,21 @@ pub fn queues(
         samples.collect::<Vec<_>>()
     });
     samples.collect()
+}
+
+/// Samples of the interface for copies, by flow manager as [`queues`]; none where there is no such interface.
+pub fn mirrored(
+    view: &View<'_>,
+    read: impl Fn(&TxCounts, &[&str; 2]) -> Vec<Sample>,
+) -> Vec<Sample> {
+    let config = &view.facts.config;
+    let Some(name) = config.mirror().filter(|_| view.facts.is_live) else {
+        return Vec::new();
+    };
+    let flows = view.collector.flows.iter().enumerate();
+    flows
+        .flat_map(|(number, watched)| read(&watched.latest.copied, &[name, &number.to_string()]))
+        .collect()
 }
 
 /// Where what is of all queues, or all pipelines, together has its label.

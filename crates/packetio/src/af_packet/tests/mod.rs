@@ -1,6 +1,7 @@
 //! Ports over real interfaces: veth pairs in network namespaces, which the tests make and remove.
 //! Without root or `ip` they are skipped by name.
 
+mod copies;
 mod forward;
 mod frames;
 mod kept;
