@@ -83,9 +83,12 @@ impl Manager {
             fate.verdict == Verdict::Labelled && self.config.effect == Effect::Arrival;
         let stamp = self.policy.knowing(knows_label);
         let hot = self.entries.hot(index);
+        let Some(rules) = &self.rules else {
+            return;
+        };
         let is_known = hot.policy == stamp
-            && !self.may_be_outdated(hot.last_us)
-            && !(self.has_bounds() && hot.is_at_mark(hot.direction(headers.from_low)));
+            && !rules.may_be_outdated(hot.last_us)
+            && !(rules.has_bounds && hot.is_at_mark(hot.direction(headers.from_low)));
         if !is_known && let Some(question) = self.ask(index, packet.time_us) {
             self.asking.waiting.push(Waiting {
                 at: at as u32,
@@ -99,10 +102,19 @@ impl Manager {
             });
             return;
         }
-        let action = self.entries.hot(index).action;
-        if action != 0 {
-            let frame = &mut data[packet.at..packet.at + packet.captured as usize];
-            self.apply(action, index, fate, 1, headers.length, frame);
+        let number = self.entries.hot(index).action;
+        if number == 0 {
+            return;
+        }
+        let frame = &mut data[packet.at..packet.at + packet.captured as usize];
+        let action = Action::of_number(number);
+        match action.dscp {
+            // By far the most frequent.
+            Some(dscp) if self.config.effect == Effect::Arrival => {
+                fate.action = number;
+                set_dscp(frame, headers.ip_at, dscp);
+            }
+            _ => self.apply(number, index, fate, 1, headers.length, frame),
         }
     }
 
@@ -287,7 +299,7 @@ impl Manager {
     /// By packet time a burst pauses at a question, so that what comes of it does not depend on bursts.
     #[inline]
     pub(super) fn must_stop(&self) -> bool {
-        !self.asking.questions.is_empty() && self.config.effect != Effect::Arrival
+        self.config.effect != Effect::Arrival && !self.asking.questions.is_empty()
     }
 
     /// Packets that differ in nothing from the last one wait as that one does.
@@ -304,7 +316,6 @@ impl Manager {
     }
 
     /// Applies an action to packets of `length` bytes each that have a verdict by label.
-    #[inline]
     pub(super) fn apply(
         &mut self,
         action: u8,

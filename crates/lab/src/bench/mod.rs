@@ -55,6 +55,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Policy => policy::run(args),
         BenchName::PolicyUpdates => policy::updates::run(args),
         BenchName::PolicyWalk => policy::walk::run(args),
+        BenchName::PolicyAdding => policy::walk::run_adding(args),
     }?;
     for skipped in &report.skipped {
         remark(&format!("SKIPPED {skipped}\n"))?;

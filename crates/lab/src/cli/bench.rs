@@ -27,7 +27,7 @@ pub struct BenchArgs {
     /// Entries of the flow table, a power of two; the default depends on the experiment
     #[arg(long, value_name = "N", value_parser = entries)]
     pub entries: Option<usize>,
-    /// walk, headline, policy, policy-walk: capture whose flows the mix is made of
+    /// walk, headline, policy, policy-walk, policy-adding: capture whose flows the mix is made of
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
     /// Model bundle to use instead of the shipped ones; analytics takes several
@@ -42,10 +42,10 @@ pub struct BenchArgs {
     /// policy: folder with filter files of ClassBench to use instead of generated sets
     #[arg(long, value_name = "DIR", conflicts_with_all = ["seeds", "sizes"])]
     pub sets: Option<PathBuf>,
-    /// policy, policy-updates, policy-walk: networks whose rules are imitated
+    /// policy, policy-updates, policy-walk, policy-adding: networks whose rules are imitated
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub seeds: Vec<String>,
-    /// policy, policy-updates: rules of a set
+    /// policy, policy-updates, policy-walk, policy-adding: rules of a set
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub sizes: Vec<u32>,
     /// policy: the rules as rules of IPv6
@@ -89,8 +89,10 @@ pub enum BenchName {
     Policy,
     /// Rules added and deleted while flows are looked up
     PolicyUpdates,
-    /// The packet path with rules against none, and while rules are added
+    /// The packet path with rules against none
     PolicyWalk,
+    /// The packet path while rules are added
+    PolicyAdding,
 }
 
 impl BenchArgs {

@@ -1,4 +1,5 @@
-//! The packet path with rules: packets per second against the same path without, and while rules are added.
+//! The packet path with rules: packets per second against the same path without, and, as a bench of its own, while rules are
+//! added.
 //!
 //! The packets are those of [`mix`](crate::bench::mix). Each flow finds the rules of a tuple that lies in one of them, so that
 //! look-ups find what they would find in the network that the set is of.
@@ -25,7 +26,7 @@ use crate::generate::rules::{Asked, generate};
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
 
-/// Rules of the sets: both are changed, the second is compared with none.
+/// Rules of the sets, unless `--sizes` says otherwise.
 const RULES: [u32; 2] = [500, 500_000];
 /// Rules that are added at once.
 const ADDED: usize = 10_000;
@@ -41,42 +42,50 @@ const ADDED_AT: Duration = Duration::from_millis(200);
 /// A rate below this share of that without changes counts as a drop.
 const DROPPED: f64 = 0.95;
 
+/// Rules against none.
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
+    report(args, "policy-walk", &RULES, against_none)
+}
+
+/// While rules are added.
+pub fn run_adding(args: &BenchArgs) -> Result<Report, Failure> {
+    report(args, "policy-adding", &RULES, while_added)
+}
+
+/// What is measured of a set: its pool, how many of its rules are in force at first, packets, entries, seconds.
+type Measured = fn(&[Filter<u32>], u32, &Templates, usize, f64) -> Result<Vec<Figure>, Failure>;
+
+fn report(
+    args: &BenchArgs,
+    bench: &'static str,
+    default: &[u32],
+    measured: Measured,
+) -> Result<Report, Failure> {
     let Some(capture) = &args.capture else {
-        return Err(Failure::usage(
-            "policy-walk: --capture FILE is missing, from which flows are drawn",
-        ));
+        return Err(Failure::usage(format!(
+            "{bench}: --capture FILE is missing, from which flows are drawn"
+        )));
     };
     let mut templates = Templates::read(capture)?;
     templates.lengthen(PACKETS_PER_S / FLOWS_PER_S);
     let seed = args.seeds.first().map_or("acl1", String::as_str);
     let entries = args.entries_or(1 << 21);
+    let sizes = match &args.sizes[..] {
+        [] => default,
+        sizes => sizes,
+    };
     let mut figures = Vec::new();
-    for rules in RULES {
+    for &rules in sizes {
         let pool = generate(&Asked {
             seed,
             rules: rules as usize + ADDED,
             random: 1,
         })?;
-        if rules == RULES[1] {
-            figures.extend(against_none(
-                &pool,
-                rules,
-                &templates,
-                entries,
-                args.seconds / 2.0,
-            )?);
-        }
-        figures.extend(while_added(
-            &pool,
-            rules,
-            &templates,
-            entries,
-            args.seconds / 4.0,
-        )?);
+        let seconds = args.seconds / sizes.len() as f64;
+        figures.extend(measured(&pool, rules, &templates, entries, seconds)?);
     }
     Ok(Report {
-        bench: "policy-walk",
+        bench,
         title: "The whole packet path in memory with rules, one core",
         x: "rules",
         machine: Machine::here(flowmgr::Pages::Plain),
