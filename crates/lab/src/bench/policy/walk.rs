@@ -90,6 +90,7 @@ fn update(version: &Version, entries: usize) -> Result<RulesUpdate, Failure> {
         policy: version.policy.clone(),
         counted: Arc::new([]),
         numbering: version.numbering,
+        names: Arc::default(),
     };
     RulesUpdate::new(rules, entries).map_err(|error| Failure::software(error.to_string()))
 }
