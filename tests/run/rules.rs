@@ -224,7 +224,7 @@ fn rules_change_while_flows_go_on() {
     assert!(said.contains(&rule) && said.contains("flows"), "{said}");
     let said = live.ctl(&["reload"]).expect_code(0).stdout;
     assert!(
-        said.contains("1 changes of the rules by `fenxi ctl policy` are gone"),
+        said.contains("1 change of the rules by `fenxi ctl policy` is gone"),
         "{said}"
     );
     ask(&flow, 5);
@@ -236,6 +236,22 @@ fn rules_change_while_flows_go_on() {
     fs::write(&batch, both).unwrap();
     policy(&["change", batch.to_str().unwrap()], 0);
     ask(&other, 5);
+    let status = live.ctl(&["status"]).expect_code(0).stdout;
+    let line = status.lines().find(|line| line.starts_with("rules "));
+    let line = line.unwrap_or_else(|| panic!("{status}"));
+    assert!(line.starts_with("rules     2 in force; "), "{status}");
+    let status = live.ctl(&["status", "--json"]).expect_code(0).json();
+    let rules = &status["status"]["overview"]["rules"];
+    assert_eq!(
+        (&rules["updates"], &rules["updates_refused"]),
+        (&9.into(), &1.into()),
+        "{rules}"
+    );
+    assert!(rules["updated_ago_s"].is_number(), "{rules}");
+    assert!(
+        rules["lookups"].as_u64() > rules["unmatched"].as_u64(),
+        "{rules}"
+    );
     right.finish(&live);
 
     let flows = dscps(&seen(&capture));
