@@ -45,7 +45,7 @@ pub struct BenchArgs {
     /// policy, policy-updates, policy-walk: networks whose rules are imitated
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub seeds: Vec<String>,
-    /// policy, policy-updates: rules of a set
+    /// policy, policy-updates, policy-walk: rules of a set
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub sizes: Vec<u32>,
     /// policy: the rules as rules of IPv6

@@ -25,8 +25,10 @@ use crate::generate::rules::{Asked, generate};
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
 
-/// Rules of the sets: both are changed, the second is compared with none.
+/// Rules of the sets, unless `--sizes` says otherwise: all are changed, the last is compared with none.
 const RULES: [u32; 2] = [500, 500_000];
+/// Entries of the table, unless `--entries` says otherwise.
+const ENTRIES: usize = 1 << 21;
 /// Rules that are added at once.
 const ADDED: usize = 10_000;
 /// Tuples of flows.
@@ -50,15 +52,19 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let mut templates = Templates::read(capture)?;
     templates.lengthen(PACKETS_PER_S / FLOWS_PER_S);
     let seed = args.seeds.first().map_or("acl1", String::as_str);
-    let entries = args.entries_or(1 << 21);
+    let entries = args.entries_or(ENTRIES);
+    let sizes = match args.sizes.is_empty() {
+        true => &RULES[..],
+        false => &args.sizes,
+    };
     let mut figures = Vec::new();
-    for rules in RULES {
+    for &rules in sizes {
         let pool = generate(&Asked {
             seed,
             rules: rules as usize + ADDED,
             random: 1,
         })?;
-        if rules == RULES[1] {
+        if Some(&rules) == sizes.last() {
             figures.extend(against_none(
                 &pool,
                 rules,
@@ -107,6 +113,11 @@ fn share(entries: usize) -> f64 {
     entries as f64 / f64::from(1 << 22)
 }
 
+/// So many packets, or fewer for a smaller table, for trying things out; `least` of them all the same.
+fn piece_of(most: f64, least: f64, entries: usize) -> f64 {
+    (most * entries as f64 / ENTRIES as f64).clamp(least, most)
+}
+
 /// Two rigs, one with rules and one without, take the same packets in turn.
 fn against_none(
     pool: &[Filter<u32>],
@@ -134,7 +145,8 @@ fn against_none(
             packets = 0;
         }
         let point = round % RINGS.len();
-        let drawn = senders.window(templates, PIECE / (PACKETS_PER_S * share(entries)));
+        let piece = piece_of(PIECE, PIECE / 16.0, entries);
+        let drawn = senders.window(templates, piece / (PACKETS_PER_S * share(entries)));
         let mut elapsed_s = [0.0; 2];
         for (number, received) in drawn.chunks(RINGS[point]).enumerate() {
             // Neither is always the first.
@@ -217,7 +229,9 @@ fn while_added(
     let mut turn = 0;
     // The first turn gives all flows their rules, and does not count.
     while turn < 7 || start.elapsed().as_secs_f64() < seconds {
-        let drawn = senders.window(templates, HELD / (PACKETS_PER_S * share(entries)));
+        // Rules are added in the middle of the walk, however small the table.
+        let held = piece_of(HELD, HELD / 3.0, entries);
+        let drawn = senders.window(templates, held / (PACKETS_PER_S * share(entries)));
         hold(&mut rings, templates, &drawn);
         let is_changed = turn % 2 == 0;
         let windows = one_turn(&mut changer, &mut rig, &mut rings, entries, is_changed)?;
