@@ -118,7 +118,7 @@ bench: ## criterion benches of the two walks
 	cargo bench --locked -p fenxi-benches
 
 .PHONY: instructions
-instructions: ## instructions per packet, held against the figure in benches/instructions.txt
+instructions: ## instructions per packet, held against the figures in benches/instructions.txt
 	scripts/instructions
 
 .PHONY: fuzz

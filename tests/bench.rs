@@ -10,6 +10,9 @@
 
 mod common;
 
+#[path = "bench/rules.rs"]
+mod rules;
+
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -357,38 +360,4 @@ fn tables_for_people_and_wrong_usage() {
     command.args(SMALL);
     run(command).expect_code(66);
     run(fenxi_lab(["bench", "swap", "--model", "/nowhere"])).expect_code(66);
-}
-
-#[test]
-fn classifiers_agree_on_generated_sets_and_on_sets_that_were_written() {
-    let dir = tempfile::tempdir().unwrap();
-    let sets = dir.path().join("sets");
-    let few = ["--seconds", "0", "--seeds", "acl1,fw2", "--sizes", "600"];
-    let (results, progress) = bench(
-        "policy",
-        &[&few[..], &["--write", sets.to_str().unwrap()]].concat(),
-    );
-    assert!(
-        results
-            .iter()
-            .any(|it| it["name"] == "learned, uniform, rules 600")
-    );
-    assert!(
-        progress.contains("fw2 600:") && progress.contains("SKIPPED mix"),
-        "{progress}"
-    );
-    let trace = std::fs::read_to_string(sets.join("acl1_600.zipf")).unwrap();
-    assert!(trace.lines().all(|line| line.split('\t').count() == 6));
-    bench("policy", &[&few[..], &["--ipv6"]].concat());
-
-    // Without the traces, which are no sets.
-    for set in ["acl1_600", "fw2_600"] {
-        for trace in ["uniform", "zipf"] {
-            std::fs::remove_file(sets.join(format!("{set}.{trace}"))).unwrap();
-        }
-    }
-    bench(
-        "policy",
-        &["--seconds", "0", "--sets", sets.to_str().unwrap()],
-    );
 }

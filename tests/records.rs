@@ -72,8 +72,14 @@ fn flow_records(records: &[Value]) -> impl Iterator<Item = &Value> {
 fn records_are_as_the_schema_says() {
     let test = "records_are_as_the_schema_says";
     let validator = validator();
+    let dir = tempfile::tempdir().expect("a folder");
+    let rules = dir.path().join("rules.toml");
+    let two = "[[rule]]\nname = \"names\"\ndestination_port = 53\n[[rule]]\nprotocol = \"udp\"\n";
+    std::fs::write(&rules, two).expect("a file");
+    let rules = format!("policy.rules={}", rules.display());
     for options in [
         &[][..],
+        &["--set", &rules],
         &["--series"],
         &["--series", "--set", "flow.active_timeout_s=1"],
         &["--label-delay-ms", "20", "--set", "cache.prefix=4"],
@@ -83,6 +89,9 @@ fn records_are_as_the_schema_says() {
             return;
         };
         assert_valid(&validator, &records);
+        let has_rule = |rule: u64| flow_records(&records).any(|flow| flow["rule"] == rule);
+        let has_rules = options.contains(&rules.as_str());
+        assert_eq!([1, 2].map(has_rule), [has_rules; 2], "{options:?}");
         let with_series = flow_records(&records).filter(|flow| flow.get("series").is_some());
         let expected = if options.contains(&"--series") {
             flow_records(&records).count()

@@ -89,6 +89,39 @@ fn rules_by_tuple_are_in_the_packets_and_the_records() {
     assert_eq!(records.iter().filter(six).count(), 2, "{records:?}");
 }
 
+/// Each record of a flow has its rule by number, in the order in which the rules are written, and by name.
+#[test]
+fn records_of_flows_name_the_rule() {
+    let rules = "[[rule]]\nname = \"big\"\npriority = 1\nover.packets = 30\ndscp = \"LE\"\n\
+                 [[rule]]\nsource_port = 4001\ndscp = \"AF11\"\n\
+                 [[rule]]\nname = \"all of six\"\nsource = \"fd00::/16\"\n";
+    let replays = Replays::new(rules);
+    let input = replays.path("in.pcap");
+    let frames = [
+        (false, 4000, 40),
+        (false, 4001, 8),
+        (false, 4002, 8),
+        (true, 4003, 8),
+    ];
+    let frames = frames.map(|(is_v6, port, packets)| conversation(is_v6, port, packets));
+    fs::write(&input, pcap(frames.concat())).unwrap();
+    replays.replay(&input, &[]).expect_code(0);
+    let records = json_lines(&replays.path("records"));
+    let of_flow = |port: u16| {
+        let mut of_type = records.iter().filter(|record| record["type"] == "flow");
+        let record = of_type.find(|record| record["src_port"] == port).unwrap();
+        (record.get("rule"), record.get("rule_name"))
+    };
+    let (one, two, three): (Value, Value, Value) = (1.into(), 2.into(), 3.into());
+    assert_eq!(of_flow(4000), (Some(&one), Some(&"big".into())));
+    assert_eq!(of_flow(4001), (Some(&two), None));
+    assert_eq!(of_flow(4002), (None, None));
+    assert_eq!(of_flow(4003), (Some(&three), Some(&"all of six".into())));
+    let labels = records.iter().filter(|record| record["type"] == "label");
+    assert!(labels.clone().count() > 0);
+    assert!(labels.into_iter().all(|label| label.get("rule").is_none()));
+}
+
 /// Whatever the bursts are, as labels without rules.
 #[test]
 fn what_is_written_does_not_depend_on_bursts() {

@@ -1,5 +1,6 @@
 //! What people look at: the live view in a terminal, the page in a browser, and explanations of flows.
 
+use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
@@ -247,12 +248,23 @@ fn top_scrolls_through_ten_thousand_flows() {
 
 #[test]
 fn top_once_prints_a_screen_of_text() {
-    let mut served = Served::start(&["--speed", "max"]);
+    let dir = tempfile::tempdir().unwrap();
+    let rules = dir.path().join("rules.toml");
+    fs::write(&rules, "[[rule]]\nprotocol = \"tcp\"\n").unwrap();
+    let rules = format!("policy.rules={}", rules.display());
+    let mut served = Served::start(&["--speed", "max", "--set", &rules]);
     served.wait_for_the_end();
     let mut command = fenxi(["top", "--once", "--socket"]);
     command.arg(served.ctl_path());
     command.env("COLUMNS", "80").env("LINES", "24");
     let page = run(command).expect_code(0).stdout;
+    let line = page.lines().nth(2).unwrap();
+    assert!(
+        line.starts_with("1 rule  ") && line.ends_with(" % without a rule"),
+        "{page}"
+    );
+    let status = served.ctl(&["status"]).expect_code(0).stdout;
+    assert!(status.contains("rules     1 in force; "), "{status}");
     assert!(
         page.contains("FLOWS by rate") && page.contains("LABEL"),
         "{page}"

@@ -1,7 +1,7 @@
 //! Rules: what is done with flows by their addresses, ports, volume and label, as others see it.
 
 use std::fs;
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
 use serde_json::Value;
@@ -193,7 +193,14 @@ fn rules_change_while_flows_go_on() {
     let [file, batch, capture] =
         ["rules.toml", "batch", "capture"].map(|name| dir.path().join(name));
     // No rules to begin with.
-    let live = inline::start(&lab, &["--set", "tag.mode=off"]);
+    let records = dir.path().join("records");
+    let args = [
+        "--set",
+        "tag.mode=off",
+        "--flows",
+        records.to_str().unwrap(),
+    ];
+    let live = inline::start(&lab, &args);
     let right = listen(&lab, &live, &capture);
     let flow = ask_udp(&lab, ["left", "right"], RIGHT[0], 5);
     let policy = |args: &[&str], code| {
@@ -217,16 +224,40 @@ fn rules_change_while_flows_go_on() {
     assert!(said.contains(&rule) && said.contains("flows"), "{said}");
     let said = live.ctl(&["reload"]).expect_code(0).stdout;
     assert!(
-        said.contains("1 changes of the rules by `fenxi ctl policy` are gone"),
+        said.contains("1 change of the rules by `fenxi ctl policy` is gone"),
         "{said}"
     );
     ask(&flow, 5);
     policy(&["undo"], 0);
+    // Another flow, and rules whose names changed since it began.
+    let other = ask_udp(&lab, ["left", "right"], RIGHT[1], 5);
+    policy(&["delete", "four"], 0);
+    let both = format!("add {rule}\nadd name = \"six\", source = \"{}\"\n", LEFT[1]);
+    fs::write(&batch, both).unwrap();
+    policy(&["change", batch.to_str().unwrap()], 0);
+    ask(&other, 5);
+    let status = live.ctl(&["status"]).expect_code(0).stdout;
+    let line = status.lines().find(|line| line.starts_with("rules "));
+    let line = line.unwrap_or_else(|| panic!("{status}"));
+    assert!(line.starts_with("rules     2 in force; "), "{status}");
+    let status = live.ctl(&["status", "--json"]).expect_code(0).json();
+    let rules = &status["status"]["overview"]["rules"];
+    assert_eq!(
+        (&rules["updates"], &rules["updates_refused"]),
+        (&9.into(), &1.into()),
+        "{rules}"
+    );
+    assert!(rules["updated_ago_s"].is_number(), "{rules}");
+    assert!(
+        rules["lookups"].as_u64() > rules["unmatched"].as_u64(),
+        "{rules}"
+    );
     right.finish(&live);
 
     let flows = dscps(&seen(&capture));
     let of_step: Vec<u8> = flows[0].chunks(5).map(|dscps| dscps[0]).collect();
-    assert_eq!(of_step, [0, AF41, AF41, 0, AF41, AF11, AF41, AF41, 0, AF41]);
+    let expected = [0, AF41, AF41, 0, AF41, AF11, AF41, AF41, 0, AF41, 0, AF41];
+    assert_eq!(of_step, expected);
     assert!(
         flows[0]
             .chunks(5)
@@ -237,12 +268,24 @@ fn rules_change_while_flows_go_on() {
             .iter()
             .sum::<f64>()
     };
-    assert_eq!(updates("op=\"change\",result=\"applied\""), 2.0);
+    assert_eq!(updates("op=\"change\",result=\"applied\""), 4.0);
     assert_eq!(updates("op=\"change\",result=\"refused\""), 1.0);
     assert_eq!(updates("op=\"undo\",result=\"applied\""), 3.0);
     assert_eq!(updates("op=\"load\""), 1.0);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     live.terminate(0);
+    let lines = common::json_lines(&records);
+    let rule_of = |from: &str| {
+        let from = from.parse::<IpAddr>().unwrap().to_string();
+        let last = lines
+            .iter()
+            .find(|line| line["type"] == "flow" && line["src"] == from);
+        let last = last.unwrap_or_else(|| panic!("{from}: {lines:?}"));
+        (last["rule"].clone(), last["rule_name"].clone())
+    };
+    // The first rule called four is gone.
+    assert_eq!(rule_of(LEFT[0]), (2.into(), "four".into()), "{lines:?}");
+    assert_eq!(rule_of(LEFT[1]), (3.into(), "six".into()), "{lines:?}");
 }
 
 /// With `policy.update = "delayed"` a change counts once it is in the trained index. A large batch is one change.

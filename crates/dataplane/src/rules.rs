@@ -4,8 +4,8 @@
 //! flow worker, which holds the policy in force. Another one comes as a [`RulesUpdate`] by the way of settings, between two
 //! bursts; the old one goes back and is dropped there, so that freeing a large policy holds up no packet.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use cring::counters;
 use flowmgr::record::{FlowName, FlowRecord};
@@ -24,6 +24,58 @@ pub struct RulesInForce {
     pub counted: Arc<[RuleNumber]>,
     /// Of the numbering of the rules: as long as it is the same, a number stands for the same rule.
     pub numbering: u64,
+    /// Names of rules, for those who write about them.
+    pub names: Arc<RuleNames>,
+}
+
+impl RulesInForce {
+    /// A rule as people know it; `None`: no rule has this number any more.
+    pub fn known(&self, rule: RuleNumber) -> Option<KnownRule> {
+        Some(KnownRule {
+            order: self.policy.order(rule)?,
+            names: self.names.clone(),
+        })
+    }
+}
+
+/// Names of rules, by the order in which the rules were written. As long as the numbering is the same, some may follow and
+/// none goes, so that a record that waits to be written finds its name. No flow worker ever looks into it.
+#[derive(Debug, Default)]
+pub struct RuleNames(RwLock<Vec<(u32, Arc<str>)>>);
+
+impl RuleNames {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Adds names of rules that were written behind all others that have one.
+    pub fn extend<'a>(&self, names: impl Iterator<Item = (u32, &'a str)>) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        all.extend(names.map(|(order, name)| (order, name.into())));
+    }
+
+    /// The name of the rule that was the `order`th to be written, if it has one.
+    pub fn of(&self, order: u32) -> Option<Arc<str>> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let found = all.binary_search_by_key(&order, |(order, _)| *order);
+        found.ok().map(|place| all[place].1.clone())
+    }
+}
+
+/// A rule as people know it, whatever its number is by now.
+#[derive(Clone, Debug)]
+pub struct KnownRule {
+    /// Which rule to be written it was, from 0.
+    pub order: u32,
+    names: Arc<RuleNames>,
+}
+
+impl KnownRule {
+    /// Its name, if it has one.
+    pub fn name(&self) -> Option<Arc<str>> {
+        self.names.of(self.order)
+    }
 }
 
 /// A number that no rules have had yet, for [`RulesInForce::numbering`].
@@ -171,6 +223,11 @@ impl FlowRules {
     /// What was counted.
     pub fn counts(&self) -> &RuleCounts {
         &self.counts
+    }
+
+    /// The rules in force.
+    pub fn in_force(&self) -> &RulesInForce {
+        &self.rules
     }
 
     /// The policy in force.

@@ -2,7 +2,7 @@
 
 use flowmgr::record::Record;
 
-use crate::rules::Ruled;
+use crate::rules::{Ruled, RulesInForce};
 
 /// A consumer of labels and ended flows: a file of records, connection marks, a view of recent flows.
 ///
@@ -15,8 +15,9 @@ pub trait Sink: Send {
     /// With rules: the rule of a flow was found, or its label decided; after this, [`Sink::record`] has the label, too.
     fn ruled(&mut self, _ruled: &Ruled) {}
 
-    /// From now on rules are in force, so that [`Sink::ruled`] is told of flows.
-    fn begin_rules(&mut self) {}
+    /// From now on these rules are in force: [`Sink::ruled`] is told of flows, and the rules of flows in records have their
+    /// numbers. Whoever keeps them lets the ones before go at once, since these are on their way back.
+    fn take_rules(&mut self, _rules: &RulesInForce) {}
 
     /// The worker reads no packet any more: from now on the sink may wait for room.
     fn drain(&mut self) {}

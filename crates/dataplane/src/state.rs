@@ -164,6 +164,8 @@ pub struct RulesUpdates {
     pub refused: [u64; 4],
     /// Indices that were trained and put to use while the run went on.
     pub trainings: u64,
+    /// When the last one was made.
+    pub last: Option<Instant>,
 }
 
 impl RulesUpdates {
@@ -174,6 +176,9 @@ impl RulesUpdates {
             false => &mut self.refused,
         };
         by_op[op as usize] += 1;
+        if is_applied {
+            self.last = Some(Instant::now());
+        }
     }
 }
 

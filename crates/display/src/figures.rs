@@ -41,6 +41,14 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
+/// The noun as it stands behind a number: `rule`, `rules`.
+pub fn plural(count: u64, noun: &str) -> String {
+    match count {
+        1 => noun.to_owned(),
+        _ => format!("{noun}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

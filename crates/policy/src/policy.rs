@@ -98,6 +98,8 @@ struct Checked {
 struct Row {
     condition: u32,
     outcome: u32,
+    /// Which one to be written it was.
+    order: u32,
 }
 
 /// Rules that can be looked up. Who looks up never sees it change: [`crate::Store`] makes another version, and gives that out.
@@ -177,6 +179,7 @@ impl Policy {
         self.rows.extend(new.map(|rule| Row {
             condition: rule.condition,
             outcome: rule.action,
+            order: rule.rank.order(),
         }));
         Ok(())
     }
@@ -246,6 +249,12 @@ impl Policy {
     /// What a rule asks for.
     pub fn outcome(&self, rule: RuleNumber) -> &Outcome {
         &self.outcomes[self.rows[rule as usize].outcome as usize].0
+    }
+
+    /// Which rule to be written this one was, by which people know it: its number may be another's later. `None`: no rule has
+    /// the number.
+    pub fn order(&self, rule: RuleNumber) -> Option<u32> {
+        self.rows.get(rule as usize).map(|row| row.order)
     }
 
     /// The rule of each flow: that of the least rank whose filter has the tuple and whose condition holds. `decisions` is

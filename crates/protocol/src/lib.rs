@@ -12,7 +12,7 @@ pub use explanation::{
     Answer, Element, Explanation, Hit, Outcome, Probability, SeriesPart, Written,
 };
 pub use flow_query::{FlowQuery, NotAFlow};
-pub use live::{DeviceLine, FlowRow, HostRate, LabelRate, Losses, Point, Top};
+pub use live::{DeviceLine, FlowRow, HostRate, LabelRate, Losses, Point, RuleSums, Top};
 pub use policy::{PolicyChanged, PolicyShown, RuleRow};
 
 mod client;
@@ -407,6 +407,9 @@ pub struct Overview {
     pub label_p99_ms: f64,
     /// The model.
     pub model: String,
+    /// The rules; `None`: there were none ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<RuleSums>,
 }
 
 #[cfg(test)]

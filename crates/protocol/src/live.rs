@@ -80,6 +80,30 @@ pub struct Top {
     pub losses: Losses,
     /// The last minutes, oldest first.
     pub history: Vec<Point>,
+    /// The rules; `None`: there were none ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<RuleSums>,
+}
+
+/// The rules in force, and what became of them since the start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RuleSums {
+    /// How many there are.
+    pub rules: u64,
+    /// Flows looked up, each as often as it was.
+    pub lookups: u64,
+    /// Of these, those that had no rule.
+    pub unmatched: u64,
+    /// Flows looked up per second over the last interval.
+    pub lookups_per_s: f64,
+    /// Changes that were made: batches, files that were loaded, reloads, and what was undone.
+    pub updates: u64,
+    /// Changes that were refused.
+    pub updates_refused: u64,
+    /// Seconds since the last one was made; `None`: the rules are those of the start.
+    pub updated_ago_s: Option<f64>,
+    /// The last changes wait for the training of an index before they count.
+    pub is_pending: bool,
 }
 
 /// The flows of a label.

@@ -390,10 +390,13 @@ impl Processor {
             (none, Some(new)) => {
                 let (rules, change) = FlowRules::new(new);
                 *none = Some(rules);
-                self.sinks.iter_mut().for_each(|sink| sink.begin_rules());
                 change
             }
         };
+        if let Some(rules) = &self.rules {
+            let sinks = self.sinks.iter_mut();
+            sinks.for_each(|sink| sink.take_rules(rules.in_force()));
+        }
         self.manager.change_rules(&mut change);
     }
 

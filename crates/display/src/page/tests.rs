@@ -8,6 +8,7 @@ const HOSTILE: &str = "</td><script>alert(1)</script>\u{1b}[2J\" onload='x'";
 
 fn top() -> Top {
     Top {
+        rules: None,
         state: "ready".to_owned(),
         version: "0.1.0".to_owned(),
         uptime_s: 7500.0,

@@ -1,10 +1,10 @@
 //! One moment of a run as lines of so many columns.
 
-use protocol::{FlowRow, Top};
+use protocol::{FlowRow, RuleSums, Top};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use crate::figures::{duration, grouped, scaled};
+use crate::figures::{duration, grouped, plural, scaled};
 use crate::text::{cut, left, right};
 
 /// Below this a terminal gets a few lines without tables.
@@ -223,6 +223,9 @@ impl Screen {
             ]),
             Line::from(vec![Span::styled(cut(&rates, width), PLAIN), loss]),
         ];
+        if let Some(rules) = &top.rules {
+            lines.push(styled(cut(&rules_line(rules), width), PLAIN));
+        }
         let problems = self.problem.iter().chain(&top.problems).take(2);
         lines.extend(problems.map(|problem| styled(cut(problem, width), BAD)));
         lines
@@ -360,6 +363,22 @@ impl Screen {
 
 fn styled(text: String, style: Style) -> Line<'static> {
     Line::from(Span::styled(text, style))
+}
+
+/// `1,204 rules  3.40k look-ups/s  12 % without a rule  changed 5.0s ago`.
+fn rules_line(rules: &RuleSums) -> String {
+    let changed = match (rules.is_pending, rules.updated_ago_s) {
+        (true, _) => "  changes wait for an index".to_owned(),
+        (false, Some(ago_s)) => format!("  changed {} ago", duration(ago_s)),
+        (false, None) => String::new(),
+    };
+    let share = 100.0 * rules.unmatched as f64 / rules.lookups.max(1) as f64;
+    format!(
+        "{} {}  {} look-ups/s  {share:.0} % without a rule{changed}",
+        grouped(rules.rules),
+        plural(rules.rules, "rule"),
+        short(rules.lookups_per_s),
+    )
 }
 
 /// `12.3k`.

@@ -1,22 +1,22 @@
 //! `fenxi ctl`: sends one request to a running instance and prints the reply as text or JSON.
 
 mod policy;
+mod status;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use display::text::{columns, cut, escape, left};
+use display::text::{columns, left};
 use display::top::Screen;
 
 use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand};
 use crate::exit::{Failure, print};
 use crate::figures::{duration, grouped, scaled};
 use crate::protocol::{
-    AskError, Body, Client, Code, DeviceRow, Difference, FlowRow, HostRow, Overview, Reloaded,
-    Request, Status, ThreadRow,
+    AskError, Body, Client, Code, DeviceRow, Difference, FlowRow, HostRow, Reloaded, Request,
+    ThreadRow,
 };
-use crate::sinks;
 use config::Sources;
 
 /// Time limit for the reply; longer than the server's own limit for opening a model.
@@ -123,7 +123,7 @@ fn refusal(code: u16, message: String) -> Failure {
 
 fn page(body: &Body) -> String {
     match body {
-        Body::Status(status) => status_page(status),
+        Body::Status(status) => status::page(status),
         Body::Threads(threads) => table(
             &[
                 "thread", "core", "state", "cpu s", "stalls", "packets", "series", "share",
@@ -197,8 +197,13 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
     if reloaded.policy_changes_gone > 0 {
         let _ = writeln!(
             page,
-            "{} changes of the rules by `fenxi ctl policy` are gone; `fenxi ctl policy undo` brings the old rules back",
-            reloaded.policy_changes_gone
+            "{} of the rules by `fenxi ctl policy` {} gone; `fenxi ctl policy undo` brings the old rules back",
+            status::changes(reloaded.policy_changes_gone as u64),
+            if reloaded.policy_changes_gone == 1 {
+                "is"
+            } else {
+                "are"
+            }
         );
     }
     if let Some(seconds) = reloaded.confirm_within_s {
@@ -208,124 +213,6 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
         );
     }
     page
-}
-
-fn status_page(status: &Status) -> String {
-    let mut page = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        page,
-        "{}: fenxi {}, process {}, up {:.0} s",
-        status.state, status.version, status.pid, status.uptime_s
-    );
-    if let Some(left) = status.unconfirmed_s {
-        let _ = writeln!(
-            page,
-            "the last reload will be undone in {left:.0} s unless `fenxi ctl confirm` comes first"
-        );
-    }
-    for check in &status.checks {
-        let sign = if check.holds { '+' } else { '-' };
-        let _ = writeln!(page, "[{sign}] {}: {}", check.name, check.reason);
-    }
-    let _ = write_overview(&mut page, &status.overview);
-    let lines = page.lines().flat_map(|line| folded(line, COLUMNS));
-    let lines: Vec<String> = lines.collect();
-    lines.join("\n") + "\n"
-}
-
-/// Columns of the terminal that the status fits into.
-const COLUMNS: usize = 80;
-
-/// A line in lines of at most so many columns. Those behind the first are set in.
-fn folded(line: &str, columns: usize) -> Vec<String> {
-    const INDENT: &str = "          ";
-    let line = escape(line);
-    if line.chars().count() <= columns {
-        return vec![line.into_owned()];
-    }
-    let mut lines = Vec::new();
-    let mut current = String::new();
-    // The first column of names is as wide as the indent.
-    for (at, word) in line.split(' ').enumerate() {
-        let used = current.chars().count() + 1 + word.chars().count();
-        if at > 0 && used > columns && !current.trim().is_empty() {
-            lines.push(std::mem::replace(&mut current, INDENT.to_owned()));
-            current += word;
-        } else if at == 0 {
-            current += word;
-        } else {
-            current.push(' ');
-            current += word;
-        }
-    }
-    lines.push(current);
-    lines.into_iter().map(|line| cut(&line, columns)).collect()
-}
-
-/// Maximum number of labels in the overview.
-const LABELS: usize = 8;
-
-fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
-    let n = grouped;
-    writeln!(
-        page,
-        "traffic   {} packets, {}B; now {}pps; {} of at most {} flows ({} half-open), {} begun",
-        n(overview.packets),
-        scaled(overview.bytes as f64),
-        scaled(overview.packets_per_s),
-        n(overview.flows),
-        n(overview.flows_max),
-        n(overview.half_open),
-        n(overview.flows_begun)
-    )?;
-    let mut labels: Vec<_> = overview.labels.iter().collect();
-    labels.sort_by_key(|&(label, flows)| (std::cmp::Reverse(*flows), label));
-    let named = labels.iter().take(LABELS);
-    let mut named: Vec<String> = named
-        .map(|(label, flows)| format!("{label} {}", n(**flows)))
-        .collect();
-    if labels.len() > LABELS {
-        named.push(format!("and {} more", labels.len() - LABELS));
-    }
-    writeln!(
-        page,
-        "labels    {} by {}: {}",
-        n(overview.labels.values().sum()),
-        overview.model,
-        if named.is_empty() {
-            "none".to_owned()
-        } else {
-            named.join(", ")
-        }
-    )?;
-    if overview.series_withheld > 0 {
-        writeln!(
-            page,
-            "no label  {} flows began mid-stream, and the model was not trained for that",
-            n(overview.series_withheld)
-        )?;
-    }
-    for line in sinks::status_lines(&overview.sinks) {
-        writeln!(page, "{line}")?;
-    }
-    let lost = sinks::lost(&overview.sinks).map(|(noun, count)| format!(", {} {noun}", n(count)));
-    writeln!(
-        page,
-        "lost      {} packets before they were read, {} not forwarded, {} series{}; {} packets found the table full, {} flows \
-         were evicted from it",
-        n(overview.dropped),
-        n(overview.unsent),
-        n(overview.series_lost),
-        lost.collect::<String>(),
-        n(overview.table_full),
-        n(overview.evicted)
-    )?;
-    writeln!(
-        page,
-        "latency   K-th packet to label: median {:.2} ms, 99 % within {:.2} ms",
-        overview.label_p50_ms, overview.label_p99_ms
-    )
 }
 
 fn thread_row(thread: &ThreadRow, all: &[ThreadRow]) -> Vec<String> {
@@ -430,18 +317,27 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_folded_and_set_in() {
-        assert_eq!(folded("a b", 3), ["a b"]);
-        let lines = folded("lost      12 packets, 3 series; 5 found it full", 24);
-        assert_eq!(
-            lines,
-            [
-                "lost      12 packets, 3",
-                "          series; 5",
-                "          found it full"
-            ]
-        );
-        assert_eq!(folded("x\u{1b}[2J", 80), ["x\\u{1b}[2J"]);
+    fn a_reload_counts_the_changes_that_are_gone() {
+        let said = |gone| {
+            let reloaded = Reloaded {
+                applied: Vec::new(),
+                needs_restart: Vec::new(),
+                unchanged: 1,
+                model: String::new(),
+                model_generation: 0,
+                model_swapped: false,
+                confirm_within_s: None,
+                policy_changes_gone: gone,
+            };
+            reloaded_page(&reloaded)
+        };
+        assert!(!said(0).contains("gone"));
+        for (gone, expected) in [
+            (1, "1 change of the rules by `fenxi ctl policy` is gone; "),
+            (2, "2 changes of the rules by `fenxi ctl policy` are gone; "),
+        ] {
+            assert!(said(gone).contains(expected), "{}", said(gone));
+        }
     }
 
     #[test]

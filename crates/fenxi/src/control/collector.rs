@@ -183,8 +183,10 @@ pub struct Collector {
     pub sinks: Vec<Report>,
     /// Packets per second, over the last second or somewhat more.
     pub packets_per_s: f64,
-    /// When the rate was last worked out, and how many packets there were.
-    rated: (Instant, u64),
+    /// Flows looked up among the rules per second, over the same time.
+    pub lookups_per_s: f64,
+    /// When the rates were last worked out, and how many packets and flows looked up there were.
+    rated: (Instant, [u64; 2]),
     host: Arc<HostStats>,
     reported: Arc<Sinks>,
     collected: Option<Instant>,
@@ -204,7 +206,8 @@ impl Collector {
             dropped: host.dropped(),
             sinks: sinks.reports(),
             packets_per_s: 0.0,
-            rated: (Instant::now(), 0),
+            lookups_per_s: 0.0,
+            rated: (Instant::now(), [0; 2]),
             host,
             reported: sinks,
             collected: None,
@@ -247,9 +250,11 @@ impl Collector {
         let (then, before) = self.rated;
         let seconds = then.elapsed().as_secs_f64();
         if seconds >= RATE_OVER.as_secs_f64() {
-            let packets = self.packets();
-            self.packets_per_s = (packets - before) as f64 / seconds;
-            self.rated = (Instant::now(), packets);
+            let lookups = self.flows.iter().map(|it| it.latest.rules.lookups);
+            let now = [self.packets(), lookups.sum()];
+            let rate = |at: usize| (now[at] - before[at]) as f64 / seconds;
+            (self.packets_per_s, self.lookups_per_s) = (rate(0), rate(1));
+            self.rated = (Instant::now(), now);
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::collector::Collector;
 use super::view::View;
 use crate::figures::{grouped, scaled};
-use crate::protocol::{Overview, Sums};
+use crate::protocol::{Overview, RuleSums, Sums};
 use crate::sinks;
 
 /// The figures of all pipelines together.
@@ -54,7 +54,24 @@ pub fn of(view: &View<'_>) -> Overview {
         label_p50_ms: ms(0.5),
         label_p99_ms: ms(0.99),
         model: view.run_state.model.name.clone(),
+        rules: rules(view),
     }
+}
+
+/// What there is to say about rules, where there are or were some.
+fn rules(view: &View<'_>) -> Option<RuleSums> {
+    let (rules, updates) = (&view.run_state.rules, &view.run_state.rules_updates);
+    let counts = view.pipelines.iter().map(|pipeline| &pipeline.flows.rules);
+    Some(RuleSums {
+        rules: rules.rules?,
+        lookups: counts.clone().map(|counts| counts.lookups).sum(),
+        unmatched: counts.map(|counts| counts.unmatched).sum(),
+        lookups_per_s: view.collector.lookups_per_s,
+        updates: updates.applied.iter().sum(),
+        updates_refused: updates.refused.iter().sum(),
+        updated_ago_s: updates.last.map(|last| last.elapsed().as_secs_f64()),
+        is_pending: rules.is_pending,
+    })
 }
 
 /// All that should have been done for packets and flows, and was not.

@@ -113,6 +113,7 @@ pub async fn of(
         devices: devices(view.collector),
         losses: losses(&overview),
         history: history.points(),
+        rules: overview.rules,
     }
 }
 

@@ -130,7 +130,12 @@ impl Rules {
 
 /// The number of a rule as people see it: which rule to be written it was, from 1 on. Unlike its place in the set it stays.
 pub(super) fn number_of(set: &RuleSet, rule: RuleNumber) -> u64 {
-    u64::from(set.rules[rule as usize].rank.order()) + 1
+    number_by_order(set.rules[rule as usize].rank.order())
+}
+
+/// The same of the rule that was the `order`th to be written, from 0 on.
+pub fn number_by_order(order: u32) -> u64 {
+    u64::from(order) + 1
 }
 
 /// Rules by name: those from before the batch, and what the batch makes of them.

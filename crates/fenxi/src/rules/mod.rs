@@ -17,13 +17,13 @@ use std::time::Instant;
 
 use config::Config;
 use dataplane::Error;
-use dataplane::rules::{COUNTED_MAX, RulesInForce, numbering};
+use dataplane::rules::{COUNTED_MAX, RuleNames, RulesInForce, numbering};
 use dataplane::state::RulesState;
 use policy::{
     Label, PolicyError, RuleNumber, RuleSet, Store, StoreError, Trained, Training, Version,
 };
 
-pub use changes::Refused;
+pub use changes::{Refused, number_by_order};
 pub use terms::{Terms, Traffic};
 
 /// Rules in use.
@@ -72,6 +72,7 @@ impl Rules {
                 policy: store.version().policy.clone(),
                 counted: Arc::default(),
                 numbering: numbering(),
+                names: Arc::default(),
             },
             numbering: store.version().numbering,
             store,
@@ -81,7 +82,7 @@ impl Rules {
             changes: 0,
             id: numbering(),
         };
-        rules.count_by_name();
+        rules.note_names();
         rules.index_names();
         Ok(rules)
     }
@@ -150,8 +151,9 @@ impl Rules {
         if version.numbering != self.numbering {
             self.numbering = version.numbering;
             self.in_force.numbering = numbering();
+            self.in_force.names = Arc::default();
         }
-        self.count_by_name();
+        self.note_names();
         true
     }
 
@@ -206,10 +208,14 @@ impl Rules {
         Ok(is_new)
     }
 
-    /// Which rules have counters of their own: the first that got a name.
-    fn count_by_name(&mut self) {
-        let names = self.store.rules().names.iter();
-        self.in_force.counted = names.map(|(number, _)| *number).take(COUNTED_MAX).collect();
+    /// Which rules have counters of their own, the first that got a name; and the names that have followed, for records.
+    fn note_names(&mut self) {
+        let set = self.store.rules();
+        let names: &RuleNames = &self.in_force.names;
+        let new = set.names.iter().skip(names.count());
+        names.extend(new.map(|(rule, name)| (set.rules[*rule as usize].rank.order(), &**name)));
+        let numbers = set.names.iter().map(|(number, _)| *number);
+        self.in_force.counted = numbers.take(COUNTED_MAX).collect();
     }
 
     fn index_names(&mut self) {

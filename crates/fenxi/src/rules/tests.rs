@@ -102,6 +102,50 @@ fn a_wrong_line_is_named_and_nothing_is_changed() {
     );
 }
 
+/// Rules by the number that people know, with their names, found by the numbers that flow workers have.
+fn known(rules: &Rules, numbers: std::ops::Range<RuleNumber>) -> Vec<String> {
+    let known = numbers.filter_map(|number| rules.in_force().known(number));
+    known
+        .map(|rule| {
+            let name = rule.name();
+            let name = name.as_deref().unwrap_or("-");
+            format!("{} {name}", number_by_order(rule.order))
+        })
+        .collect()
+}
+
+/// Also of rules that were deleted since, and whatever their numbers are once those of before are gone.
+#[test]
+fn rules_are_known_by_the_order_in_which_they_were_written() {
+    let mut rules = rules_with(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
+    let old = rules.version();
+    let add = "add name = \"a\", drop = true\nadd drop = true\nadd name = \"b\", drop = true";
+    rules.change(add).unwrap();
+    rules.advance(&old);
+    let waiting = rules.in_force().known(0).unwrap();
+    let old = rules.version();
+    // A change that is refused takes its names along.
+    let refused = "add name = \"c\", drop = true\nadd app = \"Napster\"";
+    rules.change(refused).unwrap_err();
+    rules
+        .change("delete a\nadd name = \"a\", drop = true")
+        .unwrap();
+    rules.advance(&old);
+    assert_eq!(known(&rules, 0..5), ["1 a", "2 -", "3 b", "4 a"]);
+
+    let old = rules.version();
+    let many = "add source = \"10.0.0.0/8\", drop = true\n".repeat(600);
+    rules.change(&many).unwrap();
+    let all: String = (5..605)
+        .map(|number| format!("delete {number}\n"))
+        .collect();
+    rules.change(&all).unwrap();
+    assert!(rules.compact().unwrap());
+    rules.advance(&old);
+    assert_eq!(known(&rules, 0..5), ["2 -", "3 b", "4 a"]);
+    assert_eq!(waiting.name().as_deref(), Some("a"), "it is deleted");
+}
+
 #[test]
 fn counted_rules_keep_their_places_while_numbers_mean_the_same() {
     let mut rules = rules_with(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use dataplane::rules::Ruled;
+use dataplane::rules::{Ruled, RulesInForce};
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
 use flowmgr::record::{FlowName, Record};
@@ -43,7 +43,7 @@ pub enum ByRule {
 }
 
 impl Sink for WriterSink {
-    fn begin_rules(&mut self) {
+    fn take_rules(&mut self, _: &RulesInForce) {
         if self.by_rule == ByRule::Marks {
             self.by_rule = ByRule::InForce;
         }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use crossbeam_utils::CachePadded;
+use dataplane::rules::{KnownRule, RulesInForce};
 use dataplane::sink::Sink;
 use flowmgr::record::Record;
 
@@ -29,7 +30,7 @@ fn gives_way(record: &Record) -> bool {
     matches!(record, Record::Flow(flow) if flow.is_half_open)
 }
 
-fn is_half_full(queue: &Sender<Record>) -> bool {
+fn is_half_full(queue: &Sender<Queued>) -> bool {
     queue.capacity().is_some_and(|room| queue.len() * 2 >= room)
 }
 
@@ -76,9 +77,25 @@ enum WhenFull {
     WaitUntil(Instant),
 }
 
+/// A record on its way to the thread that writes it.
+pub struct Queued {
+    /// The record.
+    pub record: Record,
+    /// The rule of its flow, as it was known then: meanwhile the record's own number may be that of another.
+    pub rule: Option<KnownRule>,
+}
+
+impl From<Record> for Queued {
+    fn from(record: Record) -> Queued {
+        Queued { record, rule: None }
+    }
+}
+
 /// The packet path's end of the queue.
 pub struct RecordSender {
-    queue: Sender<Record>,
+    queue: Sender<Queued>,
+    /// In a worker with rules, if it hands on what they say.
+    rules: Option<RulesInForce>,
     when_full: WhenFull,
     /// Live only.
     drain: Option<Arc<Drain>>,
@@ -93,7 +110,7 @@ impl RecordSender {
         replay: Option<&ReplayStart>,
         drain: Option<Arc<Drain>>,
         counts: Arc<RecordCounts>,
-    ) -> (RecordSender, Receiver<Record>) {
+    ) -> (RecordSender, Receiver<Queued>) {
         let (queue, records) = bounded(length);
         let when_full = match replay {
             Some(replay) if replay.waits => WhenFull::Wait,
@@ -101,6 +118,7 @@ impl RecordSender {
         };
         let sender = RecordSender {
             queue,
+            rules: None,
             when_full,
             drain,
             counts,
@@ -112,6 +130,7 @@ impl RecordSender {
     pub fn another(&self) -> RecordSender {
         RecordSender {
             queue: self.queue.clone(),
+            rules: None,
             when_full: self.when_full,
             drain: self.drain.clone(),
             counts: self.counts.clone(),
@@ -129,13 +148,15 @@ impl RecordSender {
     /// Hands a record over, or counts it as dropped.
     pub fn send(&mut self, record: Record) {
         let queue = &self.queue;
+        let gives_way = gives_way(&record);
+        let queued = self.with_rule(record);
         // The thread reads to the end even after an error, so a send can only
         // fail for want of room.
         let is_sent = match self.when_full {
-            WhenFull::Wait => queue.send(record).is_ok(),
-            WhenFull::Drop if gives_way(&record) && is_half_full(queue) => false,
-            WhenFull::Drop => queue.try_send(record).is_ok(),
-            WhenFull::WaitUntil(until) => queue.send_deadline(record, until).is_ok(),
+            WhenFull::Wait => queue.send(queued).is_ok(),
+            WhenFull::Drop if gives_way && is_half_full(queue) => false,
+            WhenFull::Drop => queue.try_send(queued).is_ok(),
+            WhenFull::WaitUntil(until) => queue.send_deadline(queued, until).is_ok(),
         };
         if !is_sent {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
@@ -144,9 +165,21 @@ impl RecordSender {
             }
         }
     }
+
+    fn with_rule(&self, record: Record) -> Queued {
+        let rule = match (&self.rules, &record) {
+            (Some(rules), Record::Flow(flow)) => flow.rule.and_then(|rule| rules.known(rule)),
+            _ => None,
+        };
+        Queued { record, rule }
+    }
 }
 
 impl Sink for RecordSender {
+    fn take_rules(&mut self, rules: &RulesInForce) {
+        self.rules = Some(rules.clone());
+    }
+
     fn record(&mut self, record: &Record) {
         self.send(record.clone());
     }
@@ -204,11 +237,11 @@ impl RecordCounts {
 ///
 /// # Errors
 /// As [`Receiver::recv_timeout`].
-pub fn receive(records: &Receiver<Record>, within: Duration) -> Result<Record, RecvTimeoutError> {
+pub fn receive(records: &Receiver<Queued>, within: Duration) -> Result<Queued, RecvTimeoutError> {
     let until = Instant::now() + within;
     loop {
         match records.try_recv() {
-            Ok(record) => return Ok(record),
+            Ok(queued) => return Ok(queued),
             Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
             Err(TryRecvError::Empty) if Instant::now() >= until => {
                 return Err(RecvTimeoutError::Timeout);
@@ -230,7 +263,7 @@ pub struct WritingThread {
 /// What only the thread of a live run has.
 struct LiveEnd {
     /// Used only to see how many records are queued.
-    backlog: Receiver<Record>,
+    backlog: Receiver<Queued>,
     drain: Arc<Drain>,
 }
 
@@ -241,10 +274,10 @@ impl WritingThread {
     /// The system cannot start a thread.
     pub fn start(
         (thread, name): (&str, &str),
-        records: Receiver<Record>,
+        records: Receiver<Queued>,
         counts: Arc<RecordCounts>,
         drain: Option<Arc<Drain>>,
-        work: impl FnOnce(&Receiver<Record>) -> Result<(), Failure> + Send + 'static,
+        work: impl FnOnce(&Receiver<Queued>) -> Result<(), Failure> + Send + 'static,
     ) -> Result<WritingThread, Failure> {
         // In a replay nobody else holds the receiver, so senders notice where the thread dies.
         let live = drain.map(|drain| LiveEnd {
@@ -321,8 +354,11 @@ impl WritingThread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dataplane::rules::RuleNames;
     use flowmgr::Counts;
     use flowmgr::record::{EndReason, FlowName, FlowRecord};
+    use policy::rule::{Condition, RuleAction};
+    use policy::{Names, Policy, RuleSet};
 
     fn record(is_half_open: bool) -> Record {
         let end = |host: &str| (host.parse().unwrap(), 1);
@@ -351,6 +387,7 @@ mod tests {
         let (queue, records) = bounded(8);
         let mut sender = RecordSender {
             queue,
+            rules: None,
             when_full: WhenFull::Drop,
             drain: None,
             counts: Arc::default(),
@@ -365,14 +402,64 @@ mod tests {
         assert_eq!((records.len(), sender.counts.dropped()), (8, 97));
     }
 
+    /// So many rules; the last is called so.
+    fn rules(count: u32, name: &str) -> RulesInForce {
+        let mut set = RuleSet::default();
+        for _ in 0..count {
+            let (condition, action) = (Condition::default(), RuleAction::default());
+            set.push(0, condition, action, (0, 0)).unwrap();
+        }
+        let names = RuleNames::default();
+        names.extend([(count - 1, name)].into_iter());
+        RulesInForce {
+            policy: Arc::new(Policy::new(&set, &Names::default()).unwrap()),
+            counted: Arc::default(),
+            numbering: 0,
+            names: Arc::new(names),
+        }
+    }
+
+    #[test]
+    fn a_record_that_waits_keeps_the_rule_that_its_flow_had() {
+        let (mut sender, records) = RecordSender::new(8, None, None, Arc::default());
+        let with = |rule| match record(false) {
+            Record::Flow(flow) => Record::Flow(FlowRecord { rule, ..flow }),
+            other => other,
+        };
+        sender.send(with(Some(1)));
+        sender.take_rules(&rules(2, "before"));
+        for rule in [None, Some(0), Some(1), Some(2)] {
+            sender.send(with(rule));
+        }
+        sender.take_rules(&rules(3, "after"));
+        sender.send(with(Some(2)));
+        let known = records.try_iter().map(|queued| {
+            let rule = queued.rule?;
+            Some((rule.order, rule.name().as_deref().map(str::to_owned)))
+        });
+        let named = |order, name: &str| Some((order, Some(name.to_owned())));
+        assert_eq!(
+            known.collect::<Vec<_>>(),
+            [
+                None,
+                None,
+                Some((0, None)),
+                named(1, "before"),
+                None,
+                named(2, "after")
+            ]
+        );
+    }
+
     #[test]
     fn a_thread_gets_what_is_there_and_learns_that_no_more_will_come() {
         let (queue, records) = bounded(8);
         let soon = Duration::from_millis(1);
-        assert_eq!(receive(&records, soon), Err(RecvTimeoutError::Timeout));
-        queue.send(record(false)).unwrap();
+        let received = || receive(&records, soon).map(|queued| queued.record);
+        assert_eq!(received(), Err(RecvTimeoutError::Timeout));
+        queue.send(record(false).into()).unwrap();
         drop(queue);
-        assert_eq!(receive(&records, soon), Ok(record(false)));
-        assert_eq!(receive(&records, soon), Err(RecvTimeoutError::Disconnected));
+        assert_eq!(received(), Ok(record(false)));
+        assert_eq!(received(), Err(RecvTimeoutError::Disconnected));
     }
 }

@@ -1,6 +1,6 @@
 //! Screens of all sizes, with names as hostile as they come.
 
-use protocol::{DeviceLine, HostRate, LabelRate, Losses};
+use protocol::{DeviceLine, HostRate, LabelRate, Losses, RuleSums};
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
@@ -72,6 +72,16 @@ fn top() -> Top {
             ("packets not forwarded".to_owned(), 0),
         ]),
         history: Vec::new(),
+        rules: Some(RuleSums {
+            rules: 1204,
+            lookups: 1000,
+            unmatched: 117,
+            lookups_per_s: 3400.0,
+            updates: 3,
+            updates_refused: 1,
+            updated_ago_s: Some(75.0),
+            is_pending: false,
+        }),
     }
 }
 
@@ -120,6 +130,7 @@ fn a_screen_of_80_by_24_has_all_of_it() {
         "fenxi 0.1.0  ready  up 2h05m  model protocol  10,000 of 1,048,576 flows",
         "12.3 kpps  4.50 MB/s  to label 0.47 ms (median)",
         "lost:",
+        "1,204 rules  3.40k look-ups/s  12 % without a rule  changed 1m15s ago",
         "LABEL",
         "HOST",
         "FLOWS by rate",
@@ -140,6 +151,34 @@ fn a_screen_of_80_by_24_has_all_of_it() {
 }
 
 #[test]
+fn the_line_of_rules_says_what_waits_and_is_not_there_without_any() {
+    let with = |change: fn(&mut RuleSums)| {
+        let mut top = top();
+        top.rules.iter_mut().for_each(change);
+        let screen = Screen {
+            top: Some(top),
+            ..Screen::default()
+        };
+        screen.text(80, 24).lines().nth(2).unwrap().to_owned()
+    };
+    assert_eq!(
+        with(|rules| (rules.rules, rules.is_pending) = (1, true)),
+        "1 rule  3.40k look-ups/s  12 % without a rule  changes wait for an index"
+    );
+    assert_eq!(
+        with(|rules| (rules.lookups, rules.unmatched, rules.updated_ago_s) = (0, 0, None)),
+        "1,204 rules  3.40k look-ups/s  0 % without a rule"
+    );
+    let mut top = top();
+    top.rules = None;
+    let screen = Screen {
+        top: Some(top),
+        ..Screen::default()
+    };
+    assert!(!screen.text(80, 24).contains("rule"));
+}
+
+#[test]
 fn flows_are_sorted_as_asked_and_scrolled() {
     let first = |sort, scrolled| {
         let screen = Screen {
@@ -150,7 +189,8 @@ fn flows_are_sorted_as_asked_and_scrolled() {
             ..Screen::default()
         };
         let text = screen.text(120, 24);
-        text.lines().nth(3).unwrap_or_default().to_owned()
+        // Behind three lines about the run, and the titles.
+        text.lines().nth(4).unwrap_or_default().to_owned()
     };
     assert!(first(SortBy::Rate, 0).contains("10.0.0.0:4000"));
     assert!(first(SortBy::Rate, 3).contains("10.0.0.3:4000"));

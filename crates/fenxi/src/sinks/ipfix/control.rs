@@ -16,7 +16,7 @@ use super::connection::look;
 use super::exporter::{ExportCounts, Exporter};
 use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, count, number};
-use crate::sinks::queue::{Drain, RecordSender, WritingThread};
+use crate::sinks::queue::{Drain, Queued, RecordSender, WritingThread};
 use crate::sinks::reopen::Reopener;
 use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
 
@@ -82,7 +82,7 @@ fn start_replay(
     let shared = counts.records.clone();
     let (sender, records) = RecordSender::new(queue, Some(replay), None, shared.clone());
     let (run, name) = (replay.stopped.clone(), to.to_string());
-    let work = move |records: &Receiver<Record>| {
+    let work = move |records: &Receiver<Queued>| {
         exporter.replay(records).map_err(|error| {
             if let Some(run) = &run {
                 run.stop();
@@ -115,7 +115,7 @@ fn start_live(
     let queue = config.ipfix.queue;
     let (sender, records) = RecordSender::new(queue, None, Some(drain.clone()), shared.clone());
     let ending = drain.clone();
-    let work = move |records: &Receiver<Record>| exporter.run(records, &commands, &ending);
+    let work = move |records: &Receiver<Queued>| exporter.run(records, &commands, &ending);
     let name = to.to_string();
     let thread = WritingThread::start(("ipfix", &name), records, shared, Some(drain), work)?;
     Ok(IpfixControl::new(counts, reopener, (thread, sender)))

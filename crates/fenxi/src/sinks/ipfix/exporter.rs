@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::connection::{Connection, FileMode};
 use crate::exit::Failure;
 use crate::sinks::Answer;
-use crate::sinks::queue::{Drain, RecordCounts, receive};
+use crate::sinks::queue::{Drain, Queued, RecordCounts, receive};
 
 /// A message is sent at latest so long after its first record.
 const SEND_WITHIN: Duration = Duration::from_millis(250);
@@ -129,9 +129,9 @@ impl Exporter {
     ///
     /// # Errors
     /// Sending broke off.
-    pub fn replay(mut self, records: &Receiver<Record>) -> io::Result<()> {
-        for record in records {
-            self.take(&record)?;
+    pub fn replay(mut self, records: &Receiver<Queued>) -> io::Result<()> {
+        for queued in records {
+            self.take(&queued.record)?;
         }
         // There may have been no record.
         self.send_first_templates()?;
@@ -152,7 +152,7 @@ impl Exporter {
     /// The collector was not there at the end.
     pub fn run(
         mut self,
-        records: &Receiver<Record>,
+        records: &Receiver<Queued>,
         commands: &Receiver<Answer>,
         drain: &Drain,
     ) -> Result<(), Failure> {
@@ -172,7 +172,7 @@ impl Exporter {
                 continue;
             }
             let done = match receive(records, SEND_WITHIN) {
-                Ok(record) => self.take(&record),
+                Ok(queued) => self.take(&queued.record),
                 Err(RecvTimeoutError::Timeout) => Ok(()),
                 Err(RecvTimeoutError::Disconnected) => {
                     let done = self.flush();
@@ -354,7 +354,7 @@ impl Exporter {
 }
 
 /// Whether the queue is empty and stays so.
-fn has_ended(records: &Receiver<Record>, counts: &RecordCounts) -> bool {
+fn has_ended(records: &Receiver<Queued>, counts: &RecordCounts) -> bool {
     if !records.is_empty() {
         return false;
     }

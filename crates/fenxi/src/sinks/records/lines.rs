@@ -8,6 +8,7 @@ use flowmgr::record::Record;
 use super::sink::{WRITE_AT, WRITE_WITHIN};
 use super::{Names, write_host_line, write_line};
 use crate::sinks::SharedHosts;
+use crate::sinks::queue::Queued;
 
 /// Records as text that is not written yet.
 pub struct Lines {
@@ -39,10 +40,11 @@ impl Lines {
     ///
     /// # Errors
     /// It has no form in JSON, which does not happen; then nothing was appended.
-    pub fn push(&mut self, record: &Record) -> io::Result<()> {
+    pub fn push(&mut self, queued: &Queued) -> io::Result<()> {
+        let Queued { record, rule } = queued;
         let host = self.hosts.as_ref().and_then(|hosts| hosts.take(record));
         let (before, names) = (self.bytes.len(), &self.names);
-        let written = write_line(record, names, &mut self.bytes);
+        let written = write_line(record, rule.as_ref(), names, &mut self.bytes);
         let written = written.and_then(|()| match &host {
             Some(host) => write_host_line(host, names, &mut self.bytes),
             None => Ok(()),
@@ -115,8 +117,8 @@ mod tests {
 
     use super::*;
 
-    fn record() -> Record {
-        Record::Flow(FlowRecord {
+    fn record() -> Queued {
+        Queued::from(Record::Flow(FlowRecord {
             flow: FlowName {
                 flow_id: 0,
                 protocol: 6,
@@ -133,7 +135,7 @@ mod tests {
             others: Box::default(),
             series: None,
             rule: None,
-        })
+        }))
     }
 
     /// A single line does not wait for more to come; so a program that is killed loses the records of the last moments only.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use flowmgr::record::Record;
 use tracing::{debug, info, warn};
 
 use super::lines::Lines;
@@ -15,7 +14,7 @@ use super::stream::Stream;
 use super::topic::Topic;
 use crate::exit::Failure;
 use crate::sinks::Answer;
-use crate::sinks::queue::{Drain, RecordCounts, receive};
+use crate::sinks::queue::{Drain, Queued, RecordCounts, receive};
 
 /// Bytes of lines kept while they cannot be written.
 const KEPT_MAX: usize = 1024 * 1024;
@@ -70,12 +69,12 @@ impl Live {
     /// it holds.
     pub fn run(
         mut self,
-        records: &Receiver<Record>,
+        records: &Receiver<Queued>,
         commands: &Receiver<Answer>,
     ) -> Result<(), Failure> {
         loop {
             match receive(records, WRITE_WITHIN) {
-                Ok(record) => self.take(&record),
+                Ok(queued) => self.take(&queued),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.end(),
             }
@@ -103,14 +102,14 @@ impl Live {
         }
     }
 
-    fn take(&mut self, record: &Record) {
+    fn take(&mut self, queued: &Queued) {
         let has_readers = self.stream.as_ref().is_some_and(Stream::has_readers);
         if self.output.is_none() && self.topic.is_none() && !has_readers {
-            self.lines.leave_out(record);
+            self.lines.leave_out(&queued.record);
             return;
         }
         let (bytes, count) = (self.lines.bytes().len(), self.lines.count());
-        if self.lines.push(record).is_err() {
+        if self.lines.push(queued).is_err() {
             self.counts.fail(1);
             return;
         }
@@ -121,7 +120,7 @@ impl Live {
         }
         if let Some(topic) = &self.topic {
             // A topic keeps the order of messages with one key only.
-            let key = record.flow().flow_id.to_string();
+            let key = queued.record.flow().flow_id.to_string();
             let messages = text.split(|byte| *byte == b'\n');
             for message in messages.filter(|message| !message.is_empty()) {
                 topic.send(key.as_bytes(), message);

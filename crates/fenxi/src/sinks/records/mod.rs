@@ -14,11 +14,13 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use config::checked::DEFAULT_TASK;
+use dataplane::rules::KnownRule;
 use flowmgr::record::{DecidedBy, Decision, FlowName, FlowRecord, LabelRecord, Record};
 use jiff::Timestamp;
 use serde::Serialize;
 use sha1::{Digest, Sha1};
 
+use crate::rules::number_by_order;
 use crate::sinks::hosts::HostRecord;
 
 pub use control::Records;
@@ -104,6 +106,10 @@ enum Line<'a> {
         bytes_fwd: u64,
         bytes_rev: u64,
         end_reason: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rule: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rule_name: Option<&'a str>,
         #[serde(flatten)]
         labelled: Labelled<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,11 +136,18 @@ enum Line<'a> {
     },
 }
 
-/// Appends a record as one line of JSON.
-fn write_line(record: &Record, names: &Names, line: &mut Vec<u8>) -> serde_json::Result<()> {
+/// Appends a record as one line of JSON; `rule` is the rule of its flow.
+fn write_line(
+    record: &Record,
+    rule: Option<&KnownRule>,
+    names: &Names,
+    line: &mut Vec<u8>,
+) -> serde_json::Result<()> {
+    let rule_name = rule.and_then(KnownRule::name);
+    let rule = rule.map(|rule| (rule.order, rule_name.as_deref()));
     let form = match record {
         Record::Label(label) => label_line(label, names),
-        Record::Flow(flow) => flow_line(flow, names),
+        Record::Flow(flow) => flow_line(flow, rule, names),
     };
     write_form(&form, line)
 }
@@ -158,7 +171,11 @@ fn label_line<'a>(record: &LabelRecord, names: &'a Names) -> Line<'a> {
     }
 }
 
-fn flow_line<'a>(record: &'a FlowRecord, names: &'a Names) -> Line<'a> {
+fn flow_line<'a>(
+    record: &'a FlowRecord,
+    rule: Option<(u32, Option<&'a str>)>,
+    names: &'a Names,
+) -> Line<'a> {
     let series = record.series.as_deref();
     Line::Flow {
         flow: flow(&record.flow),
@@ -171,6 +188,8 @@ fn flow_line<'a>(record: &'a FlowRecord, names: &'a Names) -> Line<'a> {
         bytes_fwd: record.counts.bytes[0],
         bytes_rev: record.counts.bytes[1],
         end_reason: record.reason.name(),
+        rule: rule.map(|(order, _)| number_by_order(order)),
+        rule_name: rule.and_then(|(_, name)| name),
         labelled: labelled(record.decision.as_ref(), names),
         series: series.map(|series| series.lengths.as_slice()),
         series_us: series.map(|series| series.offsets_us.as_slice()),
@@ -324,7 +343,7 @@ mod tests {
             rule: None,
         });
         let mut line = Vec::new();
-        write_line(&record, &Names::default(), &mut line).unwrap();
+        write_line(&record, None, &Names::default(), &mut line).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(json["type"], "flow");
         assert_eq!(json["label"], serde_json::Value::Null);
@@ -356,7 +375,7 @@ mod tests {
             classes: ["TLS".to_owned(), "DNS".to_owned()].into(),
             task: Some("protocol".to_owned()),
         };
-        write_line(&record, &names, &mut line).unwrap();
+        write_line(&record, None, &names, &mut line).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(
             (&json["task"], &json["label"], &json["decided_by"]),

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use flowmgr::record::Record;
 
 use super::lines::Lines;
 use super::live::Live;
@@ -19,7 +18,7 @@ use super::stream::Stream;
 use super::topic::Topic;
 use crate::exit::Failure;
 use crate::sinks::ReplayStart;
-use crate::sinks::queue::{Drain, RecordCounts, RecordSender, WritingThread};
+use crate::sinks::queue::{Drain, Queued, RecordCounts, RecordSender, WritingThread};
 use crate::sinks::reopen::Reopener;
 use config::checked::Records;
 
@@ -69,7 +68,7 @@ impl RecordSink {
             counts.clone(),
             output.name().to_owned(),
         );
-        let work = move |records: &Receiver<Record>| {
+        let work = move |records: &Receiver<Queued>| {
             let mut lines = lines;
             let written = write_all(records, &mut output, &mut lines, &shared);
             written.map_err(|error| {
@@ -123,7 +122,7 @@ impl RecordSink {
             counts.clone(),
             drain.clone(),
         );
-        let work = move |records: &Receiver<Record>| live.run(records, &commands);
+        let work = move |records: &Receiver<Queued>| live.run(records, &commands);
         let thread = WritingThread::start(
             ("records", &name),
             records,
@@ -157,15 +156,15 @@ impl RecordSink {
 
 /// A replay's records, until there are no more or one cannot be written.
 fn write_all(
-    records: &Receiver<Record>,
+    records: &Receiver<Queued>,
     output: &mut Output,
     lines: &mut Lines,
     counts: &RecordCounts,
 ) -> io::Result<()> {
     loop {
         let is_over = match records.recv_timeout(WRITE_WITHIN) {
-            Ok(record) => {
-                lines.push(&record)?;
+            Ok(queued) => {
+                lines.push(&queued)?;
                 false
             }
             Err(RecvTimeoutError::Timeout) => false,

@@ -58,7 +58,11 @@ pub(super) fn line(reloaded: &Reloaded) -> String {
     }
     if reloaded.policy_changes_gone > 0 {
         let gone = reloaded.policy_changes_gone;
-        line += &format!("; {gone} changes of the rules by fenxi ctl are gone");
+        let (noun, verb) = match gone {
+            1 => ("change", "is"),
+            _ => ("changes", "are"),
+        };
+        line += &format!("; {gone} {noun} of the rules by fenxi ctl {verb} gone");
     }
     if let Some(seconds) = reloaded.confirm_within_s {
         line += &format!("; will be undone in {seconds} s unless confirmed");

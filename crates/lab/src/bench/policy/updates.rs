@@ -81,9 +81,15 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
         false => args.seeds.clone(),
     };
     let turns = || {
-        let paced = SIZES.map(|batch| (Pace::PerSecond(BAR_PER_S), batch));
-        let unbounded = SIZES.map(|batch| (Pace::Unbounded, batch));
-        let turns = paced.into_iter().chain(unbounded);
+        // Of a small set, only batches for which there are rules to add.
+        let sizes = || {
+            SIZES
+                .into_iter()
+                .filter(|batch| batch / 2 <= rules as usize / 5)
+        };
+        let paced = sizes().map(|batch| (Pace::PerSecond(BAR_PER_S), batch));
+        let unbounded = sizes().map(|batch| (Pace::Unbounded, batch));
+        let turns = paced.chain(unbounded);
         turns.map(|(pace, batch)| Turn { pace, batch })
     };
     let seconds = args.seconds / (seeds.len() * turns().count()) as f64;

@@ -28,6 +28,8 @@ use fenxi::machine::Machine;
 
 /// Rules of the sets, unless `--sizes` says otherwise.
 const RULES: [u32; 2] = [500, 500_000];
+/// Entries of the table, unless `--entries` says otherwise.
+const ENTRIES: usize = 1 << 21;
 /// Rules that are added at once.
 const ADDED: usize = 10_000;
 /// Tuples of flows.
@@ -69,7 +71,7 @@ fn report(
     let mut templates = Templates::read(capture)?;
     templates.lengthen(PACKETS_PER_S / FLOWS_PER_S);
     let seed = args.seeds.first().map_or("acl1", String::as_str);
-    let entries = args.entries_or(1 << 21);
+    let entries = args.entries_or(ENTRIES);
     let sizes = match &args.sizes[..] {
         [] => default,
         sizes => sizes,
@@ -99,6 +101,7 @@ fn update(version: &Version, entries: usize) -> Result<RulesUpdate, Failure> {
         policy: version.policy.clone(),
         counted: Arc::new([]),
         numbering: version.numbering,
+        names: Arc::default(),
     };
     RulesUpdate::new(rules, entries).map_err(|error| Failure::software(error.to_string()))
 }
@@ -113,6 +116,11 @@ fn table(entries: usize) -> Table {
 /// The rate that belongs to a table of so many entries, against one of 2^22.
 fn share(entries: usize) -> f64 {
     entries as f64 / f64::from(1 << 22)
+}
+
+/// So many packets, or fewer for a smaller table, for trying things out; `least` of them all the same.
+fn piece_of(most: f64, least: f64, entries: usize) -> f64 {
+    (most * entries as f64 / ENTRIES as f64).clamp(least, most)
 }
 
 /// Two rigs, one with rules and one without, take the same packets in turn.
@@ -141,7 +149,8 @@ fn against_none(
             packets = 0;
         }
         let point = round % RINGS.len();
-        let drawn = senders.window(templates, PIECE / (PACKETS_PER_S * share(entries)));
+        let piece = piece_of(PIECE, PIECE / 16.0, entries);
+        let drawn = senders.window(templates, piece / (PACKETS_PER_S * share(entries)));
         let mut elapsed_s = [0.0; 2];
         for (number, received) in drawn.chunks(RINGS[point]).enumerate() {
             // Neither is always the first.
@@ -224,7 +233,9 @@ fn while_added(
     let mut turn = 0;
     // The first turn warms up, and does not count.
     while turn < 7 || start.elapsed().as_secs_f64() < seconds {
-        let drawn = senders.window(templates, HELD / (PACKETS_PER_S * share(entries)));
+        // Rules are added in the middle of the walk, however small the table.
+        let held = piece_of(HELD, HELD / 3.0, entries);
+        let drawn = senders.window(templates, held / (PACKETS_PER_S * share(entries)));
         hold(&mut rings, templates, &drawn);
         let is_changed = turn % 2 == 0;
         let windows = one_turn(&mut changer, &mut rig, &mut rings, entries, is_changed)?;

@@ -36,7 +36,7 @@ fn lines(flows: std::ops::Range<u64>) -> Lines {
             series: None,
             rule: None,
         });
-        lines.push(&record).unwrap();
+        lines.push(&record.into()).unwrap();
     }
     lines
 }

@@ -1,16 +1,21 @@
-//! What `scripts/instructions` counts, in one of three ways:
+//! What `scripts/instructions` counts, in one of five ways:
 //!
 //! * `walk`: packets of labelled flows, 64-byte frames, 1,024 flows in a table of 2,048, bursts of 64.
-//! * `merged`: the same, where each packet is merged from 45 datagrams.
+//! * `rules`: the same with 2,000 rules, of which each flow has one.
+//! * `lookups`: the same where other rules are in force in each round, so that each flow is looked up once in 16 packets.
+//! * `merged`: as `walk`, where each packet is merged from 45 datagrams.
 //! * `collect`: whole flows of 16 packets, of which the first 10 are collected, from their beginning to their end.
 //!
-//! usage: `instructions [ROUNDS] [walk|merged|collect] [FEATURES]`. ROUNDS says how many times the 16,384 packets are walked; the
+//! usage: `instructions [ROUNDS] [walk|rules|lookups|merged|collect] [FEATURES]`. ROUNDS says how many times the 16,384 packets are walked; the
 //! difference of two counts is the walk alone. FEATURES is a list with commas, `signed_length` by default. Prints the bytes
 //! that a flow takes with these features.
+
+mod rules;
 
 use cring::{Consumer, Feature, Slot};
 use fenxi_benches::flows::{config, label_all};
 use flowmgr::{Config, Fate, Gso, Manager, Packet, SeriesTask};
+use rules::Rules;
 
 const FLOWS: usize = 1 << 10;
 const PACKETS: usize = 1 << 14;
@@ -55,6 +60,7 @@ struct World {
     data: Vec<u8>,
     packets: Vec<Packet>,
     fates: Vec<Fate>,
+    rules: Option<Rules>,
 }
 
 impl World {
@@ -88,6 +94,7 @@ impl World {
                 })
                 .collect(),
             fates: Vec::with_capacity(BURST),
+            rules: None,
         }
     }
 
@@ -95,6 +102,9 @@ impl World {
         for burst in self.packets.chunks(BURST) {
             self.manager
                 .burst(&mut self.data, burst, 0, &mut self.fates);
+            if let Some(rules) = &mut self.rules {
+                rules.look_up(&mut self.manager, &mut self.data, burst, &mut self.fates);
+            }
         }
     }
 
@@ -134,8 +144,17 @@ fn main() {
         (0..=rounds.unwrap_or(1)).for_each(|_| world.collect());
         return;
     }
+    let is_looked_up = mode.as_deref() == Some("lookups");
+    if is_looked_up || mode.as_deref() == Some("rules") {
+        world.rules = Some(Rules::begin(&mut world.manager));
+    }
     // The first 16 packets of each flow, merged or not: K are collected, then all get their label.
     world.walk();
     world.answer();
-    (0..rounds.unwrap_or(1)).for_each(|_| world.walk());
+    for _ in 0..rounds.unwrap_or(1) {
+        if is_looked_up && let Some(rules) = &mut world.rules {
+            rules.change(&mut world.manager);
+        }
+        world.walk();
+    }
 }
