@@ -69,7 +69,7 @@ enum Cause {
 
 impl Manager {
     /// With rules: what its flow's rule does to a packet. `fate` has the verdict by label.
-    #[inline]
+    #[inline(always)] // as are the other parts of the walk
     pub(super) fn act(
         &mut self,
         at: usize,
@@ -89,21 +89,10 @@ impl Manager {
         let is_known = hot.policy == stamp
             && !rules.may_be_outdated(hot.last_us)
             && !(rules.has_bounds && hot.is_at_mark(hot.direction(headers.from_low)));
-        if !is_known && let Some(question) = self.ask(index, packet.time_us) {
-            self.asking.waiting.push(Waiting {
-                at: at as u32,
-                question,
-                time_us: packet.time_us,
-                verdict: fate.verdict,
-                may_be_element: false,
-                packets: 1,
-                length: headers.length,
-                staged: *staged,
-            });
-            return;
-        }
-        let number = self.entries.hot(index).action;
-        if number == 0 {
+        let number = hot.action;
+        if !is_known && self.waits_for_answer(at, index, packet, staged, fate.verdict)
+            || number == 0
+        {
             return;
         }
         let frame = &mut data[packet.at..packet.at + packet.captured as usize];
@@ -116,6 +105,33 @@ impl Manager {
             }
             _ => self.apply(number, index, fate, 1, headers.length, frame),
         }
+    }
+
+    /// Asks about the flow of a packet, which waits for the answer. If it is put off, the packet does not wait.
+    #[inline(never)]
+    fn waits_for_answer(
+        &mut self,
+        at: usize,
+        index: u32,
+        packet: &Packet,
+        staged: &Staged,
+        verdict: Verdict,
+    ) -> bool {
+        let Some(question) = self.ask(index, packet.time_us) else {
+            return false;
+        };
+        let length = staged.headers.as_ref().map_or(0, |headers| headers.length);
+        self.asking.waiting.push(Waiting {
+            at: at as u32,
+            question,
+            time_us: packet.time_us,
+            verdict,
+            may_be_element: false,
+            packets: 1,
+            length,
+            staged: *staged,
+        });
+        true
     }
 
     /// Whether the stamp of a flow whose last packet came then may be that of older rules.
@@ -132,7 +148,6 @@ impl Manager {
     }
 
     /// The number of the question about a flow, which is raised unless it is open; `None`: it is put off.
-    #[inline(never)]
     fn ask(&mut self, index: u32, time_us: i64) -> Option<u32> {
         let hot = self.entries.hot(index);
         if hot.policy.is_asked() {
