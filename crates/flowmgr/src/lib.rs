@@ -71,7 +71,7 @@ pub use manager::{BURST_MAX, Counted, Fate, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 pub use rss::Rss;
-pub use rules::{RENEWED_MAX, RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange};
+pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, renewed_max};
 pub use settings::Settings;
 pub use settle::LABELS_LOOKED_AT;
 pub use wire::Gso;

@@ -333,7 +333,7 @@ impl Manager {
     ) {
         debug_assert!(packets.len() <= BURST_MAX);
         if self.rules.is_some() {
-            self.begin_asking();
+            self.begin_asking(packets.len());
         }
         let has_merged = self.parse_and_hash(data, packets);
         self.prefetch_entries();

@@ -16,8 +16,12 @@ use crate::manager::{Asking, Manager};
 use crate::memory::{Array, Zeroed};
 use crate::prefetch::prefetch;
 
-/// Questions of one burst about flows whose rule is only out of date; the others keep their actions until the next burst.
-pub const RENEWED_MAX: usize = 32;
+/// Questions about flows whose rule is only out of date that a burst of so many packets may raise; the other flows keep their
+/// actions until a later one. A look-up costs as much as the walk of a few packets, so few among many do not slow it down, and
+/// where packets are few every flow gets its turn soon.
+pub const fn renewed_max(packets: usize) -> usize {
+    1 + packets / 64
+}
 
 /// A flow whose rule is to be looked up, and what is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,7 +269,7 @@ impl InForce {
 
 impl Manager {
     /// From the next packet on other rules are in force: each flow asks for its rule again, at its next packet or, where many
-    /// would, some bursts later ([`RENEWED_MAX`]). Rules that were once in force stay so until the manager ends; that there
+    /// would, some bursts later ([`renewed_max`]). Rules that were once in force stay so until the manager ends; that there
     /// are none is said by answers. Without memory, which only the first rules need, nothing changes.
     pub fn change_rules(&mut self, change: &mut RulesChange) {
         if self.rules.is_none()

@@ -20,7 +20,7 @@ use dataplane::flow_worker::{FlowOutcome, FlowWorker, Hooks, Limits, Parts};
 use dataplane::rules::{RulesInForce, RulesUpdate};
 use dataplane::run::Run;
 use dataplane::settings::{SettingsSender, Update, settings};
-use flowmgr::Effect;
+use flowmgr::{Effect, renewed_max};
 use parts::{DROPPED, FLOWS, Recorded, Sent, Told, frame, key, manager};
 use policy::classifier::Linear;
 use policy::rule::{Condition, RuleAction};
@@ -29,8 +29,6 @@ use proptest::prelude::*;
 use recording::Walker;
 
 const BURST: usize = 64;
-/// Flows that a burst looks up again after a change, at most, as `docs/policy.md` says.
-const RENEWED_MAX: usize = 32;
 /// A rule that is written: prefixes of both ends, a port of the source or any, priority and what is done.
 #[derive(Clone, Copy, Debug)]
 struct Written {
@@ -232,11 +230,12 @@ impl World {
         let left = self.left.recv().unwrap();
         assert_eq!(left.len(), packets.len());
         let (mut renewed, mut put_off) = (0, 0);
+        let most = renewed_max(packets.len());
         for (&(flow, is_reverse), left) in packets.iter().zip(left) {
             let known = match self.flows[flow] {
                 None => self.look_up(flow, is_reverse),
                 Some(known) if known.version == self.version => known,
-                Some(known) if renewed < RENEWED_MAX => {
+                Some(known) if renewed < most => {
                     renewed += 1;
                     self.look_up(flow, known.is_reverse)
                 }
@@ -248,7 +247,7 @@ impl World {
             self.flows[flow] = Some(known);
             assert_eq!(left, known.does, "flow {flow}: {known:?}");
         }
-        assert!(put_off == 0 || renewed == RENEWED_MAX);
+        assert!(put_off == 0 || renewed == most);
     }
 
     /// As many bursts as it takes for each flow to have its turn; then all have what the rules in force say.
@@ -256,8 +255,10 @@ impl World {
         let begun = (0..FLOWS).filter(|&flow| self.flows[flow].is_some());
         let begun: Vec<(usize, bool)> = begun.map(|flow| (flow, false)).collect();
         // Flows have their turns in the order of their packets.
-        for _ in 0..begun.len().div_ceil(RENEWED_MAX) {
-            begun.chunks(BURST).for_each(|burst| self.packets(burst));
+        for burst in begun.chunks(BURST) {
+            for _ in 0..burst.len().div_ceil(renewed_max(burst.len())) {
+                self.packets(burst);
+            }
         }
         for (flow, _) in begun {
             let known = self.flows[flow].unwrap();

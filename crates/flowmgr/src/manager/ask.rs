@@ -9,7 +9,7 @@ use cring::{FlowRef, Label};
 use super::{Fate, Manager, Packet, Staged};
 use crate::action::{Action, PolicyStamp};
 use crate::config::Effect;
-use crate::rules::{RENEWED_MAX, RuleQuestion};
+use crate::rules::{RuleQuestion, renewed_max};
 use crate::tag::set_dscp;
 use crate::verdict::Verdict;
 use crate::wire::Headers;
@@ -19,8 +19,8 @@ use crate::wire::Headers;
 pub(crate) struct Asking {
     pub questions: Vec<RuleQuestion>,
     pub waiting: Vec<Waiting>,
-    /// Questions so far about flows whose rule is only out of date.
-    renewed: usize,
+    /// Questions about flows whose rule is only out of date that may still be raised.
+    renewals_left: usize,
 }
 
 /// A packet that waits for an answer, or several that are alike.
@@ -45,7 +45,7 @@ impl Asking {
         Asking {
             questions: Vec::with_capacity(super::BURST_MAX),
             waiting: Vec::with_capacity(4 * super::BURST_MAX),
-            renewed: 0,
+            renewals_left: 0,
         }
     }
 
@@ -172,12 +172,12 @@ impl Manager {
     fn raise(&mut self, index: u32, cause: Cause, asked: PolicyStamp, time_us: i64) -> Option<u32> {
         // By packet time rules do not change, and no flow waits for its turn.
         if cause == Cause::Renewed && self.config.effect == Effect::Arrival {
-            if self.asking.renewed >= RENEWED_MAX {
+            if self.asking.renewals_left == 0 {
                 // By chance the stamp might become that of the rules in force before the flow's turn comes.
                 self.entries.hot_mut(index).policy = PolicyStamp::NONE;
                 return None;
             }
-            self.asking.renewed += 1;
+            self.asking.renewals_left -= 1;
         }
         self.entries.hot_mut(index).policy = asked;
         let question = RuleQuestion {
@@ -377,9 +377,9 @@ impl Manager {
         }
     }
 
-    /// Questions that nobody has answered are put off.
-    pub(super) fn begin_asking(&mut self) {
-        self.asking.renewed = 0;
+    /// Before a burst of so many packets: questions that nobody has answered are put off.
+    pub(super) fn begin_asking(&mut self, packets: usize) {
+        self.asking.renewals_left = renewed_max(packets);
         self.asking.waiting.clear();
         for number in 0..self.asking.questions.len() {
             let flow = self.asking.questions[number].flow;

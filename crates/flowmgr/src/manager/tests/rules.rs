@@ -1,7 +1,7 @@
 //! Rules: questions of the walk, and what answers do.
 
 use super::*;
-use crate::rules::{RENEWED_MAX, RuleAnswer, RuleMemory, RulesChange};
+use crate::rules::{RuleAnswer, RuleMemory, RulesChange, renewed_max};
 
 fn live() -> Config {
     Config {
@@ -259,13 +259,13 @@ fn after_a_change_flows_take_turns_and_keep_their_actions_until_then() {
     );
     change(&mut bench);
     let mut renewed = 0;
-    for _ in 0..4 {
+    for _ in 0..100_usize.div_ceil(renewed_max(100)) {
         let left = bench.ruled(&packets, |question| {
             assert_eq!(question.before, Some(0));
             dscp(0, 20)
         });
         let now = left.iter().filter(|dscp| **dscp == 20).count();
-        assert!(now <= renewed + RENEWED_MAX, "{now}");
+        assert!(now <= renewed + renewed_max(100), "{now}");
         assert!(left.iter().all(|dscp| [10, 20].contains(dscp)));
         renewed = now;
     }
@@ -307,8 +307,15 @@ fn a_flow_that_waits_for_its_turn_is_not_taken_for_known_when_stamps_come_round(
         change(&mut bench);
     }
     // Those that were answered then have a stamp that is as old as it can be; the others have none.
-    let asked = bench.count_asked(&packets[RENEWED_MAX..], dscp(0, 30));
-    assert_eq!(asked, 40 - RENEWED_MAX);
+    let left = renewed_max(40)..40;
+    let asked = (1..=40).map(|time_us| {
+        let packets: Vec<Tcp> = left
+            .clone()
+            .map(|i| tcp(time_us, i as u8, 200, TCP_ACK))
+            .collect();
+        bench.count_asked(&packets, dscp(0, 30))
+    });
+    assert_eq!(asked.sum::<usize>(), left.len());
 }
 
 #[test]
