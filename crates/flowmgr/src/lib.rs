@@ -17,7 +17,7 @@
 //! | `rules` | questions about the rules of flows, and answers to them |
 //! | [`depths`] | which of a flow's answers is its label |
 //! | `look` | the flows of the table, for people |
-//! | `settle`, [`record`] | what is said about flows, and when |
+//! | `manager::settle`, [`record`] | what is said about flows, and when |
 //! | [`BareTable`] | the table alone, for measuring |
 //! | `counters` | all that is counted |
 //! | [`verdict`] | one per packet, summing up to the packets received |
@@ -49,7 +49,6 @@ mod rss;
 mod rules;
 mod series;
 mod settings;
-mod settle;
 mod table;
 pub mod tag;
 mod tags;
@@ -67,13 +66,12 @@ pub use depths::Depths;
 pub use entry::Counts;
 pub use key::Key;
 pub use look::{CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, Standing, Wanted};
-pub use manager::{BURST_MAX, Counted, Fate, Manager, Packet};
+pub use manager::{BURST_MAX, Counted, Fate, LABELS_LOOKED_AT, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 pub use rss::Rss;
 pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, renewed_max};
 pub use settings::Settings;
-pub use settle::LABELS_LOOKED_AT;
 pub use wire::Gso;
 
 /// Bytes that a table takes for these tasks, without what `record_series` adds.

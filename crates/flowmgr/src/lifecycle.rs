@@ -7,9 +7,9 @@ use crate::entry::{
     Cold, LABEL_NOT_EMITTED, NOT_IN_EFFECT, STATE_EMITTED, STATE_IN_EFFECT, STATE_RST,
 };
 use crate::expiry::Step;
+use crate::manager::settle::{InEffect, InEffectByDepth, Report};
 use crate::manager::{BURST_MAX, Manager};
 use crate::record::EndReason;
-use crate::settle::{InEffect, InEffectByDepth, Report};
 use crate::table::{Occupant, Place};
 use crate::wire::{Headers, TCP, TCP_ACK, TCP_SYN};
 

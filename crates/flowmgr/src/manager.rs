@@ -14,7 +14,7 @@
 //!
 //! The manager does no input or output and reads no clock: times come with the
 //! packets, and the caller's clock with the burst. Beginnings and ends of flows
-//! are in [`crate::lifecycle`], records in [`crate::settle`]. How a packet becomes part of a series, and the series leaves, is in
+//! are in [`crate::lifecycle`], records in `settle`. How a packet becomes part of a series, and the series leaves, is in
 //! `collect`; whether a label counts for a packet is in `label`. Packets that GRO, LRO or TSO merged are walked segment by segment
 //! in `merged`, where those of flows that belong to another port are told apart as well.
 
@@ -24,6 +24,7 @@ mod collect;
 mod counted;
 mod label;
 mod merged;
+pub(crate) mod settle;
 
 use std::sync::Arc;
 
@@ -43,14 +44,15 @@ use crate::memory::Pages;
 use crate::prefetch::prefetch;
 use crate::rules::InForce;
 use crate::series::SeriesStore;
-use crate::settle::Outbox;
 use crate::table::{Occupant, Place, Table};
 use crate::verdict::Verdict;
 use crate::wire::{self, Gso, Headers, TCP_FIN, TCP_RST};
+use settle::Outbox;
 
 pub(crate) use ask::Asking;
 pub use counted::Counted;
 pub(crate) use counted::CountedSoFar;
+pub use settle::LABELS_LOOKED_AT;
 
 /// Packets in a burst, at most.
 pub const BURST_MAX: usize = 256;

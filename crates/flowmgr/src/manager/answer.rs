@@ -6,8 +6,8 @@ use super::ask::Waiting;
 use super::{Fate, Manager, Packet};
 use crate::config::Effect;
 use crate::entry::{STATE_DECIDED, STATE_EMITTED, STATE_IN_EFFECT, STATE_WITHHELD};
+use crate::manager::settle::Awaited;
 use crate::rules::{RuleAnswer, RuleQuestion};
-use crate::settle::Awaited;
 use crate::verdict::Verdict;
 
 impl Manager {

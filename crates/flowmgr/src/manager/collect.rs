@@ -5,8 +5,8 @@ use cring::Label;
 use super::{Manager, Staged};
 use crate::config::{Effect, SeriesTask};
 use crate::entry::{STATE_EMITTED, STATE_WITHHELD};
+use crate::manager::settle::Awaited;
 use crate::series::Element;
-use crate::settle::Awaited;
 
 /// A packet that was found to belong to the flow at an entry.
 #[derive(Clone, Copy)]
