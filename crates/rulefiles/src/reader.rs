@@ -186,7 +186,7 @@ impl Reader {
         let format = format.ok_or_else(|| Problem::UnknownFormat.at(path.display().to_string()))?;
         match format {
             Format::Toml => self.toml(number, path, lines, defaults)?,
-            Format::Csv => {
+            Format::Csv | Format::ClassBench => {
                 let Reader {
                     rules,
                     sets,
@@ -194,38 +194,17 @@ impl Reader {
                     has_interfaces,
                     ..
                 } = self;
-                let read = csv::read(&mut lines, sets, |draft, line| {
-                    add(
-                        rules,
-                        warnings,
-                        *has_interfaces,
-                        draft,
-                        defaults,
-                        (number, line),
-                    )
-                });
-                read.map_err(|error| self.line_error(number, lines.number(), error))?;
-            }
-            Format::ClassBench => {
-                let Reader {
-                    rules,
-                    warnings,
-                    has_interfaces,
-                    ..
-                } = self;
-                let read = classbench::read(&mut lines, |draft, line, has_flags| {
+                let mut add = |draft, line, has_flags| {
                     if has_flags {
                         warnings.add(WarningKind::Flags, (number, line));
                     }
-                    add(
-                        rules,
-                        warnings,
-                        *has_interfaces,
-                        draft,
-                        defaults,
-                        (number, line),
-                    )
-                });
+                    let origin = (number, line);
+                    add(rules, warnings, *has_interfaces, draft, defaults, origin)
+                };
+                let read = match format {
+                    Format::ClassBench => classbench::read(&mut lines, add),
+                    _ => csv::read(&mut lines, sets, |draft, line| add(draft, line, false)),
+                };
                 read.map_err(|error| self.line_error(number, lines.number(), error))?;
             }
         }
