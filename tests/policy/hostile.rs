@@ -107,7 +107,7 @@ fn ten_million_rules_are_read() {
 #[test]
 fn more_rules_than_there_may_be_are_refused() {
     let said =
-        "/dev/stdin:16777218: more than 16777216 filters in all; use prefixes that cover several";
+        "/dev/stdin:16777217: more than 16777215 rules; use prefixes that cover several of them";
     assert_refused(piped("10.0.0.1,CS1", 20_000_000), 65, said);
 }
 
