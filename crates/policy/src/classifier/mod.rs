@@ -28,9 +28,6 @@ use vectors::with_vectors;
 /// From so many filters on a model is trained: with fewer, hash tables alone are faster (`fenxi-lab bench policy`).
 const LEARNED_FROM: usize = 1024;
 
-/// Up to so many keys are few: while they wait for memory, there is nothing else to do but to ask for more of it.
-const FEW: usize = 4;
-
 /// Filters of one family that can be looked up. A copy shares the trained part.
 #[derive(Clone, Debug)]
 pub struct Classifier<A: Address> {
@@ -112,9 +109,6 @@ impl<A: Address> Classifier<A> {
                 })
             };
             if !self.learned.is_empty() {
-                if keys.len() <= FEW {
-                    self.remainder.prefetch(keys);
-                }
                 with_vectors(Find {
                     learned: &*self.learned,
                     keys,

@@ -21,7 +21,6 @@ mod net;
 mod point;
 mod trained;
 
-use super::FEW;
 use super::best::{BATCH, Best, Hit};
 use super::vectors::{Vectors, WithVectors};
 use crate::{Address, Filter, Key};
@@ -41,6 +40,8 @@ const COVERAGE_MIN: f64 = 0.45;
 const COVERAGE_GOOD: f64 = 0.85;
 /// iSets, at most.
 const ISETS_MAX: usize = 4;
+/// Up to so many keys are few: they are looked up in all iSets at a time.
+const FEW: usize = 4;
 
 /// Filters that models find, in up to four iSets.
 #[derive(Debug)]

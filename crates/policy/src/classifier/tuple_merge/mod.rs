@@ -116,16 +116,6 @@ impl<A: Address> TupleMerge<A> {
         removed
     }
 
-    /// Asks for the heads that a look-up of these keys begins with, in the tables that are looked at first.
-    #[inline]
-    pub(super) fn prefetch(&self, keys: &[Key<A>]) {
-        for table in self.tables.iter().take(BATCH / keys.len().max(1)) {
-            for key in keys {
-                table.prefetch_head(table.hash_of_key(key));
-            }
-        }
-    }
-
     /// For each of up to [`BATCH`] keys, the filter of the least rank that has it and whose rule `counts`, where that is below the
     /// one in `best`.
     #[inline]
