@@ -89,8 +89,13 @@ impl Manager {
         let is_known = hot.policy == stamp
             && !rules.may_be_outdated(hot.last_us)
             && !(rules.has_bounds && hot.is_at_mark(hot.direction(headers.from_low)));
+        // A flow that was put off before, and would be again.
+        let is_put_off =
+            self.asking.renewals_left == 0 && hot.policy == PolicyStamp::NONE && hot.has_packets();
         let number = hot.action;
-        if !is_known && self.waits_for_answer(at, index, packet, staged, fate.verdict)
+        if !is_known
+            && !is_put_off
+            && self.waits_for_answer(at, index, packet, staged, fate.verdict)
             || number == 0
         {
             return;
