@@ -35,6 +35,8 @@ pub mod rules;
 pub mod run;
 pub mod settings;
 pub mod sink;
+#[cfg(test)]
+mod small_table;
 pub mod snapshot;
 pub mod state;
 pub mod swap;

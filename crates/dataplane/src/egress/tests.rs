@@ -4,16 +4,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use cring::ring;
-use flowmgr::hash::HashKind;
-use flowmgr::{
-    Action, Actions, Config, Effect, Fate, Manager, Packet, RuleAnswer, RuleMemory, RulesChange,
-    SeriesTask, Settings,
-};
+use flowmgr::{Action, Fate, Manager, Packet, RuleAnswer, RuleMemory, RulesChange};
 use packetio::{Burst, Frame, LinkEvent, Selection, Tx, TxCounts, TxError};
 
 use super::{Egress, Forward, Mirror};
 use crate::counters::PortCounters;
 use crate::run::{Event, Run};
+use crate::small_table::config;
 
 /// Which port was given which frames, by host and DSCP, in the order of the calls.
 type Sent = Arc<Mutex<Vec<(&'static str, Vec<(u8, u8)>)>>>;
@@ -60,27 +57,7 @@ fn datagram(host: u8) -> [u8; 28] {
 
 fn manager() -> Manager {
     let (producer, _) = ring(64);
-    let config = Config {
-        tasks: vec![SeriesTask::lengths(10, 2)],
-        settings: Settings {
-            idle_timeout_s: 30,
-            closed_timeout_s: 5,
-            half_open_timeout_s: 0,
-            established_timeout_s: 0,
-            active_timeout_s: 0,
-            end_on_fin_rst: true,
-            actions: Actions::of_dscp(&[None, None]),
-        },
-        hash: HashKind::Keyed { seed: 1 },
-        max_flows: 256,
-        buckets: 64,
-        effect: Effect::Arrival,
-        record_series: flowmgr::SeriesShare::NONE,
-        ports: Vec::new(),
-        flow_id_first: 0,
-        flow_id_step: 1,
-        expects_counts: false,
-    };
+    let config = config(256);
     let mut manager = Manager::new(config, producer).unwrap();
     manager.change_rules(&mut RulesChange {
         memory: Some(RuleMemory::new(256).unwrap()),

@@ -8,6 +8,8 @@
 )]
 
 mod parts;
+#[path = "../../src/small_table.rs"]
+mod small_table;
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -8,12 +8,13 @@ use dataplane::Error;
 use dataplane::egress::Egress;
 use dataplane::rules::RulesInForce;
 use dataplane::sink::Sink;
-use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::verdict::Verdict;
-use flowmgr::{Actions, Config, Effect, Fate, Manager, Packet, SeriesTask, Settings};
+use flowmgr::{Fate, Manager, Packet};
 use packetio::{Burst, Frame, Received, Rx, RxCounts, RxError};
 use policy::{Key, UDP};
+
+use crate::small_table::config;
 
 /// Flows that a test has, more than can be looked up again in one burst.
 pub const FLOWS: usize = 80;
@@ -172,26 +173,6 @@ impl Sink for Recorded {
 
 pub fn manager() -> Manager {
     let (producer, _) = cring::ring(256);
-    let config = Config {
-        tasks: vec![SeriesTask::lengths(10, 2)],
-        settings: Settings {
-            idle_timeout_s: 30,
-            closed_timeout_s: 5,
-            half_open_timeout_s: 0,
-            established_timeout_s: 0,
-            active_timeout_s: 0,
-            end_on_fin_rst: true,
-            actions: Actions::of_dscp(&[None, None]),
-        },
-        hash: HashKind::Keyed { seed: 1 },
-        max_flows: 128,
-        buckets: 32,
-        effect: Effect::Arrival,
-        record_series: flowmgr::SeriesShare::NONE,
-        ports: Vec::new(),
-        flow_id_first: 0,
-        flow_id_step: 1,
-        expects_counts: false,
-    };
+    let config = config(128);
     Manager::new(config, producer).unwrap()
 }

@@ -1,10 +1,10 @@
 use cring::ring;
-use flowmgr::hash::HashKind;
 use flowmgr::record::{EndReason, Record};
 use flowmgr::verdict::Verdict;
-use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask, Settings};
+use flowmgr::{Manager, Packet};
 
 use super::*;
+use crate::small_table::config;
 
 const SECOND_US: i64 = 1_000_000;
 const DAY_US: i64 = 86_400 * SECOND_US;
@@ -140,30 +140,8 @@ fn syn(host: u8) -> Vec<u8> {
 
 fn manager() -> Manager {
     let (producer, _) = ring(64);
-    let config = Config {
-        tasks: vec![SeriesTask {
-            midstream: true,
-            ..SeriesTask::lengths(10, 2)
-        }],
-        settings: Settings {
-            idle_timeout_s: 30,
-            closed_timeout_s: 5,
-            half_open_timeout_s: 0,
-            established_timeout_s: 0,
-            active_timeout_s: 0,
-            end_on_fin_rst: true,
-            actions: Actions::of_dscp(&[None, None]),
-        },
-        hash: HashKind::Keyed { seed: 1 },
-        max_flows: 256,
-        buckets: 64,
-        effect: Effect::Arrival,
-        record_series: flowmgr::SeriesShare::NONE,
-        ports: Vec::new(),
-        flow_id_first: 0,
-        flow_id_step: 1,
-        expects_counts: false,
-    };
+    let mut config = config(256);
+    config.tasks[0].midstream = true;
     Manager::new(config, producer).unwrap()
 }
 
