@@ -167,7 +167,7 @@ pub(crate) struct InForce {
     numbering: u32,
     /// The next of [`RuleMemory::changed_us`] to be written.
     next_change: usize,
-    /// When the oldest of them was.
+    /// When the oldest of these changes was: a flow whose last packet came before may have a stamp that has come round.
     outdated_us: i64,
 }
 

@@ -9,7 +9,7 @@ use cring::{FlowRef, Label};
 use super::{Fate, Manager, Packet, Staged};
 use crate::action::{Action, PolicyStamp};
 use crate::config::Effect;
-use crate::rules::{RuleQuestion, renewed_max};
+use crate::rules::{InForce, RuleQuestion, renewed_max};
 use crate::tag::set_dscp;
 use crate::verdict::Verdict;
 use crate::wire::Headers;
@@ -139,12 +139,11 @@ impl Manager {
         true
     }
 
-    /// Whether the stamp of a flow whose last packet came then may be that of older rules.
-    #[inline]
-    fn may_be_outdated(&self, last_us: i64) -> bool {
-        self.rules
-            .as_ref()
-            .is_some_and(|rules| rules.may_be_outdated(last_us))
+    /// Whether a flow was looked up by the rules in force.
+    fn is_current(&self, index: u32) -> bool {
+        let hot = self.entries.hot(index);
+        let may_be_outdated = |rules: &InForce| rules.may_be_outdated(hot.last_us);
+        hot.policy.knowing(true) == self.policy && !self.rules.as_ref().is_some_and(may_be_outdated)
     }
 
     #[inline]
@@ -159,8 +158,7 @@ impl Manager {
             return self.asking.find(index);
         }
         let is_first = !hot.has_packets() && hot.policy == PolicyStamp::NONE;
-        let is_current =
-            hot.policy.knowing(true) == self.policy && !self.may_be_outdated(hot.last_us);
+        let is_current = self.is_current(index);
         let cause = match (is_first, is_current) {
             (true, _) => Cause::Begun,
             (_, true) => Cause::News,
@@ -203,8 +201,7 @@ impl Manager {
         if hot.policy.is_asked() {
             return;
         }
-        let is_current =
-            hot.policy.knowing(true) == self.policy && !self.may_be_outdated(hot.last_us);
+        let is_current = self.is_current(index);
         let cause = match is_current {
             true => Cause::News,
             false => Cause::Renewed,
@@ -228,10 +225,7 @@ impl Manager {
 
     /// What packets of the flow were counted elsewhere may be beyond a bound.
     pub(crate) fn ask_for_counts(&mut self, index: u32) {
-        let hot = self.entries.hot(index);
-        let is_known =
-            hot.policy.knowing(true) == self.policy && !self.may_be_outdated(hot.last_us);
-        if !is_known || self.has_bounds() {
+        if !self.is_current(index) || self.has_bounds() {
             let last_us = self.entries.hot(index).last_us;
             self.ask_between(index, last_us);
         }
