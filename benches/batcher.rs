@@ -3,7 +3,7 @@
 
 use accel::{Classification, Device, DeviceError, Sizes};
 use analytics::batching::{Plan, Situation};
-use analytics::{Accelerator, CacheConfig, Config, Manager, Policy, Round};
+use analytics::{Accelerator, CacheConfig, Config, Policy, Round, Task};
 use cring::{Feature, Features, Series};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fenxi_benches::series::Feed;
@@ -128,8 +128,9 @@ fn round(criterion: &mut Criterion) {
                 audit: 0.0,
             },
             probe: Vec::new(),
+            after: analytics::After::default(),
         };
-        let manager = Manager::new(config, vec![inlet], vec![accelerator]);
+        let manager = Task::new(config, vec![inlet], vec![accelerator]);
         let mut manager = manager.expect("a valid configuration");
         // The device costs nothing, so a cache that reckoned would step aside.
         manager.set_cost_clock(|| 0);

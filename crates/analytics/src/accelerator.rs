@@ -14,6 +14,9 @@ pub struct Accelerator {
     pub profile: Option<Profile>,
     /// A batch in flight for longer counts as lost, and the device as hung. Without one the manager waits for ever.
     pub deadline: Option<Duration>,
+    /// Devices of one lane work one after another: all that work on the manager's thread are on lane 0, and those that share
+    /// a thread have one of their own. Only tasks of the same manager have to know.
+    pub lane: u8,
 }
 
 impl From<Box<dyn Device>> for Accelerator {
@@ -23,6 +26,7 @@ impl From<Box<dyn Device>> for Accelerator {
             device,
             profile: None,
             deadline: None,
+            lane: 0,
         }
     }
 }

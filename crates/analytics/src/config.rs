@@ -1,6 +1,6 @@
 //! What an analytics manager is told, and what it refuses.
 
-use crate::Policy;
+use crate::{After, Policy};
 use accel::Sizes;
 use cring::{Context, Feature, Features, K_MAX};
 use std::ops::RangeInclusive;
@@ -24,7 +24,7 @@ pub const AUDIT: RangeInclusive<f64> = 0.0..=1.0;
 /// length and TCP flags take one each, an inter-arrival time two.
 pub const CACHE_KEY_WORDS_MAX: usize = 32;
 
-/// How one analytics manager works.
+/// How one task of an analytics manager works.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Elements per series, as the model wants them: 1 to [`K_MAX`].
@@ -40,6 +40,8 @@ pub struct Config {
     /// One row of input, K numbers for each feature and then those of the context, on which the model is known to work,
     /// such as a golden input: what a device that failed is probed with. Empty for zeros.
     pub probe: Vec<f32>,
+    /// Which labels of other tasks a flow must have for this one to be asked.
+    pub after: After,
 }
 
 /// The prefix cache's settings. It is off when `prefix` or `entries` is 0.
@@ -278,6 +280,7 @@ mod tests {
             },
             context: Vec::new(),
             probe: Vec::new(),
+            after: After::default(),
         }
     }
 

@@ -23,6 +23,8 @@ counters! {
         pub cached: u64,
         /// Series that were given a label by the model.
         pub inferred: u64,
+        /// Series passed over, because the label of another task says so.
+        pub not_asked: u64,
         /// Series given up unseen, because no device was up.
         pub shed_no_device: u64,
         /// Series whose device failed while no other was up.
@@ -173,6 +175,7 @@ impl Counters {
             series: 0,
             cached: 0,
             inferred: 0,
+            not_asked: 0,
             shed_no_device: 0,
             failed_no_other_device: 0,
             failed_after_retry: 0,
@@ -240,7 +243,13 @@ impl Counters {
     /// device.
     #[must_use]
     pub fn undecided(&self) -> u64 {
-        self.series - self.cached - self.inferred - self.shed() - self.failed()
+        self.series - self.decided()
+    }
+
+    /// Series that have met their fate.
+    #[must_use]
+    pub fn decided(&self) -> u64 {
+        self.cached + self.inferred + self.not_asked + self.shed() + self.failed()
     }
 
     /// The batches that this trigger fired.

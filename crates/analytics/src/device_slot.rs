@@ -117,6 +117,16 @@ impl DeviceSlot {
         self.is_up() && self.flight.is_none()
     }
 
+    /// See [`Accelerator::lane`].
+    pub fn lane(&self) -> u8 {
+        self.accelerator.lane
+    }
+
+    /// Whether a batch or a probe is on its way.
+    pub fn is_in_flight(&self) -> bool {
+        self.flight.is_some()
+    }
+
     pub fn sizes(&self) -> &Sizes {
         self.accelerator.device.sizes()
     }

@@ -7,6 +7,7 @@
 
 use crate::Accelerator;
 use crate::device_slot::DeviceSlot;
+use crate::lanes::Lanes;
 use crate::rows::Retry;
 use std::collections::VecDeque;
 
@@ -38,10 +39,11 @@ impl Dispatch {
     }
 
     /// The device slots that can take a batch, beginning with the one after the device slot last used.
-    pub fn free(&self) -> impl Iterator<Item = (usize, &DeviceSlot)> {
+    pub fn free(&self, lanes: &Lanes) -> impl Iterator<Item = (usize, &DeviceSlot)> {
         let (before, from) = self.device_slots.split_at(self.next);
         let in_turn = (self.next..).zip(from).chain((0..).zip(before));
-        in_turn.filter(|(_, device_slot)| device_slot.is_free())
+        in_turn
+            .filter(|(_, device_slot)| device_slot.is_free() && lanes.is_free(device_slot.lane()))
     }
 
     /// How many devices are up, busy or not.

@@ -8,16 +8,16 @@
 //!                        (policy: when, how many)    (result also fills the cache)
 //! ```
 //!
-//! Read [`manager`](Manager) first: one [`Manager::round`] is the whole walk, in the order of the picture from right to
-//! left. The rest are its parts: `ring_input` (what waits in one ring), `cache` (with the `governor` that turns it
+//! Read [`manager`](Manager) first, then [`task`](Task): one [`Task::round`] is the whole walk of a task's series, in the order
+//! of the picture from right to left. The rest are its parts: `ring_input` (what waits in one ring), `cache` (with the `governor` that turns it
 //! off where it does not pay), `batching` (when to fire and how much; `slo` has a controller), `dispatch` (which device, and who is to be
 //! retried), `device_slot` (one device: its batch, its condition), `counters`.
 //!
-//! Devices fail, and models change, under traffic: see `manager/collect`, `device_slot` and `manager/swap`.
+//! Devices fail, and models change, under traffic: see `task/collect`, `device_slot` and `task/swap`.
 //!
 //! # What always holds
 //!
-//! 1. Each series that a manager took from a ring gets exactly one fate: series = cached + inferred + shed + failed +
+//! 1. Each series that a task took from a ring gets exactly one fate: series = cached + inferred + not asked + shed + failed +
 //!    undecided, after every round ([`Counters::undecided`]).
 //! 2. A label is offered only to the flow and generation that asked; when that flow is gone the label is counted
 //!    post-mortem and dropped. Who will get none is told so.
@@ -40,9 +40,11 @@ mod device_slot;
 mod dispatch;
 mod failure;
 mod health;
+mod lanes;
 mod manager;
 mod ring_input;
 mod rows;
+mod task;
 
 pub use accelerator::Accelerator;
 pub use batching::{Policy, Trigger};
@@ -53,5 +55,7 @@ pub use config::{
 pub use counters::{BatchCounters, CacheCounters, Counters, DeviceCounters, Phases, SloCounters};
 pub use failure::FailureKind;
 pub use health::{DeviceHealth, DeviceState};
-pub use manager::{Manager, NewModel, Refused, Retired, Round, Settings, Standby, SwapError};
+pub use manager::{Manager, Round};
 pub use ring_input::RingInput;
+pub use task::after::{After, Need, Test};
+pub use task::{NewModel, Refused, Retired, Settings, Standby, SwapError, Task};

@@ -49,10 +49,22 @@ pub(crate) struct Queue {
     /// The producer was gone at the last look, so nothing comes after the end.
     closed: bool,
     waiting: VecDeque<Waiting>,
+    /// Those that wait for the labels of other tasks first, by their number.
+    parked: VecDeque<Seen>,
+}
+
+/// A series that was seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Its slot's number.
+    pub number: u64,
+    /// When that was, on the clock of the rounds.
+    pub seen_ns: u64,
 }
 
 impl Queue {
-    pub fn new(ring_input: RingInput) -> Self {
+    /// `parks` says whether series may have to wait for labels of other tasks.
+    pub fn new(ring_input: RingInput, parks: bool) -> Self {
         let slots = ring_input.series.capacity();
         Self {
             ring_input,
@@ -61,6 +73,7 @@ impl Queue {
             end: 0,
             closed: false,
             waiting: VecDeque::with_capacity(slots),
+            parked: VecDeque::with_capacity(if parks { slots } else { 0 }),
         }
     }
 
@@ -72,26 +85,57 @@ impl Queue {
         (self.end - self.seen) as usize
     }
 
-    /// The oldest unseen slot. There must be one.
-    pub fn next(&self) -> &Slot {
-        self.ring_input
-            .series
-            .get((self.seen - self.released) as usize)
+    /// Takes so many of the unseen slots, which must be there, the oldest first. What each of them is for has to be said
+    /// then: [`Queue::keep`], [`Queue::park`], or nothing where it is done with.
+    pub fn take_unseen(
+        &mut self,
+        count: usize,
+        seen_ns: u64,
+    ) -> impl Iterator<Item = Seen> + use<> {
+        let first = self.seen;
+        self.seen += count as u64;
+        (first..self.seen).map(move |number| Seen { number, seen_ns })
     }
 
-    /// The oldest unseen slot is done with.
-    pub fn pass(&mut self) {
-        self.seen += 1;
-    }
-
-    /// The oldest unseen slot waits for a batch.
-    pub fn keep(&mut self, seen_ns: u64, audit: Option<Audit>) {
-        self.waiting.push_back(Waiting {
-            number: self.seen,
+    /// The series waits for a batch.
+    pub fn keep(&mut self, seen: Seen, audit: Option<Audit>) {
+        let Seen { number, seen_ns } = seen;
+        let waiting = Waiting {
+            number,
             seen_ns,
             audit,
-        });
-        self.seen += 1;
+        };
+        // One that was parked stands among others; all else comes in order.
+        match self.waiting.back() {
+            Some(back) if back.number > number => {
+                let at = self.waiting.partition_point(|it| it.number < number);
+                self.waiting.insert(at, waiting);
+            }
+            _ => self.waiting.push_back(waiting),
+        }
+    }
+
+    /// The series waits for labels of other tasks.
+    pub fn park(&mut self, seen: Seen) {
+        self.parked.push_back(seen);
+    }
+
+    /// Whether series wait for labels of other tasks.
+    pub fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Looks at each of those again; `is_over` says that it waits no more.
+    pub fn reconsider(&mut self, mut is_over: impl FnMut(&Queue, Seen) -> bool) {
+        for _ in 0..self.parked.len() {
+            let Some(seen) = self.parked.pop_front() else {
+                return;
+            };
+            if !is_over(self, seen) {
+                // Once around, so that those that stay are in order again.
+                self.parked.push_back(seen);
+            }
+        }
     }
 
     /// When the series was seen that has waited longest.
@@ -124,7 +168,8 @@ impl Queue {
         Some((audit, self.slot(number)))
     }
 
-    fn slot(&self, number: u64) -> &Slot {
+    /// The slot of this number, which is not released.
+    pub fn slot(&self, number: u64) -> &Slot {
         self.ring_input
             .series
             .get((number - self.released) as usize)
@@ -133,12 +178,27 @@ impl Queue {
     /// Gives the slots back that are done and have none waiting before them.
     pub fn release(&mut self) {
         let done = self.waiting.front().map_or(self.seen, |w| w.number);
+        let done = self
+            .parked
+            .front()
+            .map_or(done, |parked| done.min(parked.number));
         if done > self.released {
             self.ring_input
                 .series
                 .release((done - self.released) as usize);
             self.released = done;
         }
+    }
+
+    /// The label words of the flows.
+    pub fn labels(&self) -> &dyn Labels {
+        self.ring_input.labels.as_ref()
+    }
+
+    /// The flow gets no label for this task.
+    pub fn give_none(&self, slot: &Slot) {
+        // Where the flow is gone there is nobody left to tell.
+        let _ = self.decide(slot.series.task, slot.flow, Label::Unlabelled);
     }
 
     /// Offers a label to the flow that asked, for one of its tasks.
@@ -149,7 +209,7 @@ impl Queue {
 
     /// Whether nothing waits here and nothing will ever come, as of the last look.
     pub fn is_done(&self) -> bool {
-        self.closed && self.seen == self.end && self.waiting.is_empty()
+        self.closed && self.seen == self.end && self.waiting.is_empty() && self.parked.is_empty()
     }
 }
 

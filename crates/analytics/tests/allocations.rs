@@ -9,7 +9,7 @@
 
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use allocation_counter::measure;
-use analytics::{Accelerator, CacheConfig, Config, Manager, Policy, RingInput};
+use analytics::{Accelerator, CacheConfig, Config, Policy, RingInput, Task};
 use cring::{Feature, Features, FlowRef, LabelWord, Labels, Producer, Slot};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Device for Quick {
 }
 
 struct World {
-    manager: Manager,
+    manager: Task,
     words: Arc<Vec<LabelWord>>,
     producer: Producer<Slot>,
     number: u32,
@@ -90,6 +90,7 @@ impl World {
                 t1_us: 0.1,
             }),
             deadline: Some(Duration::from_millis(1)),
+            lane: 0,
         };
         let config = Config {
             context: Vec::new(),
@@ -102,8 +103,9 @@ impl World {
                 audit: 0.1,
             },
             probe: Vec::new(),
+            after: analytics::After::default(),
         };
-        let manager = Manager::new(
+        let manager = Task::new(
             config,
             vec![RingInput { series, labels }],
             [(), ()].map(accelerator).into(),

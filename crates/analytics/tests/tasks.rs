@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use accel::{Profile, Shape, SimulatedDevice, Sizes};
-use analytics::{CacheConfig, Config, Manager, Policy, RingInput};
+use analytics::{CacheConfig, Config, Policy, RingInput, Task};
 use cring::{Feature, Labels, Unit};
 use flowmgr::hash::HashKind;
 use flowmgr::record::{FlowRecord, LabelRecord, Record};
@@ -134,7 +134,7 @@ fn expected(packets: &[Sent], task: usize) -> Option<u16> {
 
 struct World {
     flows: flowmgr::Manager,
-    series: Vec<Manager>,
+    series: Vec<Task>,
     labels: Arc<dyn Labels>,
     records: Vec<Record>,
     now_ns: u64,
@@ -184,6 +184,7 @@ impl World {
                     audit: 0.0,
                 },
                 probe: Vec::new(),
+                after: analytics::After::default(),
             };
             let profile = Profile {
                 t0_us: 0.0,
@@ -191,7 +192,7 @@ impl World {
             };
             let device = SimulatedDevice::new(profile, Sizes::Any { cap: 8 }, SHAPES[task]);
             let device: Box<dyn accel::Device> = Box::new(device);
-            Manager::new(config, vec![ring_input], vec![device.into()]).unwrap()
+            Task::new(config, vec![ring_input], vec![device.into()]).unwrap()
         });
         World {
             series: series.collect(),

@@ -56,6 +56,7 @@
 
 #![deny(unsafe_code)]
 
+mod answers;
 mod context;
 mod counters;
 mod feature;
@@ -72,6 +73,7 @@ mod series;
 mod slot;
 mod sync;
 
+pub use answers::{Answers, Depth, TaskWords, resolve};
 pub use context::Context;
 pub use counters::Counter;
 pub use feature::{Feature, Features, Unit};

@@ -39,8 +39,8 @@ const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(5_000).unwrap();
 /// How others reach an analytics worker between two rounds. Each is optional.
 #[derive(Default)]
 pub struct Hooks {
-    /// Brings another model, or other settings.
-    pub swap: Option<SwapPort>,
+    /// Bring another model, or other settings, to each task; or none.
+    pub swaps: Vec<SwapPort>,
     /// Takes snapshots of the counters.
     pub telemetry: Option<Publisher<AnalyticsSnapshot>>,
     /// Records the rounds.
@@ -71,8 +71,8 @@ impl Drop for Alarm {
 }
 
 impl AnalyticsWorker {
-    /// Runs rounds until the rings are closed and every series is decided; gives what was counted.
-    pub fn run(mut self) -> Counters {
+    /// Runs rounds until the rings are closed and every series is decided; gives what each task has counted.
+    pub fn run(mut self) -> Vec<Counters> {
         let run = self.run.clone();
         let _alarm = Alarm(run.clone());
         if !self.gathers {
@@ -91,12 +91,12 @@ impl AnalyticsWorker {
             }
             self.serve_hooks();
             let now_ns = run.now_ns();
-            let before = self.given();
+            let before = self.manager.labelled();
             let round = match &mut self.hooks.recorder {
                 Some(recorder) => recorder.round(&mut self.manager, now_ns, drains),
                 None => self.manager.round(now_ns),
             };
-            if self.given() != before {
+            if self.manager.labelled() != before {
                 run.wake_for_labels();
             }
             self.sleep(round, now_ns, &mut idle);
@@ -107,23 +107,18 @@ impl AnalyticsWorker {
         if let Some(recorder) = self.hooks.recorder {
             recorder.finish(&self.manager);
         }
-        self.manager.counters().clone()
-    }
-
-    /// Labels given so far.
-    fn given(&self) -> u64 {
-        let counters = self.manager.counters();
-        counters.cached + counters.inferred
+        let tasks = self.manager.tasks().iter();
+        tasks.map(|task| task.counters().clone()).collect()
     }
 
     fn serve_hooks(&mut self) {
         let Hooks {
-            swap,
+            swaps,
             telemetry,
             recorder,
         } = &mut self.hooks;
-        if let Some(swap) = swap {
-            swap.serve(&mut self.manager, recorder.as_mut());
+        for (swap, task) in swaps.iter().zip(self.manager.tasks_mut()) {
+            swap.serve(task, recorder.as_mut());
         }
         if let Some(telemetry) = telemetry {
             telemetry.publish(|snapshot| snapshot.update(&self.manager));
@@ -133,7 +128,7 @@ impl AnalyticsWorker {
     /// Sleeps as long as nothing can be due, or not at all.
     fn sleep(&self, round: Round, now_ns: u64, idle: &mut Idle<'_>) {
         let due = self.manager.time_until_due(now_ns);
-        let undecided = self.manager.counters().undecided() > 0;
+        let undecided = self.manager.undecided() > 0;
         if round != Round::Idle || undecided {
             idle.is_prepared = false;
         }

@@ -99,33 +99,74 @@ impl FlowSnapshot {
     }
 }
 
-/// An analytics thread between two rounds.
+/// An analytics thread between two rounds: its tasks, in the order of the configuration.
 #[derive(Debug, Clone)]
 pub struct AnalyticsSnapshot {
-    /// What the manager counted.
+    /// At least one.
+    pub tasks: Vec<TaskSnapshot>,
+}
+
+/// A task of an analytics thread.
+#[derive(Debug, Clone)]
+pub struct TaskSnapshot {
+    /// What it counted.
     pub counters: analytics::Counters,
     /// Series on their way through a device.
     pub on_devices: u64,
     /// State of each device.
-    pub devices: Vec<DeviceState>,
+    pub states: Vec<DeviceState>,
 }
 
 impl AnalyticsSnapshot {
     /// The manager's counters and devices at this moment.
     pub fn of(manager: &analytics::Manager) -> AnalyticsSnapshot {
         AnalyticsSnapshot {
-            counters: manager.counters().clone(),
-            on_devices: manager.on_devices(),
-            devices: manager.health().map(|health| health.state).collect(),
+            tasks: manager.tasks().iter().map(TaskSnapshot::of).collect(),
         }
     }
 
     /// Takes the manager's counters again, into the memory that is there.
     pub fn update(&mut self, manager: &analytics::Manager) {
-        self.counters.copy_from(manager.counters());
-        self.on_devices = manager.on_devices();
-        self.devices.clear();
-        self.devices
-            .extend(manager.health().map(|health| health.state));
+        let tasks = self.tasks.iter_mut().zip(manager.tasks());
+        tasks.for_each(|(snapshot, task)| snapshot.update(task));
+    }
+
+    /// The sums of all tasks; their devices follow each other.
+    pub fn counters(&self) -> analytics::Counters {
+        let mut sum = analytics::Counters::none();
+        self.tasks.iter().for_each(|task| sum.merge(&task.counters));
+        sum
+    }
+
+    /// Series on their way through a device.
+    pub fn on_devices(&self) -> u64 {
+        self.tasks.iter().map(|task| task.on_devices).sum()
+    }
+
+    /// State and counters of each device, task by task.
+    pub fn devices(&self) -> impl Iterator<Item = (DeviceState, &analytics::DeviceCounters)> {
+        self.tasks.iter().flat_map(TaskSnapshot::devices)
+    }
+}
+
+impl TaskSnapshot {
+    /// State and counters of each device.
+    pub fn devices(&self) -> impl Iterator<Item = (DeviceState, &analytics::DeviceCounters)> {
+        self.states.iter().copied().zip(&self.counters.devices)
+    }
+
+    fn of(task: &analytics::Task) -> TaskSnapshot {
+        TaskSnapshot {
+            counters: task.counters().clone(),
+            on_devices: task.on_devices(),
+            states: task.health().map(|health| health.state).collect(),
+        }
+    }
+
+    fn update(&mut self, task: &analytics::Task) {
+        self.counters.copy_from(task.counters());
+        self.on_devices = task.on_devices();
+        self.states.clear();
+        self.states.extend(task.health().map(|health| health.state));
     }
 }

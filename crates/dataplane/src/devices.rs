@@ -84,6 +84,7 @@ impl Opener<'_> {
             device: session,
             profile,
             deadline: device.deadline.filter(|_| can_hang),
+            lane: 0,
         })
     }
 }

@@ -40,6 +40,7 @@ mod small_table;
 pub mod snapshot;
 pub mod state;
 pub mod swap;
+pub mod tasks;
 pub mod waker;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -13,9 +13,10 @@ use config::Config;
 use config::checked::{BatchPolicy, Capture, FlowHash};
 use recording::Recorder;
 
-use crate::bundle::{classes, context, dscp_by_class, features, port_labels, series_tasks};
+use crate::bundle::{context, dscp_by_class, features, port_labels};
 use crate::devices::Opener;
 use crate::placement::{Cores, Role, Thread};
+use crate::tasks::{OpenTask, TaskNames};
 
 pub use config::layout;
 
@@ -28,8 +29,8 @@ pub struct Pipelines {
     pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
     /// The series' walk: the analytics managers, pipeline by pipeline.
     pub analytics: Vec<(Thread, analytics::Manager)>,
-    /// Names of the classes; the last is `unknown`.
-    pub classes: Arc<[String]>,
+    /// Names of the tasks and of their classes.
+    pub names: Arc<[TaskNames]>,
 }
 
 /// Options of flow managers that depend on the kind of run, not on the configuration.
@@ -48,15 +49,15 @@ impl Pipelines {
     /// A bundle, library or device that cannot be used, or does not fit the configuration.
     pub fn for_replay(
         config: &Config,
-        bundle: &Bundle,
+        tasks: &[OpenTask],
         cores: &Cores,
         options: FlowOptions,
     ) -> Result<Pipelines, Error> {
-        let packets = PacketSide::build(config, bundle, options)?;
+        let packets = PacketSide::build(config, tasks, options)?;
         Ok(Pipelines {
-            analytics: packets.series.managers(config, bundle, cores, None)?,
+            analytics: packets.series.managers(tasks, cores, None)?,
             flow_managers: packets.flow_managers,
-            classes: packets.classes,
+            names: packets.names,
         })
     }
 }
@@ -65,16 +66,14 @@ impl Pipelines {
 pub struct PacketSide {
     /// The flow managers, pipeline by pipeline.
     pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
-    /// Names of the classes.
-    pub classes: Arc<[String]>,
-    /// DSCP by class.
-    pub dscp: Vec<Option<u8>>,
+    /// Names of the tasks and of their classes.
+    pub names: Arc<[TaskNames]>,
     /// The consumers of the rings, from which the series' side is built.
     pub series: SeriesSide,
 }
 
-/// The consumers of the rings: by pipeline, by analytics manager.
-pub struct SeriesSide(Vec<Vec<Vec<RingInput>>>);
+/// The consumers of the rings: by pipeline, by analytics manager, by task.
+pub struct SeriesSide(Vec<Vec<Vec<Vec<RingInput>>>>);
 
 impl PacketSide {
     /// Builds it; no device is opened.
@@ -83,53 +82,71 @@ impl PacketSide {
     /// Classes that do not fit the configuration; no memory.
     pub fn build(
         config: &Config,
-        bundle: &Bundle,
+        tasks: &[OpenTask],
         options: FlowOptions,
     ) -> Result<PacketSide, Error> {
         let mut side = PacketSide {
             flow_managers: Vec::new(),
-            classes: classes(bundle),
-            dscp: dscp_by_class(config, bundle)?,
+            names: tasks.iter().map(OpenTask::names).collect(),
             series: SeriesSide(Vec::new()),
         };
+        let flow = flow_config(config, tasks, options)?;
         for instance in 0..config.pipeline.instances {
-            side.add(config, options, bundle, instance)?;
+            side.add(config, &flow, tasks.len(), instance)?;
         }
         Ok(side)
     }
 
+    /// Adds a pipeline, whose flow managers are like `flow`: with a ring for each task between each two managers that work
+    /// together.
     fn add(
         &mut self,
         config: &Config,
-        options: FlowOptions,
-        bundle: &Bundle,
+        flow: &flowmgr::Config,
+        tasks: usize,
         instance: usize,
     ) -> Result<(), Error> {
-        let places = config.pipeline.layout.rings().into_iter();
-        let places = places.map(|ring| (ring.flow_manager, ring.analytics_manager));
-        let rings = Mesh::new(places, config.ring.slots);
+        let layout = &config.pipeline.layout;
+        let mut producers: Vec<Vec<_>> = (0..layout.flow_managers).map(|_| Vec::new()).collect();
+        let mut consumers: Vec<Vec<_>> =
+            (0..layout.analytics_managers).map(|_| Vec::new()).collect();
+        for _ in 0..tasks {
+            let places = layout.rings().into_iter();
+            let places = places.map(|ring| (ring.flow_manager, ring.analytics_manager));
+            let rings = Mesh::new(places, config.ring.slots);
+            producers
+                .iter_mut()
+                .zip(rings.producers)
+                .for_each(|(all, of_task)| all.push(of_task));
+            consumers
+                .iter_mut()
+                .zip(rings.consumers)
+                .for_each(|(all, of_task)| all.push(of_task));
+        }
         let mut labels = Vec::new();
-        for (i, producers) in rings.producers.into_iter().enumerate() {
-            let mut flow = flow_config(config, bundle, options, self.dscp.clone());
+        for (i, producers) in producers.into_iter().enumerate() {
+            let mut flow = flow.clone();
             flow.flow_id_first = self.flow_managers.len() as u64;
-            let manager =
-                flowmgr::Manager::with_rings(flow, vec![producers]).map_err(flow_failure)?;
+            let manager = flowmgr::Manager::with_rings(flow, producers).map_err(flow_failure)?;
             labels.push(manager.labels());
             let role = Role::Flow(i);
             self.flow_managers
                 .push((Thread { instance, role }, manager));
         }
-        let inputs = |consumers: Vec<(usize, Consumer<Slot>)>| {
-            let inputs = consumers
-                .into_iter()
-                .map(|(flow_manager, series)| RingInput {
-                    series,
-                    labels: labels[flow_manager].clone(),
-                });
-            inputs.collect()
+        let input = |(flow_manager, series): (usize, Consumer<Slot>)| RingInput {
+            series,
+            labels: labels[flow_manager].clone(),
         };
-        let by_manager = rings.consumers.into_iter().map(inputs);
-        self.series.0.push(by_manager.collect());
+        let of_task = |consumers: Vec<(usize, Consumer<Slot>)>| consumers.into_iter().map(input);
+        let of_manager = |by_task: Vec<Vec<_>>| {
+            let by_task = by_task
+                .into_iter()
+                .map(|consumers| of_task(consumers).collect());
+            by_task.collect()
+        };
+        self.series
+            .0
+            .push(consumers.into_iter().map(of_manager).collect());
         Ok(())
     }
 }
@@ -141,32 +158,36 @@ impl SeriesSide {
     /// A library or device that cannot be used, or does not fit the configuration.
     pub fn managers(
         self,
-        config: &Config,
-        bundle: &Bundle,
+        tasks: &[OpenTask],
         cores: &Cores,
         recorder: Option<&Recorder>,
     ) -> Result<Vec<(Thread, analytics::Manager)>, Error> {
-        let opener = Opener {
-            config,
-            bundle,
-            cores,
-            golden_test: false,
-            recorder,
-        };
         let mut managers = Vec::new();
         for (instance, by_manager) in self.0.into_iter().enumerate() {
-            for (i, inputs) in by_manager.into_iter().enumerate() {
-                let mut accelerators = opener.accelerators(instance, i)?;
-                let analytics = analytics_config(config, bundle);
-                if let Some(recorder) = recorder {
-                    recorder.series_start(managers.len(), &analytics, &mut accelerators);
-                }
-                let mut manager = analytics::Manager::new(analytics, inputs, accelerators)
-                    .map_err(|error| Error::config(error.to_string()))?;
-                if let Some(recorder) = recorder {
-                    manager.set_cost_clock(recorder.cost_clock());
-                }
+            for (i, by_task) in by_manager.into_iter().enumerate() {
+                let opened = tasks.iter().zip(by_task).map(|(task, inputs)| {
+                    let opener = Opener {
+                        config: &task.config,
+                        bundle: &task.bundle,
+                        cores,
+                        golden_test: false,
+                        recorder,
+                    };
+                    let mut accelerators = opener.accelerators(instance, i)?;
+                    let analytics = analytics_config(&task.config, &task.bundle);
+                    if let Some(recorder) = recorder {
+                        recorder.series_start(managers.len(), &analytics, &mut accelerators);
+                    }
+                    let mut task = analytics::Task::new(analytics, inputs, accelerators)
+                        .map_err(|error| Error::config(error.to_string()))?;
+                    if let Some(recorder) = recorder {
+                        task.set_cost_clock(recorder.cost_clock());
+                    }
+                    Ok(task)
+                });
+                let opened = opened.collect::<Result<Vec<_>, Error>>()?;
                 let role = Role::Analytics(i);
+                let manager = analytics::Manager::new(opened);
                 managers.push((Thread { instance, role }, manager));
             }
         }
@@ -201,16 +222,20 @@ fn seconds(timeout: Option<Duration>) -> u64 {
 }
 
 /// The configuration of the first flow manager; the others have other flow numbers.
+///
+/// # Errors
+/// Labels that a model does not have.
 pub fn flow_config(
     config: &Config,
-    bundle: &Bundle,
+    tasks: &[OpenTask],
     options: FlowOptions,
-    dscp: Vec<Option<u8>>,
-) -> flowmgr::Config {
+) -> Result<flowmgr::Config, Error> {
     let (flow, pipeline) = (&config.flow, &config.pipeline);
-    flowmgr::Config {
-        tasks: series_tasks(bundle),
-        ports: port_labels(bundle),
+    let first = &tasks[0];
+    let dscp = dscp_by_class(&first.config, &first.bundle)?;
+    Ok(flowmgr::Config {
+        tasks: OpenTask::series(tasks),
+        ports: port_labels(&first.bundle),
         settings: flow_settings(config, dscp),
         hash: match flow.hash {
             FlowHash::Keyed => HashKind::Keyed {
@@ -225,7 +250,7 @@ pub fn flow_config(
         flow_id_first: 0,
         flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,
         expects_counts: options.effect == Effect::Arrival && config.io.capture == Capture::First,
-    }
+    })
 }
 
 /// A row of input that the model is known to work on, with its context behind it.
@@ -274,5 +299,6 @@ pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
             },
         },
         probe: probe(bundle),
+        after: analytics::After::default(),
     }
 }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use accel::Bundle;
 use config::Config;
 
+use crate::tasks::OpenTask;
+
 /// Identity of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelId {
@@ -80,17 +82,39 @@ pub struct Abandoned {
     pub since: Instant,
 }
 
-/// The state of a run at one moment.
+/// The state of one task.
 #[derive(Debug, Clone)]
-pub struct RuntimeState {
-    /// The model of all devices; during a swap some may still have the old one.
+pub struct TaskState {
+    /// Its name.
+    pub name: String,
+    /// The model of all its devices; during a swap some may still have the old one.
     pub model: ModelId,
     /// Elements of the model's depths; a swap does not change them.
     pub depths: Vec<usize>,
-    /// Entries of all prefix caches of one pipeline together; 0 without a cache.
+    /// Entries of all its prefix caches of one pipeline together; 0 without a cache.
     pub cache_entries: u64,
-    /// Swaps of the model so far.
+    /// Swaps of its model so far.
     pub swaps: Swaps,
+}
+
+impl TaskState {
+    fn of(task: &OpenTask) -> TaskState {
+        let depths = task.bundle.depths().iter();
+        TaskState {
+            name: task.name.clone(),
+            model: ModelId::of(&task.bundle, 0),
+            depths: depths.map(|it| it.elements).collect(),
+            cache_entries: cache_entries(&task.config),
+            swaps: Swaps::default(),
+        }
+    }
+}
+
+/// The state of a run at one moment.
+#[derive(Debug, Clone)]
+pub struct RuntimeState {
+    /// The tasks, in the order of the configuration.
+    pub tasks: Vec<TaskState>,
     /// Reloads of the configuration so far.
     pub reloads: Reloads,
     /// When a configuration was last read without a fault: at the start or by a reload.
@@ -183,6 +207,23 @@ impl RulesUpdates {
 }
 
 impl RuntimeState {
+    /// The first task.
+    pub fn first(&self) -> &TaskState {
+        &self.tasks[0]
+    }
+
+    /// Swaps of the models of all tasks.
+    pub fn swaps(&self) -> Swaps {
+        let mut sum = Swaps::default();
+        for swaps in self.tasks.iter().map(|task| &task.swaps) {
+            sum.done += swaps.done;
+            sum.refused += swaps.refused;
+            sum.reverted += swaps.reverted;
+            sum.last_refusal = swaps.last_refusal.clone().or(sum.last_refusal);
+        }
+        sum
+    }
+
     /// Time left until the last reload is undone; `None` if no reload waits for confirmation.
     pub fn unconfirmed(&self) -> Option<Duration> {
         let until = self.undone_at?;
@@ -196,12 +237,9 @@ pub struct SharedState(Mutex<RuntimeState>);
 
 impl SharedState {
     /// The state at the start of a run.
-    pub fn new(bundle: &Bundle, config: &Config) -> SharedState {
+    pub fn new(tasks: &[OpenTask]) -> SharedState {
         SharedState(Mutex::new(RuntimeState {
-            model: ModelId::of(bundle, 0),
-            depths: bundle.depths().iter().map(|it| it.elements).collect(),
-            cache_entries: cache_entries(config),
-            swaps: Swaps::default(),
+            tasks: tasks.iter().map(TaskState::of).collect(),
             reloads: Reloads::default(),
             configured: SystemTime::now(),
             undone_at: None,
@@ -228,7 +266,7 @@ impl SharedState {
     }
 }
 
-/// Entries of all prefix caches of one pipeline together, as a configuration asks for them.
+/// Entries of all prefix caches of one pipeline together, as the configuration of a task asks for them.
 pub fn cache_entries(config: &Config) -> u64 {
     let caches = config.pipeline.layout.analytics_managers as u64;
     config.cache.as_ref().map_or(0, |cache| cache.entries) as u64 * caches

@@ -14,13 +14,13 @@ use std::time::Duration;
 use config::Sources;
 use crossbeam_channel::{Sender, unbounded};
 use dataplane::analytics_worker::{self, AnalyticsWorker};
-use dataplane::bundle::{find_bundle, open_bundle};
 use dataplane::clock::Clock;
 use dataplane::flow_worker::{FlowWorker, Hooks, Limits, Parts};
 use dataplane::pipelines::{FlowOptions, Pipelines};
 use dataplane::placement::Cores;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
+use dataplane::tasks::OpenTask;
 use flowmgr::Effect;
 use flowmgr::record::Record;
 use packetio::StreamRx;
@@ -45,13 +45,13 @@ impl Sink for Collect {
 fn frames_over_a_unix_socket_get_labels_and_records() {
     let sets = ["accel.devices=[\"simulated\"]".to_owned()];
     let config = Sources::named(None, &sets).load().unwrap().config;
-    let bundle = open_bundle(&config, &find_bundle(&config, None).unwrap()).unwrap();
+    let tasks = OpenTask::open_all(&config, None).unwrap();
     let options = FlowOptions {
         effect: Effect::Arrival,
         record_series: flowmgr::SeriesShare::NONE,
     };
     let cores = Cores::of(&config);
-    let mut pipelines = Pipelines::for_replay(&config, &bundle, &cores, options).unwrap();
+    let mut pipelines = Pipelines::for_replay(&config, &tasks, &cores, options).unwrap();
     let (_, manager) = pipelines.flow_managers.remove(0);
     let (_, analytics) = pipelines.analytics.remove(0);
 

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use accel::Bundle;
 use config::Config;
 use config::layout::Layout;
-use dataplane::bundle::series_tasks;
 use dataplane::counters::PortCounters;
 use dataplane::flow_worker::FlowOutcome;
 use dataplane::placement::{Cores, Thread};
 use dataplane::state::Swaps;
+use dataplane::tasks::{OpenTask, TaskNames};
 use flowmgr::Pages;
 
 use crate::exit::Failure;
@@ -20,8 +19,8 @@ use crate::sinks::{self, RecentFlows, Report};
 pub struct Outcome {
     /// Sums of all flow managers.
     pub flows: flowmgr::Counters,
-    /// Sums of all analytics managers.
-    pub series: analytics::Counters,
+    /// Sums of all analytics managers, by task; empty where none has started.
+    pub tasks: Vec<analytics::Counters>,
     /// Layout `F:A:D` of each pipeline.
     pub layout: Layout,
     /// Number of pipelines.
@@ -30,8 +29,8 @@ pub struct Outcome {
     pub cores: Cores,
     /// Swaps of the model.
     pub swaps: Swaps,
-    /// Names of the classes.
-    pub classes: Arc<[String]>,
+    /// Names of the tasks and of their classes.
+    pub names: Arc<[TaskNames]>,
     /// Size of the flow tables.
     pub table: Table,
     /// Bytes that the packets had on the wire.
@@ -95,9 +94,13 @@ pub struct Table {
 
 impl Table {
     /// The tables of these flow managers.
-    pub fn of(config: &Config, bundle: &Bundle, managers: &[(Thread, flowmgr::Manager)]) -> Table {
+    pub fn of(
+        config: &Config,
+        tasks: &[OpenTask],
+        managers: &[(Thread, flowmgr::Manager)],
+    ) -> Table {
         let flow = &config.flow;
-        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, &series_tasks(bundle));
+        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, &OpenTask::series(tasks));
         let pages = managers.iter().map(|(_, manager)| manager.pages());
         Table {
             max_flows: flow.max_flows * managers.len(),
@@ -109,15 +112,20 @@ impl Table {
 
 impl Outcome {
     /// The outcome of a run with this configuration before anything has happened.
-    pub fn nothing(config: &Config, cores: Cores, classes: Arc<[String]>, table: Table) -> Outcome {
+    pub fn nothing(
+        config: &Config,
+        cores: Cores,
+        names: Arc<[TaskNames]>,
+        table: Table,
+    ) -> Outcome {
         Outcome {
             flows: flowmgr::Counters::default(),
-            series: analytics::Counters::none(),
+            tasks: Vec::new(),
             layout: config.pipeline.layout,
             instances: config.pipeline.instances,
             cores,
             swaps: Swaps::default(),
-            classes,
+            names,
             table,
             bytes: 0,
             packets_by_worker: Vec::new(),
@@ -129,6 +137,24 @@ impl Outcome {
             recent: None,
             failure: None,
         }
+    }
+
+    /// Series that went to the analytics managers, by task.
+    pub fn series_by_task(&self) -> Vec<u64> {
+        let mut by_task = Vec::new();
+        let mut depths = self.flows.tasks.iter();
+        for names in self.names.iter() {
+            let own = depths.by_ref().take(names.depths);
+            by_task.push(own.map(|it| it.series_emitted - it.series_shed).sum());
+        }
+        by_task
+    }
+
+    /// Sums of all tasks; their devices follow each other.
+    pub fn series(&self) -> analytics::Counters {
+        let mut sum = analytics::Counters::none();
+        self.tasks.iter().for_each(|task| sum.merge(task));
+        sum
     }
 
     /// Adds what the flow workers returned; gives the sums of their ports.

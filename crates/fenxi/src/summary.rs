@@ -242,7 +242,7 @@ struct Table {
 impl Summary {
     /// The summary of `outcome`.
     pub fn of(outcome: &Outcome) -> Summary {
-        let (flows, series) = (&outcome.flows, &outcome.series);
+        let (flows, series) = (&outcome.flows, &outcome.series());
         let packets = flows.verdicts.total();
         let bytes = outcome.bytes + flows.merged.header_bytes;
         let wall_s = outcome.wall.as_secs_f64();
@@ -458,7 +458,7 @@ fn flow_sums(flows: &flowmgr::Counters) -> Flows {
 
 fn labels(outcome: &Outcome) -> BTreeMap<String, u64> {
     let flows = &outcome.flows.flows_labelled();
-    outcome
+    outcome.names[0]
         .classes
         .iter()
         .cloned()

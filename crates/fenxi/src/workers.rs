@@ -126,14 +126,14 @@ impl WorkerStart<'_> {
 
 /// The running analytics workers.
 pub struct AnalyticsThreads {
-    /// The threads, which return their final counters.
-    pub threads: Vec<JoinHandle<Counters>>,
+    /// The threads, which return the final counters of each task.
+    pub threads: Vec<JoinHandle<Vec<Counters>>>,
     /// Access to their counters while they run.
     pub watched: Vec<Watched<AnalyticsSnapshot>>,
 }
 
 impl WorkerStart<'_> {
-    /// Starts an analytics worker for each manager. `swaps` holds the channel of model swaps for each manager, or is empty.
+    /// Starts an analytics worker for each manager. `swaps` holds the channels of model swaps for each manager, task by task, or is empty.
     /// `gathers`: a replay at full speed, which waits for larger batches instead of labelling at once.
     ///
     /// # Errors
@@ -141,21 +141,18 @@ impl WorkerStart<'_> {
     pub fn analytics_workers(
         &self,
         managers: Vec<(Thread, Manager)>,
-        swaps: Vec<SwapPort>,
+        swaps: Vec<Vec<SwapPort>>,
         gathers: bool,
     ) -> Result<AnalyticsThreads, Failure> {
         let mut started = AnalyticsThreads {
             threads: Vec::new(),
             watched: Vec::new(),
         };
-        let swaps = swaps
-            .into_iter()
-            .map(Some)
-            .chain(std::iter::repeat_with(|| None));
-        for (number, ((thread, manager), swap)) in managers.into_iter().zip(swaps).enumerate() {
+        let swaps = swaps.into_iter().chain(std::iter::repeat_with(Vec::new));
+        for (number, ((thread, manager), swaps)) in managers.into_iter().zip(swaps).enumerate() {
             let core = self.cores.of_thread(&thread);
             let mut hooks = analytics_worker::Hooks {
-                swap,
+                swaps,
                 telemetry: None,
                 recorder: self
                     .recorder

@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::RangeInclusive;
 
-use cring::{Features, K_MAX, TASKS_MAX, Unit};
+use cring::{Depth, Features, K_MAX, TASKS_MAX, Unit};
 use thiserror::Error;
 
 use crate::depths::Depths;
@@ -58,6 +58,14 @@ pub struct SeriesTask {
 }
 
 impl SeriesTask {
+    /// When an answer of it is sure.
+    pub fn depth(&self) -> Depth {
+        Depth {
+            sure: self.sure,
+            classes: self.classes,
+        }
+    }
+
     /// The usual task: signed lengths of the first `k` packets, of TCP flows that are seen from their beginning.
     #[must_use]
     pub const fn lengths(k: usize, classes: usize) -> SeriesTask {

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use accel::{Bundle, Classification, Device, DeviceError};
+use cring::Answers;
 use cring::{Label, Source};
 use flowmgr::PortLabel;
-use flowmgr::depths::{Answers, Depths};
+use flowmgr::depths::Depths;
 
 use crate::flows::{Flow, Flows};
 use crate::scores::{Answer, NONE};
@@ -143,7 +144,7 @@ impl Namer {
         let by_port = self.by_port(flow).map(|class| (class, Decider::Port));
         let named = |task| answer(task).map_or(self.unknown, |answer| answer.named);
         match self.depths.resolve(self.depths.count(), label) {
-            Answers::Decided { task } => {
+            Answers::Decided { depth: task } => {
                 let class = named(task);
                 let confidence = answer(task).map_or(0.0, |answer| answer.top);
                 if class == self.unknown {

@@ -96,6 +96,9 @@ pub enum Request {
     ModelLoad {
         /// Folder of the new model's bundle.
         dir: PathBuf,
+        /// Name of the task; left out where there is one task.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<String>,
     },
     /// Change the rules: all of the changes, or none. A request of this command may be longer than others, if it begins with
     /// `{"command":"policy_change"`.
@@ -437,7 +440,10 @@ mod tests {
         );
         assert_eq!(
             request(r#"{"command":"model_load","dir":"m"}"#),
-            Some(Request::ModelLoad { dir: "m".into() })
+            Some(Request::ModelLoad {
+                dir: "m".into(),
+                task: None
+            })
         );
         let reload = |confirm_within_s| Some(Request::Reload { confirm_within_s });
         assert_eq!(request(r#"{"command":"reload"}"#), reload(None));

@@ -105,11 +105,11 @@ pub enum Event {
         /// Calls of the devices and their answers, in order.
         calls: Vec<Call>,
     },
-    /// [`analytics::Manager::prepare`].
+    /// [`analytics::Task::prepare`].
     Prepare { manager: u32, swap: SwapForm },
-    /// [`analytics::Manager::commit`].
+    /// [`analytics::Task::commit`].
     Commit { manager: u32 },
-    /// [`analytics::Manager::abort`].
+    /// [`analytics::Task::abort`].
     Abort { manager: u32 },
     /// The counters of a thread at this point.
     Counted { who: Who, counts: Counts },

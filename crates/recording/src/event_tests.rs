@@ -115,6 +115,7 @@ fn series_config() -> impl Strategy<Value = SeriesConfig> {
                 audit,
             },
             probe,
+            after: analytics::After::default(),
         };
         let form = SeriesConfig(config);
         let text = serde_json::to_string(&form).unwrap();

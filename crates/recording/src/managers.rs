@@ -12,7 +12,7 @@ use config::layout::Layout;
 pub struct Managers {
     pub flow: Vec<flowmgr::Manager>,
     /// None until its devices are known.
-    pub series: Vec<Option<analytics::Manager>>,
+    pub series: Vec<Option<analytics::Task>>,
     /// The rings of those that have not started.
     pub inputs: Vec<Option<Vec<RingInput>>>,
 }
@@ -71,7 +71,7 @@ impl Managers {
 
     /// # Errors
     /// There is none of this number, or not yet.
-    pub fn series(&mut self, manager: u32) -> Result<&mut analytics::Manager, String> {
+    pub fn series(&mut self, manager: u32) -> Result<&mut analytics::Task, String> {
         let found = self.series.get_mut(manager as usize);
         found
             .and_then(Option::as_mut)

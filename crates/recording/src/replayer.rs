@@ -295,7 +295,7 @@ impl Replayer {
             .and_then(Option::take)
             .ok_or_else(|| format!("analytics manager {manager} cannot start here"))?;
         let accelerators = self.script.accelerators(&start.devices);
-        let mut series = analytics::Manager::new(start.config.0.clone(), inputs, accelerators)
+        let mut series = analytics::Task::new(start.config.0.clone(), inputs, accelerators)
             .map_err(|error| error.to_string())?;
         series.set_cost_clock(self.script.cost_clock());
         self.managers.series[manager as usize] = Some(series);

@@ -65,6 +65,7 @@ impl Script {
             device: Box::new(ScriptedDevice::new(facts, self.clone())),
             profile: facts.profile(),
             deadline: facts.deadline,
+            lane: 0,
         };
         facts.iter().map(accelerator).collect()
     }

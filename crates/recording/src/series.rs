@@ -1,6 +1,6 @@
 //! What an analytics worker records: its rounds and swaps are steps of the recording.
 
-use analytics::{Manager, Refused, Round, Standby};
+use analytics::{Manager, Refused, Round, Standby, Task};
 
 use super::counts;
 use super::event::{Counts, Event, Who, encode_round};
@@ -8,7 +8,7 @@ use super::settings::{DeviceFacts, SeriesConfig, SwapForm};
 use super::step::StepRecorder;
 use super::tape::Recorder;
 
-/// Records the steps of one analytics worker.
+/// Records the steps of one analytics worker, which has one task: runs of several are not recorded.
 pub struct SeriesRecorder(StepRecorder);
 
 impl SeriesRecorder {
@@ -37,13 +37,13 @@ impl SeriesRecorder {
         })
     }
 
-    /// [`Manager::prepare`]; `change` has the configurations from which the settings were made.
+    /// [`Task::prepare`]; `change` has the configurations from which the settings were made.
     ///
     /// # Errors
-    /// The manager's.
+    /// The task's.
     pub fn prepare(
         &mut self,
-        manager: &mut Manager,
+        task: &mut Task,
         mut standby: Standby,
         change: Option<&(analytics::Config, analytics::Config)>,
     ) -> Result<(), Refused> {
@@ -57,19 +57,19 @@ impl SeriesRecorder {
             let swap = SwapForm { model, settings };
             self.describe(|manager| Event::Prepare { manager, swap });
         }
-        self.0.step(manager, of, |manager| manager.prepare(standby))
+        self.0.step(task, of_task, |task| task.prepare(standby))
     }
 
-    /// [`Manager::commit`].
-    pub fn commit(&mut self, manager: &mut Manager) {
+    /// [`Task::commit`].
+    pub fn commit(&mut self, task: &mut Task) {
         self.describe(|manager| Event::Commit { manager });
-        self.0.step(manager, of, Manager::commit);
+        self.0.step(task, of_task, Task::commit);
     }
 
-    /// [`Manager::abort`].
-    pub fn abort(&mut self, manager: &mut Manager) -> Option<Standby> {
+    /// [`Task::abort`].
+    pub fn abort(&mut self, task: &mut Task) -> Option<Standby> {
         self.describe(|manager| Event::Abort { manager });
-        self.0.step(manager, of, Manager::abort)
+        self.0.step(task, of_task, Task::abort)
     }
 
     /// Ends the recording of this thread.
@@ -83,6 +83,10 @@ impl SeriesRecorder {
     }
 }
 
-fn of(manager: &Manager, _: &[String]) -> Counts {
-    counts::of_series(manager.counters())
+fn of(manager: &Manager, classes: &[String]) -> Counts {
+    of_task(&manager.tasks()[0], classes)
+}
+
+fn of_task(task: &Task, _: &[String]) -> Counts {
+    counts::of_series(task.counters())
 }

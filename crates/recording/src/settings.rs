@@ -127,6 +127,9 @@ struct SeriesConfigForm {
     cache: CacheConfig,
     #[serde(with = "exact_list")]
     probe: Vec<f32>,
+    /// Runs of several tasks are not recorded.
+    #[serde(skip)]
+    after: analytics::After,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -172,6 +175,7 @@ impl SeriesConfig {
                 audit: 0.0,
             },
             probe: Vec::new(),
+            after: analytics::After::default(),
         })
     }
 }

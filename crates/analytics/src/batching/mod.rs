@@ -208,6 +208,15 @@ impl Policy {
         }
     }
 
+    /// How long a series may wait before it is fired, as far as that can be told without the devices: which task goes first.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        match *self {
+            Self::None | Self::Slo { .. } => Duration::ZERO,
+            Self::Timeout { timeout } | Self::CarryOver { timeout, .. } => timeout,
+        }
+    }
+
     /// How long it is content not to look at what comes, be it for the cache or for a batch that is full before its time.
     #[must_use]
     pub fn max_poll_interval(&self) -> Duration {

@@ -1,328 +1,368 @@
-//! The round by hand: one thing at a time, on a clock that the test moves.
-
-mod cache;
-mod device;
-mod failures;
-mod fairness;
-mod slo;
-mod swap;
-mod timeline;
-mod world;
+//! Several tasks on one thread: who is asked, who fires first, and that sums close for each.
 
 use super::*;
-use crate::CacheConfig;
-use accel::{Profile, Sizes};
-use cring::{Features, Label, Series};
-use device::{Deed, FakeDevice, class_by, class_of};
-use world::{K, NO_CACHE, Plan, TCP, World, row_of, series};
-
-const T: Duration = Duration::from_millis(10);
-const CARRY_OVER: Policy = Policy::CarryOver {
-    timeout: T,
-    phi: 0.2,
-    max_wait: Duration::from_millis(50),
+use crate::{After, CacheConfig, Config, Need, Policy, RingInput, Test};
+use accel::{Classification, Device, DeviceError, Sizes};
+use cring::{
+    Depth, Feature, Features, FlowRef, Label, LabelWord, Labels, Producer, Series, Slot, TaskWords,
 };
+use std::sync::{Arc, Mutex};
 
-fn exact_cache(audit: f64) -> CacheConfig {
-    CacheConfig {
-        prefix: K,
-        entries: 100,
-        audit,
+const CLASSES: usize = 3;
+const TASKS: usize = 3;
+
+/// The label words of all tasks, flow by flow.
+struct Words(Vec<LabelWord>);
+
+impl Labels for Words {
+    fn word(&self, task: u8, index: u32) -> &LabelWord {
+        &self.0[index as usize * TASKS + usize::from(task)]
     }
 }
 
-#[test]
-fn a_series_becomes_a_label() {
-    let mut world = Plan::new(Policy::None).start();
-    assert!(!world.round_at_ms(0));
-    world.emit(0, series([60.0, -1500.0, 52.0]));
-    assert!(world.round_at_ms(1));
-    assert_eq!(world.label(0, 0), Some(Label::Pending));
-    assert_eq!(world.manager.counters().undecided(), 1);
-    assert!(world.round_at_ms(6));
-    let label = Label::Class {
-        class: class_of(&[60.0, -1500.0, 52.0]),
-        confidence: 32_768,
-        source: Source::Model,
-        model: 0,
-    };
-    assert_eq!(world.label(0, 0), Some(label));
-    let counters = world.manager.counters();
-    assert_eq!((counters.series, counters.inferred), (1, 1));
-    assert_eq!(counters.time_to_label_us().len(), 1);
-    assert_eq!(counters.time_to_label_us().max() / 10, 600);
-    let phases = &counters.phases;
-    let all = [
-        &phases.ring_wait_us,
-        &phases.batch_wait_us,
-        &phases.device_us,
-    ];
-    assert_eq!(all.map(|phase| phase.len()), [1, 1, 1]);
-    assert_eq!(all.map(|phase| phase.max() / 100), [10, 0, 50]);
-    assert_eq!(
-        world.batches()[0].rows,
-        [[60.0, -1500.0, 52.0], [0.0; K], [0.0; K], [0.0; K]]
-    );
-    assert!(!world.round_at_ms(7));
+/// Which device ran a batch of how many, in order.
+type Log = Arc<Mutex<Vec<(usize, usize)>>>;
+
+/// Answers at the next poll: the class is the first number of a row, the confidence a hundredth of the second.
+struct Echo {
+    number: usize,
+    sizes: Sizes,
+    input: Vec<f32>,
+    answers: Vec<Classification>,
+    in_flight: bool,
+    /// Once it has failed it fails for ever.
+    fails: bool,
+    log: Log,
 }
 
-#[test]
-fn a_short_series_is_padded_and_a_long_one_cut() {
-    let mut world = Plan::new(Policy::None).start();
-    let of = |lengths: &[i32]| {
-        let mut series = Series::new(TCP, lengths.len(), Features::LENGTHS);
-        for (i, &length) in lengths.iter().enumerate() {
-            series.set_signed(i, length);
+impl Device for Echo {
+    fn requested(&self) -> &str {
+        "echo"
+    }
+
+    fn effective(&self) -> &str {
+        "echo"
+    }
+
+    fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.in_flight
+    }
+
+    fn input(&mut self, rows: usize) -> &mut [f32] {
+        &mut self.input[..2 * rows]
+    }
+
+    fn context(&mut self, _: usize) -> &mut [f32] {
+        &mut []
+    }
+
+    fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
+        self.log.lock().unwrap().push((self.number, rows));
+        self.answers.clear();
+        for row in self.input[..2 * rows].chunks_exact(2) {
+            self.answers.push(Classification {
+                class: row[0] as u16,
+                confidence: row[1] / 100.0,
+            });
         }
-        series
-    };
-    let (short, long) = (of(&[60, -1500]), of(&[1, 2, 3, 4, 5]));
-    world.emit(0, short);
-    world.emit(0, long);
-    world.round_at_ms(0);
-    assert_eq!(
-        world.batches()[0].rows[..2],
-        [[60.0, -1500.0, 0.0], [1.0, 2.0, 3.0]]
-    );
-}
-
-#[test]
-fn the_timer_runs_from_the_first_series_that_waits() {
-    let mut world = Plan::new(Policy::Timeout { timeout: T }).start();
-    world.round_at_ms(100);
-    world.emit_new(0, 1);
-    world.round_at_ms(103);
-    world.emit_new(0, 4);
-    world.round_at_ms(112);
-    assert_eq!(world.batch_sizes(), []);
-    world.round_at_ms(113);
-    assert_eq!(world.batch_sizes(), [(5, 8)]);
-    // The batch left nothing behind, so what comes now starts the timer anew.
-    world.emit_new(0, 1);
-    world.round_at_ms(120);
-    world.round_at_ms(129);
-    assert_eq!(world.batch_sizes().len(), 1);
-    world.round_at_ms(130);
-    assert_eq!(world.batch_sizes(), [(5, 8), (1, 4)]);
-}
-
-#[test]
-fn what_is_carried_over_waits_for_the_next_timeout() {
-    let mut world = Plan::new(CARRY_OVER).start();
-    world.emit_new(0, 9);
-    world.round_at_ms(0);
-    world.round_at_ms(10);
-    assert_eq!(world.batch_sizes(), [(8, 8)]);
-    // One is left, three come: enough for a batch, but the timer began anew at 10 ms.
-    world.emit_new(0, 3);
-    world.round_at_ms(19);
-    assert_eq!(world.batch_sizes().len(), 1);
-    world.round_at_ms(20);
-    assert_eq!(world.batch_sizes(), [(8, 8), (4, 4)]);
-    let batch = &world.batches()[1];
-    let flows: Vec<_> = batch.series().iter().map(World::flow_of).collect();
-    assert_eq!(flows, [(0, 8), (0, 9), (0, 10), (0, 11)]);
-}
-
-#[test]
-fn too_few_for_a_batch_wait_another_timeout() {
-    let mut world = Plan::new(CARRY_OVER).start();
-    world.emit_new(0, 1);
-    world.round_at_ms(0);
-    world.round_at_ms(10);
-    world.emit_new(0, 3);
-    world.round_at_ms(19);
-    assert_eq!(world.batch_sizes(), []);
-    world.round_at_ms(20);
-    assert_eq!(world.batch_sizes(), [(4, 4)]);
-}
-
-#[test]
-fn a_lonely_series_is_padded_after_the_longest_wait() {
-    let mut world = Plan::new(CARRY_OVER).start();
-    world.emit_new(0, 1);
-    for now_ms in 0..50 {
-        world.round_at_ms(now_ms);
+        self.in_flight = true;
+        Ok(())
     }
-    assert_eq!(world.batch_sizes(), []);
-    world.round_at_ms(50);
-    assert_eq!(world.batch_sizes(), [(1, 4)]);
-    let batches = world.manager.counters().batches(Trigger::MaxWait);
-    assert_eq!(
-        (batches.batches, batches.series, batches.padding),
-        (1, 1, 3)
-    );
-}
 
-#[test]
-fn a_device_busy_at_the_timeout_is_fed_when_it_is_free() {
-    let mut plan = Plan::new(Policy::Timeout { timeout: T });
-    plan.devices[0].1 = vec![Deed::Works(2)];
-    let mut world = plan.start();
-    world.emit_new(0, 17);
-    world.round_at_ms(0); // 16 at once, 1 left
-    for now_ms in [5, 10] {
-        world.round_at_ms(now_ms);
-        assert_eq!(world.batch_sizes(), [(16, 16)]);
+    fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>> {
+        if !std::mem::take(&mut self.in_flight) {
+            return None;
+        }
+        Some(match self.fails {
+            true => Err(DeviceError::Gone {
+                device: "echo".to_owned(),
+                cause: "as the test wants it".to_owned(),
+            }),
+            false => Ok(&self.answers),
+        })
     }
-    world.round_at_ms(11);
-    assert_eq!(world.batch_sizes(), [(16, 16), (1, 4)]);
-}
 
-const CHEAP: Profile = Profile {
-    t0_us: 5.0,
-    t1_us: 2.0,
-};
-
-#[test]
-fn what_is_left_goes_at_once_where_that_is_cheaper_than_waiting() {
-    let mut plan = Plan::new(CARRY_OVER);
-    plan.profile = Some(CHEAP);
-    let mut world = plan.start();
-    // 8, then 4 of the 5 left, although the device is busy in between; the last one fills none.
-    world.emit_new(0, 13 - 4 + 1 + 3);
-    world.round_at_ms(0);
-    for now_ms in 10..14 {
-        world.round_at_ms(now_ms);
+    fn probabilities(&self) -> &[f32] {
+        &[]
     }
-    assert_eq!(world.batch_sizes(), [(13, 16)]);
-    world.emit_new(0, 11);
-    world.round_at_ms(20);
-    for now_us in 30_000..30_004 {
-        world.round_at_us(now_us);
-    }
-    assert_eq!(world.batch_sizes()[1..], [(8, 8)]);
-    world.emit_new(0, 3);
-    world.round_at_ms(31);
-    assert_eq!(world.batch_sizes().len(), 2, "the timer began anew");
-    world.round_at_ms(40);
-    assert_eq!(world.batch_sizes()[2..], [(4, 4)]);
-    world.round_at_ms(41);
-    // 13 that are left in two steps: 8, 4, and one waits.
-    world.emit_new(0, 10);
-    world.round_at_ms(50);
-    world.round_at_ms(51);
-    world.round_at_ms(52);
-    assert_eq!(world.batch_sizes()[3..], [(8, 8), (4, 4)]);
 }
 
-#[test]
-fn what_is_left_is_shared_out_in_one_round() {
-    let mut plan = Plan::new(CARRY_OVER);
-    plan.profile = Some(CHEAP);
-    plan.devices.push(plan.devices[0].clone());
-    let mut world = plan.start();
-    world.emit_new(0, 12);
-    world.round_at_ms(0);
-    world.round_at_ms(10);
-    assert_eq!(world.batch_sizes(), [(8, 8), (4, 4)]);
-    let batches = world.manager.counters().batches(Trigger::CarryOver);
-    assert_eq!(
-        batches.batches, 1,
-        "the second is no carry-over: nothing is left"
-    );
+struct World {
+    manager: Manager,
+    producers: Vec<Producer<Slot>>,
+    words: Arc<Words>,
+    log: Log,
+    now_us: u64,
 }
 
-#[test]
-fn a_full_ring_fires_what_waits() {
-    let mut plan = Plan::new(CARRY_OVER);
-    plan.ring_slots = 8;
-    plan.cache = exact_cache(0.0);
-    let mut world = plan.start();
-    world.emit(0, series([1.0; K]));
-    world.round_at_ms(0);
-    world.round_at_ms(50);
-    world.round_at_ms(51);
-    // One that waits, and seven behind it that are done at once and keep their slots.
-    world.emit(0, series([2.0; K]));
-    for _ in 0..7 {
-        assert!(world.emit(0, series([1.0; K])));
-    }
-    assert!(!world.emit(0, series([1.0; K])));
-    world.round_at_ms(52);
-    assert_eq!(
-        world.manager.counters().batches(Trigger::RingFull).batches,
-        1
-    );
-    assert_eq!(world.manager.counters().cached, 7);
-    assert_eq!(world.emit_new(0, 10), 8);
+/// One task: its policy, what it depends on, its device's lane.
+struct Plan {
+    policy: Policy,
+    after: After,
+    lane: u8,
+    fails: bool,
 }
 
-#[test]
-fn a_label_for_a_flow_that_is_gone_is_post_mortem() {
-    let mut plan = Plan::new(Policy::None);
-    plan.cache = exact_cache(0.0);
-    let mut world = plan.start();
-    world.emit(0, series([1.0; K]));
-    world.round_at_ms(0);
-    assert_eq!(world.retire(0, 0), Some(Label::Pending));
-    world.round_at_ms(1);
-    // The answer is good for the cache all the same, and a hit can come too late as well.
-    world.emit(0, series([1.0; K]));
-    world.retire(0, 1);
-    world.round_at_ms(2);
-    let counters = world.manager.counters();
-    assert_eq!((counters.inferred, counters.cached), (1, 1));
-    assert_eq!(counters.post_mortem, 2);
-    assert_eq!(counters.time_to_label_us().len(), 0);
-    assert_eq!(world.sources[0].words[0].read().1, Label::None);
-}
-
-#[test]
-fn the_end_waits_for_what_is_on_its_way() {
-    let mut plan = Plan::new(CARRY_OVER);
-    plan.devices[0].1 = vec![Deed::Works(1)];
-    let mut world = plan.start();
-    assert!(!world.manager.is_done());
-    world.emit_new(0, 3);
-    world.sources.clear();
-    world.round_at_ms(0);
-    assert!(!world.manager.is_done());
-    world.manager.drain();
-    world.round_at_ms(0);
-    assert_eq!(world.batch_sizes(), [(3, 4)]);
-    world.round_at_ms(0);
-    assert!(!world.manager.is_done());
-    world.round_at_ms(0);
-    assert!(world.manager.is_done());
-    assert_eq!(world.manager.counters().batches(Trigger::Drain).batches, 1);
-}
-
-#[test]
-fn what_cannot_work_is_refused() {
-    let refused = |inputs, k, sizes: Option<Sizes>| {
-        let config = Config {
-            context: Vec::new(),
-            k,
-            features: vec![Feature::SignedLength],
+impl Plan {
+    fn at_once() -> Plan {
+        Plan {
             policy: Policy::None,
-            cache: NO_CACHE,
-            probe: Vec::new(),
-        };
-        let accelerators = sizes.into_iter().map(|sizes| {
-            let device = FakeDevice::new(0, sizes, Vec::new(), Default::default());
-            Accelerator::from(Box::new(device) as Box<dyn accel::Device>)
-        });
-        let refused = Manager::new(config, inputs, accelerators.collect());
-        refused.err().unwrap()
-    };
-    let inputs = || {
-        let (_, series) = cring::ring(8);
-        vec![RingInput {
-            series,
-            labels: std::sync::Arc::new(Vec::new()),
-        }]
-    };
-    let any = Some(Sizes::Any { cap: 8 });
-    assert_eq!(refused(Vec::new(), K, any.clone()), ConfigError::NoInputs);
-    assert_eq!(refused(inputs(), K, None), ConfigError::NoDevices);
-    assert_eq!(
-        refused(inputs(), K + 1, any).to_string(),
-        "device fake wants 3 numbers per series, but the task has 1 of each of k = 4 elements: its model has another k or \
-         other features"
-    );
-    for sizes in [vec![], vec![0, 8], vec![8, 4], vec![4, 4]] {
-        let error = refused(inputs(), K, Some(Sizes::Fixed(sizes)));
-        assert!(matches!(error, ConfigError::Sizes { .. }), "{error}");
+            after: After::default(),
+            lane: 0,
+            fails: false,
+        }
     }
+
+    fn after(needs: Vec<Need>) -> Plan {
+        Plan {
+            after: After { needs },
+            ..Plan::at_once()
+        }
+    }
+}
+
+fn below(task: u8, confidence: u16) -> Need {
+    Need {
+        words: words_of(task),
+        test: Test::Confidence(0..=confidence - 1),
+    }
+}
+
+fn words_of(task: u8) -> TaskWords {
+    TaskWords {
+        first: task,
+        depths: vec![Depth {
+            sure: 0,
+            classes: CLASSES,
+        }],
+    }
+}
+
+impl World {
+    fn new(plans: Vec<Plan>) -> World {
+        let words = Words((0..64 * TASKS).map(|_| LabelWord::new()).collect());
+        let (words, log) = (Arc::new(words), Log::default());
+        let mut producers = Vec::new();
+        let tasks = plans.into_iter().enumerate().map(|(number, plan)| {
+            let (producer, series) = cring::ring(64);
+            producers.push(producer);
+            let input = RingInput {
+                series,
+                labels: words.clone(),
+            };
+            let device: Box<dyn Device> = Box::new(Echo {
+                number,
+                sizes: Sizes::Any { cap: 8 },
+                input: vec![0.0; 16],
+                answers: Vec::with_capacity(8),
+                in_flight: false,
+                fails: plan.fails,
+                log: log.clone(),
+            });
+            let config = Config {
+                k: 2,
+                features: vec![Feature::SignedLength],
+                context: Vec::new(),
+                policy: plan.policy,
+                cache: CacheConfig {
+                    prefix: 0,
+                    entries: 0,
+                    audit: 0.0,
+                },
+                probe: Vec::new(),
+                after: plan.after,
+            };
+            let accelerator = crate::Accelerator {
+                lane: plan.lane,
+                ..device.into()
+            };
+            Task::new(config, vec![input], vec![accelerator]).unwrap()
+        });
+        let manager = Manager::new(tasks.collect());
+        World {
+            manager,
+            producers,
+            words,
+            log,
+            now_us: 0,
+        }
+    }
+
+    /// A flow asks a task, which is to answer so.
+    fn emit(&mut self, task: u8, flow: u32, class: u16, percent: u16) {
+        let word = self.words.word(task, flow);
+        word.pend(0);
+        let now_ns = self.now_us * 1000;
+        assert!(self.producers[usize::from(task)].push(|slot| {
+            slot.flow = FlowRef {
+                index: flow,
+                generation: 0,
+            };
+            slot.emitted_ns = now_ns;
+            slot.series = Series::new(6, 2, Features::LENGTHS);
+            slot.series.set_signed(0, i32::from(class));
+            slot.series.set_signed(1, i32::from(percent));
+            slot.series.task = task;
+        }));
+        self.producers[usize::from(task)].publish();
+    }
+
+    fn rounds(&mut self, count: usize) {
+        for _ in 0..count {
+            self.now_us += 10;
+            self.manager.round(self.now_us * 1000);
+            for task in self.manager.tasks() {
+                let counters = task.counters();
+                assert!(counters.decided() <= counters.series);
+            }
+        }
+    }
+
+    fn class(&self, task: u8, flow: u32) -> Option<u16> {
+        match self.words.word(task, flow).read().1 {
+            Label::Class { class, .. } => Some(class),
+            _ => None,
+        }
+    }
+
+    /// Series by their fate: inferred, not asked, shed or failed.
+    fn fates(&self, task: usize) -> [u64; 3] {
+        let counters = self.manager.tasks()[task].counters();
+        assert_eq!(counters.undecided(), 0);
+        let lost = counters.shed() + counters.failed();
+        [counters.inferred, counters.not_asked, lost]
+    }
+}
+
+#[test]
+fn a_dear_task_is_asked_where_the_cheap_one_is_unsure() {
+    let needs = vec![below(0, 58_982)];
+    let mut world = World::new(vec![Plan::at_once(), Plan::after(needs)]);
+    for (flow, percent) in [(0, 95), (1, 50), (2, 89)] {
+        world.emit(0, flow, 1, percent);
+        world.emit(1, flow, 2, 99);
+    }
+    world.rounds(1);
+    assert_eq!(
+        world.manager.undecided(),
+        6,
+        "the dear one waits for the cheap one"
+    );
+    world.rounds(3);
+    let dear = [0, 1, 2].map(|flow| world.class(1, flow));
+    assert_eq!(dear, [None, Some(2), Some(2)]);
+    assert_eq!(world.words.word(1, 0).read().1, Label::Unlabelled);
+    assert_eq!((world.fates(0), world.fates(1)), ([3, 0, 0], [2, 1, 0]));
+}
+
+#[test]
+fn a_label_is_asked_for_by_its_class_and_by_both_of_two_tasks() {
+    let is = |task, class: usize| Need {
+        words: words_of(task),
+        test: Test::Class {
+            is_wanted: (0..CLASSES).map(|it| it == class).collect(),
+            without: false,
+        },
+    };
+    let join = Plan::after(vec![is(0, 1), is(1, 2)]);
+    let mut world = World::new(vec![Plan::at_once(), Plan::at_once(), join]);
+    for (flow, (first, second)) in [(1, 2), (1, 1), (0, 2)].into_iter().enumerate() {
+        let flow = flow as u32;
+        world.emit(0, flow, first, 99);
+        world.emit(1, flow, second, 99);
+        world.emit(2, flow, 0, 99);
+    }
+    world.rounds(4);
+    assert_eq!(
+        [0, 1, 2].map(|flow| world.class(2, flow)),
+        [Some(0), None, None]
+    );
+    assert_eq!(world.fates(2), [1, 2, 0]);
+}
+
+#[test]
+fn a_task_that_failed_counts_as_unsure_and_one_that_was_not_asked_ends_the_chain() {
+    let failing = Plan {
+        fails: true,
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![failing, Plan::after(vec![below(0, 58_982)])]);
+    world.emit(0, 0, 1, 95);
+    world.emit(1, 0, 2, 99);
+    world.rounds(4);
+    assert_eq!((world.fates(0), world.fates(1)), ([0, 0, 1], [1, 0, 0]));
+    // Nobody asks the first task about this flow.
+    world.emit(1, 1, 2, 99);
+    world.rounds(4);
+    assert_eq!(world.fates(1), [1, 1, 0]);
+}
+
+#[test]
+fn a_flow_that_is_gone_holds_nothing_up() {
+    let mut world = World::new(vec![Plan::at_once(), Plan::after(vec![below(0, 58_982)])]);
+    world.words.word(0, 0).pend(0);
+    world.emit(1, 0, 2, 99);
+    world.rounds(2);
+    assert_eq!(world.manager.undecided(), 1);
+    for task in 0..2 {
+        world.words.word(task, 0).retire();
+    }
+    // Other flows go on.
+    world.emit(0, 1, 1, 50);
+    world.emit(1, 1, 2, 99);
+    world.rounds(4);
+    assert_eq!(world.fates(1), [1, 1, 0]);
+    assert_eq!(world.class(1, 1), Some(2));
+}
+
+#[test]
+fn the_task_that_is_due_first_fires_first_and_one_batch_a_lane() {
+    let patient = |ms| Plan {
+        policy: Policy::Timeout {
+            timeout: Duration::from_millis(ms),
+        },
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![patient(2), patient(1)]);
+    world.emit(0, 0, 1, 99);
+    world.emit(1, 0, 1, 99);
+    world.rounds(1);
+    // Both are overdue: the more urgent one takes the lane, and the other has it in the next round.
+    world.now_us += 10_000;
+    world.rounds(1);
+    assert_eq!(*world.log.lock().unwrap(), [(1, 1)]);
+    world.rounds(1);
+    assert_eq!(*world.log.lock().unwrap(), [(1, 1), (0, 1)]);
+    // On lanes of their own they fire side by side.
+    let mut world = World::new(vec![
+        Plan::at_once(),
+        Plan {
+            lane: 1,
+            ..Plan::at_once()
+        },
+    ]);
+    world.emit(0, 0, 1, 99);
+    world.emit(1, 0, 1, 99);
+    world.rounds(1);
+    assert_eq!(world.log.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn a_device_that_fails_leaves_the_other_tasks_alone() {
+    let failing = Plan {
+        fails: true,
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![Plan::at_once(), failing]);
+    for flow in 0..10 {
+        world.emit(0, flow, 1, 99);
+        world.emit(1, flow, 1, 99);
+        world.rounds(3);
+    }
+    assert_eq!((world.fates(0), world.fates(1)), ([10, 0, 0], [0, 0, 10]));
+    assert_eq!(world.class(0, 9), Some(1));
 }

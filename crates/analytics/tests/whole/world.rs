@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use accel::Sizes;
-use analytics::{Accelerator, Config, Manager, NewModel, RingInput, Settings, Standby};
+use analytics::{Accelerator, Config, NewModel, RingInput, Settings, Standby, Task};
 use cring::{Feature, Labels};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
@@ -29,7 +29,7 @@ pub struct World {
     pub plan: Plan,
     pub effect: Effect,
     pub flows: flowmgr::Manager,
-    pub series: Manager,
+    pub series: Task,
     labels: Arc<dyn Labels>,
     /// Of all devices there were.
     pub bays: Vec<SharedBay>,
@@ -106,6 +106,7 @@ fn accelerators(plan: &Plan, generation: u16) -> (Vec<Accelerator>, Vec<SharedBa
             device: Box::new(device),
             profile: None,
             deadline: plan.has_deadline.then_some(DEADLINE),
+            lane: 0,
         };
         (accelerator, bay)
     });
@@ -128,9 +129,10 @@ impl World {
             policy: plan.policy,
             cache: plan.cache,
             probe: vec![1.0; K],
+            after: analytics::After::default(),
         };
         let (accelerators, bays) = accelerators(&plan, 0);
-        let mut series = Manager::new(config.clone(), vec![ring_input], accelerators).unwrap();
+        let mut series = Task::new(config.clone(), vec![ring_input], accelerators).unwrap();
         // Whether the cache pays must not depend on the time.
         series.set_cost_clock(|| 0);
         World {

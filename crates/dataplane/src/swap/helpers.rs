@@ -209,15 +209,15 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::bundle::{find_bundle, open_bundle};
+    use crate::tasks::OpenTask;
     use config::Sources;
 
     const LONG: Duration = Duration::from_secs(60);
 
     fn helpers() -> (Helpers, RunGuard) {
         let config = Sources::named(None, &[]).load().unwrap().config;
-        let bundle = open_bundle(&config, &find_bundle(&config, None).unwrap()).unwrap();
-        let state = Arc::new(SharedState::new(&bundle, &config));
+        let tasks = OpenTask::open_all(&config, None).unwrap();
+        let state = Arc::new(SharedState::new(&tasks));
         Helpers::new(&Cores::of(&config), state)
     }
 

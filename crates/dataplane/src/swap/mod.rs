@@ -35,6 +35,7 @@ use crate::Error;
 use crate::pipelines::analytics_config;
 use crate::placement::Thread;
 use crate::state::{ModelId, Swaps};
+use crate::tasks::OpenTask;
 use helpers::Helpers;
 use opening::Known;
 use port::{Answer, Step, Target, target};
@@ -93,9 +94,20 @@ impl Previous {
     }
 }
 
-/// Drives swaps, one at a time.
+/// What all workers have accepted, and what is known of it.
+struct Ready {
+    bundle: Arc<Bundle>,
+    generation: u16,
+    has_model: bool,
+    cache_entries: u64,
+    is_return: bool,
+}
+
+/// Drives swaps of one task's model, one at a time.
 pub struct Swapper {
     helpers: Helpers,
+    /// Number of the task.
+    task: usize,
     targets: Vec<Target>,
     bundle: Arc<Bundle>,
     generation: u16,
@@ -106,9 +118,27 @@ pub struct Swapper {
 }
 
 impl Swapper {
-    /// For these analytics workers, each of which gets one of the ports. `bundle` is the model in use.
+    /// For each of these tasks, and for these analytics workers, of which each gets the ports of its tasks.
+    pub fn for_tasks(
+        helpers: &Helpers,
+        tasks: &[OpenTask],
+        analytics: &[(Thread, Manager)],
+    ) -> (Vec<Swapper>, Vec<Vec<SwapPort>>) {
+        let mut by_worker: Vec<Vec<SwapPort>> = analytics.iter().map(|_| Vec::new()).collect();
+        let swappers = tasks.iter().enumerate().map(|(number, task)| {
+            let (swapper, ports) = Swapper::new(helpers, number, &task.bundle, analytics);
+            let all = by_worker.iter_mut().zip(ports);
+            all.for_each(|(of_worker, port)| of_worker.push(port));
+            swapper
+        });
+        (swappers.collect(), by_worker)
+    }
+
+    /// For these analytics workers, each of which gets one of the ports. `bundle` is the model in use for the task of this
+    /// number.
     pub fn new(
         helpers: &Helpers,
+        task: usize,
         bundle: &Bundle,
         analytics: &[(Thread, Manager)],
     ) -> (Swapper, Vec<SwapPort>) {
@@ -116,6 +146,7 @@ impl Swapper {
         let (targets, ports) = ends.unzip();
         let swapper = Swapper {
             helpers: helpers.clone(),
+            task,
             targets,
             bundle: Arc::new(bundle.clone()),
             generation: 0,
@@ -133,13 +164,14 @@ impl Swapper {
 
     /// The results of all swaps so far.
     pub fn swaps(&self) -> Swaps {
-        self.helpers.state().get().swaps
+        self.helpers.state().get().tasks[self.task].swaps.clone()
     }
 
     /// Starts an attempt to open another model, for a helper thread.
     pub fn opening(&self) -> Opening {
         Opening {
             helpers: self.helpers.clone(),
+            task: self.task,
             threads: self.targets.iter().map(|it| it.thread.clone()).collect(),
             bundle: self.bundle.clone(),
             known: self.known.clone(),
@@ -154,6 +186,44 @@ impl Swapper {
     /// # Errors
     /// An analytics worker refuses, and none swaps; or the run has ended.
     pub fn swap(&mut self, prepared: Prepared) -> Result<Option<Previous>, Refusal> {
+        let ready = self.first_phase(prepared)?;
+        self.second_phase(ready)
+    }
+
+    /// The same for several tasks: all of them change, on every worker, or none. A task without anything prepared stays as it
+    /// is.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn swap_all(
+        swappers: &mut [Swapper],
+        prepared: Vec<Option<Prepared>>,
+    ) -> Result<Vec<Option<Previous>>, Refusal> {
+        let mut all = Vec::new();
+        for (number, prepared) in prepared.into_iter().enumerate() {
+            let ready = prepared.map(|prepared| swappers[number].first_phase(prepared));
+            match ready.transpose() {
+                Ok(ready) => all.push(ready),
+                Err(refusal) => {
+                    for (swapper, ready) in swappers.iter_mut().zip(all) {
+                        if ready.is_some() {
+                            swapper.abort(&(0..swapper.targets.len()).collect::<Vec<_>>())?;
+                        }
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+        let both = swappers.iter_mut().zip(all);
+        let committed = both.map(|(swapper, ready)| match ready {
+            Some(ready) => swapper.second_phase(ready),
+            None => Ok(None),
+        });
+        committed.collect()
+    }
+
+    /// Prepares every worker, or none.
+    fn first_phase(&mut self, prepared: Prepared) -> Result<Ready, Refusal> {
         let Prepared {
             accelerators,
             bundle,
@@ -182,14 +252,33 @@ impl Swapper {
             self.opening().refuse(why);
         }
         prepared?;
+        Ok(Ready {
+            bundle,
+            generation,
+            has_model,
+            cache_entries,
+            is_return,
+        })
+    }
+
+    /// Commits on every worker, and says so.
+    fn second_phase(&mut self, ready: Ready) -> Result<Option<Previous>, Refusal> {
+        let Ready {
+            bundle,
+            generation,
+            has_model,
+            cache_entries,
+            is_return,
+        } = ready;
         let accelerators = self.commit()?;
         self.generation = generation;
         let bundle = std::mem::replace(&mut self.bundle, bundle);
         let model = ModelId::of(&self.bundle, generation);
         self.helpers.state().update(|state| {
-            state.model = model;
-            state.cache_entries = cache_entries;
-            let swaps = &mut state.swaps;
+            let task = &mut state.tasks[self.task];
+            task.model = model;
+            task.cache_entries = cache_entries;
+            let swaps = &mut task.swaps;
             match is_return {
                 true => swaps.reverted += u64::from(has_model),
                 false => swaps.done += u64::from(has_model),
@@ -242,8 +331,14 @@ impl Swapper {
         let Some(refusal) = refusal else {
             return Ok(());
         };
+        self.abort(&to_abort)?;
+        Err(refusal.into())
+    }
+
+    /// Takes back what these workers have accepted, or may yet accept.
+    fn abort(&mut self, workers: &[usize]) -> Result<(), Refusal> {
         let until = Instant::now() + self.answer_within;
-        for i in to_abort {
+        for &i in workers {
             let target = &mut self.targets[i];
             target.send(Step::Abort)?;
             // A worker that is late owes both answers; they are dropped before the next swap.
@@ -251,7 +346,7 @@ impl Swapper {
                 drop(target.answer(until, &self.helpers)?);
             }
         }
-        Err(refusal.into())
+        Ok(())
     }
 
     /// The second phase: all workers swap and hand back the old sessions; `None` if one is late. That worker swaps before its

@@ -37,6 +37,8 @@ pub(super) type Known = Arc<Mutex<Vec<String>>>;
 #[derive(Clone)]
 pub struct Opening {
     pub(super) helpers: Helpers,
+    /// Number of the task whose model it is.
+    pub(super) task: usize,
     /// The analytics threads.
     pub(super) threads: Vec<Thread>,
     /// The model in use.
@@ -187,8 +189,9 @@ impl Opening {
             return;
         }
         self.helpers.state().update(|state| {
-            state.swaps.refused += 1;
-            state.swaps.last_refusal = Some(why.to_string());
+            let swaps = &mut state.tasks[self.task].swaps;
+            swaps.refused += 1;
+            swaps.last_refusal = Some(why.to_string());
         });
     }
 }

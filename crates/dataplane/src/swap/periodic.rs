@@ -35,7 +35,7 @@ pub struct PeriodicSwapper {
 }
 
 impl PeriodicSwapper {
-    /// Starts the thread for these analytics threads, each of which gets one of the ports.
+    /// Starts the thread for the first task of these analytics threads, each of which gets one of the ports.
     ///
     /// # Errors
     /// No thread.
@@ -48,7 +48,7 @@ impl PeriodicSwapper {
         analytics: &[(Thread, Manager)],
     ) -> Result<(PeriodicSwapper, Vec<SwapPort>), Error> {
         let (helpers, lasts) = Helpers::new(cores, state);
-        let (driver, ports) = Swapper::new(&helpers, bundle, analytics);
+        let (driver, ports) = Swapper::new(&helpers, 0, bundle, analytics);
         let (goes_on, ended) = bounded(0);
         let (config, cores) = (Arc::new(config.clone()), cores.clone());
         let thread = std::thread::Builder::new()

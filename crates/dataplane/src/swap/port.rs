@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use analytics::{Manager, Refused, Retired, Standby};
+use analytics::{Refused, Retired, Standby, Task};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use recording::SeriesRecorder;
 
@@ -43,8 +43,8 @@ pub struct SwapPort {
 impl SwapPort {
     /// Between two rounds: takes the next step, and hands back devices and settings that are no longer in use. Costs two loads
     /// if there is neither. `recorder` records the steps, if the run is recorded.
-    pub fn serve(&self, manager: &mut Manager, recorder: Option<&mut SeriesRecorder>) {
-        if let Some(retired) = manager.take_retired() {
+    pub fn serve(&self, task: &mut Task, recorder: Option<&mut SeriesRecorder>) {
+        if let Some(retired) = task.take_retired() {
             self.answer(Answer::Retired(retired));
         }
         let Ok(step) = self.steps.try_recv() else {
@@ -53,8 +53,8 @@ impl SwapPort {
         match step {
             Step::Prepare(standby, change) => {
                 let taken = match recorder {
-                    Some(recorder) => recorder.prepare(manager, standby, change.as_deref()),
-                    None => manager.prepare(standby),
+                    Some(recorder) => recorder.prepare(task, standby, change.as_deref()),
+                    None => task.prepare(standby),
                 };
                 self.answer(match taken {
                     Ok(()) => Answer::Accepted,
@@ -62,13 +62,13 @@ impl SwapPort {
                 });
             }
             Step::Commit => match recorder {
-                Some(recorder) => recorder.commit(manager),
-                None => manager.commit(),
+                Some(recorder) => recorder.commit(task),
+                None => task.commit(),
             },
             Step::Abort => {
                 let standby = match recorder {
-                    Some(recorder) => recorder.abort(manager),
-                    None => manager.abort(),
+                    Some(recorder) => recorder.abort(task),
+                    None => task.abort(),
                 };
                 self.answer(Answer::Aborted { _standby: standby });
             }

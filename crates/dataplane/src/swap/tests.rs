@@ -2,10 +2,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::helpers::RunGuard;
 use super::*;
-use crate::bundle::open_bundle;
 use crate::pipelines::{FlowOptions, PacketSide};
 use crate::placement::Cores;
 use crate::state::SharedState;
+use analytics::Task;
 use config::Sources;
 
 /// Two pipelines' worth of analytics managers with simulated devices.
@@ -35,20 +35,17 @@ fn rig() -> Rig {
         env!("CARGO_MANIFEST_DIR"),
         "/../../models/app-id-k10"
     ));
-    let bundle = open_bundle(&config, dir).unwrap();
+    let tasks = OpenTask::open_all(&config, Some(dir)).unwrap();
     let cores = Cores::of(&config);
     let options = FlowOptions {
         effect: flowmgr::Effect::Arrival,
         record_series: flowmgr::SeriesShare::NONE,
     };
-    let packets = PacketSide::build(&config, &bundle, options).unwrap();
-    let managers = packets
-        .series
-        .managers(&config, &bundle, &cores, None)
-        .unwrap();
-    let state = Arc::new(SharedState::new(&bundle, &config));
+    let packets = PacketSide::build(&config, &tasks, options).unwrap();
+    let managers = packets.series.managers(&tasks, &cores, None).unwrap();
+    let state = Arc::new(SharedState::new(&tasks));
     let (helpers, lasts) = Helpers::new(&cores, state.clone());
-    let (swapper, ports) = Swapper::new(&helpers, &bundle, &managers);
+    let (swapper, ports) = Swapper::new(&helpers, 0, &tasks[0].bundle, &managers);
     let managers = managers.into_iter().map(|(_, manager)| manager);
     Rig {
         config,
@@ -57,6 +54,11 @@ fn rig() -> Rig {
         _lasts: lasts,
         threads: managers.zip(ports).collect(),
     }
+}
+
+/// The only task of a worker.
+fn task(worker: &mut (Manager, SwapPort)) -> &mut Task {
+    &mut worker.0.tasks_mut()[0]
 }
 
 impl Rig {
@@ -68,7 +70,7 @@ impl Rig {
             for (manager, port) in &mut self.threads {
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
-                        port.serve(manager, None);
+                        port.serve(&mut manager.tasks_mut()[0], None);
                         manager.round(0);
                         std::thread::yield_now();
                     }
@@ -83,7 +85,7 @@ impl Rig {
     fn swaps(&self) -> Vec<u64> {
         let managers = self.threads.iter();
         managers
-            .map(|(manager, _)| manager.counters().swaps)
+            .map(|(manager, _)| manager.tasks()[0].counters().swaps)
             .collect()
     }
 
@@ -128,23 +130,25 @@ fn a_model_for_other_series_is_refused() {
 fn where_one_manager_refuses_none_changes() {
     let mut rig = rig();
     // Something stands by already, which no exchange of ours knows of.
-    rig.threads[1].0.prepare(Standby::default()).unwrap();
+    task(&mut rig.threads[1])
+        .prepare(Standby::default())
+        .unwrap();
     let Err(Refusal::Because(why)) = rig.swap_model() else {
         panic!("not refused");
     };
     assert!(why.to_string().starts_with("analytics-0.1: "), "{why}");
-    assert!(rig.threads[0].0.abort().is_none(), "it stood down");
+    assert!(task(&mut rig.threads[0]).abort().is_none(), "it stood down");
     assert_eq!(
-        (rig.swaps(), rig.state.get().model.generation),
+        (rig.swaps(), rig.state.get().first().model.generation),
         (vec![0, 0], 0)
     );
     assert_eq!(rig.results(), [0, 1, 0]);
     assert_eq!(rig.swapper.swaps().last_refusal, Some(why.to_string()));
 
-    assert!(rig.threads[1].0.abort().is_some());
+    assert!(task(&mut rig.threads[1]).abort().is_some());
     assert!(rig.swap_model().unwrap().is_some());
     assert_eq!(
-        (rig.swaps(), rig.state.get().model.generation),
+        (rig.swaps(), rig.state.get().first().model.generation),
         (vec![1, 1], 1)
     );
     assert_eq!(rig.results(), [1, 1, 0]);
@@ -169,6 +173,7 @@ fn settings_come_with_a_model_or_without_and_what_was_before_can_come_back() {
     });
     assert!(before.is_none());
     let state = rig.state.get();
+    let state = state.first();
     assert_eq!((state.model.generation, state.cache_entries), (0, 2 * 128));
     assert!(!rig.swapper.opening().keep(&other).is_something());
     assert_eq!(rig.results(), [0, 0, 0], "settings are no model");
@@ -183,7 +188,7 @@ fn settings_come_with_a_model_or_without_and_what_was_before_can_come_back() {
         swapper.swap(prepared).unwrap();
     });
     assert_eq!((rig.swaps(), rig.results()), (vec![2, 2], [1, 0, 1]));
-    assert_eq!(rig.state.get().model.generation, 2);
+    assert_eq!(rig.state.get().first().model.generation, 2);
 }
 
 #[test]
@@ -257,7 +262,7 @@ fn where_one_manager_does_not_answer_none_changes() {
     rig.swapper.answer_within = Duration::from_secs(60);
     let (manager, port) = &mut rig.threads[1];
     for _ in 0..3 {
-        port.serve(manager, None);
+        port.serve(&mut manager.tasks_mut()[0], None);
         manager.round(0);
     }
     assert_eq!(rig.swaps(), [0, 0]);

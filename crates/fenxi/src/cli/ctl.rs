@@ -147,6 +147,9 @@ pub enum CtlModelCommand {
         /// Folder of the bundle
         #[arg(value_name = "DIR")]
         dir: PathBuf,
+        /// The task whose model it is; needed where there are several
+        #[arg(long, value_name = "NAME")]
+        task: Option<String>,
     },
 }
 

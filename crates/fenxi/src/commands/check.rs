@@ -22,19 +22,16 @@ mod records;
 mod rules;
 mod start;
 
-use std::path::Path;
-
-use accel::Bundle;
-
 use crate::cli::CheckConfigArgs;
 use crate::exit::{Failure, print};
 use crate::log;
 use crate::rules::{Rules, Traffic};
 use config::Config;
-use dataplane::bundle::{check_labels, find_bundle, labels, open_bundle};
+use dataplane::bundle::{check_labels, labels};
 use dataplane::devices::look_at_devices;
 use dataplane::label_map::LabelMap;
 use dataplane::placement::Cores;
+use dataplane::tasks::OpenTask;
 use finding::{Finding, Level, Report};
 use machine::Machine;
 
@@ -50,23 +47,25 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     if is_plain {
         log::look(&config.log)?;
     }
-    let dir = find_bundle(&config, None)?;
     if is_plain {
         Cores::of(&config).check()?;
     }
-    let bundle = open_bundle(&config, &dir)?;
-    let map = check_labels(&config, &bundle)?;
-    Rules::load(&config, &labels(&bundle), Traffic::Live)?;
+    let tasks = OpenTask::open_all(&config, None)?;
+    let bundle = &tasks[0].bundle;
+    let map = check_labels(&config, bundle)?;
+    Rules::load(&config, &labels(bundle), Traffic::Live)?;
     if is_plain {
         let machine = Machine::here();
         let is_running = control::service(&machine, &config.control).is_some();
-        start::look(&config, &bundle, is_running)?;
-        look_at_devices(&config, &bundle)?;
+        start::look(&config, &tasks, is_running)?;
+        for task in &tasks {
+            look_at_devices(&task.config, &task.bundle)?;
+        }
     }
     if !args.deep {
-        return print(&draw::page(&config, &bundle, &map));
+        return print(&draw::page(&config, bundle, &map));
     }
-    let report = Report(look(args, &config, &dir, &bundle, &map));
+    let report = Report(look(args, &config, &tasks, &map));
     print(&if args.json {
         report.to_json()
     } else {
@@ -79,8 +78,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
 fn look(
     args: &CheckConfigArgs,
     config: &Config,
-    dir: &Path,
-    bundle: &Bundle,
+    tasks: &[OpenTask],
     map: &LabelMap,
 ) -> Vec<Finding> {
     let machine = Machine::here();
@@ -95,24 +93,26 @@ fn look(
     }
     findings.extend(queues::backlog(&machine));
     findings.extend(cores::look(&machine, config, &cores, service));
-    findings.extend(memory::look(&machine, config, bundle, service));
+    findings.extend(memory::look(&machine, config, tasks, service));
     findings.extend(capabilities::look(&machine, config));
-    findings.extend(port::look(config, bundle));
+    findings.extend(port::look(config, tasks));
     findings.extend(marks::look(&machine, config, map));
     findings.extend(outcomes::look(config));
     findings.extend(control::look(&machine, &config.control));
     findings.extend(records::look(&machine, &config.records));
     findings.extend(collectors::look(&machine, config));
-    findings.extend(model::look(args, config, dir));
+    for task in tasks {
+        findings.extend(model::look(args, &task.config, task.bundle.dir()));
+    }
     findings.extend(clock::look(&machine));
-    findings.extend(start(config, bundle, service.is_some(), &findings));
+    findings.extend(start(config, tasks, service.is_some(), &findings));
     findings
 }
 
 /// Any other reason why a run cannot start. Skipped if there already is a problem, which may be the same.
 fn start(
     config: &Config,
-    bundle: &Bundle,
+    tasks: &[OpenTask],
     is_running: bool,
     findings: &[Finding],
 ) -> Option<Finding> {
@@ -125,7 +125,7 @@ fn start(
     let look = || {
         log::look(&config.log)?;
         Cores::of(config).check()?;
-        start::look(config, bundle, is_running)
+        start::look(config, tasks, is_running)
     };
     let failure = look().err()?;
     Some(Finding::problem("start", "", failure.to_string()))

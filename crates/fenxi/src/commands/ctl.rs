@@ -85,10 +85,11 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         },
         CtlCommand::Confirm => Request::Confirm {},
         CtlCommand::Reopen => Request::Reopen {},
-        CtlCommand::Model(CtlModelCommand::Load { dir }) => Request::ModelLoad {
+        CtlCommand::Model(CtlModelCommand::Load { dir, task }) => Request::ModelLoad {
             // The server has another working directory.
             dir: std::path::absolute(dir)
                 .map_err(|error| Failure::usage(format!("{}: {error}", dir.display())))?,
+            task: task.clone(),
         },
         CtlCommand::Policy(command) => policy::request(command)?,
         CtlCommand::Drain => Request::Drain {},

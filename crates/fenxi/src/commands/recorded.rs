@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use dataplane::sink::Sink;
@@ -14,9 +15,11 @@ use crate::outcome::{Outcome, Table};
 use crate::sinks::records::{Lines, Names, RecordSink};
 use crate::sinks::{self, ReplayStart};
 use crate::summary::Summary;
+use config::checked::DEFAULT_TASK;
 use config::layout::Layout;
 use dataplane::placement::Cores;
 use dataplane::state::Swaps;
+use dataplane::tasks::TaskNames;
 use recording::{self, Header, Replayed, Report};
 
 /// Size of the queue to the records thread; the replay waits if it is full.
@@ -130,7 +133,7 @@ fn outcome(
     let (flow, workers) = (&header.flow, replayed.packets_by_worker.len());
     Ok(Outcome {
         flows: replayed.flows.clone(),
-        series: replayed.series.clone(),
+        tasks: vec![replayed.series.clone()],
         layout,
         instances: header.instances,
         cores: Cores::of_one(
@@ -142,7 +145,11 @@ fn outcome(
             done: replayed.swaps,
             ..Swaps::default()
         },
-        classes: header.classes.clone().into(),
+        names: Arc::new([TaskNames {
+            name: DEFAULT_TASK.into(),
+            classes: header.classes.clone().into(),
+            depths: flow.tasks.len(),
+        }]),
         table: Table {
             max_flows: flow.max_flows * workers,
             bytes: flowmgr::table_bytes(flow.max_flows, flow.buckets, &flow.tasks) * workers,

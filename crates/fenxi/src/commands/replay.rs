@@ -33,13 +33,12 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     if args.output.ipfix.is_none() {
         config.ipfix.to = None;
     }
-    let bundle = find_bundle(&config, args.model.as_deref())?;
     let outcome = replay::run(&Plan {
         config: &config,
         args,
-        bundle: bundle.clone(),
     })?;
     if let Some(query) = &args.explain {
+        let bundle = find_bundle(&config, args.model.as_deref())?;
         let explained = explain(query, &config, &bundle, &outcome, args.output.json);
         let failures = [outcome.failure, explained.err()].into_iter().flatten();
         return failures.reduce(Failure::and).map_or(Ok(()), Err);
@@ -67,10 +66,9 @@ fn explain(
     outcome: &Outcome,
     as_json: bool,
 ) -> Result<(), Failure> {
-    let found = outcome
-        .recent
-        .as_ref()
-        .and_then(|recent| control::explain::of_records(recent, query, config, &outcome.classes));
+    let found = outcome.recent.as_ref().and_then(|recent| {
+        control::explain::of_records(recent, query, config, &outcome.names[0].classes)
+    });
     let Some((subject, others)) = found else {
         let packets = grouped(outcome.flows.verdicts.total());
         return Err(Failure::data(format!(

@@ -9,7 +9,6 @@ use crate::exit::{Failure, print, remark};
 use crate::log;
 use crate::run::{self, Plan};
 use crate::summary::Summary;
-use dataplane::bundle::find_bundle;
 
 /// Runs until asked to stop, then prints the summary: as JSON to stdout with `--json`, otherwise as text to stderr.
 ///
@@ -22,13 +21,11 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let flow = &mut config.flow;
     flow.hash_seed = flow.hash_seed.or_else(|| Some(random()));
     log::start(&config.log)?;
-    let bundle = find_bundle(&config, None)?;
     let outcome = run::run(&Plan {
         sources,
         loaded,
         config: &config,
         args,
-        bundle,
     })?;
     info!(
         "ended after {:.0} s: {} packets, {} flows, {} records dropped",

@@ -8,6 +8,7 @@
 //! their own metrics, which follow those of the table.
 
 use analytics::Trigger;
+use dataplane::state::TaskState;
 use flowmgr::record::EndReason;
 use flowmgr::verdict::Verdict;
 
@@ -78,8 +79,9 @@ static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_model_info", "", &["task", "model", "version", "sha256", "generation"],
         "1; the labels say which model a task uses. The generation is that of records, and grows with each swap.",
         |view| {
-            let model = &view.run_state.model;
-            vec![count(&[&view.facts.task, &model.name, &model.version, &model.sha256, &model.generation.to_string()], 1)]
+            let tasks = view.run_state.tasks.iter();
+            tasks.map(|TaskState { name, model, .. }|
+                count(&[name, &model.name, &model.version, &model.sha256, &model.generation.to_string()], 1)).collect()
         }),
     metric(G, "fenxi_state", "", &["state"],
         "1 for the current state of the run, 0 for the others.",
@@ -191,7 +193,7 @@ static CATALOGUE: &[Row] = &[
     metric(C, "fenxi_flows_decided_total", "flows", &["pipeline", "depth"],
         "Flows whose label an answer of the model decided, by the elements of the series that it is to.",
         |view| pipelines(view, |sums, pipeline| {
-            let depths = view.run_state.depths.iter().zip(&sums.flows.counters.tasks);
+            let depths = view.run_state.first().depths.iter().zip(&sums.flows.counters.tasks);
             depths.map(|(depth, task)| count(&[pipeline, &depth.to_string()], task.flows_decided)).collect()
         })),
     metric(C, "fenxi_flows_undecided_total", "flows", &["pipeline", "named_by"],
@@ -320,7 +322,7 @@ static CATALOGUE: &[Row] = &[
         |view| sums(view, |sums| sums.analytics.cache.entries)),
     metric(G, "fenxi_cache_capacity_entries", "prefixes", &["pipeline"],
         "Capacity of the pipeline's caches; 0 if they are off.",
-        |view| sums(view, |_| view.run_state.cache_entries)),
+        |view| sums(view, |_| view.run_state.tasks.iter().map(|task| task.cache_entries).sum())),
     metric(C, "fenxi_cache_lookups_total", "series", &["pipeline", "result"],
         "Series looked up in the prefix cache.",
         |view| pipelines(view, |sums, pipeline| {
@@ -394,7 +396,7 @@ static CATALOGUE: &[Row] = &[
     metric(C, "fenxi_model_swaps_total", "swaps", &["result"],
         "Swaps of the model in all analytics managers: done; refused, and the old one stays; reverted, with a reload that nobody confirmed.",
         |view| {
-            let swaps = &view.run_state.swaps;
+            let swaps = view.run_state.swaps();
             [("done", swaps.done), ("refused", swaps.refused), ("reverted", swaps.reverted)]
                 .map(|(result, swaps)| count(&[result], swaps)).into()
         }),

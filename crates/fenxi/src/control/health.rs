@@ -179,15 +179,19 @@ fn interfaces(away: &[&str], all: usize, least: usize) -> Check {
     }
 }
 
-/// Every analytics thread has a device that works; those that do not are named in any case.
+/// Every task has a device that works on every analytics thread; those that do not are named in any case.
 fn devices(collector: &Collector) -> Check {
-    let has_device =
-        |it: &Watched<AnalyticsSnapshot>| it.latest.devices.iter().any(|it| it.is_up());
+    let has_device = |it: &Watched<AnalyticsSnapshot>| {
+        it.latest
+            .tasks
+            .iter()
+            .all(|task| task.states.iter().any(|it| it.is_up()))
+    };
     let down = devices_down(collector);
     let all: usize = collector
         .analytics
         .iter()
-        .map(|it| it.latest.devices.len())
+        .map(|it| it.latest.devices().count())
         .sum();
     Check {
         name: "devices",
@@ -203,8 +207,8 @@ fn devices(collector: &Collector) -> Check {
 fn devices_down(collector: &Collector) -> Vec<String> {
     let mut wrong = Vec::new();
     for it in &collector.analytics {
-        let devices = it.latest.counters.devices.iter().zip(&it.latest.devices);
-        for (device, state) in devices.filter(|(_, state)| !state.is_up()) {
+        let devices = it.latest.devices();
+        for (state, device) in devices.filter(|(state, _)| !state.is_up()) {
             let error = device
                 .last_error
                 .as_deref()

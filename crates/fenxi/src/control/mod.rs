@@ -49,8 +49,9 @@ use crate::protocol::{
     Top,
 };
 use collector::{Collector, STALLED_AFTER, Watched};
-use dataplane::counters::AnalyticsSnapshot;
+use dataplane::counters::{AnalyticsSnapshot, TaskSnapshot};
 use dataplane::state::SharedState;
+use dataplane::tasks::TaskNames;
 use explain::Explainer;
 use flow_rows::Filter;
 use flow_tables::FlowTables;
@@ -114,8 +115,6 @@ pub struct Facts {
     pub version: &'static str,
     /// Where it is noted what does.
     pub state: Arc<SharedState>,
-    /// Name of the task.
-    pub task: String,
     /// The configuration at the start.
     pub config: Arc<Config>,
     /// Whether the run is live; otherwise it is a replay.
@@ -142,18 +141,15 @@ impl Facts {
     pub fn new(
         config: &Config,
         state: Arc<SharedState>,
-        classes: &Arc<[String]>,
+        names: &Arc<[TaskNames]>,
         ports: Vec<String>,
         ports_up_least: Option<usize>,
     ) -> Facts {
-        let rings = config.pipeline.layout.rings().len();
+        let rings = config.pipeline.layout.rings().len() * names.len();
+        let classes = &names[0].classes;
         Facts {
             version: crate::version::VERSION,
             state,
-            task: config
-                .tasks
-                .first()
-                .map_or_else(String::new, |task| task.name.clone()),
             config: Arc::new(config.clone()),
             is_live: ports_up_least.is_some(),
             classes: classes.clone(),
@@ -240,11 +236,14 @@ impl Plane {
         analytics.any(|it| it.owes() > STALLED_AFTER)
     }
 
-    /// What each analytics thread had counted when it last answered.
-    pub async fn last_counters(&self) -> Vec<Counters> {
+    /// What each analytics thread had counted when it last answered, by task.
+    pub async fn last_counters(&self) -> Vec<Vec<Counters>> {
         let collector = self.collector.lock().await;
         let analytics = collector.analytics.iter();
-        analytics.map(|it| it.latest.counters.clone()).collect()
+        let of_task = |it: &TaskSnapshot| it.counters.clone();
+        analytics
+            .map(|it| it.latest.tasks.iter().map(of_task).collect())
+            .collect()
     }
 
     /// Before the runtime goes, and the connections with it: waits a moment until replies under way are written.
@@ -428,7 +427,7 @@ impl Plane {
             ..rows::thread(flow)
         });
         let analytics = collector.analytics.iter().map(|analytics| ThreadRow {
-            series: Some(analytics.latest.counters.series),
+            series: Some(analytics.latest.counters().series),
             ..rows::thread(analytics)
         });
         let rows = flows.chain(analytics);

@@ -53,7 +53,7 @@ pub fn of(view: &View<'_>) -> Overview {
         sinks: status(collector),
         label_p50_ms: ms(0.5),
         label_p99_ms: ms(0.99),
-        model: view.run_state.model.name.clone(),
+        model: view.run_state.first().model.name.clone(),
         rules: rules(view),
     }
 }

@@ -26,9 +26,7 @@ pub fn thread<T>(watched: &Watched<T>) -> ThreadRow {
 
 /// Those of a manager.
 pub fn devices(watched: &Watched<AnalyticsSnapshot>) -> Vec<DeviceRow> {
-    let snapshot = &watched.latest;
-    let devices = snapshot.counters.devices.iter().zip(&snapshot.devices);
-    let rows = devices.map(|(device, state)| DeviceRow {
+    let rows = watched.latest.devices().map(|(state, device)| DeviceRow {
         thread: watched.thread.to_string(),
         device: device.requested.clone(),
         effective: device.effective.clone(),

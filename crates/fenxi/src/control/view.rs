@@ -98,12 +98,9 @@ impl PipelineSums {
             flows.merge(&watched.latest);
         }
         // There are none until the first model is open.
-        let mut analytics = match analytics_threads.first() {
-            Some(first) => first.latest.counters.clone(),
-            None => Counters::none(),
-        };
-        for watched in analytics_threads.iter().skip(1) {
-            analytics.merge(&watched.latest.counters);
+        let mut analytics = Counters::none();
+        for watched in analytics_threads {
+            analytics.merge(&watched.latest.counters());
         }
         // At the end nothing waits any more: what is missing then is lost.
         let has_ended = !analytics_threads.is_empty()
@@ -114,7 +111,7 @@ impl PipelineSums {
             true => 0,
             false => pushed.saturating_sub(analytics.series),
         };
-        let on_devices = analytics_threads.iter().map(|it| it.latest.on_devices);
+        let on_devices = analytics_threads.iter().map(|it| it.latest.on_devices());
         let balance = balance(&flows, &analytics, in_rings);
         PipelineSums {
             name: instance.to_string(),
@@ -129,9 +126,8 @@ impl PipelineSums {
 
 fn balance(flows: &FlowSnapshot, analytics: &Counters, in_rings: u64) -> Balance {
     let counters = &flows.counters;
-    let decided = analytics.cached + analytics.inferred + analytics.shed() + analytics.failed();
     let waiting = in_rings + analytics.undecided();
-    let accounted = decided + waiting + counters.series_shed();
+    let accounted = analytics.decided() + waiting + counters.series_shed();
     let recorded = flows_recorded(counters);
     let ports = flows.port_counters();
     let to_send = if flows.forwards { ports.rx.received } else { 0 };

@@ -7,7 +7,6 @@ use tracing::{debug, error, info, warn};
 
 use super::collector::{Collector, Life, STALLED_AFTER, Watched};
 use crate::log::Loss;
-use dataplane::counters::AnalyticsSnapshot;
 
 /// The look before.
 pub struct Watch {
@@ -75,10 +74,7 @@ impl Watch {
     fn look_at_devices(&mut self, collector: &Collector) {
         let mut place = 0;
         for watched in &collector.analytics {
-            let AnalyticsSnapshot {
-                counters, devices, ..
-            } = &*watched.latest;
-            for (device, state) in counters.devices.iter().zip(devices) {
+            for (state, device) in watched.latest.devices() {
                 let now = Device {
                     is_up: state.is_up(),
                     went_down: device.went_down,

@@ -11,13 +11,12 @@
 mod outputs;
 mod source;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use accel::Bundle;
 use config::Config;
-use dataplane::bundle::{labels, open_bundle};
+use dataplane::bundle::labels;
 use dataplane::clock::{Clock, Pace};
 use dataplane::egress::{Egress, TaggedWriter};
 use dataplane::flow_worker::Limits;
@@ -27,6 +26,7 @@ use dataplane::rules::RulesInForce;
 use dataplane::run::Run;
 use dataplane::state::{SharedState, Swaps};
 use dataplane::swap::{self, PeriodicSwapper, SwapPort};
+use dataplane::tasks::{OpenTask, TaskNames};
 use flowmgr::{Effect, SeriesShare};
 
 use crate::cli::{ReplayArgs, Speed};
@@ -49,8 +49,6 @@ pub struct Plan<'a> {
     pub config: &'a Config,
     /// The command line.
     pub args: &'a ReplayArgs,
-    /// Folder of the bundle.
-    pub bundle: PathBuf,
 }
 
 /// Runs a replay to its end.
@@ -67,7 +65,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let (run, events) = Run::new(workers, 0);
     let run = Arc::new(run);
     let source = Source::open(args, run.clone())?;
-    let bundle = open_bundle(config, &plan.bundle)?;
+    let tasks = OpenTask::open_all(config, args.model.as_deref())?;
+    let bundle = &tasks[0].bundle;
     let options = FlowOptions {
         effect: effect(args),
         record_series: match args.explain {
@@ -75,30 +74,30 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
             None => args.output.recorded_series(config),
         },
     };
-    let pipelines = Pipelines::for_replay(config, &bundle, &cores, options)?;
-    let classes = pipelines.classes.clone();
-    let rules = Rules::load(config, &labels(&bundle), Traffic::Replay)?;
+    let pipelines = Pipelines::for_replay(config, &tasks, &cores, options)?;
+    let names = pipelines.names.clone();
+    let rules = Rules::load(config, &labels(bundle), Traffic::Replay)?;
     let mut egress = open_tagged(args, &pipelines, rules.at_start())?;
     let recent = match &args.explain {
         Some(query) => RecentFlows::only(explain::wanted(query)),
         None => RecentFlows::new(),
     };
-    let sinks = open_sinks(plan, &run, &bundle, &classes, &recent)?;
-    let state = Arc::new(SharedState::new(&bundle, config));
+    let sinks = open_sinks(plan, &run, bundle, &names, &recent)?;
+    let state = Arc::new(SharedState::new(&tasks));
     if rules.at_start().is_some() {
         state.update(|state| state.rules = rules.state());
     }
     let sockets = args.control.then(|| Sockets::bind(&config.control));
     let sockets = sockets.transpose()?;
 
-    let table = Table::of(config, &bundle, &pipelines.flow_managers);
+    let table = Table::of(config, &tasks, &pipelines.flow_managers);
     let ports = vec!["capture".to_owned()];
-    let facts = Facts::new(config, state.clone(), &classes, ports, None);
+    let facts = Facts::new(config, state.clone(), &names, ports, None);
     let runtime = supervise::runtime()?;
     let signals = runtime.block_on(async { Signals::new() })?;
     let progress = Progress::new(source.read(), source.size());
     let (inputs, reader) = source.spread(workers, pace(args))?;
-    let (swapper, ports) = start_swapper(plan, &cores, &bundle, &state, &pipelines)?;
+    let (swapper, ports) = start_swapper(plan, &cores, bundle, &state, &pipelines)?;
     let start = WorkerStart {
         cores: &cores,
         run: &run,
@@ -140,11 +139,11 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         holds: args.hold,
     };
     let ended = runtime.block_on(supervisor.serve())?;
-    let mut outcome = Outcome::nothing(config, cores, classes, table);
+    let mut outcome = Outcome::nothing(config, cores, names, table);
     outcome.recent = Some(recent);
     outcome.wall = ended.at.duration_since(run.started);
     outcome.interrupted = ended.is_interrupted;
-    outcome.series = join_analytics(analytics.threads)?;
+    outcome.tasks = join_analytics(analytics.threads)?;
     outcome.swaps = swapper.map_or_else(|| Ok(Swaps::default()), PeriodicSwapper::finish)?;
     outcome.add_workers(ended.workers);
     let read = reader.map_or(Ok(()), source::Reader::join);
@@ -216,14 +215,14 @@ fn open_sinks(
     plan: &Plan<'_>,
     run: &Arc<Run>,
     bundle: &Bundle,
-    classes: &Arc<[String]>,
+    names: &Arc<[TaskNames]>,
     recent: &RecentFlows,
 ) -> Result<Arc<Sinks>, Failure> {
     let args = plan.args;
     let hosts = SharedHosts::of(plan.config, bundle);
     Sinks::start(&sinks::Start {
         config: plan.config,
-        classes,
+        names,
         labels: &labels(bundle),
         hosts: hosts.as_ref(),
         records: args.output.flows.as_deref(),
@@ -245,7 +244,7 @@ fn start_swapper(
     bundle: &Bundle,
     state: &Arc<SharedState>,
     pipelines: &Pipelines,
-) -> Result<(Option<PeriodicSwapper>, Vec<SwapPort>), Failure> {
+) -> Result<(Option<PeriodicSwapper>, Vec<Vec<SwapPort>>), Failure> {
     let Some(other) = &plan.args.swap_model else {
         return Ok((None, Vec::new()));
     };
@@ -257,16 +256,22 @@ fn start_swapper(
     let started =
         PeriodicSwapper::start(swap, plan.config, cores, bundle, state.clone(), analytics);
     let (swapper, ports) = started?;
-    Ok((Some(swapper), ports))
+    Ok((
+        Some(swapper),
+        ports.into_iter().map(|port| vec![port]).collect(),
+    ))
 }
 
 fn join_analytics(
-    threads: Vec<std::thread::JoinHandle<analytics::Counters>>,
-) -> Result<analytics::Counters, Failure> {
-    let mut sum = analytics::Counters::none();
+    threads: Vec<std::thread::JoinHandle<Vec<analytics::Counters>>>,
+) -> Result<Vec<analytics::Counters>, Failure> {
+    let mut sums: Vec<analytics::Counters> = Vec::new();
     for thread in threads {
         let died = |_| Failure::software("an analytics thread died");
-        sum.merge(&thread.join().map_err(died)?);
+        let tasks = thread.join().map_err(died)?;
+        sums.resize_with(tasks.len(), analytics::Counters::none);
+        let both = sums.iter_mut().zip(&tasks);
+        both.for_each(|(sum, task)| sum.merge(task));
     }
-    Ok(sum)
+    Ok(sums)
 }

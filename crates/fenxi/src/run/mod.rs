@@ -24,15 +24,15 @@ mod sandbox;
 mod start;
 mod sums;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use accel::Bundle;
 use config::{Config, Loaded, Sources};
-use dataplane::bundle::{check_labels, labels, open_bundle};
+use dataplane::bundle::{check_labels, labels};
 use dataplane::label_map::LabelMap;
 use dataplane::pipelines::{FlowOptions, PacketSide};
 use dataplane::placement::Cores;
+use dataplane::tasks::OpenTask;
 use flowmgr::Effect;
 use tracing::{info, warn};
 
@@ -56,8 +56,6 @@ pub struct Plan<'a> {
     pub config: &'a Config,
     /// The command line.
     pub args: &'a RunArgs,
-    /// Folder of the bundle.
-    pub bundle: PathBuf,
 }
 
 impl Plan<'_> {
@@ -76,19 +74,20 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let config = plan.config;
     let cores = Cores::of(config);
     cores.check()?;
-    let bundle = open_bundle(config, &plan.bundle)?;
-    let map = check_labels(config, &bundle)?;
-    let rules = Rules::load(config, &labels(&bundle), Traffic::Live)?;
-    log_start(config, &bundle);
+    let tasks = OpenTask::open_all(config, None)?;
+    let bundle = &tasks[0].bundle;
+    let map = check_labels(config, bundle)?;
+    let rules = Rules::load(config, &labels(bundle), Traffic::Live)?;
+    log_start(config, &tasks);
     log_gap(&map);
     let options = FlowOptions {
         effect: Effect::Arrival,
         record_series: plan.args.output.recorded_series(config),
     };
-    let packets = PacketSide::build(config, &bundle, options)?;
-    let table = Table::of(config, &bundle, &packets.flow_managers);
-    let mut outcome = Outcome::nothing(config, cores.clone(), packets.classes.clone(), table);
-    let opened = open(plan, &bundle, &packets, rules)?;
+    let packets = PacketSide::build(config, &tasks, options)?;
+    let table = Table::of(config, &tasks, &packets.flow_managers);
+    let mut outcome = Outcome::nothing(config, cores.clone(), packets.names.clone(), table);
+    let opened = open(plan, &tasks, &packets, rules)?;
     let sinks = opened.sinks.clone();
     let runtime = supervise::runtime()?;
     let Started {
@@ -98,11 +97,11 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         state,
         // Ours until the run has ended.
         pair: _pair,
-    } = opened.start(plan, &runtime, &cores, packets, bundle, options)?;
+    } = opened.start(plan, &runtime, &cores, packets, tasks, options)?;
     let run = supervisor.run.clone();
     let ended = runtime.block_on(supervisor.serve())?;
     outcome.wall = run.started.elapsed();
-    outcome.swaps = state.get().swaps;
+    outcome.swaps = state.get().swaps();
     if let Some(recorder) = &recorder {
         recorder.finish();
     }
@@ -113,13 +112,13 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
 /// Opens what needs privileges, and then drops them.
 fn open(
     plan: &Plan<'_>,
-    bundle: &Bundle,
+    tasks: &[OpenTask],
     packets: &PacketSide,
     rules: Rules,
 ) -> Result<Opened, Failure> {
-    let config = plan.config;
+    let (config, bundle) = (plan.config, &tasks[0].bundle);
     let pair = pair::hold(&config.io)?;
-    let first = ports::first_packets(config, bundle);
+    let first = ports::first_packets(config, tasks);
     // After the claim on the pair: the process before has ended.
     let kept = kept::Kept::take(&config.io);
     let workers = packets.flow_managers.len();
@@ -132,12 +131,12 @@ fn open(
         .transpose()?
         .map(Arc::new);
     // No thread runs yet, and everything that needs more privileges is open.
-    privileges::drop_unneeded(plan)?;
+    privileges::drop_unneeded(plan, tasks)?;
     let hosts = SharedHosts::of(config, bundle);
     let recent = RecentFlows::new();
     let sinks = Sinks::start(&sinks::Start {
         config,
-        classes: &packets.classes,
+        names: &packets.names,
         labels: &labels(bundle),
         hosts: hosts.as_ref(),
         records: plan.records(),
@@ -157,16 +156,18 @@ fn open(
     })
 }
 
-fn log_start(config: &Config, bundle: &Bundle) {
-    let devices = config.accel.devices.iter();
-    let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
+fn log_start(config: &Config, tasks: &[OpenTask]) {
+    let devices = tasks.iter().flat_map(|task| &task.config.accel.devices);
+    let mut devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
+    devices.dedup();
+    let models = tasks.iter().map(|task| &task.bundle);
+    let models = models.map(|bundle| format!("model {} {}", bundle.name(), bundle.version()));
     info!(
-        "fenxi {} is starting: {} on {}, model {} {}, layout {} x{}, devices {}",
+        "fenxi {} is starting: {} on {}, {}, layout {} x{}, devices {}",
         crate::version::VERSION,
         config.io.mode.name(),
         config.io.interfaces.join(", "),
-        bundle.name(),
-        bundle.version(),
+        models.collect::<Vec<_>>().join(", "),
         config.pipeline.layout,
         config.pipeline.instances,
         devices.join(", ")

@@ -6,16 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use accel::Bundle;
 use config::checked::{Capture, Io, IoMode, XdpMode, ZeroCopy};
 use config::{Config, nearest};
 use cring::Unit;
-use dataplane::bundle::series_tasks;
 use dataplane::clock::Clock;
 use dataplane::egress::{Egress, Forward, Mirror};
 use dataplane::flow_worker::Limits;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
+use dataplane::tasks::OpenTask;
 use flowmgr::Rss;
 use flowmgr::record::{LabelRecord, Record};
 use packetio::sharded::{Owner, share};
@@ -39,13 +38,13 @@ const ANSWERED_WITHIN: u32 = 6;
 /// Kernels check blocks that are not full once per timeout; older kernels do so in ticks of up to 10 ms.
 const BLOCK_SLACK: Duration = Duration::from_millis(10);
 
-/// Of which packets the kernel sends up the frames, if not of all: as many of each flow as the model's series may need.
-pub fn first_packets(config: &Config, bundle: &Bundle) -> Option<FirstPackets> {
+/// Of which packets the kernel sends up the frames, if not of all: as many of each flow as the longest series of a task may need.
+pub fn first_packets(config: &Config, tasks: &[OpenTask]) -> Option<FirstPackets> {
     if config.io.capture == Capture::All || config.io.mode == IoMode::Inline {
         return None;
     }
     let of = |unit| {
-        let tasks = series_tasks(bundle);
+        let tasks = OpenTask::series(tasks);
         let k = tasks.iter().filter(|it| it.unit == unit).map(|it| it.k);
         k.max().map_or(0, |k| k as u32 + MARGIN)
     };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use config::checked::{Device, HttpPlace, Provider};
+use dataplane::tasks::OpenTask;
 use tracing::info;
 
 use super::{Plan, ports, sandbox};
@@ -13,7 +14,7 @@ use crate::sinks;
 ///
 /// # Errors
 /// As [`sandbox::enter`]; 73 where the folder of the recording cannot be made.
-pub fn drop_unneeded(plan: &Plan<'_>) -> Result<(), Failure> {
+pub fn drop_unneeded(plan: &Plan<'_>, tasks: &[OpenTask]) -> Result<(), Failure> {
     let config = plan.config;
     if !config.sandbox {
         info!("sandbox: off, all privileges are kept (process.sandbox = false)");
@@ -41,12 +42,15 @@ pub fn drop_unneeded(plan: &Plan<'_>) -> Result<(), Failure> {
     let written = sinks.written.iter().map(PathBuf::as_path);
     sandbox::enter(&sandbox::Needs {
         capabilities: sinks.capabilities | ports::capabilities(&config.io),
-        has_accelerator: config.accel.devices.iter().any(is_accelerator),
+        has_accelerator: tasks
+            .iter()
+            .flat_map(|task| &task.config.accel.devices)
+            .any(is_accelerator),
         written: written.chain(recording.as_deref()).collect(),
         sockets: sockets.collect(),
         connects: sinks.connects,
         read: read
-            .chain([plan.bundle.as_path()])
+            .chain(tasks.iter().map(|task| task.bundle.dir()))
             .chain(config.accel.library.as_deref())
             .collect(),
     })

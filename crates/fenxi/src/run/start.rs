@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use accel::Bundle;
 use config::Config;
 use config::checked::IoMode;
-use dataplane::bundle::dscp_by_class;
 use dataplane::pipelines::{FlowOptions, PacketSide, flow_config};
 use dataplane::placement::Cores;
 use dataplane::run::Run;
 use dataplane::state::SharedState;
 use dataplane::swap::Swapper;
 use dataplane::swap::helpers::Helpers;
+use dataplane::tasks::OpenTask;
 use recording::Recorder;
 use tokio::runtime::Runtime;
 
@@ -78,18 +77,18 @@ impl Opened {
         runtime: &Runtime,
         cores: &Cores,
         packets: PacketSide,
-        bundle: Bundle,
+        tasks: Vec<OpenTask>,
         options: FlowOptions,
     ) -> Result<Started, Failure> {
-        let (config, classes) = (plan.config, packets.classes.clone());
+        let (config, names) = (plan.config, packets.names.clone());
         let rules = self.rules;
         let (signals, hangups) =
             runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
-        let state = Arc::new(SharedState::new(&bundle, config));
+        let state = Arc::new(SharedState::new(&tasks));
         let interfaces = config.io.interfaces.clone();
         let least = ports_up_least(config);
-        let facts = Facts::new(config, state.clone(), &classes, interfaces, Some(least));
-        let recorder = record(plan, &bundle, &classes, options)?;
+        let facts = Facts::new(config, state.clone(), &names, interfaces, Some(least));
+        let recorder = record(plan, &tasks, options)?;
         let flow_workers = packets.flow_managers.len();
         let woken = config.pipeline.layout.analytics_managers * config.pipeline.instances;
         let (run, events) = Run::new(flow_workers, woken);
@@ -114,7 +113,7 @@ impl Opened {
         wait_until_moving(&run);
         let (helpers, run_guard) = Helpers::new(cores, state.clone());
         let series = packets.series;
-        let opening = ModelOpening::start(&helpers, config, &bundle, series, recorder.as_ref())?;
+        let opening = ModelOpening::start(&helpers, config, &tasks, series, recorder.as_ref())?;
         let (settings, sinks) = (threads.settings, self.sinks);
         let have_rules = rules.at_start().is_some();
         let workers = Workers::new(settings, have_rules, config.flow.max_flows);
@@ -130,7 +129,7 @@ impl Opened {
             analytics_parts: AnalyticsParts {
                 reloader,
                 helpers,
-                bundle,
+                tasks,
                 run: run.clone(),
                 recorder: recorder.clone(),
             },
@@ -191,15 +190,15 @@ fn reloader(
     rules: SharedRules,
     sinks: &Arc<Sinks>,
     recorder: Option<Recorder>,
-) -> Box<dyn FnOnce(Swapper) -> Reloader> {
+) -> Box<dyn FnOnce(Vec<Swapper>) -> Reloader> {
     let (sources, running) = (plan.sources.clone(), plan.loaded.clone());
     let (helpers, sinks) = (helpers.clone(), sinks.clone());
-    Box::new(move |swapper| Reloader {
+    Box::new(move |swappers| Reloader {
         sources,
         running,
         state: helpers.state().clone(),
         helpers,
-        swapper,
+        swappers,
         rules,
         sinks,
         notifier: Notifier::from_environment(),
@@ -211,17 +210,22 @@ fn reloader(
 /// Starts the recording, if `--record` asks for one.
 fn record(
     plan: &Plan<'_>,
-    bundle: &Bundle,
-    classes: &[String],
+    tasks: &[OpenTask],
     options: FlowOptions,
 ) -> Result<Option<Recorder>, Failure> {
     let (config, args) = (plan.config, plan.args);
     let Some(dir) = &args.record else {
         return Ok(None);
     };
-    let flow = flow_config(config, bundle, options, dscp_by_class(config, bundle)?);
+    let [task] = tasks else {
+        return Err(Failure::usage(
+            "--record records one task, and the configuration has several; record with one [[task]]",
+        ));
+    };
+    let flow = flow_config(config, tasks, options)?;
     let configuration = plan.loaded.effective().to_toml(false);
-    let header = recording::Header::new(config, configuration, bundle, classes, &flow);
+    let classes = task.names().classes;
+    let header = recording::Header::new(config, configuration, &task.bundle, &classes, &flow);
     let recorder = Recorder::start(&recording::Plan {
         dir,
         max_bytes: u64::from(args.record_max_mib) << 20,

@@ -24,9 +24,12 @@ pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: &Sinks, 
     let copied = copied(&ended.workers);
     let ports = outcome.add_workers(ended.workers);
     if is_partial {
-        counters.give_up(outcome.flows.series_emitted() - outcome.flows.series_shed());
+        let came = outcome.series_by_task();
+        counters.resize_with(came.len(), analytics::Counters::none);
+        let of_tasks = counters.iter_mut().zip(came);
+        of_tasks.for_each(|(counters, came)| counters.give_up(came));
     }
-    outcome.series = counters;
+    outcome.tasks = counters;
     let nic_dropped = host.dropped().iter().map(NicDrops::total).sum();
     outcome.live = Some(live_sums(config, &ports, copied, nic_dropped));
 }

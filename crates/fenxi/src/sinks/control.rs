@@ -13,6 +13,7 @@ use config::Config;
 use dataplane::Error;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
+use dataplane::tasks::TaskNames;
 use flowmgr::record::FlowName;
 use policy::Label;
 use rustix::thread::CapabilitySet;
@@ -29,9 +30,9 @@ use crate::unix_socket::UnixSocket;
 pub struct Start<'a> {
     /// The checked configuration.
     pub config: &'a Config,
-    /// Names of the classes.
-    pub classes: &'a Arc<[String]>,
-    /// The classes with their taxonomies.
+    /// Names of the tasks and of their classes.
+    pub names: &'a Arc<[TaskNames]>,
+    /// The classes of the first task with their taxonomies.
     pub labels: &'a Arc<[Label]>,
     /// The hosts of the run, where the model names hosts.
     pub hosts: Option<&'a SharedHosts>,

@@ -21,7 +21,7 @@ impl SinkKind for LabelSocket {
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
         let socket = UnixDatagram::unbound().map_err(|it| Failure::io(it.to_string()))?;
         let (queue, labels): (_, Receiver<LabelRecord>) = bounded(1024);
-        let (path, classes) = (self.0.clone(), start.classes.clone());
+        let (path, classes) = (self.0.clone(), start.names[0].classes.clone());
         let worker = Worker(queue, Arc::default());
         let (end, counts) = (Mutex::new(Some(worker.clone())), worker.1.clone());
         let thread = spawn(move || {

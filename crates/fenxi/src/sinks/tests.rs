@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use config::Sources;
 use dataplane::analytics_worker::{self, AnalyticsWorker};
-use dataplane::bundle::{find_bundle, labels, open_bundle};
+use dataplane::bundle::labels;
 use dataplane::clock::Clock;
 use dataplane::flow_worker::{FlowOutcome, FlowWorker, Hooks, Limits, Parts};
 use dataplane::pipelines::{FlowOptions, Pipelines};
 use dataplane::placement::Cores;
 use dataplane::run::Run;
+use dataplane::tasks::OpenTask;
 use flowmgr::Effect;
 use packetio::MemoryTrace;
 use recording::Walker;
@@ -78,21 +79,21 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
     let reader = UnixDatagram::bind(&socket).unwrap();
     let sets = ["accel.devices=[\"simulated\"]".to_owned()];
     let config = Sources::named(None, &sets).load().unwrap().config;
-    let bundle = open_bundle(&config, &find_bundle(&config, None).unwrap()).unwrap();
+    let tasks = OpenTask::open_all(&config, None).unwrap();
     let options = FlowOptions {
         effect: EFFECT,
         record_series: flowmgr::SeriesShare::NONE,
     };
     let cores = Cores::of(&config);
-    let pipelines = Pipelines::for_replay(&config, &bundle, &cores, options).unwrap();
+    let pipelines = Pipelines::for_replay(&config, &tasks, &cores, options).unwrap();
     let fifth: &'static dyn SinkKind = Box::leak(Box::new(LabelSocket(socket)));
     let kinds = [KINDS, &[fifth]].concat();
     let sinks = Sinks::start_of(
         &kinds,
         &Start {
             config: &config,
-            classes: &pipelines.classes.clone(),
-            labels: &labels(&bundle),
+            names: &pipelines.names.clone(),
+            labels: &labels(&tasks[0].bundle),
             hosts: None,
             records: Some(&file),
             record_socket: None,

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use accel::Bundle;
 use analytics::{Counters, Manager};
 use config::Config;
 use dataplane::counters::AnalyticsSnapshot;
@@ -17,6 +16,7 @@ use dataplane::run::Run;
 use dataplane::state;
 use dataplane::swap::Swapper;
 use dataplane::swap::helpers::{Helper, Helpers, MORE_TIME};
+use dataplane::tasks::OpenTask;
 use recording::Recorder;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout_at};
@@ -53,17 +53,12 @@ impl ModelOpening {
     pub fn start(
         helpers: &Helpers,
         config: &Config,
-        bundle: &Bundle,
+        tasks: &[OpenTask],
         series: SeriesSide,
         recorder: Option<&Recorder>,
     ) -> Result<ModelOpening, Failure> {
-        let mut devices: Vec<&str> = config.accel.devices.iter().map(|it| &*it.name).collect();
-        devices.dedup();
-        let (name, version) = (bundle.name(), bundle.version());
-        let what = format!(
-            "opening the model {name} {version} on {}",
-            devices.join(", ")
-        );
+        let models: Vec<String> = tasks.iter().map(model_on_devices).collect();
+        let what = format!("opening the model {}", models.join(", the model "));
         let since = Instant::now();
         helpers.state().update(|state| {
             let what = what.clone();
@@ -71,11 +66,11 @@ impl ModelOpening {
         });
         let (done, opened) = oneshot::channel();
         let (limit, cores) = (config.model.open_timeout, helpers.cores().clone());
-        let (config, bundle) = (config.clone(), bundle.clone());
+        let tasks = tasks.to_vec();
         let recorder = recorder.cloned();
         let helper = helpers.start(&what, move || {
             // If nobody waits any more, the managers are dropped here.
-            let _ = done.send(series.managers(&config, &bundle, &cores, recorder.as_ref()));
+            let _ = done.send(series.managers(&tasks, &cores, recorder.as_ref()));
         })?;
         Ok(ModelOpening {
             opened,
@@ -101,26 +96,26 @@ impl ModelOpening {
 /// Everything needed to start the analytics workers once the model is open.
 pub struct AnalyticsParts {
     pub helpers: Helpers,
-    /// The model.
-    pub bundle: Bundle,
+    /// The tasks, with their models.
+    pub tasks: Vec<OpenTask>,
     pub run: Arc<Run>,
     /// The recording, for rounds and device answers.
     pub recorder: Option<Recorder>,
     /// Builds the state of the reload thread.
-    pub reloader: Box<dyn FnOnce(Swapper) -> Reloader>,
+    pub reloader: Box<dyn FnOnce(Vec<Swapper>) -> Reloader>,
 }
 
 /// The running analytics workers and the reload thread.
 pub struct AnalyticsSide {
-    threads: Vec<JoinHandle<Counters>>,
+    threads: Vec<JoinHandle<Vec<Counters>>>,
     /// The reload thread.
     pub reloads: reload::Running,
 }
 
 /// What the analytics workers return.
 pub struct AnalyticsOutcome {
-    /// Sums over all analytics managers.
-    pub counters: Counters,
+    /// Sums over all analytics managers, by task.
+    pub counters: Vec<Counters>,
     /// The last counters of some managers are unknown.
     pub is_partial: bool,
     /// What went wrong.
@@ -136,8 +131,9 @@ impl AnalyticsParts {
         self,
         managers: Managers,
     ) -> Result<(AnalyticsSide, Vec<Watched<AnalyticsSnapshot>>), Failure> {
-        let (swapper, ports) = Swapper::new(&self.helpers, &self.bundle, &managers);
-        let swapper = swapper.recorded_by(self.recorder.clone());
+        let (swappers, ports) = Swapper::for_tasks(&self.helpers, &self.tasks, &managers);
+        let swappers = swappers.into_iter();
+        let swappers = swappers.map(|swapper| swapper.recorded_by(self.recorder.clone()));
         let start = WorkerStart {
             cores: self.helpers.cores(),
             run: &self.run,
@@ -147,7 +143,7 @@ impl AnalyticsParts {
         };
         let AnalyticsThreads { threads, watched } =
             start.analytics_workers(managers, ports, false)?;
-        let reloads = reload::Running::start((self.reloader)(swapper))?;
+        let reloads = reload::Running::start((self.reloader)(swappers.collect()))?;
         Ok((AnalyticsSide { threads, reloads }, watched))
     }
 }
@@ -172,15 +168,15 @@ impl AnalyticsSide {
                     "{name}: its device does not answer; the last series get no labels"
                 )));
                 outcome.is_partial = true;
-                outcome.counters.merge(&last);
+                outcome.add(&last);
                 continue;
             }
             match thread.join() {
-                Ok(counters) => outcome.counters.merge(&counters),
+                Ok(counters) => outcome.add(&counters),
                 Err(_) => {
                     failures.push(Failure::software(format!("{name}: the thread died")));
                     outcome.is_partial = true;
-                    outcome.counters.merge(&last);
+                    outcome.add(&last);
                 }
             }
         }
@@ -190,14 +186,30 @@ impl AnalyticsSide {
 }
 
 impl AnalyticsOutcome {
+    /// Adds what the tasks of one analytics manager counted.
+    fn add(&mut self, counters: &[Counters]) {
+        self.counters.resize_with(counters.len(), Counters::none);
+        let tasks = self.counters.iter_mut().zip(counters);
+        tasks.for_each(|(sum, task)| sum.merge(task));
+    }
+
     /// For a run whose analytics workers never started.
     pub fn nothing() -> AnalyticsOutcome {
         AnalyticsOutcome {
-            counters: Counters::none(),
+            counters: Vec::new(),
             is_partial: true,
             failure: None,
         }
     }
+}
+
+/// A model and its devices, as in `m 1.0 on cpu`.
+fn model_on_devices(task: &OpenTask) -> String {
+    let devices = task.config.accel.devices.iter();
+    let mut devices: Vec<&str> = devices.map(|it| &*it.name).collect();
+    devices.dedup();
+    let (name, version) = (task.bundle.name(), task.bundle.version());
+    format!("{name} {version} on {}", devices.join(", "))
 }
 
 /// Waits until `is_so` returns true, or for `limit`.

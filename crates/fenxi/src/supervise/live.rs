@@ -202,7 +202,7 @@ impl Live {
         let kind = match request {
             Request::Log { level } => return say(answer, set_level(&level)),
             Request::Reopen {} => return self.reopen(answer),
-            Request::ModelLoad { dir } => CommandKind::LoadModel(dir),
+            Request::ModelLoad { dir, task } => CommandKind::LoadModel { task, dir },
             Request::Confirm {} => CommandKind::Confirm,
             Request::Reload { confirm_within_s } => CommandKind::Reload {
                 confirm_within: confirm_within_s.map(|s| Duration::from_secs(s.into())),

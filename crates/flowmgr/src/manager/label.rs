@@ -1,11 +1,11 @@
 //! The label of a packet's flow: whether it counts by now, and which action goes with it.
 
-use cring::Label;
+use cring::{Answers, Label};
 
 use super::{Fate, Manager, Packet};
 use crate::action::Action;
 use crate::config::Effect;
-use crate::depths::Answers;
+
 use crate::entry::{NOT_IN_EFFECT, STATE_DECIDED, STATE_EMITTED, STATE_IN_EFFECT};
 use crate::expiry::Clock;
 use crate::tag::set_dscp;
@@ -72,7 +72,7 @@ impl Manager {
     /// where the walk looks for it.
     #[cold]
     pub(super) fn decide(&mut self, index: u32) -> bool {
-        let Answers::Decided { task } = self.answers(index, self.depths.count()) else {
+        let Answers::Decided { depth: task } = self.answers(index, self.depths.count()) else {
             return false;
         };
         let first = self.entries.label(index);
@@ -92,7 +92,7 @@ impl Manager {
         if let Some(task) = self.entries.decided(index)
             && task < count
         {
-            return Answers::Decided { task };
+            return Answers::Decided { depth: task };
         }
         let label = |task| Some(self.entries.word(task, index).read().1);
         self.depths.resolve(count, label)

@@ -14,10 +14,10 @@ mod ending;
 
 use std::collections::VecDeque;
 
-use cring::{FlowRef, Label, TASKS_MAX};
+use cring::{Answers, FlowRef, Label, TASKS_MAX};
 
 use crate::config::{DEPTHS_MAX, Effect};
-use crate::depths::Answers;
+
 use crate::entry::{Counts, LABEL_NOT_EMITTED};
 use crate::manager::Manager;
 use crate::record::{DecidedBy, Decision, EndReason, FlowRecord, LabelRecord, Record};
@@ -340,7 +340,7 @@ impl Manager {
             // Deeper answers may be here already, by chance.
             Effect::PacketTime { .. } => task + 1,
         };
-        let Answers::Decided { task } = self.answers(flow.index, count) else {
+        let Answers::Decided { depth: task } = self.answers(flow.index, count) else {
             return None;
         };
         self.entries.set_decided(flow.index, task);

@@ -168,7 +168,7 @@ fn side_by_side(
         let series = scope.spawn(move || {
             pin(1);
             let began_s = thread_s();
-            let counters = live::worker(analytics, clock, analytics_worker::Hooks::default()).run();
+            let counters = live::work(analytics, clock, analytics_worker::Hooks::default());
             (counters, thread_s() - began_s)
         });
         let packets = scope.spawn(move || {

@@ -1,13 +1,12 @@
 //! Memory: whether it is enough, and whether large tables are on huge pages.
 
-use accel::Bundle;
 use flowmgr::table_bytes;
 use packetio::Backend;
 
 use super::finding::Finding;
 use super::machine::Machine;
 use config::Config;
-use dataplane::bundle::series_tasks;
+use dataplane::tasks::OpenTask;
 
 const CHECK: &str = "memory";
 const MIB: u64 = 1 << 20;
@@ -33,7 +32,7 @@ struct Need {
 }
 
 impl Need {
-    fn of(config: &Config, bundle: &Bundle) -> Need {
+    fn of(config: &Config, tasks: &[OpenTask]) -> Need {
         let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
         let instances = config.pipeline.instances as u64;
         let flow_managers = layout.flow_managers as u64 * instances;
@@ -44,10 +43,11 @@ impl Need {
             Backend::Dpdk => u64::from(io.dpdk.mbufs) * MBUF_BYTES,
         };
         let receive = ring * io.interfaces.len() as u64;
-        let slots = layout.rings().len() as u64 * instances * config.ring.slots as u64;
+        let rings = layout.rings().len() * tasks.len();
+        let slots = rings as u64 * instances * config.ring.slots as u64;
         Need {
             tables: flow_managers
-                * table_bytes(flow.max_flows, flow.buckets, &series_tasks(bundle)) as u64,
+                * table_bytes(flow.max_flows, flow.buckets, &OpenTask::series(tasks)) as u64,
             rings: flow_managers * receive + slots * SLOT_BYTES,
             max_flows: flow.max_flows,
         }
@@ -58,10 +58,10 @@ impl Need {
 pub fn look(
     machine: &Machine,
     config: &Config,
-    bundle: &Bundle,
+    tasks: &[OpenTask],
     service: Option<u32>,
 ) -> Vec<Finding> {
-    let need = Need::of(config, bundle);
+    let need = Need::of(config, tasks);
     vec![
         enough(machine, need, service),
         pages(machine, need.tables),
@@ -198,7 +198,6 @@ mod tests {
     use super::super::finding::Level;
     use super::super::machine::tests::machine;
     use super::*;
-    use dataplane::bundle::find_bundle;
 
     const NEED: Need = Need {
         tables: 200 * MIB,
@@ -218,8 +217,7 @@ mod tests {
     #[test]
     fn the_need_of_the_defaults_is_that_of_the_drawing() {
         let config = Config::load(None, &["io.interfaces=[\"eth0\"]".to_owned()]).unwrap();
-        let shipped = find_bundle(&config, None).unwrap();
-        let need = Need::of(&config, &Bundle::open(&shipped).unwrap());
+        let need = Need::of(&config, &OpenTask::open_all(&config, None).unwrap());
         assert_eq!(need.rings, 256 * 131_072 + 4096 * SLOT_BYTES);
         assert!(need.tables > 172 << 20, "{need:?}");
     }

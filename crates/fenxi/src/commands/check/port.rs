@@ -1,7 +1,7 @@
 //! By which port each interface is read, and what keeps it from being opened.
 
-use accel::Bundle;
 use config::Config;
+use dataplane::tasks::OpenTask;
 use packetio::{Backend, OpenError};
 
 use super::capabilities::drop_in;
@@ -15,14 +15,14 @@ const FIRST_NEEDS: &str = "CAP_BPF and CAP_NET_ADMIN";
 
 /// Tries the port of each interface. Programs are loaded, and a program for first packets is attached and detached again;
 /// no packet takes another way meanwhile.
-pub fn look(config: &Config, bundle: &Bundle) -> Vec<Finding> {
+pub fn look(config: &Config, tasks: &[OpenTask]) -> Vec<Finding> {
     let io = &config.io;
     let names = match io.backend {
         // Its devices are none of the kernel's interfaces.
         Backend::Dpdk => io.interfaces.iter().map(String::as_str).collect(),
         _ => interfaces::present(config),
     };
-    let first = ports::first_packets(config, bundle);
+    let first = ports::first_packets(config, tasks);
     let of = |name| {
         let tried = ports::try_port(io, first, name);
         match (io.backend, first) {

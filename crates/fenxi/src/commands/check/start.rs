@@ -4,7 +4,6 @@
 //! its checks and its messages, and has no lasting effect: no interface is watched, no socket listens, no file is created.
 //! So `fenxi check` and `fenxi run` refuse the same configurations with the same messages; a test compares them.
 
-use accel::Bundle;
 use flowmgr::Effect;
 
 use crate::control::Sockets;
@@ -13,18 +12,19 @@ use crate::run::{pair, ports};
 use crate::sinks;
 use config::Config;
 use dataplane::pipelines::{FlowOptions, PacketSide};
+use dataplane::tasks::OpenTask;
 
 /// Checks everything except the devices. `is_running`: an instance runs with this configuration; its sockets and record
 /// file will be free when it is restarted.
 ///
 /// # Errors
 /// As [`crate::run::run`].
-pub fn look(config: &Config, bundle: &Bundle, is_running: bool) -> Result<(), Failure> {
+pub fn look(config: &Config, tasks: &[OpenTask], is_running: bool) -> Result<(), Failure> {
     let options = FlowOptions {
         effect: Effect::Arrival,
         record_series: flowmgr::SeriesShare::of(config.records.series),
     };
-    PacketSide::build(config, bundle, options)?;
+    PacketSide::build(config, tasks, options)?;
     ports::look(config)?;
     if !is_running {
         // Released at once.

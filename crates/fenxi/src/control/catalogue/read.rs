@@ -218,18 +218,15 @@ struct Session<'a> {
 fn sessions<'a>(view: &'a View<'_>) -> impl Iterator<Item = Session<'a>> {
     let managers = view.collector.analytics.iter();
     managers.flat_map(|watched: &Watched<AnalyticsSnapshot>| {
-        let AnalyticsSnapshot {
-            counters, devices, ..
-        } = &*watched.latest;
-        let own = counters.devices.iter().zip(devices).enumerate();
-        own.map(|(i, (device, state))| Session {
+        let own = watched.latest.devices().enumerate();
+        own.map(|(i, (state, device))| Session {
             labels: [
                 watched.thread.instance.to_string(),
                 device.requested.clone(),
                 format!("{}.{i}", watched.thread.role.number()),
             ],
             device,
-            state: *state,
+            state,
         })
     })
 }

@@ -80,7 +80,7 @@ impl Explainer {
         others: usize,
         mut written: Vec<Written>,
     ) -> Reply {
-        let model = facts.state.get().model;
+        let model = facts.state.get().first().model.clone();
         let asked = match self.ask(facts, &model, &subject).await {
             Ok(asked) => asked,
             Err((code, why)) => return Reply::refused(code, why),

@@ -39,7 +39,7 @@ impl SinkKind for Hosts {
         };
         Ok(Some(Box::new(HostControl {
             hosts: hosts.clone(),
-            classes: start.classes.clone(),
+            classes: start.names[0].classes.clone(),
             counter: Mutex::new(counter),
         })))
     }

@@ -30,7 +30,13 @@ impl SinkKind for Ipfix {
         };
         let counts = Arc::new(ExportCounts::default());
         let (config, is_replay) = (&start.config.ipfix, start.replay.is_some());
-        let exporter = Exporter::new(to.clone(), config, start.classes, is_replay, counts.clone());
+        let exporter = Exporter::new(
+            to.clone(),
+            config,
+            &start.names[0].classes,
+            is_replay,
+            counts.clone(),
+        );
         let control = match &start.replay {
             Some(replay) => start_replay(exporter, &to, config.queue, replay, counts)?,
             None => start_live(exporter, &to, start.config, counts)?,

@@ -41,7 +41,7 @@ impl SinkKind for Records {
         }
         let task = start.config.tasks.first();
         let task = task.map_or(DEFAULT_TASK, |task| &task.name);
-        let names = Names::new(task, start.classes.clone());
+        let names = Names::new(task, start.names[0].classes.clone());
         let lines = Lines::new(names, start.hosts.cloned());
         let config = &start.config.records;
         let (mut readers, mut kafka_topic) = (None, None);

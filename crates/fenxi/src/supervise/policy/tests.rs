@@ -5,11 +5,12 @@ use std::sync::mpsc::{Receiver as Answers, channel};
 use std::thread::JoinHandle;
 
 use config::Sources;
-use dataplane::bundle::{find_bundle, labels, open_bundle};
+use dataplane::bundle::labels;
 use dataplane::placement::Cores;
 use dataplane::rules::FlowRules;
 use dataplane::settings::{SettingsPort, settings};
 use dataplane::swap::helpers::RunGuard;
+use dataplane::tasks::OpenTask;
 
 use super::*;
 use crate::rules::Traffic;
@@ -66,10 +67,10 @@ impl World {
     fn new(set: &[&str]) -> World {
         let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
         let config = Sources::named(None, &set).load().unwrap().config;
-        let bundle = open_bundle(&config, &find_bundle(&config, None).unwrap()).unwrap();
-        let state = Arc::new(SharedState::new(&bundle, &config));
+        let tasks = OpenTask::open_all(&config, None).unwrap();
+        let state = Arc::new(SharedState::new(&tasks));
         let (helpers, lasts) = Helpers::new(&Cores::of(&config), state.clone());
-        let rules = Rules::load(&config, &labels(&bundle), Traffic::Live).unwrap();
+        let rules = Rules::load(&config, &labels(&tasks[0].bundle), Traffic::Live).unwrap();
         let (sender, port) = settings();
         let workers = Workers::new(vec![sender], false, 1 << 10);
         let run_ended = helpers.run_ended().clone();

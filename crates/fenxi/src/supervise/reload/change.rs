@@ -11,14 +11,15 @@ use dataplane::bundle::{self, dscp_by_class, find_bundle};
 use dataplane::devices::thresholds;
 use dataplane::pipelines::flow_settings;
 use dataplane::swap::{Opening, Prepared, Previous, Refusal};
+use dataplane::tasks::of_task;
 
 use crate::rules::{Rules, Traffic};
 use crate::sinks::{self, Commit, Sinks};
 
 /// A prepared change; parts that stay the same are `None` or empty.
 pub struct Change {
-    /// For the analytics workers.
-    pub prepared: Prepared,
+    /// For the analytics workers, by task; `None`: the task stays as it is.
+    pub prepared: Vec<Option<Prepared>>,
     /// For the flow workers.
     pub flow: Option<flowmgr::Settings>,
     /// For the flow workers, other rules.
@@ -43,15 +44,14 @@ pub enum RulesChange {
 pub enum Sessions {
     /// Those that the configuration asks for; the ones in use where they already match.
     AsConfigured,
-    /// These sessions, which were in use before and are still warm.
-    Again(Previous),
-    /// The sessions in use.
-    AsTheyAre,
+    /// By task, sessions that were in use before and are still warm; `None`: those in use.
+    Again(Vec<Option<Previous>>),
 }
 
 /// What a change starts from. It is sent to a helper's thread, because opening a model may hang.
 pub struct Base {
-    pub opening: Opening,
+    /// Of each task.
+    pub openings: Vec<Opening>,
     /// The configuration in use.
     pub now: Config,
     pub sinks: Arc<Sinks>,
@@ -64,60 +64,99 @@ impl Change {
     /// # Errors
     /// Something cannot be used, or does not fit.
     pub fn prepare(base: &Base, next: &Config, sessions: Sessions) -> Result<Change, Refusal> {
-        let Base { opening, now, .. } = base;
-        let is_return = matches!(sessions, Sessions::Again(_));
-        let is_undone = !matches!(sessions, Sessions::AsConfigured);
-        let at_hand = match sessions {
-            Sessions::AsConfigured => None,
-            Sessions::Again(before) => opening.again(next, before),
-            Sessions::AsTheyAre => Some(opening.keep(next)),
+        let (is_undone, mut before) = match sessions {
+            Sessions::AsConfigured => (false, Vec::new()),
+            Sessions::Again(before) => (true, before),
         };
-        let mut prepared = match at_hand {
-            Some(prepared) => prepared,
-            None => as_configured(opening, now, next)?,
-        };
-        prepared.is_return = is_return;
+        before.resize_with(base.openings.len(), || None);
+        let mut prepared = Vec::new();
+        for ((number, opening), before) in base.openings.iter().enumerate().zip(before) {
+            let (now, next) = (of_task(&base.now, number), of_task(next, number));
+            let is_return = before.is_some();
+            let at_hand = match before {
+                Some(before) => opening.again(&next, before),
+                None => is_undone.then(|| opening.keep(&next)),
+            };
+            let mut task = match at_hand {
+                Some(task) => task,
+                None => as_configured(opening, &now, &next)?,
+            };
+            task.is_return = is_return;
+            prepared.push(Some(task));
+        }
         let mut change = Change::around(prepared, base, next)?;
         change.rules = match is_undone {
             // Their file may be another by now.
             true => RulesChange::Back,
             false => {
-                let labels = bundle::labels(change.prepared.bundle());
+                let labels = bundle::labels(&change.bundle_of(base, 0));
                 RulesChange::To(Box::new(Rules::load(next, &labels, Traffic::Live)?))
             }
         };
         Ok(change)
     }
 
-    /// Prepares a swap to the model of another bundle; everything else stays.
+    /// Prepares a swap of one task to the model of another bundle; everything else stays.
     ///
     /// # Errors
     /// As above.
-    pub fn model(base: &Base, dir: &Path) -> Result<Change, Refusal> {
-        let Base { opening, now, .. } = base;
-        let bundle = opening.open(now, dir)?;
-        Ok(Change::around(opening.prepare(now, bundle)?, base, now)?)
+    pub fn model(base: &Base, task: usize, dir: &Path) -> Result<Change, Refusal> {
+        let (opening, now) = (&base.openings[task], of_task(&base.now, task));
+        let bundle = opening.open(&now, dir)?;
+        let mut prepared: Vec<Option<Prepared>> = base.openings.iter().map(|_| None).collect();
+        prepared[task] = Some(opening.prepare(&now, bundle)?);
+        Ok(Change::around(prepared, base, &base.now)?)
     }
 
-    fn around(prepared: Prepared, base: &Base, next: &Config) -> Result<Change, Error> {
+    /// Whether devices are replaced, by those of another model or of the same one.
+    pub fn has_model(&self) -> bool {
+        let tasks = self.prepared.iter().flatten();
+        tasks.into_iter().any(Prepared::has_model)
+    }
+
+    /// The bundle of a task after the change.
+    fn bundle_of(&self, base: &Base, task: usize) -> Arc<Bundle> {
+        let prepared = self.prepared[task].as_ref().map(Prepared::bundle);
+        prepared.unwrap_or(base.openings[task].bundle()).clone()
+    }
+
+    fn around(
+        prepared: Vec<Option<Prepared>>,
+        base: &Base,
+        next: &Config,
+    ) -> Result<Change, Error> {
         let now = &base.now;
-        let bundle = prepared.bundle().clone();
-        check_labels(next, &bundle)?;
-        Ok(Change {
-            prepared: prepared.with_settings(now, next)?,
-            flow: changed(now, next, |config| flow(config, &bundle))?,
+        let mut change = Change {
+            prepared,
+            flow: None,
             rules: RulesChange::None,
             sinks: base.sinks.prepare(now, next)?,
             log_level: changed(now, next, |config| Ok(config.log.level.clone()))?,
-        })
+        };
+        for number in 0..base.openings.len() {
+            let bundle = change.bundle_of(base, number);
+            let [now, next] = [now, next].map(|config| of_task(config, number));
+            check_labels(&next, &bundle, number)?;
+            let task = change.prepared[number].take();
+            let task = task.map(|task| task.with_settings(&now, &next));
+            change.prepared[number] = task.transpose()?;
+            if number == 0 {
+                change.flow = changed(&now, &next, |config| flow(config, &bundle))?;
+            }
+        }
+        Ok(change)
     }
 }
 
-/// Checks that the model has all labels that `config` names, and that something is done about one of them.
+/// Checks that the model of the task of this number has all labels that the configuration of that task names; of the first task
+/// also that something is done about one of them.
 ///
 /// # Errors
 /// The first label that it does not have, or that nothing is done.
-pub fn check_labels(config: &Config, bundle: &Bundle) -> Result<(), Error> {
+pub fn check_labels(config: &Config, bundle: &Bundle, number: usize) -> Result<(), Error> {
+    if number > 0 {
+        return thresholds(config, bundle).map(drop);
+    }
     bundle::check_labels(config, bundle)?;
     sinks::check_labels(config, &bundle::labels(bundle))
 }

@@ -33,7 +33,8 @@ use dataplane::bundle::find_bundle;
 use dataplane::placement::Cores;
 use dataplane::state::{RulesOp, SharedState};
 use dataplane::swap::helpers::Helpers;
-use dataplane::swap::{Previous, Refusal, Swapper};
+use dataplane::swap::{Prepared, Previous, Refusal, Swapper};
+use dataplane::tasks::of_task;
 use recording::Recorder;
 use tracing::{info, warn};
 
@@ -59,8 +60,13 @@ pub enum CommandKind {
     },
     /// Confirm the last reload.
     Confirm,
-    /// Swap to the model of another bundle, in this folder.
-    LoadModel(PathBuf),
+    /// Swap to the model of another bundle.
+    LoadModel {
+        /// Name of the task; `None`: the only one.
+        task: Option<String>,
+        /// The bundle's folder.
+        dir: PathBuf,
+    },
 }
 
 /// A command, and the callback that receives the reply.
@@ -75,7 +81,8 @@ pub struct Reloader {
     /// The configuration in use.
     pub running: Loaded,
     pub helpers: Helpers,
-    pub swapper: Swapper,
+    /// Of each task.
+    pub swappers: Vec<Swapper>,
     /// The rules, and the flow workers.
     pub rules: SharedRules,
     /// They follow the configuration, and reopen their files with every reload.
@@ -91,8 +98,8 @@ pub struct Reloader {
 /// What is needed to undo a reload.
 pub struct Undo {
     running: Loaded,
-    /// The sessions that the reload replaced.
-    before: Option<Previous>,
+    /// The sessions that the reload replaced, by task.
+    before: Vec<Option<Previous>>,
     /// When it is undone unless it is confirmed.
     at: Instant,
 }
@@ -107,7 +114,8 @@ struct Outcome {
 
 /// What a change has replaced.
 struct Applied {
-    before: Option<Previous>,
+    /// By task.
+    before: Vec<Option<Previous>>,
     rules_gone: usize,
 }
 
@@ -198,7 +206,7 @@ impl Reloader {
                 "the last reload is not confirmed yet: run `fenxi ctl confirm`, or wait until it is undone",
             ),
             CommandKind::Reload { confirm_within } => self.reload(*confirm_within),
-            CommandKind::LoadModel(dir) => self.load_model(dir),
+            CommandKind::LoadModel { task, dir } => self.load_model(task.as_deref(), dir),
         }
     }
 
@@ -253,7 +261,7 @@ impl Reloader {
             .map_err(unreadable)?
             .live();
         let change = self.prepare(&next.config, Sessions::AsConfigured)?;
-        let has_model = change.prepared.has_model();
+        let has_model = change.has_model();
         let Applied { before, rules_gone } = self.apply(change)?;
         let running = std::mem::replace(&mut self.running, next);
         self.undo = confirm_within.map(|time| Undo {
@@ -274,9 +282,12 @@ impl Reloader {
         let config = read.config.clone();
         self.open_model(&read.config, move |base| {
             Cores::of(&config).check()?;
-            let dir = find_bundle(&config, None)?;
-            let bundle = base.opening.read(&config, &dir)?;
-            Ok(change::check_labels(&config, &bundle)?)
+            for (number, opening) in base.openings.iter().enumerate() {
+                let config = of_task(&config, number);
+                let bundle = opening.read(&config, &find_bundle(&config, None)?)?;
+                change::check_labels(&config, &bundle, number)?;
+            }
+            Ok(())
         })
     }
 
@@ -291,23 +302,24 @@ impl Reloader {
         config: &Config,
         work: impl FnOnce(&Base) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let dir = config.model.path.clone();
+        let dir = config.tasks[0].model.clone();
         let dir = dir.unwrap_or_else(|| PathBuf::from("that ships with fenxi"));
-        self.open_model_in(&dir, config.model.open_timeout, work)
+        self.open_model_in(0, &dir, config.model.open_timeout, work)
     }
 
     fn open_model_in<T: Send + 'static>(
         &self,
+        task: usize,
         dir: &Path,
         limit: Duration,
         work: impl FnOnce(&Base) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let base = Base {
-            opening: self.swapper.opening(),
+            openings: self.swappers.iter().map(Swapper::opening).collect(),
             now: self.running.config.clone(),
             sinks: self.sinks.clone(),
         };
-        let opening = base.opening.clone();
+        let opening = base.openings[task].clone();
         self.helpers
             .open_model(&opening, dir, limit, move || work(&base))
     }
@@ -321,11 +333,10 @@ impl Reloader {
             sinks,
             log_level,
         } = change;
-        let mut before = None;
         // The only step that can be refused comes first.
-        if prepared.is_something() {
-            before = self.swapper.swap(prepared)?;
-        }
+        let prepared = prepared.into_iter();
+        let prepared = prepared.map(|task| task.filter(Prepared::is_something));
+        let before = Swapper::swap_all(&mut self.swappers, prepared.collect())?;
         let mut running = self.rules.lock();
         let mut rules_gone = 0;
         match rules {
@@ -364,7 +375,7 @@ impl Reloader {
         else {
             return;
         };
-        let sessions = before.map_or(Sessions::AsTheyAre, Sessions::Again);
+        let sessions = Sessions::Again(before);
         let change = self.prepare(&running.config, sessions);
         match change.and_then(|change| self.apply(change)) {
             Ok(_) => {
@@ -380,9 +391,14 @@ impl Reloader {
         self.note_undo();
     }
 
-    fn load_model(&mut self, dir: &Path) -> Reply {
+    fn load_model(&mut self, task: Option<&str>, dir: &Path) -> Reply {
+        let task = match self.task_called(task) {
+            Ok(task) => task,
+            Err(why) => return Reply::refused(Code::Invalid, why),
+        };
         let (limit, path) = (self.running.config.model.open_timeout, dir.to_owned());
-        let change = self.open_model_in(dir, limit, move |base| Change::model(base, &path));
+        let work = move |base: &Base| Change::model(base, task, &path);
+        let change = self.open_model_in(task, dir, limit, work);
         match change.and_then(|change| self.apply(change)) {
             Ok(_) => {
                 let done = format!("{}: now in use", dir.display());
@@ -398,6 +414,23 @@ impl Reloader {
                 );
                 reply
             }
+        }
+    }
+
+    /// The number of the task of this name, or of the only one.
+    fn task_called(&self, name: Option<&str>) -> Result<usize, String> {
+        let tasks = &self.running.config.tasks;
+        let names = tasks.iter().map(|task| task.name.as_str());
+        let listed = names.clone().collect::<Vec<_>>().join(", ");
+        match name {
+            None if tasks.len() == 1 => Ok(0),
+            None => Err(format!(
+                "name the task whose model it is with --task: {listed}"
+            )),
+            Some(name) => names
+                .clone()
+                .position(|it| it == name)
+                .ok_or_else(|| format!("there is no task {name}; there are {listed}")),
         }
     }
 

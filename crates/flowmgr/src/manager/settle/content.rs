@@ -1,9 +1,9 @@
 //! What records say: the label of a flow, its counts, its series.
 
-use cring::{Feature, Label};
+use cring::{Answers, Feature, Label};
 
 use super::Awaited;
-use crate::depths::Answers;
+
 use crate::entry::LABEL_NOT_EMITTED;
 use crate::manager::Manager;
 use crate::record::{DecidedBy, Decision, EndReason, FlowName, FlowRecord, SeriesRecord};
@@ -16,7 +16,7 @@ impl Manager {
         let time_to_label_us = (took_us != LABEL_NOT_EMITTED).then_some(took_us);
         let task = match self.has_depths {
             true => match self.answers(index, self.depths.count()) {
-                Answers::Decided { task } => task,
+                Answers::Decided { depth: task } => task,
                 Answers::Pending | Answers::Unsure { .. } => return None,
             },
             false => 0,

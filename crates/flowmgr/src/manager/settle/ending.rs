@@ -1,9 +1,9 @@
 //! The end of a flow: its last labels and its last record.
 
-use cring::{FlowRef, Label};
+use cring::{Answers, FlowRef, Label};
 
 use super::{Awaited, Out, count_class};
-use crate::depths::Answers;
+
 use crate::manager::Manager;
 use crate::record::{DecidedBy, Decision, EndReason, Record};
 use crate::table::Occupant;

@@ -105,7 +105,7 @@ fn simulated(devices: usize, offered: f64) -> Result<Rates, Failure> {
     let mut simulation = Simulation::new(CARRY_OVER, PROFILE, &sizes, devices)?;
     simulation.run(offered, SIMULATED_S, |_| ());
     let mut rates = Rates::default();
-    rates.add(simulation.manager.counters().inferred as f64 / SIMULATED_S);
+    rates.add(simulation.manager.tasks()[0].counters().inferred as f64 / SIMULATED_S);
     Ok(rates)
 }
 
@@ -117,7 +117,7 @@ fn live(devices: usize, home: Home, offered: f64, seconds: f64) -> Result<f64, F
     let manager = manager(CARRY_OVER, SHAPE.k, inlet, accelerators?)?;
     let (rate, _shed) = live::run(feed, offered, live::after(seconds), |run| {
         let begun = Instant::now();
-        let counters = live::worker(manager, run, Hooks::default()).run();
+        let counters = live::work(manager, run, Hooks::default());
         counters.inferred as f64 / begun.elapsed().as_secs_f64()
     });
     Ok(rate)
@@ -140,5 +140,6 @@ fn accelerator(home: Home) -> Result<Accelerator, Failure> {
         device,
         profile: Some(PROFILE),
         deadline: None,
+        lane: 0,
     })
 }

@@ -47,7 +47,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let seconds = (args.seconds / 6.0).clamp(BUSY_S.0, BUSY_S.1);
     let rate = args.rate_or(RATE);
     let (busy, _shed) = live::run(feed, rate, live::after(seconds), |run| {
-        live::worker(manager, run, Hooks::default()).run()
+        live::work(manager, run, Hooks::default())
     });
     let busy_ms = |quantile| busy.time_to_label_us().value_at_quantile(quantile) as f64 / 1e3;
     let pause = Duration::from_secs_f64(args.pause);
@@ -98,7 +98,7 @@ fn idle(bundle: &Bundle, pause: Duration, pauses: usize) -> Result<Idle, Failure
     thread::scope(|scope| {
         scope.spawn(move || {
             let _ = started.send(gettid());
-            live::worker(manager, run, Hooks::default()).run()
+            live::work(manager, run, Hooks::default())
         });
         let prober = scope.spawn(move || {
             let gone = |_| Failure::software("the analytics thread did not start");

@@ -118,7 +118,7 @@ impl Case<'_> {
         let accelerator = profiled(bundle, self.cap)?;
         let manager = manager(self.policy, bundle.k(), inlet, vec![accelerator])?;
         Ok(live::run(feed, rate, live::after(seconds), |run| {
-            live::worker(manager, run, Hooks::default()).run()
+            live::work(manager, run, Hooks::default())
         }))
     }
 
@@ -127,7 +127,7 @@ impl Case<'_> {
         let mut simulation = Simulation::new(self.policy, PROFILE, &sizes, 1)?;
         simulation.run(rate, seconds, |_| ());
         simulation.settle();
-        let counters = simulation.manager.counters().clone();
+        let counters = simulation.manager.tasks()[0].counters().clone();
         Ok((counters, simulation.shed()))
     }
 

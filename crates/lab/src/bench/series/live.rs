@@ -12,7 +12,7 @@ use rustix::thread::set_current_timer_slack;
 
 use crate::bench::threads::joined;
 use crate::rng::Rng;
-use analytics::Manager;
+use analytics::{Counters, Manager};
 use dataplane::analytics_worker::{AnalyticsWorker, Hooks};
 use dataplane::run::Run;
 use fenxi_benches::series::Feed;
@@ -69,6 +69,12 @@ pub fn worker(manager: Manager, run: Arc<Run>, hooks: Hooks) -> AnalyticsWorker 
         run,
         hooks,
     }
+}
+
+/// Its work, with the counters of its only task.
+pub fn work(manager: Manager, run: Arc<Run>, hooks: Hooks) -> Counters {
+    let mut tasks = worker(manager, run, hooks).run();
+    tasks.swap_remove(0)
 }
 
 /// Over after so many seconds.

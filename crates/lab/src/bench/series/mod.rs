@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use accel::{Bundle, Device, Sizes, profile};
-use analytics::{Accelerator, CacheConfig, Manager, Policy, RingInput};
+use analytics::{Accelerator, CacheConfig, Manager, Policy, RingInput, Task};
 
 use crate::cli::BenchArgs;
 use config::Config;
@@ -112,10 +112,11 @@ pub fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
         profile: Some(measured.fit()),
         device,
         deadline: None,
+        lane: 0,
     })
 }
 
-/// A manager with one ring and without a cache.
+/// A manager of one task with one ring and without a cache.
 pub fn manager(
     policy: Policy,
     k: usize,
@@ -134,7 +135,9 @@ pub fn manager(
         policy,
         cache,
         probe: Vec::new(),
+        after: analytics::After::default(),
     };
-    Manager::new(config, vec![inlet], accelerators)
-        .map_err(|error| Failure::software(error.to_string()))
+    let task = Task::new(config, vec![inlet], accelerators)
+        .map_err(|error| Failure::software(error.to_string()))?;
+    Ok(Manager::new(vec![task]))
 }

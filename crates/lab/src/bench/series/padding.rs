@@ -115,7 +115,7 @@ fn simulate(policy: Policy, rate: f64, seconds: f64) -> Result<Outcome, Failure>
     let (mut used_s, mut padding_s) = (0.0, 0.0);
     simulation.run(rate, seconds, |manager| {
         // One device takes one batch a round at most.
-        let now = rows(manager.counters());
+        let now = rows(manager.tasks()[0].counters());
         let (series, padding) = (now.0 - before.0, now.1 - before.1);
         if series > 0 {
             let size = series + padding;
@@ -125,7 +125,7 @@ fn simulate(policy: Policy, rate: f64, seconds: f64) -> Result<Outcome, Failure>
             before = now;
         }
     });
-    let time_to_label = &simulation.manager.counters().time_to_label_us();
+    let time_to_label = &simulation.manager.tasks()[0].counters().time_to_label_us();
     Ok(Outcome {
         used: used_s / seconds,
         padding: padding_s / seconds,

@@ -111,6 +111,7 @@ impl Simulation {
             }),
             profile: Some(profile),
             deadline: None,
+            lane: 0,
         };
         let accelerators = ready_ns.iter().map(accelerator).collect();
         Ok(Simulation {
@@ -149,7 +150,7 @@ impl Simulation {
 
     /// No more arrivals, until the last series has its label.
     pub fn settle(&mut self) {
-        while self.manager.counters().undecided() > 0 {
+        while self.manager.tasks()[0].counters().undecided() > 0 {
             self.round(self.now_ns.load(Ordering::Relaxed) + TICK_NS);
         }
     }
@@ -175,7 +176,7 @@ mod tests {
         let mut simulation = Simulation::new(CARRY_OVER, profile, &sizes, 1).unwrap();
         simulation.run(100_000.0, 1.0, |_| ());
         // One row a millisecond, and those on their way at the end.
-        let inferred = simulation.manager.counters().inferred;
+        let inferred = simulation.manager.tasks()[0].counters().inferred;
         assert!((998..=1000).contains(&inferred), "{inferred}");
         assert!(simulation.shed() > 90_000);
     }

@@ -17,11 +17,13 @@ use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::try_interleave;
 use crate::cli::BenchArgs;
 use config::Config;
+use config::checked::DEFAULT_TASK;
 use dataplane::analytics_worker::Hooks;
 use dataplane::devices::Opener;
 use dataplane::placement::{Cores, Role, Thread};
 use dataplane::state::{SharedState, Swaps};
 use dataplane::swap::{PeriodicSwapper, Plan, SwapPort};
+use dataplane::tasks::OpenTask;
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
 use fenxi_benches::series::Feed;
@@ -107,10 +109,10 @@ impl Case<'_> {
         let [(_, manager)] = analytics;
         let (counters, shed) = live::run(feed, rate, live::after(seconds), |run| {
             let hooks = Hooks {
-                swap: port,
+                swaps: port.into_iter().collect(),
                 ..Hooks::default()
             };
-            live::worker(manager, run, hooks).run()
+            live::work(manager, run, hooks)
         });
         if let Some(swapper) = swapper {
             refused(swapper.finish()?)?;
@@ -132,7 +134,11 @@ impl Case<'_> {
             bundle: model.parent().unwrap_or(&model).to_owned(),
             every: PAUSE,
         };
-        let state = Arc::new(SharedState::new(self.bundle, config));
+        let state = Arc::new(SharedState::new(&[OpenTask {
+            name: DEFAULT_TASK.to_owned(),
+            config: config.clone(),
+            bundle: self.bundle.clone(),
+        }]));
         let (swapper, ports) =
             PeriodicSwapper::start(plan, config, cores, self.bundle, state, analytics)?;
         let port = ports.into_iter().next();

@@ -108,9 +108,11 @@ impl Contest {
     /// A full ring through the manager; series per second.
     fn turn_of_manager(&mut self) -> f64 {
         let count = self.feed.fill(self.now_ns());
-        let goal = self.manager.counters().series + count as u64;
+        let goal = self.manager.tasks()[0].counters().series + count as u64;
         let start = Instant::now();
-        while self.manager.counters().series < goal || self.manager.counters().undecided() > 0 {
+        while self.manager.tasks()[0].counters().series < goal
+            || self.manager.tasks()[0].counters().undecided() > 0
+        {
             self.manager.round(self.now_ns());
         }
         count as f64 / start.elapsed().as_secs_f64()
@@ -129,7 +131,7 @@ impl Contest {
     }
 
     fn all_labelled(&self) -> bool {
-        let counters = self.manager.counters();
+        let counters = self.manager.tasks()[0].counters();
         counters.inferred == counters.series && counters.post_mortem == 0 && self.feed.shed == 0
     }
 }

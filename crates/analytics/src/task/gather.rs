@@ -1,13 +1,13 @@
 //! How series come into a device's input: each is copied once, from where it waits.
 
-use super::{Manager, in_turn};
+use super::{Task, in_turn};
 use crate::batching::Fire;
 use crate::dispatch::Dispatch;
 use crate::ring_input::Queue;
 use crate::rows::Row;
 use cring::{Feature, Series};
 
-impl Manager {
+impl Task {
     /// Copies the oldest series that wait into the device's input, and pads the rest of the batch with zeros.
     pub(super) fn gather(&mut self, device_slot: usize, fire: &Fire, now_ns: u64) {
         let row_len = self.row_len();

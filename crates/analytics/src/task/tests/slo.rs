@@ -45,7 +45,7 @@ fn play(world: &mut World, rate_per_s: f64, seconds: f64) {
 }
 
 fn violations(world: &World) -> (u64, u64) {
-    let slo = world.manager.counters().slo;
+    let slo = world.task.counters().slo;
     (slo.violations, slo.periods)
 }
 
@@ -53,13 +53,13 @@ fn violations(world: &World) -> (u64, u64) {
 fn batches_are_large_and_in_time() {
     let mut world = world(1.0);
     play(&mut world, 50_000.0, 1.0);
-    let batches = |world: &World| world.manager.counters().devices[0].batches;
+    let batches = |world: &World| world.task.counters().devices[0].batches;
     let before = batches(&world);
     play(&mut world, 50_000.0, 0.5);
     // b/50,000 + 20 us + 2 us b = 1.9 ms has the solution 85.
     let mean = 25_000 / (batches(&world) - before);
     assert!((70..=86).contains(&mean), "{mean}");
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert!(counters.time_to_label_us().value_at_quantile(0.99) <= 2000);
     let (violations, periods) = violations(&world);
     assert_eq!((violations, periods >= 25), (0, true));
@@ -70,7 +70,7 @@ fn batches_are_large_and_in_time() {
 fn at_low_rates_age_decides() {
     let mut world = world(1.0);
     play(&mut world, 500.0, 5.0);
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert!(
         counters.time_to_label_us().max() <= 2000,
         "{}",
@@ -120,7 +120,7 @@ fn poisson_arrivals_and_hold_ups_cost_few_violations() {
             world.round_at_us(now_us + held_up);
         }
         let (violations, periods) = violations(&world);
-        let counters = world.manager.counters();
+        let counters = world.task.counters();
         let p99_us = counters.time_to_label_us().value_at_quantile(0.99);
         assert!(
             is_beyond_goal || violations * 100 <= 9 * periods,
@@ -143,6 +143,7 @@ fn a_device_without_a_profile_is_refused() {
         policy: plan.policy,
         cache: NO_CACHE,
         probe: Vec::new(),
+        after: crate::After::default(),
     };
     let (_, consumer) = cring::ring(8);
     let ring_input = RingInput {
@@ -156,8 +157,9 @@ fn a_device_without_a_profile_is_refused() {
             device,
             profile,
             deadline: None,
+            lane: 0,
         };
-        Manager::new(config, vec![ring_input], vec![accelerator])
+        Task::new(config, vec![ring_input], vec![accelerator])
             .err()
             .unwrap()
     };

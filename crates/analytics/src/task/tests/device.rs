@@ -120,7 +120,7 @@ impl Device for FakeDevice {
 
     fn input(&mut self, rows: usize) -> &mut [f32] {
         assert!(self.is_idle());
-        // Whatever the manager does not write must show.
+        // Whatever the task does not write must show.
         self.input.clear();
         self.input.resize(rows * K, f32::NAN);
         &mut self.input

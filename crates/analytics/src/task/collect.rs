@@ -5,7 +5,7 @@
 //! no label will come. With one device there is no other, so one transient error costs one batch, and what comes until
 //! the first probe, 10 ms later, is shed. Audits are not retried: their flows have their labels.
 
-use super::{CostClock, Manager};
+use super::{CostClock, Task};
 use crate::Counters;
 use crate::batching::slo::Controller;
 use crate::cache::{Answer, Cache};
@@ -18,7 +18,7 @@ use accel::Classification;
 use cring::{Label, Series, Source};
 use std::time::Duration;
 
-impl Manager {
+impl Task {
     /// Turns finished batches into labels, and sends probes off. Returns whether a batch came back, or is given up.
     pub(super) fn collect(&mut self, now_ns: u64) -> bool {
         let mut collected = false;

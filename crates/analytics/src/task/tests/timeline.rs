@@ -3,6 +3,7 @@
 
 use super::device::{Deed, class_of};
 use super::world::{K, Plan, World, row_of, series};
+use crate::lanes::Lanes;
 use crate::{CacheConfig, Policy, Trigger};
 use accel::{Profile, Sizes};
 use cring::Label;
@@ -89,23 +90,21 @@ fn world(policy: Policy, devices: Vec<(Sizes, Vec<Deed>)>) -> World {
 
 /// What holds after every round.
 fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
-    let manager = &world.manager;
+    let task = &world.task;
     world.check_sum();
-    let waiting = manager.waiting();
+    let waiting = task.waiting();
     prop_assert!(
-        manager.dispatch.up() > 0 || waiting == 0,
+        task.dispatch.up() > 0 || waiting == 0,
         "without a device nothing waits"
     );
 
     // None waits longer than its policy says, but for a device.
-    let oldest_ns = manager
-        .queues
-        .iter()
-        .filter_map(|q| q.oldest_seen_ns())
-        .min();
-    if let (Some(oldest_ns), Some(_)) = (oldest_ns, manager.dispatch.free().next()) {
+    let oldest_ns = task.queues.iter().filter_map(|q| q.oldest_seen_ns()).min();
+    if let (Some(oldest_ns), Some(_)) =
+        (oldest_ns, task.dispatch.free(&Lanes::none_shared()).next())
+    {
         let waited = Duration::from_nanos(world.now_ns - oldest_ns);
-        let timer = Duration::from_nanos(world.now_ns - manager.timer_ns);
+        let timer = Duration::from_nanos(world.now_ns - task.timer_ns);
         match policy {
             Policy::None => prop_assert!(false, "{waiting} wait beside an idle device"),
             Policy::Timeout { timeout } => prop_assert!(timer < timeout, "timer {timer:?}"),
@@ -123,7 +122,7 @@ fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
 
 /// Each ring input's series went out in the order in which they came in, each once, and those again that were retried.
 fn check_order(world: &World) -> Result<(), TestCaseError> {
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     let (mut last, mut first_time, mut again) = ([None; 2], 0, 0);
     for batch in world.batches() {
         for (ring_input, flow) in batch.series().iter().map(World::flow_of) {
@@ -143,7 +142,7 @@ fn check_order(world: &World) -> Result<(), TestCaseError> {
 
 /// The batches' counters agree with what the devices saw, and padding keeps to the policy.
 fn check_batches(world: &World, policy: Policy) -> Result<(), TestCaseError> {
-    let counters = &world.manager.counters;
+    let counters = &world.task.counters;
     let seen = world.batches();
     let all = Trigger::ALL.map(|trigger| counters.batches(trigger));
     let series: u64 = all.iter().map(|b| b.series).sum();
@@ -184,7 +183,7 @@ fn check_labels(world: &World, ended: Ended) -> Result<(), TestCaseError> {
             }
         }
     }
-    let counters = &world.manager.counters;
+    let counters = &world.task.counters;
     let emitted: usize = world.sources.iter().map(|s| s.emitted.len()).sum();
     prop_assert_eq!(counters.series, emitted as u64);
     prop_assert_eq!(counters.undecided(), 0);
@@ -231,7 +230,7 @@ fn play(
                 }
             }
         }
-        world.manager.round(world.now_ns);
+        world.task.round(world.now_ns);
         check(world)?;
     }
     world.finish();
@@ -286,7 +285,7 @@ proptest! {
         check_batches(&world, policy)?;
         check_labels(&world, ended)?;
 
-        let counters = &world.manager.counters;
+        let counters = &world.task.counters;
         prop_assert_eq!(counters.cache.lookups, counters.series);
         prop_assert_eq!(counters.cache.hits, counters.cached);
         prop_assert_eq!(counters.cache.audits_differ, 0);
@@ -314,7 +313,7 @@ proptest! {
                 differing += u64::from(class != class_of(&row_of(series)));
             }
         }
-        let counters = &world.manager.counters;
+        let counters = &world.task.counters;
         prop_assert_eq!(counters.cache.audits_agree + counters.cache.audits_differ, counters.cached);
         prop_assert!(differing <= counters.cache.audits_differ);
     }

@@ -18,7 +18,7 @@ fn more_than_the_largest_size_goes_out_in_several_batches() {
     // Nine wait: not enough for device 0, whose turn it is, but for the other.
     world.round_at_ms(1);
     assert_eq!(world.batches()[2].device, 1);
-    assert_eq!(world.manager.counters().batches(Trigger::Full).batches, 3);
+    assert_eq!(world.task.counters().batches(Trigger::Full).batches, 3);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_full_size_feeds_both_devices_under_any_policy() {
             }
             world.round_at_us(now_us * 10);
         }
-        let devices = &world.manager.counters().devices;
+        let devices = &world.task.counters().devices;
         let batches: Vec<_> = devices.iter().map(|device| device.batches).collect();
         assert!(
             batches[0].abs_diff(batches[1]) <= 1,
@@ -146,13 +146,10 @@ fn a_round_looks_at_a_bounded_number() {
     world.sources.clear();
     for seen in [64, 128, 192] {
         world.round_at_ms(2);
-        assert_eq!(world.manager.counters().cached, seen);
-        assert!(
-            !world.manager.is_done(),
-            "nothing waits, but not all is seen"
-        );
+        assert_eq!(world.task.counters().cached, seen);
+        assert!(!world.task.is_done(), "nothing waits, but not all is seen");
     }
     world.round_at_ms(2);
-    assert_eq!(world.manager.counters().cached, 200);
-    assert!(world.manager.is_done());
+    assert_eq!(world.task.counters().cached, 200);
+    assert!(world.task.is_done());
 }

@@ -21,8 +21,8 @@ fn standby(world: &World, devices: usize, generation: u16) -> Standby {
 
 /// Stands by and changes over at once.
 fn swap(world: &mut World, standby: Standby) {
-    world.manager.prepare(standby).unwrap();
-    world.manager.commit();
+    world.task.prepare(standby).unwrap();
+    world.task.commit();
 }
 
 fn accelerators(standby: &Standby) -> usize {
@@ -53,7 +53,7 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
         let first = world.sources[0].emitted.len();
         let other = standby(&world, 2, generation);
         swap(&mut world, other);
-        let refused = world.manager.prepare(standby(&world, 2, 7)).unwrap_err();
+        let refused = world.task.prepare(standby(&world, 2, 7)).unwrap_err();
         assert_eq!(refused.error, SwapError::UnderWay);
         assert_eq!(accelerators(&refused.standby), 2);
         for round in 0..20 {
@@ -66,7 +66,7 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
             }
             now_us += 700;
             world.round_at_us(now_us);
-            if let Some(old) = world.manager.take_retired() {
+            if let Some(old) = world.task.take_retired() {
                 retired += old.accelerators.len();
             }
         }
@@ -76,7 +76,7 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
         assert_eq!(model, generation);
     }
     world.finish();
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert_eq!(counters.swaps, 100);
     assert!(
         counters.last_swap <= Duration::from_millis(5),
@@ -121,10 +121,7 @@ fn the_cache_forgets_the_old_model_even_where_generations_wrap() {
         let row = row_of(&world.sources[0].emitted[flow]);
         assert_eq!(world.class(0, flow), Some(class_by(1, &row)), "flow {flow}");
     }
-    assert!(
-        world.manager.counters().cached > 0,
-        "by what the new one said"
-    );
+    assert!(world.task.counters().cached > 0, "by what the new one said");
 }
 
 #[test]
@@ -139,16 +136,16 @@ fn a_hung_device_is_replaced_at_once() {
     swap(&mut world, other);
     for now_ms in 1..=5 {
         world.round_at_ms(now_ms);
-        assert!(world.manager.take_retired().is_none());
+        assert!(world.task.take_retired().is_none());
     }
     world.round_at_ms(6);
-    let retired = world.manager.take_retired().unwrap();
+    let retired = world.task.take_retired().unwrap();
     assert!(!retired.accelerators[0].device.is_idle());
-    assert!(world.manager.health().all(|device| device.state.is_up()));
+    assert!(world.task.health().all(|device| device.state.is_up()));
     world.emit_new(0, 4);
     world.finish();
     assert_eq!(check_label(&world, 4), 1);
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert_eq!((counters.failed(), counters.inferred), (4, 4));
     assert_eq!(
         (counters.devices[0].went_down, counters.devices[0].came_back),
@@ -161,7 +158,7 @@ fn a_hung_device_is_replaced_at_once() {
 fn what_does_not_fit_is_refused_and_comes_back() {
     let mut world = Plan::new(Policy::None).start();
     let mut refused = |standby: Standby| {
-        let refused = world.manager.prepare(standby).unwrap_err();
+        let refused = world.task.prepare(standby).unwrap_err();
         (accelerators(&refused.standby), refused.to_string())
     };
     let other = Plan::new(Policy::None).start();
@@ -190,30 +187,27 @@ fn what_does_not_fit_is_refused_and_comes_back() {
     world.emit_new(0, 1);
     world.finish();
     assert_eq!(check_label(&world, 0), 0);
-    assert_eq!(world.manager.counters().swaps, 0);
+    assert_eq!(world.task.counters().swaps, 0);
 }
 
 #[test]
 fn what_stands_by_changes_nothing_before_the_change_over() {
     let mut world = Plan::new(Policy::None).start();
-    world.manager.prepare(standby(&world, 1, 7)).unwrap();
-    let refused = world.manager.prepare(standby(&world, 1, 8)).unwrap_err();
+    world.task.prepare(standby(&world, 1, 7)).unwrap();
+    let refused = world.task.prepare(standby(&world, 1, 8)).unwrap_err();
     assert_eq!(refused.error, SwapError::UnderWay);
     world.emit_new(0, 4);
     for now_ms in 0..3 {
         world.round_at_ms(now_ms);
     }
     assert_eq!(check_label(&world, 0), 0);
-    assert!(world.manager.take_retired().is_none());
-    assert_eq!(
-        accelerators(&world.manager.abort().expect("it stood by")),
-        1
-    );
-    world.manager.commit();
+    assert!(world.task.take_retired().is_none());
+    assert_eq!(accelerators(&world.task.abort().expect("it stood by")), 1);
+    world.task.commit();
     world.emit_new(0, 4);
     world.finish();
     assert_eq!(check_label(&world, 4), 0);
-    assert_eq!(world.manager.counters().swaps, 0);
+    assert_eq!(world.task.counters().swaps, 0);
 }
 
 fn settings(old: Policy, new: Policy, caches: [CacheConfig; 2]) -> Standby {
@@ -224,6 +218,7 @@ fn settings(old: Policy, new: Policy, caches: [CacheConfig; 2]) -> Standby {
         policy,
         cache,
         probe: Vec::new(),
+        after: crate::After::default(),
     });
     Standby {
         model: None,
@@ -248,22 +243,22 @@ fn settings_hold_from_the_change_over_on_and_no_series_is_lost() {
     world.round_at_ms(1);
     assert_eq!(world.batch_sizes(), [(1, 4)], "and waits no more");
     world.round_at_ms(2);
-    assert!(world.manager.take_retired().unwrap().settings.is_some());
+    assert!(world.task.take_retired().unwrap().settings.is_some());
     // The cache has kept what it knew, and its hits are audited now.
     let alike = world.sources[0].emitted[0];
     for now_ms in 3..7 {
         world.emit(0, alike);
         world.round_at_ms(now_ms);
     }
-    let cache = world.manager.counters().cache;
-    assert_eq!((cache.hits, world.manager.counters().cached), (4, 4));
+    let cache = world.task.counters().cache;
+    assert_eq!((cache.hits, world.task.counters().cached), (4, 4));
     // Without a cache the same series is inferred.
     let other = settings(Policy::None, Policy::None, [exact_cache(0.5), NO_CACHE]);
     swap(&mut world, other);
-    let before = world.manager.counters().inferred;
+    let before = world.task.counters().inferred;
     world.emit(0, alike);
     world.finish();
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert_eq!(counters.inferred, before + 1);
     assert!(counters.cache.audits_agree > 0);
     assert_eq!((counters.undecided(), counters.swaps), (0, 0));
@@ -275,17 +270,17 @@ fn a_new_cache_holds_no_answer_and_takes_those_of_the_model_in_use() {
     let other = standby(&world, 1, 1);
     swap(&mut world, other);
     world.round_at_ms(0);
-    assert!(world.manager.take_retired().is_some());
+    assert!(world.task.take_retired().is_some());
     let other = settings(Policy::None, Policy::None, [NO_CACHE, exact_cache(0.0)]);
     swap(&mut world, other);
-    assert!(world.manager.take_retired().is_some());
+    assert!(world.task.take_retired().is_some());
     for now_ms in 1..4 {
         world.emit(0, series([1.0; K]));
         world.round_at_ms(2 * now_ms);
         world.round_at_ms(2 * now_ms + 1);
     }
     world.finish();
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert_eq!((counters.inferred, counters.cached), (1, 2));
     assert_eq!(check_label(&world, 2), 1);
 }

@@ -19,7 +19,7 @@ fn world(deeds: &[&[Deed]]) -> World {
 }
 
 fn states(world: &World) -> Vec<DeviceState> {
-    world.manager.health().map(|device| device.state).collect()
+    world.task.health().map(|device| device.state).collect()
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn every_kind_of_failure_is_told_apart_and_retried_elsewhere() {
         for now_ms in 0..9 {
             world.round_at_ms(now_ms);
         }
-        let counters = world.manager.counters();
+        let counters = world.task.counters();
         assert_eq!(
             (counters.inferred, counters.retried, counters.failed()),
             (4, 4, 0),
@@ -98,7 +98,7 @@ fn a_series_is_retried_once() {
     for now_ms in 0..4 {
         world.round_at_ms(now_ms);
     }
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert_eq!(
         (
             counters.retried,
@@ -119,7 +119,7 @@ fn without_a_device_series_are_shed_at_once() {
     world.emit_new(0, 20);
     world.round_at_ms(2); // 16 go
     world.round_at_ms(3); // and fail; the rest is shed in the same round
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert_eq!(
         (counters.failed_no_other_device, counters.shed_no_device),
         (16, 4)
@@ -129,9 +129,9 @@ fn without_a_device_series_are_shed_at_once() {
     for now_ms in 4..12 {
         world.emit_new(0, 30);
         world.round_at_ms(now_ms);
-        assert_eq!(world.manager.counters().undecided(), 0);
+        assert_eq!(world.task.counters().undecided(), 0);
     }
-    let health = world.manager.health().next().unwrap();
+    let health = world.task.health().next().unwrap();
     assert_eq!(
         (health.state, health.since_ns),
         (DeviceState::Down, 3_000_000)
@@ -145,7 +145,7 @@ fn without_a_device_series_are_shed_at_once() {
     world.emit_new(0, 4);
     world.round_at_ms(15);
     world.round_at_ms(16);
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert_eq!((counters.inferred, counters.shed()), (8, 244));
     let device = &counters.devices[0];
     assert_eq!(
@@ -164,20 +164,20 @@ fn a_hung_device_stays_down_until_it_has_answered_and_been_probed() {
         assert_eq!(states(&world)[0] == DeviceState::Hung, now_ms > 5);
         world.emit_new(0, 1);
     }
-    assert_eq!(world.manager.counters().devices[0].probes, 0);
-    let inferred = world.manager.counters().inferred;
+    assert_eq!(world.task.counters().devices[0].probes, 0);
+    let inferred = world.task.counters().inferred;
     world.round_at_ms(41);
     assert!(
-        world.manager.counters().inferred <= inferred + 1,
+        world.task.counters().inferred <= inferred + 1,
         "the late answer is of no use"
     );
     assert_eq!(states(&world)[0], DeviceState::Probing);
     world.round_at_ms(42);
     assert_eq!(states(&world)[0], DeviceState::Up);
     world.finish();
-    assert_eq!(world.manager.counters().inferred, 44);
+    assert_eq!(world.task.counters().inferred, 44);
     assert_eq!(
-        world.manager.counters().devices[0].failures(FailureKind::Deadline),
+        world.task.counters().devices[0].failures(FailureKind::Deadline),
         1
     );
 }
@@ -188,7 +188,7 @@ fn an_answer_that_is_late_but_there_is_used() {
     world.emit_new(0, 4);
     world.round_at_ms(0);
     world.round_at_ms(500); // as long as a slow device without a thread keeps the round
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert_eq!(counters.inferred, 4);
     assert_eq!(counters.devices[0].failures(FailureKind::Deadline), 1);
     assert_eq!(states(&world), [DeviceState::Down]);
@@ -217,7 +217,7 @@ fn a_probe_must_be_sane_and_in_time() {
             world.round_at_ms(now_ms);
         }
         assert_eq!(states(&world), [DeviceState::Up], "{deed:?}");
-        assert_eq!(world.manager.counters().devices[0].probes, 2);
+        assert_eq!(world.task.counters().devices[0].probes, 2);
     }
 }
 
@@ -234,7 +234,7 @@ fn retries_wait_for_a_busy_device_and_go_before_what_is_new() {
     let batch = &world.batches()[2];
     assert_eq!((batch.device, World::flow_of(&batch.rows[0])), (1, (0, 0)));
     world.finish();
-    assert_eq!(world.manager.counters().inferred, 48);
+    assert_eq!(world.task.counters().inferred, 48);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn an_audit_is_not_retried() {
         world.round_at_ms(now_ms + 1);
     }
     world.finish();
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert_eq!(
         (counters.cached, counters.retried, counters.failed()),
         (2, 0, 0)
@@ -279,7 +279,7 @@ fn traffic_goes_on_whatever_fails() {
             world.round_at_us(now * 100);
         }
         world.finish();
-        let counters = world.manager.counters();
+        let counters = world.task.counters();
         assert_eq!(
             counters.inferred, 6000,
             "{deeds:?}: the other device takes all"

@@ -1,4 +1,4 @@
-//! Swaps the model and the settings in two phases. A manager first takes what is new without using it, and uses it from
+//! Swaps the model and the settings in two phases. A task first takes what is new without using it, and uses it from
 //! the commit on. So several managers change together or not at all. After the commit each device is replaced as soon as it
 //! is between two batches.
 //!
@@ -6,7 +6,7 @@
 //!   prepare ──► commit ──► device by device, when its batch has come back ──► all are replaced ──► take_retired
 //!      │           │                   (a hung one at once)                       (counted)      (dropped elsewhere)
 //!      │           └─ settings hold, answers in the cache are stale from here on
-//!      └─► abort: another manager has refused
+//!      └─► abort: another task has refused
 //! ```
 //!
 //! What always holds: a batch runs on the device that it was gathered for. A label carries the generation of the model that
@@ -19,7 +19,7 @@
 //!
 //! Source: active and standby snapshot, LiteFlow §3.4.
 
-use super::{LOOK_MAX_LEAST, Manager, Settings};
+use super::{LOOK_MAX_LEAST, Settings, Task};
 use crate::device_slot::Model;
 use crate::{Accelerator, ConfigError};
 use cring::MODELS_MAX;
@@ -27,7 +27,7 @@ use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
 
-/// What a manager is to change to.
+/// What a task is to change to.
 #[derive(Debug, Default)]
 pub struct Standby {
     /// Another model; `None`: the devices stay.
@@ -39,7 +39,7 @@ pub struct Standby {
 /// Accelerators with another model, checked and warm.
 #[derive(Debug)]
 pub struct NewModel {
-    /// One for each device, in the manager's order, all with the same model.
+    /// One for each device, in the task's order, all with the same model.
     pub accelerators: Vec<Accelerator>,
     /// The number that labels will carry, below [`MODELS_MAX`]: how often the model has been swapped, wrapping.
     pub generation: u16,
@@ -74,12 +74,12 @@ pub enum SwapError {
         /// As given.
         generation: u16,
     },
-    /// An accelerator does not fit the manager.
+    /// An accelerator does not fit the task.
     #[error(transparent)]
     Accelerator(#[from] ConfigError),
 }
 
-/// What [`Manager::prepare`] gives back when it refuses, so that the caller can drop it elsewhere.
+/// What [`Task::prepare`] gives back when it refuses, so that the caller can drop it elsewhere.
 #[derive(Debug)]
 pub struct Refused {
     /// As it was given.
@@ -106,8 +106,8 @@ pub(super) struct Swap {
     began_ns: Option<u64>,
 }
 
-impl Manager {
-    /// Takes what the manager is to change to, and changes nothing yet. The caller has checked that the model has the same
+impl Task {
+    /// Takes what the task is to change to, and changes nothing yet. The caller has checked that the model has the same
     /// K and that its classes mean what they meant.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ fn a_hit_is_labelled_at_once() {
         panic!("{:?}", world.label(0, 2));
     };
     assert_eq!((class, source), (class_of(&row_of(&same)), Source::Cache));
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert_eq!((counters.inferred, counters.cached), (2, 1));
     assert_eq!((counters.cache.lookups, counters.cache.hits), (3, 1));
     assert_eq!(world.batch_sizes(), [(2, 4)]);
@@ -46,9 +46,9 @@ fn a_short_prefix_is_found_out_by_the_audit() {
     world.round_at_ms(2);
     let first = world.class(0, 0);
     assert!((1..5).all(|flow| world.class(0, flow) == first));
-    assert_eq!(world.manager.counters().undecided(), 0);
+    assert_eq!(world.task.counters().undecided(), 0);
     world.finish();
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert_eq!((counters.inferred, counters.cached), (1, 4));
     let cache = counters.cache;
     assert_eq!((cache.audits_agree, cache.audits_differ), (1, 1));
@@ -70,7 +70,7 @@ fn an_audit_that_fails_leaves_the_label_alone() {
     world.round_at_ms(2);
     world.finish();
     assert_eq!(world.class(0, 1), Some(class_of(&[9.0; K])));
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     assert_eq!((counters.failed(), counters.cached), (0, 1));
     assert_eq!(counters.cache.audits_agree, 0);
     assert_eq!(counters.devices[0].failures_total(), 1);
@@ -88,7 +88,7 @@ fn a_cache_that_does_not_pay_steps_aside_and_comes_back() {
     let clock = Arc::new(AtomicU64::new(0));
     let cost = Arc::clone(&clock);
     world
-        .manager
+        .task
         .set_cost_clock(move || cost.fetch_add(1000, Ordering::Relaxed));
     let mut now_us = 0;
     let mut play = |world: &mut World, rounds: usize, is_alike: bool| {
@@ -105,12 +105,12 @@ fn a_cache_that_does_not_pay_steps_aside_and_comes_back() {
         }
     };
     play(&mut world, 3000, false);
-    let cache = world.manager.counters().cache;
+    let cache = world.task.counters().cache;
     assert_eq!((cache.turned_off, cache.is_off), (1, true));
     assert!(cache.hits < cache.lookups / 10);
     assert_eq!(cache.lookups + cache.bypassed, 24_000);
     play(&mut world, 12_000, true);
-    let counters = world.manager.counters();
+    let counters = world.task.counters();
     let cache = counters.cache;
     assert_eq!(
         (cache.turned_off, cache.turned_on, cache.is_off),

@@ -1,6 +1,6 @@
-//! What of a manager's configuration may change between two rounds.
+//! What of a task's configuration may change between two rounds.
 
-use super::{Manager, controller};
+use super::{Task, controller};
 use crate::cache::Cache;
 use crate::{Config, ConfigError, Policy};
 use std::fmt;
@@ -21,7 +21,7 @@ enum CacheChange {
 }
 
 impl Settings {
-    /// Policy and cache of `new`, for a manager that works by `old`. The cache is made anew where its prefix or its size
+    /// Policy and cache of `new`, for a task that works by `old`. The cache is made anew where its prefix or its size
     /// is another one.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl fmt::Debug for Settings {
     }
 }
 
-impl Manager {
+impl Task {
     /// From now on these settings hold. What they replace is left in their place, to be dropped elsewhere.
     pub(super) fn configure(&mut self, settings: &mut Settings) {
         if settings.policy != self.policy {

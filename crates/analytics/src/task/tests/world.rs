@@ -2,7 +2,7 @@
 
 use super::device::{Batch, Deed, FakeDevice, PROBE};
 use crate::ring_input::Queue;
-use crate::{Accelerator, CacheConfig, Config, Manager, Policy, RingInput, Round};
+use crate::{Accelerator, CacheConfig, Config, Policy, RingInput, Round, Task};
 use accel::{Profile, Sizes};
 use cring::{Feature, Features, FlowRef, Label, LabelWord, Producer, Series, Slot, ring};
 use std::sync::{Arc, Mutex};
@@ -10,14 +10,14 @@ use std::time::Duration;
 
 pub const K: usize = 3;
 pub const TCP: u8 = 6;
-/// Flows that one flow manager can have.
+/// Flows that one flow task can have.
 const FLOWS_MAX: usize = 10_000;
 /// Generation of every flow.
 const GENERATION: u32 = 5;
 
 pub type Row = [f32; K];
 
-/// A flow manager's end.
+/// A flow task's end.
 pub struct Source {
     producer: Option<Producer<Slot>>,
     pub words: Arc<Vec<LabelWord>>,
@@ -28,7 +28,7 @@ pub struct Source {
 }
 
 pub struct World {
-    pub manager: Manager,
+    pub task: Task,
     pub sources: Vec<Source>,
     pub log: Arc<Mutex<Vec<Batch>>>,
     pub now_ns: u64,
@@ -90,6 +90,7 @@ impl Plan {
             device: Box::new(FakeDevice::new(number, sizes, deeds, Arc::clone(&log))),
             profile: self.profile,
             deadline: self.deadline,
+            lane: 0,
         });
         let config = Config {
             context: Vec::new(),
@@ -98,11 +99,12 @@ impl Plan {
             policy: self.policy,
             cache: self.cache,
             probe: PROBE.to_vec(),
+            after: crate::After::default(),
         };
-        let mut manager = Manager::new(config, inputs, accelerators.collect()).unwrap();
-        manager.set_cost_clock(|| 0);
+        let mut task = Task::new(config, inputs, accelerators.collect()).unwrap();
+        task.set_cost_clock(|| 0);
         World {
-            manager,
+            task,
             sources,
             log,
             now_ns: 0,
@@ -207,27 +209,22 @@ impl World {
     /// One round, after which everything adds up.
     pub fn round_at_us(&mut self, now_us: u64) -> bool {
         self.now_ns = now_us * 1000;
-        let round = self.manager.round(self.now_ns);
+        let round = self.task.round(self.now_ns);
         self.check_sum();
         round != Round::Idle
     }
 
     /// Every series that was seen has had its fate, or is where it can be found.
     pub fn check_sum(&self) {
-        let dispatch = &self.manager.dispatch;
+        let dispatch = &self.task.dispatch;
         let rows = dispatch
             .device_slots
             .iter()
             .flat_map(|device_slot| device_slot.rows.iter());
         let in_flight = rows.filter(|(row, _)| row.audit.is_none()).count();
-        let waiting: usize = self
-            .manager
-            .queues
-            .iter()
-            .map(Queue::waiting_for_label)
-            .sum();
+        let waiting: usize = self.task.queues.iter().map(Queue::waiting_for_label).sum();
         assert_eq!(
-            self.manager.counters().undecided(),
+            self.task.counters().undecided(),
             (waiting + in_flight + dispatch.retries.len()) as u64,
             "series = fates + waiting + in flight + to be retried"
         );
@@ -253,18 +250,18 @@ impl World {
         label
     }
 
-    /// Ends the flow managers, and goes on until the manager is done.
+    /// Ends the flow managers, and goes on until the task is done.
     pub fn finish(&mut self) {
         self.sources.iter_mut().for_each(|s| s.producer = None);
-        self.manager.drain();
+        self.task.drain();
         for _ in 0..10_000 {
-            self.manager.round(self.now_ns);
+            self.task.round(self.now_ns);
             self.check_sum();
-            if self.manager.is_done() {
+            if self.task.is_done() {
                 return;
             }
         }
-        panic!("never done: {:?}", self.manager.counters());
+        panic!("never done: {:?}", self.task.counters());
     }
 
     pub fn batches(&self) -> Vec<Batch> {

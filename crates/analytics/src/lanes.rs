@@ -1,0 +1,40 @@
+//! Which lanes are taken: devices of one lane work one after another ([`crate::Accelerator::lane`]).
+
+/// The lanes of one manager in one round.
+pub(crate) struct Lanes {
+    /// Bit n: lane n is taken.
+    taken: u64,
+    /// Taking one matters to no other task.
+    is_shared: bool,
+}
+
+impl Lanes {
+    /// Of a manager with one task: whether its devices are free, they know themselves.
+    pub fn none_shared() -> Self {
+        Self {
+            taken: 0,
+            is_shared: false,
+        }
+    }
+
+    /// Of a manager with several tasks; none is taken yet.
+    pub fn all_free() -> Self {
+        Self {
+            taken: 0,
+            is_shared: true,
+        }
+    }
+
+    /// A batch is on this lane. Lanes beyond the 64th share the last.
+    pub fn take(&mut self, lane: u8) {
+        self.taken |= bit(lane);
+    }
+
+    pub fn is_free(&self, lane: u8) -> bool {
+        !self.is_shared || self.taken & bit(lane) == 0
+    }
+}
+
+fn bit(lane: u8) -> u64 {
+    1 << lane.min(63)
+}

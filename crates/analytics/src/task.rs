@@ -1,0 +1,496 @@
+//! One task of an analytics manager: the walk of its series, in three steps.
+//!
+//! 1. [`collect`](Task::collect): batches that a device has finished become labels, and fill the cache.
+//! 2. [`look`](Task::look): each series that has come down a ring since the last round is looked up in the cache,
+//!    once. A hit is labelled on the spot, a miss waits. A series of a task that is asked only where the labels of other
+//!    tasks say so first waits for those ([`after`]).
+//! 3. [`fire`](Task::fire): as long as a device is free and the policy wants a batch, the oldest that wait are
+//!    [gathered](Task::gather) from their ring slots straight into the device's input, and submitted.
+//!
+//! The order matters twice: results are entered in the cache before the next look, and what was just seen can be in the
+//! batch that is fired next.
+//!
+//! Rings are taken in turn. Each round begins with another ring and looks at a bounded number of its series,
+//! as many as the largest batch holds. Among all that was seen the oldest goes first, whatever its ring; so a flow manager
+//! that floods its ring delays another one's series by no more than what it has waiting there.
+//!
+//! A device that fails loses the series of that batch to another one, and is left alone until a probe goes well: see
+//! [`collect`] and [`device_slot`](crate::device_slot). While no device is up, series are shed at once.
+
+pub(crate) mod after;
+mod collect;
+mod gather;
+mod settings;
+mod swap;
+
+use crate::batching::slo::Controller;
+use crate::batching::{Decision, Fire, Plan, Situation};
+use crate::cache::{Cache, LookUp};
+use crate::dispatch::Dispatch;
+use crate::lanes::Lanes;
+use crate::manager::Round;
+use crate::ring_input::{Queue, Seen};
+use crate::{
+    Accelerator, After, Config, ConfigError, Counters, DeviceHealth, Policy, RingInput,
+    SloCounters, Trigger,
+};
+use cring::{Context, Feature, Source};
+pub use settings::Settings;
+use std::time::{Duration, Instant};
+use swap::Swap;
+pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
+
+/// A round looks at this many series of an ring input even where batches are smaller, because the cache may answer most.
+const LOOK_MAX_LEAST: usize = 64;
+
+/// What the cache's costs are measured by, in ns.
+type CostClock = Box<dyn Fn() -> u64 + Send>;
+
+/// Takes the series of one task from its inputs, classifies them on its devices, and labels their flows.
+pub struct Task {
+    k: usize,
+    /// One channel of a device's input each, in this order.
+    features: Vec<Feature>,
+    /// One number of a device's context each, in this order.
+    context: Vec<Context>,
+    policy: Policy,
+    /// The row that failed devices are probed with, and the context behind it.
+    probe: Vec<f32>,
+    queues: Vec<Queue>,
+    /// What the labels of other tasks must say before this one is asked.
+    after: After,
+    /// Series whose other labels are there by now; empty between two looks.
+    ready: Vec<after::Ready>,
+    /// Labels of any task of the manager that were decided by now, and by the last look at series that wait for some.
+    decided_elsewhere: u64,
+    reconsidered_at: u64,
+    dispatch: Dispatch,
+    cache: Option<Cache>,
+    cost_clock: CostClock,
+    /// The policy `slo` remembers here.
+    slo: Option<Controller>,
+    counters: Counters,
+    /// When the timer was started that the policies measure the timeout by.
+    timer_ns: u64,
+    /// The ring input with which this round began.
+    turn: usize,
+    /// How many series of one ring input are looked at in one round, at most.
+    look_max: usize,
+    draining: bool,
+    /// Accepted, and not in use before [`Task::commit`].
+    standby: Option<Standby>,
+    swap: Option<Swap>,
+    /// How often the model has been swapped, or is being.
+    swaps: u32,
+}
+
+impl Task {
+    /// A task for these flow managers and devices. Everything a round needs is allocated here.
+    ///
+    /// # Errors
+    /// When the configuration is impossible in itself, or an accelerator does not fit it.
+    pub fn new(
+        config: Config,
+        inputs: Vec<RingInput>,
+        mut accelerators: Vec<Accelerator>,
+    ) -> Result<Self, ConfigError> {
+        config.check()?;
+        if inputs.is_empty() {
+            return Err(ConfigError::NoInputs);
+        }
+        if accelerators.is_empty() {
+            return Err(ConfigError::NoDevices);
+        }
+        for accelerator in &mut accelerators {
+            accelerator.check(
+                config.k,
+                config.features.len(),
+                config.context.len(),
+                config.policy,
+            )?;
+        }
+        let row_len = config.row_len();
+        let mut probe = config.probe;
+        probe.resize(row_len + config.context.len(), 0.0);
+        let counters = Counters::new(&accelerators);
+        let dispatch = Dispatch::new(accelerators);
+        let began = Instant::now();
+        Ok(Self {
+            k: config.k,
+            policy: config.policy,
+            probe,
+            ready: after::room_for(&config.after, &inputs),
+            decided_elsewhere: 0,
+            reconsidered_at: 0,
+            queues: inputs
+                .into_iter()
+                .map(|input| Queue::new(input, !config.after.is_nothing()))
+                .collect(),
+            after: config.after,
+            cache: Cache::new(&config.cache, &config.features, &config.context),
+            cost_clock: Box::new(move || began.elapsed().as_nanos() as u64),
+            slo: controller(config.policy),
+            counters,
+            timer_ns: 0,
+            turn: 0,
+            look_max: dispatch.largest().max(LOOK_MAX_LEAST),
+            dispatch,
+            draining: false,
+            standby: None,
+            swap: None,
+            swaps: 0,
+            features: config.features,
+            context: config.context,
+        })
+    }
+
+    /// Measures by this clock, in ns, what the cache costs. Without a call it is the machine's. One that stands still
+    /// keeps the cache from ever turning itself off, for when what it does must not depend on the time.
+    pub fn set_cost_clock(&mut self, clock: impl Fn() -> u64 + Send + 'static) {
+        self.cost_clock = Box::new(clock);
+    }
+
+    /// One round of this task alone, at `now_ns` on the clock that [`cring::Slot::emitted_ns`] is on. Never blocks, though a
+    /// device without a thread of its own works in here.
+    pub fn round(&mut self, now_ns: u64) -> Round {
+        let (collected, seen) = self.take_in(now_ns);
+        let fired = self.fire(now_ns, &mut Lanes::none_shared());
+        Round::of(collected || fired, seen)
+    }
+
+    /// All of a round but the firing: whether a batch came back, and whether series were seen.
+    pub(crate) fn take_in(&mut self, now_ns: u64) -> (bool, bool) {
+        let collected = self.collect(now_ns);
+        self.swap_devices(now_ns);
+        let seen = self.look(now_ns);
+        self.control(now_ns);
+        (collected, seen)
+    }
+
+    /// Takes the lanes on which batches of this task are.
+    pub(crate) fn take_lanes(&self, lanes: &mut Lanes) {
+        let slots = self.dispatch.device_slots.iter();
+        let busy = slots.filter(|slot| slot.is_in_flight());
+        busy.for_each(|slot| lanes.take(slot.lane()));
+    }
+
+    /// When the oldest series that waits must be on a device, on the clock of the rounds; `None` while none waits.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        let queues = self.queues.iter();
+        let since_ns = match &self.slo {
+            Some(_) => queues.filter_map(Queue::oldest_emitted_ns).min()?,
+            None => queues.filter_map(Queue::oldest_seen_ns).min()?,
+        };
+        let patience = match &self.slo {
+            Some(slo) => slo.budget(),
+            None => self.policy.patience(),
+        };
+        Some(since_ns.saturating_add(patience.as_nanos() as u64))
+    }
+
+    /// How long nothing will be due but to look at what has come down the rings, so that the caller knows how long it may
+    /// rest: zero while something is on its way through a device.
+    #[must_use]
+    pub fn time_until_due(&self, now_ns: u64) -> Duration {
+        if !self.dispatch.is_empty() {
+            return Duration::ZERO;
+        }
+        let Some(seen_ns) = self.queues.iter().filter_map(Queue::oldest_seen_ns).min() else {
+            return Duration::MAX;
+        };
+        let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
+        let due = self
+            .policy
+            .time_until_due(since(self.timer_ns), since(seen_ns))
+            .min(self.policy.max_poll_interval());
+        // If they go on to come as they have, the largest batch is full after twice this time.
+        let (waiting, largest) = (self.waiting(), self.dispatch.largest());
+        let missing = largest.saturating_sub(waiting) as f64;
+        due.min(since(seen_ns).mul_f64(missing / (2 * waiting) as f64))
+    }
+
+    /// From now on fires at once whatever is there: the producers have ended, or soon will.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Whether all is over: at the last round each ring input's producer was gone and its ring empty, and nothing is on its
+    /// way through a device.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.queues.iter().all(Queue::is_done) && self.dispatch.is_empty()
+    }
+
+    /// What has been counted so far. Clone it to keep a snapshot.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How the devices are, in the order in which they were given.
+    pub fn health(&self) -> impl Iterator<Item = DeviceHealth<'_>> {
+        let device_slots = self.dispatch.device_slots.iter();
+        device_slots
+            .zip(&self.counters.devices)
+            .map(|(device_slot, counters)| DeviceHealth {
+                requested: &counters.requested,
+                state: device_slot.state(),
+                since_ns: device_slot.since_ns(),
+                last_error: counters.last_error.as_deref(),
+            })
+    }
+
+    /// Series on their way through a device: of those undecided, the ones that do not wait for a batch.
+    #[must_use]
+    pub fn on_devices(&self) -> u64 {
+        let rows = self
+            .dispatch
+            .device_slots
+            .iter()
+            .flat_map(|device_slot| device_slot.rows.iter());
+        rows.filter(|(row, _)| row.audit.is_none()).count() as u64
+    }
+
+    /// Looks at what is new in the rings, in turn. Returns whether there was anything.
+    fn look(&mut self, now_ns: u64) -> bool {
+        self.turn = (self.turn + 1) % self.queues.len();
+        let nothing_waited = self.waiting() == 0;
+        let mut seen = 0;
+        for i in in_turn(self.turn, self.queues.len()) {
+            seen += self.look_at(i, now_ns);
+        }
+        self.reconsidered_at = self.decided_elsewhere;
+        if nothing_waited && self.waiting() > 0 {
+            self.timer_ns = now_ns;
+        }
+        seen > 0
+    }
+
+    /// Looks at what is new in one ring, up to the bound. Returns how many series that were.
+    fn look_at(&mut self, ring_input: usize, now_ns: u64) -> usize {
+        let queue = &mut self.queues[ring_input];
+        let new = queue.unseen().min(self.look_max);
+        let has_news = self.decided_elsewhere != self.reconsidered_at;
+        if new == 0 && !(has_news && queue.has_parked()) {
+            return 0;
+        }
+        self.counters.series += new as u64;
+        if !self.after.is_nothing() {
+            self.look_after_others(ring_input, new, now_ns);
+            return new;
+        }
+        let series = self.queues[ring_input].take_unseen(new, now_ns);
+        self.admit(ring_input, new, series, now_ns);
+        self.queues[ring_input].release();
+        new
+    }
+
+    /// Looks so many series up in the cache, where it is in use; what it does not know waits for a batch.
+    fn admit(
+        &mut self,
+        ring_input: usize,
+        new: usize,
+        series: impl Iterator<Item = Seen>,
+        now_ns: u64,
+    ) {
+        let kept = match &mut self.cache {
+            Some(cache) if cache.governor.is_in_use() => {
+                self.look_up(ring_input, new, series, now_ns)
+            }
+            cache => {
+                if let Some(cache) = cache {
+                    cache.governor.passed_by(new as u64);
+                    self.counters.cache.bypassed += new as u64;
+                }
+                let queue = &mut self.queues[ring_input];
+                series.for_each(|seen| queue.keep(seen, None));
+                new
+            }
+        };
+        if let Some(slo) = &mut self.slo {
+            slo.arrived(kept);
+        }
+    }
+
+    /// Looks so many series up in the cache. Returns how many of them are for the devices.
+    fn look_up(
+        &mut self,
+        ring_input: usize,
+        new: usize,
+        series: impl Iterator<Item = Seen>,
+        now_ns: u64,
+    ) -> usize {
+        let (Some(cache), queue) = (&mut self.cache, &mut self.queues[ring_input]) else {
+            return 0;
+        };
+        let counters = &mut self.counters;
+        let began_ns = (self.cost_clock)();
+        let mut kept = 0;
+        for seen in series {
+            let slot = queue.slot(seen.number);
+            let LookUp::Hit { answer, audit } = cache.look_up(&slot.series) else {
+                queue.keep(seen, None);
+                kept += 1;
+                continue;
+            };
+            let time_ns = now_ns.saturating_sub(slot.emitted_ns);
+            let taken = queue.decide(slot.series.task, slot.flow, answer.label(Source::Cache));
+            counters.cache.hits += 1;
+            counters.labelled(Source::Cache, taken, time_ns);
+            counters.phases.ring_waited(time_ns);
+            if let Some(slo) = &mut self.slo {
+                slo.labelled(time_ns);
+            }
+            if audit.is_some() {
+                queue.keep(seen, audit);
+                kept += 1;
+            }
+        }
+        let cost_ns = (self.cost_clock)().saturating_sub(began_ns);
+        let turn = cache
+            .governor
+            .looked_up(new as u64, (new - kept) as u64, cost_ns);
+        counters.cache.looked_up(new as u64, cost_ns, turn);
+        kept
+    }
+
+    /// Lets the policy `slo` set what it waits for.
+    fn control(&mut self, now_ns: u64) {
+        let Some(slo) = &mut self.slo else { return };
+        let Some(adjustment) = slo.control(now_ns) else {
+            return;
+        };
+        self.counters.slo = SloCounters {
+            periods: slo.periods,
+            violations: slo.violations,
+        };
+        let up = self.dispatch.up();
+        for device_slot in &mut self.dispatch.device_slots {
+            if let Some(profile) = device_slot.profile() {
+                device_slot.trigger = slo.trigger(
+                    device_slot.trigger,
+                    adjustment,
+                    profile,
+                    device_slot.sizes(),
+                    up,
+                );
+            }
+        }
+    }
+
+    /// Fires batches for as long as a device is free and the policy wants it to have one. Returns whether anything was
+    /// fired, or shed because no device is up.
+    pub(crate) fn fire(&mut self, now_ns: u64, lanes: &mut Lanes) -> bool {
+        let mut fired = false;
+        while let Some((device_slot, fire)) = self
+            .next_retry(lanes)
+            .or_else(|| self.next_batch(now_ns, lanes))
+        {
+            lanes.take(self.dispatch.device_slots[device_slot].lane());
+            self.dispatch.turn_after(device_slot);
+            if fire.trigger == Trigger::Retry {
+                self.gather_again(device_slot, &fire);
+            } else {
+                self.gather(device_slot, &fire, now_ns);
+                if !fire.more {
+                    self.timer_ns = now_ns;
+                }
+            }
+            self.counters.fired(device_slot, &fire);
+            if let Err(failure) = self.dispatch.device_slots[device_slot].submit(fire.size, now_ns)
+            {
+                self.on_device_failure(device_slot, true, &failure);
+            }
+            fired = true;
+        }
+        if self.dispatch.up() == 0 {
+            fired |= self.shed();
+        }
+        fired
+    }
+
+    /// A batch of those whose first device has failed, if there are any and a device is free.
+    fn next_retry(&self, lanes: &Lanes) -> Option<(usize, Fire)> {
+        let retries = self.dispatch.retries.len();
+        if retries == 0 {
+            return None;
+        }
+        let (i, device_slot) = self.dispatch.free(lanes).next()?;
+        let take = retries.min(device_slot.sizes().largest());
+        let fire = Fire {
+            take,
+            size: device_slot.sizes().fitting(take)?,
+            trigger: Trigger::Retry,
+            more: false,
+        };
+        Some((i, fire))
+    }
+
+    /// Asks the policy about each free device in turn, until it wants a batch.
+    fn next_batch(&mut self, now_ns: u64, lanes: &Lanes) -> Option<(usize, Fire)> {
+        if !self.dispatch.retries.is_empty() {
+            return None;
+        }
+        let oldest_ns = self.queues.iter().filter_map(Queue::oldest_seen_ns).min()?;
+        let emitted_ns = self.queues.iter().filter_map(Queue::oldest_emitted_ns);
+        let emitted_ns = emitted_ns.min()?;
+        let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
+        let budget = self.slo.as_ref().map(Controller::budget);
+        let waiting = self.waiting();
+        let ring_full = self.queues.iter().any(Queue::is_full);
+        let mut expired = false;
+        for (i, device_slot) in self.dispatch.free(lanes) {
+            match self.policy.decide(&Situation {
+                waiting,
+                oldest_waited: since(oldest_ns),
+                oldest_age: since(emitted_ns),
+                timer: since(self.timer_ns),
+                sizes: device_slot.sizes(),
+                profile: device_slot.profile(),
+                plan: budget.map_or(Plan::AT_ONCE, |budget| Plan {
+                    trigger: device_slot.trigger,
+                    budget,
+                }),
+                ring_full,
+                draining: self.draining,
+            }) {
+                Decision::Wait => {}
+                Decision::WaitAnotherTimeout => expired = true,
+                Decision::Fire(fire) => return Some((i, fire)),
+            }
+        }
+        if expired {
+            self.timer_ns = now_ns;
+        }
+        None
+    }
+
+    /// Numbers in one row of a device's input.
+    fn row_len(&self) -> usize {
+        self.k * self.features.len()
+    }
+
+    /// Series that wait, in all rings.
+    fn waiting(&self) -> usize {
+        self.queues.iter().map(Queue::waiting).sum()
+    }
+}
+
+/// What the policy `slo` remembers, where it is that.
+fn controller(policy: Policy) -> Option<Controller> {
+    match policy {
+        Policy::Slo {
+            latency_goal,
+            delta,
+        } => Some(Controller::new(latency_goal, delta)),
+        _ => None,
+    }
+}
+
+/// The numbers below `n`, beginning with `first` and around.
+fn in_turn(first: usize, n: usize) -> impl Iterator<Item = usize> {
+    (first..n).chain(0..first)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! What the answers of a model that is asked at several depths come to.
+//!
+//! A model may be asked about a flow after 3, 5 and 10 elements, until an answer is sure. Each depth has a label word of
+//! its own. The label of the flow is
+//!
+//! 1. the sure answer of the least depth, which stands for the flow's life;
+//! 2. else the answer of the last depth, however sure it is;
+//! 3. else, when the flow ends, the answer of the greatest depth that has one.
+//!
+//! So the label depends on the flow's packets and the model alone, in whatever order answers come: a sure answer of a
+//! greater depth waits while that of a lesser one is on its way. Both walks decide by this: flow managers for packets and
+//! records, analytics managers for tasks that are asked only where another task's label says so.
+
+use crate::{FlowRef, Label, Labels};
+
+/// When an answer of one depth is sure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Depth {
+    /// Least confidence, 0 to 65,535 for 0 to 1.
+    pub sure: u16,
+    /// Classes of the model, `unknown` as the last; an answer of that class is never sure.
+    pub classes: usize,
+}
+
+impl Depth {
+    #[inline]
+    fn is_sure(self, class: u16, confidence: u16) -> bool {
+        usize::from(class) + 1 < self.classes && confidence >= self.sure
+    }
+}
+
+/// What the answers to a flow come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// An answer that may decide is on its way.
+    Pending,
+    /// The answer of this depth is the flow's label, for good.
+    Decided {
+        /// Number of the depth, from 0.
+        depth: u8,
+    },
+    /// No answer is sure, and a greater depth was not asked.
+    Unsure {
+        /// The depth with the best answer; `None`: no depth has one.
+        best: Option<u8>,
+    },
+}
+
+/// What the answers of the first `count` of these depths come to; `label` gives the content of a depth's label word.
+#[inline]
+pub fn resolve(depths: &[Depth], count: u8, label: impl Fn(u8) -> Option<Label>) -> Answers {
+    let mut best = None;
+    for (number, depth) in (0..count).zip(depths) {
+        match label(number) {
+            Some(Label::Pending) => return Answers::Pending,
+            None | Some(Label::None) => return Answers::Unsure { best },
+            Some(Label::Unlabelled) => {}
+            Some(Label::Class {
+                class, confidence, ..
+            }) => {
+                if depth.is_sure(class, confidence) {
+                    return Answers::Decided { depth: number };
+                }
+                best = Some(number);
+            }
+        }
+    }
+    match best {
+        Some(depth) if usize::from(count) == depths.len() => Answers::Decided { depth },
+        best => Answers::Unsure { best },
+    }
+}
+
+/// The depths of one task: where its label words are, and when an answer is sure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskWords {
+    /// Number of the label word of the first depth.
+    pub first: u8,
+    /// The depths, at least one; their label words follow each other.
+    pub depths: Vec<Depth>,
+}
+
+impl TaskWords {
+    /// The label of a flow for the task: [`Label::Pending`] while an answer that may decide is on its way,
+    /// [`Label::Unlabelled`] where the last depth has answered and none has a class, [`Label::None`] where the task was not
+    /// asked, or will be at a greater depth; `None` where the flow is gone.
+    #[inline]
+    pub fn label(&self, labels: &dyn Labels, flow: FlowRef) -> Option<Label> {
+        let word = |depth: u8| {
+            labels
+                .word(self.first + depth, flow.index)
+                .label(flow.generation)
+        };
+        let [_] = self.depths[..] else {
+            return self.label_of_several(word);
+        };
+        word(0)
+    }
+
+    fn label_of_several(&self, word: impl Fn(u8) -> Option<Label>) -> Option<Label> {
+        let first = word(0)?;
+        let count = self.depths.len() as u8;
+        match resolve(&self.depths, count, &word) {
+            Answers::Pending => Some(Label::Pending),
+            Answers::Decided { depth } => word(depth),
+            Answers::Unsure { .. } if first == Label::None => Some(Label::None),
+            Answers::Unsure { .. } => match word(count - 1)? {
+                Label::None => Some(Label::None),
+                _ => Some(Label::Unlabelled),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Source;
+
+    const UNKNOWN: u16 = 4;
+    const DEPTHS: [Depth; 3] = [Depth {
+        sure: 1000,
+        classes: 5,
+    }; 3];
+
+    fn class(class: u16, confidence: u16) -> Label {
+        Label::Class {
+            class,
+            confidence,
+            source: Source::Model,
+            model: 0,
+        }
+    }
+
+    fn of(labels: &[Label]) -> Answers {
+        resolve(&DEPTHS, 3, |depth| labels.get(usize::from(depth)).copied())
+    }
+
+    #[test]
+    fn a_sure_answer_decides_and_an_unsure_one_waits_for_the_next_depth() {
+        let (sure, unsure) = (class(1, 1000), class(1, 999));
+        assert_eq!(of(&[sure]), Answers::Decided { depth: 0 });
+        assert_eq!(of(&[unsure, sure]), Answers::Decided { depth: 1 });
+        assert_eq!(of(&[unsure]), Answers::Unsure { best: Some(0) });
+        let unknown = class(UNKNOWN, 60_000);
+        assert_eq!(of(&[unknown]), Answers::Unsure { best: Some(0) });
+    }
+
+    #[test]
+    fn the_last_answer_decides_however_sure() {
+        let unsure = class(2, 1);
+        assert_eq!(of(&[unsure; 3]), Answers::Decided { depth: 2 });
+        // The last depth was shed: the best of the others.
+        let shed = of(&[unsure, unsure, Label::Unlabelled]);
+        assert_eq!(shed, Answers::Decided { depth: 1 });
+        let none = of(&[Label::Unlabelled; 3]);
+        assert_eq!(none, Answers::Unsure { best: None });
+    }
+
+    #[test]
+    fn a_deeper_answer_waits_for_those_before_it() {
+        let sure = class(1, 1000);
+        assert_eq!(of(&[Label::Pending, sure]), Answers::Pending);
+        assert_eq!(
+            of(&[Label::Unlabelled, sure]),
+            Answers::Decided { depth: 1 }
+        );
+    }
+
+    #[test]
+    fn a_task_without_a_label_says_whether_one_may_come() {
+        let task = TaskWords {
+            first: 1,
+            depths: DEPTHS.to_vec(),
+        };
+        let of = |labels: &[Label]| {
+            task.label_of_several(|depth| labels.get(usize::from(depth)).copied())
+        };
+        assert_eq!(of(&[]), None, "the flow is gone");
+        assert_eq!(of(&[Label::None; 3]), Some(Label::None));
+        let unsure = class(2, 1);
+        assert_eq!(of(&[unsure, Label::None, Label::None]), Some(Label::None));
+        assert_eq!(
+            of(&[unsure, Label::Pending, Label::None]),
+            Some(Label::Pending)
+        );
+        assert_eq!(of(&[unsure, unsure, unsure]), Some(unsure));
+        assert_eq!(of(&[Label::Unlabelled; 3]), Some(Label::Unlabelled));
+    }
+}
