@@ -419,15 +419,10 @@ impl Manager {
     }
 }
 
-/// What the policy `slo` remembers, where it is that.
+/// What a policy with a goal remembers.
 fn controller(policy: Policy) -> Option<Controller> {
-    match policy {
-        Policy::Slo {
-            latency_goal,
-            delta,
-        } => Some(Controller::new(latency_goal, delta)),
-        _ => None,
-    }
+    let (latency_goal, delta) = policy.goal()?;
+    Some(Controller::new(latency_goal, delta))
 }
 
 /// The numbers below `n`, beginning with `first` and around.

@@ -33,6 +33,7 @@ use dataplane::bundle::{check_labels, labels, open_bundle};
 use dataplane::label_map::LabelMap;
 use dataplane::pipelines::{FlowOptions, PacketSide};
 use dataplane::placement::Cores;
+use dataplane::task_check::can_run;
 use flowmgr::Effect;
 use tracing::{info, warn};
 
@@ -74,6 +75,7 @@ impl Plan<'_> {
 /// The run cannot start. Later failures are in [`Outcome::failure`], with the counters up to that point.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let config = plan.config;
+    can_run(config)?;
     let cores = Cores::of(config);
     cores.check()?;
     let bundle = open_bundle(config, &plan.bundle)?;
