@@ -13,6 +13,7 @@ use crate::{Config, ConfigErrors, layers};
 mod devices;
 mod mark;
 mod outcomes;
+mod several;
 mod tasks;
 mod wrong;
 
