@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Accelerator {
     /// Where batches go. One that does its work inside [`Device::submit`] works on the manager's thread.
     pub device: Box<dyn Device>,
-    /// How long a batch takes. [`Policy::Slo`] needs it, and [`Policy::CarryOver`] sends several batches in a row by
+    /// How long a batch takes. [`Policy::Slo`] and [`Policy::OnOff`] need it, and [`Policy::CarryOver`] sends several batches in a row by
     /// it.
     pub profile: Option<Profile>,
     /// A batch in flight for longer counts as lost, and the device as hung. Without one the manager waits for ever.
@@ -85,7 +85,7 @@ impl Accelerator {
                 context,
             });
         }
-        if matches!(policy, Policy::Slo { .. }) {
+        if policy.goal().is_some() {
             check_profile(name, self.profile)?;
         }
         Ok(())

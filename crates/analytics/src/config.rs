@@ -249,13 +249,13 @@ impl Config {
             Policy::CarryOver {
                 timeout, max_wait, ..
             } if max_wait < timeout => Err(ConfigError::MaxWait { max_wait, timeout }),
-            Policy::Slo { latency_goal, .. } if latency_goal.is_zero() => {
-                Err(ConfigError::LatencyGoal)
-            }
-            Policy::Slo { delta, .. } if !SLO_DELTA.contains(&delta) => {
-                Err(ConfigError::Delta { delta })
-            }
-            _ => Ok(()),
+            policy => match policy.goal() {
+                Some((latency_goal, _)) if latency_goal.is_zero() => Err(ConfigError::LatencyGoal),
+                Some((_, delta)) if !SLO_DELTA.contains(&delta) => {
+                    Err(ConfigError::Delta { delta })
+                }
+                _ => Ok(()),
+            },
         }
     }
 }

@@ -185,7 +185,8 @@ impl Task {
             Some(slo) => slo.budget(),
             None => self.policy.patience(),
         };
-        Some(since_ns.saturating_add(patience.as_nanos() as u64))
+        let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        Some(since_ns.saturating_add(patience_ns))
     }
 
     /// How long nothing will be due but to look at what has come down the rings, so that the caller knows how long it may
@@ -476,15 +477,10 @@ impl Task {
     }
 }
 
-/// What the policy `slo` remembers, where it is that.
+/// What a policy with a goal remembers.
 fn controller(policy: Policy) -> Option<Controller> {
-    match policy {
-        Policy::Slo {
-            latency_goal,
-            delta,
-        } => Some(Controller::new(latency_goal, delta)),
-        _ => None,
-    }
+    let (latency_goal, delta) = policy.goal()?;
+    Some(Controller::new(latency_goal, delta))
 }
 
 /// The numbers below `n`, beginning with `first` and around.

@@ -5,14 +5,14 @@
 //! refused already.
 
 use packetio::Backend;
-use policy::DSCP_MASK;
 
-use crate::checked::{Accel, Capture, Config, HttpPlace, IoMode, Mark, MarkAs, MarkMapping};
+use crate::checked::{Accel, Capture, Config, HttpPlace, IoMode, MarkAs, MarkMapping};
 use crate::draft::Draft;
 use crate::keys::KeyId;
 use crate::layers::Settings;
 
 mod devices;
+mod marks;
 mod nft_sets;
 mod tasks;
 
@@ -26,15 +26,16 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
     let before = problems.len();
     let read = Reader { settings };
     let mut draft = store(&read, problems);
-    problems.extend(table_without_effect(&draft.mark));
+    let asked = tasks::read(&read, &draft, problems);
+    let first = asked.first()?;
+    first.over_sections(&mut draft);
+    problems.extend(marks::without_effect(first, &draft.mark));
     settle(&mut draft);
-    problems.extend(match draft.mark.holds {
-        MarkAs::Label => marks_beyond_the_mask(&read, &draft.mark),
-        MarkAs::Dscp => mask_of_others(&read, &draft.mark),
-    });
+    problems.extend(marks::of_sections(first, &draft.mark));
+    problems.extend(marks::of_tasks(&asked, &draft.mark));
     let devices = DeviceTables::check(&settings.devices, problems);
     let nft_sets = nft_sets::check(&settings.nft_sets, problems);
-    let tasks = tasks::tasks(&read, &draft, &devices, problems);
+    let tasks = tasks::checked(asked, &draft, &devices, problems);
     let first = tasks.first()?.clone();
     let config = Config {
         analytics: first.batching,
@@ -105,50 +106,6 @@ fn settle(draft: &mut Draft) {
     draft.records.rotate = (draft.rotate.bytes > 0).then_some(draft.rotate);
 }
 
-/// A table of the user's that nothing reads.
-fn table_without_effect(mark: &Mark) -> Option<String> {
-    let asked = mark.class.iter().find(|entry| entry.required)?;
-    (mark.holds == MarkAs::Dscp).then(|| {
-        format!(
-            "mark.class ({}): no effect, because mark.as = \"dscp\" writes the DSCP of [tag.dscp]; leave one of the two out",
-            asked.origin
-        )
-    })
-}
-
-/// One line for all labels whose bits the mask would cut: with another mask, the built-in table
-/// rarely fits any more, and then it is one slip, not nine.
-fn marks_beyond_the_mask(read: &Reader<'_>, mark: &Mark) -> Option<String> {
-    let rules = mark.class.iter();
-    let beyond: Vec<_> = rules
-        .filter(|rule| rule.mark & !mark.mask != 0)
-        .map(|rule| format!("{} = {:#x} ({})", rule.label, rule.mark, rule.origin))
-        .collect();
-    let mask = read.settings.setting(KeyId::MarkMask);
-    let class = KeyId::MarkClass.key().path;
-    (!beyond.is_empty() && !mask.refused).then(|| {
-        format!(
-            "{class}: {}: bits outside of mark.mask = {:#x} ({}); give the labels values within the mask in [{class}]",
-            beyond.join(", "),
-            mark.mask,
-            mask.origin,
-        )
-    })
-}
-
-/// Marks that hold a DSCP have the mask of their readers, which `layers::settle` gives the key unless it is set.
-fn mask_of_others(read: &Reader<'_>, mark: &Mark) -> Option<String> {
-    let (mask, holds) = (KeyId::MarkMask, KeyId::MarkAs);
-    let is_set = mark.mask != DSCP_MASK && !read.settings.setting(mask).refused;
-    is_set.then(|| {
-        format!(
-            "{} with {}: impossible combination: a DSCP takes the bits {DSCP_MASK:#x}; leave mark.mask out",
-            read.in_hex(mask),
-            read.named(holds)
-        )
-    })
-}
-
 /// The rules between keys that no task has of its own.
 fn combinations(
     config: &Config,
@@ -162,17 +119,6 @@ fn combinations(
             problems.push(format!("{}: {why}", named.join(" with ")));
         }
     };
-    let sizes = &config.analytics.batch_sizes;
-    rule(
-        &[KeyId::AnalyticsBatchSizes],
-        !sizes.is_sorted_by(|a, b| a < b),
-        "batch sizes must ascend, each of them named once",
-    );
-    rule(
-        &[KeyId::AnalyticsMaxWaitMs, KeyId::AnalyticsTimeoutMs],
-        config.analytics.max_wait < config.analytics.timeout,
-        "impossible combination: the longest wait is shorter than the timeout",
-    );
     rule(
         &[KeyId::FlowBuckets, KeyId::FlowMaxFlows],
         config.flow.buckets * BUCKET_FLOWS < config.flow.max_flows,
@@ -245,13 +191,6 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The same for bits.
-    fn in_hex(&self, id: KeyId) -> String {
-        let setting = self.settings.setting(id);
-        let bits = setting.value.as_integer().unwrap_or_default();
-        format!("{} = {bits:#x} ({})", id.key().path, setting.origin)
-    }
-
     /// The key with its value and origin.
     fn named(&self, id: KeyId) -> String {
         let setting = self.settings.setting(id);

@@ -13,6 +13,7 @@ use policy::{Action, Dscp, LabelRule};
 
 mod destination;
 mod device;
+mod task;
 mod words;
 
 use crate::layout::Layout;
@@ -21,6 +22,7 @@ use crate::origin::Origin;
 
 pub use destination::{Destination, Endpoint};
 pub use device::{Accel, Device, DeviceThread, Provider};
+pub use task::{DEFAULT_TASK, MAX_TASKS, Task};
 pub use words::{Capture, FlowHash, IoMode, LogTo, MarkAs, PolicyUpdate, XdpMode, ZeroCopy};
 
 /// Rules by which something is done with flows, whatever a model says of them.
@@ -53,8 +55,8 @@ pub struct Config {
     pub policy: Policy,
     /// The ring from flow manager to analytics manager.
     pub ring: Ring,
-    /// What is asked of flows. Exactly one task today ([`RUNNABLE_TASKS`]), whose batching, cache, devices and model also stand
-    /// in `analytics`, `cache`, `accel` and `model`.
+    /// What is asked of flows: 1 to [`MAX_TASKS`] tasks. What the first says also stands in `analytics`, `cache`, `accel`, `model`,
+    /// `tag` and `mark`.
     pub tasks: Vec<Task>,
     /// Batching.
     pub analytics: Analytics,
@@ -99,6 +101,21 @@ impl Config {
         let mut rules = self.tag.rules();
         if self.io.mode == IoMode::Mark {
             rules.extend(self.mark.rules());
+        }
+        rules
+    }
+
+    /// What the labels of one task ask for; those of the first as [`Config::rules`] says.
+    pub fn rules_of(&self, task: usize) -> Vec<LabelRule> {
+        let Some(asked) = self.tasks.get(task).filter(|_| task > 0) else {
+            return self.rules();
+        };
+        let mut rules = match self.tag.enabled {
+            true => asked.dscp_rules(),
+            false => Vec::new(),
+        };
+        if self.io.mode == IoMode::Mark {
+            rules.extend(asked.mark_rules());
         }
         rules
     }
@@ -353,27 +370,6 @@ pub struct NftSet {
     pub queue: usize,
 }
 
-/// How many tasks can run side by side.
-pub const RUNNABLE_TASKS: usize = 1;
-
-/// Name of the task of a configuration without `[[task]]`.
-pub const DEFAULT_TASK: &str = "default";
-
-/// What is asked of flows: one model, and how its series are batched, cached and inferred.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Task {
-    /// Unique among the tasks; [`DEFAULT_TASK`] where the configuration names none.
-    pub name: String,
-    /// Folder of the model bundle; `None`: the bundle that ships with the program.
-    pub model: Option<PathBuf>,
-    /// One per device of the layout, in its order.
-    pub devices: Vec<Device>,
-    /// When a batch fires.
-    pub batching: Analytics,
-    /// The prefix cache; `None`: off.
-    pub cache: Option<Cache>,
-}
-
 /// The ring from flow manager to analytics manager.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ring {
@@ -406,6 +402,8 @@ pub enum BatchPolicy {
     Timeout,
     /// Whenever the device is free.
     None,
+    /// When as many wait as the device takes.
+    Max,
     /// As late as possible while 99 of 100 labels still come in time (Batchy).
     Slo {
         /// Time from a series' emission to its label.
@@ -413,6 +411,20 @@ pub enum BatchPolicy {
         /// Share of the goal that is kept in reserve.
         delta: f64,
     },
+    /// Batchy's on-off controller: whenever the device is free, or full batches.
+    OnOff {
+        /// As above.
+        latency_goal: Duration,
+        /// As above.
+        delta: f64,
+    },
+}
+
+impl BatchPolicy {
+    /// Whether it plans by the profile of a device, to keep a latency goal.
+    pub fn plans(&self) -> bool {
+        matches!(self, BatchPolicy::Slo { .. } | BatchPolicy::OnOff { .. })
+    }
 }
 
 /// The prefix cache (Alg. 3).

@@ -19,6 +19,7 @@ use crate::nearest::nearest;
 use crate::network::Network;
 use crate::setting::{EntrySetting, Setting};
 use crate::store::{FromValue, Stored};
+use crate::when::When;
 use crate::words::words;
 
 /// `flow.active_timeout_s` of live traffic, where the user says nothing.
@@ -47,8 +48,12 @@ words! {
         Timeout = "timeout",
         /// Whenever the device is free.
         None = "none",
+        /// When as many wait as the device takes.
+        Max = "max",
         /// Batchy.
         Slo = "slo",
+        /// Batchy's on-off controller.
+        OnOff = "on-off",
     }
 }
 
@@ -196,12 +201,35 @@ pub struct TaskDraft {
     pub name: String,
     /// Folder of the model bundle.
     pub model: Option<PathBuf>,
+    /// Depths of the model.
+    pub depths: Vec<usize>,
+    /// Which flows it is asked about.
+    pub when: When<String>,
     /// Devices by name.
     pub devices: Vec<String>,
     /// When a batch fires.
     pub batching: Batching,
     /// The prefix cache, also where it is off.
     pub cache: Cache,
+    /// What is shed last.
+    pub priority: u8,
+    /// What its labels lead to.
+    pub labels: LabelsDraft,
+    /// Whether its labels stand in records.
+    pub records: bool,
+}
+
+/// What the labels of a task lead to.
+#[derive(Debug, Default)]
+pub struct LabelsDraft {
+    /// Least confidence of a label.
+    pub min_confidence: Option<f32>,
+    /// Label to DSCP.
+    pub dscp: Vec<DscpMapping>,
+    /// Label to bits.
+    pub mark: Vec<MarkMapping>,
+    /// Bits that `mark` may write; 0: those of `mark`.
+    pub mark_mask: u32,
 }
 
 /// -1 stands for "off in a replay, and so long live"; 0 for "off"; all others for themselves in both.
@@ -231,8 +259,8 @@ pub fn tag_mode(setting: &Setting, tag: &mut Tag) -> Stored {
     Ok(())
 }
 
-pub fn dscp_rules(setting: &Setting, tag: &mut Tag) -> Stored {
-    setting.put_entries(&mut tag.dscp, |label, dscp, entry| DscpMapping {
+pub fn dscp_rules(setting: &Setting, place: &mut Vec<DscpMapping>) -> Stored {
+    setting.put_entries(place, |label, dscp, entry| DscpMapping {
         label: label.to_owned(),
         dscp,
         required: !entry.is_default,
@@ -240,8 +268,8 @@ pub fn dscp_rules(setting: &Setting, tag: &mut Tag) -> Stored {
     })
 }
 
-pub fn mark_rules(setting: &Setting, mark: &mut Mark) -> Stored {
-    setting.put_entries(&mut mark.class, |label, bits, entry| MarkMapping {
+pub fn mark_rules(setting: &Setting, place: &mut Vec<MarkMapping>) -> Stored {
+    setting.put_entries(place, |label, bits, entry| MarkMapping {
         label: label.to_owned(),
         mark: bits,
         required: !entry.is_default,
@@ -449,6 +477,24 @@ pub fn task_name(setting: &Setting, name: &str) -> Stored {
             "expected 1 to {TASK_NAME_MAX} letters, digits, - and _"
         )),
     }
+}
+
+pub fn task_when(setting: &Setting, place: &mut When<String>) -> Stored {
+    let text: String = setting.get()?;
+    *place = When::parse(&text).map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+pub fn task_depths(setting: &Setting, place: &mut Vec<usize>) -> Stored {
+    let depths: Vec<usize> = setting.get()?;
+    if !depths.is_sorted_by(|a, b| a < b) {
+        return Err(format!(
+            "found {}, expected depths that rise, each of them named once",
+            setting.value
+        ));
+    }
+    *place = depths;
+    Ok(())
 }
 
 impl FromValue for Provider {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use toml::Value;
 
-use crate::keys::{Change, Key, KeyId};
+use crate::keys::{Change, Key, KeyId, TaskKey};
 use crate::kind::Kind;
 use crate::layers::{Section, Settings, Table};
 use crate::origin::Origin;
@@ -36,6 +36,9 @@ pub struct EffectiveKey {
     /// The header of the table it stands in, and its name there, for TOML.
     #[serde(skip)]
     place: (String, String),
+    /// Whether it is the first of its table, which may have the same header as the one before.
+    #[serde(skip)]
+    begins_table: bool,
 }
 
 fn as_text<S: serde::Serializer>(origin: &Origin, serializer: S) -> Result<S::Ok, S::Error> {
@@ -87,7 +90,7 @@ impl Effective {
         let mut text = String::new();
         let mut table = "";
         for (row, line) in self.config.iter().zip(&lines) {
-            if row.place.0 != table {
+            if row.place.0 != table || row.begins_table {
                 let gap = if table.is_empty() { "" } else { "\n" };
                 table = &row.place.0;
                 let _ = writeln!(text, "{gap}{table}");
@@ -110,31 +113,40 @@ fn row(key: &Key, table: &str, name: String, value: Value, origin: &Origin) -> E
         why: key.why,
         change: key.change,
         place: (format!("[{table}]"), name),
+        begins_table: false,
     }
 }
 
 /// What a table sets; one that sets nothing needs no rows.
 fn of_table(section: Section, table: &Table, config: &mut Vec<EffectiveKey>) {
     let path = format!("{}.{}", section.name(), toml_key(&table.name));
-    let rows = config.len();
     let set = section.keys().iter().zip(table.settings());
     let set = set.filter_map(|(key, setting)| Some((key, setting.as_ref()?)));
-    let (maps, single): (Vec<_>, Vec<_>) =
-        set.partition(|(key, _)| matches!(key.kind, Kind::Map(_)));
+    let (maps, single): (Vec<_>, Vec<_>) = set.partition(|(key, setting)| {
+        matches!(key.kind, Kind::Map(_)) && !setting.entries.is_empty()
+    });
     for (key, setting) in single {
         let (value, name) = (setting.value.clone(), key.name().to_owned());
-        config.push(row(key, &path, name, value, &setting.origin));
-    }
-    if section == Section::Task {
-        for row in &mut config[rows..] {
+        let mut row = row(key, &path, name, value, &setting.origin);
+        if section == Section::Task {
             row.place.0 = "[[task]]".to_owned();
+            row.begins_table = key.name() == TaskKey::Name.key().name();
         }
+        config.push(row);
     }
     for (key, setting) in maps {
         let path = format!("{path}.{}", key.name());
         for (name, entry) in &setting.entries {
-            let value = entry.value.clone();
-            config.push(row(key, &path, toml_key(name), value, &entry.origin));
+            let value = match key.kind {
+                Kind::Map(kind) => kind.shown(&entry.value),
+                _ => entry.value.clone(),
+            };
+            let mut row = row(key, &path, toml_key(name), value, &entry.origin);
+            if section == Section::Task {
+                // It belongs to the [[task]] above.
+                row.place.0 = format!("[task.{}]", key.name());
+            }
+            config.push(row);
         }
     }
 }

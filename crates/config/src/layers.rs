@@ -64,8 +64,8 @@ impl Settings {
         &self.values[id as usize]
     }
 
-    /// These, with those of `running` where a key changes at a start only. That holds for the tasks as a whole where there
-    /// or nft sets are others than before.
+    /// These, with those of `running` where a key changes at a start only. Where there are other tasks or other nft sets than
+    /// before, that holds for all of them.
     pub fn live_over(&self, running: &Settings) -> Settings {
         let mut mixture = self.clone();
         for (at, key) in KEYS.iter().enumerate() {
@@ -73,23 +73,24 @@ impl Settings {
                 mixture.values[at] = running.values[at].clone();
             }
         }
-        let names = |tables: &'_ [Table]| -> Vec<String> {
-            tables.iter().map(|table| table.name.clone()).collect()
-        };
-        if names(&self.tasks) != names(&running.tasks) {
-            mixture.tasks = running.tasks.clone();
-        }
-        let [before, after] = [&running.nft_sets, &self.nft_sets];
-        mixture.nft_sets = match names(before) == names(after) {
-            true => {
-                let pairs = after.iter().zip(before);
-                pairs
-                    .map(|(after, before)| after.live_over(Section::NftSet, before))
-                    .collect()
-            }
-            false => before.clone(),
-        };
+        mixture.tasks = tables_live_over(Section::Task, &self.tasks, &running.tasks);
+        mixture.nft_sets = tables_live_over(Section::NftSet, &self.nft_sets, &running.nft_sets);
         mixture
+    }
+}
+
+/// `after` with what `before` says where a key changes at a start only; `before` where these are other tables.
+fn tables_live_over(section: Section, after: &[Table], before: &[Table]) -> Vec<Table> {
+    let names = |tables: &'_ [Table]| -> Vec<String> {
+        tables.iter().map(|table| table.name.clone()).collect()
+    };
+    match names(before) == names(after) {
+        true => {
+            let pairs = after.iter().zip(before);
+            let pairs = pairs.map(|(after, before)| after.live_over(section, before));
+            pairs.collect()
+        }
+        false => before.to_vec(),
     }
 }
 

@@ -29,6 +29,7 @@ pub mod sources;
 mod store;
 #[cfg(test)]
 mod tests;
+pub mod when;
 mod words;
 
 pub use checked::Config;

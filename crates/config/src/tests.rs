@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use accel::onnx;
 
-use crate::checked::{BatchPolicy, DeviceThread, FlowHash, Provider};
+use crate::checked::{BatchPolicy, DeviceThread, FlowHash, Provider, Task};
 use crate::effective::Effective;
 use crate::keys::{DEVICE_KEYS, KEYS, Key, KeyId, NFT_SET_KEYS, TASK_KEYS};
+use crate::origin::Origin;
 use crate::{Config, ConfigErrors, layers};
 
 mod devices;
 mod mark;
 mod outcomes;
+mod several;
 mod tasks;
 mod wrong;
 
@@ -45,6 +47,21 @@ fn origin(effective: &Effective, key: &str) -> String {
     row.unwrap_or_else(|| panic!("{key} is not shown"))
         .origin
         .to_string()
+}
+
+/// The tasks, as if all had been set in one place.
+fn without_origins(config: &Config) -> Vec<Task> {
+    let mut tasks = config.tasks.clone();
+    for task in &mut tasks {
+        (task.origin, task.when_origin) = (Origin::Set, Origin::Set);
+        for row in &mut task.dscp {
+            row.origin = Origin::Set;
+        }
+        for row in &mut task.mark {
+            row.origin = Origin::Set;
+        }
+    }
+    tasks
 }
 
 #[test]
@@ -240,11 +257,12 @@ fn what_is_shown_can_be_read_back() {
         let (mut config, effective) = load(file, &[], &[]).unwrap();
         let (mut again, effective_again) = load(&effective.to_toml(true), &[], &[]).unwrap();
         for entry in config.tag.dscp.iter_mut().chain(&mut again.tag.dscp) {
-            entry.origin = super::origin::Origin::Set;
+            entry.origin = Origin::Set;
         }
         for entry in config.mark.class.iter_mut().chain(&mut again.mark.class) {
-            entry.origin = super::origin::Origin::Set;
+            entry.origin = Origin::Set;
         }
+        (config.tasks, again.tasks) = (without_origins(&config), without_origins(&again));
         assert_eq!(config, again);
         assert_eq!(effective.config.len(), effective_again.config.len());
     }

@@ -13,7 +13,7 @@ use analytics::Accelerator;
 use crate::Error;
 use crate::placement::{Cores, Role, Thread, pin, rename};
 use config::Config;
-use config::checked::{self, BatchPolicy, DeviceThread, Provider};
+use config::checked::{self, DeviceThread, Provider};
 use recording::Recorder;
 
 /// How long a device without a profile is measured.
@@ -161,7 +161,7 @@ fn profile(
     if device.provider == Provider::Simulated {
         return Ok(Some(device.simulated));
     }
-    if !matches!(config.analytics.policy, BatchPolicy::Slo { .. }) {
+    if !config.analytics.policy.plans() {
         return Ok(None);
     }
     let rows = &bundle.golden().inputs;

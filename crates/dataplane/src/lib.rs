@@ -6,6 +6,7 @@
 //! | [`analytics_worker`] | the thread of the series' walk |
 //! | [`clock`], [`egress`], [`sink`] | the parts of a flow worker that differ between replays and live runs |
 //! | [`pipelines`], [`devices`], [`bundle`] | managers, rings, devices and the model, built from a configuration |
+//! | [`task_check`] | what only the models can tell about the tasks of a configuration |
 //! | [`placement`] | which threads there are and on which core each runs |
 //! | [`swap`] | two-phase swap of the model, the devices, batching and cache |
 //! | [`rules`] | questions of flow managers to the policy, and its answers |
@@ -40,6 +41,7 @@ mod small_table;
 pub mod snapshot;
 pub mod state;
 pub mod swap;
+pub mod task_check;
 pub mod tasks;
 pub mod waker;
 

@@ -270,6 +270,7 @@ pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
         context: context(bundle),
         policy: match analytics.policy {
             BatchPolicy::None => Policy::None,
+            BatchPolicy::Max => Policy::Max,
             BatchPolicy::Timeout => Policy::Timeout {
                 timeout: analytics.timeout,
             },
@@ -282,6 +283,13 @@ pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
                 latency_goal,
                 delta,
             } => Policy::Slo {
+                latency_goal,
+                delta,
+            },
+            BatchPolicy::OnOff {
+                latency_goal,
+                delta,
+            } => Policy::OnOff {
                 latency_goal,
                 delta,
             },

@@ -86,6 +86,7 @@ fn call() -> impl Strategy<Value = Call> {
 fn series_config() -> impl Strategy<Value = SeriesConfig> {
     let policy = prop_oneof![
         Just(analytics::Policy::None),
+        Just(analytics::Policy::Max),
         any::<u32>().prop_map(|us| analytics::Policy::Timeout {
             timeout: Duration::from_micros(us.into())
         }),
@@ -95,6 +96,10 @@ fn series_config() -> impl Strategy<Value = SeriesConfig> {
             max_wait: Duration::from_secs(1),
         }),
         (1u32.., 0.0..0.9f64).prop_map(|(us, delta)| analytics::Policy::Slo {
+            latency_goal: Duration::from_nanos(us.into()),
+            delta,
+        }),
+        (1u32.., 0.0..0.9f64).prop_map(|(us, delta)| analytics::Policy::OnOff {
             latency_goal: Duration::from_nanos(us.into()),
             delta,
         }),

@@ -150,6 +150,12 @@ enum PolicyForm {
         #[serde(with = "exact")]
         delta: f64,
     },
+    Max,
+    OnOff {
+        latency_goal: Duration,
+        #[serde(with = "exact")]
+        delta: f64,
+    },
 }
 
 #[derive(Serialize, Deserialize)]

@@ -18,6 +18,7 @@
 //! free.
 
 mod carry_over;
+mod max;
 mod none;
 pub(crate) mod slo;
 mod timeout;
@@ -31,6 +32,8 @@ use std::time::Duration;
 pub enum Policy {
     /// Fire whatever waits as soon as a device is free.
     None,
+    /// Fire the largest size only.
+    Max,
     /// Algorithm 1: fire all that waits when the timeout expires, padded to the next size.
     Timeout {
         /// T, since something waits.
@@ -52,6 +55,14 @@ pub enum Policy {
         /// δ, the share of D that is kept in reserve, 0 to 0.9; Batchy's is 0.05.
         delta: f64,
     },
+    /// Batchy's on-off controller: whatever waits, or the largest size only, to keep the same goal. It decides as
+    /// [`Policy::Slo`] for now.
+    OnOff {
+        /// As above.
+        latency_goal: Duration,
+        /// As above.
+        delta: f64,
+    },
 }
 
 /// All that a policy may know.
@@ -69,7 +80,7 @@ pub struct Situation<'a> {
     pub sizes: &'a Sizes,
     /// What its batches take, where that is known.
     pub profile: Option<Profile>,
-    /// For [`Policy::Slo`] only.
+    /// For [`Policy::Slo`] and [`Policy::OnOff`] only.
     pub plan: Plan,
     /// A ring is nearly full: soon series will be shed behind it, or a replay waits for room.
     pub ring_full: bool,
@@ -181,23 +192,41 @@ impl Policy {
         }
         match *self {
             Self::None => none::decide(now),
+            Self::Max => max::decide(now),
             Self::Timeout { timeout } => timeout::decide(now, timeout),
             Self::CarryOver {
                 timeout,
                 phi,
                 max_wait,
             } => carry_over::decide(now, timeout, phi, max_wait),
-            Self::Slo { .. } => slo::decide(now),
+            Self::Slo { .. } | Self::OnOff { .. } => slo::decide(now),
         }
     }
 }
 
 impl Policy {
+    /// The goal that it plans for, if it does: D and δ.
+    #[must_use]
+    pub const fn goal(&self) -> Option<(Duration, f64)> {
+        match *self {
+            Self::Slo {
+                latency_goal,
+                delta,
+            }
+            | Self::OnOff {
+                latency_goal,
+                delta,
+            } => Some((latency_goal, delta)),
+            _ => None,
+        }
+    }
+
     /// How long it will want no batch, whatever else comes, unless the largest size or a ring is filled.
     #[must_use]
     pub fn time_until_due(&self, timer: Duration, oldest_waited: Duration) -> Duration {
         match *self {
-            Self::None | Self::Slo { .. } => Duration::ZERO,
+            Self::None | Self::Slo { .. } | Self::OnOff { .. } => Duration::ZERO,
+            Self::Max => Duration::MAX,
             Self::Timeout { timeout } => timeout.saturating_sub(timer),
             Self::CarryOver {
                 timeout, max_wait, ..
@@ -212,8 +241,9 @@ impl Policy {
     #[must_use]
     pub fn patience(&self) -> Duration {
         match *self {
-            Self::None | Self::Slo { .. } => Duration::ZERO,
+            Self::None | Self::Slo { .. } | Self::OnOff { .. } => Duration::ZERO,
             Self::Timeout { timeout } | Self::CarryOver { timeout, .. } => timeout,
+            Self::Max => Duration::MAX,
         }
     }
 
@@ -221,7 +251,8 @@ impl Policy {
     #[must_use]
     pub fn max_poll_interval(&self) -> Duration {
         match *self {
-            Self::None | Self::Slo { .. } => Duration::ZERO,
+            Self::None | Self::Slo { .. } | Self::OnOff { .. } => Duration::ZERO,
+            Self::Max => POLL_INTERVAL_LONG,
             Self::Timeout { timeout } | Self::CarryOver { timeout, .. } => {
                 (timeout / 4).clamp(POLL_INTERVAL, POLL_INTERVAL_LONG)
             }

@@ -6,6 +6,11 @@ use proptest::prelude::*;
 const T: Duration = Duration::from_millis(10);
 const MAX_WAIT: Duration = Duration::from_millis(50);
 const NONE: Policy = Policy::None;
+const MAX: Policy = Policy::Max;
+const ON_OFF: Policy = Policy::OnOff {
+    latency_goal: T,
+    delta: 0.05,
+};
 const TIMEOUT: Policy = Policy::Timeout { timeout: T };
 const CARRY_OVER: Policy = Policy::CarryOver {
     timeout: T,
@@ -161,7 +166,7 @@ fn those_left_behind_follow_where_that_takes_less_time_than_they_would_wait() {
 #[test]
 fn nothing_fires_before_its_time() {
     let sizes = paper_sizes();
-    for policy in [TIMEOUT, CARRY_OVER] {
+    for policy in [TIMEOUT, CARRY_OVER, MAX] {
         for r in [0, 1, 8, 1023] {
             assert_eq!(policy.decide(&before_timeout(r, &sizes)), Decision::Wait);
         }
@@ -172,7 +177,7 @@ fn nothing_fires_before_its_time() {
 #[test]
 fn the_largest_size_fires_at_once() {
     let sizes = paper_sizes();
-    for policy in [NONE, TIMEOUT, CARRY_OVER] {
+    for policy in [NONE, TIMEOUT, CARRY_OVER, MAX, ON_OFF] {
         for r in [1024, 1025, 5000] {
             let decision = policy.decide(&before_timeout(r, &sizes));
             assert_eq!(decision, fire(1024, 1024, Trigger::Full));
@@ -186,6 +191,49 @@ fn without_a_policy_the_idle_device_gets_all() {
     for (r, size) in [(1, 8), (8, 8), (9, 16), (1000, 1024)] {
         let decision = NONE.decide(&before_timeout(r, &sizes));
         assert_eq!(decision, fire(r, size, Trigger::Idle));
+    }
+}
+
+#[test]
+fn the_largest_size_is_waited_for_however_long_it_takes_unless_a_ring_is_full() {
+    let sizes = paper_sizes();
+    for waited in [T, MAX_WAIT, Duration::from_secs(3600)] {
+        let now = Situation {
+            oldest_waited: waited,
+            oldest_age: waited,
+            timer: waited,
+            ..at_timeout(1023, &sizes)
+        };
+        assert_eq!(MAX.decide(&now), Decision::Wait);
+        let full = Situation {
+            ring_full: true,
+            ..now
+        };
+        assert_eq!(MAX.decide(&full), fire(1023, 1024, Trigger::RingFull));
+    }
+    let any = Sizes::Any { cap: 100 };
+    assert_eq!(MAX.decide(&at_timeout(99, &any)), Decision::Wait);
+    assert_eq!(
+        MAX.decide(&at_timeout(100, &any)),
+        fire(100, 100, Trigger::Full)
+    );
+    assert_eq!(MAX.time_until_due(T, MAX_WAIT), Duration::MAX);
+    assert_eq!(MAX.max_poll_interval(), POLL_INTERVAL_LONG);
+}
+
+#[test]
+fn on_and_off_have_the_goal_and_the_decisions_of_slo() {
+    let slo = Policy::Slo {
+        latency_goal: T,
+        delta: 0.05,
+    };
+    assert_eq!(ON_OFF.goal(), Some((T, 0.05)));
+    assert_eq!(ON_OFF.goal(), slo.goal());
+    assert_eq!(MAX.goal(), None);
+    let sizes = paper_sizes();
+    for r in [1, 8, 100, 1023, 1024] {
+        let now = at_timeout(r, &sizes);
+        assert_eq!(ON_OFF.decide(&now), slo.decide(&now));
     }
 }
 
@@ -206,7 +254,7 @@ fn any_size_means_no_padding_and_a_cap() {
 #[test]
 fn at_the_end_all_is_fired() {
     let sizes = paper_sizes();
-    for policy in [NONE, TIMEOUT, CARRY_OVER] {
+    for policy in [NONE, TIMEOUT, CARRY_OVER, MAX, ON_OFF] {
         for (r, size) in [(1, 8), (9, 16), (300, 512)] {
             let last = Situation {
                 draining: true,
@@ -282,11 +330,12 @@ proptest! {
         waited_ms in 0u64..100,
         ring_full: bool,
         draining: bool,
-        which in 0..3,
+        which in 0..4,
     ) {
         let policy = match which {
             0 => NONE,
             1 => TIMEOUT,
+            3 => MAX,
             _ => Policy::CarryOver { timeout: T, phi, max_wait: MAX_WAIT },
         };
         let now = Situation {
@@ -317,6 +366,7 @@ proptest! {
         } else {
             prop_assert!(waiting == 0 || !draining && which != 0 && !ring_full);
             prop_assert!(waiting == 0 || which != 2 || waited_ms < 50);
+            prop_assert!(which != 3 || waiting < sizes.largest());
         }
     }
 }

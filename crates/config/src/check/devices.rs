@@ -41,12 +41,12 @@ impl<'a> DeviceTables<'a> {
     ///
     /// # Errors
     /// There is none; the message is empty where [`DeviceTables::check`] said what is wrong.
-    pub fn find(&self, name: &str, draft: &Draft, shares: Sharing) -> Result<Device, String> {
+    pub fn find(&self, name: &str, draft: &Draft, of: Use<'_>) -> Result<Device, String> {
         let table = self.0.iter().find(|(table, _)| table.name == name);
         let plain = DeviceDraft::default();
         let own = table.map_or(&plain, |(_, own)| own);
         match own.provider.or_else(|| Provider::parse(name)) {
-            Some(provider) => Ok(device(name, provider, own, draft, shares)),
+            Some(provider) => Ok(device(name, provider, own, draft, of)),
             None if table.is_some() => Err(String::new()),
             None => Err(self.unknown(name)),
         }
@@ -63,11 +63,13 @@ impl<'a> DeviceTables<'a> {
     }
 }
 
-/// What a device's place in the layout says about its thread.
+/// What the use of a device says about it.
 #[derive(Clone, Copy)]
-pub(super) struct Sharing {
+pub(super) struct Use<'a> {
     /// Its analytics manager has no other device to wait for.
     pub is_only_one: bool,
+    /// Batch sizes of the task.
+    pub batch_sizes: &'a [usize],
 }
 
 /// The rules between the keys of one table.
@@ -90,28 +92,22 @@ fn check_together(table: &Table, draft: &DeviceDraft, problems: &mut Vec<String>
     }
 }
 
-fn device(
-    name: &str,
-    provider: Provider,
-    own: &DeviceDraft,
-    draft: &Draft,
-    sharing: Sharing,
-) -> Device {
+fn device(name: &str, provider: Provider, own: &DeviceDraft, draft: &Draft, of: Use<'_>) -> Device {
     let wants_fixed = matches!(
         provider,
         Provider::Onnx(onnx::Provider::Qnn | onnx::Provider::TensorRt)
     );
     // A simulated device computes nothing. The CPU gains nothing from a thread of its own, unless its manager has other
     // devices to serve meanwhile.
-    let shares = provider == Provider::Simulated || (provider == CPU && sharing.is_only_one);
+    let shares = provider == Provider::Simulated || (provider == CPU && of.is_only_one);
     let accel = &draft.accel;
-    let batch_sizes = own.batch_sizes.as_ref();
+    let batch_sizes = own.batch_sizes.as_deref();
     Device {
         name: name.to_owned(),
         provider,
         plugin: own.plugin.clone(),
         options: own.options.clone(),
-        batch_sizes: batch_sizes.unwrap_or(&draft.batching.batch_sizes).clone(),
+        batch_sizes: batch_sizes.unwrap_or(of.batch_sizes).to_vec(),
         fixed_sizes: own.fixed_sizes.unwrap_or(wants_fixed || accel.fixed_sizes),
         thread: own.thread.unwrap_or(match shares {
             true => DeviceThread::Shared,

@@ -1,52 +1,109 @@
 //! The tasks: what the sections say, and what a `[[task]]` says instead.
 
-use crate::checked::{Analytics, BatchPolicy, Cache, DEFAULT_TASK, Device, RUNNABLE_TASKS, Task};
-use crate::draft::{Draft, PolicyName, TaskDraft};
+use crate::checked::{Analytics, BatchPolicy, DEFAULT_TASK, Device, MAX_TASKS, MarkAs, Task};
+use crate::draft::{Batching, Draft, LabelsDraft, PolicyName, TaskDraft};
 use crate::keys::{KeyId, TaskKey};
 use crate::layers::Table;
 use crate::layout::Layout;
+use crate::origin::Origin;
 use crate::setting::Setting;
+use crate::when::When;
 
 use super::Reader;
-use super::devices::{DeviceTables, Sharing};
+use super::devices::{DeviceTables, Use};
 
-/// The tasks in the order of their tables; one by default.
-pub(super) fn tasks(
-    read: &Reader<'_>,
+mod graph;
+
+/// The default of `task.NAME.priority`.
+const PRIORITY: u8 = 5;
+
+/// What the tables say over the sections, in their order; one by default.
+pub(super) fn read<'a>(
+    read: &'a Reader<'a>,
+    draft: &Draft,
+    problems: &mut Vec<String>,
+) -> Vec<Asked<'a>> {
+    let tables = &read.settings.tasks;
+    let one_by_default = tables.is_empty().then_some(None);
+    let tables = tables.iter().map(Some).chain(one_by_default);
+    let asked = tables.enumerate().map(|(at, table)| {
+        let is_first = at == 0;
+        let source = Source {
+            read,
+            table,
+            is_first,
+        };
+        Asked {
+            draft: source.draft(draft, problems),
+            source,
+        }
+    });
+    let asked: Vec<_> = asked.collect();
+    if let Some(table) = read.settings.tasks.get(MAX_TASKS) {
+        problems.push(format!(
+            "{}: task.{}: expected {MAX_TASKS} tasks at most; leave some out",
+            table.origin, table.name
+        ));
+    }
+    asked
+}
+
+/// The tasks, checked one by one and against each other.
+pub(super) fn checked(
+    asked: Vec<Asked<'_>>,
     draft: &Draft,
     devices: &DeviceTables<'_>,
     problems: &mut Vec<String>,
 ) -> Vec<Task> {
-    let tables = &read.settings.tasks;
-    let one_by_default = tables.is_empty().then_some(None);
-    let tables = tables.iter().map(Some).chain(one_by_default);
-    let tasks: Vec<Task> = tables
-        .map(|table| Source { read, table }.task(draft, devices, problems))
+    let whens = graph::resolve(&asked, problems);
+    let tasks = asked.into_iter().zip(whens);
+    let tasks: Vec<Task> = tasks
+        .map(|(task, when)| task.checked(when, draft, devices, problems))
         .collect();
-    if let Some(second) = read.settings.tasks.get(RUNNABLE_TASKS) {
-        problems.push(format!(
-            "{}: task.{}: several tasks are not supported yet; keep one [[task]]",
-            second.origin, second.name
-        ));
-    }
+    graph::check(&tasks, problems);
     tasks
+}
+
+/// A task as it is read.
+pub(super) struct Asked<'a> {
+    /// Its values.
+    pub draft: TaskDraft,
+    source: Source<'a>,
 }
 
 /// Where a task's values come from.
 struct Source<'a> {
     read: &'a Reader<'a>,
     table: Option<&'a Table>,
+    /// The sections describe the labels of the first task.
+    is_first: bool,
 }
 
 impl Source<'_> {
-    fn task(&self, draft: &Draft, devices: &DeviceTables<'_>, problems: &mut Vec<String>) -> Task {
+    /// The table's values over those of the sections.
+    fn draft(&self, draft: &Draft, problems: &mut Vec<String>) -> TaskDraft {
         let name = self.table.map_or(DEFAULT_TASK, |table| &table.name);
+        let of_first = LabelsDraft {
+            min_confidence: draft.model.min_confidence,
+            dscp: draft.tag.dscp.clone(),
+            mark: draft.mark.class.clone(),
+            mark_mask: draft.mark.mask,
+        };
         let mut own = TaskDraft {
             name: name.to_owned(),
             model: draft.model.path.clone(),
+            depths: Vec::new(),
+            when: When::default(),
             devices: draft.accel.devices.clone(),
             batching: draft.batching.clone(),
             cache: draft.cache.clone(),
+            priority: PRIORITY,
+            labels: if self.is_first {
+                of_first
+            } else {
+                LabelsDraft::default()
+            },
+            records: true,
         };
         for &id in TaskKey::ALL {
             let Some(setting) = self.own(id) else {
@@ -57,105 +114,230 @@ impl Source<'_> {
                 problems.push(format!("{origin}: task.{name}.{key}: {why}"));
             }
         }
-        self.check_cache(&own.cache, draft.flow.k, problems);
-        let is_on = own.cache.prefix > 0 && own.cache.entries > 0;
-        Task {
-            devices: self.devices(&own.devices, draft, devices, problems),
-            name: own.name,
-            model: own.model,
-            batching: Analytics {
-                policy: match own.batching.policy {
-                    PolicyName::CarryOver => BatchPolicy::CarryOver,
-                    PolicyName::Timeout => BatchPolicy::Timeout,
-                    PolicyName::None => BatchPolicy::None,
-                    PolicyName::Slo => BatchPolicy::Slo {
-                        latency_goal: own.batching.latency_goal,
-                        delta: own.batching.slo_delta,
-                    },
-                },
-                timeout: own.batching.timeout,
-                phi: own.batching.phi,
-                batch_sizes: own.batching.batch_sizes,
-                max_wait: own.batching.max_wait,
-            },
-            cache: is_on.then_some(own.cache),
-        }
+        own
     }
 
     /// What the table says of a key, unless a later layer overrides it in the section: `--set model.path=...` holds
     /// for a task whose table stands in a file.
     fn own(&self, id: TaskKey) -> Option<&Setting> {
         let own = self.table?.of_task(id)?;
-        let section = section_key(id).map(|id| self.read.settings.setting(id));
+        let section = self
+            .section_key(id)
+            .map(|id| self.read.settings.setting(id));
         let is_outranked = section.is_some_and(|section| section.origin.rank() > own.origin.rank());
         (!is_outranked).then_some(own)
     }
 
+    /// The key of a section that holds where the task leaves its own key out.
+    fn section_key(&self, id: TaskKey) -> Option<KeyId> {
+        match id {
+            TaskKey::Name
+            | TaskKey::Depths
+            | TaskKey::When
+            | TaskKey::Priority
+            | TaskKey::Records => None,
+            TaskKey::Model => Some(KeyId::ModelPath),
+            TaskKey::Devices => Some(KeyId::AccelDevices),
+            TaskKey::Policy => Some(KeyId::AnalyticsPolicy),
+            TaskKey::LatencyGoalMs => Some(KeyId::AnalyticsLatencyGoalMs),
+            TaskKey::SloDelta => Some(KeyId::AnalyticsSloDelta),
+            TaskKey::TimeoutMs => Some(KeyId::AnalyticsTimeoutMs),
+            TaskKey::MaxWaitMs => Some(KeyId::AnalyticsMaxWaitMs),
+            TaskKey::BatchSizes => Some(KeyId::AnalyticsBatchSizes),
+            TaskKey::CachePrefix => Some(KeyId::CachePrefix),
+            TaskKey::CacheEntries => Some(KeyId::CacheEntries),
+            TaskKey::MinConfidence => self.is_first.then_some(KeyId::ModelMinConfidence),
+            TaskKey::Dscp => self.is_first.then_some(KeyId::TagDscp),
+            TaskKey::Mark => self.is_first.then_some(KeyId::MarkClass),
+            TaskKey::MarkMask => self.is_first.then_some(KeyId::MarkMask),
+        }
+    }
+}
+
+impl<'a> Asked<'a> {
+    /// What the table says of a key, unless a later layer overrides it in the section.
+    pub(super) fn own(&self, id: TaskKey) -> Option<&Setting> {
+        self.source.own(id)
+    }
+
+    /// The settings, and how messages name them.
+    pub(super) fn read(&self) -> &'a Reader<'a> {
+        self.source.read
+    }
+
+    /// The key that holds for the task: its own, or that of the section.
+    pub(super) fn path(&self, id: TaskKey, section: KeyId) -> String {
+        match self.own(id) {
+            Some(_) => format!("task.{}.{}", self.draft.name, id.key().name()),
+            None => section.key().path.to_owned(),
+        }
+    }
+
+    /// Where the key was set that holds for the task.
+    pub(super) fn origin(&self, id: TaskKey, section: KeyId) -> &Origin {
+        match self.own(id) {
+            Some(own) => &own.origin,
+            None => &self.read().settings.setting(section).origin,
+        }
+    }
+
+    /// Where the task was first named.
+    fn named_at(&self) -> &Origin {
+        self.source
+            .table
+            .map_or(&Origin::BuiltIn, |table| &table.origin)
+    }
+
     /// Path, value and origin of what holds for the task, for messages.
     fn named(&self, id: TaskKey, section: KeyId) -> String {
-        match (self.table, self.own(id)) {
-            (Some(table), Some(own)) => {
-                let (name, key) = (&table.name, id.key().name());
-                format!("task.{name}.{key} = {} ({})", own.value, own.origin)
-            }
-            _ => self.read.named(section),
+        match self.own(id) {
+            Some(own) => format!(
+                "{} = {} ({})",
+                self.path(id, section),
+                own.value,
+                own.origin
+            ),
+            None => self.read().named(section),
         }
     }
 
     /// Whether a value was refused that plays a part in one of these.
-    fn is_refused(&self, keys: &[KeyId]) -> bool {
-        self.table.is_some_and(|table| table.refused)
-            || keys
-                .iter()
-                .any(|id| self.read.settings.setting(*id).refused)
+    pub(super) fn is_refused(&self, keys: &[KeyId]) -> bool {
+        let is_refused = |id: &KeyId| self.read().settings.setting(*id).refused;
+        self.source.table.is_some_and(|table| table.refused) || keys.iter().any(is_refused)
     }
 
-    fn check_cache(&self, cache: &Cache, k: usize, problems: &mut Vec<String>) {
+    /// The bits that its labels may write.
+    pub(super) fn mark_mask(&self) -> u32 {
+        let labels = &self.draft.labels;
+        match (labels.mark.is_empty(), labels.mark_mask) {
+            (true, _) => 0,
+            (false, 0) => labels.mark.iter().fold(0, |mask, row| mask | row.mark),
+            (false, mask) => mask,
+        }
+    }
+
+    /// What the first task says of its labels goes over the sections.
+    pub(super) fn over_sections(&self, draft: &mut Draft) {
+        let labels = &self.draft.labels;
+        draft.model.min_confidence = labels.min_confidence;
+        draft.tag.dscp = labels.dscp.clone();
+        draft.mark.class = labels.mark.clone();
+        draft.mark.mask = labels.mark_mask;
+    }
+
+    fn checked(
+        self,
+        when: When,
+        draft: &Draft,
+        devices: &DeviceTables<'_>,
+        problems: &mut Vec<String>,
+    ) -> Task {
+        self.check_cache(draft.flow.k, problems);
+        self.check_batching(problems);
+        let devices = self.devices(draft, devices, problems);
+        let is_dscp = self.source.is_first && draft.mark.holds == MarkAs::Dscp;
+        let mark_mask = match is_dscp {
+            true => draft.mark.mask,
+            false => self.mark_mask(),
+        };
+        let when_origin = self.own(TaskKey::When).map(|setting| &setting.origin);
+        let when_origin = when_origin.unwrap_or(self.named_at()).clone();
+        let origin = self.named_at().clone();
+        let own = self.draft;
+        let is_on = own.cache.prefix > 0 && own.cache.entries > 0;
+        Task {
+            name: own.name,
+            origin,
+            model: own.model,
+            depths: own.depths,
+            when,
+            when_origin,
+            devices,
+            batching: batching(own.batching),
+            cache: is_on.then_some(own.cache),
+            priority: own.priority,
+            min_confidence: own.labels.min_confidence,
+            dscp: own.labels.dscp,
+            mark: match is_dscp {
+                true => draft.mark.class.clone(),
+                false => own.labels.mark,
+            },
+            mark_mask,
+            records: own.records,
+        }
+    }
+
+    fn check_cache(&self, k: usize, problems: &mut Vec<String>) {
+        let cache = &self.draft.cache;
         let is_on = cache.prefix > 0 && cache.entries > 0;
         if is_on && cache.prefix > k && !self.is_refused(&[KeyId::CachePrefix, KeyId::FlowK]) {
-            problems.push(format!(
+            let line = format!(
                 "{} with {}: impossible combination: the prefix is longer than the series",
                 self.named(TaskKey::CachePrefix, KeyId::CachePrefix),
-                self.read.named(KeyId::FlowK),
-            ));
+                self.read().named(KeyId::FlowK),
+            );
+            report(problems, line);
+        }
+    }
+
+    fn check_batching(&self, problems: &mut Vec<String>) {
+        let batching = &self.draft.batching;
+        let sizes = [KeyId::AnalyticsBatchSizes];
+        if !batching.batch_sizes.is_sorted_by(|a, b| a < b) && !self.is_refused(&sizes) {
+            let line = format!(
+                "{}: batch sizes must ascend, each of them named once",
+                self.named(TaskKey::BatchSizes, KeyId::AnalyticsBatchSizes)
+            );
+            report(problems, line);
+        }
+        let times = [KeyId::AnalyticsMaxWaitMs, KeyId::AnalyticsTimeoutMs];
+        if batching.max_wait < batching.timeout && !self.is_refused(&times) {
+            let line = format!(
+                "{} with {}: impossible combination: the longest wait is shorter than the timeout",
+                self.named(TaskKey::MaxWaitMs, KeyId::AnalyticsMaxWaitMs),
+                self.named(TaskKey::TimeoutMs, KeyId::AnalyticsTimeoutMs),
+            );
+            report(problems, line);
         }
     }
 
     /// One device for each of the layout's, as far as any are named.
     fn devices(
         &self,
-        names: &[String],
         draft: &Draft,
         tables: &DeviceTables<'_>,
         problems: &mut Vec<String>,
     ) -> Vec<Device> {
-        let layout = &draft.pipeline.layout;
-        let sharing = Sharing {
+        let (layout, names) = (&draft.pipeline.layout, &self.draft.devices);
+        let of = Use {
             is_only_one: layout.devices <= layout.analytics_managers,
+            batch_sizes: &self.draft.batching.batch_sizes,
         };
         let mut devices = Vec::new();
         for name in names {
-            match tables.find(name, draft, sharing) {
+            match tables.find(name, draft, of) {
                 Ok(device) => devices.push(device),
                 Err(why) if why.is_empty() => {}
-                Err(why) => problems.push(self.unknown_device(&why)),
+                Err(why) => report(problems, self.unknown_device(&why)),
             }
         }
         let is_refused = self.is_refused(&[KeyId::AccelDevices, KeyId::PipelineLayout]);
         // A text that is no layout was reported when it was stored, and 1:1:1 stands in its place.
-        let layout_setting = self.read.settings.setting(KeyId::PipelineLayout);
+        let layout_setting = self.read().settings.setting(KeyId::PipelineLayout);
         let has_layout = layout_setting
             .value
             .as_str()
             .and_then(Layout::parse)
             .is_some();
         if names.len() != 1 && names.len() != layout.devices && has_layout && !is_refused {
-            problems.push(format!(
+            let line = format!(
                 "{} with {}: impossible combination: name one device for each of the layout's {}, or one for all",
                 self.named(TaskKey::Devices, KeyId::AccelDevices),
-                self.read.named(KeyId::PipelineLayout),
+                self.read().named(KeyId::PipelineLayout),
                 layout.devices
-            ));
+            );
+            report(problems, line);
         }
         match devices.as_slice() {
             [device] => vec![device.clone(); layout.devices],
@@ -164,28 +346,42 @@ impl Source<'_> {
     }
 
     fn unknown_device(&self, why: &str) -> String {
-        match (self.table, self.own(TaskKey::Devices)) {
-            (Some(table), Some(own)) => {
-                format!("{}: task.{}.devices: {why}", own.origin, table.name)
-            }
-            _ => {
-                let id = KeyId::AccelDevices;
-                let origin = &self.read.settings.setting(id).origin;
-                format!("{origin}: {}: {why}", id.key().path)
-            }
-        }
+        let (id, section) = (TaskKey::Devices, KeyId::AccelDevices);
+        format!(
+            "{}: {}: {why}",
+            self.origin(id, section),
+            self.path(id, section)
+        )
     }
 }
 
-/// The key of a section that holds where a task leaves its own key out.
-fn section_key(id: TaskKey) -> Option<KeyId> {
-    match id {
-        TaskKey::Name => None,
-        TaskKey::Model => Some(KeyId::ModelPath),
-        TaskKey::Devices => Some(KeyId::AccelDevices),
-        TaskKey::Policy => Some(KeyId::AnalyticsPolicy),
-        TaskKey::LatencyGoalMs => Some(KeyId::AnalyticsLatencyGoalMs),
-        TaskKey::CachePrefix => Some(KeyId::CachePrefix),
-        TaskKey::CacheEntries => Some(KeyId::CacheEntries),
+/// Several tasks may take the same slip from a section.
+fn report(problems: &mut Vec<String>, line: String) {
+    if !problems.contains(&line) {
+        problems.push(line);
+    }
+}
+
+fn batching(own: Batching) -> Analytics {
+    let (latency_goal, delta) = (own.latency_goal, own.slo_delta);
+    Analytics {
+        policy: match own.policy {
+            PolicyName::CarryOver => BatchPolicy::CarryOver,
+            PolicyName::Timeout => BatchPolicy::Timeout,
+            PolicyName::None => BatchPolicy::None,
+            PolicyName::Max => BatchPolicy::Max,
+            PolicyName::Slo => BatchPolicy::Slo {
+                latency_goal,
+                delta,
+            },
+            PolicyName::OnOff => BatchPolicy::OnOff {
+                latency_goal,
+                delta,
+            },
+        },
+        timeout: own.timeout,
+        phi: own.phi,
+        batch_sizes: own.batch_sizes,
+        max_wait: own.max_wait,
     }
 }

@@ -24,6 +24,16 @@ pub(super) const BATCH_SIZES: Kind = Kind::IntegerList {
 pub(super) const DEVICES: Kind = Kind::TextList { least: 1 };
 /// Milliseconds from a series' emission to its label.
 pub(super) const LATENCY_GOAL_MS: Kind = float(0.1, 1000.0);
+/// Milliseconds that the oldest series waits.
+pub(super) const TIMEOUT_MS: Kind = float(0.1, 1000.0);
+/// Milliseconds that a series is carried over.
+pub(super) const MAX_WAIT_MS: Kind = float(0.1, 60_000.0);
+/// Share of the latency goal in reserve.
+pub(super) const SLO_DELTA_SHARE: Kind = number_in(SLO_DELTA);
+/// Bits of the connection mark.
+pub(super) const MARK_MASK: Kind = integer(1, 0xffff_ffff);
+/// The least confidence of a label.
+pub(super) const MIN_CONFIDENCE: Kind = float(-1.0, 1.0);
 /// Lengths that make the key of the prefix cache; 0 turns it off.
 pub(super) const CACHE_PREFIX: Kind = integer(0, K_MAX as i64);
 /// Entries of the prefix cache; 0 turns it off.
@@ -170,13 +180,13 @@ keys! {
             "{ DNS = \"AF21\", SSH = \"AF21\", TLS = \"AF11\", HTTP = \"AF11\", QUIC = \"AF11\", SNMP = \"CS2\", NTP = \"CS2\", \
              MQTT = \"CS2\", NetBIOS = \"CS1\" }", "DSCP: a name or 0 to 63",
             "label or taxonomy to DSCP; labels not named here leave packets as they are; a table in a file replaces the built-in one"
-            => |d, s| draft::dscp_rules(s, &mut d.tag);
+            => |d, s| draft::dscp_rules(s, &mut d.tag.dscp);
 
         MarkAs: live "mark.as", Kind::OneOf(MarkAs::NAMES), "\"label\"", "",
             "mode mark: what a mark holds: label: the bits of the label in mark.class; dscp: the DSCP of the label in tag.dscp, \
              in the form that tc ... action ctinfo dscp 63 128 reads"
             => |d, s| s.put(&mut d.mark.holds);
-        MarkMask: live "mark.mask", integer(1, 0xffff_ffff), "0xff000000", "bits of the connection mark",
+        MarkMask: live "mark.mask", MARK_MASK, "0xff000000", "bits of the connection mark",
             "mode mark: the bits that fenxi may write; it leaves all others as they are; where mark.as is dscp, 0xbf"
             => |d, s| s.put(&mut d.mark.mask);
         MarkOverwrite: live "mark.overwrite", Kind::Bool, "false", "",
@@ -193,7 +203,7 @@ keys! {
              NetBIOS = 0x7000000, MQTT = 0x8000000, NTP = 0x9000000 }", "bits of the connection mark, within mark.mask",
             "label or taxonomy to bits of the connection mark; labels not named here leave connections as they are; a table in \
              a file replaces the built-in one"
-            => |d, s| draft::mark_rules(s, &mut d.mark);
+            => |d, s| draft::mark_rules(s, &mut d.mark.class);
 
         ConnlabelClass: live "connlabel.class", Kind::Map(Entry::Text), "{}",
             "a name in connlabel.file, or a number from 0 to 127 as text",
@@ -216,9 +226,10 @@ keys! {
 
         AnalyticsPolicy: live "analytics.policy", Kind::OneOf(PolicyName::NAMES), "\"carry-over\"", "",
             "when a batch fires: at the timeout with carry-over (Alg. 2) or padding (Alg. 1), whenever the device is free \
-             (none), or as late as latency_goal_ms allows (slo, Batchy)"
+             (none), when it is as large as the device takes (max), as late as latency_goal_ms allows (slo, Batchy), or at \
+             once or full, whichever keeps latency_goal_ms (on-off, Batchy's controller without sizes between)"
             => |d, s| s.put(&mut d.batching.policy);
-        AnalyticsTimeoutMs: live "analytics.timeout_ms", float(0.1, 1000.0), "10.0", "milliseconds",
+        AnalyticsTimeoutMs: live "analytics.timeout_ms", TIMEOUT_MS, "10.0", "milliseconds",
             "how long the oldest series waits before a batch is composed"
             => |d, s| s.put_milliseconds(&mut d.batching.timeout);
         AnalyticsPhi: live "analytics.phi", number_in(PHI), "0.2", "share of a batch",
@@ -228,14 +239,14 @@ keys! {
             "[8, 16, 32, 64, 128, 256]", "series",
             "batch sizes to choose from, ascending; for a device that takes any size, the last is the limit"
             => |d, s| s.put(&mut d.batching.batch_sizes);
-        AnalyticsMaxWaitMs: live "analytics.max_wait_ms", float(0.1, 60_000.0), "50.0", "milliseconds",
+        AnalyticsMaxWaitMs: live "analytics.max_wait_ms", MAX_WAIT_MS, "50.0", "milliseconds",
             "no series is carried over for longer than this; at least timeout_ms"
             => |d, s| s.put_milliseconds(&mut d.batching.max_wait);
         AnalyticsLatencyGoalMs: live "analytics.latency_goal_ms", LATENCY_GOAL_MS, "2.0", "milliseconds",
-            "policy slo: the time from a series to its label that 99 of 100 labels must keep"
+            "policies slo and on-off: the time from a series to its label that 99 of 100 labels must keep"
             => |d, s| s.put_milliseconds(&mut d.batching.latency_goal);
-        AnalyticsSloDelta: live "analytics.slo_delta", number_in(SLO_DELTA), "0.05", "share of the goal",
-            "policy slo: the share of the goal that is kept in reserve"
+        AnalyticsSloDelta: live "analytics.slo_delta", SLO_DELTA_SHARE, "0.05", "share of the goal",
+            "policies slo and on-off: the share of the goal that is kept in reserve"
             => |d, s| s.put(&mut d.batching.slo_delta);
 
         CachePrefix: live "cache.prefix", CACHE_PREFIX, "0", "packets, 0 = off",
@@ -281,7 +292,7 @@ keys! {
         ModelPath: live "model.path", Kind::Text, "\"\"", "path",
             "folder of the model bundle; empty: the one that ships with the program"
             => |d, s| s.put_path(&mut d.model.path);
-        ModelMinConfidence: live "model.min_confidence", float(-1.0, 1.0), "-1.0", "probability, negative = as the bundle says",
+        ModelMinConfidence: live "model.min_confidence", MIN_CONFIDENCE, "-1.0", "probability, negative = as the bundle says",
             "a flow whose likeliest class is less likely than this gets the label unknown"
             => |d, s| draft::min_confidence(s, &mut d.model.min_confidence);
         ModelOpenTimeoutS: live "model.open_timeout_s", float(0.1, 86_400.0), "50.0", "seconds",

@@ -3,12 +3,14 @@
 //! They are set in a file or by `--set`, and have no variables, since a name may hold what a variable may not. The defaults
 //! are what `configs/1-1-1.toml` shows; where they depend on other keys, the text says how.
 
+use cring::K_MAX;
+
 use super::catalogue::{
-    BATCH_SIZES, CACHE_ENTRIES, CACHE_PREFIX, DEVICES, LATENCY_GOAL_MS, SIMULATED_US,
+    BATCH_SIZES, CACHE_ENTRIES, CACHE_PREFIX, DEVICES, LATENCY_GOAL_MS, MARK_MASK, MAX_WAIT_MS,
+    MIN_CONFIDENCE, SIMULATED_US, SLO_DELTA_SHARE, TIMEOUT_MS,
 };
 use super::{float, integer, keys};
-use crate::checked::DeviceThread;
-use crate::checked::NftSet;
+use crate::checked::{DeviceThread, MAX_TASKS, NftSet};
 use crate::draft::{self, DeviceDraft, PolicyName, TaskDraft};
 use crate::kind::{Entry, Kind};
 
@@ -23,6 +25,14 @@ pub const PROVIDERS: [&str; 8] = [
     "plugin",
     "simulated",
 ];
+
+/// Depths of a model, each of which is a task of flow managers.
+const DEPTHS: Kind = Kind::IntegerList {
+    least: 0,
+    min: 1,
+    max: K_MAX as i64,
+    most: MAX_TASKS,
+};
 
 #[rustfmt::skip] // As in the catalogue.
 keys! {
@@ -99,6 +109,13 @@ keys! {
         Model: live "task.NAME.model", Kind::Text, "\"\"", "path",
             "folder of the model bundle; the default is model.path"
             => |d, s| s.put_path(&mut d.model);
+        Depths: restart "task.NAME.depths", DEPTHS, "[]", "packets, [] = all",
+            "the depths of the model at which it is asked, rising, the last among them; each counts as a task"
+            => |d, s| draft::task_depths(s, &mut d.depths);
+        When: restart "task.NAME.when", Kind::Text, "\"\"", "terms joined by and, empty = always",
+            "which flows the model is asked about, such as port = 443 and other.confidence < 0.9, where all terms hold \
+             (configs/1-1-1.toml lists them)"
+            => |d, s| draft::task_when(s, &mut d.when);
         Devices: live "task.NAME.devices", DEVICES, "[\"cpu\"]", "",
             "where the model runs; the default is accel.devices"
             => |d, s| s.put(&mut d.devices);
@@ -106,13 +123,46 @@ keys! {
             "when a batch fires; the default is analytics.policy"
             => |d, s| s.put(&mut d.batching.policy);
         LatencyGoalMs: live "task.NAME.latency_goal_ms", LATENCY_GOAL_MS, "2.0", "milliseconds",
-            "policy slo: the latency goal; the default is analytics.latency_goal_ms"
+            "policies slo and on-off: the latency goal; the default is analytics.latency_goal_ms"
             => |d, s| s.put_milliseconds(&mut d.batching.latency_goal);
+        SloDelta: live "task.NAME.slo_delta", SLO_DELTA_SHARE, "0.05", "share of the goal",
+            "policies slo and on-off: what is kept in reserve; the default is analytics.slo_delta"
+            => |d, s| s.put(&mut d.batching.slo_delta);
+        TimeoutMs: live "task.NAME.timeout_ms", TIMEOUT_MS, "10.0", "milliseconds",
+            "how long the oldest series waits before a batch is composed; the default is analytics.timeout_ms"
+            => |d, s| s.put_milliseconds(&mut d.batching.timeout);
+        MaxWaitMs: live "task.NAME.max_wait_ms", MAX_WAIT_MS, "50.0", "milliseconds",
+            "no series is carried over for longer than this; the default is analytics.max_wait_ms"
+            => |d, s| s.put_milliseconds(&mut d.batching.max_wait);
+        BatchSizes: live "task.NAME.batch_sizes", BATCH_SIZES,
+            "[8, 16, 32, 64, 128, 256]", "series",
+            "batch sizes to choose from, ascending; the default is analytics.batch_sizes"
+            => |d, s| s.put(&mut d.batching.batch_sizes);
         CachePrefix: live "task.NAME.cache_prefix", CACHE_PREFIX, "0", "packets, 0 = off",
             "length of the prefix; the default is cache.prefix"
             => |d, s| s.put(&mut d.cache.prefix);
         CacheEntries: live "task.NAME.cache_entries", CACHE_ENTRIES, "65536", "prefixes, 0 = off",
             "size of the prefix cache; the default is cache.entries"
             => |d, s| s.put(&mut d.cache.entries);
+        Priority: live "task.NAME.priority", integer(0, 9), "5", "",
+            "where devices cannot keep up, series of the task with the lowest priority are shed first"
+            => |d, s| s.put(&mut d.priority);
+        MinConfidence: live "task.NAME.min_confidence", MIN_CONFIDENCE, "-1.0", "probability, negative = as the bundle says",
+            "a flow whose likeliest class is less likely than this gets the label unknown; the default of the first task is \
+             model.min_confidence"
+            => |d, s| draft::min_confidence(s, &mut d.labels.min_confidence);
+        Dscp: live "task.NAME.dscp", Kind::Map(Entry::Dscp), "{}", "DSCP: a name or 0 to 63",
+            "label or taxonomy of this task to DSCP; the default of the first task is tag.dscp"
+            => |d, s| draft::dscp_rules(s, &mut d.labels.dscp);
+        Mark: live "task.NAME.mark", Kind::Map(Entry::Mark), "{}", "bits of the connection mark, within mark_mask",
+            "mode mark: label or taxonomy of this task to bits of the connection mark; the default of the first task is mark.class"
+            => |d, s| draft::mark_rules(s, &mut d.labels.mark);
+        MarkMask: live "task.NAME.mark_mask", MARK_MASK, "0xff000000", "bits of the connection mark",
+            "mode mark: the bits that labels of this task may write, which no other task has; the default is all bits of mark, and \
+             mark.mask for the first task"
+            => |d, s| s.put(&mut d.labels.mark_mask);
+        Records: restart "task.NAME.records", Kind::Bool, "true", "",
+            "whether labels of this task stand in records"
+            => |d, s| s.put(&mut d.records);
     }
 }

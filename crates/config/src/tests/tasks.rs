@@ -4,7 +4,7 @@ use crate::checked::{BatchPolicy, Provider};
 use crate::layers::FileLayer;
 use crate::{Config, ConfigErrors};
 
-use super::{EXAMPLE, load, origin};
+use super::{EXAMPLE, load, origin, without_origins};
 
 const WEB: &str = r#"
 [model]
@@ -43,6 +43,12 @@ fn assert_same_as_sections(config: &Config) {
     assert_eq!(task.devices, config.accel.devices);
     assert_eq!(task.batching, config.analytics);
     assert_eq!(task.cache, config.cache);
+    assert_eq!(task.dscp, config.tag.dscp);
+    assert_eq!(
+        (&task.mark, task.mark_mask),
+        (&config.mark.class, config.mark.mask)
+    );
+    assert_eq!(task.min_confidence, config.model.min_confidence);
 }
 
 #[test]
@@ -75,7 +81,7 @@ fn a_table_goes_over_the_sections_key_by_key() {
     assert_eq!(origin(&effective, "task.web.policy"), "c.toml:10");
 
     let (again, _) = load(&effective.to_toml(true), &[], &[]).unwrap();
-    assert_eq!(again.tasks, config.tasks);
+    assert_eq!(without_origins(&again), without_origins(&config));
 }
 
 #[test]
@@ -110,9 +116,14 @@ fn the_example_files_task_has_the_defaults() {
         .iter()
         .filter(|line| toml::from_str::<toml::Table>(line).is_ok());
     let keys: Vec<_> = keys.copied().collect();
+    // What is empty here is as in the sections where it is left out.
+    let keys: Vec<_> = keys
+        .into_iter()
+        .filter(|line| !line.ends_with("= {}"))
+        .collect();
     let (shown, _) = load(&format!("[[task]]\n{}", keys.join("\n")), &[], &[]).unwrap();
     let (built_in, _) = load("", &[], &[]).unwrap();
-    assert_eq!(shown.tasks, built_in.tasks);
+    assert_eq!(without_origins(&shown), without_origins(&built_in));
 }
 
 /// A reload changes what a task asks for, but not which tasks there are.
@@ -148,12 +159,7 @@ fn a_reload_takes_over_the_keys_of_a_task_but_no_other_tasks() {
 
 #[test]
 fn each_wrong_task_gets_one_clear_line() {
-    let two = "[[task]]\nname = \"a\"\n[[task]]\nname = \"b\"\ncache_prefix = 4";
     for (file, says) in [
-        (
-            two,
-            "c.toml:3: task.b: several tasks are not supported yet; keep one [[task]]",
-        ),
         (
             "[[task]]\nname = \"a\"\n[[task]]\nname = \"a\"",
             "c.toml:4: task.name: there is already a task a; each needs a name of its own",
@@ -203,9 +209,6 @@ fn each_wrong_task_gets_one_clear_line() {
         assert_eq!(lines.len(), 1, "{file}: {lines:?}");
         assert!(lines[0].contains(says), "{file}: {lines:?}");
     }
-    // What is wrong with a task that cannot run yet is said as well.
-    let lines = load(&format!("{two}0"), &[], &[]).unwrap_err();
-    assert_eq!(lines.len(), 2, "{lines:?}");
     let lines = load("", &[], &["task.a=1"]).unwrap_err();
     assert_eq!(lines, ["--set: task.a: expected task.NAME.KEY=VALUE"]);
 }

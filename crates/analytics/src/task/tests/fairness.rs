@@ -25,9 +25,14 @@ fn more_than_the_largest_size_goes_out_in_several_batches() {
 fn a_full_size_feeds_both_devices_under_any_policy() {
     for policy in [
         Policy::None,
+        Policy::Max,
         Policy::Timeout { timeout: T },
         CARRY_OVER,
         Policy::Slo {
+            latency_goal: T,
+            delta: 0.05,
+        },
+        Policy::OnOff {
             latency_goal: T,
             delta: 0.05,
         },

@@ -44,6 +44,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 fn policies() -> impl Strategy<Value = Policy> {
     prop_oneof![
         Just(Policy::None),
+        Just(Policy::Max),
         Just(Policy::Timeout { timeout: TIMEOUT }),
         Just(Policy::CarryOver {
             timeout: TIMEOUT,
@@ -51,6 +52,10 @@ fn policies() -> impl Strategy<Value = Policy> {
             max_wait: MAX_WAIT
         }),
         Just(Policy::Slo {
+            latency_goal: MAX_WAIT,
+            delta: 0.05,
+        }),
+        Just(Policy::OnOff {
             latency_goal: MAX_WAIT,
             delta: 0.05,
         }),
@@ -114,7 +119,11 @@ fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
                 timer < timeout && waited < max_wait,
                 "timer {timer:?}, waited {waited:?}"
             ),
-            Policy::Slo { latency_goal, .. } => prop_assert!(waited < latency_goal),
+            // As long as it takes to fill a batch.
+            Policy::Max => {}
+            Policy::Slo { latency_goal, .. } | Policy::OnOff { latency_goal, .. } => {
+                prop_assert!(waited < latency_goal);
+            }
         }
     }
     Ok(())

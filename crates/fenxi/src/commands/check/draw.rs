@@ -235,10 +235,15 @@ fn policy(config: &Config) -> String {
     let (timeout, max_wait) = (analytics.timeout, analytics.max_wait);
     match analytics.policy {
         BatchPolicy::None => "none: fires when the device is idle".to_owned(),
+        BatchPolicy::Max => "max: fires when as many wait as the device takes".to_owned(),
         BatchPolicy::Slo {
             latency_goal,
             delta,
         } => format!("slo, 99 of 100 labels within {latency_goal:?}, δ = {delta}"),
+        BatchPolicy::OnOff {
+            latency_goal,
+            delta,
+        } => format!("on-off, 99 of 100 labels within {latency_goal:?}, δ = {delta}"),
         BatchPolicy::Timeout => format!("timeout, T = {timeout:?}"),
         BatchPolicy::CarryOver => {
             format!(

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use accel::Bundle;
 use config::Config;
-use config::checked::BatchPolicy;
 use dataplane::Error;
 use dataplane::bundle::{self, dscp_by_class, find_bundle};
 use dataplane::devices::thresholds;
@@ -194,7 +193,7 @@ pub fn wants_sessions(
     before: &Bundle,
     bundle: &Bundle,
 ) -> Result<bool, Error> {
-    let plans = |config: &Config| matches!(config.analytics.policy, BatchPolicy::Slo { .. });
+    let plans = |config: &Config| config.analytics.policy.plans();
     Ok(before != bundle
         || now.accel.devices != next.accel.devices
         || thresholds(now, bundle)? != thresholds(next, bundle)?

@@ -1,0 +1,133 @@
+//! Bits of connection marks: each task has its own, and labels get no others.
+
+use policy::DSCP_MASK;
+
+use crate::checked::{Mark, MarkAs, MarkMapping};
+use crate::keys::{KeyId, TaskKey};
+
+use super::tasks::Asked;
+
+/// A table of the user's that nothing reads. Asked before marks are made of DSCPs.
+pub(super) fn without_effect(first: &Asked<'_>, mark: &Mark) -> Option<String> {
+    let entry = mark.class.iter().find(|entry| entry.required)?;
+    let table = first.path(TaskKey::Mark, KeyId::MarkClass);
+    (mark.holds == MarkAs::Dscp).then(|| {
+        format!(
+            "{table} ({}): no effect, because mark.as = \"dscp\" writes the DSCP of [tag.dscp]; leave one of the two out",
+            entry.origin
+        )
+    })
+}
+
+/// What is wrong with the marks of the first task, which the sections describe as well.
+pub(super) fn of_sections(first: &Asked<'_>, mark: &Mark) -> Option<String> {
+    match mark.holds {
+        MarkAs::Label => {
+            let class = first.path(TaskKey::Mark, KeyId::MarkClass);
+            beyond_the_mask(first, &class, &mark.class, mark.mask)
+        }
+        MarkAs::Dscp => mask_of_others(first, mark),
+    }
+}
+
+/// One line for all labels whose bits the mask would cut: with another mask, the built-in table
+/// rarely fits any more, and then it is one slip, not nine.
+fn beyond_the_mask(
+    asked: &Asked<'_>,
+    class: &str,
+    rows: &[MarkMapping],
+    mask: u32,
+) -> Option<String> {
+    let beyond: Vec<_> = rows
+        .iter()
+        .filter(|row| row.mark & !mask != 0)
+        .map(|row| format!("{} = {:#x} ({})", row.label, row.mark, row.origin))
+        .collect();
+    let is_refused = asked.is_refused(&[KeyId::MarkMask]);
+    (!beyond.is_empty() && !is_refused).then(|| {
+        format!(
+            "{class}: {}: bits outside of {}; give the labels values within the mask in [{class}]",
+            beyond.join(", "),
+            named_mask(asked, mask),
+        )
+    })
+}
+
+/// Marks that hold a DSCP have the mask of their readers, which `layers::settle` gives the key unless it is set.
+fn mask_of_others(first: &Asked<'_>, mark: &Mark) -> Option<String> {
+    let is_set = mark.mask != DSCP_MASK && !first.is_refused(&[KeyId::MarkMask]);
+    is_set.then(|| {
+        let path = first.path(TaskKey::MarkMask, KeyId::MarkMask);
+        format!(
+            "{} with {}: impossible combination: a DSCP takes the bits {DSCP_MASK:#x}; leave {path} out",
+            named_mask(first, mark.mask),
+            first.read().named(KeyId::MarkAs)
+        )
+    })
+}
+
+fn named_mask(asked: &Asked<'_>, mask: u32) -> String {
+    let path = asked.path(TaskKey::MarkMask, KeyId::MarkMask);
+    let origin = asked.origin(TaskKey::MarkMask, KeyId::MarkMask);
+    format!("{path} = {mask:#x} ({origin})")
+}
+
+/// What is wrong with the marks of each task by itself, and of all together.
+pub(super) fn of_tasks(asked: &[Asked<'_>], mark: &Mark) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (at, task) in asked.iter().enumerate() {
+        let is_first = at == 0;
+        let labels = &task.draft.labels;
+        if labels.mark.is_empty() {
+            problems.extend(mask_without_marks(task));
+        } else if !is_first {
+            let class = format!("task.{}.mark", task.draft.name);
+            problems.extend(beyond_the_mask(
+                task,
+                &class,
+                &labels.mark,
+                task.mark_mask(),
+            ));
+        }
+    }
+    problems.extend(overlaps(asked, mark));
+    problems
+}
+
+fn mask_without_marks(task: &Asked<'_>) -> Option<String> {
+    let (name, mask) = (&task.draft.name, task.own(TaskKey::MarkMask)?);
+    Some(format!(
+        "{}: task.{name}.mark_mask: no effect: no label of the task has a mark; add mark = {{ LABEL = BITS }}, or leave mark_mask out",
+        mask.origin
+    ))
+}
+
+/// Bits that two tasks would write. Those of the first are `mark.mask`, which rules of `policy.rules` write as well.
+fn overlaps(asked: &[Asked<'_>], mark: &Mark) -> Vec<String> {
+    let Some((first, others)) = asked.split_first() else {
+        return Vec::new();
+    };
+    let mut taken = vec![(first, mark.mask)];
+    let mut problems = Vec::new();
+    for task in others {
+        let mask = task.mark_mask();
+        let clash = taken.iter().find(|(_, other)| other & mask != 0);
+        if let Some((other, other_mask)) = clash {
+            let id = match task.own(TaskKey::MarkMask) {
+                Some(_) => TaskKey::MarkMask,
+                None => TaskKey::Mark,
+            };
+            problems.push(format!(
+                "{}: task.{}.{}: bits {:#x} are also those of task {}, {}; give each task bits of its own",
+                task.origin(id, KeyId::MarkMask),
+                task.draft.name,
+                id.key().name(),
+                mask & other_mask,
+                other.draft.name,
+                named_mask(other, *other_mask),
+            ));
+        }
+        taken.push((task, mask));
+    }
+    problems
+}

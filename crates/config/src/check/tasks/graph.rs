@@ -1,0 +1,186 @@
+//! Tasks that need the labels of others: no name without a task, no cycle, and none that could never run.
+
+use std::collections::BTreeSet;
+
+use crate::checked::Task;
+use crate::keys::TaskKey;
+use crate::nearest::nearest;
+use crate::when::When;
+use crate::when::never::{Needed, contradiction};
+
+use super::Asked;
+
+/// When each task is asked, with numbers for the tasks that it names. Where a name is unknown, the text has no effect.
+pub(super) fn resolve(asked: &[Asked<'_>], problems: &mut Vec<String>) -> Vec<When> {
+    let names: Vec<&str> = asked.iter().map(|task| task.draft.name.as_str()).collect();
+    let mut whens = Vec::new();
+    for task in asked {
+        let own = &task.draft.name;
+        let number = |name: &String| match names.iter().position(|known| known == name) {
+            Some(_) if name == own => {
+                Err("a task cannot wait for itself; name another task".to_owned())
+            }
+            Some(number) => Ok(number),
+            None => Err(unknown(
+                name,
+                names.iter().copied().filter(|other| other != own),
+            )),
+        };
+        let when = task
+            .draft
+            .when
+            .try_map(|term, name| number(name).map_err(|why| format!("{term}: {why}")));
+        whens.push(when.unwrap_or_else(|why| {
+            let origin = task
+                .own(TaskKey::When)
+                .map_or(task.named_at(), |own| &own.origin);
+            problems.push(format!("{origin}: task.{own}.when: {why}"));
+            When::default()
+        }));
+    }
+    whens
+}
+
+fn unknown<'a>(name: &str, others: impl Iterator<Item = &'a str> + Clone) -> String {
+    let near = nearest(name, others.clone());
+    let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+    let others: Vec<&str> = others.collect();
+    match others.is_empty() {
+        true => format!("unknown task {name}; there is no other task"),
+        false => format!(
+            "unknown task {name}; the others are {}{near}",
+            others.join(", ")
+        ),
+    }
+}
+
+/// Reports cycles; where there are none, tasks that can never run.
+pub(super) fn check(tasks: &[Task], problems: &mut Vec<String>) {
+    let cycles: Vec<Vec<usize>> = (0..tasks.len())
+        .filter_map(|start| cycle(tasks, start))
+        .collect();
+    for cycle in &cycles {
+        problems.push(cycle_line(tasks, cycle));
+    }
+    if cycles.is_empty() {
+        never(tasks, problems);
+    }
+}
+
+/// The tasks of a cycle from `start` back to it, if one leads through no task before it. So each cycle is found once.
+fn cycle(tasks: &[Task], start: usize) -> Option<Vec<usize>> {
+    let mut seen = BTreeSet::from([start]);
+    let mut path = vec![start];
+    // Which of the tasks that one needs is looked at next.
+    let mut next = vec![0];
+    while let (Some(&at), Some(place)) = (path.last(), next.last_mut()) {
+        let needed = tasks.get(at).and_then(|task| task.when.tasks().nth(*place));
+        *place += 1;
+        match needed {
+            Some(&needed) if needed == start => return Some(path),
+            Some(&needed) if needed > start && seen.insert(needed) => {
+                path.push(needed);
+                next.push(0);
+            }
+            Some(_) => {}
+            None => {
+                path.pop();
+                next.pop();
+            }
+        }
+    }
+    None
+}
+
+fn cycle_line(tasks: &[Task], cycle: &[usize]) -> String {
+    let first = &tasks[cycle[0]];
+    let names = cycle
+        .iter()
+        .chain(&cycle[..1])
+        .map(|&at| tasks[at].name.as_str());
+    format!(
+        "{}: task.{}.when: the tasks {} wait for each other, so none would ever be asked; leave one of these terms out",
+        first.when_origin,
+        first.name,
+        names.collect::<Vec<_>>().join(" -> ")
+    )
+}
+
+/// Tasks of which no flow can have all terms, with those of the tasks that they need.
+fn never(tasks: &[Task], problems: &mut Vec<String>) {
+    // A task that needs one of these is not reported by itself.
+    let mut reported = BTreeSet::new();
+    for number in in_order(tasks) {
+        let task = &tasks[number];
+        let start = format!("{}: task.{}.when", task.when_origin, task.name);
+        let dead = task.when.tasks().find(|needed| reported.contains(*needed));
+        if let Some(&dead) = dead {
+            reported.insert(number);
+            let name = &tasks[dead].name;
+            problems.push(format!(
+                "{start}: it needs task {name}, which can never run"
+            ));
+            continue;
+        }
+        let needed = needed(tasks, number);
+        let Some(positions) = contradiction(&needed) else {
+            continue;
+        };
+        reported.insert(number);
+        let shown = positions.iter().map(|&at| shown(tasks, number, needed[at]));
+        let shown: Vec<String> = shown.collect();
+        let what = match shown.len() {
+            1 => "never holds",
+            _ => "never hold together",
+        };
+        problems.push(format!(
+            "{start}: {} {what}, so the task could never run; change the terms, or leave the task out",
+            shown.join(" and ")
+        ));
+    }
+}
+
+/// The tasks, each behind those that it needs.
+fn in_order(tasks: &[Task]) -> Vec<usize> {
+    let mut order: Vec<usize> = Vec::new();
+    // There is no cycle, so each pass finds one at least.
+    while order.len() < tasks.len() {
+        let ready = |number: &usize| {
+            let is_there = |needed: &usize| order.contains(needed);
+            !order.contains(number) && tasks[*number].when.tasks().all(is_there)
+        };
+        match (0..tasks.len()).find(ready) {
+            Some(number) => order.push(number),
+            None => break,
+        }
+    }
+    order
+}
+
+/// The terms of a task and of all tasks that it needs: where one of them is not asked, this one is not asked either.
+fn needed(tasks: &[Task], number: usize) -> Vec<Needed<'_>> {
+    let mut reached = vec![number];
+    let mut at = 0;
+    while let Some(&number) = reached.get(at) {
+        for &needed in tasks[number].when.tasks() {
+            if !reached.contains(&needed) {
+                reached.push(needed);
+            }
+        }
+        at += 1;
+    }
+    let terms = reached.into_iter().flat_map(|task| {
+        let terms = tasks[task].when.terms.iter();
+        terms.map(move |term| Needed { task, term })
+    });
+    terms.collect()
+}
+
+/// A term, with its task where that is another one.
+fn shown(tasks: &[Task], of: usize, needed: Needed<'_>) -> String {
+    let term = needed.term.named(|task| &tasks[task].name);
+    match needed.task == of {
+        true => term.to_string(),
+        false => format!("{term} (of task {})", tasks[needed.task].name),
+    }
+}
