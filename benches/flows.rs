@@ -39,6 +39,8 @@ pub fn config(k: usize, entries: usize) -> Config {
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
+        asked: Vec::new(),
+        inside: flowmgr::Inside::default(),
         expects_counts: false,
     }
 }

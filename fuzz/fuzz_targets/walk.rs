@@ -101,6 +101,8 @@ fn config(run: &Run) -> Config {
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
+        asked: Vec::new(),
+        inside: flowmgr::Inside::default(),
         expects_counts: false,
     }
 }

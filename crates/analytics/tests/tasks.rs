@@ -163,6 +163,8 @@ impl World {
             ports: Vec::new(),
             flow_id_first: 0,
             flow_id_step: 1,
+            asked: Vec::new(),
+            inside: flowmgr::Inside::default(),
             expects_counts: false,
         };
         let rings = producers.into_iter().map(|producer| vec![producer]);
@@ -424,6 +426,8 @@ fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
+        asked: Vec::new(),
+        inside: flowmgr::Inside::default(),
         expects_counts: false,
     };
     let tasks = vec![SeriesTask::lengths(10, 1), SeriesTask::lengths(3, 1)];

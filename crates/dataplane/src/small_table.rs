@@ -24,6 +24,8 @@ pub fn config(max_flows: usize) -> Config {
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
+        asked: Vec::new(),
+        inside: flowmgr::Inside::default(),
         expects_counts: false,
     }
 }

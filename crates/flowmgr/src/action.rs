@@ -81,10 +81,13 @@ impl Action {
     }
 }
 
-/// Which action each class of the first task has.
+/// Which action each class has. Where labels of several tasks have one, that of the last task counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actions {
+    /// Of the first task.
     by_class: Vec<u8>,
+    /// Of other tasks, rising, with their numbers; depths are not counted.
+    others: Vec<(u8, Vec<u8>)>,
 }
 
 impl Actions {
@@ -93,7 +96,40 @@ impl Actions {
         let number = |dscp: &Option<u8>| Action::of_dscp(*dscp).number();
         Actions {
             by_class: by_class.iter().map(number).collect(),
+            others: Vec::new(),
         }
+    }
+
+    /// With the DSCP by class of another task, which comes behind those that have some already; as it is, where no class has one.
+    #[must_use]
+    pub fn and_dscp_of(mut self, task: u8, by_class: &[Option<u8>]) -> Actions {
+        if by_class.iter().any(Option::is_some) {
+            let of_task = Actions::of_dscp(by_class);
+            self.others.push((task, of_task.by_class));
+        }
+        self
+    }
+
+    /// Tasks beyond the first whose labels have actions, rising.
+    pub fn other_tasks(&self) -> impl Iterator<Item = u8> {
+        self.others.iter().map(|&(task, _)| task)
+    }
+
+    /// The DSCP of a class of one of them, by its place among [`Actions::other_tasks`].
+    pub fn dscp_of_other(&self, place: usize, class: u16) -> Option<u8> {
+        Action::of_number(self.number_of_other(place, class)).dscp
+    }
+
+    /// Whether labels of other tasks than the first have actions.
+    #[inline]
+    pub(crate) fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    pub(crate) fn number_of_other(&self, place: usize, class: u16) -> u8 {
+        let (_, by_class) = &self.others[place];
+        let number = by_class.get(usize::from(class));
+        number.copied().unwrap_or_default()
     }
 
     /// Classes that have an action.

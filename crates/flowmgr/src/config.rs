@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use cring::{Depth, Features, K_MAX, TASKS_MAX, Unit};
 use thiserror::Error;
 
+use crate::asked::{Asked, Inside};
 use crate::depths::Depths;
 use crate::hash::HashKind;
 use crate::settings::Settings;
@@ -99,6 +100,11 @@ pub struct PortLabel {
 pub struct Config {
     /// What is asked of flows: 1 to [`TASKS_MAX`] tasks. The first one's label says what becomes of packets.
     pub tasks: Vec<SeriesTask>,
+    /// Which flows each task is asked about, in the order of the tasks, depths not counted; tasks beyond the list are asked about
+    /// every flow.
+    pub asked: Vec<Asked>,
+    /// What is inside, for [`Asked::directions`].
+    pub inside: Inside,
     /// What may change while the manager works.
     pub settings: Settings,
     /// Bucket hash.
@@ -205,6 +211,7 @@ impl Config {
             in_range("features", features, features > 0, "1 upwards")?;
         }
         self.check_depths()?;
+        self.check_asked(own_rings)?;
         let silence = |setting, timeout_s: u16| {
             let holds = timeout_s <= TIMEOUT_S_MAX;
             in_range(setting, timeout_s.into(), holds, "0 to 32,000")
@@ -226,11 +233,37 @@ impl Config {
         in_range("buckets", buckets as u64, holds, range)
     }
 
+    /// A task comes after others only, and not in a circle.
+    fn check_asked(&self, tasks: usize) -> Result<(), ConfigError> {
+        let after = |number: usize| self.asked.get(number).map_or(&[][..], |it| &it.after);
+        for number in 0..tasks {
+            // Whoever is still on the way after as many steps goes in a circle.
+            let mut reached = vec![number];
+            for _ in 0..tasks {
+                let next = reached.iter().flat_map(|&task| after(task));
+                reached = next.map(|&task| usize::from(task)).collect();
+                reached.retain(|&task| task < tasks);
+            }
+            let named = after(number)
+                .iter()
+                .find(|&&task| usize::from(task) >= tasks);
+            if named.is_some() || !reached.is_empty() {
+                return Err(ConfigError::Range {
+                    setting: "after",
+                    value: number as u64,
+                    range: "tasks that there are, and no circle of them",
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// A deeper task differs from the one before it in its K alone, which is greater, and in what is sure.
     fn check_depths(&self) -> Result<(), ConfigError> {
         let pairs = self.tasks.windows(2).map(|pair| (Some(pair[0]), pair[1]));
         let first = self.tasks.first().map(|&first| (None, first));
-        let depths = Depths::of(&self.tasks).count();
+        let depths = (0..self.tasks.len()).map(|first| Depths::of(&self.tasks[first..]).count());
+        let depths = depths.max().unwrap_or(0);
         if usize::from(depths) > DEPTHS_MAX {
             return Err(ConfigError::Range {
                 setting: "depths",

@@ -103,6 +103,8 @@ counters! {
         pub flows_decided: u64,
         /// Flows that reached their K-th element and gave no series, because they began mid-stream.
         pub series_withheld: u64,
+        /// Flows that reached their K-th element and gave no series, because the task is not asked about them.
+        pub flows_not_asked: u64,
         /// Series put on the ring, or shed.
         pub series_emitted: u64,
         /// Series shed because the ring was full.

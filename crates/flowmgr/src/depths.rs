@@ -37,6 +37,11 @@ impl Depths {
         self.elements.get(usize::from(depth)).copied().unwrap_or(0)
     }
 
+    /// When the answers are sure, by depth.
+    pub fn sure(&self) -> &[Depth] {
+        &self.depths
+    }
+
     /// What the answers of the first `count` depths come to; `label` gives the label word's content by depth.
     #[inline]
     pub fn resolve(&self, count: u8, label: impl Fn(u8) -> Option<Label>) -> Answers {

@@ -71,6 +71,8 @@ pub(crate) const STATE_IN_EFFECT: u8 = 0x80;
 /// With [`STATE_EMITTED`] and [`crate::Effect::Arrival`], where labels need no [`STATE_IN_EFFECT`]: of several depths one has
 /// decided, and its answer stands in the first task's label word.
 pub(crate) const STATE_DECIDED: u8 = STATE_IN_EFFECT;
+/// With [`crate::Effect::Arrival`] and several tasks, in the place of the states above: no packet adds to a series any more.
+pub(crate) const STATE_COLLECTED: u8 = STATE_IN_EFFECT;
 /// A state that no flow has, see [`Hot::has_all`].
 pub(crate) const STATE_NEVER: u16 = 0x100;
 /// Without [`STATE_EMITTED`], which a label in effect has as well: the series is complete, and was not emitted because the
@@ -238,6 +240,8 @@ struct OtherTask {
     emitted_at: i64,
     /// As [`Cold::time_to_label_us`].
     time_to_label_us: u32,
+    /// Of the first depth of a task: the depth that decided, from 0, and one more; 0 while none has.
+    decided: u32,
 }
 
 // SAFETY: integers only.
@@ -407,7 +411,7 @@ impl Entries {
         let tasks = self.shared.other_tasks;
         let from = index as usize * tasks;
         for task in &mut self.others[from..from + tasks] {
-            task.time_to_label_us = LABEL_NOT_EMITTED;
+            (task.time_to_label_us, task.decided) = (LABEL_NOT_EMITTED, 0);
         }
         for depth in self.deeper_mut(index) {
             (depth.packets_before, depth.decided) = (NOT_IN_EFFECT, 0);
@@ -438,6 +442,17 @@ impl Entries {
         if let Some(first) = self.deeper_mut(index).first_mut() {
             first.decided = u32::from(task) + 1;
         }
+    }
+
+    /// The same of another task than the first: which of its depths, from 0. `first` is the number of its first depth.
+    pub fn decided_of(&self, first: u8, index: u32) -> Option<u8> {
+        let other = &self.others[place_of(self.shared.other_tasks, first, index)];
+        other.decided.checked_sub(1).map(|depth| depth as u8)
+    }
+
+    pub fn set_decided_of(&mut self, first: u8, index: u32, depth: u8) {
+        let place = place_of(self.shared.other_tasks, first, index);
+        self.others[place].decided = u32::from(depth) + 1;
     }
 
     /// When the series of a task was emitted, see [`Cold::emitted_at`].

@@ -29,6 +29,7 @@
 
 mod action;
 mod arrival;
+mod asked;
 mod bare_table;
 mod config;
 mod counters;
@@ -52,10 +53,12 @@ mod settings;
 mod table;
 pub mod tag;
 mod tags;
+mod tasks;
 pub mod verdict;
 pub mod wire;
 
 pub use action::{Action, Actions};
+pub use asked::{Asked, Direction, Inside};
 pub use bare_table::BareTable;
 pub use config::{
     BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect, MAX_FLOWS_MAX,

@@ -28,7 +28,7 @@ pub(crate) mod settle;
 
 use std::sync::Arc;
 
-use cring::{FlowRef, Labels, Producer, Slot};
+use cring::{FlowRef, Labels, Producer, Slot, TaskWords};
 
 use crate::action::{Action, Actions, PolicyStamp};
 use crate::arrival::Arrivals;
@@ -36,7 +36,8 @@ use crate::config::{Config, ConfigError, Effect};
 use crate::counters::Counters;
 use crate::depths::Depths;
 use crate::entry::{
-    Entries, STATE_DECIDED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_NEVER, STATE_RST,
+    Entries, STATE_COLLECTED, STATE_DECIDED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_NEVER,
+    STATE_RST,
 };
 use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Sweep};
 use crate::hash::Hasher;
@@ -45,6 +46,7 @@ use crate::prefetch::prefetch;
 use crate::rules::InForce;
 use crate::series::SeriesStore;
 use crate::table::{Occupant, Place, Table};
+use crate::tasks::Tasks;
 use crate::verdict::Verdict;
 use crate::wire::{self, Gso, Headers, TCP_FIN, TCP_RST};
 use settle::Outbox;
@@ -86,8 +88,10 @@ pub struct Fate {
     /// the flow. The label may still be on its way, and until then
     /// [`Verdict::Labelled`] is a promise.
     pub label_of: Option<FlowRef>,
-    /// With it: of how many depths the answers count for the packet, if they decide; see [`crate::depths`].
+    /// With it: of how many depths of the first task the answers count for the packet, if they decide; see [`crate::depths`].
     pub depths: u8,
+    /// With it: the depths of other tasks whose answers count, bit n for number n; only of tasks whose labels have actions.
+    pub others: u8,
     /// Number of the action of the flow's rule, see [`Fate::by_rule`].
     action: u8,
     /// Where its IP header begins; 0 without a flow.
@@ -101,6 +105,7 @@ impl Fate {
             verdict,
             label_of: None,
             depths: 0,
+            others: 0,
             action: 0,
             ip_at: 0,
         }
@@ -133,12 +138,15 @@ pub struct Manager {
     /// By task, at least one each; deeper ones have none of their own ([`crate::depths`]). A flow's series takes the one that its
     /// index chooses.
     pub(crate) rings: Vec<Vec<Producer<Slot>>>,
+    pub(crate) tasks: Tasks,
     /// The depths of the first task.
     pub(crate) depths: Depths,
     /// There is more than one.
     pub(crate) has_depths: bool,
     /// Beyond the first and its depths.
     pub(crate) has_more_tasks: bool,
+    /// Labels of other tasks than the first have actions.
+    pub(crate) acts_by_others: bool,
     /// The states in the hot line that say together that no packet can complete a series any more.
     collected: u16,
     /// What an entry's stamp is where its action is that of a label by the map in use.
@@ -206,16 +214,19 @@ impl Manager {
             false => None,
         };
         let lifetimes = Lifetimes::of(&config.settings, config.counts_lag_s());
+        let series = SeriesStore::new(entries, &config.tasks, !config.record_series.is_none())
+            .map_err(no_memory)?;
         Ok(Manager {
             hasher: Hasher::new(config.hash),
             table: Table::new(config.buckets, entries).map_err(no_memory)?,
             entries: Entries::new(entries, tasks, usize::from(depths.count()) - 1)
                 .map_err(no_memory)?,
-            series: SeriesStore::new(entries, &config.tasks, !config.record_series.is_none())
-                .map_err(no_memory)?,
+            tasks: Tasks::of(&config, |unit| series.number_of(unit)),
+            series,
             rings,
             has_depths: depths.count() > 1,
             has_more_tasks: tasks > usize::from(depths.count()),
+            acts_by_others: config.settings.actions.has_others(),
             collected: match (tasks, config.effect) {
                 (1, _) => u16::from(STATE_EMITTED),
                 // All tasks are depths, of which one has decided. A series in a record has what the greatest depth asks for,
@@ -224,6 +235,9 @@ impl Manager {
                     if tasks == usize::from(depths.count()) && config.record_series.is_none() =>
                 {
                     u16::from(STATE_EMITTED | STATE_DECIDED)
+                }
+                (tasks, Effect::Arrival) if tasks > usize::from(depths.count()) => {
+                    u16::from(STATE_COLLECTED)
                 }
                 _ => STATE_NEVER,
             },
@@ -261,6 +275,16 @@ impl Manager {
     /// The depths of the first task, for a caller that looks labels up later than the walk.
     pub fn depths(&self) -> &Depths {
         &self.depths
+    }
+
+    /// Where the label words of a task are, and when its answers are sure, for a caller that looks labels up later than the walk.
+    /// Its number is that among the tasks, depths not counted.
+    pub fn words(&self, task: u8) -> TaskWords {
+        let task = self.tasks.task(task);
+        TaskWords {
+            first: task.first,
+            depths: task.depths.sure().to_vec(),
+        }
     }
 
     /// The actions in use, for a caller that applies them later than the walk.
@@ -464,6 +488,7 @@ impl Manager {
             verdict: Verdict::TableFull,
             label_of: None,
             depths: 0,
+            others: 0,
             action: 0,
             ip_at: headers.ip_at,
         };
@@ -479,6 +504,9 @@ impl Manager {
             true => self.label::<RULES>(index, packet, headers, &mut fate, data),
             false => Verdict::Unlabelled,
         };
+        if self.acts_by_others {
+            self.act_by_others::<RULES>(index, packet, &mut fate, data);
+        }
         if RULES {
             self.act(at, index, packet, (headers, staged), &mut fate, data);
         }

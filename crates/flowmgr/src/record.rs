@@ -124,7 +124,7 @@ pub struct Decision {
 pub struct LabelRecord {
     /// The flow.
     pub flow: FlowName,
-    /// Number of the task that asked for it.
+    /// Number of the task that asked for it, depths not counted.
     pub task: u8,
     /// When the label counted, µs since the epoch.
     pub time_us: i64,

@@ -30,7 +30,7 @@ const STRIDE_WORDS: usize = 16;
 const FLAGS: usize = 3;
 const FLAG_MIDSTREAM: u16 = 1;
 const FLAG_BOTH_WAYS: u16 = 2;
-/// Above the flags: the port that the flow belongs to.
+/// Above the flags: the port where the flow's first packet was seen.
 const PORT_SHIFT: u32 = 8;
 
 /// A packet as series see it.
@@ -157,7 +157,7 @@ impl SeriesStore {
         prefetch(&self.words, index as usize * self.stride);
     }
 
-    /// Begins the series of a new flow, which belongs to this port.
+    /// Begins the series of a new flow, whose first packet was seen at this port.
     #[inline]
     pub fn begin(&mut self, index: u32, midstream: bool, port: u8) {
         let at = index as usize * self.stride;
@@ -170,7 +170,7 @@ impl SeriesStore {
         flow[FLAGS] = u16::from(port) << PORT_SHIFT | if midstream { FLAG_MIDSTREAM } else { 0 };
     }
 
-    /// The port that a flow belongs to.
+    /// The port where a flow's first packet was seen.
     pub fn port(&self, index: u32) -> u8 {
         (self.flow(index)[FLAGS] >> PORT_SHIFT) as u8
     }
@@ -201,31 +201,32 @@ impl SeriesStore {
 
     /// [`SeriesStore::add`] where only lengths of packets are collected.
     #[inline]
-    pub fn add_length(&mut self, index: u32, direction: usize, length: u32) -> Option<usize> {
-        let &Collected { k, ends, .. } = self.units.first()?;
+    pub fn add_length(&mut self, index: u32, direction: usize, length: u32) -> bool {
+        let Some(&Collected { k, ends, .. }) = self.units.first() else {
+            return false;
+        };
         let at = index as usize * self.stride;
         let flow = &mut self.words[at..at + self.stride];
         let seen = usize::from(flow[2]);
         if seen >= k {
-            return None;
+            return false;
         }
         flow[seen / 16] |= (direction as u16) << (seen % 16);
         flow[2] += 1;
         flow[HEADER_WORDS + seen] = saturated(length);
-        (ends >> seen & 1 == 1).then_some(seen + 1)
+        ends >> seen & 1 == 1
     }
 
-    /// Adds an element while fewer than K are there. Gives how many there are then if the series of a task ends with this
-    /// one. Lengths above 65,535 are kept as 65,535.
+    /// Adds an element while fewer than K are there. Whether the series of a task ends with this one. Lengths above 65,535 are kept as 65,535.
     #[inline]
-    pub fn add(&mut self, index: u32, unit: usize, element: &Element) -> Option<usize> {
+    pub fn add(&mut self, index: u32, unit: usize, element: &Element) -> bool {
         let it = self.units[unit];
         let at = index as usize * self.stride + it.at;
         let flow = &mut self.words[at..at + it.words()];
         let seen = usize::from(flow[2]);
         // With several tasks packets go on to come here when all series of a unit are complete.
         if seen >= it.k {
-            return None;
+            return false;
         }
         flow[seen / 16] |= (element.direction as u16) << (seen % 16);
         flow[2] += 1;
@@ -238,7 +239,13 @@ impl SeriesStore {
         if unit == 0 && !self.offsets_us.is_empty() {
             self.offsets_us[index as usize * it.k + seen] = element.offset_us;
         }
-        (it.ends >> seen & 1 == 1).then_some(seen + 1)
+        it.ends >> seen & 1 == 1
+    }
+
+    /// Whether all that is collected of a flow is there, so that no packet adds to it.
+    pub fn is_complete(&self, index: u32) -> bool {
+        let mut units = (0..self.units.len()).zip(&self.units);
+        units.all(|(unit, it)| self.seen(index, unit) >= it.k)
     }
 
     /// Elements of a unit collected, up to K.
@@ -407,9 +414,9 @@ mod tests {
             }
             for packet in 0..k {
                 let done = store.add(1, 0, &element(packet));
-                assert_eq!(done, (packet + 1 == k).then_some(k));
+                assert_eq!(done, packet + 1 == k);
             }
-            assert_eq!(store.add(1, 0, &element(k)), None);
+            assert!(!store.add(1, 0, &element(k)));
             let mut series = Series::default();
             store.read(1, &tasks[0], UDP, &mut series);
             assert_eq!(series.k(), k);

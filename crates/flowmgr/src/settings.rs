@@ -21,7 +21,7 @@ pub struct Settings {
     pub active_timeout_s: u32,
     /// FIN from both sides or RST closes a flow.
     pub end_on_fin_rst: bool,
-    /// What becomes of packets, by class of the first task's label; a change keeps the number of classes.
+    /// What becomes of packets, by the classes of labels; a change keeps the number of classes.
     pub actions: Actions,
 }
 
@@ -35,6 +35,7 @@ impl Manager {
         std::mem::swap(&mut self.config.settings, settings);
         // Each flow looks its action up again at its next packet.
         self.policy = self.policy.next();
+        self.acts_by_others = self.config.settings.actions.has_others();
         self.lifetimes = Lifetimes::of(&self.config.settings, self.config.counts_lag_s());
         self.sweep.set_pace(self.lifetimes);
         self.active = ActiveTimeout::new(self.config.settings.active_timeout_s);

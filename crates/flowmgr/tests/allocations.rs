@@ -75,6 +75,8 @@ impl World {
             ports: Vec::new(),
             flow_id_first: 0,
             flow_id_step: 1,
+            asked: Vec::new(),
+            inside: flowmgr::Inside::default(),
             expects_counts,
         };
         let (producer, ring) = cring::ring(2048);

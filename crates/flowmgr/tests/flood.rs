@@ -250,6 +250,8 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
+        asked: Vec::new(),
+        inside: flowmgr::Inside::default(),
         expects_counts: false,
     };
     let mut manager = Manager::new(config, producer).expect("the settings are in range");

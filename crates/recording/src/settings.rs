@@ -39,6 +39,11 @@ pub struct FlowConfigForm {
     #[serde(skip)]
     flow_id_step: u64,
     expects_counts: bool,
+    /// Runs with a `when` are not recorded.
+    #[serde(skip)]
+    asked: Vec<flowmgr::Asked>,
+    #[serde(skip)]
+    inside: flowmgr::Inside,
 }
 
 /// Only live runs are recorded.

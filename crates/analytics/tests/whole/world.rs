@@ -92,6 +92,8 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
+        asked: Vec::new(),
+        inside: flowmgr::Inside::default(),
         expects_counts: false,
     }
 }

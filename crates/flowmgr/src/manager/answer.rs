@@ -4,6 +4,7 @@ use cring::{Label, Source};
 
 use super::ask::Waiting;
 use super::{Fate, Manager, Packet};
+use crate::action::Action;
 use crate::config::Effect;
 use crate::entry::{STATE_DECIDED, STATE_EMITTED, STATE_IN_EFFECT, STATE_WITHHELD};
 use crate::manager::settle::Awaited;
@@ -92,13 +93,13 @@ impl Manager {
         {
             class = Some(given);
         }
-        let action = match class {
-            Some(class) => {
-                let of_label = self.config.settings.actions.of_class(class);
-                answer.action.or_dscp_of(of_label)
-            }
-            None => answer.action,
+        let of_labels = match (class, self.config.effect) {
+            (None, _) if !self.acts_by_others => 0,
+            // By packet time labels are looked up later than the walk.
+            (None, Effect::PacketTime { .. }) => 0,
+            _ => self.action_of_labels(index, class),
         };
+        let action = answer.action.or_dscp_of(Action::of_number(of_labels));
         let stamp = self.policy.knowing(class.is_some());
         let hot = self.entries.hot_mut(index);
         (hot.action, hot.policy) = (action.number(), stamp);

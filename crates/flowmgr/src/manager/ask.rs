@@ -9,6 +9,7 @@ use cring::{FlowRef, Label};
 use super::{Fate, Manager, Packet, Staged};
 use crate::action::{Action, PolicyStamp};
 use crate::config::Effect;
+use crate::key::Key;
 use crate::rules::{InForce, RuleQuestion, renewed_max};
 use crate::tag::set_dscp;
 use crate::verdict::Verdict;
@@ -262,11 +263,16 @@ impl Manager {
             bytes: 0,
             packets: 0,
             age_us: time_us.saturating_sub(name.first_us).max(0) as u64,
-            sample: (self.hasher.hash(&key, None) >> 24) as u16,
+            sample: self.sample_of(&key),
             before: self.rule_of(index),
             is_by_same_rules: false,
             is_label_new: false,
         }
+    }
+
+    /// A hash of a flow, by which shares of flows are taken.
+    pub(super) fn sample_of(&self, key: &Key) -> u16 {
+        (self.hasher.hash(key, None) >> 24) as u16
     }
 
     /// The rest of what is known of the flows asked about, at the end of the burst.

@@ -1,10 +1,11 @@
 //! The way of a series: packet by packet into the store, and on the ring once a task's K is reached.
 
-use cring::Label;
+use cring::{Answers, Label};
 
 use super::{Manager, Staged};
+use crate::asked::Subject;
 use crate::config::{Effect, SeriesTask};
-use crate::entry::{STATE_EMITTED, STATE_WITHHELD};
+use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_WITHHELD};
 use crate::manager::settle::Awaited;
 use crate::series::Element;
 
@@ -48,8 +49,8 @@ impl Manager {
             return;
         }
         if self.series.is_lengths_only() {
-            if let Some(elements) = self.series.add_length(index, direction, headers.length) {
-                self.complete(arrival, 0, elements);
+            if self.series.add_length(index, direction, headers.length) {
+                self.complete(arrival, 0);
             }
             return;
         }
@@ -70,25 +71,31 @@ impl Manager {
             if !self.series.counts(unit, element.payload) {
                 continue;
             }
-            if let Some(elements) = self.series.add(index, unit, &element) {
-                self.complete(arrival, unit, elements);
+            if self.series.add(index, unit, &element) {
+                self.complete(arrival, unit);
             }
         }
     }
 
-    /// The series of one or several tasks end with this packet, which makes so many elements of a unit. Sends each on its
-    /// way, or withholds it where the flow began mid-stream and the model was not trained for that.
-    fn complete(&mut self, arrival: Arrival, unit: usize, elements: usize) {
+    /// The series of one or several tasks end with this packet, which is the last so far of a unit. Sends each on its way that
+    /// is due, or withholds it where the flow began mid-stream and the model was not trained for that, or where the task is not
+    /// asked about the flow.
+    fn complete(&mut self, arrival: Arrival, unit: usize) {
         let index = arrival.index;
+        let seen = self.series.seen_by_unit(index);
         for number in 0..self.config.tasks.len() {
             let task = self.config.tasks[number];
-            if task.k != elements || self.series.number_of(task.unit) != unit {
+            if !self.tasks.becomes_due(number as u8, unit, &seen) {
                 continue;
             }
             // The states in the hot line are those of the first task.
             let is_first = number == 0;
+            if self.tasks.has_conditions && !self.is_asked(index, number as u8) {
+                self.not_asked(index, number);
+                continue;
+            }
             if !task.midstream && self.series.is_midstream(index) {
-                if is_first {
+                if is_first && !self.has_more_tasks {
                     self.entries.hot_mut(index).set(STATE_WITHHELD);
                 }
                 if !task.is_deeper {
@@ -97,7 +104,7 @@ impl Manager {
                 continue;
             }
             let may_be_decided = task.is_deeper && self.config.effect == Effect::Arrival;
-            if may_be_decided && (self.entries.decided(index).is_some() || self.decide(index)) {
+            if may_be_decided && self.is_decided(index, number as u8) {
                 continue;
             }
             if is_first {
@@ -112,6 +119,52 @@ impl Manager {
             let place = self.place_of(arrival.hash, index);
             let is_half_open = place.is_some_and(|place| self.table.occupant(place).is_half_open);
             self.emit(arrival, number, is_half_open);
+        }
+        if self.has_more_tasks
+            && self.config.effect == Effect::Arrival
+            && self.series.is_complete(index)
+        {
+            self.entries.hot_mut(index).set(STATE_COLLECTED);
+        }
+    }
+
+    /// Whether the task of a depth has its label already, so that no greater depth has to be asked.
+    fn is_decided(&mut self, index: u32, number: u8) -> bool {
+        match self.tasks.number_of(number) {
+            0 => self.entries.decided(index).is_some() || self.decide(index),
+            task => matches!(self.answers_of(task, index, None), Answers::Decided { .. }),
+        }
+    }
+
+    /// Whether a depth's task, and those that it comes after, are asked about the flow.
+    fn is_asked(&self, index: u32, number: u8) -> bool {
+        let hot = self.entries.hot(index);
+        let key = hot.key();
+        let (source, destination) = key.ends(hot.is_low_forward());
+        let subject = Subject {
+            protocol: key.protocol(),
+            source,
+            destination,
+            in_port: self.series.port(index),
+            sample: self.sample_of(&key),
+        };
+        self.is_asked_by(index, &subject, self.tasks.number_of(number))
+    }
+
+    fn is_asked_by(&self, index: u32, subject: &Subject, task: u8) -> bool {
+        let asked = &self.tasks.task(task).asked;
+        let mut after = asked.after.iter();
+        asked.holds(subject, &self.config.inside)
+            && after.all(|&before| self.is_asked_by(index, subject, before))
+    }
+
+    /// A task is not asked about a flow.
+    fn not_asked(&mut self, index: u32, number: usize) {
+        if number == 0 && !self.has_more_tasks {
+            self.entries.hot_mut(index).set(STATE_WITHHELD);
+        }
+        if !self.config.tasks[number].is_deeper {
+            self.counters.tasks[number].flows_not_asked += 1;
         }
     }
 

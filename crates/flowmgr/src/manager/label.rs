@@ -83,7 +83,10 @@ impl Manager {
             first.replace(generation, label);
         }
         self.entries.set_decided(index, task);
-        self.entries.hot_mut(index).set(STATE_DECIDED);
+        // With several tasks the state means that no packet adds to a series.
+        if !self.has_more_tasks {
+            self.entries.hot_mut(index).set(STATE_DECIDED);
+        }
         true
     }
 
@@ -96,6 +99,118 @@ impl Manager {
         }
         let label = |task| Some(self.entries.word(task, index).read().1);
         self.depths.resolve(count, label)
+    }
+
+    /// What the answers of a task come to, of its first `count` depths; of all where that is `None`.
+    pub(crate) fn answers_of(&self, task: u8, index: u32, count: Option<u8>) -> Answers {
+        let count_of = |all: u8| count.unwrap_or(all);
+        if task == 0 {
+            return self.answers(index, count_of(self.depths.count()));
+        }
+        let task = self.tasks.task(task);
+        let count = count_of(task.depths.count());
+        if let Some(depth) = self.entries.decided_of(task.first, index)
+            && depth < count
+        {
+            return Answers::Decided { depth };
+        }
+        let label = |depth| Some(self.entries.word(task.first + depth, index).read().1);
+        task.depths.resolve(count, label)
+    }
+
+    /// The class of a flow's label for a task, as far as its answers say now.
+    fn class_of_task(&self, task: u8, index: u32) -> Option<u16> {
+        let Answers::Decided { depth } = self.answers_of(task, index, None) else {
+            return None;
+        };
+        let first = self.tasks.task(task).first;
+        match self.entries.word(first + depth, index).read() {
+            (_, Label::Class { class, .. }) => Some(class),
+            _ => None,
+        }
+    }
+
+    /// The number of the action that a flow's labels have, of which that of the first task is known.
+    pub(super) fn action_of_labels(&self, index: u32, first: Option<u16>) -> u8 {
+        let actions = &self.config.settings.actions;
+        let mut number = first.map_or(0, |class| actions.number_of(class));
+        for (place, task) in actions.other_tasks().enumerate() {
+            let of_label = match self.class_of_task(task, index) {
+                Some(class) => actions.number_of_other(place, class),
+                None => 0,
+            };
+            if of_label != 0 {
+                number = of_label;
+            }
+        }
+        number
+    }
+
+    /// With [`Effect::Arrival`]: another task than the first has its label, and the action may be another one.
+    pub(crate) fn note_label_of_other(&mut self, index: u32) {
+        if !self.acts_by_others || self.config.effect != Effect::Arrival {
+            return;
+        }
+        if self.rules.is_some() {
+            return self.ask_for_label(index);
+        }
+        let first = self.class_of(index);
+        let action = self.action_of_labels(index, first);
+        let policy = self.policy;
+        let hot = self.entries.hot_mut(index);
+        (hot.action, hot.policy) = (action, policy);
+    }
+
+    /// What labels of other tasks than the first do to a packet: with [`Effect::Arrival`] to one of a flow that has no label of
+    /// the first task; by packet time it is noted which of them count.
+    #[inline(never)]
+    pub(super) fn act_by_others<const RULES: bool>(
+        &mut self,
+        index: u32,
+        packet: &Packet,
+        fate: &mut Fate,
+        data: &mut [u8],
+    ) {
+        if let Effect::PacketTime { delay_us } = self.config.effect {
+            fate.others = self.others_in_effect(index, packet.time_us, delay_us);
+            if fate.others != 0 {
+                fate.label_of = Some(self.entries.flow_ref(index));
+            }
+            return;
+        }
+        if RULES || fate.verdict != Verdict::Unlabelled {
+            return;
+        }
+        let hot = self.entries.hot(index);
+        if hot.policy != self.policy {
+            let action = self.action_of_labels(index, None);
+            if action == 0 {
+                return;
+            }
+            let policy = self.policy;
+            let hot = self.entries.hot_mut(index);
+            (hot.action, hot.policy) = (action, policy);
+        }
+        if let Some(dscp) = Action::of_number(self.entries.hot(index).action).dscp {
+            let frame = &mut data[packet.at..packet.at + packet.captured as usize];
+            set_dscp(frame, fate.ip_at, dscp);
+        }
+    }
+
+    /// The depths of other tasks, of those whose labels have actions, that count for a packet of this time.
+    fn others_in_effect(&self, index: u32, time_us: i64, delay_us: i64) -> u8 {
+        let mut others = 0;
+        for number in self.config.settings.actions.other_tasks() {
+            let task = self.tasks.task(number);
+            for depth in task.first..task.first + task.depths.count() {
+                let was_asked = self.entries.word(depth, index).read().1 != Label::None;
+                let emitted_us = self.entries.emitted_at(depth, index);
+                if was_asked && counts_at(time_us, emitted_us, delay_us) {
+                    others |= 1 << depth;
+                }
+            }
+        }
+        others
     }
 
     /// With [`Effect::PacketTime`]: the depths whose answers count for a packet of this time. Notes the counts up to there
@@ -125,7 +240,7 @@ impl Manager {
     #[cold]
     pub(super) fn look_up_action(&mut self, index: u32) -> Option<(u16, Action)> {
         let class = self.class_of(index)?;
-        let action = self.config.settings.actions.number_of(class);
+        let action = self.action_of_labels(index, Some(class));
         let hot = self.entries.hot_mut(index);
         (hot.action, hot.policy) = (action, self.policy);
         Some((class, Action::of_number(action)))
@@ -136,7 +251,7 @@ impl Manager {
     pub(crate) fn class_of(&mut self, index: u32) -> Option<u16> {
         let hot = self.entries.hot(index);
         if !hot.has(STATE_EMITTED)
-            || self.has_depths && !hot.has(STATE_DECIDED) && !self.decide(index)
+            || self.has_depths && self.entries.decided(index).is_none() && !self.decide(index)
         {
             return None;
         }

@@ -256,15 +256,14 @@ impl Manager {
         }
     }
 
-    /// The numbers of all tasks.
+    /// The numbers of all depths of all tasks.
     fn tasks(&self) -> std::ops::Range<u8> {
         0..self.config.tasks.len() as u8
     }
 
-    /// Whether so many elements were all that a task wants.
-    fn was_complete(&self, task: u8, seen: SeenByUnit) -> bool {
-        let task = &self.config.tasks[usize::from(task)];
-        usize::from(seen[self.series.number_of(task.unit)]) >= task.k
+    /// Whether so many elements were all that a depth's series needs.
+    fn was_complete(&self, depth: u8, seen: SeenByUnit) -> bool {
+        self.tasks.is_due(depth, &seen)
     }
 
     fn is_pending(&self, awaited: Awaited) -> bool {
@@ -310,13 +309,16 @@ impl Manager {
         );
         let is_by_rule = decision.decided_by == DecidedBy::Rule;
         counters[usize::from(decided_by)].flows_decided += u64::from(!is_by_rule);
-        if task == 0 && self.rules.is_some() {
-            self.ask_for_label(flow.index);
+        let number = self.tasks.number_of(task);
+        match number {
+            0 if self.rules.is_some() => self.ask_for_label(flow.index),
+            0 => {}
+            _ => self.note_label_of_other(flow.index),
         }
         if let Some(out) = out {
             out(Record::Label(LabelRecord {
                 flow: self.name(flow.index),
-                task,
+                task: number,
                 time_us,
                 decision,
             }));
@@ -329,43 +331,52 @@ impl Manager {
     /// answer then brings the label of both. The label counts as that of the first depth.
     fn deciding(&mut self, awaited: Awaited) -> Option<(Awaited, u8)> {
         let Awaited { flow, task } = awaited;
-        if !self.has_depths || task >= self.depths.count() {
+        let number = self.tasks.number_of(task);
+        let (first, depths) = self.depths_of(number);
+        if depths == 1 {
             let is_class = matches!(self.label_of(awaited), Some(Label::Class { .. }));
             return is_class.then_some((awaited, task));
         }
         // The entry may be another flow's by now.
         self.label_of(awaited)?;
         let count = match self.config.effect {
-            Effect::Arrival => self.depths.count(),
+            Effect::Arrival => depths,
             // Deeper answers may be here already, by chance.
-            Effect::PacketTime { .. } => task + 1,
+            Effect::PacketTime { .. } => task - first + 1,
         };
-        let Answers::Decided { depth: task } = self.answers(flow.index, count) else {
+        let answers = self.answers_of(number, flow.index, Some(count));
+        let Answers::Decided { depth } = answers else {
             return None;
         };
-        self.entries.set_decided(flow.index, task);
-        Some((Awaited { flow, task: 0 }, task))
+        match number {
+            0 => self.entries.set_decided(flow.index, depth),
+            _ => self.entries.set_decided_of(first, flow.index, depth),
+        }
+        Some((Awaited { flow, task: first }, first + depth))
+    }
+
+    /// Number of the first depth of a task, and how many it has.
+    fn depths_of(&self, task: u8) -> (u8, u8) {
+        let task = self.tasks.task(task);
+        (task.first, task.depths.count())
     }
 
     /// An active timeout's record.
     fn report(&mut self, report: Report, now_ns: u64, out: &mut Out<'_>) {
         let Report { flow, .. } = report;
         let mut decisions = Decisions::default();
-        let deepest = self.deepest_complete(report.series_seen);
-        for task in self.tasks() {
-            let mut awaited = Awaited { flow, task };
-            if self.has_depths && task < self.depths.count() {
-                // What the depths say together stands at the first.
-                if task != 0 {
-                    continue;
-                }
-                awaited.task = deepest;
-            }
+        for number in 0..self.tasks.count() as u8 {
+            // What the depths say together stands at the first.
+            let (first, _) = self.depths_of(number);
+            let awaited = Awaited {
+                flow,
+                task: self.deepest_complete(number, report.series_seen),
+            };
             // A label that is still on its way is not of this record, though its series is complete.
-            if self.was_complete(task, report.series_seen) && !self.is_on_its_way(awaited) {
+            if self.was_complete(first, report.series_seen) && !self.is_on_its_way(awaited) {
                 // Live, an earlier label that is still on its way may have kept this one from being said.
                 self.emit_label(awaited, now_ns, out);
-                decisions[usize::from(task)] = self.decision(Awaited { flow, task });
+                decisions[usize::from(number)] = self.decision(Awaited { flow, task: first });
             }
         }
         let [decision, ..] = decisions;
@@ -383,7 +394,7 @@ impl Manager {
                 last_us: report.last_us,
                 counts: report.counts,
                 decision,
-                others: decisions[usize::from(self.depths.count())..self.config.tasks.len()].into(),
+                others: decisions[1..self.tasks.count()].into(),
                 ..self.flow_record(flow.index, EndReason::Active)
             };
             if let Some(series) = &mut record.series {
@@ -418,18 +429,23 @@ impl Manager {
         self.counters.labelled_bytes -= promised.bytes - labelled.bytes;
     }
 
-    /// The first depth whose series was complete with so many elements, or a deeper one that was.
-    fn deepest_complete(&self, seen: SeenByUnit) -> u8 {
-        let depths = (0..self.depths.count()).rev();
-        let mut complete = depths.filter(|&task| self.was_complete(task, seen));
-        complete.next().unwrap_or(0)
+    /// The first depth of a task, or the greatest whose series was complete with so many elements.
+    fn deepest_complete(&self, task: u8, seen: SeenByUnit) -> u8 {
+        let (first, depths) = self.depths_of(task);
+        let mut depths = (first..first + depths).rev();
+        let complete = depths.find(|&depth| self.was_complete(depth, seen));
+        complete.unwrap_or(first)
     }
 
     /// Whether a label may come yet for an answer that is awaited.
     fn is_on_its_way(&self, awaited: Awaited) -> bool {
-        let is_depth = self.has_depths && awaited.task < self.depths.count();
-        match is_depth && self.label_of(awaited).is_some() {
-            true => self.answers(awaited.flow.index, awaited.task + 1) == Answers::Pending,
+        let number = self.tasks.number_of(awaited.task);
+        let (first, depths) = self.depths_of(number);
+        match depths > 1 && self.label_of(awaited).is_some() {
+            true => {
+                let count = Some(awaited.task - first + 1);
+                self.answers_of(number, awaited.flow.index, count) == Answers::Pending
+            }
             false => self.is_pending(awaited),
         }
     }

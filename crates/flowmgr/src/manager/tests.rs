@@ -49,6 +49,8 @@ fn config() -> Config {
         ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
+        asked: Vec::new(),
+        inside: crate::Inside::default(),
         expects_counts: false,
     }
 }

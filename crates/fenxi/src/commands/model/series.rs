@@ -91,6 +91,8 @@ fn flow_config(bundle: &Bundle) -> Config {
         record_series: flowmgr::SeriesShare::NONE,
         flow_id_first: 0,
         flow_id_step: 1,
+        asked: Vec::new(),
+        inside: flowmgr::Inside::default(),
         expects_counts: false,
     }
 }

@@ -24,15 +24,21 @@ impl Manager {
         self.answer(Awaited { flow, task }, time_to_label_us)
     }
 
-    /// The label of a flow for a task; of several depths the one that they have decided on.
+    /// The label of a flow for a task, by the number of its first depth; of several depths the one that they have decided on.
     pub(super) fn decision(&self, awaited: Awaited) -> Option<Decision> {
         let Awaited { flow, task } = awaited;
         let took_us = self.entries.time_to_label_us(task, flow.index);
         let time_to_label_us = (took_us != LABEL_NOT_EMITTED).then_some(took_us);
-        if !self.has_depths || task != 0 {
+        let number = self.tasks.number_of(task);
+        let depths = self.tasks.task(number).depths.count();
+        if depths == 1 {
             return self.answer(awaited, time_to_label_us);
         }
-        let task = self.entries.decided(flow.index)?;
+        let depth = match number {
+            0 => self.entries.decided(flow.index)?,
+            _ => self.entries.decided_of(task, flow.index)?,
+        };
+        let task = task + depth;
         self.answer(Awaited { flow, task }, time_to_label_us)
     }
 

@@ -180,16 +180,54 @@ impl Manager {
         })
     }
 
-    /// The same for all tasks but the first and its depths, in their order.
+    /// The same for all tasks but the first, in their order.
     fn finalize_other_labels(
         &mut self,
         flow: FlowRef,
         now_ns: u64,
         out: &mut Out<'_>,
     ) -> Box<[Option<Decision>]> {
-        let others = self.tasks().skip(usize::from(self.depths.count()));
-        others
-            .map(|task| self.finalize_label(Awaited { flow, task }, now_ns, out))
-            .collect()
+        let others = 1..self.tasks.count() as u8;
+        let label = |task| {
+            let (first, depths) = self.depths_of(task);
+            match depths {
+                1 => self.finalize_label(Awaited { flow, task: first }, now_ns, out),
+                _ => self.finalize_depths_of(task, flow, now_ns, out),
+            }
+        };
+        others.map(label).collect()
+    }
+
+    /// As [`Manager::finalize_depths`], of another task than the first: a sure answer, the last one, or else the best.
+    fn finalize_depths_of(
+        &mut self,
+        number: u8,
+        flow: FlowRef,
+        now_ns: u64,
+        out: &mut Out<'_>,
+    ) -> Option<Decision> {
+        let (first, depths) = self.depths_of(number);
+        if self.label_of(Awaited { flow, task: first }) == Some(Label::None) {
+            return None;
+        }
+        for task in first..first + depths {
+            let awaited = Awaited { flow, task };
+            if self.is_pending(awaited) {
+                self.give_up(awaited);
+            }
+        }
+        let task = first + depths - 1;
+        self.emit_label(Awaited { flow, task }, now_ns, out);
+        let decision = match self.answers_of(number, flow.index, None) {
+            Answers::Decided { .. } => self.decision(Awaited { flow, task: first })?,
+            Answers::Unsure { best } => {
+                let task = first + best?;
+                self.answer(Awaited { flow, task }, None)?
+            }
+            Answers::Pending => return None,
+        };
+        let counters = &mut self.counters.tasks[usize::from(first)];
+        count_class(&mut counters.flows_labelled, decision.class);
+        Some(decision)
     }
 }

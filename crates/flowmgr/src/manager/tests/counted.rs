@@ -6,6 +6,8 @@ use crate::key::UDP;
 fn counting() -> Config {
     Config {
         effect: Effect::Arrival,
+        asked: Vec::new(),
+        inside: crate::Inside::default(),
         expects_counts: true,
         ..config()
     }
@@ -454,6 +456,8 @@ fn counted_packets_bring_reports_of_flows_that_go_on() {
 #[test]
 fn counts_that_nobody_expects_are_not_added() {
     let mut bench = Bench::new(Config {
+        asked: Vec::new(),
+        inside: crate::Inside::default(),
         expects_counts: false,
         ..counting()
     });

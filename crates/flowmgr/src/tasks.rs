@@ -1,0 +1,113 @@
+//! The tasks of a flow manager: which depths belong to one, which flows it is asked about, and when its series is due.
+
+use cring::Unit;
+
+use crate::asked::Asked;
+use crate::config::Config;
+use crate::depths::Depths;
+use crate::series::SeenByUnit;
+
+/// One task, with all its depths.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    /// Number of its first depth among all; the others follow.
+    pub first: u8,
+    pub depths: Depths,
+    pub asked: Asked,
+}
+
+/// All of them, and what belongs to single depths.
+#[derive(Clone, Debug)]
+pub(crate) struct Tasks {
+    all: Vec<Task>,
+    /// By depth, the number of its task.
+    of_depth: Vec<u8>,
+    /// By depth, the elements of each unit that a flow must have before its series is emitted: its own, and those of all
+    /// depths of the tasks that its task comes after.
+    needs: Vec<SeenByUnit>,
+    /// Some task is not asked about every flow.
+    pub has_conditions: bool,
+}
+
+impl Tasks {
+    /// Those of a configuration that was checked. `number_of` gives units the numbers that series have.
+    pub fn of(config: &Config, number_of: impl Fn(Unit) -> usize) -> Tasks {
+        let mut all: Vec<Task> = Vec::new();
+        let mut of_depth = Vec::new();
+        for (number, depth) in config.tasks.iter().enumerate() {
+            if !depth.is_deeper {
+                all.push(Task {
+                    first: number as u8,
+                    depths: Depths::of(&config.tasks[number..]),
+                    asked: config.asked.get(all.len()).cloned().unwrap_or_default(),
+                });
+            }
+            of_depth.push(all.len() as u8 - 1);
+        }
+        let mut tasks = Tasks {
+            has_conditions: all.iter().any(|task| !task.asked.is_always()),
+            all,
+            of_depth,
+            needs: Vec::new(),
+        };
+        let needs = config.tasks.iter().zip(&tasks.of_depth).map(|(depth, of)| {
+            let mut needs = SeenByUnit::default();
+            raise(&mut needs, number_of(depth.unit), depth.k);
+            tasks.raise_by(&mut needs, *of, config, &number_of);
+            needs
+        });
+        tasks.needs = needs.collect();
+        tasks
+    }
+
+    /// Raises what is needed to what the tasks want that this one comes after.
+    fn raise_by(
+        &self,
+        needs: &mut SeenByUnit,
+        task: u8,
+        config: &Config,
+        number_of: &impl Fn(Unit) -> usize,
+    ) {
+        for &before in &self.all[usize::from(task)].asked.after {
+            let other = &self.all[usize::from(before)];
+            let depths = usize::from(other.first)..usize::from(other.first + other.depths.count());
+            for depth in &config.tasks[depths] {
+                raise(needs, number_of(depth.unit), depth.k);
+            }
+            self.raise_by(needs, before, config, number_of);
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The task of this number.
+    pub fn task(&self, number: u8) -> &Task {
+        &self.all[usize::from(number)]
+    }
+
+    /// The number of the task that a depth belongs to.
+    #[inline]
+    pub fn number_of(&self, depth: u8) -> u8 {
+        self.of_depth[usize::from(depth)]
+    }
+
+    /// Whether a depth's series is due with so many elements.
+    #[inline]
+    pub fn is_due(&self, depth: u8, seen: &SeenByUnit) -> bool {
+        let needs = self.needs[usize::from(depth)].iter().zip(seen);
+        needs.into_iter().all(|(need, seen)| seen >= need)
+    }
+
+    /// Whether it is due with this element of a unit, which makes so many, and not before.
+    #[inline]
+    pub fn becomes_due(&self, depth: u8, unit: usize, seen: &SeenByUnit) -> bool {
+        self.needs[usize::from(depth)][unit] == seen[unit] && self.is_due(depth, seen)
+    }
+}
+
+fn raise(needs: &mut SeenByUnit, unit: usize, k: usize) {
+    needs[unit] = needs[unit].max(k as u8);
+}
