@@ -21,8 +21,7 @@ mod queues;
 mod records;
 mod rules;
 mod start;
-
-use std::path::Path;
+mod tasks;
 
 use accel::Bundle;
 
@@ -31,10 +30,11 @@ use crate::exit::{Failure, print};
 use crate::log;
 use crate::rules::{Rules, Traffic};
 use config::Config;
-use dataplane::bundle::{check_labels, find_bundle, labels, open_bundle};
+use dataplane::bundle::{check_labels, find_bundle, labels, open_bundles};
 use dataplane::devices::look_at_devices;
 use dataplane::label_map::LabelMap;
 use dataplane::placement::Cores;
+use dataplane::task_check::check_tasks;
 use finding::{Finding, Level, Report};
 use machine::Machine;
 
@@ -50,25 +50,32 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     if is_plain {
         log::look(&config.log)?;
     }
-    let dir = find_bundle(&config, None)?;
+    find_bundle(&config, None)?;
     if is_plain {
         Cores::of(&config).check()?;
     }
-    let bundle = open_bundle(&config, &dir)?;
-    let map = check_labels(&config, &bundle)?;
-    Rules::load(&config, &labels(&bundle), Traffic::Live)?;
+    let bundles = open_bundles(&config)?;
+    let Some(bundle) = bundles.first() else {
+        return Err(Failure::software("the configuration has no task"));
+    };
+    let map = check_labels(&config, bundle)?;
+    check_tasks(&config, &bundles)?;
+    Rules::load(&config, &labels(bundle), Traffic::Live)?;
     if is_plain {
         let machine = Machine::here();
         let is_running = control::service(&machine, &config.control).is_some();
-        start::look(&config, &bundle, is_running)?;
-        look_at_devices(&config, &bundle)?;
+        start::look(&config, bundle, is_running)?;
+        for (number, bundle) in bundles.iter().enumerate() {
+            look_at_devices(&config.of_task(number), bundle)?;
+        }
     }
+    let rows = tasks::rows(&config, &bundles);
     if !args.deep {
-        return print(&draw::page(&config, &bundle, &map));
+        return print(&draw::page(&config, &bundles, &map, &rows));
     }
-    let report = Report(look(args, &config, &dir, &bundle, &map));
+    let report = Report(look(args, &config, &bundles, bundle, &map));
     print(&if args.json {
-        report.to_json()
+        report.to_json(&rows)
     } else {
         report.page()
     })?;
@@ -79,7 +86,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
 fn look(
     args: &CheckConfigArgs,
     config: &Config,
-    dir: &Path,
+    bundles: &[Bundle],
     bundle: &Bundle,
     map: &LabelMap,
 ) -> Vec<Finding> {
@@ -95,7 +102,7 @@ fn look(
     }
     findings.extend(queues::backlog(&machine));
     findings.extend(cores::look(&machine, config, &cores, service));
-    findings.extend(memory::look(&machine, config, bundle, service));
+    findings.extend(memory::look(&machine, config, bundles, service));
     findings.extend(capabilities::look(&machine, config));
     findings.extend(port::look(config, bundle));
     findings.extend(marks::look(&machine, config, map));
@@ -103,7 +110,7 @@ fn look(
     findings.extend(control::look(&machine, &config.control));
     findings.extend(records::look(&machine, &config.records));
     findings.extend(collectors::look(&machine, config));
-    findings.extend(model::look(args, config, dir));
+    findings.extend(model::look(args, config, bundle.dir()));
     findings.extend(clock::look(&machine));
     findings.extend(start(config, bundle, service.is_some(), &findings));
     findings

@@ -33,7 +33,7 @@ struct Need {
 }
 
 impl Need {
-    fn of(config: &Config, bundle: &Bundle) -> Need {
+    fn of(config: &Config, bundles: &[Bundle]) -> Need {
         let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
         let instances = config.pipeline.instances as u64;
         let flow_managers = layout.flow_managers as u64 * instances;
@@ -44,10 +44,11 @@ impl Need {
             Backend::Dpdk => u64::from(io.dpdk.mbufs) * MBUF_BYTES,
         };
         let receive = ring * io.interfaces.len() as u64;
-        let slots = layout.rings().len() as u64 * instances * config.ring.slots as u64;
+        let rings = layout.rings().len() * bundles.len();
+        let slots = rings as u64 * instances * config.ring.slots as u64;
+        let series: Vec<_> = bundles.iter().flat_map(series_tasks).collect();
         Need {
-            tables: flow_managers
-                * table_bytes(flow.max_flows, flow.buckets, &series_tasks(bundle)) as u64,
+            tables: flow_managers * table_bytes(flow.max_flows, flow.buckets, &series) as u64,
             rings: flow_managers * receive + slots * SLOT_BYTES,
             max_flows: flow.max_flows,
         }
@@ -58,10 +59,10 @@ impl Need {
 pub fn look(
     machine: &Machine,
     config: &Config,
-    bundle: &Bundle,
+    bundles: &[Bundle],
     service: Option<u32>,
 ) -> Vec<Finding> {
-    let need = Need::of(config, bundle);
+    let need = Need::of(config, bundles);
     vec![
         enough(machine, need, service),
         pages(machine, need.tables),
@@ -219,7 +220,7 @@ mod tests {
     fn the_need_of_the_defaults_is_that_of_the_drawing() {
         let config = Config::load(None, &["io.interfaces=[\"eth0\"]".to_owned()]).unwrap();
         let shipped = find_bundle(&config, None).unwrap();
-        let need = Need::of(&config, &Bundle::open(&shipped).unwrap());
+        let need = Need::of(&config, &[Bundle::open(&shipped).unwrap()]);
         assert_eq!(need.rings, 256 * 131_072 + 4096 * SLOT_BYTES);
         assert!(need.tables > 172 << 20, "{need:?}");
     }
