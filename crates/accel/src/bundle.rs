@@ -22,7 +22,7 @@ mod golden;
 mod manifest;
 mod wire;
 
-pub use error::BundleError;
+pub use error::{BundleError, NoSuchDepths};
 pub use golden::Golden;
 use manifest::Manifest;
 pub use manifest::{
@@ -168,6 +168,28 @@ impl Bundle {
     /// [`Bundle::k`]. A bundle that names none has only that one, at which every answer is sure.
     pub fn depths(&self) -> &[Depth] {
         &self.manifest.depths
+    }
+
+    /// This bundle, with the model asked at these of its depths only; at all of them if none is named.
+    ///
+    /// # Errors
+    /// One is no depth of the bundle, or [`Bundle::k`], at which the last answer is given, is not among them.
+    pub fn at_depths(mut self, depths: &[usize]) -> Result<Self, NoSuchDepths> {
+        if depths.is_empty() {
+            return Ok(self);
+        }
+        let known = |elements: &usize| self.depths().iter().find(|it| it.elements == *elements);
+        let kept: Option<Vec<Depth>> = depths.iter().map(|it| known(it).copied()).collect();
+        match kept {
+            Some(kept) if depths.last() == Some(&self.k()) => {
+                self.manifest.depths = kept;
+                Ok(self)
+            }
+            _ => Err(NoSuchDepths {
+                model: self.name().to_owned(),
+                depths: self.depths().iter().map(|it| it.elements).collect(),
+            }),
+        }
     }
 
     /// The numbers of a flow as a whole that the model reads besides the series, in the order of the second input's

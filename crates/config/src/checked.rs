@@ -19,6 +19,7 @@ mod words;
 use crate::layout::Layout;
 use crate::network::Network;
 use crate::origin::Origin;
+use crate::when::When;
 
 pub use destination::{Destination, Endpoint};
 pub use device::{Accel, Device, DeviceThread, Provider};
@@ -118,6 +119,30 @@ impl Config {
             rules.extend(asked.mark_rules());
         }
         rules
+    }
+
+    /// This configuration with one of its tasks as the only one, asked about every flow, for what works on one model.
+    pub fn of_task(&self, number: usize) -> Config {
+        let mut config = self.clone();
+        let Some(task) = self.tasks.get(number) else {
+            return config;
+        };
+        config.analytics = task.batching.clone();
+        config.cache = task.cache.clone();
+        config.accel.devices = task.devices.clone();
+        config.model.path = task.model.clone();
+        config.model.min_confidence = task.min_confidence;
+        config.tag.dscp = task.dscp.clone();
+        if number > 0 {
+            config.model.class_confidence.clear();
+            config.mark.class = task.mark.clone();
+            config.mark.mask = task.mark_mask;
+        }
+        config.tasks = vec![Task {
+            when: When::default(),
+            ..task.clone()
+        }];
+        config
     }
 
     /// The interface that packets are copied to where rules ask for it; only mode inline copies.

@@ -11,6 +11,16 @@ pub struct Network {
 }
 
 impl Network {
+    /// Its address; bits behind the first [`Network::bits`] mean nothing.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// How many bits addresses of the network share.
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
     /// Whether an address belongs to the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {

@@ -97,6 +97,23 @@ impl TaskWords {
         word(0)
     }
 
+    /// The same of those depths alone that are in a set: bit n for the label word of number n. They are the first ones, or none.
+    pub fn label_of(&self, labels: &dyn Labels, flow: FlowRef, set: u8) -> Label {
+        let word = |depth: u8| {
+            labels
+                .word(self.first + depth, flow.index)
+                .label(flow.generation)
+        };
+        let count = (set >> self.first)
+            .trailing_ones()
+            .min(self.depths.len() as u32);
+        match resolve(&self.depths, count as u8, word) {
+            Answers::Pending => Label::Pending,
+            Answers::Decided { depth } => word(depth).unwrap_or(Label::None),
+            Answers::Unsure { .. } => Label::None,
+        }
+    }
+
     fn label_of_several(&self, word: impl Fn(u8) -> Option<Label>) -> Option<Label> {
         let first = word(0)?;
         let count = self.depths.len() as u8;

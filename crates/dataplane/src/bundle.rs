@@ -12,6 +12,7 @@ use crate::Error;
 use crate::devices::thresholds;
 use crate::label_map::LabelMap;
 use config::Config;
+use config::checked::Task;
 
 /// Name of the class of a flow whose likeliest class is not likely enough.
 pub const UNKNOWN: &str = "unknown";
@@ -28,9 +29,13 @@ const INSTALLED: &str = "/usr/share/fenxi";
 /// # Errors
 /// The shipped bundle is at none of the places; the error names them all.
 pub fn find_bundle(config: &Config, option: Option<&Path>) -> Result<PathBuf, Error> {
-    if let Some(dir) = option.or(config.model.path.as_deref()) {
-        return Ok(dir.to_owned());
+    match option.or(config.model.path.as_deref()) {
+        Some(dir) => Ok(dir.to_owned()),
+        None => find_shipped_bundle(),
     }
+}
+
+fn find_shipped_bundle() -> Result<PathBuf, Error> {
     find_shipped(SHIPPED).map_err(|looked_at| {
         Error::no_input(format!(
             "the shipped model is not installed; looked at {looked_at}; name a bundle with --model DIR or model.path"
@@ -79,26 +84,61 @@ fn checkout(program: &Path) -> Option<PathBuf> {
     target.parent().map(Path::to_owned)
 }
 
-/// Opens a bundle and compares it with the configuration.
+/// Opens the bundle of the first task and compares it with the configuration.
 ///
 /// # Errors
-/// The bundle is damaged or contradicts itself, or has another K than the user asks for.
+/// The bundle is damaged or contradicts itself, or has another K than the user asks for, or lacks depths of the task.
 pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Error> {
-    let bundle = Bundle::open(dir).map_err(|error| match error {
+    match config.tasks.first() {
+        Some(first) => open_of_task(config, first, dir),
+        None => open(dir),
+    }
+}
+
+/// Opens the bundles of all tasks, in their order. What they say of each other is left to
+/// [`check_tasks`](crate::task_check::check_tasks).
+///
+/// # Errors
+/// As [`find_bundle`] and [`open_bundle`], for the first task that has one.
+pub fn open_bundles(config: &Config) -> Result<Vec<Bundle>, Error> {
+    let open = |task: &Task| {
+        let dir = match &task.model {
+            Some(dir) => dir.clone(),
+            None => find_shipped_bundle()?,
+        };
+        open_of_task(config, task, &dir)
+    };
+    config.tasks.iter().map(open).collect()
+}
+
+fn open(dir: &Path) -> Result<Bundle, Error> {
+    Bundle::open(dir).map_err(|error| match error {
         BundleError::Missing { .. } => Error::no_input(error.to_string()),
         error => Error::data(error.to_string()),
-    })?;
+    })
+}
+
+fn open_of_task(config: &Config, task: &Task, dir: &Path) -> Result<Bundle, Error> {
+    let bundle = open(dir)?;
+    let (k, most) = (bundle.k(), config.flow.k);
+    // One model gets what the user asks for; of several, none gets more.
+    let fits = if config.tasks.len() > 1 {
+        k <= most
+    } else {
+        k == most
+    };
     // A configuration that was written out has the built-in value too, and must mean the same when it is read.
-    if config.flow.k != K_BUILT_IN && config.flow.k != bundle.k() {
+    if most != K_BUILT_IN && !fits {
         return Err(Error::data(format!(
-            "{}: the model wants k = {k} packets and flow.k is {}; set flow.k = {k} or take \
+            "{}: the model wants k = {k} packets and flow.k is {most}; set flow.k = {k} or take \
              another model",
             dir.display(),
-            config.flow.k,
-            k = bundle.k(),
         )));
     }
-    Ok(bundle)
+    bundle.at_depths(&task.depths).map_err(|error| {
+        let (origin, name) = (&task.origin, &task.name);
+        Error::config(format!("{origin}: task.{name}.depths: {error}"))
+    })
 }
 
 /// The tasks that make flow managers collect the bundle's series: one for each depth.
@@ -239,6 +279,30 @@ mod tests {
             refused.contains("k = 3 packets and flow.k is 4"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn a_task_asks_its_model_at_some_depths() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let open = |depths: &str| {
+            let sets = [
+                "task.a.name=a".to_owned(),
+                format!("task.a.depths={depths}"),
+            ];
+            let config = Config::load(None, &sets).unwrap();
+            open_bundle(&config, &root.join("models/protocol"))
+        };
+        let tasks = series_tasks(&open("[3, 10]").unwrap());
+        assert_eq!(tasks.iter().map(|it| it.k).collect::<Vec<_>>(), [3, 10]);
+        assert!(!tasks[0].is_deeper && tasks[1].is_deeper);
+        assert_eq!(series_tasks(&open("[]").unwrap()).len(), 5);
+        let refused = open("[3, 5]").unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "--set: task.a.depths: the model protocol has the depths [1, 2, 3, 5, 10]; name some of them, with the last one \
+             among them"
+        );
+        assert!(matches!(refused, Error::Config(_)));
     }
 
     #[test]

@@ -13,10 +13,10 @@ use config::Config;
 use config::checked::{BatchPolicy, Capture, FlowHash};
 use recording::Recorder;
 
-use crate::bundle::{context, dscp_by_class, features, port_labels};
+use crate::bundle::{context, features, port_labels};
 use crate::devices::Opener;
 use crate::placement::{Cores, Role, Thread};
-use crate::tasks::{OpenTask, TaskNames};
+use crate::tasks::{OpenTask, TaskNames, actions};
 
 pub use config::layout;
 
@@ -174,7 +174,10 @@ impl SeriesSide {
                         recorder,
                     };
                     let mut accelerators = opener.accelerators(instance, i)?;
-                    let analytics = analytics_config(&task.config, &task.bundle);
+                    let analytics = analytics::Config {
+                        after: task.after.clone(),
+                        ..analytics_config(&task.config, &task.bundle)
+                    };
                     if let Some(recorder) = recorder {
                         recorder.series_start(managers.len(), &analytics, &mut accelerators);
                     }
@@ -203,7 +206,7 @@ fn flow_failure(error: flowmgr::ConfigError) -> Error {
 }
 
 /// The part of a flow manager's configuration that a reload can change.
-pub fn flow_settings(config: &Config, dscp: Vec<Option<u8>>) -> flowmgr::Settings {
+pub fn flow_settings(config: &Config, actions: Actions) -> flowmgr::Settings {
     let flow = &config.flow;
     flowmgr::Settings {
         idle_timeout_s: seconds(flow.idle_timeout) as u16,
@@ -212,7 +215,7 @@ pub fn flow_settings(config: &Config, dscp: Vec<Option<u8>>) -> flowmgr::Setting
         established_timeout_s: seconds(flow.established_timeout) as u16,
         active_timeout_s: seconds(flow.active_timeout) as u32,
         end_on_fin_rst: flow.end_on_fin_rst,
-        actions: Actions::of_dscp(&dscp),
+        actions,
     }
 }
 
@@ -231,12 +234,16 @@ pub fn flow_config(
     options: FlowOptions,
 ) -> Result<flowmgr::Config, Error> {
     let (flow, pipeline) = (&config.flow, &config.pipeline);
-    let first = &tasks[0];
-    let dscp = dscp_by_class(&first.config, &first.bundle)?;
+    let asked = tasks.iter().map(|task| task.asked.clone());
     Ok(flowmgr::Config {
         tasks: OpenTask::series(tasks),
-        ports: port_labels(&first.bundle),
-        settings: flow_settings(config, dscp),
+        asked: asked.collect(),
+        inside: inside(config),
+        ports: port_labels(&tasks[0].bundle),
+        settings: flow_settings(
+            config,
+            actions(config, tasks.iter().map(|task| &task.bundle))?,
+        ),
         hash: match flow.hash {
             FlowHash::Keyed => HashKind::Keyed {
                 seed: flow.hash_seed.unwrap_or(REPLAY_SEED),
@@ -253,6 +260,12 @@ pub fn flow_config(
     })
 }
 
+/// The networks that are inside, as `hosts.networks` has them.
+fn inside(config: &Config) -> flowmgr::Inside {
+    let networks = config.host_networks.iter();
+    flowmgr::Inside(networks.map(|it| (it.address(), it.bits())).collect())
+}
+
 /// A row of input that the model is known to work on, with its context behind it.
 fn probe(bundle: &Bundle) -> Vec<f32> {
     let golden = bundle.golden();
@@ -261,7 +274,7 @@ fn probe(bundle: &Bundle) -> Vec<f32> {
     series.chain(context).copied().collect()
 }
 
-/// The configuration of analytics managers.
+/// The configuration of the task of an analytics manager, other tasks apart.
 pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
     let analytics = &config.analytics;
     analytics::Config {

@@ -1,14 +1,24 @@
-//! The tasks of a run, with their bundles open.
+//! The tasks of a run, with their bundles open, and what their `when` means to flow managers and analytics managers.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
 use accel::Bundle;
+use analytics::{After, Need, Test};
 use config::Config;
-use flowmgr::SeriesTask;
+use config::when::{Comparison, Direction, Term, When};
+use cring::TaskWords;
+use flowmgr::{Actions, Asked, SeriesTask};
 
 use crate::Error;
-use crate::bundle::{classes, find_bundle, open_bundle, series_tasks};
+use crate::bundle::{
+    classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, series_tasks,
+};
+use crate::task_check::{check_tasks, names};
+
+/// Shares of flows are in parts of this.
+const WHOLE: f64 = 65_536.0;
 
 /// A task whose bundle is open.
 #[derive(Debug, Clone)]
@@ -19,31 +29,50 @@ pub struct OpenTask {
     pub config: Config,
     /// The model.
     pub bundle: Bundle,
+    /// Which flows it is asked about, as far as the flow itself tells.
+    pub asked: Asked,
+    /// What labels of other tasks have to say.
+    pub after: After,
 }
 
 impl OpenTask {
     /// All tasks of a configuration, in its order. `model` is the bundle that the command line names, for the only task.
     ///
     /// # Errors
-    /// A bundle that is missing, damaged, or contradicts the configuration; several tasks and a `model`.
+    /// A bundle that is missing, damaged, or contradicts the configuration or another task; several tasks and a `model`.
     pub fn open_all(config: &Config, model: Option<&Path>) -> Result<Vec<OpenTask>, Error> {
-        if model.is_some() && config.tasks.len() > 1 {
-            return Err(Error::config(
-                "--model names one bundle, and the configuration has several tasks; set task.NAME.model instead"
-                    .to_owned(),
-            ));
-        }
-        let numbers = 0..config.tasks.len();
-        let open = |number| {
-            let config = of_task(config, number);
-            let bundle = open_bundle(&config, &find_bundle(&config, model)?)?;
-            Ok(OpenTask {
-                name: config.tasks[0].name.clone(),
-                config,
-                bundle,
-            })
+        let bundles = match (model, config.tasks.len()) {
+            (Some(_), 2..) => {
+                return Err(Error::config(
+                    "--model names one bundle, and the configuration has several tasks; set task.NAME.model instead",
+                ));
+            }
+            (None, 2..) => open_bundles(config)?,
+            _ => vec![open_bundle(config, &find_bundle(config, model)?)?],
         };
-        numbers.map(open).collect()
+        check_tasks(config, &bundles)?;
+        Ok(OpenTask::all_of(config, &bundles))
+    }
+
+    /// The only task of a configuration, with this bundle.
+    pub fn only(config: &Config, bundle: &Bundle) -> OpenTask {
+        let mut all = OpenTask::all_of(config, std::slice::from_ref(bundle));
+        all.swap_remove(0)
+    }
+
+    fn all_of(config: &Config, bundles: &[Bundle]) -> Vec<OpenTask> {
+        let words = words(bundles);
+        let both = config.tasks.iter().zip(bundles).enumerate();
+        let of = |(number, (task, bundle)): (usize, (&config::checked::Task, &Bundle))| OpenTask {
+            name: task.name.clone(),
+            config: config.of_task(number),
+            bundle: bundle.clone(),
+            asked: asked(config, &task.when),
+            after: After {
+                needs: needs(config, bundles, &words, &task.when),
+            },
+        };
+        both.map(of).collect()
     }
 
     /// What flow managers collect for all tasks: one for each depth of each.
@@ -73,15 +102,196 @@ pub struct TaskNames {
     pub depths: usize,
 }
 
-/// The configuration with one of its tasks as the only one: its model, batching, cache and devices stand in the sections,
-/// as where there is one task.
-pub fn of_task(config: &Config, number: usize) -> Config {
-    let task = config.tasks[number].clone();
-    let mut own = config.clone();
-    own.model.path.clone_from(&task.model);
-    own.analytics.clone_from(&task.batching);
-    own.cache.clone_from(&task.cache);
-    own.accel.devices.clone_from(&task.devices);
-    own.tasks = vec![task];
-    own
+/// What labels of all tasks do to packets; the bundles are in the order of the tasks.
+///
+/// # Errors
+/// The configuration names a label that a model does not have.
+pub fn actions<'a>(
+    config: &Config,
+    bundles: impl IntoIterator<Item = &'a Bundle>,
+) -> Result<Actions, Error> {
+    let mut actions = None;
+    for (number, bundle) in bundles.into_iter().enumerate() {
+        let dscp = dscp_by_class(&config.of_task(number), bundle)?;
+        actions = Some(match actions {
+            None => Actions::of_dscp(&dscp),
+            Some(before) => Actions::and_dscp_of(before, number as u8, &dscp),
+        });
+    }
+    Ok(actions.unwrap_or_else(|| Actions::of_dscp(&[])))
+}
+
+/// Where the label words of each task are.
+fn words(bundles: &[Bundle]) -> Vec<TaskWords> {
+    let mut first = 0;
+    let of = |bundle: &Bundle| {
+        let depths: Vec<_> = series_tasks(bundle).iter().map(SeriesTask::depth).collect();
+        let words = TaskWords { first, depths };
+        first += words.depths.len() as u8;
+        words
+    };
+    bundles.iter().map(of).collect()
+}
+
+/// The terms on the flow itself. What other tasks ask for is left to those: [`Asked::after`] names them.
+fn asked(config: &Config, when: &When) -> Asked {
+    let mut asked = Asked::default();
+    for term in &when.terms {
+        match term {
+            Term::Protocol(protocols) => {
+                let numbers = protocols.iter().map(|protocol| protocol.number());
+                narrow(&mut asked.protocols, numbers.collect());
+            }
+            Term::Port(ports) => {
+                let ranges = ports.iter().map(|ports| ports.first..=ports.last);
+                asked.ports = both(&asked.ports, ranges.collect());
+            }
+            Term::InPort(names) => {
+                let interfaces = config.io.interfaces.iter().zip(1..);
+                let named = interfaces.filter(|(interface, _)| names.contains(interface));
+                narrow(
+                    &mut asked.in_ports,
+                    named.map(|(_, number)| number).collect(),
+                );
+            }
+            Term::Direction(directions) => {
+                narrow(
+                    &mut asked.directions,
+                    directions.iter().map(direction).collect(),
+                );
+            }
+            Term::Sample(share) => {
+                let share = (share * WHOLE).ceil() as u32;
+                asked.sample = Some(asked.sample.map_or(share, |least| least.min(share)));
+            }
+            Term::Label { task, .. } | Term::Confidence { task, .. } => {
+                asked.after.push(*task as u8);
+            }
+            // It is answered with the flow's rule.
+            Term::Rule(_) => {}
+        }
+    }
+    asked.after.sort_unstable();
+    asked.after.dedup();
+    asked
+}
+
+fn direction(direction: &Direction) -> flowmgr::Direction {
+    match direction {
+        Direction::Out => flowmgr::Direction::Out,
+        Direction::In => flowmgr::Direction::In,
+        Direction::Inside => flowmgr::Direction::Inside,
+        Direction::Outside => flowmgr::Direction::Outside,
+    }
+}
+
+/// Keeps of a list, which is everything while it is empty, what is in the other one. The check has refused what leaves nothing.
+fn narrow<T: PartialEq>(list: &mut Vec<T>, to: Vec<T>) {
+    match list.is_empty() {
+        true => *list = to,
+        false => list.retain(|it| to.contains(it)),
+    }
+}
+
+/// The ports that are in a range of both lists, of which an empty one means all.
+fn both(
+    some: &[RangeInclusive<u16>],
+    others: Vec<RangeInclusive<u16>>,
+) -> Vec<RangeInclusive<u16>> {
+    if some.is_empty() {
+        return others;
+    }
+    let pairs = some
+        .iter()
+        .flat_map(|range| others.iter().map(move |other| (range, other)));
+    let common = pairs.map(|(range, other)| {
+        let (first, last) = (
+            range.start().max(other.start()),
+            range.end().min(other.end()),
+        );
+        *first..=*last
+    });
+    common.filter(|range| !range.is_empty()).collect()
+}
+
+/// The terms on labels of other tasks, and those of the tasks that they name: a task is asked only if those were.
+fn needs(config: &Config, bundles: &[Bundle], words: &[TaskWords], when: &When) -> Vec<Need> {
+    let mut needs: Vec<Need> = Vec::new();
+    for term in &when.terms {
+        let (task, test) = match term {
+            Term::Label {
+                task,
+                labels: choice,
+            } => {
+                let labels = labels(&bundles[*task]);
+                let classes = labels
+                    .iter()
+                    .map(|label| choice.holds(names(choice, &labels, label)));
+                let test = Test::Class {
+                    is_wanted: classes.collect(),
+                    without: choice.holds(false),
+                };
+                (*task, test)
+            }
+            Term::Confidence {
+                task,
+                comparison,
+                bound,
+            } => (*task, Test::Confidence(confidences(*comparison, *bound))),
+            _ => continue,
+        };
+        let words_of = words[task].clone();
+        needs.push(Need {
+            words: words_of,
+            test,
+        });
+        needs.extend(self::needs(
+            config,
+            bundles,
+            words,
+            &config.tasks[task].when,
+        ));
+    }
+    needs
+}
+
+/// The confidences, in the units of label words, that are on the right side of a bound. A label word has the nearest step, so
+/// the bound is taken to the nearest one, too.
+fn confidences(comparison: Comparison, bound: f32) -> RangeInclusive<u16> {
+    let step = (bound * f32::from(u16::MAX)).round() as u16;
+    match comparison {
+        Comparison::Below if step == 0 => RangeInclusive::new(1, 0),
+        Comparison::Below => 0..=step - 1,
+        Comparison::AtMost => 0..=step,
+        Comparison::AtLeast => step..=u16::MAX,
+        Comparison::Above if step == u16::MAX => RangeInclusive::new(1, 0),
+        Comparison::Above => step + 1..=u16::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_parts_the_confidences() {
+        let step = (0.9_f32 * 65_535.0).round() as u16;
+        let of = |comparison| confidences(comparison, 0.9);
+        assert_eq!(of(Comparison::Below), 0..=step - 1);
+        assert_eq!(of(Comparison::AtMost), 0..=step);
+        assert_eq!(of(Comparison::AtLeast), step..=u16::MAX);
+        assert_eq!(of(Comparison::Above), step + 1..=u16::MAX);
+        assert!(confidences(Comparison::Below, 0.0).is_empty());
+        assert!(confidences(Comparison::Above, 1.0).is_empty());
+    }
+
+    #[test]
+    fn lists_of_two_terms_are_narrowed_to_what_both_have() {
+        let mut protocols = Vec::new();
+        narrow(&mut protocols, vec![6, 17]);
+        narrow(&mut protocols, vec![17]);
+        assert_eq!(protocols, [17]);
+        let ports = both(&both(&[], vec![80..=90, 400..=500]), vec![85..=443]);
+        assert_eq!(ports, [85..=90, 400..=443]);
+    }
 }

@@ -74,3 +74,15 @@ pub enum BundleError {
         problem: String,
     },
 }
+
+/// A model is to be asked at a depth that it does not have, or not at its last.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the model {model} has the depths {depths:?}; name some of them, with the last one among them"
+)]
+pub struct NoSuchDepths {
+    /// Name of the model.
+    pub model: String,
+    /// Its depths.
+    pub depths: Vec<usize>,
+}

@@ -122,6 +122,20 @@ fn labels_of_the_first_task_are_those_of_the_sections() {
 }
 
 #[test]
+fn one_task_can_be_taken_out() {
+    let config = loaded(THREE).config;
+    let device = config.of_task(1);
+    assert_eq!(device.tasks.len(), 1);
+    assert!(device.tasks[0].when.is_always());
+    assert_eq!(device.model.path, Some("d".into()));
+    assert_eq!(device.analytics, config.tasks[1].batching);
+    assert_eq!(device.mark.class, config.tasks[1].mark);
+    assert_eq!((device.mark.mask, device.tag.dscp.len()), (0x3_0000, 0));
+    assert_eq!(config.of_task(0).mark, config.mark);
+    assert_eq!(config.of_task(0).tag, config.tag);
+}
+
+#[test]
 fn what_is_shown_of_several_tasks_can_be_read_back() {
     let (config, effective) = load(THREE, &[], &[]).unwrap();
     let shown = effective.to_toml(false);

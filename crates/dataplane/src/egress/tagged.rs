@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cring::{Label, Labels};
+use cring::{Label, Labels, TaskWords};
 use flowmgr::verdict::Verdict;
 use flowmgr::{Action, Actions, Depths, Fate, Manager, Packet, tag};
 use packetio::{Burst, CaptureFormat, CaptureWriter, Frame, WriteError};
@@ -40,6 +40,8 @@ pub struct TaggedWriter {
     labels: Arc<dyn Labels>,
     depths: Depths,
     actions: Actions,
+    /// Where the labels are of other tasks than the first, of those whose labels have actions.
+    others: Vec<TaskWords>,
     /// Where rules ask for labels.
     policy: Option<Arc<Policy>>,
     decisions: Vec<Option<RuleNumber>>,
@@ -74,6 +76,11 @@ impl TaggedWriter {
             writer,
             labels: manager.labels(),
             depths: manager.depths().clone(),
+            others: manager
+                .actions()
+                .other_tasks()
+                .map(|task| manager.words(task))
+                .collect(),
             actions: manager.actions().clone(),
             policy: policy.filter(|policy| policy.has_labels()).cloned(),
             decisions: Vec::new(),
@@ -113,7 +120,9 @@ impl TaggedWriter {
     /// looked up here, since it comes later than the walk.
     fn action(&mut self, held: &Held, label: Label) -> Action {
         let mut action = held.fate.by_rule();
+        let of_others = self.dscp_of_others(&held.fate);
         let Label::Class { class, .. } = label else {
+            action.dscp = action.dscp.or(of_others);
             return action;
         };
         if let (Some(policy), Some(mut ask)) = (&self.policy, held.ask) {
@@ -122,8 +131,34 @@ impl TaggedWriter {
             let rule = self.decisions.first().copied().flatten();
             action = rule.map_or_else(Action::default, |rule| rules::action(policy.outcome(rule)));
         }
-        action.dscp = action.dscp.or(self.actions.of_class(class).dscp);
+        let of_labels = of_others.or(self.actions.of_class(class).dscp);
+        action.dscp = action.dscp.or(of_labels);
         action
+    }
+
+    /// What labels of other tasks than the first say: the last of them that says something.
+    fn dscp_of_others(&self, fate: &Fate) -> Option<u8> {
+        let flow = fate.label_of.filter(|_| fate.others != 0)?;
+        let others = self.others.iter().enumerate().rev();
+        others
+            .filter_map(
+                |(place, words)| match words.label_of(&*self.labels, flow, fate.others) {
+                    Label::Class { class, .. } => self.actions.dscp_of_other(place, class),
+                    _ => None,
+                },
+            )
+            .next()
+    }
+
+    /// Whether a label of another task that counts for the packet is on its way.
+    fn waits_for_others(&self, fate: &Fate) -> bool {
+        let Some(flow) = fate.label_of.filter(|_| fate.others != 0) else {
+            return false;
+        };
+        let label = |words: &TaskWords| words.label_of(&*self.labels, flow, fate.others);
+        self.others
+            .iter()
+            .any(|words| label(words) == Label::Pending)
     }
 
     fn label(&self, fate: &Fate) -> Label {
@@ -168,7 +203,7 @@ impl Egress for TaggedWriter {
     fn advance(&mut self) -> Result<(), Error> {
         while let Some(mut held) = self.held.pop_front() {
             let label = self.label(&held.fate);
-            if label == Label::Pending {
+            if label == Label::Pending || self.waits_for_others(&held.fate) {
                 self.held.push_front(held);
                 break;
             }

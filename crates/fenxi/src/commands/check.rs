@@ -21,6 +21,9 @@ mod queues;
 mod records;
 mod rules;
 mod start;
+mod tasks;
+
+use accel::Bundle;
 
 use crate::cli::CheckConfigArgs;
 use crate::exit::{Failure, print};
@@ -31,6 +34,7 @@ use dataplane::bundle::{check_labels, labels};
 use dataplane::devices::look_at_devices;
 use dataplane::label_map::LabelMap;
 use dataplane::placement::Cores;
+use dataplane::task_check::check_tasks;
 use dataplane::tasks::OpenTask;
 use finding::{Finding, Level, Report};
 use machine::Machine;
@@ -53,6 +57,8 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let tasks = OpenTask::open_all(&config, None)?;
     let bundle = &tasks[0].bundle;
     let map = check_labels(&config, bundle)?;
+    let bundles: Vec<Bundle> = tasks.iter().map(|task| task.bundle.clone()).collect();
+    check_tasks(&config, &bundles)?;
     Rules::load(&config, &labels(bundle), Traffic::Live)?;
     if is_plain {
         let machine = Machine::here();
@@ -62,12 +68,13 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
             look_at_devices(&task.config, &task.bundle)?;
         }
     }
+    let rows = tasks::rows(&config, &bundles);
     if !args.deep {
-        return print(&draw::page(&config, bundle, &map));
+        return print(&draw::page(&config, &bundles, &map, &rows));
     }
     let report = Report(look(args, &config, &tasks, &map));
     print(&if args.json {
-        report.to_json()
+        report.to_json(&rows)
     } else {
         report.page()
     })?;

@@ -26,7 +26,6 @@ use dataplane::rules::RulesInForce;
 use dataplane::run::Run;
 use dataplane::state::{SharedState, Swaps};
 use dataplane::swap::{self, PeriodicSwapper, SwapPort};
-use dataplane::task_check::can_run;
 use dataplane::tasks::{OpenTask, TaskNames};
 use flowmgr::{Effect, SeriesShare};
 
@@ -58,7 +57,6 @@ pub struct Plan<'a> {
 /// The replay cannot start. Later failures are in [`Outcome::failure`], with the counters up to that point.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let Plan { config, args, .. } = plan;
-    can_run(config)?;
     outputs::check(args, config)?;
     check_write(config, args)?;
     let cores = Cores::of(config);

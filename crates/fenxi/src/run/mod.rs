@@ -32,7 +32,6 @@ use dataplane::bundle::{check_labels, labels};
 use dataplane::label_map::LabelMap;
 use dataplane::pipelines::{FlowOptions, PacketSide};
 use dataplane::placement::Cores;
-use dataplane::task_check::can_run;
 use dataplane::tasks::OpenTask;
 use flowmgr::Effect;
 use tracing::{info, warn};
@@ -73,7 +72,6 @@ impl Plan<'_> {
 /// The run cannot start. Later failures are in [`Outcome::failure`], with the counters up to that point.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let config = plan.config;
-    can_run(config)?;
     let cores = Cores::of(config);
     cores.check()?;
     let tasks = OpenTask::open_all(config, None)?;

@@ -41,6 +41,23 @@ fn depths_have_a_confidence_each() {
 }
 
 #[test]
+fn a_model_may_be_asked_at_some_of_its_depths() {
+    let depths = with("depths = [1, 2, 3]\nconfidence = [0.75, 0.5, 1]", "");
+    let at = |depths_asked: &[usize]| {
+        let bundle = opened(&depths).at_depths(depths_asked)?;
+        let depths = bundle.depths().iter();
+        Ok(depths.map(|it| (it.elements, it.confidence)).collect())
+    };
+    assert_eq!(at(&[]), Ok(vec![(1, 0.75), (2, 0.5), (3, 1.0)]));
+    assert_eq!(at(&[1, 3]), Ok(vec![(1, 0.75), (3, 1.0)]));
+    assert_eq!(at(&[3]), Ok(vec![(3, 1.0)]));
+    for wrong in [&[1][..], &[2, 4], &[0, 3]] {
+        let refused: NoSuchDepths = at(wrong).unwrap_err();
+        assert_eq!(refused.depths, [1, 2, 3], "{wrong:?}");
+    }
+}
+
+#[test]
 fn depths_that_are_refused() {
     let refused = |depths: &str, confidence: &str, parts: &[&str]| {
         let lines = format!("depths = {depths}\nconfidence = {confidence}");

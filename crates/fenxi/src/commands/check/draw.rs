@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use accel::Bundle;
 use cring::Unit;
-use flowmgr::table_bytes;
+use flowmgr::{SeriesTask, table_bytes};
 
 use config::Config;
 use config::checked::{self, BatchPolicy, DeviceThread, IoMode, MarkAs};
@@ -14,22 +14,34 @@ use dataplane::bundle::series_tasks;
 use dataplane::label_map::{LabelEffect, LabelMap};
 use dataplane::placement::{Cores, Role, Thread};
 
+use super::tasks::{self, TaskRow};
 use crate::escape::escape;
 
-/// The drawing of the pipeline, the list of its threads, and what is done about each label.
-pub fn page(config: &Config, bundle: &Bundle, map: &LabelMap) -> String {
+/// The drawing of the pipeline, its tasks, the list of its threads, and what is done about each label.
+pub fn page(config: &Config, bundles: &[Bundle], map: &LabelMap, tasks: &[TaskRow]) -> String {
+    let Some(bundle) = bundles.first() else {
+        return String::new();
+    };
     let model = format!(
         "{} {} ({} classes)",
         bundle.name(),
         bundle.version(),
         bundle.labels().len()
     );
-    draw(config, bundle, map, &model) + &threads(config) + &effects(config, map)
+    let series: Vec<_> = bundles.iter().flat_map(series_tasks).collect();
+    let pipeline = draw(config, bundle, &series, map, &model);
+    pipeline + &tasks::graph(tasks) + &threads(config) + &effects(config, map)
 }
 
-fn draw(config: &Config, bundle: &Bundle, map: &LabelMap, model: &str) -> String {
+fn draw(
+    config: &Config,
+    bundle: &Bundle,
+    series: &[SeriesTask],
+    map: &LabelMap,
+    model: &str,
+) -> String {
     let flow = &config.flow;
-    let bytes = table_bytes(flow.max_flows, flow.buckets, &series_tasks(bundle));
+    let bytes = table_bytes(flow.max_flows, flow.buckets, series);
     let layout = &config.pipeline.layout;
     let devices = config.accel.devices.iter();
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();

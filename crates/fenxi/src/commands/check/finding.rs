@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::json;
 
+use super::tasks::TaskRow;
 use crate::exit::Failure;
 
 /// The severity of a finding.
@@ -131,12 +132,13 @@ impl Report {
         page + &self.sums() + "\n"
     }
 
-    /// The report as JSON, one object on one line.
-    pub fn to_json(&self) -> String {
+    /// The report as JSON, one object on one line, with what is to be asked of flows.
+    pub fn to_json(&self, tasks: &[TaskRow]) -> String {
         let object = json!({
             "problems": self.count(Level::Problem),
             "warnings": self.count(Level::Warning),
             "ok": self.count(Level::Ok),
+            "tasks": tasks,
             "findings": self.0,
         });
         format!("{object}\n")

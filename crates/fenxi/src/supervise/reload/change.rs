@@ -6,11 +6,11 @@ use std::sync::Arc;
 use accel::Bundle;
 use config::Config;
 use dataplane::Error;
-use dataplane::bundle::{self, dscp_by_class, find_bundle};
+use dataplane::bundle::{self, find_bundle};
 use dataplane::devices::thresholds;
 use dataplane::pipelines::flow_settings;
 use dataplane::swap::{Opening, Prepared, Previous, Refusal};
-use dataplane::tasks::of_task;
+use dataplane::tasks::actions;
 
 use crate::rules::{Rules, Traffic};
 use crate::sinks::{self, Commit, Sinks};
@@ -70,7 +70,7 @@ impl Change {
         before.resize_with(base.openings.len(), || None);
         let mut prepared = Vec::new();
         for ((number, opening), before) in base.openings.iter().enumerate().zip(before) {
-            let (now, next) = (of_task(&base.now, number), of_task(next, number));
+            let (now, next) = (base.now.of_task(number), next.of_task(number));
             let is_return = before.is_some();
             let at_hand = match before {
                 Some(before) => opening.again(&next, before),
@@ -100,7 +100,7 @@ impl Change {
     /// # Errors
     /// As above.
     pub fn model(base: &Base, task: usize, dir: &Path) -> Result<Change, Refusal> {
-        let (opening, now) = (&base.openings[task], of_task(&base.now, task));
+        let (opening, now) = (&base.openings[task], base.now.of_task(task));
         let bundle = opening.open(&now, dir)?;
         let mut prepared: Vec<Option<Prepared>> = base.openings.iter().map(|_| None).collect();
         prepared[task] = Some(opening.prepare(&now, bundle)?);
@@ -134,15 +134,15 @@ impl Change {
         };
         for number in 0..base.openings.len() {
             let bundle = change.bundle_of(base, number);
-            let [now, next] = [now, next].map(|config| of_task(config, number));
+            let [now, next] = [now, next].map(|config| config.of_task(number));
             check_labels(&next, &bundle, number)?;
             let task = change.prepared[number].take();
             let task = task.map(|task| task.with_settings(&now, &next));
             change.prepared[number] = task.transpose()?;
-            if number == 0 {
-                change.flow = changed(&now, &next, |config| flow(config, &bundle))?;
-            }
         }
+        let bundles = (0..base.openings.len()).map(|task| change.bundle_of(base, task));
+        let bundles: Vec<_> = bundles.collect();
+        change.flow = changed(now, next, |config| flow(config, &bundles))?;
         Ok(change)
     }
 }
@@ -170,9 +170,10 @@ fn changed<T: PartialEq>(
     Ok((now != next).then_some(next))
 }
 
-/// The settings of the flow managers.
-pub fn flow(config: &Config, bundle: &Bundle) -> Result<flowmgr::Settings, Error> {
-    Ok(flow_settings(config, dscp_by_class(config, bundle)?))
+/// The settings of the flow managers; the bundles are in the order of the tasks.
+pub fn flow(config: &Config, bundles: &[Arc<Bundle>]) -> Result<flowmgr::Settings, Error> {
+    let actions = actions(config, bundles.iter().map(|bundle| &**bundle))?;
+    Ok(flow_settings(config, actions))
 }
 
 /// The sessions that `next` asks for. Those in use stay if they match: opening a session can take long, and the cache's

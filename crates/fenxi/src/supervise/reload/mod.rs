@@ -34,7 +34,6 @@ use dataplane::placement::Cores;
 use dataplane::state::{RulesOp, SharedState};
 use dataplane::swap::helpers::Helpers;
 use dataplane::swap::{Prepared, Previous, Refusal, Swapper};
-use dataplane::tasks::of_task;
 use recording::Recorder;
 use tracing::{info, warn};
 
@@ -283,7 +282,7 @@ impl Reloader {
         self.open_model(&read.config, move |base| {
             Cores::of(&config).check()?;
             for (number, opening) in base.openings.iter().enumerate() {
-                let config = of_task(&config, number);
+                let config = config.of_task(number);
                 let bundle = opening.read(&config, &find_bundle(&config, None)?)?;
                 change::check_labels(&config, &bundle, number)?;
             }

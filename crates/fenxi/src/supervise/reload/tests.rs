@@ -1,6 +1,7 @@
 //! Every key of the catalogue against what a reload does with it.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use accel::Bundle;
 
@@ -26,10 +27,11 @@ fn bundle(loaded: &Loaded) -> Bundle {
 fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Error> {
     let [before, after] = [now, next].map(bundle);
     let labels = labels(&before);
+    let in_use = [Arc::new(before.clone())];
     let (now, next) = (&now.config, &next.config);
     Ok(change::wants_sessions(now, next, &before, &after)?
         || analytics_config(now, &before) != analytics_config(next, &after)
-        || change::flow(now, &before)? != change::flow(next, &before)?
+        || change::flow(now, &in_use)? != change::flow(next, &in_use)?
         || class_marks(now, &labels)? != class_marks(next, &labels)?
         || class_labels(&now.connlabel, &labels)? != class_labels(&next.connlabel, &labels)?
         // Whatever the file is called, it is read again.

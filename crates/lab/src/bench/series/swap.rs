@@ -17,7 +17,6 @@ use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::try_interleave;
 use crate::cli::BenchArgs;
 use config::Config;
-use config::checked::DEFAULT_TASK;
 use dataplane::analytics_worker::Hooks;
 use dataplane::devices::Opener;
 use dataplane::placement::{Cores, Role, Thread};
@@ -134,11 +133,7 @@ impl Case<'_> {
             bundle: model.parent().unwrap_or(&model).to_owned(),
             every: PAUSE,
         };
-        let state = Arc::new(SharedState::new(&[OpenTask {
-            name: DEFAULT_TASK.to_owned(),
-            config: config.clone(),
-            bundle: self.bundle.clone(),
-        }]));
+        let state = Arc::new(SharedState::new(&[OpenTask::only(config, self.bundle)]));
         let (swapper, ports) =
             PeriodicSwapper::start(plan, config, cores, self.bundle, state, analytics)?;
         let port = ports.into_iter().next();

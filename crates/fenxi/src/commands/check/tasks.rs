@@ -1,0 +1,255 @@
+//! The tasks of a configuration: which model is asked about which flows, and where its labels go. Drawn as a graph, in which a
+//! task stands below the one whose label it waits for.
+
+use std::fmt::Write as _;
+
+use accel::Bundle;
+use serde::Serialize;
+
+use config::Config;
+use config::checked::{Analytics, BatchPolicy, IoMode, Task};
+
+use crate::escape::escape;
+
+/// A task, for people and for machines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TaskRow {
+    /// Its name.
+    name: String,
+    /// Name of its model.
+    model: String,
+    /// Version of the model.
+    version: String,
+    /// After how many elements the model is asked; the last is K.
+    depths: Vec<usize>,
+    /// Which flows it is asked about; empty: all.
+    when: String,
+    /// Numbers of the tasks whose labels it waits for.
+    #[serde(skip)]
+    needs: Vec<usize>,
+    /// The names of these tasks.
+    after: Vec<String>,
+    /// Devices by name, one for each of the layout.
+    devices: Vec<String>,
+    /// When a batch fires, with its goal or timeout.
+    policy: String,
+    /// The lowest is shed first.
+    priority: u8,
+    /// Where its labels go.
+    labels_to: Vec<String>,
+}
+
+/// The tasks with their models, in the order of the configuration.
+pub fn rows(config: &Config, bundles: &[Bundle]) -> Vec<TaskRow> {
+    let tasks = config.tasks.iter().zip(bundles).enumerate();
+    let row = |(number, (task, bundle)): (usize, (&Task, &Bundle))| {
+        let mut needs: Vec<usize> = task.when.tasks().copied().collect();
+        needs.sort_unstable();
+        needs.dedup();
+        let name = |number: usize| config.tasks[number].name.as_str();
+        TaskRow {
+            name: task.name.clone(),
+            model: bundle.name().to_owned(),
+            version: bundle.version().to_owned(),
+            depths: bundle.depths().iter().map(|it| it.elements).collect(),
+            when: task.when.named(name).to_string(),
+            after: needs.iter().map(|&at| name(at).to_owned()).collect(),
+            needs,
+            devices: task.devices.iter().map(|it| it.name.clone()).collect(),
+            policy: policy(&task.batching),
+            priority: task.priority,
+            labels_to: labels_to(config, number, task),
+        }
+    };
+    tasks.map(row).collect()
+}
+
+/// A policy in two words.
+fn policy(batching: &Analytics) -> String {
+    let (name, time) = match batching.policy {
+        BatchPolicy::None => return "none".to_owned(),
+        BatchPolicy::Max => return "max".to_owned(),
+        BatchPolicy::CarryOver => ("carry-over", batching.timeout),
+        BatchPolicy::Timeout => ("timeout", batching.timeout),
+        BatchPolicy::Slo { latency_goal, .. } => ("slo", latency_goal),
+        BatchPolicy::OnOff { latency_goal, .. } => ("on-off", latency_goal),
+    };
+    format!("{name} {} ms", time.as_secs_f64() * 1000.0)
+}
+
+/// Where the labels of a task have an effect in the mode that runs.
+fn labels_to(config: &Config, number: usize, task: &Task) -> Vec<String> {
+    let mut places = Vec::new();
+    if config.io.mode == IoMode::Inline && config.tag.enabled && !task.dscp.is_empty() {
+        places.push("dscp".to_owned());
+    }
+    if config.io.mode == IoMode::Mark && !task.mark.is_empty() {
+        places.push(format!("mark {:#x}", task.mark_mask));
+    }
+    // These sections describe the first task.
+    if number == 0 && !config.connlabel.class.is_empty() {
+        places.push("connlabel".to_owned());
+    }
+    if number == 0 {
+        let sets = config.nft_sets.iter();
+        places.extend(sets.map(|set| format!("nftset {}", set.name)));
+    }
+    if task.records {
+        places.push("records".to_owned());
+    }
+    places
+}
+
+/// The graph: a line for each task, below the first whose label it waits for.
+pub fn graph(rows: &[TaskRow]) -> String {
+    let mut page = "\ntasks\n".to_owned();
+    let roots: Vec<usize> = children(rows, None);
+    for root in roots {
+        // Writing to a string cannot fail.
+        let _ = writeln!(page, "  {}", line(&rows[root]));
+        below(rows, root, "  ", &mut page);
+    }
+    page
+}
+
+/// The tasks that wait for `parent`, and first of all for it.
+fn children(rows: &[TaskRow], parent: Option<usize>) -> Vec<usize> {
+    let numbers = 0..rows.len();
+    numbers
+        .filter(|&at| rows[at].needs.first().copied() == parent)
+        .collect()
+}
+
+fn below(rows: &[TaskRow], parent: usize, indent: &str, page: &mut String) {
+    let children = children(rows, Some(parent));
+    for (at, &child) in children.iter().enumerate() {
+        let is_last = at + 1 == children.len();
+        let (branch, more) = match is_last {
+            true => ("└─► ", "    "),
+            false => ("├─► ", "│   "),
+        };
+        let _ = writeln!(page, "{indent}{branch}{}", line(&rows[child]));
+        below(rows, child, &format!("{indent}{more}"), page);
+    }
+}
+
+fn line(row: &TaskRow) -> String {
+    let depths: Vec<String> = row.depths.iter().map(ToString::to_string).collect();
+    let mut devices = row.devices.clone();
+    devices.dedup();
+    let mut line = format!(
+        "{} ({} {}; K {}; {}; {}; priority {})",
+        row.name,
+        row.model,
+        row.version,
+        depths.join(", "),
+        devices.join(", "),
+        row.policy,
+        row.priority
+    );
+    if !row.when.is_empty() {
+        line = format!("{line} when {}", row.when);
+    }
+    let to = match row.labels_to.is_empty() {
+        true => String::new(),
+        false => format!(" ─► {}", row.labels_to.join(", ")),
+    };
+    escape(&(line + &to)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, needs: &[usize]) -> TaskRow {
+        TaskRow {
+            name: name.to_owned(),
+            model: "m".to_owned(),
+            version: "1".to_owned(),
+            depths: vec![3, 10],
+            when: String::new(),
+            needs: needs.to_vec(),
+            after: Vec::new(),
+            devices: vec!["cpu".to_owned(), "cpu".to_owned()],
+            policy: "none".to_owned(),
+            priority: 5,
+            labels_to: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_task_stands_below_the_first_that_it_waits_for() {
+        let rows = [
+            row("a", &[]),
+            row("b", &[0]),
+            row("c", &[]),
+            row("d", &[1, 2]),
+            row("e", &[0]),
+        ];
+        let drawn = graph(&rows);
+        let lines: Vec<&str> = drawn.lines().collect();
+        let starts = [
+            "",
+            "tasks",
+            "  a (m 1; K 3, 10; cpu; none; priority 5)",
+            "  ├─► b (",
+            "  │   └─► d (",
+            "  └─► e (",
+            "  c (",
+        ];
+        assert_eq!(lines.len(), starts.len(), "{drawn}");
+        for (line, start) in lines.iter().zip(starts) {
+            assert!(line.starts_with(start), "{drawn}");
+        }
+    }
+
+    #[test]
+    fn a_line_says_when_and_where_to() {
+        let shown = TaskRow {
+            when: "a.confidence < 0.9".to_owned(),
+            labels_to: vec!["dscp".to_owned(), "records".to_owned()],
+            name: "x\ny".to_owned(),
+            ..row("x", &[0])
+        };
+        let line = line(&shown);
+        assert!(
+            line.ends_with(" when a.confidence < 0.9 ─► dscp, records"),
+            "{line}"
+        );
+        assert!(!line.contains('\n'), "{line}");
+    }
+
+    #[test]
+    fn labels_go_where_the_mode_takes_them() {
+        let to = |sets: &[&str]| {
+            let own = [
+                "task.a.name=a",
+                "task.b.mark={ x = 0x10 }",
+                "task.b.dscp={ x = 1 }",
+            ];
+            let sets = own.iter().chain(sets);
+            let sets: Vec<String> = sets.map(|set| (*set).to_owned()).collect();
+            let config = Config::load(None, &sets).unwrap();
+            let tasks = config.tasks.iter().enumerate();
+            let to = tasks.map(|(number, task)| labels_to(&config, number, task).join(", "));
+            to.collect::<Vec<_>>()
+        };
+        assert_eq!(to(&[]), ["records", "records"]);
+        let mark = to(&["io.mode=mark", "task.b.records=false"]);
+        assert_eq!(mark, ["mark 0xff000000, records", "mark 0x10"]);
+        let inline = to(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
+        assert_eq!(inline, ["dscp, records", "dscp, records"]);
+    }
+
+    #[test]
+    fn a_policy_has_its_goal_or_its_timeout() {
+        let shown = |sets: &[&str]| {
+            let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+            policy(&Config::load(None, &sets).unwrap().analytics)
+        };
+        assert_eq!(shown(&[]), "carry-over 10 ms");
+        assert_eq!(shown(&["analytics.policy=max"]), "max");
+        let goal = ["analytics.policy=on-off", "analytics.latency_goal_ms=2.5"];
+        assert_eq!(shown(&goal), "on-off 2.5 ms");
+    }
+}
