@@ -6,6 +6,7 @@
 use accel::Bundle;
 use config::Config;
 use config::checked::{MAX_TASKS, Task};
+use config::origin::Origin;
 use config::when::{Choice, Term};
 use policy::{Label, listed};
 
@@ -15,18 +16,32 @@ use crate::bundle::labels;
 #[cfg(test)]
 mod tests;
 
-/// Refuses what a run cannot do yet: flow managers and analytics managers are built for the first task only.
+/// Refuses what a run cannot do yet: flow managers and analytics managers are built for the first task only, which is asked
+/// about every flow, and whose labels always stand in records.
 ///
 /// # Errors
-/// There are several tasks.
+/// There are several tasks, or the only one asks for what is not there.
 pub fn can_run(config: &Config) -> Result<(), Error> {
-    match config.tasks.get(1) {
-        None => Ok(()),
-        Some(second) => Err(Error::config(format!(
-            "{}: task.{}: several tasks cannot run yet, only be checked; keep one [[task]]",
-            second.origin, second.name
-        ))),
+    let refuse = |origin: &Origin, key: &str, what: &str| {
+        Err(Error::config(format!(
+            "{origin}: task.{key}: {what} cannot run yet, only be checked"
+        )))
+    };
+    let Some(first) = config.tasks.first() else {
+        return Ok(());
+    };
+    if let Some(second) = config.tasks.get(1) {
+        return refuse(&second.origin, &second.name, "several tasks");
     }
+    if !first.when.is_always() {
+        let key = format!("{}.when", first.name);
+        return refuse(&first.when_origin, &key, "a task for some flows");
+    }
+    if !first.records {
+        let key = format!("{}.records", first.name);
+        return refuse(&first.origin, &key, "a task without records");
+    }
+    Ok(())
 }
 
 /// Checks the tasks against their models.

@@ -99,16 +99,28 @@ fn of_several_models_none_wants_more_than_flow_k() {
 }
 
 #[test]
-fn one_task_can_run_and_two_cannot() {
+fn one_task_for_every_flow_can_run_and_others_cannot() {
     let config = |sets: &[&str]| {
         let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
         Config::load(None, &sets).unwrap()
     };
     can_run(&config(&[])).unwrap();
-    can_run(&config(&["task.a.name=a"])).unwrap();
-    let refused = can_run(&config(&["task.a.name=a", "task.b.name=b"])).unwrap_err();
-    assert_eq!(
-        refused.to_string(),
-        "--set: task.b: several tasks cannot run yet, only be checked; keep one [[task]]"
-    );
+    can_run(&config(&["task.a.name=a", "task.a.depths=[3, 10]"])).unwrap();
+    for (sets, says) in [
+        (
+            &["task.a.name=a", "task.b.name=b"],
+            "--set: task.b: several tasks cannot run yet, only be checked",
+        ),
+        (
+            &["task.a.name=a", "task.a.when=port = 443"],
+            "--set: task.a.when: a task for some flows cannot run yet, only be checked",
+        ),
+        (
+            &["task.a.name=a", "task.a.records=false"],
+            "--set: task.a.records: a task without records cannot run yet, only be checked",
+        ),
+    ] {
+        let refused = can_run(&config(sets)).unwrap_err();
+        assert_eq!(refused.to_string(), says);
+    }
 }
