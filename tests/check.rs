@@ -343,6 +343,12 @@ fn the_report_has_one_form_for_people_and_one_for_machines() {
     ] {
         assert_eq!(report[sum], count(level), "{report}");
     }
+    let task = &report["tasks"][0];
+    assert_eq!(
+        (&task["name"], &task["when"]),
+        (&"default".into(), &"".into())
+    );
+    assert_eq!(task["depths"], serde_json::json!([1, 2, 3, 5, 10]));
     for finding in findings {
         let texts = ["check", "subject", "level", "cause"]
             .iter()

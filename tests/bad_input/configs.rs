@@ -62,7 +62,7 @@ fn problems_of_a_file_have_their_line() {
         ),
         (
             "[[task]]\nname = \"a\"\n[[task]]\nname = \"b\"\n",
-            &["c.toml:3: task.b: several tasks cannot run yet, only be checked; keep one [[task]]"],
+            &["c.toml:3: task.b: several tasks cannot run yet, only be checked"],
         ),
         (
             "[tag.dscp]\nTLS = \"AF44\"\n",
@@ -93,6 +93,59 @@ fn problems_of_a_file_have_their_line() {
         ),
     ] {
         assert_refused(with_file(text, &[]), 78, parts);
+    }
+}
+
+/// What tasks say of each other, and of the models of each other.
+#[test]
+fn tasks_that_do_not_fit_are_refused_with_their_line() {
+    let check = |text: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        std::fs::write(&path, text).unwrap();
+        let mut command = fenxi(["check", "--config-only", "--config"]);
+        command.arg(path);
+        run(command)
+    };
+    let models = root().join("models");
+    let model = |name: &str| format!("model = \"{}\"\n", models.join(name).display());
+    let [app, protocol] = ["app-id-k10", "protocol"].map(model);
+    let two = |when: &str| {
+        format!("[[task]]\nname = \"a\"\n{app}[[task]]\nname = \"b\"\n{app}when = '{when}'\n")
+    };
+    let cycle = two("a.label = TLS").replacen("[[task]]", "[[task]]\nwhen = 'b.label = TLS'", 1);
+    for (text, says) in [
+        (
+            two("port = https"),
+            "c.toml:7: task.b.when: port = https: found https, expected a port from 0 to 65535",
+        ),
+        (
+            two("c.confidence < 0.9"),
+            "c.toml:7: task.b.when: c.confidence < 0.9: unknown task c; the others are a",
+        ),
+        (
+            two("a.confidence < 0.5 and a.confidence >= 0.9"),
+            "c.toml:7: task.b.when: a.confidence < 0.5 and a.confidence >= 0.9 never hold together",
+        ),
+        (
+            cycle,
+            "c.toml:2: task.a.when: the tasks a -> b -> a wait for each other",
+        ),
+        (
+            two("a.label = TSL"),
+            "c.toml:7: task.b.when: a.label = TSL: the model app-id-k10 of task a has no label \"TSL\"",
+        ),
+        (
+            two("") + &format!("[[task]]\nname = \"c\"\n{protocol}depths = [4, 10]\n"),
+            "c.toml:8: task.c.depths: the model protocol has the depths [1, 2, 3, 5, 10]; name some of them",
+        ),
+        (
+            two("")
+                + &format!("[[task]]\nname = \"c\"\n{protocol}[[task]]\nname = \"d\"\n{protocol}"),
+            "the tasks have 12 depths together, of which flow managers take 8 at most: a (1), b (1), c (5), d (5)",
+        ),
+    ] {
+        assert_refused(check(&text), 78, &[says]);
     }
 }
 

@@ -91,6 +91,39 @@ fn check_draws_the_pipeline() {
     );
 }
 
+/// The tasks stand below those whose labels they wait for, and what is done about their labels is said for each.
+#[test]
+fn check_draws_the_graph_of_the_tasks() {
+    let args = [
+        "check",
+        "--config-only",
+        "--config",
+        "configs/three-tasks.toml",
+    ];
+    let drawn = ran(&args).expect_code(0).stdout;
+    for part in [
+        "\ntasks\n  protocol (protocol 1.1.0; K 3, 5, 10; cpu; slo 2 ms; priority 9) ─► mark 0xff000000, records\n  \
+         └─► second (app-id-k10 1.0.1; K 10; cpu; max; priority 0) when protocol = tcp, udp and protocol.confidence < 0.9 ─► \
+         records\n  device (iot-family 1.1.0; K 3, 10; cpu; slo 20 ms; priority 3) when direction = out, inside ─► mark 0xff0000, \
+         records\n",
+        "\nlabels (marks of connections under the mask 0xff000000)\n  0x1000000       STUN, SIP\n",
+        "\nlabels of device (marks of connections under the mask 0xff0000)\n  0x10000         D-LinkCam, ",
+    ] {
+        assert!(drawn.contains(part), "{part}: {drawn}");
+    }
+    assert!(!drawn.contains("labels of second"), "{drawn}");
+    // A run cannot do it yet.
+    let args = [
+        "replay",
+        "--config",
+        "configs/three-tasks.toml",
+        "none.pcap",
+    ];
+    let refused = ran(&args).expect_code(78);
+    let says = "task.device: several tasks cannot run yet, only be checked";
+    assert!(refused.stderr.contains(says), "{}", refused.stderr);
+}
+
 #[test]
 fn check_says_who_runs_where() {
     let sets = [

@@ -11,6 +11,7 @@ use netfilter::nft_set::{Field, SetName};
 use packetio::Backend;
 use policy::{Action, Dscp, LabelRule};
 
+mod analytics;
 mod destination;
 mod device;
 mod task;
@@ -21,6 +22,7 @@ use crate::network::Network;
 use crate::origin::Origin;
 use crate::when::When;
 
+pub use analytics::{Analytics, BatchPolicy, Cache};
 pub use destination::{Destination, Endpoint};
 pub use device::{Accel, Device, DeviceThread, Provider};
 pub use task::{DEFAULT_TASK, MAX_TASKS, Task};
@@ -137,6 +139,8 @@ impl Config {
             config.model.class_confidence.clear();
             config.mark.class = task.mark.clone();
             config.mark.mask = task.mark_mask;
+            // A DSCP in the mark is the first task's.
+            config.mark.holds = MarkAs::Label;
         }
         config.tasks = vec![Task {
             when: When::default(),
@@ -400,67 +404,6 @@ pub struct NftSet {
 pub struct Ring {
     /// Slots, a power of two. A replay takes bursts of a quarter of it at most.
     pub slots: usize,
-}
-
-/// Batching.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Analytics {
-    /// When a batch fires.
-    pub policy: BatchPolicy,
-    /// T of Alg. 1 and 2.
-    pub timeout: Duration,
-    /// Φ of Alg. 2: greatest share of padding in a batch.
-    pub phi: f64,
-    /// The set of batch sizes, ascending, none twice.
-    pub batch_sizes: Vec<usize>,
-    /// The longest that a series is carried over; at least `timeout`.
-    pub max_wait: Duration,
-}
-
-/// When a batch fires.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub enum BatchPolicy {
-    /// At the timeout, leaving the newest series over where padding would exceed Φ (Alg. 2).
-    #[default]
-    CarryOver,
-    /// At the timeout, padded (Alg. 1).
-    Timeout,
-    /// Whenever the device is free.
-    None,
-    /// When as many wait as the device takes.
-    Max,
-    /// As late as possible while 99 of 100 labels still come in time (Batchy).
-    Slo {
-        /// Time from a series' emission to its label.
-        latency_goal: Duration,
-        /// Share of the goal that is kept in reserve.
-        delta: f64,
-    },
-    /// Batchy's on-off controller: whenever the device is free, or full batches.
-    OnOff {
-        /// As above.
-        latency_goal: Duration,
-        /// As above.
-        delta: f64,
-    },
-}
-
-impl BatchPolicy {
-    /// Whether it plans by the profile of a device, to keep a latency goal.
-    pub fn plans(&self) -> bool {
-        matches!(self, BatchPolicy::Slo { .. } | BatchPolicy::OnOff { .. })
-    }
-}
-
-/// The prefix cache (Alg. 3).
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Cache {
-    /// δ: lengths that make the key, 1 to k.
-    pub prefix: usize,
-    /// Prefixes remembered, at least 1.
-    pub entries: usize,
-    /// Share of hits that is inferred as well.
-    pub audit: f64,
 }
 
 /// Threads.

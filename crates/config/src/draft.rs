@@ -8,6 +8,8 @@ use std::time::Duration;
 use accel::Faults;
 use netfilter::nft_set::Field;
 
+mod task;
+
 use crate::checked::{
     Cache, ClassConfidence, Connlabel, ConnlabelMapping, Control, Destination, DeviceThread,
     DscpMapping, Endpoint, Flow, HttpPlace, Io, Ipfix, Kafka, Log, Mark, MarkMapping, Model,
@@ -19,8 +21,9 @@ use crate::nearest::nearest;
 use crate::network::Network;
 use crate::setting::{EntrySetting, Setting};
 use crate::store::{FromValue, Stored};
-use crate::when::When;
 use crate::words::words;
+
+pub use task::{Batching, LabelsDraft, PolicyName, TaskDraft, task_depths, task_name, task_when};
 
 /// `flow.active_timeout_s` of live traffic, where the user says nothing.
 pub const ACTIVE_TIMEOUT_LIVE: Duration = Duration::from_secs(120);
@@ -34,28 +37,6 @@ const DEADLINE: Duration = Duration::from_secs(1);
 
 /// The longest path of a Unix socket, in bytes: `sun_path` of `sockaddr_un`, less the NUL at its end.
 const SOCKET_PATH_MAX: usize = 107;
-
-/// The longest name of a task, in bytes: it becomes a label of metrics and a field of records.
-const TASK_NAME_MAX: usize = 32;
-
-words! {
-    /// `analytics.policy`.
-    pub enum PolicyName {
-        /// Alg. 2.
-        #[default]
-        CarryOver = "carry-over",
-        /// Alg. 1.
-        Timeout = "timeout",
-        /// Whenever the device is free.
-        None = "none",
-        /// When as many wait as the device takes.
-        Max = "max",
-        /// Batchy.
-        Slo = "slo",
-        /// Batchy's on-off controller.
-        OnOff = "on-off",
-    }
-}
 
 words! {
     /// `tag.mode`.
@@ -113,25 +94,6 @@ pub struct Draft {
     pub sandbox: bool,
     /// As checked.
     pub log: Log,
-}
-
-/// `[analytics]`.
-#[derive(Debug, Default, Clone)]
-pub struct Batching {
-    /// When a batch fires.
-    pub policy: PolicyName,
-    /// T of Alg. 1 and 2.
-    pub timeout: Duration,
-    /// Φ of Alg. 2.
-    pub phi: f64,
-    /// Sizes to choose from.
-    pub batch_sizes: Vec<usize>,
-    /// No series is carried over for longer.
-    pub max_wait: Duration,
-    /// D of Batchy.
-    pub latency_goal: Duration,
-    /// δ of Batchy.
-    pub slo_delta: f64,
 }
 
 /// `[accel]`.
@@ -192,44 +154,6 @@ impl Default for DeviceDraft {
             faults: None,
         }
     }
-}
-
-/// A `[[task]]` table over what the sections say.
-#[derive(Debug)]
-pub struct TaskDraft {
-    /// Name of the task.
-    pub name: String,
-    /// Folder of the model bundle.
-    pub model: Option<PathBuf>,
-    /// Depths of the model.
-    pub depths: Vec<usize>,
-    /// Which flows it is asked about.
-    pub when: When<String>,
-    /// Devices by name.
-    pub devices: Vec<String>,
-    /// When a batch fires.
-    pub batching: Batching,
-    /// The prefix cache, also where it is off.
-    pub cache: Cache,
-    /// What is shed last.
-    pub priority: u8,
-    /// What its labels lead to.
-    pub labels: LabelsDraft,
-    /// Whether its labels stand in records.
-    pub records: bool,
-}
-
-/// What the labels of a task lead to.
-#[derive(Debug, Default)]
-pub struct LabelsDraft {
-    /// Least confidence of a label.
-    pub min_confidence: Option<f32>,
-    /// Label to DSCP.
-    pub dscp: Vec<DscpMapping>,
-    /// Label to bits.
-    pub mark: Vec<MarkMapping>,
-    /// Bits that `mark` may write; 0: those of `mark`.
-    pub mark_mask: u32,
 }
 
 /// -1 stands for "off in a replay, and so long live"; 0 for "off"; all others for themselves in both.
@@ -462,38 +386,6 @@ pub fn networks(setting: &Setting, place: &mut Vec<Network>) -> Stored {
         .iter()
         .map(|name| name.parse())
         .collect::<Result<_, _>>()?;
-    Ok(())
-}
-
-/// A table is found by its name, so the name cannot be set to another one.
-pub fn task_name(setting: &Setting, name: &str) -> Stored {
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if setting.get::<String>()? != name {
-        return Err(format!("the task is called {name}"));
-    }
-    match (1..=TASK_NAME_MAX).contains(&name.len()) && name.chars().all(is_word) {
-        true => Ok(()),
-        false => Err(format!(
-            "expected 1 to {TASK_NAME_MAX} letters, digits, - and _"
-        )),
-    }
-}
-
-pub fn task_when(setting: &Setting, place: &mut When<String>) -> Stored {
-    let text: String = setting.get()?;
-    *place = When::parse(&text).map_err(|error| error.to_string())?;
-    Ok(())
-}
-
-pub fn task_depths(setting: &Setting, place: &mut Vec<usize>) -> Stored {
-    let depths: Vec<usize> = setting.get()?;
-    if !depths.is_sorted_by(|a, b| a < b) {
-        return Err(format!(
-            "found {}, expected depths that rise, each of them named once",
-            setting.value
-        ));
-    }
-    *place = depths;
     Ok(())
 }
 

@@ -1,13 +1,14 @@
 //! The tasks: what the sections say, and what a `[[task]]` says instead.
 
-use crate::checked::{Analytics, BatchPolicy, DEFAULT_TASK, Device, MAX_TASKS, MarkAs, Task};
-use crate::draft::{Batching, Draft, LabelsDraft, PolicyName, TaskDraft};
+use crate::checked::{DEFAULT_TASK, Device, MAX_TASKS, MarkAs, Task};
+use crate::draft::{Draft, LabelsDraft, TaskDraft};
 use crate::keys::{KeyId, TaskKey};
 use crate::layers::Table;
 use crate::layout::Layout;
+use crate::nearest::nearest;
 use crate::origin::Origin;
 use crate::setting::Setting;
-use crate::when::When;
+use crate::when::{Term, When};
 
 use super::Reader;
 use super::devices::{DeviceTables, Use};
@@ -235,14 +236,14 @@ impl<'a> Asked<'a> {
     ) -> Task {
         self.check_cache(draft.flow.k, problems);
         self.check_batching(problems);
+        self.check_in_ports(&draft.io.interfaces, problems);
         let devices = self.devices(draft, devices, problems);
         let is_dscp = self.source.is_first && draft.mark.holds == MarkAs::Dscp;
         let mark_mask = match is_dscp {
             true => draft.mark.mask,
             false => self.mark_mask(),
         };
-        let when_origin = self.own(TaskKey::When).map(|setting| &setting.origin);
-        let when_origin = when_origin.unwrap_or(self.named_at()).clone();
+        let when_origin = self.when_origin().clone();
         let origin = self.named_at().clone();
         let own = self.draft;
         let is_on = own.cache.prefix > 0 && own.cache.entries > 0;
@@ -254,7 +255,7 @@ impl<'a> Asked<'a> {
             when,
             when_origin,
             devices,
-            batching: batching(own.batching),
+            batching: own.batching.checked(),
             cache: is_on.then_some(own.cache),
             priority: own.priority,
             min_confidence: own.labels.min_confidence,
@@ -300,6 +301,35 @@ impl<'a> Asked<'a> {
             );
             report(problems, line);
         }
+    }
+
+    /// Interfaces by name, where these are known; else the captures of a replay may be meant.
+    fn check_in_ports(&self, interfaces: &[String], problems: &mut Vec<String>) {
+        let in_ports = self.draft.when.terms.iter();
+        let in_ports = in_ports.filter_map(|term| match term {
+            Term::InPort(names) => Some((term, names)),
+            _ => None,
+        });
+        for (term, names) in in_ports {
+            let unknown = names.iter().find(|name| !interfaces.contains(name));
+            let Some(unknown) = unknown.filter(|_| !interfaces.is_empty()) else {
+                continue;
+            };
+            let near = nearest(unknown, interfaces.iter().map(String::as_str));
+            let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+            problems.push(format!(
+                "{}: task.{}.when: {term}: there is no interface {unknown}; io.interfaces has {}{near}",
+                self.when_origin(),
+                self.draft.name,
+                interfaces.join(", ")
+            ));
+        }
+    }
+
+    /// Where the key `when` was set, or the task was first named.
+    fn when_origin(&self) -> &Origin {
+        let own = self.own(TaskKey::When).map(|setting| &setting.origin);
+        own.unwrap_or(self.named_at())
     }
 
     /// One device for each of the layout's, as far as any are named.
@@ -359,29 +389,5 @@ impl<'a> Asked<'a> {
 fn report(problems: &mut Vec<String>, line: String) {
     if !problems.contains(&line) {
         problems.push(line);
-    }
-}
-
-fn batching(own: Batching) -> Analytics {
-    let (latency_goal, delta) = (own.latency_goal, own.slo_delta);
-    Analytics {
-        policy: match own.policy {
-            PolicyName::CarryOver => BatchPolicy::CarryOver,
-            PolicyName::Timeout => BatchPolicy::Timeout,
-            PolicyName::None => BatchPolicy::None,
-            PolicyName::Max => BatchPolicy::Max,
-            PolicyName::Slo => BatchPolicy::Slo {
-                latency_goal,
-                delta,
-            },
-            PolicyName::OnOff => BatchPolicy::OnOff {
-                latency_goal,
-                delta,
-            },
-        },
-        timeout: own.timeout,
-        phi: own.phi,
-        batch_sizes: own.batch_sizes,
-        max_wait: own.max_wait,
     }
 }

@@ -311,6 +311,14 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
         ),
         (&[none], "c.toml:3: task.a.mark_mask: no effect"),
         (
+            &[
+                "",
+                "when = 'in_port = eth1, ehtO'",
+                "\n[io]\ninterfaces = [\"eth0\", \"eth1\"]",
+            ],
+            "c.toml:6: task.b.when: in_port = eth1, ehtO: there is no interface ehtO; io.interfaces has eth0, eth1",
+        ),
+        (
             &["", "priority = 10"],
             "c.toml:6: task.b.priority: found 10, expected an integer from 0 to 9",
         ),

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use crate::checked::Task;
-use crate::keys::TaskKey;
 use crate::nearest::nearest;
 use crate::when::When;
 use crate::when::never::{Needed, contradiction};
@@ -31,9 +30,7 @@ pub(super) fn resolve(asked: &[Asked<'_>], problems: &mut Vec<String>) -> Vec<Wh
             .when
             .try_map(|term, name| number(name).map_err(|why| format!("{term}: {why}")));
         whens.push(when.unwrap_or_else(|why| {
-            let origin = task
-                .own(TaskKey::When)
-                .map_or(task.named_at(), |own| &own.origin);
+            let origin = task.when_origin();
             problems.push(format!("{origin}: task.{own}.when: {why}"));
             When::default()
         }));

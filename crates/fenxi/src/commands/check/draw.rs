@@ -30,7 +30,25 @@ pub fn page(config: &Config, bundles: &[Bundle], map: &LabelMap, tasks: &[TaskRo
     );
     let series: Vec<_> = bundles.iter().flat_map(series_tasks).collect();
     let pipeline = draw(config, bundle, &series, map, &model);
-    pipeline + &tasks::graph(tasks) + &threads(config) + &effects(config, map)
+    let first = effects(config, map, "");
+    pipeline
+        + &tasks::graph(tasks)
+        + &threads(config)
+        + &first
+        + &effects_of_others(config, bundles)
+}
+
+/// What is done about labels of the tasks behind the first, where anything is.
+fn effects_of_others(config: &Config, bundles: &[Bundle]) -> String {
+    let others = bundles.iter().enumerate().skip(1);
+    let of = |(number, bundle): (usize, &Bundle)| {
+        let own = config.of_task(number);
+        let map = LabelMap::of(&own, bundle).ok()?;
+        let (without, labels) = map.unmapped();
+        let name = own.tasks.first().map(|task| task.name.as_str())?;
+        (without.len() < labels).then(|| effects(&own, &map, &format!(" of {name}")))
+    };
+    others.filter_map(of).collect()
 }
 
 fn draw(
@@ -142,7 +160,7 @@ fn effect(config: &Config, map: &LabelMap) -> String {
 }
 
 /// A line per value with the labels that have it, in the order of the values; then the labels that have none.
-fn effects(config: &Config, map: &LabelMap) -> String {
+fn effects(config: &Config, map: &LabelMap, whose: &str) -> String {
     let mut by_value: BTreeMap<u32, (String, Vec<&str>)> = BTreeMap::new();
     for (label, action) in map.rows() {
         let shown = match (map.effect(), action.mark, action.dscp) {
@@ -161,7 +179,7 @@ fn effects(config: &Config, map: &LabelMap) -> String {
             config.mark.mask
         ),
     };
-    let mut page = format!("\nlabels ({title})\n");
+    let mut page = format!("\nlabels{whose} ({title})\n");
     let (without, _) = map.unmapped();
     let none = (!without.is_empty()).then_some(("none".to_owned(), without));
     for (value, labels) in by_value.into_values().chain(none) {
