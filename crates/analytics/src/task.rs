@@ -26,13 +26,14 @@ mod swap;
 use crate::batching::slo::Controller;
 use crate::batching::{Decision, Fire, Plan, Situation};
 use crate::cache::{Cache, LookUp};
+use crate::device_slot::DeviceSlot;
 use crate::dispatch::Dispatch;
 use crate::lanes::Lanes;
 use crate::manager::Round;
 use crate::ring_input::{Queue, Seen};
 use crate::{
-    Accelerator, After, Config, ConfigError, Counters, DeviceHealth, Policy, RingInput,
-    SloCounters, Trigger,
+    Accelerator, After, Config, ConfigError, Counters, DeviceHealth, DeviceProfile, Policy,
+    RingInput, SloCounters, Trigger,
 };
 use cring::{Context, Feature, Source};
 pub use settings::Settings;
@@ -239,6 +240,12 @@ impl Task {
                 since_ns: device_slot.since_ns(),
                 last_error: counters.last_error.as_deref(),
             })
+    }
+
+    /// The profiles of the devices that have one, as they are now, in the order in which the devices were given.
+    pub fn profiles(&self) -> impl Iterator<Item = Option<DeviceProfile>> {
+        let device_slots = self.dispatch.device_slots.iter();
+        device_slots.map(DeviceSlot::live_profile)
     }
 
     /// Series on their way through a device: of those undecided, the ones that do not wait for a batch.
