@@ -35,6 +35,7 @@ mod accelerator;
 pub mod batching;
 mod cache;
 mod config;
+pub mod controller;
 mod counters;
 mod device_slot;
 mod dispatch;
