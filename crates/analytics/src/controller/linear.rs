@@ -3,6 +3,23 @@
 /// A pivot below this part of its diagonal element means that the row depends on those before it.
 const DEPENDENT: f64 = 1e-9;
 
+/// How many products are summed side by side, so that the compiler can use vectors.
+const LANES: usize = 8;
+
+/// a·b, of the same length.
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut sums = [0.0; LANES];
+    let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let rest = a_chunks.remainder().iter().zip(b_chunks.remainder());
+    let rest: f64 = rest.map(|(a, b)| a * b).sum();
+    for (a, b) in a_chunks.zip(b_chunks) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    rest + sums.iter().sum::<f64>()
+}
+
 /// A square matrix of fixed room, of which the first rows and columns are in use.
 pub(super) struct Square {
     room: usize,
@@ -35,8 +52,7 @@ impl Square {
     fn factor(&mut self, n: usize) {
         for j in 0..n {
             for i in j..n {
-                let products = self.row(i, j).iter().zip(self.row(j, j));
-                let rest = self.get(i, j) - products.map(|(a, b)| a * b).sum::<f64>();
+                let rest = self.get(i, j) - dot(self.row(i, j), self.row(j, j));
                 let value = if i == j {
                     let is_dependent = rest <= DEPENDENT * self.get(j, j);
                     if is_dependent { 0.0 } else { rest.sqrt() }
@@ -53,8 +69,7 @@ impl Square {
     pub fn solve(&mut self, n: usize, x: &mut [f64]) {
         self.factor(n);
         for i in 0..n {
-            let products = self.row(i, i).iter().zip(&*x);
-            let rest = x[i] - products.map(|(a, b)| a * b).sum::<f64>();
+            let rest = x[i] - dot(self.row(i, i), &x[..i]);
             x[i] = self.divided(rest, i);
         }
         for i in (0..n).rev() {

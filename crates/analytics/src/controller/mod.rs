@@ -185,10 +185,15 @@ impl Controller {
 
     /// From now on this is the goal of a task that has one already. A shorter one is planned for at once.
     pub fn set_goal(&mut self, task: usize, goal: Goal) {
-        for path in &mut self.model.paths {
+        for (path, seen) in self.model.paths.iter_mut().zip(&mut self.seen) {
             if path.last() == task {
-                path.budget_us = path.budget_us.min(goal.aim_us());
+                path.budget_us *= goal.aim_us() / path.goal.aim_us();
                 path.goal = goal;
+                // What waits already may be late by the new goal. That says nothing about the new plan.
+                *seen = Seen {
+                    has_cut: true,
+                    ..Seen::default()
+                };
             }
         }
         if self.kind == Kind::Slo {
@@ -244,6 +249,7 @@ impl Controller {
         for (before, task) in self.before.iter_mut().zip(&model.tasks) {
             *before = task.b;
         }
+        self.projection.begin();
         for _ in 0..STEPS {
             if !self.projection.step(model) {
                 break;

@@ -14,15 +14,19 @@
 //!   shrink, because the optimum along the direction is there.
 //! * *Bounds* of b are planes, too, but those are tasks to leave out, not rows of M.
 
-use super::linear::Square;
+use super::linear::{Square, dot};
 use super::model::Model;
 
 /// A path with less than this part of its budget left is tight.
 const TIGHT: f64 = 1e-4;
 /// A direction smaller than this part of b is none.
 const STILL: f64 = 1e-4;
-/// How often the set of tight paths and bounds is tried anew in one step.
+/// How often the set of tight paths and bounds is tried anew in one period, so that a step with 64 paths takes less
+/// than a millisecond. What is left undone, the next period does.
 const TRIES: usize = 24;
+
+/// How often a step is halved until the load falls.
+const HALVINGS: usize = 8;
 
 /// Room for the steps.
 pub(super) struct Projection {
@@ -35,12 +39,24 @@ pub(super) struct Projection {
     is_kept: Vec<bool>,
     gradient: Vec<f64>,
     scale: Vec<f64>,
+    /// A direction that is no longer than this is none.
+    still: Vec<f64>,
     /// Tasks that may move.
     is_free: Vec<bool>,
     direction: Vec<f64>,
     tight: Vec<usize>,
+    /// Of the tight paths, by their places, those that are not released.
+    held: Vec<usize>,
+    /// Of the held paths.
     multipliers: Vec<f64>,
+    /// M·S·Mᵀ and −M·S·g of the tight paths.
     products: Square,
+    right: Vec<f64>,
+    factor: Square,
+    /// A row of M·S.
+    scaled: Vec<f64>,
+    /// How often the set of tight paths and bounds may still be tried anew in this period.
+    tries: usize,
 }
 
 impl Projection {
@@ -52,11 +68,17 @@ impl Projection {
             is_kept: vec![false; paths],
             gradient: vec![0.0; tasks],
             scale: vec![0.0; tasks],
+            still: vec![0.0; tasks],
             is_free: vec![false; tasks],
             direction: vec![0.0; tasks],
             tight: Vec::with_capacity(paths),
             multipliers: Vec::with_capacity(paths),
+            held: Vec::with_capacity(paths),
             products: Square::new(paths),
+            right: vec![0.0; paths],
+            factor: Square::new(paths),
+            scaled: vec![0.0; tasks],
+            tries: TRIES,
         }
     }
 
@@ -64,14 +86,28 @@ impl Projection {
         &self.slopes[path * self.tasks..(path + 1) * self.tasks]
     }
 
+    /// Begins a period.
+    pub fn begin(&mut self) {
+        self.tries = TRIES;
+    }
+
     /// Takes one step. Tells whether there was one to take.
     pub fn step(&mut self, model: &mut Model) -> bool {
+        if self.tries == 0 {
+            return false;
+        }
         self.look_at(model);
-        for _ in 0..TRIES {
+        self.multiply();
+        while self.tries > 0 {
+            self.tries -= 1;
             self.project();
-            if !self.release_path() && !self.hold_at_bounds(model) {
+            if self.release_path() {
+                continue;
+            }
+            if !self.hold_at_bounds(model) {
                 break;
             }
+            self.multiply();
         }
         self.walk(model)
     }
@@ -82,6 +118,7 @@ impl Projection {
             let (cost, b) = (task.rate * task.profile.t0_us, task.b);
             let is_free = task.is_buffered() && cost > 0.0;
             self.is_free[number] = is_free;
+            self.still[number] = STILL * b;
             self.gradient[number] = if is_free { -cost / (b * b) } else { 0.0 };
             self.scale[number] = if is_free {
                 b * b * b / (2.0 * cost)
@@ -105,43 +142,58 @@ impl Projection {
                 self.tight.push(number);
             }
         }
+        self.held.clear();
+        self.held.extend(0..self.tight.len());
         for (number, task) in model.tasks.iter().enumerate() {
             // To begin with; the others may push it back.
             self.is_free[number] &= task.b < task.largest;
         }
     }
 
-    /// The direction, and the multipliers of the tight paths.
-    fn project(&mut self) {
-        let n = self.tight.len();
-        self.multipliers.clear();
-        for i in 0..n {
-            let row = self.row(self.tight[i]);
-            let right = -self.scaled_product(row, &self.gradient);
-            self.multipliers.push(right);
-            for j in 0..=i {
-                let product = self.scaled_product(self.row(self.tight[i]), self.row(self.tight[j]));
-                self.products.set(i, j, product);
+    /// M·S·Mᵀ of the tight paths and the tasks that may move.
+    fn multiply(&mut self) {
+        for i in 0..self.tight.len() {
+            let row = self.tight[i] * self.tasks..(self.tight[i] + 1) * self.tasks;
+            for task in 0..self.tasks {
+                let scale = if self.is_free[task] {
+                    self.scale[task]
+                } else {
+                    0.0
+                };
+                self.scaled[task] = scale * self.slopes[row.start + task];
             }
-        }
-        self.products.solve(n, &mut self.multipliers);
-        for task in 0..self.tasks {
-            let push = self.push(task);
-            let moves = self.is_free[task];
-            self.direction[task] = if moves { -self.scale[task] * push } else { 0.0 };
+            self.right[i] = -dot(&self.scaled, &self.gradient);
+            for j in 0..=i {
+                let other = self.tight[j] * self.tasks..(self.tight[j] + 1) * self.tasks;
+                self.products
+                    .set(i, j, dot(&self.scaled, &self.slopes[other]));
+            }
         }
     }
 
-    /// a·S·b over the tasks that may move.
-    fn scaled_product(&self, a: &[f64], b: &[f64]) -> f64 {
-        let free = (0..self.tasks).filter(|task| self.is_free[*task]);
-        free.map(|task| a[task] * self.scale[task] * b[task]).sum()
+    /// The direction, and the multipliers of the tight paths that still hold.
+    fn project(&mut self) {
+        self.multipliers.clear();
+        for i in 0..self.held.len() {
+            self.multipliers.push(self.right[self.held[i]]);
+            for j in 0..=i {
+                let product = self.products.get(self.held[i], self.held[j]);
+                self.factor.set(i, j, product);
+            }
+        }
+        self.factor.solve(self.held.len(), &mut self.multipliers);
+        for task in 0..self.tasks {
+            let d = -self.scale[task] * self.push(task);
+            // Rounding leaves a little where the paths leave none.
+            let moves = self.is_free[task] && d.abs() > self.still[task];
+            self.direction[task] = if moves { d } else { 0.0 };
+        }
     }
 
     /// g + Mᵀw of a task.
     fn push(&self, task: usize) -> f64 {
-        let tight = self.tight.iter().zip(&self.multipliers);
-        let held = tight.map(|(path, w)| w * self.slopes[path * self.tasks + task]);
+        let held = self.held.iter().zip(&self.multipliers);
+        let held = held.map(|(i, w)| w * self.slopes[self.tight[*i] * self.tasks + task]);
         self.gradient[task] + held.sum::<f64>()
     }
 
@@ -151,7 +203,7 @@ impl Projection {
         let least = multipliers.min_by(|a, b| a.1.total_cmp(b.1));
         let released = least.filter(|(_, w)| **w < 0.0).map(|(i, _)| i);
         if let Some(i) = released {
-            self.tight.swap_remove(i);
+            self.held.remove(i);
         }
         released.is_some()
     }
@@ -201,12 +253,30 @@ impl Projection {
         has_moved
     }
 
-    /// λ for all tasks.
+    /// λ for all tasks: 1, or as much as paths and bounds allow, or less where the load would not fall.
     fn length(&self, model: &Model) -> f64 {
         let paths = (0..self.slack.len()).map(|path| self.path_length(path));
         let shrinking = (0..self.tasks).filter(|task| self.direction[*task] < 0.0);
         let bounds = shrinking.map(|task| (model.tasks[task].b - 1.0) / -self.direction[task]);
-        paths.chain(bounds).fold(1.0, f64::min)
+        let mut length = paths.chain(bounds).fold(1.0, f64::min);
+        for _ in 0..HALVINGS {
+            if self.change(model, length) <= 0.0 {
+                return length;
+            }
+            length /= 2.0;
+        }
+        0.0
+    }
+
+    /// How the load changes when the direction is gone so far.
+    fn change(&self, model: &Model, length: f64) -> f64 {
+        let tasks = model.tasks.iter().zip(&self.direction);
+        let moving = tasks.filter(|(_, d)| **d != 0.0);
+        let changes = moving.map(|(task, d)| {
+            let b = (task.b + length * d).clamp(1.0, task.largest);
+            task.rate * task.profile.t0_us * (1.0 / b - 1.0 / task.b)
+        });
+        changes.sum()
     }
 
     /// λ_v, where no task shrinks.
@@ -216,12 +286,16 @@ impl Projection {
         lengths.fold(f64::MAX, f64::min)
     }
 
+    fn is_held(&self, path: usize) -> bool {
+        self.held.iter().any(|i| self.tight[*i] == path)
+    }
+
     /// How far the direction can be gone until a path has used up its budget.
     fn path_length(&self, path: usize) -> f64 {
         let growth = self.row(path).iter().zip(&self.direction);
         let growth: f64 = growth.map(|(slope, d)| slope * d).sum();
         let slack = self.slack[path].max(0.0);
-        let is_along = growth <= 1e-9 * (slack + growth.abs()) || self.tight.contains(&path);
+        let is_along = growth <= 1e-9 * (slack + growth.abs()) || self.is_held(path);
         if !self.is_kept[path] || is_along {
             f64::INFINITY
         } else {

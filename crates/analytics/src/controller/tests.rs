@@ -1,4 +1,5 @@
 //! The plan by hand, against a search, and in a simulated plant.
 
+mod optimum;
 mod plant;
 mod scenarios;
