@@ -274,7 +274,7 @@ fn exceed(late: u64, labelled: u64) -> bool {
 }
 
 /// The largest size of a batch of so many at most; 0 where there is none.
-pub(crate) fn size_within(sizes: &Sizes, rows: usize) -> usize {
+fn size_within(sizes: &Sizes, rows: usize) -> usize {
     match sizes {
         Sizes::Any { cap } => rows.min(*cap),
         Sizes::Fixed(sizes) => {

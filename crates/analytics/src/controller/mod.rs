@@ -41,6 +41,7 @@ mod measure;
 mod model;
 mod projection;
 mod recovery;
+mod rounding;
 
 pub use graph::{
     Goal, Graph, GraphError, InherentViolation, PATHS_MAX, Path, TASKS_MAX, Task,
@@ -66,6 +67,8 @@ const BUDGET_STEPS: f64 = 32.0;
 const WAITS_LEAST: f64 = 0.05;
 /// Steps along the projected gradient in a period, at most.
 const STEPS: usize = 8;
+/// In a backlog a task waits for what comes in this part of a period at most.
+const BACKLOG_PART: f64 = 0.25;
 /// How much of the way up a trigger goes in a period.
 const GROWTH: f64 = 0.25;
 
@@ -155,6 +158,7 @@ impl Controller {
     /// Ends a control period: one measure for each task and each path, in the order of the graph.
     pub fn step(&mut self, tasks: &[TaskMeasure], paths: &[PathMeasure]) {
         self.model.take(tasks, paths, WAITS_LEAST);
+        self.model.find_overloads(tasks, paths);
         for (path, measure) in paths.iter().enumerate().take(self.seen.len()) {
             self.judge(path, measure);
         }
@@ -172,7 +176,9 @@ impl Controller {
         let last = &self.model.tasks[self.model.paths[path].last()];
         let expected = (last.rate * PERIOD.as_secs_f64() * 1e6) as u64;
         let is_sure = exceed(late, labels.max(expected).max(LABELS_MIN));
-        if self.kind != Kind::Slo || self.seen[path].has_cut || !is_sure {
+        // Smaller batches would only make a backlog last.
+        let is_backlog = self.model.is_path_overloaded(path);
+        if self.kind != Kind::Slo || self.seen[path].has_cut || !is_sure || is_backlog {
             return false;
         }
         self.halve(path);
@@ -225,7 +231,7 @@ impl Controller {
         }
         let seen = std::mem::take(seen);
         if exceed(seen.late, seen.labels) {
-            if !seen.has_cut {
+            if !seen.has_cut && !self.model.is_path_overloaded(path) {
                 self.halve(path);
             }
         } else if seen.labels > 0 {
@@ -274,43 +280,57 @@ impl Controller {
 
     /// Makes the plan what the tasks are to do.
     fn publish(&mut self) {
+        for (before, task) in self.before.iter_mut().zip(&self.model.tasks) {
+            *before = task.b;
+        }
+        let outputs = &self.outputs;
+        let before = |task: usize| outputs[task].trigger;
+        rounding::round(&mut self.model, &self.graph, self.recovery.raised, before);
         for task in 0..self.outputs.len() {
-            self.outputs[task] = match self.kind {
-                Kind::Slo => Output {
-                    trigger: self.planned_trigger(task),
-                    budget: self.planned_budget(task),
-                },
-                Kind::Null => Output {
-                    trigger: 0,
-                    budget: Duration::ZERO,
-                },
-                // The baselines know no age.
-                Kind::Max => Output {
-                    trigger: self.graph.tasks()[task].sizes.largest(),
-                    budget: Duration::MAX,
-                },
-                Kind::OnOff => Output {
-                    trigger: self.planned_trigger(task),
-                    budget: Duration::MAX,
-                },
-            };
+            self.outputs[task] = self.output(task);
+        }
+        // The next period goes on from the plan, because sizes may be far apart.
+        for (task, before) in self.model.tasks.iter_mut().zip(&self.before) {
+            task.b = *before;
         }
     }
 
-    /// The size that the device takes, next to the plan.
-    fn planned_trigger(&self, task: usize) -> usize {
-        let state = &self.model.tasks[task];
-        if !state.is_buffered() {
-            return 0;
-        }
+    /// What a task is to do.
+    fn output(&self, task: usize) -> Output {
         let sizes = &self.graph.tasks()[task].sizes;
-        if self.recovery.raised >> task & 1 == 1 {
-            let least = state.b.ceil() as usize;
-            return sizes.fitting(least).unwrap_or(sizes.largest());
+        let trigger = rounding::trigger(&self.model.tasks[task], sizes);
+        match self.kind {
+            Kind::Slo if self.model.is_overloaded(task) => self.work_off(task),
+            Kind::Slo => Output {
+                trigger,
+                budget: self.planned_budget(task),
+            },
+            Kind::Null => Output {
+                trigger: 0,
+                budget: Duration::ZERO,
+            },
+            // The baselines know no age.
+            Kind::Max => Output {
+                trigger: sizes.largest(),
+                budget: Duration::MAX,
+            },
+            Kind::OnOff => Output {
+                trigger,
+                budget: Duration::MAX,
+            },
         }
-        // Where not even the smallest fits, it is padded when the oldest must go.
-        let within = crate::batching::slo::size_within(sizes, (state.b + 1e-6) as usize);
-        within.max(sizes.fitting(1).unwrap_or(1))
+    }
+
+    /// A backlog goes in the largest batches, whatever the age, because all are late and smaller ones make more late.
+    /// A task that would not fill one in a quarter of a period does not wait for it.
+    fn work_off(&self, task: usize) -> Output {
+        let state = &self.model.tasks[task];
+        let sizes = &self.graph.tasks()[task].sizes;
+        let comes = (state.rate * PERIOD.as_secs_f64() * 1e6 * BACKLOG_PART) as usize;
+        Output {
+            trigger: comes.min(sizes.largest()),
+            budget: Duration::MAX,
+        }
     }
 
     /// What each path has left for the task, less what comes behind it and what is in the way.

@@ -7,6 +7,8 @@ use super::graph::{Goal, Graph, Path, Task};
 use super::measure::{PathMeasure, TaskMeasure};
 use accel::Profile;
 
+/// How much of its time a device may be busy.
+pub(super) const BUSY_MAX: f64 = 0.9;
 /// A rate this far from the last one is taken at once, and not by half: it has leapt.
 const LEAP: f64 = 2.0;
 /// Rates below one series in a thousand seconds are as good as none.
@@ -172,6 +174,8 @@ pub(super) struct Model {
     pub devices: Vec<f64>,
     /// Of each device set: what part of its time it is busy, by the plan of the last period.
     busy: Vec<f64>,
+    /// The tasks whose devices work off a backlog.
+    overloaded: u64,
     pub turnaround: Turnaround,
 }
 
@@ -190,6 +194,7 @@ impl Model {
             device_sets: (0..graph.devices().len()).map(set_of).collect(),
             devices: graph.devices().iter().map(|n| *n as f64).collect(),
             busy: vec![0.0; graph.devices().len()],
+            overloaded: 0,
             turnaround: Turnaround::Planned,
         }
     }
@@ -210,6 +215,36 @@ impl Model {
         for device_set in 0..self.device_sets.len() {
             self.busy[device_set] = self.load(device_set).min(1.0);
         }
+    }
+
+    /// Which device sets work off a backlog: they were busy all the time, and paths through them are late beyond what
+    /// bursts and hold-ups do.
+    pub fn find_overloads(&mut self, measures: &[TaskMeasure], paths: &[PathMeasure]) {
+        let late = self.paths.iter().zip(paths);
+        let late = late.filter(|(path, measure)| measure.p95_us > path.goal.goal_us());
+        let late = late.fold(0, |set, (path, _)| set | path.on);
+        self.overloaded = 0;
+        for (number, set) in self.device_sets.iter().enumerate() {
+            let times = members(*set).map(|task| {
+                let Profile { t0_us, t1_us } = measures[task].profile;
+                let rows = measures[task].batch.max(self.tasks[task].smallest);
+                measures[task].batches_per_s / 1e6 * (t0_us + t1_us * rows)
+            });
+            let is_busy = times.sum::<f64>() >= BUSY_MAX * self.devices[number];
+            if is_busy && set & late != 0 {
+                self.overloaded |= set;
+            }
+        }
+    }
+
+    /// Whether a task's devices work off a backlog.
+    pub fn is_overloaded(&self, task: usize) -> bool {
+        self.overloaded >> task & 1 == 1
+    }
+
+    /// Whether a path goes through devices that work off a backlog.
+    pub fn is_path_overloaded(&self, path: usize) -> bool {
+        self.overloaded & self.paths[path].on != 0
     }
 
     /// How much of its devices' time a device set takes, by the plan.

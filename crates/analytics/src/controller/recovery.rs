@@ -4,12 +4,10 @@
 //! give the same part of what they have above 1, because the gradient then has less to put right: a plan that has one
 //! task at 1 and another at 60 needs many small steps back.
 
-use super::model::{Model, TaskState, members};
+use super::model::{BUSY_MAX, Model, TaskState, members};
 
 /// A buffer that gets so much of the largest batch at once is of no use.
 const INPUT_LARGE: f64 = 0.7;
-/// How much of its time a device may be busy.
-const BUSY_MAX: f64 = 0.9;
 /// Predictions that differ by less than this part are the same.
 const SAME: f64 = 1e-9;
 

@@ -240,7 +240,7 @@ fn search(controller: &mut Controller, sizes: usize) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(5000))]
 
     #[test]
     fn repeated_steps_come_to_the_best_plan_there_is(
@@ -258,7 +258,7 @@ proptest! {
         let found = overhead(&controller);
         let plan: Vec<f64> = controller.model.tasks.iter().map(|task| task.b).collect();
         let best = search(&mut controller, 40);
-        prop_assert!(found <= 1.03 * best, "{found} by {plan:?}, {best} is possible");
+        prop_assert!(found <= 1.05 * best, "{found} by {plan:?}, {best} is possible");
     }
 
     #[test]

@@ -289,7 +289,15 @@ impl Plant {
             let fitting = ((left_us - profile.t0_us) / profile.t1_us) as usize;
             let efficient = (T0_SMALL * profile.t0_us / profile.t1_us).ceil() as usize;
             let most = fitting.max(efficient).max(trigger).min(waiting);
-            let size = crate::batching::slo::size_within(sizes, most);
+            let size = match sizes {
+                Sizes::Any { cap } => most.min(*cap),
+                Sizes::Fixed(sizes) => sizes
+                    .iter()
+                    .copied()
+                    .filter(|size| *size <= most)
+                    .max()
+                    .unwrap_or(0),
+            };
             return Some(if size > 0 {
                 (size, size)
             } else {

@@ -177,3 +177,90 @@ fn dynamics() {
             .for_each(|p| println!("   {}", line(p)));
     }
 }
+
+#[test]
+#[ignore]
+fn more() {
+    for hold in [0.0, 300.0, 1200.0, 2500.0] {
+        let mut plant = single(1.0);
+        plant.arrivals = Arrivals::Poisson;
+        plant.hold_up_us = (hold > 0.0).then_some((37_000.0, hold));
+        let ps = plant.play(80);
+        println!(
+            "hold {hold}: {} of {}, load {}",
+            violated(&ps),
+            ps.len(),
+            ps[20..].iter().map(|p| p.load).sum::<f64>() / 60.0
+        );
+    }
+    let mut plant = single(1.0);
+    let mut all = vec![];
+    for rate in [50_000.0, 1_000.0, 200_000.0, 20_000.0] {
+        plant.rate_per_s = rate;
+        let ps = plant.play(10);
+        println!("leap {rate} {} {}", violated(&ps), line(&ps[0]));
+        all.extend(ps);
+    }
+    println!("leaps: {} of {}", violated(&all), all.len());
+    for (name, rate, mut loads) in [
+        (
+            "tight beside large",
+            20_000.0,
+            vec![
+                load(10.0, 2.0, 256, 600, 0.05, &[]),
+                load(5.0, 1.7, 256, 20_000, 0.05, &[]),
+            ],
+        ),
+        ("fixed", 20_000.0, chain(2, 256, 4000, 0.05)),
+        ("fixed rare", 1000.0, chain(2, 256, 4000, 0.05)),
+        ("uncontrolled", 20_000.0, chain(3, 256, 4000, 0.05)),
+        ("later", 20_000.0, chain(3, 256, 4000, 0.05)),
+        ("bursts", 20_000.0, chain(3, 256, 4000, 0.05)),
+        ("hold", 20_000.0, chain(3, 256, 4000, 0.05)),
+        ("slow", 20_000.0, chain(3, 256, 4000, 0.05)),
+        ("low", 100.0, chain(3, 256, 4000, 0.05)),
+        ("low split", 1000.0, split(8, 256, 4000, 0.05)),
+        ("heavy split", 150_000.0, split(15, 256, 9000, 0.05)),
+        ("heavy split δ.2", 150_000.0, split(15, 256, 9000, 0.2)),
+        ("tight split", 60_000.0, split(15, 32, 2000, 0.05)),
+        ("tighter split", 60_000.0, split(15, 32, 1000, 0.05)),
+        ("near capacity", 200_000.0, split(15, 256, 9000, 0.05)),
+    ] {
+        if name.starts_with("fixed") {
+            for l in &mut loads {
+                l.task.sizes = accel::Sizes::Fixed(vec![16, 64, 256]);
+            }
+        }
+        if name == "uncontrolled" {
+            loads[1].task.goal = None;
+        }
+        if name == "later" {
+            loads[1].later_us = 10_000.0;
+            loads[2].later_us = 30_000.0;
+        }
+        for kind in [Kind::Null, Kind::Max, Kind::Slo] {
+            let mut plant = Plant::new(loads.clone(), kind);
+            plant.rate_per_s = rate;
+            if name == "bursts" {
+                plant.arrivals = Arrivals::Bursts(20);
+            }
+            if name == "hold" {
+                plant.hold_up_us = Some((37_000.0, 1500.0));
+            }
+            if name == "slow" {
+                plant.slower = 3.0;
+            }
+            plant.play(20);
+            let ps = plant.play(50);
+            println!(
+                "{name} {kind:?}: {} violated, load {:.3} labels {}",
+                violated(&ps),
+                ps.iter().map(|p| p.load).sum::<f64>() / 50.0,
+                ps.iter().map(|p| p.labels).sum::<u64>()
+            );
+            if kind == Kind::Slo {
+                println!("    {}", line(&ps[48]));
+            }
+        }
+    }
+}
