@@ -1,11 +1,11 @@
 //! What the controller is held against (Batchy, §4): no batching, all batching, and all or nothing.
 
 use super::model::{Model, members};
-use super::recovery;
+use super::recovery::{Recovery, short_circuit};
 
 /// Short-circuits buffers or fills them to the largest batch, as the delay budget allows.
-pub(super) fn on_off(model: &mut Model) {
-    recovery::short_circuit(model);
+pub(super) fn on_off(model: &mut Model, recovery: &mut Recovery) {
+    short_circuit(model);
     for path in 0..model.paths.len() {
         let measured_us = model.paths[path].p95_us;
         let mut over_us = measured_us.max(model.delay_us(path)) - model.paths[path].budget_us;
@@ -19,5 +19,5 @@ pub(super) fn on_off(model: &mut Model) {
             model.tasks[longest].b = 0.0;
         }
     }
-    recovery::insert_by(model, |task| task.largest);
+    recovery.insert_by(model, |task| task.largest);
 }

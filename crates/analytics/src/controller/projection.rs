@@ -23,7 +23,7 @@ const TIGHT: f64 = 1e-4;
 const STILL: f64 = 1e-4;
 /// How often the set of tight paths and bounds is tried anew in one period, so that a step with 64 paths takes less
 /// than a millisecond. What is left undone, the next period does.
-const TRIES: usize = 24;
+const TRIES: usize = 8;
 
 /// How often a step is halved until the load falls.
 const HALVINGS: usize = 8;
@@ -55,6 +55,8 @@ pub(super) struct Projection {
     factor: Square,
     /// A row of M·S.
     scaled: Vec<f64>,
+    /// How far the direction can be gone until each path has used up its budget.
+    lengths: Vec<f64>,
     /// How often the set of tight paths and bounds may still be tried anew in this period.
     tries: usize,
 }
@@ -78,6 +80,7 @@ impl Projection {
             right: vec![0.0; paths],
             factor: Square::new(paths),
             scaled: vec![0.0; tasks],
+            lengths: vec![0.0; paths],
             tries: TRIES,
         }
     }
@@ -184,9 +187,7 @@ impl Projection {
         self.factor.solve(self.held.len(), &mut self.multipliers);
         for task in 0..self.tasks {
             let d = -self.scale[task] * self.push(task);
-            // Rounding leaves a little where the paths leave none.
-            let moves = self.is_free[task] && d.abs() > self.still[task];
-            self.direction[task] = if moves { d } else { 0.0 };
+            self.direction[task] = if self.is_free[task] { d } else { 0.0 };
         }
     }
 
@@ -228,12 +229,18 @@ impl Projection {
 
     /// Goes along the direction as far as paths and bounds allow.
     fn walk(&mut self, model: &mut Model) -> bool {
-        let is_growth = self.direction.iter().all(|d| *d >= 0.0);
-        let all = if is_growth {
-            f64::INFINITY
-        } else {
-            self.length(model)
-        };
+        // Rounding leaves a little less than nothing where paths leave none.
+        let mut directions = self.direction.iter().zip(&self.still);
+        let is_growth = directions.all(|(d, still)| *d >= -still);
+        for path in 0..self.slack.len() {
+            let is_capped = is_growth && self.is_held(path);
+            self.lengths[path] = if is_capped {
+                1.0
+            } else {
+                self.path_length(path)
+            };
+        }
+        let all = if is_growth { 1.0 } else { self.length(model) };
         let mut has_moved = false;
         for number in 0..self.tasks {
             let d = self.direction[number];
@@ -255,7 +262,7 @@ impl Projection {
 
     /// λ for all tasks: 1, or as much as paths and bounds allow, or less where the load would not fall.
     fn length(&self, model: &Model) -> f64 {
-        let paths = (0..self.slack.len()).map(|path| self.path_length(path));
+        let paths = self.lengths.iter().copied();
         let shrinking = (0..self.tasks).filter(|task| self.direction[*task] < 0.0);
         let bounds = shrinking.map(|task| (model.tasks[task].b - 1.0) / -self.direction[task]);
         let mut length = paths.chain(bounds).fold(1.0, f64::min);
@@ -279,10 +286,10 @@ impl Projection {
         changes.sum()
     }
 
-    /// λ_v, where no task shrinks.
+    /// λ_v, where no task shrinks. It is 1 at most where a tight path is in the way, which only rounding lets go on.
     fn own_length(&self, task: usize) -> f64 {
         let through = (0..self.slack.len()).filter(|path| self.row(*path)[task] > 0.0);
-        let lengths = through.map(|path| self.path_length(path));
+        let lengths = through.map(|path| self.lengths[path]);
         lengths.fold(f64::MAX, f64::min)
     }
 

@@ -4,26 +4,28 @@
 //! give the same part of what they have above 1, because the gradient then has less to put right: a plan that has one
 //! task at 1 and another at 60 needs many small steps back.
 
-use super::model::{BUSY_MAX, Model, TaskState, members};
+use super::model::{BUSY_MAX, Model, PathState, TaskState, members};
 
 /// A buffer that gets so much of the largest batch at once is of no use.
 const INPUT_LARGE: f64 = 0.7;
 /// Predictions that differ by less than this part are the same.
-const SAME: f64 = 1e-9;
+const SAME: f64 = 1e-7;
 
-/// Room for the plan as it was, and for the gradient of a path.
+/// Room for the plan as it was, for the gradient of a path, and for what paths have left.
 pub(super) struct Recovery {
     before: Vec<f64>,
     slopes: Vec<f64>,
+    slack_us: Vec<f64>,
     /// Tasks whose least batch is more than the plan had.
     pub raised: u64,
 }
 
 impl Recovery {
-    pub fn new(tasks: usize) -> Self {
+    pub fn new(tasks: usize, paths: usize) -> Self {
         Self {
             before: vec![0.0; tasks],
             slopes: vec![0.0; tasks],
+            slack_us: vec![0.0; paths],
             raised: 0,
         }
     }
@@ -108,6 +110,44 @@ impl Recovery {
                 return;
             };
             model.tasks[longest].b = 0.0;
+        }
+    }
+
+    /// Inserts buffers where all paths of a task have room for a batch just larger than what comes at once.
+    pub fn insert(&mut self, model: &mut Model) {
+        self.insert_by(model, |task| (task.batch_in + 1.0).min(task.largest));
+    }
+
+    /// Inserts buffers of this size where all paths have room for them. Paths that are over their budgets anyway keep
+    /// nobody but their own tasks from it.
+    pub fn insert_by(&mut self, model: &mut Model, size: impl Fn(&TaskState) -> f64) {
+        for (path, slack_us) in self.slack_us.iter_mut().enumerate() {
+            *slack_us = -model.excess_us(path);
+        }
+        for task in 0..model.tasks.len() {
+            let state = &model.tasks[task];
+            if !state.is_controlled || state.is_buffered() || is_useless(model, task) {
+                continue;
+            }
+            let b = size(state);
+            let longer_us = state.profile.t1_us * (b - state.series()).max(0.0);
+            let wait_us = b * state.between_us();
+            let set = model.device_sets[state.device_set];
+            let more_us = |path: &PathState| match path.on & set {
+                0 => 0.0,
+                _ if path.has(task) => wait_us + longer_us,
+                _ => longer_us,
+            };
+            let mut paths = model.paths.iter().zip(&self.slack_us);
+            let has_room = paths.all(|(path, slack_us)| {
+                more_us(path) <= *slack_us || (!path.has(task) && *slack_us < 0.0)
+            });
+            if has_room {
+                for (path, slack_us) in model.paths.iter().zip(&mut self.slack_us) {
+                    *slack_us -= more_us(path);
+                }
+                model.tasks[task].b = b;
+            }
         }
     }
 
@@ -197,38 +237,4 @@ pub(super) fn short_circuit_fragmenting(model: &mut Model) {
             task.b = 0.0;
         }
     }
-}
-
-/// Inserts buffers where all paths of a task have room for a batch just larger than what comes at once.
-pub(super) fn insert(model: &mut Model) {
-    insert_by(model, |task| (task.batch_in + 1.0).min(task.largest));
-}
-
-/// Inserts buffers of this size where all paths have room for them.
-pub(super) fn insert_by(model: &mut Model, size: impl Fn(&TaskState) -> f64) {
-    for task in 0..model.tasks.len() {
-        let state = &model.tasks[task];
-        if !state.is_controlled || state.is_buffered() || is_useless(model, task) {
-            continue;
-        }
-        model.tasks[task].b = size(&model.tasks[task]);
-        if !(0..model.paths.len()).all(|path| has_room(model, path, task)) {
-            model.tasks[task].b = 0.0;
-        }
-    }
-}
-
-/// Whether a path is within its budget with this buffer, or would not be without it, either.
-fn has_room(model: &mut Model, path: usize, task: usize) -> bool {
-    let set = model.device_sets[model.tasks[task].device_set];
-    if set & model.paths[path].on == 0 || model.excess_us(path) <= 0.0 {
-        return true;
-    }
-    if model.paths[path].has(task) {
-        return false;
-    }
-    let b = std::mem::replace(&mut model.tasks[task].b, 0.0);
-    let is_hopeless = model.excess_us(path) > 0.0;
-    model.tasks[task].b = b;
-    is_hopeless
 }

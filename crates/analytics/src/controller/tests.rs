@@ -3,3 +3,4 @@
 mod optimum;
 mod plant;
 mod scenarios;
+mod single;

@@ -240,7 +240,7 @@ fn search(controller: &mut Controller, sizes: usize) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(5000))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn repeated_steps_come_to_the_best_plan_there_is(
@@ -258,7 +258,7 @@ proptest! {
         let found = overhead(&controller);
         let plan: Vec<f64> = controller.model.tasks.iter().map(|task| task.b).collect();
         let best = search(&mut controller, 40);
-        prop_assert!(found <= 1.05 * best, "{found} by {plan:?}, {best} is possible");
+        prop_assert!(found <= 1.03 * best, "{found} by {plan:?}, {best} is possible");
     }
 
     #[test]
@@ -287,142 +287,5 @@ proptest! {
             let excess_us = controller.model.excess_us(path);
             prop_assert!(!held || excess_us <= 1e-6 * controller.model.paths[path].budget_us, "{excess_us}");
         }
-    }
-}
-
-#[test]
-#[ignore]
-fn convergence() {
-    use proptest::strategy::{Strategy, ValueTree};
-    let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let mut all = vec![];
-    let mut tasks = vec![];
-    for _ in 0..60 {
-        let (loads, rates) = graphs().new_tree(&mut runner).unwrap().current();
-        let mut controller = controller(&loads, &rates, Turnaround::Planned);
-        let labels = vec![PathMeasure::default(); controller.graph().paths().len()];
-        let mut trace = vec![];
-        for _ in 0..400 {
-            controller.step(&measures(&loads, &rates), &labels);
-            trace.push(overhead(&controller));
-        }
-        let last = trace.iter().copied().fold(f64::INFINITY, f64::min);
-        all.push(
-            trace
-                .iter()
-                .rposition(|o| *o > 1.05 * last)
-                .map_or(0, |i| i + 1),
-        );
-        if all[all.len() - 1] > 50 {
-            for load in &loads {
-                println!("{:?} {:?}", load.task, rates);
-            }
-            println!("{:?}", &trace[380..]);
-            for _ in 0..6 {
-                controller.step(&measures(&loads, &rates), &labels);
-                println!(
-                    "{:?}",
-                    controller
-                        .model
-                        .tasks
-                        .iter()
-                        .map(|t| t.b)
-                        .collect::<Vec<_>>()
-                )
-            }
-        }
-        tasks.push(rates.len());
-    }
-    all.sort();
-    println!(
-        "periods until within 5 %: median {} p90 {} max {}",
-        all[30], all[54], all[59]
-    );
-    for n in [4, 16, 64] {
-        let graph = Graph::of_cascades(n).unwrap();
-        let loads: Vec<Load> = graph
-            .tasks()
-            .iter()
-            .map(|task| Load {
-                task: task.clone(),
-                share: Share(0.0, 1.0),
-                later_us: 0.0,
-            })
-            .collect();
-        let rates: Vec<f64> = (0..n)
-            .map(|i| 200_000.0 / n as f64 / (1 + i % 4) as f64)
-            .collect();
-        let mut controller = controller(&loads, &rates, Turnaround::Planned);
-        let labels = vec![PathMeasure::default(); controller.graph().paths().len()];
-        let mut trace = vec![];
-        let measures = measures(&loads, &rates);
-        let began = std::time::Instant::now();
-        let mut longest = Duration::ZERO;
-        for _ in 0..400 {
-            let began = std::time::Instant::now();
-            controller.step(&measures, &labels);
-            longest = longest.max(began.elapsed());
-            trace.push(overhead(&controller));
-        }
-        let last = trace.iter().copied().fold(f64::INFINITY, f64::min);
-        println!(
-            "{n}: {} periods, {:?} a step, {longest:?} at most; {:.3} -> {:.3}",
-            trace
-                .iter()
-                .rposition(|o| *o > 1.05 * last)
-                .map_or(0, |i| i + 1),
-            began.elapsed() / 400,
-            trace[0],
-            last
-        );
-    }
-}
-
-#[test]
-#[ignore]
-fn trace() {
-    let loads = [
-        load(19.64269531273376, 3.217572245814675, 32, 2770, 0.05, &[]),
-        load(9.59723630563497, 3.342895513851604, 32, 4347, 0.05, &[]),
-    ];
-    let rates = [10730.993378186908, 10750.290049596568];
-    let mut controller = controller(&loads, &rates, Turnaround::Planned);
-    let labels = vec![PathMeasure::default(); 2];
-    for i in 0..12 {
-        let bs = |c: &Controller| c.model.tasks.iter().map(|t| t.b).collect::<Vec<_>>();
-        let ex = |c: &Controller| [c.model.excess_us(0), c.model.excess_us(1)];
-        controller
-            .model
-            .take(&measures(&loads, &rates), &labels, WAITS_LEAST);
-        println!("{i}: {:?} {:?}", bs(&controller), ex(&controller));
-        recovery::short_circuit(&mut controller.model);
-        controller.recovery.recover(&mut controller.model);
-        println!("  recovered {:?}", bs(&controller));
-        recovery::insert(&mut controller.model);
-        println!("  inserted {:?} {:?}", bs(&controller), ex(&controller));
-        controller.projection.begin();
-        controller.before = bs(&controller);
-        for _ in 0..STEPS {
-            let moved = controller.projection.step(&mut controller.model);
-            println!(
-                "  stepped {moved} {:?} {:?}",
-                bs(&controller),
-                ex(&controller)
-            );
-            if !moved {
-                break;
-            }
-            controller.recovery.recover(&mut controller.model);
-            println!("  recovered {:?} {:?}", bs(&controller), ex(&controller));
-        }
-        controller.slow_down();
-        println!(
-            "  slow {:?} {:?} {:?}",
-            bs(&controller),
-            ex(&controller),
-            controller.before
-        );
-        recovery::short_circuit_fragmenting(&mut controller.model);
-        controller.recovery.keep_up(&mut controller.model);
     }
 }

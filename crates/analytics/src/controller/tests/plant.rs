@@ -1,8 +1,11 @@
 //! The plant, simulated in virtual time: flows come, their series wait for earlier labels, and one thread runs batches
 //! of all tasks to completion, round by round, as analytics managers with inline devices do.
 
+mod period;
+
 use super::super::*;
 use accel::{Profile, Sizes};
+pub use period::{Period, mean_load, violated};
 use std::collections::VecDeque;
 
 /// A round takes so long without a batch.
@@ -36,7 +39,6 @@ pub enum Arrivals {
 #[derive(Clone, Copy)]
 struct Flow {
     came_us: f64,
-    random: f64,
     labelled: u64,
     emitted: u64,
 }
@@ -59,27 +61,6 @@ struct Queue {
     /// How many of them have been compared with the goal, and how many were later.
     judged: usize,
     late: u64,
-}
-
-/// What became of a period.
-#[derive(Clone, Debug)]
-pub struct Period {
-    /// Per path.
-    pub paths: Vec<PathMeasure>,
-    /// Per task.
-    pub tasks: Vec<TaskMeasure>,
-    /// What part of its time the device was busy.
-    pub load: f64,
-    pub labels: u64,
-    pub triggers: Vec<usize>,
-    pub budgets_us: Vec<f64>,
-}
-
-impl Period {
-    /// Whether more than 1 % of a path's labels were late.
-    pub fn is_violated(&self) -> bool {
-        self.paths.iter().any(|path| path.late * 100 > path.labels)
-    }
 }
 
 pub struct Plant {
@@ -221,7 +202,6 @@ impl Plant {
         let random = self.uniform();
         self.flows.push_back(Flow {
             came_us: self.next_us,
-            random,
             labelled: 0,
             emitted: 0,
         });
@@ -375,76 +355,6 @@ impl Plant {
     pub fn set_goal(&mut self, task: usize, goal: Goal) {
         self.loads[task].task.goal = Some(goal);
         self.controller.set_goal(task, goal);
-    }
-
-    /// What was measured in a period of this length, which then is forgotten.
-    fn measure(&mut self, length_us: f64) -> Period {
-        let seconds = length_us / 1e6;
-        let busy_us: f64 = self.queues.iter().map(|queue| queue.busy_us).sum();
-        let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
-        let tasks = (0..self.queues.len()).map(|task| {
-            let queue = &self.queues[task];
-            TaskMeasure {
-                rate_per_s: queue.asked as f64 / seconds,
-                batches_per_s: queue.batches as f64 / seconds,
-                batch: ratio(queue.fired, queue.batches),
-                batch_in: ratio(queue.asked, queue.looks),
-                profile: self.expected(task),
-                waited: ratio(queue.waited, queue.asked),
-            }
-        });
-        let tasks = tasks.collect();
-        let lasts: Vec<usize> = self
-            .controller
-            .graph()
-            .paths()
-            .iter()
-            .map(Path::last)
-            .collect();
-        let paths = lasts.iter().map(|&task| {
-            let goal = self.loads[task].task.goal.unwrap();
-            judged(&mut self.queues[task].delays_us, goal)
-        });
-        let paths = paths.collect();
-        let labels = self.queues.iter().map(|queue| queue.fired).sum();
-        let all = 0..self.queues.len();
-        let period = Period {
-            paths,
-            tasks,
-            load: busy_us / length_us,
-            labels,
-            triggers: all
-                .clone()
-                .map(|task| self.controller.trigger(task))
-                .collect(),
-            budgets_us: all
-                .map(|task| self.controller.budget(task).as_secs_f64() * 1e6)
-                .collect(),
-        };
-        for queue in &mut self.queues {
-            (queue.asked, queue.waited, queue.batches, queue.fired) = (0, 0, 0, 0);
-            (queue.looks, queue.busy_us) = (0, 0.0);
-            (queue.judged, queue.late) = (0, 0);
-            queue.delays_us.clear();
-        }
-        period
-    }
-}
-
-fn judged(delays_us: &mut [f64], goal: Goal) -> PathMeasure {
-    delays_us.sort_by(f64::total_cmp);
-    let at = |share: f64| {
-        let place = (share * delays_us.len() as f64) as usize;
-        delays_us.get(place).copied().unwrap_or(0.0)
-    };
-    let above = |us: f64| (delays_us.len() - delays_us.partition_point(|d| *d <= us)) as u64;
-    let goal_us = goal.latency.as_secs_f64() * 1e6;
-    PathMeasure {
-        p95_us: at(0.95),
-        p99_us: at(0.99),
-        labels: delays_us.len() as u64,
-        late: above(goal_us),
-        near: above(goal_us * (1.0 - goal.delta)),
     }
 }
 
