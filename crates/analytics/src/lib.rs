@@ -11,7 +11,8 @@
 //! Read [`manager`](Manager) first: one [`Manager::round`] is the whole walk, in the order of the picture from right to
 //! left. The rest are its parts: `ring_input` (what waits in one ring), `cache` (with the `governor` that turns it
 //! off where it does not pay), `batching` (when to fire and how much; `slo` has a controller), `dispatch` (which device, and who is to be
-//! retried), `device_slot` (one device: its batch, its condition), `counters`.
+//! retried), `device_slot` (one device: its batch, its condition), `counters`. [`controller`] plans for several tasks that share
+//! devices.
 //!
 //! Devices fail, and models change, under traffic: see `manager/collect`, `device_slot` and `manager/swap`.
 //!

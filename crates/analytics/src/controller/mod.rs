@@ -29,8 +29,9 @@
 //! * *Feedback*. The paper adds predicted changes to the measured t̃. But t̃ says little here: where age fires batches, it
 //!   is the budget, whatever the trigger is. So each path has a budget, which begins at D(1 − δ), is halved as soon as
 //!   a period is sure to be in violation (more than 1 % of its labels late), shrinks by a 32nd of D(1 − δ) when more than
-//!   1 % took longer than D(1 − δ), and grows by a 32nd otherwise. That is what the policy does for one task, too. The
-//!   measured t̃ only says, as in the paper, which paths are tight.
+//!   1 % took longer than D(1 − δ), and grows by a 32nd otherwise. That is what the policy does for one task, too.
+//!   The measured t̃ only says, as in the paper, which paths are tight. Below a 16th a budget does not fall, because what
+//!   holds the thread up for longer than D violates the goal whatever the batches are.
 //! * *Turnaround*. The paper has W constant, the sum of all tasks' largest batches. That leaves nothing for goals of one
 //!   or two turnarounds, and nobody makes room for the short goal of another. Here W is what the plan makes it, and
 //!   counts in the gradient (`model`). In the simulated plant, 16 tasks of which 15 follow one need a fifth less of the
@@ -73,6 +74,9 @@ const PERIODS_MAX: u32 = 10;
 const LATE_ONE_IN: u64 = 100;
 /// Steps from nothing to the whole budget of a path.
 const BUDGET_STEPS: f64 = 32.0;
+/// No path has a smaller part of D(1 − δ). What is late all the same is so because the thread is held up for longer than
+/// that, and smaller batches would only cost.
+const BUDGET_LEAST: f64 = 1.0 / 16.0;
 /// Of the series of a task that follows others, so many must wait for a label before, or those do not count.
 const WAITS_LEAST: f64 = 0.05;
 /// Steps along the projected gradient in a period, at most.
@@ -120,7 +124,7 @@ pub struct Controller {
     model: Model,
     projection: Projection,
     recovery: Recovery,
-    /// The plan of the last period.
+    /// The plan as it was: before steps along the gradient, and before rounding.
     before: Vec<f64>,
     seen: Vec<Seen>,
     outputs: Vec<Output>,
@@ -222,7 +226,11 @@ impl Controller {
     /// Cuts a path by half: its budget, and all that it waits for in batches of its own.
     fn halve(&mut self, path: usize) {
         let state = &mut self.model.paths[path];
-        state.budget_us /= 2.0;
+        let least_us = BUDGET_LEAST * state.goal.aim_us();
+        if state.budget_us <= least_us {
+            return;
+        }
+        state.budget_us = (state.budget_us / 2.0).max(least_us);
         for &task in state.tasks() {
             let b = &mut self.model.tasks[task].b;
             *b = if *b >= 2.0 { *b / 2.0 } else { 0.0 };
@@ -252,7 +260,8 @@ impl Controller {
             } else {
                 1.0
             };
-            state.budget_us = (state.budget_us + sign * aim_us / BUDGET_STEPS).clamp(0.0, aim_us);
+            let budget_us = state.budget_us + sign * aim_us / BUDGET_STEPS;
+            state.budget_us = budget_us.clamp(BUDGET_LEAST * aim_us, aim_us);
         }
     }
 

@@ -11,6 +11,8 @@ use accel::Profile;
 pub(super) const BUSY_MAX: f64 = 0.9;
 /// A rate this far from the last one is taken at once, and not by half: it has leapt.
 const LEAP: f64 = 2.0;
+/// A time that nothing is shorter than, in µs, but what takes none.
+const TIME_LEAST: f64 = 1e-9;
 /// Rates below one series in a thousand seconds are as good as none.
 const RATE_LEAST: f64 = 1e-9;
 
@@ -307,7 +309,7 @@ impl Model {
             let busy = self.busy[number];
             for task in members(others).filter(|task| self.tasks[*task].is_buffered()) {
                 let task_state = &self.tasks[task];
-                let part = (task_state.service_us() / longest).powi(3);
+                let part = (task_state.service_us() / longest.max(TIME_LEAST)).powi(3);
                 let part = busy + (1.0 - busy) * part;
                 slopes[task] = part * task_state.profile.t1_us / self.devices[number];
             }

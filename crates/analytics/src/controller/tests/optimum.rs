@@ -288,4 +288,51 @@ proptest! {
             prop_assert!(!held || excess_us <= 1e-6 * controller.model.paths[path].budget_us, "{excess_us}");
         }
     }
+
+    #[test]
+    fn whatever_is_measured_triggers_and_budgets_stay_within_bounds(
+        (loads, _) in graphs(),
+        kind in prop_oneof![Just(Kind::Slo), Just(Kind::OnOff)],
+        periods in prop::collection::vec(any_period(), 1..20),
+    ) {
+        let tasks: Vec<Task> = loads.iter().map(|load| load.task.clone()).collect();
+        let mut controller = Controller::new(Graph::new(tasks, vec![1]).unwrap(), kind);
+        let paths = controller.graph().paths().len();
+        for (measures, path, late) in periods {
+            controller.step(&measures[..loads.len()], &vec![path; paths]);
+            controller.cut(0, late, 1000);
+            for (number, load) in loads.iter().enumerate() {
+                prop_assert!(controller.trigger(number) <= load.task.sizes.largest());
+                let b = controller.model.tasks[number].b;
+                prop_assert!(b == 0.0 || (1.0..=load.task.sizes.largest() as f64).contains(&b), "{b}");
+                let excess_us = controller.model.excess_us(0);
+                prop_assert!(excess_us.is_finite(), "{excess_us}");
+            }
+        }
+    }
+}
+
+fn any_period() -> impl Strategy<Value = ([TaskMeasure; 3], PathMeasure, u64)> {
+    let number = || prop_oneof![1 => Just(0.0), 4 => 0.0..300.0f64];
+    let share = prop_oneof![Just(0.0), Just(1.0)];
+    let rate = prop_oneof![1 => Just(0.0), 4 => 0.0..1e6f64];
+    let numbers = (rate, number(), number(), number(), number(), share);
+    let task = numbers.prop_map(
+        |(rate, batch, batch_in, t0_us, t1_us, waited)| TaskMeasure {
+            rate_per_s: rate,
+            batches_per_s: if batch > 0.0 { rate / batch } else { 0.0 },
+            batch,
+            batch_in,
+            profile: accel::Profile { t0_us, t1_us },
+            waited,
+        },
+    );
+    let path = (0.0..1e5f64, 0..3000u64, 0..60u64).prop_map(|(us, labels, late)| PathMeasure {
+        p95_us: us,
+        p99_us: us,
+        labels,
+        late: late.min(labels),
+        near: (2 * late).min(labels),
+    });
+    ([task.clone(), task.clone(), task], path, 0..100u64)
 }

@@ -111,3 +111,14 @@ fn no_cut_goes_below_what_keeps_up() {
     }
     assert!(cuts > 0);
 }
+
+#[test]
+fn hold_ups_beyond_the_goal_do_not_end_batching() {
+    let mut plant = single(1.0);
+    plant.arrivals = Arrivals::Poisson;
+    plant.hold_up_us = Some((37_000.0, 2500.0));
+    plant.play(20);
+    // Without batches it is 0.7, and as many goals are broken.
+    let load = mean_load(&plant.play(20));
+    assert!(load <= 0.4, "{load}");
+}
