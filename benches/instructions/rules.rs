@@ -29,6 +29,7 @@ impl Rules {
             counted: Arc::default(),
             numbering: 0,
             names: Arc::default(),
+            unasked: std::sync::Arc::default(),
         };
         let update = RulesUpdate::new(rules, manager.max_flows()).expect("memory for rules");
         let (looked_up, mut change) = FlowRules::new(update);

@@ -11,7 +11,8 @@
 //! Read [`manager`](Manager) first, then [`task`](Task): one [`Task::round`] is the whole walk of a task's series, in the order
 //! of the picture from right to left. The rest are its parts: `ring_input` (what waits in one ring), `cache` (with the `governor` that turns it
 //! off where it does not pay), `batching` (when to fire and how much; `slo` has a controller), `dispatch` (which device, and who is to be
-//! retried), `device_slot` (one device: its batch, its condition), `counters`.
+//! retried), `device_slot` (one device: its batch, its condition), `counters`. [`controller`] plans for several tasks that share
+//! devices.
 //!
 //! Devices fail, and models change, under traffic: see `task/collect`, `device_slot` and `task/swap`.
 //!
@@ -35,6 +36,7 @@ mod accelerator;
 pub mod batching;
 mod cache;
 mod config;
+pub mod controller;
 mod counters;
 mod device_slot;
 mod dispatch;

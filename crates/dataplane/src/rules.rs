@@ -26,6 +26,27 @@ pub struct RulesInForce {
     pub numbering: u64,
     /// Names of rules, for those who write about them.
     pub names: Arc<RuleNames>,
+    /// Which tasks are not asked about flows of which rules.
+    pub unasked: Arc<Unasked>,
+}
+
+/// Tasks that are asked by the name of a flow's rule, and so not about all flows. Sets of tasks have bit n for task n.
+#[derive(Debug, Default)]
+pub struct Unasked {
+    /// Tasks that are not asked about flows of other rules, and of none.
+    pub otherwise: u8,
+    /// By rule, rising: tasks that are not asked about its flows.
+    pub by_rule: Vec<(RuleNumber, u8)>,
+}
+
+impl Unasked {
+    fn of(&self, rule: Option<RuleNumber>) -> u8 {
+        let Some(rule) = rule else {
+            return self.otherwise;
+        };
+        let place = self.by_rule.binary_search_by_key(&rule, |(rule, _)| *rule);
+        place.map_or(self.otherwise, |place| self.by_rule[place].1)
+    }
 }
 
 impl RulesInForce {
@@ -283,7 +304,7 @@ impl FlowRules {
                     mark: outcome.mark,
                 });
             }
-            answers.push(answer(rule, &outcome));
+            answers.push(answer(rule, &outcome, rules.unasked.of(rule)));
         }
         answers
     }
@@ -327,11 +348,16 @@ pub(crate) fn ask(question: &RuleQuestion) -> Ask {
 }
 
 /// What a rule asks for, as the flow manager takes it. About a flow that is dropped no model is asked.
-fn answer(rule: Option<RuleNumber>, outcome: &Outcome) -> RuleAnswer {
+fn answer(rule: Option<RuleNumber>, outcome: &Outcome, unasked: u8) -> RuleAnswer {
+    let by_rule = match outcome.task {
+        _ if outcome.asks_nothing || outcome.drop => u8::MAX,
+        Some(only) => !(1 << only),
+        None => 0,
+    };
     RuleAnswer {
         rule,
         action: action(outcome),
-        asks_nothing: outcome.asks_nothing || outcome.drop,
+        unasked: by_rule | unasked,
         class: outcome.class,
     }
 }

@@ -167,8 +167,8 @@ fn asked(config: &Config, when: &When) -> Asked {
             Term::Label { task, .. } | Term::Confidence { task, .. } => {
                 asked.after.push(*task as u8);
             }
-            // It is answered with the flow's rule.
-            Term::Rule(_) => {}
+            // Which rule it is, is answered with the flow's rule.
+            Term::Rule(choice) => asked.by_rule |= choice.is_one,
         }
     }
     asked.after.sort_unstable();

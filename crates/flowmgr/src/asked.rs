@@ -20,6 +20,8 @@ pub struct Asked {
     pub directions: Vec<Direction>,
     /// A share of the flows by a hash of the tuple, 0 to 65,536 for 0 to 1.
     pub sample: Option<u32>,
+    /// Only flows whose rule says so: while there are no rules, none is.
+    pub by_rule: bool,
     /// Tasks whose labels say, later, whether this one is asked: their numbers among the tasks, depths not counted. The flow must
     /// be one that they are asked about, and its series must be complete for them too.
     pub after: Vec<u8>,
@@ -156,6 +158,7 @@ mod tests {
             in_ports: vec![1],
             directions: vec![Direction::Out],
             sample: Some(6_554),
+            by_rule: false,
             after: Vec::new(),
         };
         assert!(holds(yes.clone()));

@@ -27,6 +27,8 @@ const HUGE: usize = 2 << 20;
 pub(crate) unsafe trait Zeroed {}
 
 // SAFETY: zero is a valid integer.
+unsafe impl Zeroed for u8 {}
+// SAFETY: zero is a valid integer.
 unsafe impl Zeroed for u16 {}
 // SAFETY: zero is a valid integer.
 unsafe impl Zeroed for u32 {}

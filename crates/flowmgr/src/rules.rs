@@ -65,8 +65,8 @@ pub struct RuleAnswer {
     pub rule: Option<u32>,
     /// What is done to the flow's packets. Without a DSCP they get that of the flow's label.
     pub action: Action,
-    /// The flow gives no series, unless it has given one.
-    pub asks_nothing: bool,
+    /// Tasks that are not asked about the flow, unless they were: bit n for task n, depths not counted.
+    pub unasked: u8,
     /// The flow's label, unless it has one.
     pub class: Option<u16>,
 }
@@ -88,6 +88,8 @@ pub struct RulesChange {
 /// What the table keeps of each flow for rules.
 pub struct RuleMemory {
     marks: Array<RuleMark>,
+    /// Of flows with [`RuleMark::PARTLY_ASKED`]: [`RuleAnswer::unasked`].
+    unasked: Array<u8>,
     reported: Array<Reported>,
     /// When each of the last changes was, by the packets' time; of those that were not yet, as early as can be.
     changed_us: Box<[i64; GENERATIONS]>,
@@ -96,8 +98,8 @@ pub struct RuleMemory {
 }
 
 impl RuleMemory {
-    /// For a table of so many flows; 20 bytes each, of which 16 are touched only where flows are reported while they go on, and
-    /// 1 KiB.
+    /// For a table of so many flows; 21 bytes each, of which 16 are touched only where flows are reported while they go on, and one
+    /// only where a rule names tasks; and 1 KiB.
     ///
     /// # Errors
     /// The system has not enough memory.
@@ -105,6 +107,7 @@ impl RuleMemory {
         let entries = max_flows + Manager::SPARE_ENTRIES;
         Ok(RuleMemory {
             marks: Array::new(entries)?,
+            unasked: Array::new(entries)?,
             reported: Array::new(entries)?,
             changed_us: Box::new([i64::MIN; GENERATIONS]),
             asking: Asking::new(),
@@ -112,7 +115,7 @@ impl RuleMemory {
     }
 }
 
-/// Number of a flow's rule and one more (24 bits), the numbering that it belongs to (4 bits), and four flags.
+/// Number of a flow's rule and one more (24 bits), the numbering that it belongs to (3 bits), and five flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct RuleMark(u32);
@@ -127,7 +130,7 @@ mod zeroed {
 
 impl RuleMark {
     const NUMBER_BITS: u32 = 24;
-    const NUMBERINGS: u32 = 16;
+    const NUMBERINGS: u32 = 8;
     /// A rule asks nothing about the flow, so that it gave no series.
     const UNASKED: u32 = 1 << 31;
     /// The flow has its label from a rule.
@@ -136,8 +139,13 @@ impl RuleMark {
     const LABEL_TOLD: u32 = 1 << 29;
     /// The flow was reported, see [`Reported`].
     const REPORTED: u32 = 1 << 28;
-    const FLAGS: u32 =
-        RuleMark::UNASKED | RuleMark::LABELLED | RuleMark::LABEL_TOLD | RuleMark::REPORTED;
+    /// A rule, or its name, keeps some tasks from being asked about the flow.
+    const PARTLY_ASKED: u32 = 1 << 27;
+    const FLAGS: u32 = RuleMark::UNASKED
+        | RuleMark::LABELLED
+        | RuleMark::LABEL_TOLD
+        | RuleMark::REPORTED
+        | RuleMark::PARTLY_ASKED;
 
     fn with_rule(self, rule: Option<u32>, numbering: u32) -> RuleMark {
         let flags = self.0 & RuleMark::FLAGS;
@@ -257,6 +265,26 @@ impl InForce {
         self.memory.marks[index as usize].0 |= RuleMark::UNASKED;
     }
 
+    /// The tasks that a rule does not ask about the flow, see [`RuleAnswer::unasked`].
+    pub fn unasked(&self, index: u32) -> u8 {
+        let mark = self.memory.marks[index as usize].0;
+        match mark & (RuleMark::UNASKED | RuleMark::PARTLY_ASKED) {
+            0 => 0,
+            RuleMark::PARTLY_ASKED => self.memory.unasked[index as usize],
+            _ => u8::MAX,
+        }
+    }
+
+    pub fn set_tasks_unasked(&mut self, index: u32, unasked: u8) {
+        let mark = &mut self.memory.marks[index as usize].0;
+        if unasked == 0 {
+            *mark &= !RuleMark::PARTLY_ASKED;
+            return;
+        }
+        *mark |= RuleMark::PARTLY_ASKED;
+        self.memory.unasked[index as usize] = unasked;
+    }
+
     /// The flow's label is that of a rule.
     pub fn is_labelled(&self, index: u32) -> bool {
         self.memory.marks[index as usize].0 & RuleMark::LABELLED != 0
@@ -322,8 +350,8 @@ mod tests {
     fn a_mark_holds_a_rule_of_its_numbering() {
         let mark = RuleMark(RuleMark::UNASKED);
         for rule in [None, Some(0), Some(RULES_MAX - 1)] {
-            let mark = mark.with_rule(rule, 15);
-            assert_eq!((mark.rule(15), mark.rule(0)), (rule, None));
+            let mark = mark.with_rule(rule, 7);
+            assert_eq!((mark.rule(7), mark.rule(0)), (rule, None));
             assert!(mark.0 & RuleMark::UNASKED != 0 && mark.0 & RuleMark::LABELLED == 0);
         }
     }

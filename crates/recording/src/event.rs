@@ -316,7 +316,7 @@ pub fn encode_answers(out: &mut Vec<u8>, manager: u32, now_ns: u64, answers: &[R
     put_u64(out, answers.len() as u64);
     for answer in answers {
         let Action { dscp, drop, mirror } = answer.action;
-        let flags = [drop, mirror, answer.asks_nothing];
+        let flags = [drop, mirror, answer.unasked != 0];
         out.push(
             flags
                 .iter()
@@ -341,7 +341,7 @@ fn read_answers(cursor: &mut Cursor<'_>) -> Result<Vec<RuleAnswer>, Malformed> {
                 drop: flags & 1 != 0,
                 mirror: flags & 2 != 0,
             },
-            asks_nothing: flags & 4 != 0,
+            unasked: if flags & 4 != 0 { u8::MAX } else { 0 },
             class: cursor.u16()?.checked_sub(1),
         })
     });

@@ -317,6 +317,7 @@ fn in_force(store: &Store) -> RulesInForce {
         counted: Arc::default(),
         numbering: store.version().numbering,
         names: Arc::default(),
+        unasked: std::sync::Arc::default(),
     }
 }
 

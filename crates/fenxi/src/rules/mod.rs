@@ -73,6 +73,7 @@ impl Rules {
                 counted: Arc::default(),
                 numbering: numbering(),
                 names: Arc::default(),
+                unasked: Arc::default(),
             },
             numbering: store.version().numbering,
             store,
@@ -214,6 +215,8 @@ impl Rules {
         let names: &RuleNames = &self.in_force.names;
         let new = set.names.iter().skip(names.count());
         names.extend(new.map(|(rule, name)| (set.rules[*rule as usize].rank.order(), &**name)));
+        let named = set.names.iter().map(|(rule, name)| (*rule, &**name));
+        self.in_force.unasked = Arc::new(self.terms.unasked(named));
         let numbers = set.names.iter().map(|(number, _)| *number);
         self.in_force.counted = numbers.take(COUNTED_MAX).collect();
     }

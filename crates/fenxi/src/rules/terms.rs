@@ -4,7 +4,9 @@ use std::path::Path;
 
 use config::Config;
 use config::checked::{IoMode, PolicyUpdate};
+use config::when::{Choice, Term};
 use dataplane::Error;
+use dataplane::rules::Unasked;
 use policy::rule::RuleAction;
 use policy::{Label, OwnedNames, RuleNumber, RuleSet, Update};
 use rulefiles::{Options, ReadError};
@@ -31,6 +33,21 @@ pub struct Terms {
     mode: Option<IoMode>,
     /// Bits that rules may write into marks.
     mark_mask: u32,
+    /// Which rules the tasks ask for, with the numbers of the tasks.
+    whens: Vec<(u8, Choice)>,
+}
+
+/// The terms of tasks on rules.
+fn whens(config: &Config) -> Vec<(u8, Choice)> {
+    let tasks = (0..).zip(&config.tasks);
+    let terms = tasks.flat_map(|(number, task)| {
+        let terms = task.when.terms.iter();
+        terms.filter_map(move |term| match term {
+            Term::Rule(choice) => Some((number, choice.clone())),
+            _ => None,
+        })
+    });
+    terms.collect()
 }
 
 impl Terms {
@@ -54,6 +71,32 @@ impl Terms {
             },
             mode: is_live.then_some(config.io.mode),
             mark_mask: config.mark.mask,
+            whens: whens(config),
+        }
+    }
+
+    /// Which tasks are not asked about flows of which of these rules.
+    pub(super) fn unasked<'a>(
+        &self,
+        named: impl Iterator<Item = (RuleNumber, &'a str)>,
+    ) -> Unasked {
+        let of = |name: Option<&str>| {
+            let refused = self.whens.iter().filter(|(_, choice)| {
+                let is_named = name.is_some_and(|name| choice.names.iter().any(|it| it == name));
+                !choice.holds(is_named)
+            });
+            refused.fold(0, |tasks, (task, _)| tasks | 1 << task)
+        };
+        let is_asked_for = |name: &str| {
+            let mut names = self.whens.iter().flat_map(|(_, choice)| &choice.names);
+            names.any(|it| it == name)
+        };
+        let named = named.filter(|(_, name)| is_asked_for(name));
+        let mut by_rule: Vec<_> = named.map(|(rule, name)| (rule, of(Some(name)))).collect();
+        by_rule.sort_unstable();
+        Unasked {
+            otherwise: of(None),
+            by_rule,
         }
     }
 

@@ -416,6 +416,7 @@ mod tests {
             counted: Arc::default(),
             numbering: 0,
             names: Arc::new(names),
+            unasked: std::sync::Arc::default(),
         }
     }
 

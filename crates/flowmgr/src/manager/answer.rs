@@ -83,7 +83,9 @@ impl Manager {
             return;
         };
         rules.set_rule(index, answer.rule);
-        if answer.asks_nothing || answer.class.is_some() {
+        rules.set_tasks_unasked(index, answer.unasked);
+        let all = u8::MAX >> (8 - self.tasks.count().min(8));
+        if answer.unasked & all == all || answer.class.is_some() {
             self.ask_nothing(index);
         }
         let mut class = question.class;

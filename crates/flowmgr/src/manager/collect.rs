@@ -90,7 +90,8 @@ impl Manager {
             }
             // The states in the hot line are those of the first task.
             let is_first = number == 0;
-            if self.tasks.has_conditions && !self.is_asked(index, number as u8) {
+            let has_conditions = self.tasks.has_conditions || self.rules.is_some();
+            if has_conditions && !self.is_asked(index, number as u8) {
                 self.not_asked(index, number);
                 continue;
             }
@@ -154,7 +155,12 @@ impl Manager {
     fn is_asked_by(&self, index: u32, subject: &Subject, task: u8) -> bool {
         let asked = &self.tasks.task(task).asked;
         let mut after = asked.after.iter();
-        asked.holds(subject, &self.config.inside)
+        let by_rule = match &self.rules {
+            Some(rules) => rules.unasked(index) >> task & 1 == 0,
+            None => !asked.by_rule,
+        };
+        by_rule
+            && asked.holds(subject, &self.config.inside)
             && after.all(|&before| self.is_asked_by(index, subject, before))
     }
 

@@ -11,6 +11,7 @@ mod midstream;
 mod ports;
 mod rules;
 mod settings;
+mod tasks;
 
 use std::collections::HashMap;
 

@@ -42,7 +42,7 @@ fn drop(rule: u32) -> RuleAnswer {
             drop: true,
             ..Action::default()
         },
-        asks_nothing: true,
+        unasked: u8::MAX,
         ..RuleAnswer::default()
     }
 }
@@ -178,7 +178,7 @@ fn a_rule_that_asks_nothing_keeps_the_first_packets_from_a_series() {
     let mut bench = with_rules(config, false);
     let nothing = RuleAnswer {
         rule: Some(0),
-        asks_nothing: true,
+        unasked: u8::MAX,
         ..RuleAnswer::default()
     };
     bench.ruled(

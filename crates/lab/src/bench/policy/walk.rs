@@ -102,6 +102,7 @@ fn update(version: &Version, entries: usize) -> Result<RulesUpdate, Failure> {
         counted: Arc::new([]),
         numbering: version.numbering,
         names: Arc::default(),
+        unasked: std::sync::Arc::default(),
     };
     RulesUpdate::new(rules, entries).map_err(|error| Failure::software(error.to_string()))
 }

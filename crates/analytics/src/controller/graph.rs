@@ -1,0 +1,269 @@
+//! Which tasks there are, which follow which, and the paths from a source to each goal.
+
+use accel::{Profile, Sizes};
+use std::time::Duration;
+
+/// So many tasks at most: a set of them is a `u64`.
+pub const TASKS_MAX: usize = 64;
+/// So many paths at most, so that a step takes less than a millisecond.
+pub const PATHS_MAX: usize = 64;
+
+/// What a task with the policy `slo` is to keep to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goal {
+    /// D: so long after its emission 99 in 100 series have their label.
+    pub latency: Duration,
+    /// δ, from 0 to below 1: the plan is for D(1 − δ).
+    pub delta: f64,
+}
+
+impl Goal {
+    /// D, in µs.
+    pub(super) fn goal_us(self) -> f64 {
+        self.latency.as_secs_f64() * 1e6
+    }
+
+    /// D(1 − δ), in µs.
+    pub(super) fn aim_us(self) -> f64 {
+        self.goal_us() * (1.0 - self.delta)
+    }
+}
+
+/// One task, as far as the controller has to know it.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// What a batch takes.
+    pub profile: Profile,
+    /// The sizes that its devices take.
+    pub sizes: Sizes,
+    /// The device set: tasks with the same number share devices, or a thread, and wait for each other.
+    pub device_set: usize,
+    /// The tasks whose labels must be there before this one is asked.
+    pub follows: Vec<usize>,
+    /// None with another policy than `slo`: such a task is not controlled, but it takes its time on the devices.
+    pub goal: Option<Goal>,
+}
+
+/// Why a graph is refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum GraphError {
+    /// Too many tasks for one controller.
+    #[error("{tasks} tasks: one controller takes {TASKS_MAX} at most")]
+    TooManyTasks {
+        /// How many there are.
+        tasks: usize,
+    },
+    /// Too many chains of tasks lead to goals.
+    #[error(
+        "more than {PATHS_MAX} chains of tasks lead to goals: let tasks follow fewer others, or split the pipeline"
+    )]
+    TooManyPaths,
+    /// A task follows one that there is not, or a device set has no devices.
+    #[error("task {task} names task or device set {named}, which does not exist")]
+    Unknown {
+        /// The task, counted from 0.
+        task: usize,
+        /// What it names.
+        named: usize,
+    },
+    /// A task follows itself.
+    #[error("task {task} follows itself, directly or through others")]
+    Cycle {
+        /// The task, counted from 0.
+        task: usize,
+    },
+    /// No batch fits.
+    #[error("task {task} has no batch size")]
+    NoSize {
+        /// The task, counted from 0.
+        task: usize,
+    },
+    /// A profile, goal or δ that is not a number in its range.
+    #[error("task {task}: its profile, goal or delta is out of range")]
+    OutOfRange {
+        /// The task, counted from 0.
+        task: usize,
+    },
+}
+
+/// A chain of tasks from a source to one with a goal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Path {
+    /// The tasks, source first. The goal is that of the last one.
+    pub tasks: Vec<usize>,
+    /// The goal of the whole path.
+    pub goal: Goal,
+}
+
+impl Path {
+    /// The task whose labels are measured.
+    pub fn last(&self) -> usize {
+        // A path has one task at least.
+        self.tasks.last().copied().unwrap_or_default()
+    }
+}
+
+/// Tasks, device sets, and paths.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    tasks: Vec<Task>,
+    /// How many devices each device set has.
+    devices: Vec<usize>,
+    paths: Vec<Path>,
+}
+
+impl Graph {
+    /// A graph of these tasks, on device sets that have so many devices each. An inline device and all others on its
+    /// thread are one set of one device.
+    ///
+    /// # Errors
+    /// When tasks follow each other in a circle, name what does not exist, or are too many.
+    pub fn new(tasks: Vec<Task>, devices: Vec<usize>) -> Result<Self, GraphError> {
+        if tasks.len() > TASKS_MAX {
+            return Err(GraphError::TooManyTasks { tasks: tasks.len() });
+        }
+        for (number, task) in tasks.iter().enumerate() {
+            check(number, task, tasks.len(), &devices)?;
+        }
+        let mut paths = Vec::new();
+        for (last, task) in tasks.iter().enumerate() {
+            let mut chain = vec![last];
+            let mut chains = Vec::new();
+            walk(&tasks, &mut chain, &mut chains)?;
+            if let Some(goal) = task.goal {
+                paths.extend(chains.into_iter().map(|tasks| Path { tasks, goal }));
+            }
+        }
+        if paths.len() > PATHS_MAX {
+            return Err(GraphError::TooManyPaths);
+        }
+        Ok(Self {
+            tasks,
+            devices,
+            paths,
+        })
+    }
+
+    /// A graph of so many tasks on one device, for benches: cascades of four, each task with a goal of its own.
+    ///
+    /// # Errors
+    /// When there are more than [`TASKS_MAX`].
+    pub fn of_cascades(tasks: usize) -> Result<Self, GraphError> {
+        let tasks = (0..tasks).map(|i| Task {
+            profile: Profile {
+                t0_us: 5.0 + (i % 4) as f64 * 5.0,
+                t1_us: 1.7 + (i % 3) as f64,
+            },
+            sizes: Sizes::Any { cap: 256 },
+            device_set: 0,
+            follows: if i % 4 == 0 { vec![] } else { vec![i - 1] },
+            goal: Some(Goal {
+                latency: Duration::from_millis(10 + 5 * (i as u64 % 4)),
+                delta: 0.05,
+            }),
+        });
+        Self::new(tasks.collect(), vec![1])
+    }
+
+    /// The tasks, in the order in which they were given.
+    pub fn tasks(&self) -> &[Task] {
+        &self.tasks
+    }
+
+    /// How many devices each device set has.
+    pub fn devices(&self) -> &[usize] {
+        &self.devices
+    }
+
+    /// The paths, by their last tasks.
+    pub fn paths(&self) -> &[Path] {
+        &self.paths
+    }
+}
+
+fn check(number: usize, task: &Task, tasks: usize, devices: &[usize]) -> Result<(), GraphError> {
+    let unknown = task.follows.iter().find(|named| **named >= tasks).copied();
+    let no_device = devices.get(task.device_set).is_none_or(|n| *n == 0);
+    if let Some(named) = unknown.or(no_device.then_some(task.device_set)) {
+        return Err(GraphError::Unknown {
+            task: number,
+            named,
+        });
+    }
+    if task.sizes.largest() == 0 {
+        return Err(GraphError::NoSize { task: number });
+    }
+    let is_time = |us: f64| us.is_finite() && us >= 0.0;
+    let is_goal = |goal: Goal| !goal.latency.is_zero() && (0.0..1.0).contains(&goal.delta);
+    let is_fine = is_time(task.profile.t0_us) && is_time(task.profile.t1_us);
+    if !is_fine || !task.goal.is_none_or(is_goal) {
+        return Err(GraphError::OutOfRange { task: number });
+    }
+    Ok(())
+}
+
+/// All chains from a source to the end of this one, which grows towards the source.
+fn walk(
+    tasks: &[Task],
+    chain: &mut Vec<usize>,
+    chains: &mut Vec<Vec<usize>>,
+) -> Result<(), GraphError> {
+    let first = chain[chain.len() - 1];
+    if tasks[first].follows.is_empty() {
+        if chains.len() == PATHS_MAX {
+            return Err(GraphError::TooManyPaths);
+        }
+        chains.push(chain.iter().rev().copied().collect());
+    }
+    for &before in &tasks[first].follows {
+        if chain.contains(&before) {
+            return Err(GraphError::Cycle { task: before });
+        }
+        chain.push(before);
+        walk(tasks, chain, chains)?;
+        chain.pop();
+    }
+    Ok(())
+}
+
+/// A goal that no batching can keep on this device set (Batchy, §4).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InherentViolation {
+    /// The task with the goal.
+    pub task: usize,
+    /// The device set on which series of its path may have to wait too long.
+    pub device_set: usize,
+    /// How long all tasks of the device set take with their largest batches.
+    pub turnaround: Duration,
+    /// D, which is not longer.
+    pub goal: Duration,
+}
+
+/// The goals that cannot hold in the worst case: a series may have to wait until each task of a device set has run its
+/// largest batch, ΣT₀ + T₁·B ≥ D. The cure is another device set for some of them, smaller batches, or a longer goal.
+pub fn inherent_violations(graph: &Graph) -> Vec<InherentViolation> {
+    let mut found: Vec<InherentViolation> = Vec::new();
+    for path in &graph.paths {
+        for &task in &path.tasks {
+            let device_set = graph.tasks[task].device_set;
+            let violation = InherentViolation {
+                task: path.last(),
+                device_set,
+                turnaround: turnaround(graph, device_set),
+                goal: path.goal.latency,
+            };
+            if violation.turnaround >= violation.goal && !found.contains(&violation) {
+                found.push(violation);
+            }
+        }
+    }
+    found
+}
+
+/// What all tasks of a device set take together, with their largest batches.
+fn turnaround(graph: &Graph, device_set: usize) -> Duration {
+    let tasks = graph.tasks.iter().filter(|t| t.device_set == device_set);
+    tasks
+        .map(|task| task.profile.latency(task.sizes.largest()))
+        .sum()
+}

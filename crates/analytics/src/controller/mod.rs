@@ -1,0 +1,390 @@
+//! Batchy's control of several tasks that share devices (§3 and §4): batches as large as all goals allow.
+//!
+//! A *path* leads from a task that follows none to one with a goal. Its delay is, in Batchy's model,
+//!
+//! ```text
+//!     t = W + Σ (b/r̃ + T₀ + T₁·b)        over its tasks
+//! ```
+//!
+//! with W for the other tasks that are in the way on its devices. The load that a plan can change is Σ r̃·T₀/b. Once per
+//! control period the controller takes what was [measured](TaskMeasure), and sets for each task with the policy `slo`
+//!
+//! * the *trigger*: how many series a batch waits for; 0 where what is there goes at once (the buffer is
+//!   *short-circuited*),
+//! * the *budget*: within what time of its emission the oldest series is to have this task's label. The manager fires
+//!   what is there when the oldest's age and its time on the device reach the budget. For a task that others follow
+//!   this leaves their part of the path's time.
+//!
+//! A period is planned in this order: `recovery` short-circuits buffers of no use, brings paths back to their budgets
+//! and inserts buffers; `projection` follows the gradient of the load; devices that would not keep up get larger
+//! batches, whatever the goals say, because with less their queues would grow, and every delay; and `rounding` finds
+//! sizes that devices take.
+//!
+//! # What differs from the paper, and why
+//!
+//! * *Several steps a period*. The paper takes one step along the projected gradient, because the next period measures
+//!   where it led. A step ends where the first path becomes tight, so n paths take n periods. The model costs
+//!   microseconds, so up to `STEPS` steps are taken; and triggers go a quarter (`GROWTH`) of the way up per period, so
+//!   that measuring still comes first. Down they go at once. `projection` says what is different in a step.
+//! * *Feedback*. The paper adds predicted changes to the measured t̃. But t̃ says little here: where age fires batches, it
+//!   is the budget, whatever the trigger is. So each path has a budget, which begins at D(1 − δ), is halved as soon as
+//!   a period is sure to be in violation (more than 1 % of its labels late), shrinks by a 32nd of D(1 − δ) when more than
+//!   1 % took longer than D(1 − δ), and grows by a 32nd otherwise. That is what the policy does for one task, too.
+//!   The measured t̃ only says, as in the paper, which paths are tight. Below a 16th a budget does not fall, because what
+//!   holds the thread up for longer than D violates the goal whatever the batches are.
+//! * *Turnaround*. The paper has W constant, the sum of all tasks' largest batches. That leaves nothing for goals of one
+//!   or two turnarounds, and nobody makes room for the short goal of another. Here W is what the plan makes it, and
+//!   counts in the gradient (`model`). In the simulated plant, 16 tasks of which 15 follow one need a fifth less of the
+//!   device so (tests, `the_turnaround_is_part_of_the_plan`).
+//! * *Backlogs*. Where devices were busy all the time and labels late, age would fire one small batch after the other.
+//!   Until that is over the largest batches go, whatever the age, and no budget is cut.
+//!
+//! What a plan may be off: delays are added as if all stages of a path were slow for the same series, b/r̃ is too long
+//! where series come in bursts, as from a task before, and series that come on several paths are not told apart. All of
+//! that errs towards smaller batches, and feedback has the last word.
+//!
+//! Sources: Batchy, §3.2 to §4, Appendices C to E, and its public code for what the paper leaves open.
+
+mod baselines;
+mod graph;
+mod linear;
+mod measure;
+mod model;
+mod projection;
+mod recovery;
+mod rounding;
+
+pub use graph::{
+    Goal, Graph, GraphError, InherentViolation, PATHS_MAX, Path, TASKS_MAX, Task,
+    inherent_violations,
+};
+pub use measure::{PathMeasure, TaskMeasure};
+use model::Model;
+use projection::Projection;
+use recovery::Recovery;
+use std::time::Duration;
+
+/// How long a control period is.
+pub const PERIOD: Duration = Duration::from_millis(100);
+/// How many labels a path needs to be judged, because fewer have no 99th percentile.
+const LABELS_MIN: u64 = 100;
+/// After so many periods it is judged anyway.
+const PERIODS_MAX: u32 = 10;
+/// One label in so many may be late.
+const LATE_ONE_IN: u64 = 100;
+/// Steps from nothing to the whole budget of a path.
+const BUDGET_STEPS: f64 = 32.0;
+/// No path has a smaller part of D(1 − δ). What is late all the same is so because the thread is held up for longer than
+/// that, and smaller batches would only cost.
+const BUDGET_LEAST: f64 = 1.0 / 16.0;
+/// Of the series of a task that follows others, so many must wait for a label before, or those do not count.
+const WAITS_LEAST: f64 = 0.05;
+/// Steps along the projected gradient in a period, at most.
+const STEPS: usize = 4;
+/// In a backlog a task waits for what comes in this part of a period at most.
+const BACKLOG_PART: f64 = 0.25;
+/// How much of the way up a trigger goes in a period.
+const GROWTH: f64 = 0.25;
+
+/// Which controller it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Batchy's full controller.
+    Slo,
+    /// No batching: what is there goes at once.
+    Null,
+    /// The largest batches, whatever the delay.
+    Max,
+    /// The largest batches or none, as the delay budget allows.
+    OnOff,
+}
+
+/// What a task is to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Output {
+    trigger: usize,
+    budget: Duration,
+}
+
+/// What has been seen of a path since it was last judged.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    periods: u32,
+    labels: u64,
+    late: u64,
+    near: u64,
+    /// The budget was halved in this period.
+    has_cut: bool,
+}
+
+/// Plans triggers and budgets of all tasks of a graph.
+pub struct Controller {
+    kind: Kind,
+    graph: Graph,
+    model: Model,
+    projection: Projection,
+    recovery: Recovery,
+    /// The plan as it was: before steps along the gradient, and before rounding.
+    before: Vec<f64>,
+    seen: Vec<Seen>,
+    outputs: Vec<Output>,
+}
+
+impl Controller {
+    /// A controller of these tasks, which begins without batching. Everything that a step needs is allocated here.
+    pub fn new(graph: Graph, kind: Kind) -> Self {
+        let (tasks, paths) = (graph.tasks().len(), graph.paths().len());
+        let mut controller = Self {
+            kind,
+            model: Model::new(&graph),
+            projection: Projection::new(tasks, paths),
+            recovery: Recovery::new(tasks, paths),
+            before: vec![0.0; tasks],
+            seen: vec![Seen::default(); paths],
+            outputs: vec![
+                Output {
+                    trigger: 0,
+                    budget: Duration::ZERO,
+                };
+                tasks
+            ],
+            graph,
+        };
+        controller.publish();
+        controller
+    }
+
+    /// What is controlled.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// For how many series this task waits; 0 where what is there goes at once.
+    pub fn trigger(&self, task: usize) -> usize {
+        self.outputs[task].trigger
+    }
+
+    /// Within what time of its emission a series is to have this task's label.
+    pub fn budget(&self, task: usize) -> Duration {
+        self.outputs[task].budget
+    }
+
+    /// Ends a control period: one measure for each task and each path, in the order of the graph.
+    pub fn step(&mut self, tasks: &[TaskMeasure], paths: &[PathMeasure]) {
+        self.model.take(tasks, paths, WAITS_LEAST);
+        self.model.find_overloads(tasks, paths);
+        for (path, measure) in paths.iter().enumerate().take(self.seen.len()) {
+            self.judge(path, measure);
+        }
+        match self.kind {
+            Kind::Slo => self.plan(),
+            Kind::OnOff => baselines::on_off(&mut self.model, &mut self.recovery),
+            Kind::Null | Kind::Max => {}
+        }
+        self.publish();
+    }
+
+    /// Within a period: so many of a path's labels since its begin were late. Cuts at once, and once per period, when
+    /// the period is sure to be in violation, and tells so.
+    pub fn cut(&mut self, path: usize, late: u64, labels: u64) -> bool {
+        let last = &self.model.tasks[self.model.paths[path].last()];
+        let expected = (last.rate * PERIOD.as_secs_f64() * 1e6) as u64;
+        let is_sure = exceed(late, labels.max(expected).max(LABELS_MIN));
+        // Smaller batches would only make a backlog last.
+        let is_backlog = self.model.is_path_overloaded(path);
+        if self.kind != Kind::Slo || self.seen[path].has_cut || !is_sure || is_backlog {
+            return false;
+        }
+        self.halve(path);
+        self.seen[path].has_cut = true;
+        self.recovery.recover(&mut self.model);
+        self.recovery.keep_up(&mut self.model);
+        self.publish();
+        true
+    }
+
+    /// From now on this is the goal of a task that has one already. A shorter one is planned for at once.
+    pub fn set_goal(&mut self, task: usize, goal: Goal) {
+        for (path, seen) in self.model.paths.iter_mut().zip(&mut self.seen) {
+            if path.last() == task {
+                path.budget_us *= goal.aim_us() / path.goal.aim_us();
+                path.goal = goal;
+                // What waits already may be late by the new goal. That says nothing about the new plan.
+                *seen = Seen {
+                    has_cut: true,
+                    ..Seen::default()
+                };
+            }
+        }
+        if self.kind == Kind::Slo {
+            self.recovery.recover(&mut self.model);
+            self.recovery.keep_up(&mut self.model);
+        }
+        self.publish();
+    }
+
+    /// Cuts a path by half: its budget, and all that it waits for in batches of its own.
+    fn halve(&mut self, path: usize) {
+        let state = &mut self.model.paths[path];
+        let least_us = BUDGET_LEAST * state.goal.aim_us();
+        if state.budget_us <= least_us {
+            return;
+        }
+        state.budget_us = (state.budget_us / 2.0).max(least_us);
+        for &task in state.tasks() {
+            let b = &mut self.model.tasks[task].b;
+            *b = if *b >= 2.0 { *b / 2.0 } else { 0.0 };
+        }
+    }
+
+    /// Sets a path's budget by how its goal was met.
+    fn judge(&mut self, path: usize, measure: &PathMeasure) {
+        let seen = &mut self.seen[path];
+        seen.periods += 1;
+        seen.labels += measure.labels;
+        seen.late += measure.late;
+        seen.near += measure.near;
+        if seen.labels < LABELS_MIN && seen.periods < PERIODS_MAX {
+            return;
+        }
+        let seen = std::mem::take(seen);
+        if exceed(seen.late, seen.labels) {
+            if !seen.has_cut && !self.model.is_path_overloaded(path) {
+                self.halve(path);
+            }
+        } else if seen.labels > 0 {
+            let state = &mut self.model.paths[path];
+            let aim_us = state.goal.aim_us();
+            let sign = if exceed(seen.near, seen.labels) {
+                -1.0
+            } else {
+                1.0
+            };
+            let budget_us = state.budget_us + sign * aim_us / BUDGET_STEPS;
+            state.budget_us = budget_us.clamp(BUDGET_LEAST * aim_us, aim_us);
+        }
+    }
+
+    /// One control action.
+    fn plan(&mut self) {
+        let model = &mut self.model;
+        recovery::short_circuit(model);
+        self.recovery.recover(model);
+        self.recovery.insert(model);
+        for (before, task) in self.before.iter_mut().zip(&model.tasks) {
+            *before = task.b;
+        }
+        self.projection.begin();
+        for _ in 0..STEPS {
+            if !self.projection.step(model) {
+                break;
+            }
+            self.recovery.recover(model);
+        }
+        self.recovery.recover(model);
+        self.slow_down();
+        recovery::short_circuit_fragmenting(&mut self.model);
+        self.recovery.keep_up(&mut self.model);
+    }
+
+    /// Lets batches grow by a part of the way only.
+    fn slow_down(&mut self) {
+        for (task, before) in self.model.tasks.iter_mut().zip(&self.before) {
+            if task.b > *before {
+                let step = (GROWTH * task.b).max(1.0);
+                task.b = task.b.min(before + step);
+            }
+        }
+    }
+
+    /// Makes the plan what the tasks are to do.
+    fn publish(&mut self) {
+        for (before, task) in self.before.iter_mut().zip(&self.model.tasks) {
+            *before = task.b;
+        }
+        let outputs = &self.outputs;
+        let before = |task: usize| outputs[task].trigger;
+        rounding::round(&mut self.model, &self.graph, self.recovery.raised, before);
+        for task in 0..self.outputs.len() {
+            self.outputs[task] = self.output(task);
+        }
+        // The next period goes on from the plan, because sizes may be far apart.
+        for (task, before) in self.model.tasks.iter_mut().zip(&self.before) {
+            task.b = *before;
+        }
+    }
+
+    /// What a task is to do.
+    fn output(&self, task: usize) -> Output {
+        let sizes = &self.graph.tasks()[task].sizes;
+        let trigger = rounding::trigger(&self.model.tasks[task], sizes);
+        match self.kind {
+            Kind::Slo if self.model.is_overloaded(task) => self.work_off(task),
+            Kind::Slo => Output {
+                trigger,
+                budget: self.planned_budget(task),
+            },
+            Kind::Null => Output {
+                trigger: 0,
+                budget: Duration::ZERO,
+            },
+            // The baselines know no age.
+            Kind::Max => Output {
+                trigger: sizes.largest(),
+                budget: Duration::MAX,
+            },
+            Kind::OnOff => Output {
+                trigger,
+                budget: Duration::MAX,
+            },
+        }
+    }
+
+    /// A backlog goes in the largest batches, whatever the age, because all are late and smaller ones make more late.
+    /// A task that would not fill one in a quarter of a period does not wait for it.
+    fn work_off(&self, task: usize) -> Output {
+        let state = &self.model.tasks[task];
+        let sizes = &self.graph.tasks()[task].sizes;
+        let comes = (state.rate * PERIOD.as_secs_f64() * 1e6 * BACKLOG_PART) as usize;
+        Output {
+            trigger: comes.min(sizes.largest()),
+            budget: Duration::MAX,
+        }
+    }
+
+    /// What each path has left for the task, less what comes behind it and what is in the way.
+    fn planned_budget(&self, task: usize) -> Duration {
+        let budgets = self.model.paths_through(task).map(|number| {
+            let path = &self.model.paths[number];
+            let behind = path.tasks().iter().rev().take_while(|it| **it != task);
+            let behind_us = behind.map(|it| {
+                let it = &self.model.tasks[*it];
+                it.wait_us() + it.service_us()
+            });
+            path.budget_us - self.model.turnaround_us(number) - behind_us.sum::<f64>()
+        });
+        let state = &self.model.tasks[task];
+        let mut budget_us = budgets.fold(f64::INFINITY, f64::min);
+        if self.recovery.raised >> task & 1 == 1 {
+            // To fire smaller ones by age would not keep up.
+            budget_us = budget_us.max(state.wait_us() + state.service_us());
+        }
+        duration_us(budget_us)
+    }
+}
+
+/// Whether more than one in a hundred is among them.
+fn exceed(late: u64, labels: u64) -> bool {
+    late * LATE_ONE_IN > labels
+}
+
+fn duration_us(us: f64) -> Duration {
+    if us.is_finite() {
+        Duration::from_nanos((us * 1e3) as u64)
+    } else {
+        Duration::MAX
+    }
+}
+
+#[cfg(test)]
+mod tests;
