@@ -33,6 +33,10 @@ pub struct OpenTask {
     pub asked: Asked,
     /// What labels of other tasks have to say.
     pub after: After,
+    /// Number of the label word of its first depth.
+    pub word: u8,
+    /// Where devices cannot keep up, series of the task with the lowest number are shed first.
+    pub priority: u8,
 }
 
 impl OpenTask {
@@ -71,6 +75,8 @@ impl OpenTask {
             after: After {
                 needs: needs(config, bundles, &words, &task.when),
             },
+            word: words[number].first,
+            priority: task.priority,
         };
         both.map(of).collect()
     }
