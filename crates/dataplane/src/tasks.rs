@@ -10,6 +10,7 @@ use config::Config;
 use config::when::{Comparison, Direction, Term, When};
 use cring::TaskWords;
 use flowmgr::{Actions, Asked, SeriesTask};
+use policy::Label;
 
 use crate::Error;
 use crate::bundle::{
@@ -85,6 +86,11 @@ impl OpenTask {
     pub fn series(tasks: &[OpenTask]) -> Vec<SeriesTask> {
         let all = tasks.iter().flat_map(|task| series_tasks(&task.bundle));
         all.collect()
+    }
+
+    /// The classes of each task, with their taxonomies.
+    pub fn all_labels(tasks: &[OpenTask]) -> Vec<Arc<[Label]>> {
+        tasks.iter().map(|task| labels(&task.bundle)).collect()
     }
 
     /// The task as records and metrics know it.
