@@ -30,6 +30,7 @@ use crate::{Accelerator, DeviceState};
 use accel::{Classification, Profile, Sizes};
 use condition::Condition;
 use cring::Context;
+pub use forecast::DeviceProfile;
 use forecast::Forecast;
 use std::mem;
 use std::time::Duration;
@@ -133,6 +134,11 @@ impl DeviceSlot {
         self.forecast.as_ref().map(Forecast::expected)
     }
 
+    /// The profile with which it started, and what has become of it, where it has one.
+    pub fn live_profile(&self) -> Option<DeviceProfile> {
+        self.forecast.as_ref().map(Forecast::profile)
+    }
+
     /// The input of the next batch, and the rows that go with it. The device slot must be free.
     pub fn fill(&mut self, size: usize) -> (&mut [f32], &mut Rows) {
         (self.accelerator.device.input(size), &mut self.rows)
@@ -228,7 +234,7 @@ impl DeviceSlot {
                     None => self.condition.succeed(),
                 }
                 if let Some(forecast) = &mut self.forecast {
-                    forecast.observe(size, Duration::from_nanos(device_ns));
+                    forecast.observe(size, Duration::from_nanos(device_ns), now_ns);
                 }
                 Polled::Results {
                     answers,
@@ -251,7 +257,10 @@ impl DeviceSlot {
         self.rows.reserve(new.device.sizes().largest());
         new.device.requested().clone_into(&mut self.name);
         self.model = model;
-        self.forecast = new.profile.map(Forecast::new);
+        self.forecast = new.profile.map(|profile| match &self.forecast {
+            Some(before) => before.replaced_by(profile),
+            None => Forecast::new(profile),
+        });
         self.flight = None;
         let since_ns = if self.is_up() {
             self.since_ns()

@@ -55,6 +55,7 @@ pub use config::{
     SLO_DELTA,
 };
 pub use counters::{BatchCounters, CacheCounters, Counters, DeviceCounters, Phases, SloCounters};
+pub use device_slot::DeviceProfile;
 pub use failure::FailureKind;
 pub use health::{DeviceHealth, DeviceState};
 pub use manager::{Manager, Round};

@@ -32,7 +32,8 @@ use crate::dispatch::Dispatch;
 use crate::lanes::Lanes;
 use crate::ring_input::{Queue, Seen};
 use crate::{
-    Accelerator, After, Config, ConfigError, Counters, DeviceHealth, Policy, RingInput, Trigger,
+    Accelerator, After, Config, ConfigError, Counters, DeviceHealth, DeviceProfile, Policy,
+    RingInput, Trigger,
 };
 use accel::{Profile, Sizes};
 use cring::{Context, Feature, Source};
@@ -311,6 +312,12 @@ impl Task {
                 since_ns: device_slot.since_ns(),
                 last_error: counters.last_error.as_deref(),
             })
+    }
+
+    /// The profiles of the devices that have one, as they are now, in the order in which the devices were given.
+    pub fn profiles(&self) -> impl Iterator<Item = Option<DeviceProfile>> {
+        let device_slots = self.dispatch.device_slots.iter();
+        device_slots.map(DeviceSlot::live_profile)
     }
 
     /// Series on their way through a device: of those undecided, the ones that do not wait for a batch.

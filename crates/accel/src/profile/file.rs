@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Measured, Point, Profile};
+use super::{Conditions, Measured, Point, Profile, ProfileKey};
 use crate::bundle::Bundle;
 use crate::file::{ReadError, read_regular};
 
@@ -53,6 +53,17 @@ pub enum ProfileError {
     },
 }
 
+/// Where the line of a profile comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// It was fitted to the points.
+    #[default]
+    Measured,
+    /// A run found that its batches take something else, and fitted it to these. The points are older.
+    Run,
+}
+
 /// A profile, and what it was measured with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,13 +87,25 @@ pub struct ProfileFile {
     pub memory_kib: u64,
     t0_us: f64,
     t1_us: f64,
+    /// The batchiness β of the line at the largest size.
+    #[serde(default)]
+    batchiness: f64,
+    /// R² of the line fitted to the points.
+    #[serde(default)]
+    r_squared: f64,
+    /// Where the line comes from.
+    #[serde(default)]
+    origin: Origin,
     points: Vec<Point>,
+    /// What else it depends on, in files that a start stores for the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) conditions: Option<Conditions>,
 }
 
 impl ProfileFile {
     /// A profile of a bundle. The fields about device and machine are empty, for the caller to fill.
     pub fn new(bundle: &Bundle, measured: &Measured) -> Self {
-        let Profile { t0_us, t1_us } = measured.fit();
+        let line = measured.fit();
         Self {
             schema_version: SCHEMA_VERSION,
             device: String::new(),
@@ -93,9 +116,46 @@ impl ProfileFile {
             model_sha256: bundle.sha256().to_owned(),
             machine: String::new(),
             memory_kib: 0,
-            t0_us,
-            t1_us,
+            t0_us: line.t0_us,
+            t1_us: line.t1_us,
+            batchiness: measured.batchiness(line),
+            r_squared: measured.r_squared(line),
+            origin: Origin::Measured,
             points: measured.points().to_vec(),
+            conditions: None,
+        }
+    }
+
+    /// A profile for a [`ProfileFolder`](super::ProfileFolder). The provider that did the work, and the machine, are for
+    /// people.
+    pub fn for_folder(
+        bundle: &Bundle,
+        measured: &Measured,
+        key: &ProfileKey,
+        effective: &str,
+        machine: &str,
+    ) -> Self {
+        Self {
+            device: key.device.clone(),
+            provider: key.provider.clone(),
+            effective: effective.to_owned(),
+            library: key.library.clone(),
+            machine: machine.to_owned(),
+            conditions: Some(key.conditions.clone()),
+            ..Self::new(bundle, measured)
+        }
+    }
+
+    /// The same with the line that a run has found.
+    #[must_use]
+    pub fn found_by_run(&self, line: Profile) -> Self {
+        let largest = self.points.iter().map(|point| point.rows).max();
+        Self {
+            t0_us: line.t0_us,
+            t1_us: line.t1_us,
+            batchiness: line.batchiness(largest.unwrap_or(1)),
+            origin: Origin::Run,
+            ..self.clone()
         }
     }
 
@@ -104,35 +164,51 @@ impl ProfileFile {
     /// # Errors
     /// The file does not exist, is not a profile, or is one of another model or provider.
     pub fn read(path: &Path, bundle: &Bundle, provider: &str) -> Result<Self, ProfileError> {
+        let file = Self::open(path)?;
+        file.agrees(
+            path,
+            &[
+                ("the model", &file.model_sha256, bundle.sha256()),
+                ("the provider", &file.provider, provider),
+            ],
+        )?;
+        Ok(file)
+    }
+
+    /// Reads a profile, whatever it is of.
+    pub(super) fn open(path: &Path) -> Result<Self, ProfileError> {
         let bytes = read_regular(path, BYTES_MAX).map_err(|cause| ProfileError::Read {
             path: path.to_owned(),
             cause,
         })?;
         let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8 text".to_owned());
-        let file = text
-            .and_then(Self::parse)
+        text.and_then(Self::parse)
             .map_err(|problem| ProfileError::Malformed {
                 path: path.to_owned(),
                 problem,
-            })?;
-        for (what, found, expected) in [
-            ("the model", &*file.model_sha256, bundle.sha256()),
-            ("the provider", &*file.provider, provider),
-        ] {
-            if found != expected {
-                return Err(ProfileError::Disagrees {
-                    path: path.to_owned(),
-                    what,
-                    found: found.to_owned(),
-                    expected: expected.to_owned(),
-                });
-            }
-        }
-        Ok(file)
+            })
+    }
+
+    /// Compares what the file says with what is expected.
+    pub(super) fn agrees(
+        &self,
+        path: &Path,
+        pairs: &[(&'static str, &str, &str)],
+    ) -> Result<(), ProfileError> {
+        let differs = pairs.iter().find(|(_, found, expected)| found != expected);
+        let Some((what, found, expected)) = differs else {
+            return Ok(());
+        };
+        Err(ProfileError::Disagrees {
+            path: path.to_owned(),
+            what,
+            found: (*found).to_owned(),
+            expected: (*expected).to_owned(),
+        })
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let file: Self = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let mut file: Self = toml::from_str(text).map_err(|error| error.message().to_owned())?;
         let sound = |us: f64| us.is_finite() && us >= 0.0;
         if file.schema_version != SCHEMA_VERSION {
             let found = file.schema_version;
@@ -141,10 +217,13 @@ impl ProfileFile {
             ))
         } else if !sound(file.t0_us) || !sound(file.t1_us) {
             Err("t0_us and t1_us are to be numbers from 0".to_owned())
-        } else if Measured::of(file.points.clone()).is_none() {
-            Err("points are to have different sizes and times above 0".to_owned())
-        } else {
+        } else if let Some(measured) = Measured::of(file.points.clone()) {
+            // Both follow from the rest, so what the file says of them is not trusted, and older files need not say it.
+            file.batchiness = measured.batchiness(file.profile());
+            file.r_squared = measured.r_squared(measured.fit());
             Ok(file)
+        } else {
+            Err("points are to have different sizes and times above 0".to_owned())
         }
     }
 
@@ -156,7 +235,22 @@ impl ProfileFile {
         toml::to_string(self)
     }
 
-    /// The fitted line.
+    /// The batchiness β of the line at the largest size.
+    pub fn batchiness(&self) -> f64 {
+        self.batchiness
+    }
+
+    /// R² of the line that was fitted to the points.
+    pub fn r_squared(&self) -> f64 {
+        self.r_squared
+    }
+
+    /// Where the line comes from.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The line.
     pub fn profile(&self) -> Profile {
         Profile {
             t0_us: self.t0_us,
@@ -194,6 +288,24 @@ mod tests {
         assert_eq!(read, written);
         let Profile { t0_us, t1_us } = read.profile();
         assert!((t0_us - 8.0).abs() < 1e-9 && (t1_us - 2.0).abs() < 1e-9);
+        // (8 + 8·2) / (8·(8 + 2)), and two points are on a line.
+        assert!((read.batchiness() - 0.3).abs() < 1e-9 && read.r_squared() > 1.0 - 1e-9);
+    }
+
+    #[test]
+    fn a_file_without_the_figures_that_follow_from_the_rest_is_read() {
+        let (dir, bundle) = good_bundle();
+        let path = dir.path().join("cpu.toml");
+        let text = file(&bundle).to_toml().unwrap();
+        let is_older = |line: &&str| {
+            let newer = ["batchiness", "r_squared", "origin"];
+            !newer.iter().any(|key| line.starts_with(key))
+        };
+        let older: Vec<&str> = text.lines().filter(is_older).collect();
+        assert_eq!(older.len() + 3, text.lines().count());
+        std::fs::write(&path, older.join("\n")).unwrap();
+        let read = ProfileFile::read(&path, &bundle, "cpu").unwrap();
+        assert_eq!(read, file(&bundle));
     }
 
     #[test]

@@ -27,6 +27,9 @@ const TURN_US_MAX: u128 = 2_000;
 /// The share of the best throughput that the knee must reach.
 const KNEE: f64 = 0.9;
 
+/// Times that differ by less than this share of their mean count as if they differed by so much, for R².
+const SPREAD_MIN: f64 = 0.05;
+
 /// The times of one batch size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +54,7 @@ impl Point {
 /// The times of a device: at least one point, ascending in size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    points: Vec<Point>,
+    pub(super) points: Vec<Point>,
 }
 
 /// Times `device` at those of `sizes` that it takes, on inputs like `rows` (channels × K floats each) with a
@@ -103,7 +106,7 @@ pub fn measure(
 }
 
 /// Runs one size several times and adds the times, in µs, to `times` while there is room.
-fn turn(
+pub(super) fn turn(
     device: &mut dyn Device,
     size: usize,
     rows: &[Vec<f32>],
@@ -130,7 +133,7 @@ fn turn(
     Ok(())
 }
 
-fn point(rows: usize, mut times: Vec<f64>) -> Point {
+pub(super) fn point(rows: usize, mut times: Vec<f64>) -> Point {
     times.sort_by(f64::total_cmp);
     // Rounded to whole nanoseconds, since no clock is finer, and above 0, because throughput divides by it.
     let whole_ns = |us: f64| ((us * 1e3).round() / 1e3).max(1e-3);
@@ -194,6 +197,27 @@ impl Measured {
         } else {
             Profile { t0_us, t1_us }
         }
+    }
+
+    /// R²: the share of the variance of the medians that the line explains, 1 at best; below 0 the mean would explain more.
+    /// A device that takes as long for every batch has no variance but noise, of which no line explains anything, and yet
+    /// the line is right; so the medians count as if they were spread by 5 % of their mean at least.
+    pub fn r_squared(&self, line: Profile) -> f64 {
+        let count = self.points.len() as f64;
+        let medians = || self.points.iter().map(|point| point.median_us);
+        let mean_us = medians().sum::<f64>() / count;
+        let total: f64 = medians().map(|us| (us - mean_us).powi(2)).sum();
+        let left = self.points.iter().map(|point| {
+            let fitted = line.t0_us + line.t1_us * point.rows as f64;
+            (point.median_us - fitted).powi(2)
+        });
+        1.0 - left.sum::<f64>() / total.max(count * (SPREAD_MIN * mean_us).powi(2))
+    }
+
+    /// The batchiness β of the line at the largest size that was measured.
+    pub fn batchiness(&self, line: Profile) -> f64 {
+        let largest = self.points.iter().map(|point| point.rows).max();
+        line.batchiness(largest.unwrap_or(1))
     }
 
     /// The largest deviation of a median from the line, as a share of the median.
@@ -282,6 +306,23 @@ mod tests {
     }
 
     #[test]
+    fn r_squared_is_the_share_that_a_line_explains() {
+        let line = |t0_us, t1_us| Profile { t0_us, t1_us };
+        let straight = measured(&[(1, 12.0), (2, 14.0), (4, 18.0)]);
+        assert!((straight.r_squared(line(10.0, 2.0)) - 1.0).abs() < 1e-12);
+        // Mean 4, Σ(t − mean)² = 9 + 1 + 4 + 4 = 18; t − b = 0, 1, 0, −1 and so Σ = 2 for the line b.
+        let bent = measured(&[(1, 1.0), (2, 3.0), (6, 6.0), (7, 6.0)]);
+        assert!((bent.r_squared(line(0.0, 1.0)) - (1.0 - 2.0 / 18.0)).abs() < 1e-12);
+        // What is above the mean everywhere explains less than the mean does.
+        assert!(bent.r_squared(line(9.0, 0.0)) < 0.0);
+        // Nothing but noise of half a percent.
+        let flat = measured(&[(1, 995.0), (8, 1005.0), (64, 1000.0)]);
+        assert!(flat.r_squared(flat.fit()) > 0.99);
+        assert_eq!(measured(&[(8, 40.0)]).r_squared(line(0.0, 5.0)), 1.0);
+        assert!((bent.batchiness(line(1.0, 1.0)) - 8.0 / 14.0).abs() < 1e-12);
+    }
+
+    #[test]
     fn the_knee_is_the_smallest_size_that_is_nearly_the_best() {
         // 0.1, 0.8, 0.95, 1 and 0.97 per µs.
         let curve = [(1, 10.0), (8, 10.0), (19, 20.0), (32, 32.0), (97, 100.0)];
@@ -315,8 +356,24 @@ mod tests {
             let measured = measured(&points);
             let line = measured.fit();
             prop_assert!(measured.deviation(line) < 1e-6, "{line:?}");
+            prop_assert!(measured.r_squared(line) > 1.0 - 1e-6);
             // The line and not only its points, where the numbers carry it.
             prop_assert!((line.t0_us - t0_us).abs() < 1e-3 * (t0_us + t1_us * 64.0));
+        }
+
+        #[test]
+        fn a_line_is_found_through_noise(t0_us in 10.0..1e3_f64, t1_us in 1.0..1e2_f64, noise in prop::array::uniform8(-0.03..0.03_f64)) {
+            let points: Vec<_> = noise.iter().enumerate().map(|(at, noise)| {
+                let rows = 1_usize << at;
+                (rows, (t0_us + t1_us * rows as f64) * (1.0 + noise))
+            }).collect();
+            let measured = measured(&points);
+            let line = measured.fit();
+            prop_assert!(measured.deviation(line) < 0.08);
+            // Noise of 3 % on a spread of at least a few times T0 leaves a line that can be planned by.
+            if t1_us * 128.0 > 3.0 * t0_us {
+                prop_assert!(measured.r_squared(line) > 0.96, "{}", measured.r_squared(line));
+            }
         }
 
         #[test]

@@ -11,6 +11,11 @@
 //! While batches differ in size their slope decides. While they do not, there is none to be seen, and the profile's T₁
 //! stands in; λ is a 500th of the mean size squared. What is the same for every batch is in t₀, so an overhead that
 //! small batches show is not taken for a device that is slow per row.
+//!
+//! The profile that was given stays the *reference*, for the next start will begin with it. While the line says of the mean
+//! batch something that is more than a quarter off the reference, the lines are averaged, because one of them follows a few
+//! batches; once that has lasted, the profile has *drifted*, and the average is the reference from then on. Whoever reads
+//! the counters sees that, says so and stores it; see [`DeviceProfile`].
 
 use accel::Profile;
 use std::time::Duration;
@@ -22,12 +27,68 @@ const STIFFNESS: f64 = 0.002;
 /// A batch that took longer than so many times what was expected was held up, and counts as if it had taken just that.
 const HELD_UP: f64 = 2.0;
 
+/// A line that is off the reference by more than this, as a share, may be a drift.
+const DRIFT: f64 = 0.25;
+/// It is none if the line comes nearer than this again; with a single bound a line at the bound would never count.
+const DRIFT_OVER: f64 = 0.15;
+/// So long a drift must last. A neighbour on the core, or a burst, is gone by then.
+const DRIFT_NS: u64 = 5_000_000_000;
+/// So many batches must have shown it, for a device that hardly works shows nothing.
+const DRIFT_BATCHES: u32 = 32;
+
+/// The profile of one device, as its task has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceProfile {
+    /// With what it started.
+    pub started: Profile,
+    /// What counts as known: that with which it started, or what it had drifted to.
+    pub reference: Profile,
+    /// What is expected of the next batches.
+    pub expected: Profile,
+    /// Mean size of the last batches; 0 before the first.
+    pub rows: f64,
+    /// How often the profile has drifted, with other models, too.
+    pub drifts: u64,
+}
+
+impl DeviceProfile {
+    /// By how much the mean batch is expected to take longer than the reference says, as a share; below 0 if less. 0 before
+    /// the first batch.
+    #[must_use]
+    pub fn drift(&self) -> f64 {
+        drift(self.reference, self.expected, self.rows)
+    }
+}
+
+fn drift(from: Profile, to: Profile, rows: f64) -> f64 {
+    let at = |line: Profile| line.t0_us + line.t1_us * rows;
+    let drift = at(to) / at(from) - 1.0;
+    // Without a batch, and for a device that was said to take no time.
+    if rows > 0.0 && drift.is_finite() {
+        drift
+    } else {
+        0.0
+    }
+}
+
 /// The running fit of one device.
 pub(crate) struct Forecast {
     profile: Profile,
     fitted: Profile,
     /// Means of rows and time, variance of rows, covariance; none before the first batch.
     moments: Option<Moments>,
+    reference: Profile,
+    /// A drift that has not lasted yet.
+    drifting: Option<Drifting>,
+    drifts: u64,
+}
+
+/// Sums of the lines since a drift began.
+struct Drifting {
+    since_ns: u64,
+    batches: u32,
+    t0_us: f64,
+    t1_us: f64,
 }
 
 struct Moments {
@@ -43,6 +104,28 @@ impl Forecast {
             profile,
             fitted: profile,
             moments: None,
+            reference: profile,
+            drifting: None,
+            drifts: 0,
+        }
+    }
+
+    /// For another device in the place of this one: its count of drifts goes on.
+    pub fn replaced_by(&self, profile: Profile) -> Self {
+        Self {
+            drifts: self.drifts,
+            ..Self::new(profile)
+        }
+    }
+
+    /// All that others may know.
+    pub fn profile(&self) -> DeviceProfile {
+        DeviceProfile {
+            started: self.profile,
+            reference: self.reference,
+            expected: self.fitted,
+            rows: self.moments.as_ref().map_or(0.0, |moments| moments.rows),
+            drifts: self.drifts,
         }
     }
 
@@ -51,8 +134,45 @@ impl Forecast {
         self.fitted
     }
 
-    /// A batch of so many rows took so long.
-    pub fn observe(&mut self, rows: usize, took: Duration) {
+    /// A batch of so many rows took so long, and came back at this time.
+    pub fn observe(&mut self, rows: usize, took: Duration, now_ns: u64) {
+        self.fit(rows, took);
+        self.look_for_drift(now_ns);
+    }
+
+    fn look_for_drift(&mut self, now_ns: u64) {
+        let off = self.profile().drift().abs();
+        let bound = match self.drifting {
+            Some(_) => DRIFT_OVER,
+            None => DRIFT,
+        };
+        if off <= bound {
+            self.drifting = None;
+            return;
+        }
+        let drifting = self.drifting.get_or_insert(Drifting {
+            since_ns: now_ns,
+            batches: 0,
+            t0_us: 0.0,
+            t1_us: 0.0,
+        });
+        drifting.batches = drifting.batches.saturating_add(1);
+        drifting.t0_us += self.fitted.t0_us;
+        drifting.t1_us += self.fitted.t1_us;
+        let lasted_ns = now_ns.saturating_sub(drifting.since_ns);
+        if lasted_ns < DRIFT_NS || drifting.batches < DRIFT_BATCHES {
+            return;
+        }
+        let batches = f64::from(drifting.batches);
+        self.reference = Profile {
+            t0_us: drifting.t0_us / batches,
+            t1_us: drifting.t1_us / batches,
+        };
+        self.drifts += 1;
+        self.drifting = None;
+    }
+
+    fn fit(&mut self, rows: usize, took: Duration) {
         let (rows, took_us) = (rows as f64, took.as_secs_f64() * 1e6);
         let expected_us = self.fitted.t0_us + self.fitted.t1_us * rows;
         let time_us = took_us.clamp(expected_us / HELD_UP, expected_us * HELD_UP);
@@ -91,7 +211,7 @@ mod tests {
     fn after(batches: usize, sizes: &[usize], t0_us: f64, t1_us: f64) -> Profile {
         let mut forecast = Forecast::new(PROFILE);
         for rows in sizes.iter().cycle().take(batches) {
-            forecast.observe(*rows, Profile { t0_us, t1_us }.latency(*rows));
+            forecast.fit(*rows, Profile { t0_us, t1_us }.latency(*rows));
         }
         forecast.expected()
     }
@@ -132,8 +252,8 @@ mod tests {
     #[test]
     fn one_batch_that_was_held_up_moves_it_little() {
         let mut forecast = Forecast::new(PROFILE);
-        (0..20).for_each(|_| forecast.observe(40, Duration::from_micros(100)));
-        forecast.observe(40, Duration::from_secs(1));
+        (0..20).for_each(|_| forecast.fit(40, Duration::from_micros(100)));
+        forecast.fit(40, Duration::from_secs(1));
         let expected = forecast.expected().latency(40);
         assert!(expected <= Duration::from_micros(113), "{expected:?}");
     }
@@ -142,5 +262,92 @@ mod tests {
     fn it_never_promises_less_than_nothing() {
         let found = after(2000, &[1, 1000, 3], 0.0, 0.0);
         assert!(found.t0_us >= 0.0 && found.t1_us >= 0.0, "{found:?}");
+    }
+
+    const MS: u64 = 1_000_000;
+
+    /// Batches of 10, 40 and 90 rows in turn, one every 10 ms from `from_ms` to `to_ms`, on a device that takes `factor` times
+    /// what the profile says.
+    fn run(forecast: &mut Forecast, from_ms: u64, to_ms: u64, factor: f64) {
+        for (at_ms, rows) in (from_ms..to_ms)
+            .step_by(10)
+            .zip([10, 40, 90].into_iter().cycle())
+        {
+            let took = PROFILE.latency(rows).mul_f64(factor);
+            forecast.observe(rows, took, at_ms * MS);
+        }
+    }
+
+    #[test]
+    fn a_device_that_becomes_slower_has_drifted_once_that_has_lasted() {
+        let mut forecast = Forecast::new(PROFILE);
+        assert_eq!(forecast.profile().drift(), 0.0);
+        run(&mut forecast, 0, 10_000, 1.0);
+        assert!(forecast.profile().drift().abs() < 0.01);
+        run(&mut forecast, 10_000, 14_900, 1.6);
+        let found = forecast.profile();
+        assert!((found.drift() - 0.6).abs() < 0.05, "{found:?}");
+        assert_eq!((found.drifts, found.reference), (0, PROFILE));
+        run(&mut forecast, 14_900, 20_000, 1.6);
+        let found = forecast.profile();
+        assert_eq!((found.drifts, found.started), (1, PROFILE));
+        assert!(is_near(found.reference, 32.0, 3.2), "{found:?}");
+        assert!(found.drift().abs() < 0.05, "{found:?}");
+        // It stays so, and the next drift is one from there: back to what it was is a share of 0.375.
+        run(&mut forecast, 20_000, 40_000, 1.6);
+        assert_eq!(forecast.profile().drifts, 1);
+        run(&mut forecast, 40_000, 50_000, 1.0);
+        let found = forecast.profile();
+        assert_eq!(found.drifts, 2);
+        assert!(is_near(found.reference, 20.0, 2.0), "{found:?}");
+    }
+
+    #[test]
+    fn what_is_brief_or_small_or_rare_is_no_drift() {
+        let mut brief = Forecast::new(PROFILE);
+        for second in 0..60 {
+            let factor = if second % 6 < 4 { 1.6 } else { 1.0 };
+            run(&mut brief, second * 1000, second * 1000 + 1000, factor);
+        }
+        assert_eq!(brief.profile().drifts, 0);
+        let mut small = Forecast::new(PROFILE);
+        run(&mut small, 0, 60_000, 1.2);
+        assert_eq!(small.profile().drifts, 0);
+        assert!((small.profile().drift() - 0.2).abs() < 0.02);
+        let mut rare = Forecast::new(PROFILE);
+        for second in 0..DRIFT_BATCHES as u64 {
+            rare.observe(40, Duration::from_micros(200), second * 1000 * MS);
+        }
+        assert_eq!(rare.profile().drifts, 0);
+        (40..60)
+            .for_each(|second| rare.observe(40, Duration::from_micros(200), second * 1000 * MS));
+        assert_eq!(rare.profile().drifts, 1);
+    }
+
+    #[test]
+    fn another_device_begins_anew_and_the_count_goes_on() {
+        let mut forecast = Forecast::new(PROFILE);
+        run(&mut forecast, 0, 10_000, 3.0);
+        assert_eq!(forecast.profile().drifts, 1);
+        let other = forecast.replaced_by(Profile {
+            t0_us: 60.0,
+            t1_us: 6.0,
+        });
+        let found = other.profile();
+        assert_eq!((found.drifts, found.rows, found.drift()), (1, 0.0, 0.0));
+        assert_eq!(found.started, found.reference);
+    }
+
+    #[test]
+    fn a_device_that_was_said_to_take_no_time_does_not_drift() {
+        let mut nothing = Forecast::new(Profile {
+            t0_us: 0.0,
+            t1_us: 0.0,
+        });
+        run(&mut nothing, 0, 20_000, 1.0);
+        assert_eq!(
+            (nothing.profile().drift(), nothing.profile().drifts),
+            (0.0, 0)
+        );
     }
 }

@@ -90,6 +90,29 @@ fn a_wrong_profile_does_not_break_the_goal() {
 }
 
 #[test]
+fn a_device_that_is_slower_than_its_profile_has_drifted_after_some_seconds() {
+    let profile = |world: &World| world.task.profiles().next().flatten().unwrap();
+    let mut world = world(2.0);
+    assert_eq!(profile(&world).drift(), 0.0);
+    play(&mut world, 20_000.0, 4.0);
+    let found = profile(&world);
+    assert!((0.8..1.6).contains(&found.drift()), "{found:?}");
+    assert_eq!((found.drifts, found.reference), (0, PROFILE));
+    play(&mut world, 20_000.0, 4.0);
+    let found = profile(&world);
+    assert_eq!((found.drifts, found.started), (1, PROFILE));
+    // What it really takes, and up to a round until somebody looks.
+    let real = PROFILE.latency(found.rows as usize) * 2;
+    let known = found.reference.latency(found.rows as usize);
+    let step = Duration::from_micros(2 * STEP_US);
+    assert!(
+        known + step >= real && known <= real + 2 * step,
+        "{found:?}"
+    );
+    world.finish();
+}
+
+#[test]
 fn a_rate_that_falls_or_leaps_is_followed() {
     let mut world = world(1.0);
     for rate in [50_000.0, 1_000.0, 200_000.0, 20_000.0] {
