@@ -3,7 +3,7 @@
 
 use accel::{Classification, Device, DeviceError, Sizes};
 use analytics::batching::{Plan, Situation};
-use analytics::{Accelerator, CacheConfig, Config, Policy, Round, Task};
+use analytics::{Accelerator, CacheConfig, Config, Manager, Policy, Round, Task};
 use cring::{Feature, Features, Series};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fenxi_benches::series::Feed;
@@ -128,12 +128,15 @@ fn round(criterion: &mut Criterion) {
                 audit: 0.0,
             },
             probe: Vec::new(),
+            word: 0,
+            priority: 0,
             after: analytics::After::default(),
         };
-        let manager = Task::new(config, vec![inlet], vec![accelerator]);
-        let mut manager = manager.expect("a valid configuration");
+        let task = Task::new(config, vec![inlet], vec![accelerator]);
+        let mut task = task.expect("a valid configuration");
         // The device costs nothing, so a cache that reckoned would step aside.
-        manager.set_cost_clock(|| 0);
+        task.set_cost_clock(|| 0);
+        let mut manager = Manager::new(vec![task]);
         let mut number = 0u64;
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
@@ -145,8 +148,11 @@ fn round(criterion: &mut Criterion) {
                 while manager.round(0) != Round::Idle {}
             });
         });
-        assert_eq!((manager.counters().post_mortem, feed.shed), (0, 0));
-        assert_eq!(manager.counters().undecided(), 0);
+        assert_eq!(
+            (manager.tasks()[0].counters().post_mortem, feed.shed),
+            (0, 0)
+        );
+        assert_eq!(manager.undecided(), 0);
     }
     group.finish();
 }

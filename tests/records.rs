@@ -84,6 +84,12 @@ fn records_are_as_the_schema_says() {
         &["--series", "--set", "flow.active_timeout_s=1"],
         &["--label-delay-ms", "20", "--set", "cache.prefix=4"],
         &["--speed", "1000x"],
+        &[
+            "--config",
+            "configs/three-tasks.toml",
+            "--set",
+            "io.mode=tap",
+        ],
     ] {
         let Some(Replay { records, .. }) = replay(test, options) else {
             return;

@@ -61,10 +61,6 @@ fn problems_of_a_file_have_their_line() {
             &["c.toml:2: io.backend: ", "did you mean \"af_packet\"?"],
         ),
         (
-            "[[task]]\nname = \"a\"\n[[task]]\nname = \"b\"\n",
-            &["c.toml:3: task.b: several tasks cannot run yet, only be checked"],
-        ),
-        (
             "[tag.dscp]\nTLS = \"AF44\"\n",
             &["c.toml:2: tag.dscp.TLS: found \"AF44\", expected a DSCP name"],
         ),

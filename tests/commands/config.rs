@@ -112,16 +112,6 @@ fn check_draws_the_graph_of_the_tasks() {
         assert!(drawn.contains(part), "{part}: {drawn}");
     }
     assert!(!drawn.contains("labels of second"), "{drawn}");
-    // A run cannot do it yet.
-    let args = [
-        "replay",
-        "--config",
-        "configs/three-tasks.toml",
-        "none.pcap",
-    ];
-    let refused = ran(&args).expect_code(78);
-    let says = "task.device: several tasks cannot run yet, only be checked";
-    assert!(refused.stderr.contains(says), "{}", refused.stderr);
 }
 
 #[test]

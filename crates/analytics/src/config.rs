@@ -40,6 +40,10 @@ pub struct Config {
     /// One row of input, K numbers for each feature and then those of the context, on which the model is known to work,
     /// such as a golden input: what a device that failed is probed with. Empty for zeros.
     pub probe: Vec<f32>,
+    /// Number of the label word of its first depth, by which other tasks name it in `after`.
+    pub word: u8,
+    /// Where devices cannot keep up, series of the task with the lowest number are shed first.
+    pub priority: u8,
     /// Which labels of other tasks a flow must have for this one to be asked.
     pub after: After,
 }
@@ -280,6 +284,8 @@ mod tests {
             },
             context: Vec::new(),
             probe: Vec::new(),
+            word: 0,
+            priority: 0,
             after: After::default(),
         }
     }

@@ -59,8 +59,6 @@ pub(crate) struct DeviceSlot {
     model: Model,
     /// The series of the batch in flight, without padding; empty while there is none, and in a probe.
     pub rows: Rows,
-    /// For how many series the policy `slo` waits.
-    pub trigger: usize,
     /// What batches take; none without a profile.
     forecast: Option<Forecast>,
     flight: Option<Flight>,
@@ -94,7 +92,6 @@ impl DeviceSlot {
             forecast: accelerator.profile.map(Forecast::new),
             accelerator,
             model: Model::default(),
-            trigger: 1,
             flight: None,
             condition: Condition::up(0),
         }
@@ -260,7 +257,6 @@ impl DeviceSlot {
         self.rows.reserve(new.device.sizes().largest());
         new.device.requested().clone_into(&mut self.name);
         self.model = model;
-        self.trigger = self.trigger.min(new.device.sizes().largest());
         self.forecast = new.profile.map(|profile| match &self.forecast {
             Some(before) => before.replaced_by(profile),
             None => Forecast::new(profile),

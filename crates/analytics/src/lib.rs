@@ -8,8 +8,8 @@
 //!                        (policy: when, how many)    (result also fills the cache)
 //! ```
 //!
-//! Read [`manager`](Manager) first, then [`task`](Task): one [`Task::round`] is the whole walk of a task's series, in the order
-//! of the picture from right to left. The rest are its parts: `ring_input` (what waits in one ring), `cache` (with the `governor` that turns it
+//! Read [`manager`](Manager) first, then [`task`](Task): a round is the whole walk of its series, in the order of the
+//! picture from right to left. The rest are its parts: `ring_input` (what waits in one ring), `cache` (with the `governor` that turns it
 //! off where it does not pay), `batching` (when to fire and how much; `slo` has a controller), `dispatch` (which device, and who is to be
 //! retried), `device_slot` (one device: its batch, its condition), `counters`. [`controller`] plans for several tasks that share
 //! devices.

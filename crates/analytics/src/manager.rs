@@ -11,10 +11,19 @@
 //! and devices that work on it or share a thread of their own: of these one works at a time ([`crate::lanes`]). In a round
 //! first all tasks take in what has come, then they fire, the one first whose oldest series is due first. As many batches
 //! as there are lanes are fired in a round, so that the clock is read again between two of them that run on this thread.
+//!
+//! Where the devices cannot keep up, a ring becomes full, and its flow manager sheds what finds no room. Then tasks fire by
+//! their priority, so that it is the rings of the others that stay full.
+
+mod control;
 
 use crate::Task;
 use crate::lanes::Lanes;
+use control::Control;
 use std::time::Duration;
+
+/// How long priorities count once a ring was full: some rounds of all tasks.
+const CROWDED_FOR: Duration = Duration::from_millis(100);
 
 /// What a round came to, so that the caller knows whether to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +49,14 @@ impl Round {
 /// One analytics manager: its tasks. Belongs to one thread, which calls [`Manager::round`] again and again.
 pub struct Manager {
     tasks: Vec<Task>,
-    /// The tasks in the order in which they fire, with when their oldest series is due; made anew in each round.
-    order: Vec<(u64, usize)>,
+    /// The tasks in the order in which they fire: by their rank, and when their oldest series is due; made anew in each round.
+    order: Vec<(u8, u64, usize)>,
+    /// Until then a ring has been full lately, so that priorities count.
+    crowded_until_ns: u64,
+    /// Where a task has a goal.
+    control: Option<Control>,
+    /// The tasks' changes for which it was made, or left out; `None` before the first round.
+    controlled_at: Option<u64>,
 }
 
 impl Manager {
@@ -51,6 +66,9 @@ impl Manager {
         debug_assert!(!tasks.is_empty(), "a manager has a task");
         Manager {
             order: Vec::with_capacity(tasks.len()),
+            crowded_until_ns: 0,
+            control: None,
+            controlled_at: None,
             tasks,
         }
     }
@@ -70,7 +88,10 @@ impl Manager {
     /// without a thread of its own works in here.
     pub fn round(&mut self, now_ns: u64) -> Round {
         if let [task] = self.tasks.as_mut_slice() {
-            return task.round(now_ns);
+            let (collected, seen) = task.take_in(now_ns);
+            self.control(now_ns);
+            let fired = self.tasks[0].fire(now_ns, &mut Lanes::none_shared());
+            return Round::of(collected || fired, seen);
         }
         let (mut worked, mut seen) = (false, false);
         let decided = self.decided();
@@ -80,21 +101,45 @@ impl Manager {
             worked |= collected;
             seen |= looked;
         }
+        self.control(now_ns);
         worked |= self.fire(now_ns);
         Round::of(worked, seen)
+    }
+
+    /// Lets the controller plan, where a task has a goal. It is made anew, and only then is memory taken, where policies or
+    /// devices have changed.
+    fn control(&mut self, now_ns: u64) {
+        let changes = Some(self.tasks.iter().map(Task::changes).sum());
+        if self.controlled_at != changes {
+            self.control = Control::of(&self.tasks, now_ns);
+            self.controlled_at = changes;
+        }
+        if let Some(control) = &mut self.control {
+            control.control(&mut self.tasks, now_ns);
+        }
     }
 
     /// The most urgent first; one batch for each lane that is free.
     fn fire(&mut self, now_ns: u64) -> bool {
         let mut lanes = Lanes::all_free();
+        if self.tasks.iter().any(Task::is_crowded) {
+            self.crowded_until_ns = now_ns.saturating_add(CROWDED_FOR.as_nanos() as u64);
+        }
+        let is_crowded = now_ns < self.crowded_until_ns;
         self.order.clear();
         for (number, task) in self.tasks.iter().enumerate() {
             task.take_lanes(&mut lanes);
-            self.order.push((task.due_ns().unwrap_or(u64::MAX), number));
+            let rank = if is_crowded {
+                u8::MAX - task.priority()
+            } else {
+                0
+            };
+            let due_ns = task.due_ns().unwrap_or(u64::MAX);
+            self.order.push((rank, due_ns, number));
         }
         self.order.sort_unstable();
         let mut fired = false;
-        for &(_, number) in &self.order {
+        for &(_, _, number) in &self.order {
             fired |= self.tasks[number].fire(now_ns, &mut lanes);
         }
         fired

@@ -20,22 +20,24 @@
 pub(crate) mod after;
 mod collect;
 mod gather;
+mod measure;
 mod settings;
 mod swap;
 
-use crate::batching::slo::Controller;
 use crate::batching::{Decision, Fire, Plan, Situation};
 use crate::cache::{Cache, LookUp};
+use crate::controller::{Goal, PathMeasure, TaskMeasure};
 use crate::device_slot::DeviceSlot;
 use crate::dispatch::Dispatch;
 use crate::lanes::Lanes;
-use crate::manager::Round;
 use crate::ring_input::{Queue, Seen};
 use crate::{
     Accelerator, After, Config, ConfigError, Counters, DeviceHealth, DeviceProfile, Policy,
-    RingInput, SloCounters, Trigger,
+    RingInput, Trigger,
 };
+use accel::{Profile, Sizes};
 use cring::{Context, Feature, Source};
+use measure::Measure;
 pub use settings::Settings;
 use std::time::{Duration, Instant};
 use swap::Swap;
@@ -68,8 +70,15 @@ pub struct Task {
     dispatch: Dispatch,
     cache: Option<Cache>,
     cost_clock: CostClock,
-    /// The policy `slo` remembers here.
-    slo: Option<Controller>,
+    /// What policies with a goal keep to, as of this control period.
+    plan: Plan,
+    /// What the controller wants to know of this period.
+    measure: Measure,
+    /// Number of the label word of its first depth.
+    word: u8,
+    priority: u8,
+    /// How often its policy has changed, or the sizes of its devices.
+    changes: u64,
     counters: Counters,
     /// When the timer was started that the policies measure the timeout by.
     timer_ns: u64,
@@ -130,7 +139,11 @@ impl Task {
             after: config.after,
             cache: Cache::new(&config.cache, &config.features, &config.context),
             cost_clock: Box::new(move || began.elapsed().as_nanos() as u64),
-            slo: controller(config.policy),
+            plan: Plan::AT_ONCE,
+            measure: Measure::new(goal(config.policy)),
+            word: config.word,
+            priority: config.priority,
+            changes: 0,
             counters,
             timer_ns: 0,
             turn: 0,
@@ -151,21 +164,11 @@ impl Task {
         self.cost_clock = Box::new(clock);
     }
 
-    /// One round of this task alone, at `now_ns` on the clock that [`cring::Slot::emitted_ns`] is on. Never blocks, though a
-    /// device without a thread of its own works in here.
-    pub fn round(&mut self, now_ns: u64) -> Round {
-        let (collected, seen) = self.take_in(now_ns);
-        let fired = self.fire(now_ns, &mut Lanes::none_shared());
-        Round::of(collected || fired, seen)
-    }
-
-    /// All of a round but the firing: whether a batch came back, and whether series were seen.
+    /// The first part of a round: whether a batch came back, and whether series were seen.
     pub(crate) fn take_in(&mut self, now_ns: u64) -> (bool, bool) {
         let collected = self.collect(now_ns);
         self.swap_devices(now_ns);
-        let seen = self.look(now_ns);
-        self.control(now_ns);
-        (collected, seen)
+        (collected, self.look(now_ns))
     }
 
     /// Takes the lanes on which batches of this task are.
@@ -178,16 +181,85 @@ impl Task {
     /// When the oldest series that waits must be on a device, on the clock of the rounds; `None` while none waits.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         let queues = self.queues.iter();
-        let since_ns = match &self.slo {
-            Some(_) => queues.filter_map(Queue::oldest_emitted_ns).min()?,
-            None => queues.filter_map(Queue::oldest_seen_ns).min()?,
-        };
-        let patience = match &self.slo {
-            Some(slo) => slo.budget(),
-            None => self.policy.patience(),
+        let has_goal = self.measure.goal().is_some();
+        let (since_ns, patience) = match has_goal {
+            true => (
+                queues.filter_map(Queue::oldest_emitted_ns).min()?,
+                self.plan.budget,
+            ),
+            false => (
+                queues.filter_map(Queue::oldest_seen_ns).min()?,
+                self.policy.patience(),
+            ),
         };
         let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
         Some(since_ns.saturating_add(patience_ns))
+    }
+
+    /// When its batches fire.
+    pub(crate) fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Where devices cannot keep up, tasks with the greatest go first.
+    pub(crate) fn priority(&self) -> u8 {
+        self.priority
+    }
+
+    /// Whether a ring is full of series that wait: more will be shed, or a replay waits for room.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.queues.iter().any(Queue::is_full)
+    }
+
+    /// How often what a controller plans by has changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The lanes of its devices, in their order.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = u8> {
+        self.dispatch.device_slots.iter().map(DeviceSlot::lane)
+    }
+
+    /// The sizes that its first device takes.
+    pub(crate) fn sizes(&self) -> Option<&Sizes> {
+        self.dispatch.device_slots.first().map(DeviceSlot::sizes)
+    }
+
+    /// What batches take by now on the first of its devices that is up, where that is known.
+    pub(crate) fn profile(&self) -> Option<Profile> {
+        let slots = &self.dispatch.device_slots;
+        let slot = slots.iter().find(|slot| slot.is_up()).or(slots.first())?;
+        slot.profile()
+    }
+
+    /// Number of the label word of its first depth.
+    pub(crate) fn word(&self) -> u8 {
+        self.word
+    }
+
+    /// The words of the tasks whose labels it waits for.
+    pub(crate) fn waits_for(&self) -> impl Iterator<Item = u8> {
+        self.after.needs.iter().map(|need| need.words.first)
+    }
+
+    /// Labels of this control period that were late, and all of them.
+    pub(crate) fn late(&self) -> (u64, u64) {
+        self.measure.late()
+    }
+
+    /// Ends a control period.
+    pub(crate) fn measured(
+        &mut self,
+        seconds: f64,
+        profile: Profile,
+    ) -> (TaskMeasure, PathMeasure) {
+        self.measure.take(seconds, profile, &mut self.counters.slo)
+    }
+
+    /// What a policy with a goal keeps to from now on.
+    pub(crate) fn follow(&mut self, plan: Plan) {
+        self.plan = plan;
     }
 
     /// How long nothing will be due but to look at what has come down the rings, so that the caller knows how long it may
@@ -315,9 +387,7 @@ impl Task {
                 new
             }
         };
-        if let Some(slo) = &mut self.slo {
-            slo.arrived(kept);
-        }
+        self.measure.arrived(kept);
     }
 
     /// Looks so many series up in the cache. Returns how many of them are for the devices.
@@ -346,9 +416,7 @@ impl Task {
             counters.cache.hits += 1;
             counters.labelled(Source::Cache, taken, time_ns);
             counters.phases.ring_waited(time_ns);
-            if let Some(slo) = &mut self.slo {
-                slo.labelled(time_ns);
-            }
+            self.measure.labelled(time_ns);
             if audit.is_some() {
                 queue.keep(seen, audit);
                 kept += 1;
@@ -360,30 +428,6 @@ impl Task {
             .looked_up(new as u64, (new - kept) as u64, cost_ns);
         counters.cache.looked_up(new as u64, cost_ns, turn);
         kept
-    }
-
-    /// Lets the policy `slo` set what it waits for.
-    fn control(&mut self, now_ns: u64) {
-        let Some(slo) = &mut self.slo else { return };
-        let Some(adjustment) = slo.control(now_ns) else {
-            return;
-        };
-        self.counters.slo = SloCounters {
-            periods: slo.periods,
-            violations: slo.violations,
-        };
-        let up = self.dispatch.up();
-        for device_slot in &mut self.dispatch.device_slots {
-            if let Some(profile) = device_slot.profile() {
-                device_slot.trigger = slo.trigger(
-                    device_slot.trigger,
-                    adjustment,
-                    profile,
-                    device_slot.sizes(),
-                    up,
-                );
-            }
-        }
     }
 
     /// Fires batches for as long as a device is free and the policy wants it to have one. Returns whether anything was
@@ -405,6 +449,7 @@ impl Task {
                 }
             }
             self.counters.fired(device_slot, &fire);
+            self.measure.fired(fire.take);
             if let Err(failure) = self.dispatch.device_slots[device_slot].submit(fire.size, now_ns)
             {
                 self.on_device_failure(device_slot, true, &failure);
@@ -443,7 +488,6 @@ impl Task {
         let emitted_ns = self.queues.iter().filter_map(Queue::oldest_emitted_ns);
         let emitted_ns = emitted_ns.min()?;
         let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
-        let budget = self.slo.as_ref().map(Controller::budget);
         let waiting = self.waiting();
         let ring_full = self.queues.iter().any(Queue::is_full);
         let mut expired = false;
@@ -455,10 +499,7 @@ impl Task {
                 timer: since(self.timer_ns),
                 sizes: device_slot.sizes(),
                 profile: device_slot.profile(),
-                plan: budget.map_or(Plan::AT_ONCE, |budget| Plan {
-                    trigger: device_slot.trigger,
-                    budget,
-                }),
+                plan: self.plan,
                 ring_full,
                 draining: self.draining,
             }) {
@@ -484,10 +525,10 @@ impl Task {
     }
 }
 
-/// What a policy with a goal remembers.
-fn controller(policy: Policy) -> Option<Controller> {
-    let (latency_goal, delta) = policy.goal()?;
-    Some(Controller::new(latency_goal, delta))
+/// What a policy is to keep to, where it has a goal.
+fn goal(policy: Policy) -> Option<Goal> {
+    let (latency, delta) = policy.goal()?;
+    Some(Goal { latency, delta })
 }
 
 /// The numbers below `n`, beginning with `first` and around.

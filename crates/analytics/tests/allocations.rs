@@ -9,7 +9,7 @@
 
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use allocation_counter::measure;
-use analytics::{Accelerator, CacheConfig, Config, Policy, RingInput, Task};
+use analytics::{Accelerator, CacheConfig, Config, Manager, Policy, RingInput, Task};
 use cring::{Feature, Features, FlowRef, LabelWord, Labels, Producer, Slot};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Device for Quick {
 }
 
 struct World {
-    manager: Task,
+    manager: Manager,
     words: Arc<Vec<LabelWord>>,
     producer: Producer<Slot>,
     number: u32,
@@ -103,15 +103,17 @@ impl World {
                 audit: 0.1,
             },
             probe: Vec::new(),
+            word: 0,
+            priority: 0,
             after: analytics::After::default(),
         };
-        let manager = Task::new(
+        let task = Task::new(
             config,
             vec![RingInput { series, labels }],
             [(), ()].map(accelerator).into(),
         );
         Self {
-            manager: manager.unwrap(),
+            manager: Manager::new(vec![task.unwrap()]),
             words,
             producer,
             number: 0,
@@ -171,7 +173,7 @@ fn a_warm_round_allocates_nothing() {
     ] {
         let mut world = World::new(policy, 0, usize::MAX);
         assert_eq!(allocations(&mut world), 0, "{policy:?}");
-        let counters = world.manager.counters();
+        let counters = world.manager.tasks()[0].counters();
         assert!(
             counters.inferred > 19_000 && counters.failed() == 0,
             "{policy:?}"
@@ -182,9 +184,9 @@ fn a_warm_round_allocates_nothing() {
 #[test]
 fn a_full_cache_allocates_nothing() {
     let mut world = World::new(Policy::None, K, usize::MAX);
-    world.manager.set_cost_clock(|| 0);
+    world.manager.tasks_mut()[0].set_cost_clock(|| 0);
     let allocated = allocations(&mut world);
-    let cache = world.manager.counters().cache;
+    let cache = world.manager.tasks()[0].counters().cache;
     assert!(cache.hits > 5000 && cache.audits_agree > 500);
     assert_eq!(allocated, 0);
 }
@@ -194,16 +196,14 @@ fn shedding_allocates_nothing() {
     let mut world = World::new(Policy::None, 0, 10);
     world.rounds(100);
     assert_eq!(
-        world
-            .manager
+        world.manager.tasks()[0]
             .health()
             .filter(|device| device.state.is_up())
             .count(),
         0
     );
     let probes = |world: &World| {
-        world
-            .manager
+        world.manager.tasks()[0]
             .counters()
             .devices
             .iter()
@@ -214,16 +214,16 @@ fn shedding_allocates_nothing() {
     let allocated = measure(|| world.rounds(2000)).count_total;
     // Each failed probe leaves its name and its message behind.
     assert!(allocated <= 10 * (probes(&world) - probed));
-    assert!(world.manager.counters().shed_no_device > 9000);
+    assert!(world.manager.tasks()[0].counters().shed_no_device > 9000);
 }
 
 /// What whoever watches copies into memory that it has.
 #[test]
 fn a_copy_of_the_counters_allocates_nothing() {
     let mut world = World::new(Policy::None, K, usize::MAX);
-    let mut copy = world.manager.counters().clone();
+    let mut copy = world.manager.tasks()[0].counters().clone();
     world.rounds(2000);
-    let copied = measure(|| copy.copy_from(world.manager.counters()));
+    let copied = measure(|| copy.copy_from(world.manager.tasks()[0].counters()));
     assert_eq!(copied.count_total, 0);
-    assert_eq!(copy.series, world.manager.counters().series);
+    assert_eq!(copy.series, world.manager.tasks()[0].counters().series);
 }

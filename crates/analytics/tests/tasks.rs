@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use accel::{Profile, Shape, SimulatedDevice, Sizes};
-use analytics::{CacheConfig, Config, Policy, RingInput, Task};
+use analytics::{CacheConfig, Config, Manager, Policy, RingInput, Task};
 use cring::{Feature, Labels, Unit};
 use flowmgr::hash::HashKind;
 use flowmgr::record::{FlowRecord, LabelRecord, Record};
@@ -134,7 +134,7 @@ fn expected(packets: &[Sent], task: usize) -> Option<u16> {
 
 struct World {
     flows: flowmgr::Manager,
-    series: Vec<Task>,
+    series: Vec<Manager>,
     labels: Arc<dyn Labels>,
     records: Vec<Record>,
     now_ns: u64,
@@ -186,6 +186,8 @@ impl World {
                     audit: 0.0,
                 },
                 probe: Vec::new(),
+                word: 0,
+                priority: 0,
                 after: analytics::After::default(),
             };
             let profile = Profile {
@@ -194,7 +196,8 @@ impl World {
             };
             let device = SimulatedDevice::new(profile, Sizes::Any { cap: 8 }, SHAPES[task]);
             let device: Box<dyn accel::Device> = Box::new(device);
-            Task::new(config, vec![ring_input], vec![device.into()]).unwrap()
+            let task = Task::new(config, vec![ring_input], vec![device.into()]).unwrap();
+            Manager::new(vec![task])
         });
         World {
             series: series.collect(),
@@ -236,7 +239,10 @@ impl World {
         self.flows.settle(u64::MAX, self.now_ns, &mut keep);
         // All that were emitted have a fate, and none waits for the other task.
         for (task, manager) in self.series.iter().enumerate() {
-            let (flows, series) = (&self.flows.counters().tasks[task], manager.counters());
+            let (flows, series) = (
+                &self.flows.counters().tasks[task],
+                manager.tasks()[0].counters(),
+            );
             assert_eq!(flows.series_emitted, series.series, "task {task}");
             assert_eq!(series.cached + series.inferred, series.series);
             assert_eq!((flows.series_shed, series.post_mortem), (0, 0));
@@ -375,7 +381,7 @@ fn a_record_by_packet_time_waits_for_all_tasks() {
         let flows = flow_records(&world.records);
         let has_label = [flows[0].decision.is_some(), flows[0].others[0].is_some()];
         assert_eq!((flows.len(), has_label), (1, [true, waits]));
-        let late = world.series[1].counters().post_mortem;
+        let late = world.series[1].tasks()[0].counters().post_mortem;
         assert_eq!(late, u64::from(!waits), "given to nobody else");
     }
 }
@@ -391,7 +397,7 @@ fn caches_are_of_one_task() {
         world.rounds();
     }
     for manager in &world.series {
-        let counters = manager.counters();
+        let counters = manager.tasks()[0].counters();
         assert_eq!((counters.inferred, counters.cached), (1, 1));
     }
     world.finish();

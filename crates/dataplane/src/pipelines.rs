@@ -181,6 +181,8 @@ impl SeriesSide {
                     let mut accelerators = opener.accelerators(instance, i)?;
                     let analytics = analytics::Config {
                         after: task.after.clone(),
+                        word: task.word,
+                        priority: task.priority,
                         ..analytics_config(&task.config, &task.bundle)
                     };
                     if let Some(recorder) = recorder {
@@ -325,6 +327,8 @@ pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
             },
         },
         probe: probe(bundle),
+        word: 0,
+        priority: 0,
         after: analytics::After::default(),
     }
 }

@@ -10,6 +10,7 @@ use config::Config;
 use config::when::{Comparison, Direction, Term, When};
 use cring::TaskWords;
 use flowmgr::{Actions, Asked, SeriesTask};
+use policy::Label;
 
 use crate::Error;
 use crate::bundle::{
@@ -33,6 +34,10 @@ pub struct OpenTask {
     pub asked: Asked,
     /// What labels of other tasks have to say.
     pub after: After,
+    /// Number of the label word of its first depth.
+    pub word: u8,
+    /// Where devices cannot keep up, series of the task with the lowest number are shed first.
+    pub priority: u8,
 }
 
 impl OpenTask {
@@ -71,6 +76,8 @@ impl OpenTask {
             after: After {
                 needs: needs(config, bundles, &words, &task.when),
             },
+            word: words[number].first,
+            priority: task.priority,
         };
         both.map(of).collect()
     }
@@ -79,6 +86,11 @@ impl OpenTask {
     pub fn series(tasks: &[OpenTask]) -> Vec<SeriesTask> {
         let all = tasks.iter().flat_map(|task| series_tasks(&task.bundle));
         all.collect()
+    }
+
+    /// The classes of each task, with their taxonomies.
+    pub fn all_labels(tasks: &[OpenTask]) -> Vec<Arc<[Label]>> {
+        tasks.iter().map(|task| labels(&task.bundle)).collect()
     }
 
     /// The task as records and metrics know it.

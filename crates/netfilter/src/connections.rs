@@ -93,8 +93,8 @@ struct Rounds<F> {
     change: F,
     requests: Vec<Request>,
     outcomes: Vec<Outcome<Connection>>,
-    /// Numbers of the connections of a batch that have no bits yet.
-    asked_for: Vec<u32>,
+    /// Numbers of the connections of a batch that have no bits yet, and the bits that they get.
+    asked_for: Vec<(u32, u128)>,
 }
 
 impl<F: Fn(u64) -> Change> Rounds<F> {
@@ -128,9 +128,9 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
                     }
                     Outcome::Found(connection)
                         if !connection.is_changed_by(change)
-                            && !asked_for.contains(&connection.id) =>
+                            && !gets_some(asked_for, connection.id, change) =>
                     {
-                        asked_for.push(connection.id);
+                        asked_for.push((connection.id, change.mask()));
                         update.is_found = true;
                         None
                     }
@@ -167,6 +167,13 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
     }
 }
 
+/// Whether an update before this one gives the connection bits that the change would replace. Those of another mask do not
+/// matter: labels of several tasks write bits of their own.
+fn gets_some(asked_for: &[(u32, u128)], connection: u32, change: &Change) -> bool {
+    let mut all = asked_for.iter();
+    all.any(|&(id, mask)| id == connection && mask & change.mask() != 0)
+}
+
 fn fate(outcome: &Outcome<Connection>) -> Fate {
     match *outcome {
         Outcome::Done => Fate::Written,
@@ -174,5 +181,19 @@ fn fate(outcome: &Outcome<Connection>) -> Fate {
         Outcome::NotFound => Fate::NotFound,
         Outcome::Refused(errno) => Fate::Refused(errno),
         Outcome::Unanswered => Fate::Unanswered,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn updates_of_one_connection_only_collide_where_their_masks_do() {
+        let change = |mask| Change::Mark { bits: mask, mask };
+        let asked_for = [(7, change(0xff00).mask())];
+        assert!(gets_some(&asked_for, 7, &change(0x0100)));
+        assert!(!gets_some(&asked_for, 7, &change(0xff)));
+        assert!(!gets_some(&asked_for, 8, &change(0x0100)));
     }
 }

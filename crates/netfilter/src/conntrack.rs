@@ -83,6 +83,16 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The bits that change.
+    pub fn mask(&self) -> u128 {
+        match *self {
+            Change::Mark { mask, .. } => mask.into(),
+            Change::Labels { mask, .. } => mask,
+        }
+    }
+}
+
 /// Appends a request to change the connection of `tuple`.
 ///
 /// The tuple stands as `CTA_TUPLE_ORIG`, which the kernel looks up among the original and the reply

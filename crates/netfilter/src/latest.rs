@@ -35,10 +35,10 @@ impl Latest {
         self.0.push_back(settled);
     }
 
-    /// The latest update of a flow, in whichever direction its connection was found.
-    pub fn of(&self, tuple: Tuple) -> Option<Settled> {
+    /// The latest update of a flow with a word that is meant, in whichever direction its connection was found.
+    pub fn of(&self, tuple: Tuple, is_meant: impl Fn(u64) -> bool) -> Option<Settled> {
         let mut all = self.0.iter().rev();
-        all.find(|it| it.tuple == tuple || it.tuple == tuple.reversed())
+        all.find(|it| (it.tuple == tuple || it.tuple == tuple.reversed()) && is_meant(it.word))
             .copied()
     }
 }
@@ -72,10 +72,12 @@ mod tests {
             ..settled(1, Fate::Written)
         };
         latest.note(reversed);
-        assert_eq!(latest.of(first.tuple), Some(reversed));
-        assert_eq!(latest.of(settled(2, Fate::Written).tuple), None);
+        let all = |_| true;
+        assert_eq!(latest.of(first.tuple, all), Some(reversed));
+        assert_eq!(latest.of(first.tuple, |word| word == 2), None);
+        assert_eq!(latest.of(settled(2, Fate::Written).tuple, all), None);
         (0..=REMEMBERED).for_each(|_| latest.note(settled(3, Fate::Written)));
-        assert_eq!(latest.of(first.tuple), None, "memory is bounded");
+        assert_eq!(latest.of(first.tuple, all), None, "memory is bounded");
         assert_eq!(latest.0.len(), REMEMBERED);
     }
 }

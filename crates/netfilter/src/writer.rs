@@ -169,9 +169,9 @@ impl Writer {
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// What became of the latest update of a flow, if it is not too long ago.
-    pub fn latest_of(&self, tuple: Tuple) -> Option<Settled> {
-        self.tally.lock().1.of(tuple)
+    /// What became of the latest update of a flow with a word that is meant, if it is not too long ago.
+    pub fn latest_of(&self, tuple: Tuple, is_meant: impl Fn(u64) -> bool) -> Option<Settled> {
+        self.tally.lock().1.of(tuple, is_meant)
     }
 
     /// Updates that have met no fate yet.

@@ -120,6 +120,8 @@ fn series_config() -> impl Strategy<Value = SeriesConfig> {
                 audit,
             },
             probe,
+            word: 0,
+            priority: 0,
             after: analytics::After::default(),
         };
         let form = SeriesConfig(config);

@@ -12,7 +12,7 @@ use config::layout::Layout;
 pub struct Managers {
     pub flow: Vec<flowmgr::Manager>,
     /// None until its devices are known.
-    pub series: Vec<Option<analytics::Task>>,
+    pub series: Vec<Option<analytics::Manager>>,
     /// The rings of those that have not started.
     pub inputs: Vec<Option<Vec<RingInput>>>,
 }
@@ -71,10 +71,19 @@ impl Managers {
 
     /// # Errors
     /// There is none of this number, or not yet.
-    pub fn series(&mut self, manager: u32) -> Result<&mut analytics::Task, String> {
+    pub fn series(&mut self, manager: u32) -> Result<&mut analytics::Manager, String> {
         let found = self.series.get_mut(manager as usize);
         found
             .and_then(Option::as_mut)
             .ok_or_else(|| format!("analytics manager {manager} has not started"))
+    }
+
+    /// The only task of an analytics manager.
+    ///
+    /// # Errors
+    /// As [`Managers::series`].
+    pub fn task(&mut self, manager: u32) -> Result<&mut analytics::Task, String> {
+        let manager = self.series(manager)?;
+        Ok(&mut manager.tasks_mut()[0])
     }
 }

@@ -232,8 +232,8 @@ impl Replayer {
                 }
             }
             Event::Prepare { manager, swap } => self.prepare(manager, &swap)?,
-            Event::Commit { manager } => self.managers.series(manager)?.commit(),
-            Event::Abort { manager } => drop(self.managers.series(manager)?.abort()),
+            Event::Commit { manager } => self.managers.task(manager)?.commit(),
+            Event::Abort { manager } => drop(self.managers.task(manager)?.abort()),
             Event::Counted { who, counts } => self.compare(who, &counts)?,
             Event::Note { text } => self.report.notes.push(text),
             Event::End { reason } => self.report.end = reason,
@@ -298,7 +298,7 @@ impl Replayer {
         let mut series = analytics::Task::new(start.config.0.clone(), inputs, accelerators)
             .map_err(|error| error.to_string())?;
         series.set_cost_clock(self.script.cost_clock());
-        self.managers.series[manager as usize] = Some(series);
+        self.managers.series[manager as usize] = Some(analytics::Manager::new(vec![series]));
         Ok(())
     }
 
@@ -317,7 +317,7 @@ impl Replayer {
         let change = |(old, new): &(SeriesConfig, SeriesConfig)| Settings::change(&old.0, &new.0);
         let settings = swap.settings.as_ref().map(change).transpose();
         let settings = settings.map_err(|error| error.to_string())?;
-        let series = self.managers.series(manager)?;
+        let series = self.managers.task(manager)?;
         // A live thread takes what is retired before it takes the next step.
         drop(series.take_retired());
         drop(series.prepare(Standby { model, settings }));
@@ -343,7 +343,7 @@ impl Replayer {
             Who::Flow(manager) => {
                 counts::of_flows(self.managers.flow(manager)?.counters(), &self.classes)
             }
-            Who::Series(manager) => counts::of_series(self.managers.series(manager)?.counters()),
+            Who::Series(manager) => counts::of_series(self.managers.task(manager)?.counters()),
         };
         self.report.compared += 1;
         if let Some((name, was, is, all)) = counts::difference(recorded, &replayed) {
@@ -386,6 +386,7 @@ impl Replayer {
             }
         }
         let managers = self.managers.series.iter().flatten();
+        let managers = managers.flat_map(analytics::Manager::tasks);
         let swaps = managers.clone().map(|it| it.counters().swaps).max();
         let mut sum: Option<analytics::Counters> = None;
         for manager in managers {

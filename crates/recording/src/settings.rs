@@ -134,6 +134,10 @@ struct SeriesConfigForm {
     probe: Vec<f32>,
     /// Runs of several tasks are not recorded.
     #[serde(skip)]
+    word: u8,
+    #[serde(skip)]
+    priority: u8,
+    #[serde(skip)]
     after: analytics::After,
 }
 
@@ -186,6 +190,8 @@ impl SeriesConfig {
                 audit: 0.0,
             },
             probe: Vec::new(),
+            word: 0,
+            priority: 0,
             after: analytics::After::default(),
         })
     }

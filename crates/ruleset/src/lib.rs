@@ -19,6 +19,8 @@ use bits::{Compared, Written};
 /// The bits in question.
 #[derive(Debug, Clone, Copy)]
 pub struct Bits<'a> {
+    /// The key of the configuration that names them.
+    pub key: &'a str,
     /// All of them.
     pub mask: u32,
     /// The values that they take.
@@ -126,19 +128,19 @@ impl Ruleset {
 impl Rule {
     /// The rule writes the bits.
     fn writes(&self, bits: &Bits<'_>, packet: u32) -> Option<String> {
-        let mask = bits.mask;
+        let (mask, key) = (bits.mask, bits.key);
         self.to_connection.iter().find_map(|written| {
             let changed = !written.connection & mask;
             let set = (written.ones | written.packet & packet) & mask;
             if self.is_first && set != 0 {
                 return Some(format!(
-                    "sets the bits {set:#x} of new connections, within mark.mask = {mask:#x}: fenxi takes them for a mark that \
-                     is there and leaves it; let the rule set other bits, or choose another mark.mask"
+                    "sets the bits {set:#x} of new connections, within {key} = {mask:#x}: fenxi takes them for a mark that \
+                     is there and leaves it; let the rule set other bits, or choose another {key}"
                 ));
             }
             (!self.is_first && changed != 0).then(|| {
                 format!(
-                    "writes the bits {changed:#x} of connections at any time, within mark.mask = {mask:#x}, and with them \
+                    "writes the bits {changed:#x} of connections at any time, within {key} = {mask:#x}, and with them \
                      the marks of fenxi; let the rule keep them (ct mark set ct mark & {mask:#x} | ...), or match ct state new"
                 )
             })

@@ -5,6 +5,7 @@ use super::*;
 const MASK: u32 = 0xff00_0000;
 const OURS: Bits<'static> = Bits {
     mask: MASK,
+    key: "mark.mask",
     values: &[0x0100_0000, 0x0700_0000],
 };
 

@@ -9,8 +9,8 @@
 //! * The producers have ended: what is there fires at once ([`Trigger::Drain`]), for nothing will come to fill it.
 //! * A device that takes any size needs no padding; its cap is then its largest size.
 //!
-//! The policy `slo` is the only one with a memory. It is kept apart from the policy, in the controller of `slo`, and
-//! reaches a decision as the situation's [`Plan`].
+//! The policies `slo` and `on-off` are the only ones with a memory. It is kept apart from the policy, in the
+//! [controller](crate::controller), and reaches a decision as the situation's [`Plan`].
 //!
 //! In the terms of the paper (FENXI §5.1), r is [`Situation::waiting`], 𝓑 is [`Situation::sizes`], and the timeout T
 //! has expired when [`Situation::timer`] has reached it. T runs from the moment when something began to wait, and anew

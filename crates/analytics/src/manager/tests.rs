@@ -174,6 +174,8 @@ impl World {
                     audit: 0.0,
                 },
                 probe: Vec::new(),
+                word: 0,
+                priority: 0,
                 after: plan.after,
             };
             let accelerator = crate::Accelerator {

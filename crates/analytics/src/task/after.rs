@@ -135,7 +135,10 @@ impl Task {
         for seen in queue.take_unseen(new, now_ns) {
             let slot = queue.slot(seen.number);
             match after.verdict(queue.labels(), slot.flow) {
-                Verdict::Waits => queue.park(seen),
+                Verdict::Waits => {
+                    self.measure.waits();
+                    queue.park(seen);
+                }
                 Verdict::Asked => ready.push(seen),
                 Verdict::NotAsked => {
                     *not_asked += 1;

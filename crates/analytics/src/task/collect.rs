@@ -5,9 +5,8 @@
 //! no label will come. With one device there is no other, so one transient error costs one batch, and what comes until
 //! the first probe, 10 ms later, is shed. Audits are not retried: their flows have their labels.
 
-use super::{CostClock, Task};
+use super::{CostClock, Measure, Task};
 use crate::Counters;
-use crate::batching::slo::Controller;
 use crate::cache::{Answer, Cache};
 use crate::device_slot::{Model, Polled};
 use crate::dispatch::Dispatch;
@@ -52,7 +51,8 @@ impl Task {
                     model,
                 };
                 self.counters.devices[i].busy += Duration::from_nanos(device_ns);
-                let labels = batch.settle(now_ns, &self.queues, &mut self.counters, &mut self.slo);
+                let labels =
+                    batch.settle(now_ns, &self.queues, &mut self.counters, &mut self.measure);
                 self.counters.phases.device_took(device_ns, labels);
                 if let Some(cache) = &mut self.cache {
                     cache.governor.inferred(batch.rows.len(), device_ns);
@@ -161,7 +161,7 @@ impl Batch<'_> {
         now_ns: u64,
         queues: &[Queue],
         counters: &mut Counters,
-        slo: &mut Option<Controller>,
+        measure: &mut Measure,
     ) -> u64 {
         let before = counters.inferred;
         for (row, series, answer) in self.answered() {
@@ -175,9 +175,7 @@ impl Batch<'_> {
                 queues[row.ring_input].decide(series.task, row.flow, answer.label(Source::Model));
             let time_ns = now_ns.saturating_sub(row.emitted_ns);
             counters.labelled(Source::Model, taken, time_ns);
-            if let Some(slo) = slo {
-                slo.labelled(time_ns);
-            }
+            measure.labelled(time_ns);
         }
         counters.inferred - before
     }

@@ -1,6 +1,6 @@
 //! What of a task's configuration may change between two rounds.
 
-use super::{Task, controller};
+use super::{Measure, Task, goal};
 use crate::cache::Cache;
 use crate::{Config, ConfigError, Policy};
 use std::fmt;
@@ -60,7 +60,8 @@ impl Task {
     /// From now on these settings hold. What they replace is left in their place, to be dropped elsewhere.
     pub(super) fn configure(&mut self, settings: &mut Settings) {
         if settings.policy != self.policy {
-            self.slo = controller(settings.policy);
+            self.measure = Measure::new(goal(settings.policy));
+            self.changes += 1;
             mem::swap(&mut self.policy, &mut settings.policy);
         }
         match &mut settings.cache {

@@ -206,6 +206,8 @@ impl Task {
                 generation: swap.generation,
                 swap: self.swaps,
             };
+            let has_other_sizes = accelerator.device.sizes() != device_slot.sizes();
+            self.changes += u64::from(has_other_sizes);
             let retired = device_slot.replace(accelerator, model, now_ns);
             swap.retired.accelerators.push(retired);
         }

@@ -295,6 +295,8 @@ fn what_cannot_work_is_refused() {
             policy: Policy::None,
             cache: NO_CACHE,
             probe: Vec::new(),
+            word: 0,
+            priority: 0,
             after: crate::After::default(),
         };
         let accelerators = sizes.into_iter().map(|sizes| {

@@ -152,7 +152,7 @@ impl World {
             now_ns += LONG_ROUND_US * 1000;
             series.round(now_ns);
         }
-        let counters = series.counters();
+        let counters = series.tasks()[0].counters();
         ensure!(
             counters.series == given && counters.undecided() == 0,
             "series {given}, {counters:?}"

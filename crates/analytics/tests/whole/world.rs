@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use accel::Sizes;
-use analytics::{Accelerator, Config, NewModel, RingInput, Settings, Standby, Task};
+use analytics::{Accelerator, Config, Manager, NewModel, RingInput, Settings, Standby, Task};
 use cring::{Feature, Labels};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
@@ -29,7 +29,7 @@ pub struct World {
     pub plan: Plan,
     pub effect: Effect,
     pub flows: flowmgr::Manager,
-    pub series: Task,
+    pub series: Manager,
     labels: Arc<dyn Labels>,
     /// Of all devices there were.
     pub bays: Vec<SharedBay>,
@@ -131,6 +131,8 @@ impl World {
             policy: plan.policy,
             cache: plan.cache,
             probe: vec![1.0; K],
+            word: 0,
+            priority: 0,
             after: analytics::After::default(),
         };
         let (accelerators, bays) = accelerators(&plan, 0);
@@ -141,7 +143,7 @@ impl World {
             plan,
             effect,
             flows,
-            series,
+            series: Manager::new(vec![series]),
             labels,
             bays,
             now_ns: 1_000_000_000,
@@ -235,11 +237,15 @@ impl World {
         self.wall_us += us as i64;
     }
 
+    fn task(&mut self) -> &mut Task {
+        &mut self.series.tasks_mut()[0]
+    }
+
     /// A round of the analytics thread.
     pub fn round(&mut self, takes_us: u64) {
         self.pause(takes_us);
         self.series.round(self.now_ns);
-        if self.series.take_retired().is_some() {
+        if self.task().take_retired().is_some() {
             self.is_swapping = false;
         }
         let waits = self.is_swapping;
@@ -279,11 +285,11 @@ impl World {
 
     fn swap(&mut self) {
         let (standby, bays) = self.standby();
-        if self.series.prepare(standby).is_err() {
+        if self.task().prepare(standby).is_err() {
             self.coverage.saw("swap refused");
             return;
         }
-        self.series.commit();
+        self.task().commit();
         self.generations.push(self.now_ns);
         self.bays.extend(bays);
         self.is_swapping = true;
@@ -291,8 +297,8 @@ impl World {
 
     fn abort(&mut self) {
         let (standby, _) = self.standby();
-        if self.series.prepare(standby).is_ok() {
-            assert!(self.series.abort().is_some());
+        if self.task().prepare(standby).is_ok() {
+            assert!(self.task().abort().is_some());
             self.coverage.saw("stood down");
         }
     }
@@ -310,19 +316,19 @@ impl World {
             model: None,
             settings: Some(Settings::change(&self.config, &new).unwrap()),
         };
-        if self.series.prepare(standby).is_err() {
+        if self.task().prepare(standby).is_err() {
             self.coverage.saw("reload refused");
             return;
         }
-        self.series.commit();
-        assert!(self.series.take_retired().is_some());
+        self.task().commit();
+        assert!(self.task().take_retired().is_some());
         self.config = new;
         self.coverage.saw("reload");
     }
 
     /// The sums close, and nobody waits for a label that nobody works on.
     pub fn check_balances(&self) -> Outcome {
-        let (flows, series) = (self.flows.counters(), self.series.counters());
+        let (flows, series) = (self.flows.counters(), self.series.tasks()[0].counters());
         let verdicts = flows.verdicts.total();
         ensure!(
             verdicts == self.packets,

@@ -103,7 +103,7 @@ fn look(
     findings.extend(memory::look(&machine, config, tasks, service));
     findings.extend(capabilities::look(&machine, config));
     findings.extend(port::look(config, tasks));
-    findings.extend(marks::look(&machine, config, map));
+    findings.extend(marks::look(&machine, config, tasks, map));
     findings.extend(outcomes::look(config));
     findings.extend(control::look(&machine, &config.control));
     findings.extend(records::look(&machine, &config.records));

@@ -15,7 +15,6 @@ use crate::outcome::{Outcome, Table};
 use crate::sinks::records::{Lines, Names, RecordSink};
 use crate::sinks::{self, ReplayStart};
 use crate::summary::Summary;
-use config::checked::DEFAULT_TASK;
 use config::layout::Layout;
 use dataplane::placement::Cores;
 use dataplane::state::Swaps;
@@ -39,7 +38,7 @@ struct Page<'a> {
 /// 65: the counters differ, or the recording is damaged. 66: there is no recording.
 pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let header = Header::read(dir)?;
-    let names = Names::new(&header.task, header.classes.into());
+    let names = Names::new(&[names(&header)], &[]);
     // A recording has no bundle, by which hosts would be named.
     let lines = Lines::new(names, None);
     let (sink, mut records) = match output.flows.as_deref() {
@@ -123,6 +122,15 @@ fn text(report: &Report) -> String {
     page
 }
 
+/// The task of a recording, of which there is one.
+fn names(header: &Header) -> TaskNames {
+    TaskNames {
+        name: header.task.as_str().into(),
+        classes: header.classes.clone().into(),
+        depths: header.flow.tasks.len(),
+    }
+}
+
 fn outcome(
     header: &Header,
     replayed: &Replayed,
@@ -145,11 +153,7 @@ fn outcome(
             done: replayed.swaps,
             ..Swaps::default()
         },
-        names: Arc::new([TaskNames {
-            name: DEFAULT_TASK.into(),
-            classes: header.classes.clone().into(),
-            depths: flow.tasks.len(),
-        }]),
+        names: Arc::new([names(header)]),
         table: Table {
             max_flows: flow.max_flows * workers,
             bytes: flowmgr::table_bytes(flow.max_flows, flow.buckets, &flow.tasks) * workers,

@@ -344,7 +344,7 @@ impl Plane {
         let written = {
             let collector = self.collector.lock().await;
             let class = subject.decision.map(|decision| decision.class);
-            collector.run_sinks().explain(&subject.name, class)
+            collector.run_sinks().explain(&subject.name, &[class])
         };
         self.explainer
             .explain(&self.facts, subject, others, written)

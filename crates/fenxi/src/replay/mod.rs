@@ -82,7 +82,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         Some(query) => RecentFlows::only(explain::wanted(query)),
         None => RecentFlows::new(),
     };
-    let sinks = open_sinks(plan, &run, bundle, &names, &recent)?;
+    let sinks = open_sinks(plan, &run, &tasks, &names, &recent)?;
     let state = Arc::new(SharedState::new(&tasks));
     if rules.at_start().is_some() {
         state.update(|state| state.rules = rules.state());
@@ -214,16 +214,16 @@ fn open_tagged(
 fn open_sinks(
     plan: &Plan<'_>,
     run: &Arc<Run>,
-    bundle: &Bundle,
+    tasks: &[OpenTask],
     names: &Arc<[TaskNames]>,
     recent: &RecentFlows,
 ) -> Result<Arc<Sinks>, Failure> {
     let args = plan.args;
-    let hosts = SharedHosts::of(plan.config, bundle);
+    let hosts = SharedHosts::of(plan.config, &tasks[0].bundle);
     Sinks::start(&sinks::Start {
         config: plan.config,
         names,
-        labels: &labels(bundle),
+        labels: &OpenTask::all_labels(tasks),
         hosts: hosts.as_ref(),
         records: args.output.flows.as_deref(),
         record_socket: None,

@@ -137,7 +137,7 @@ fn open(
     let sinks = Sinks::start(&sinks::Start {
         config,
         names: &packets.names,
-        labels: &labels(bundle),
+        labels: &OpenTask::all_labels(tasks),
         hosts: hosts.as_ref(),
         records: plan.records(),
         record_socket: record_socket.as_ref(),

@@ -251,8 +251,8 @@ pub fn worker_io(
     let mut mirrors = mirrors.into_iter();
     let parts = ports.into_iter().enumerate().map(|(number, ports)| {
         let mut enough: Vec<Enough> = ports.iter().filter_map(|it| it.enough.clone()).collect();
-        if records_series {
-            // A series in a record goes on behind the answer.
+        if records_series || config.tasks.len() > 1 {
+            // A series goes on behind the answer where a record has it, or another task asks for more.
             enough.clear();
         }
         let (rx, tx): (Vec<_>, Vec<_>) = ports.into_iter().map(|port| (port.rx, port.tx)).unzip();

@@ -1,6 +1,7 @@
 //! Labels of the kernel's connections (`ct label`): bits by name, of which several writers have their own.
 //!
-//! Of the labels in `connlabel.class` a connection gets one; all other labels of the connection stay as they are.
+//! Of the labels in `connlabel.class` a connection gets one, by the label of the first task; all other labels of the connection
+//! stay as they are.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -21,8 +22,8 @@ use policy::{Label, LabelRule};
 use rustix::thread::CapabilitySet;
 
 use super::netfilter::{
-    Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, WriterSink, finish, missing, newest_error,
-    tuple,
+    Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, Places, WriterSink, finish, missing,
+    newest_error, tuple,
 };
 use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 use crate::exit::Failure;
@@ -169,7 +170,7 @@ impl SinkKind for Connlabels {
             return Ok(None);
         }
         let config = &start.config.connlabel;
-        let Some(labels) = ClassLabels::new(config, start.labels)? else {
+        let Some(labels) = ClassLabels::new(config, &start.labels[0])? else {
             return Ok(Some(Box::new(Off)));
         };
         let socket = connections::open(NOTHING, WORDING)?;
@@ -186,7 +187,7 @@ impl SinkKind for Connlabels {
             zone: start.config.mark.zone,
             mask,
             overwrites,
-            labels: start.labels.clone(),
+            labels: start.labels[0].clone(),
             workers: AtomicI64::new(0),
         })))
     }
@@ -283,6 +284,7 @@ impl SinkControl for Control {
         Some(Box::new(WriterSink {
             writers: [self.writer.clone()].into(),
             zone: self.zone,
+            places: Places::of_first_task(),
             by_rule: super::netfilter::ByRule::Nothing,
         }))
     }
@@ -293,7 +295,7 @@ impl SinkControl for Control {
         report(&counts, missing(&self.writer, &counts, workers))
     }
 
-    fn explain(&self, flow: &FlowName, class: Option<u16>) -> Vec<Written> {
+    fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
         let explained = Explained {
             what: "connlabel".to_owned(),
             done: "the connection has the label",
@@ -301,7 +303,9 @@ impl SinkControl for Control {
             table: "connlabel.class",
             shown: &|word| word.saturating_sub(1).to_string(),
         };
-        vec![explained.of(&self.writer, tuple(flow, self.zone), class)]
+        let class = classes.first().copied().flatten();
+        let tuple = tuple(flow, self.zone);
+        vec![explained.of(&self.writer, tuple, class, |_| true)]
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {

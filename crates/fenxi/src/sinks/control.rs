@@ -32,8 +32,8 @@ pub struct Start<'a> {
     pub config: &'a Config,
     /// Names of the tasks and of their classes.
     pub names: &'a Arc<[TaskNames]>,
-    /// The classes of the first task with their taxonomies.
-    pub labels: &'a Arc<[Label]>,
+    /// The classes of each task with their taxonomies.
+    pub labels: &'a [Arc<[Label]>],
     /// The hosts of the run, where the model names hosts.
     pub hosts: Option<&'a SharedHosts>,
     /// Where records go (`--flows`, or live `records.path`).
@@ -87,7 +87,7 @@ pub trait SinkKind: Sync {
         Ok(())
     }
 
-    /// Checks the sink's keys against the labels of a model.
+    /// Checks the sink's keys about the first task against the labels of its model.
     ///
     /// # Errors
     /// A key names a label that the model does not have.
@@ -192,8 +192,9 @@ pub trait SinkControl: Send + Sync {
         None
     }
 
-    /// What the sink has written about a flow with a label of this class, for `fenxi ctl explain`; why it has not.
-    fn explain(&self, _flow: &FlowName, _class: Option<u16>) -> Vec<Written> {
+    /// What the sink has written about a flow whose labels are of these classes, by task, for `fenxi ctl explain`; why it has
+    /// not.
+    fn explain(&self, _flow: &FlowName, _classes: &[Option<u16>]) -> Vec<Written> {
         Vec::new()
     }
 

@@ -21,13 +21,14 @@ impl SinkKind for LabelSocket {
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
         let socket = UnixDatagram::unbound().map_err(|it| Failure::io(it.to_string()))?;
         let (queue, labels): (_, Receiver<LabelRecord>) = bounded(1024);
-        let (path, classes) = (self.0.clone(), start.names[0].classes.clone());
+        let (path, tasks) = (self.0.clone(), start.names.clone());
         let worker = Worker(queue, Arc::default());
         let (end, counts) = (Mutex::new(Some(worker.clone())), worker.1.clone());
         let thread = spawn(move || {
             for label in labels {
-                let class = &classes[usize::from(label.decision.class)];
-                let line = format!("{} {class}", label.flow.flow_id);
+                let task = &tasks[usize::from(label.task)];
+                let class = &task.classes[usize::from(label.decision.class)];
+                let line = format!("{} {} {class}", label.flow.flow_id, task.name);
                 let sent = socket.send_to(line.as_bytes(), &path);
                 counts[usize::from(sent.is_err())].fetch_add(1, Relaxed);
             }

@@ -77,7 +77,7 @@ pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), F
         .try_for_each(|kind| kind.probe(config, is_exempt))
 }
 
-/// Checks the keys of all sinks against the labels of a model.
+/// Checks the keys of all sinks about the first task against the labels of its model.
 ///
 /// # Errors
 /// The first label that the model does not have.
@@ -155,9 +155,9 @@ impl Sinks {
     }
 
     /// What the sinks have written about a flow, for `fenxi ctl explain`.
-    pub fn explain(&self, flow: &FlowName, class: Option<u16>) -> Vec<Written> {
+    pub fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
         self.running()
-            .flat_map(|sink| sink.explain(flow, class))
+            .flat_map(|sink| sink.explain(flow, classes))
             .collect()
     }
 

@@ -21,12 +21,45 @@ use crate::sinks::records::rfc3339;
 /// How long after the last label the end of a run waits for what is still to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
+/// Where the words of each task's classes stand among those of a writer: the first, and how many there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places(Vec<(u16, u16)>);
+
+impl Places {
+    /// Of a writer for labels of the first task only.
+    pub fn of_first_task() -> Places {
+        Places(vec![(0, u16::MAX)])
+    }
+
+    /// Of tasks with so many classes each, `unknown` among them. There are fewer classes than numbers:
+    /// [`cring::TASKS_MAX`] times [`cring::CLASSES_MAX`] is less than `u16::MAX`.
+    pub fn of(classes: impl IntoIterator<Item = usize>) -> Places {
+        let mut first = 0;
+        let mut place = |classes: usize| {
+            let of_task = (first, classes as u16);
+            first += classes as u16;
+            of_task
+        };
+        Places(classes.into_iter().map(&mut place).collect())
+    }
+
+    /// The place of a task's class; `None`: nothing is ever written for it.
+    pub fn of_class(&self, task: u8, class: u16) -> Option<u16> {
+        let &(first, classes) = self.0.get(usize::from(task))?;
+        (class < classes).then_some(first + class)
+    }
+}
+
+const _: () = assert!(cring::TASKS_MAX * cring::CLASSES_MAX < u16::MAX as usize);
+
 /// A flow worker's end of writers; each knows which classes it writes.
 pub struct WriterSink {
     /// All workers share them.
     pub writers: Box<[Arc<Writer>]>,
     /// Where conntrack has the connections.
     pub zone: u16,
+    /// Of which tasks labels are written.
+    pub places: Places,
     /// What rules say about marks.
     pub by_rule: ByRule,
 }
@@ -38,7 +71,7 @@ pub enum ByRule {
     Nothing,
     /// Rules may ask for marks, once there are some.
     Marks,
-    /// Rules are in force, and each label comes by [`Sink::ruled`].
+    /// Rules are in force, and each label of the first task comes by [`Sink::ruled`].
     InForce,
 }
 
@@ -65,11 +98,12 @@ impl Sink for WriterSink {
 
     fn record(&mut self, record: &Record) {
         if let Record::Label(label) = record
-            && self.by_rule != ByRule::InForce
+            && (self.by_rule != ByRule::InForce || label.task > 0)
+            && let Some(place) = self.places.of_class(label.task, label.decision.class)
         {
             let tuple = tuple(&label.flow, self.zone);
             for writer in &self.writers {
-                writer.set(tuple, label.decision.class);
+                writer.set(tuple, place);
             }
         }
     }
@@ -105,10 +139,17 @@ pub struct Explained<'a> {
 }
 
 impl Explained<'_> {
-    /// What was written about a flow of this class, or why nothing was.
-    pub fn of(self, writer: &Writer, tuple: Tuple, class: Option<u16>) -> Written {
-        let word = class.map(|class| writer.word_of(class));
-        let settled = class.and_then(|_| writer.latest_of(tuple));
+    /// What was written about a flow of the class that has this place, or why nothing was. `is_meant` are the words of its
+    /// task.
+    pub fn of(
+        self,
+        writer: &Writer,
+        tuple: Tuple,
+        place: Option<u16>,
+        is_meant: impl Fn(u64) -> bool,
+    ) -> Written {
+        let word = place.map(|place| writer.word_of(place));
+        let settled = place.and_then(|_| writer.latest_of(tuple, is_meant));
         let (value, outcome) = match (word, settled) {
             (None, _) => (None, "nothing, since there is no label to write".to_owned()),
             (_, Some(settled)) => (Some(settled.word), self.sentence(settled.fate)),
@@ -272,5 +313,73 @@ impl From<StartError> for Failure {
             StartError::Kernel { .. } | StartError::Thread { .. } => Failure::unavailable(message),
             StartError::Unfit(_) => Failure::config(message),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flowmgr::record::{DecidedBy, Decision, LabelRecord};
+
+    use super::*;
+
+    fn label(task: u8, class: u16) -> Record {
+        Record::Label(LabelRecord {
+            flow: FlowName {
+                flow_id: 0,
+                protocol: 6,
+                source: ([10, 0, 0, 1].into(), 1),
+                destination: ([10, 0, 0, 2].into(), 443),
+                first_us: 0,
+            },
+            task,
+            time_us: 0,
+            decision: Decision {
+                class,
+                confidence: 0,
+                decided_by: DecidedBy::Model,
+                depth: 10,
+                model: 0,
+                time_to_label_us: None,
+            },
+        })
+    }
+
+    /// The words that these labels lead to.
+    fn words_of(places: Places, by_rule: ByRule, labels: &[Record]) -> Vec<u64> {
+        let (sender, words) = std::sync::mpsc::channel();
+        let write = move |batch: &mut Vec<netfilter::writer::Update>, _: &_| {
+            let words = batch.drain(..).map(|update| update.word);
+            words.for_each(|word| sender.send(word).unwrap());
+        };
+        let writer = Writer::start("test", [1, 2, 3, 4].into_iter(), 8, write).unwrap();
+        let mut sink = WriterSink {
+            writers: [Arc::new(writer)].into(),
+            zone: 0,
+            places,
+            by_rule,
+        };
+        labels.iter().for_each(|label| sink.record(label));
+        // The thread ends with the writer.
+        drop(sink);
+        words.iter().collect()
+    }
+
+    #[test]
+    fn each_task_has_words_of_its_own() {
+        let two = Places::of([2, 2]);
+        let labels = [
+            label(0, 1),
+            label(1, 0),
+            label(1, 1),
+            label(0, 2),
+            label(2, 0),
+        ];
+        assert_eq!(words_of(two.clone(), ByRule::Marks, &labels), [2, 3, 4]);
+        // Rules give the marks of the first task.
+        assert_eq!(words_of(two, ByRule::InForce, &labels), [3, 4]);
+        assert_eq!(
+            words_of(Places::of_first_task(), ByRule::Nothing, &labels[..2]),
+            [2]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Sets of nftables: the ends of flows as elements with a timeout, each set with a thread of its own.
+//! Sets of nftables: the ends of flows as elements with a timeout, by the label of the first task; each set with a thread of its
+//! own.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use policy::{Label, LabelRule};
 use rustix::thread::CapabilitySet;
 
 use super::netfilter::{
-    ByRule, Explained, Figures, WriterSink, finish, missing, newest_error, tuple,
+    ByRule, Explained, Figures, Places, WriterSink, finish, missing, newest_error, tuple,
 };
 use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 use crate::exit::Failure;
@@ -114,7 +115,7 @@ impl SinkKind for NftSets {
         let updates = elements::kernel_updates();
         let mut writers = Vec::new();
         for set in sets {
-            let words = words(set, start.labels)?;
+            let words = words(set, &start.labels[0])?;
             let Some(members) = members(set) else {
                 continue;
             };
@@ -126,7 +127,7 @@ impl SinkKind for NftSets {
         }
         Ok(Some(Box::new(Control {
             writers,
-            labels: start.labels.clone(),
+            labels: start.labels[0].clone(),
             workers: AtomicI64::new(0),
         })))
     }
@@ -193,6 +194,7 @@ impl SinkControl for Control {
         Some(Box::new(WriterSink {
             writers: self.all().into(),
             zone: 0,
+            places: Places::of_first_task(),
             by_rule: ByRule::Nothing,
         }))
     }
@@ -210,8 +212,8 @@ impl SinkControl for Control {
         report(&rows, missing)
     }
 
-    fn explain(&self, flow: &FlowName, class: Option<u16>) -> Vec<Written> {
-        let rows = self.writers.iter();
+    fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
+        let (rows, class) = (self.writers.iter(), classes.first().copied().flatten());
         rows.map(|(name, writer)| {
             let table = format!("nftset.{name}");
             let explained = Explained {
@@ -221,7 +223,7 @@ impl SinkControl for Control {
                 table: &table,
                 shown: &|_| String::new(),
             };
-            explained.of(writer, tuple(flow, 0), class)
+            explained.of(writer, tuple(flow, 0), class, |_| true)
         })
         .collect()
     }

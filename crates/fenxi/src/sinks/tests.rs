@@ -93,7 +93,7 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
         &Start {
             config: &config,
             names: &pipelines.names.clone(),
-            labels: &labels(&tasks[0].bundle),
+            labels: &[labels(&tasks[0].bundle)],
             hosts: None,
             records: Some(&file),
             record_socket: None,
@@ -127,7 +127,7 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
         .filter(|record| record["type"] == "label")
         .map(|record| {
             format!(
-                "{} {}",
+                "{} default {}",
                 record["flow_id"],
                 record["label"].as_str().unwrap()
             )

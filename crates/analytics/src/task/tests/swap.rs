@@ -53,7 +53,11 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
         let first = world.sources[0].emitted.len();
         let other = standby(&world, 2, generation);
         swap(&mut world, other);
-        let refused = world.task.prepare(standby(&world, 2, 7)).unwrap_err();
+        let refused = {
+            let offer = standby(&world, 2, 7);
+            world.task.prepare(offer)
+        }
+        .unwrap_err();
         assert_eq!(refused.error, SwapError::UnderWay);
         assert_eq!(accelerators(&refused.standby), 2);
         for round in 0..20 {
@@ -193,8 +197,16 @@ fn what_does_not_fit_is_refused_and_comes_back() {
 #[test]
 fn what_stands_by_changes_nothing_before_the_change_over() {
     let mut world = Plan::new(Policy::None).start();
-    world.task.prepare(standby(&world, 1, 7)).unwrap();
-    let refused = world.task.prepare(standby(&world, 1, 8)).unwrap_err();
+    {
+        let offer = standby(&world, 1, 7);
+        world.task.prepare(offer)
+    }
+    .unwrap();
+    let refused = {
+        let offer = standby(&world, 1, 8);
+        world.task.prepare(offer)
+    }
+    .unwrap_err();
     assert_eq!(refused.error, SwapError::UnderWay);
     world.emit_new(0, 4);
     for now_ms in 0..3 {
@@ -218,6 +230,8 @@ fn settings(old: Policy, new: Policy, caches: [CacheConfig; 2]) -> Standby {
         policy,
         cache,
         probe: Vec::new(),
+        word: 0,
+        priority: 0,
         after: crate::After::default(),
     });
     Standby {

@@ -28,7 +28,7 @@ pub struct Source {
 }
 
 pub struct World {
-    pub task: Task,
+    pub task: OneTask,
     pub sources: Vec<Source>,
     pub log: Arc<Mutex<Vec<Batch>>>,
     pub now_ns: u64,
@@ -99,16 +99,41 @@ impl Plan {
             policy: self.policy,
             cache: self.cache,
             probe: PROBE.to_vec(),
+            word: 0,
+            priority: 0,
             after: crate::After::default(),
         };
         let mut task = Task::new(config, inputs, accelerators.collect()).unwrap();
         task.set_cost_clock(|| 0);
         World {
-            task,
+            task: OneTask(crate::Manager::new(vec![task])),
             sources,
             log,
             now_ns: 0,
         }
+    }
+}
+
+/// The only task of a manager.
+pub struct OneTask(crate::Manager);
+
+impl OneTask {
+    pub fn round(&mut self, now_ns: u64) -> Round {
+        self.0.round(now_ns)
+    }
+}
+
+impl std::ops::Deref for OneTask {
+    type Target = Task;
+
+    fn deref(&self) -> &Task {
+        &self.0.tasks()[0]
+    }
+}
+
+impl std::ops::DerefMut for OneTask {
+    fn deref_mut(&mut self) -> &mut Task {
+        &mut self.0.tasks_mut()[0]
     }
 }
 

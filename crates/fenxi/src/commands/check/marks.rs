@@ -5,9 +5,11 @@ use super::finding::Finding;
 use super::machine::Machine;
 use super::rules;
 use crate::sinks::mark;
+use accel::Bundle;
 use config::Config;
 use config::checked::IoMode;
 use dataplane::label_map::LabelMap;
+use dataplane::tasks::OpenTask;
 use ruleset::Ruleset;
 
 const CHECK: &str = "marks";
@@ -17,7 +19,12 @@ const TRACK: &str = "nft 'add table inet track; add chain inet track connections
                      rule inet track connections ct state new accept'";
 
 /// Checks marks if the mode is mark.
-pub fn look(machine: &Machine, config: &Config, map: &LabelMap) -> Vec<Finding> {
+pub fn look(
+    machine: &Machine,
+    config: &Config,
+    tasks: &[OpenTask],
+    map: &LabelMap,
+) -> Vec<Finding> {
     if config.io.mode != IoMode::Mark {
         return Vec::new();
     }
@@ -29,7 +36,9 @@ pub fn look(machine: &Machine, config: &Config, map: &LabelMap) -> Vec<Finding> 
     ];
     findings.extend(room(machine));
     findings.extend(forwarded(machine));
-    findings.extend(rules::look(&rules, config, map));
+    let bundles: Vec<Bundle> = tasks.iter().map(|task| task.bundle.clone()).collect();
+    findings.extend(classes_of_others(config, &bundles));
+    findings.extend(rules::look(&rules, &rules::bits(config, &bundles)));
     findings
 }
 
@@ -46,6 +55,24 @@ fn classes(config: &Config, map: &LabelMap) -> Finding {
         Some(gap) => Finding::warning(CHECK, table, gap).cure("fenxi check --config-only"),
         None => Finding::ok(CHECK, table, found),
     }
+}
+
+/// The same for each task behind the first whose labels have marks.
+fn classes_of_others(config: &Config, bundles: &[Bundle]) -> Vec<Finding> {
+    let others = bundles.iter().enumerate().skip(1);
+    let of = |(number, bundle): (usize, &Bundle)| {
+        let own = config.of_task(number);
+        let map = LabelMap::of(&own, bundle).ok()?;
+        let (without, labels) = map.unmapped();
+        let table = format!("task.{}.mark", config.tasks[number].name);
+        let found = format!(
+            "{} of {labels} labels have bits within {:#x}",
+            labels - without.len(),
+            own.mark.mask
+        );
+        (own.mark.mask != 0).then(|| Finding::ok(CHECK, &table, found))
+    };
+    others.filter_map(of).collect()
 }
 
 /// Whether the kernel accepts marks from this process: asks it to change a connection that cannot exist.

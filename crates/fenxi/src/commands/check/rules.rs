@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use accel::Bundle;
 use config::Config;
 use dataplane::label_map::LabelMap;
 use ruleset::{Bits, Conflict, Ruleset};
@@ -64,8 +65,38 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The rules that collide with the marks of a configuration.
-pub fn look(rules: &Result<Ruleset, String>, config: &Config, map: &LabelMap) -> Vec<Finding> {
+/// The bits that the labels of a task write.
+pub struct TaskBits {
+    /// The key that names them.
+    pub key: String,
+    /// All of them.
+    pub mask: u32,
+    /// The values that they take.
+    pub values: Vec<u32>,
+}
+
+/// The bits of each task whose labels write some.
+pub fn bits(config: &Config, bundles: &[Bundle]) -> Vec<TaskBits> {
+    let tasks = config.tasks.iter().zip(bundles).enumerate();
+    let bits = tasks.filter_map(|(number, (task, bundle))| {
+        let own = config.of_task(number);
+        let map = LabelMap::of(&own, bundle).ok()?;
+        let marks = map.rows().iter().filter_map(|(_, action)| action.mark);
+        let key = match number {
+            0 => "mark.mask".to_owned(),
+            _ => format!("task.{}.mark_mask", task.name),
+        };
+        Some(TaskBits {
+            key,
+            mask: own.mark.mask,
+            values: marks.map(|mark| mark.bits).collect(),
+        })
+    });
+    bits.filter(|bits| bits.mask != 0).collect()
+}
+
+/// The rules that collide with the bits.
+pub fn look(rules: &Result<Ruleset, String>, bits: &[TaskBits]) -> Vec<Finding> {
     let rules = match rules {
         Ok(rules) => rules,
         Err(why) => {
@@ -76,20 +107,18 @@ pub fn look(rules: &Result<Ruleset, String>, config: &Config, map: &LabelMap) ->
             ];
         }
     };
-    let values: Vec<u32> = map
-        .rows()
-        .iter()
-        .filter_map(|(_, action)| action.mark.map(|mark| mark.bits))
-        .collect();
-    let bits = Bits {
-        mask: config.mark.mask,
-        values: &values,
+    let of = |bits: &TaskBits| {
+        rules.conflicts(&Bits {
+            key: &bits.key,
+            mask: bits.mask,
+            values: &bits.values,
+        })
     };
-    let conflicts = rules.conflicts(&bits);
+    let conflicts: Vec<Conflict> = bits.iter().flat_map(of).collect();
     let mut findings: Vec<Finding> = conflicts.iter().take(SHOWN).map(warning).collect();
     if conflicts.len() > SHOWN {
         let cause = format!(
-            "{} more rules collide with mark.mask",
+            "{} more rules collide with the bits of fenxi",
             conflicts.len() - SHOWN
         );
         findings.push(Finding::warning(CHECK, NAME, cause).cure("nft -a list ruleset"));
@@ -102,7 +131,9 @@ pub fn look(rules: &Result<Ruleset, String>, config: &Config, map: &LabelMap) ->
         findings.push(Finding::warning(CHECK, NAME, cause).cure("apt-get install iptables"));
     }
     if findings.is_empty() {
-        let cause = format!("none collides with mark.mask = {:#x}", config.mark.mask);
+        let masks = bits.iter().map(|it| format!("{} = {:#x}", it.key, it.mask));
+        let masks: Vec<String> = masks.collect();
+        let cause = format!("none collides with {}", masks.join(", "));
         findings.push(Finding::ok(CHECK, NAME, cause));
     }
     findings

@@ -1,18 +1,20 @@
-//! Which bits each class of the model at hand gets.
+//! Which bits each class of the models at hand gets. Each task has bits of its own.
 
 use policy::{Label, Mark, NoSuchLabel};
 
 use config::checked;
 
-/// Marks by class.
+use crate::sinks::netfilter::Places;
+
+/// Marks by class, task by task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassMarks {
     overwrites: bool,
-    by_class: Box<[Option<Mark>]>,
+    by_task: Vec<Vec<Option<Mark>>>,
 }
 
 impl ClassMarks {
-    /// The marks of `labels`, in the order of the model's outputs. Labels that only the
+    /// The marks of `labels`, those of the first task, in the order of the model's outputs. Labels that only the
     /// built-in map names may be absent from the model; those that the user named may not.
     ///
     /// # Errors
@@ -21,8 +23,28 @@ impl ClassMarks {
         let actions = policy::actions(&config.rules(), labels)?;
         Ok(ClassMarks {
             overwrites: config.overwrite,
-            by_class: actions.iter().map(|action| action.mark).collect(),
+            by_task: vec![actions.iter().map(|action| action.mark).collect()],
         })
+    }
+
+    /// With those of the next task.
+    ///
+    /// # Errors
+    /// The user named a label that the model does not have.
+    pub fn and_of(
+        mut self,
+        task: &checked::Task,
+        labels: &[Label],
+    ) -> Result<ClassMarks, NoSuchLabel> {
+        let actions = policy::actions(&task.mark_rules(), labels)?;
+        let marks = actions.iter().map(|action| action.mark);
+        self.by_task.push(marks.collect());
+        Ok(self)
+    }
+
+    /// Where each task's classes are among [`ClassMarks::words`].
+    pub fn places(&self) -> Places {
+        Places::of(self.by_task.iter().map(Vec::len))
     }
 
     /// Whether a connection that has a mark under the mask gets another one.
@@ -30,9 +52,12 @@ impl ClassMarks {
         self.overwrites
     }
 
-    /// The mark of each class as [`Mark::of_word`] reads it; without one its connections stay as they are.
+    /// The mark of each class, task by task, as [`Mark::of_word`] reads it; without one its connections stay as they are.
     pub fn words(&self) -> impl Iterator<Item = u64> {
-        self.by_class.iter().map(|mark| Mark::to_word(*mark))
+        self.by_task
+            .iter()
+            .flatten()
+            .map(|mark| Mark::to_word(*mark))
     }
 }
 
@@ -88,5 +113,28 @@ mod tests {
             error.to_string(),
             "--set: mark.class: the model has no label \"SSH\", and no taxonomy of that name; it has TLS (web)"
         );
+    }
+
+    #[test]
+    fn each_task_has_bits_and_places_of_its_own() {
+        let sets = ["task.a.name=a", "task.b.mark={ camera = 0x10 }"].map(str::to_owned);
+        let loaded = config::Config::load(None, &sets).unwrap();
+        let first = ClassMarks::new(&config("DNS", true), &["TLS", "DNS"].map(label)).unwrap();
+        let labels = ["camera", "plug", "unknown"].map(label);
+        let marks = first.and_of(&loaded.tasks[1], &labels).unwrap();
+        let words: Vec<_> = marks.words().map(Mark::of_word).collect();
+        let mark = |bits, mask| Some(Mark { bits, mask });
+        assert_eq!(
+            words,
+            [None, mark(0x300, 0xff00), mark(0x10, 0x10), None, None]
+        );
+        let places = marks.places();
+        assert_eq!(places.of_class(0, 1), Some(1));
+        assert_eq!(places.of_class(0, 2), None, "not a class of another task");
+        assert_eq!(
+            (places.of_class(1, 0), places.of_class(1, 3)),
+            (Some(2), None)
+        );
+        assert_eq!(places.of_class(2, 0), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Instant;
 
 use config::Config;
@@ -18,7 +18,7 @@ use super::{ClassMarks, Counts, Writer, probe, status};
 use crate::exit::Failure;
 use crate::protocol::Written;
 use crate::sinks::netfilter::{
-    ByRule, Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, WriterSink, finish, missing,
+    ByRule, Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, Places, WriterSink, finish, missing,
     newest_error, tuple,
 };
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
@@ -34,9 +34,16 @@ impl SinkKind for Marks {
         let Some(marks) = class_marks(start.config, start.labels)? else {
             return Ok(None);
         };
+        let names = start.config.tasks.iter().zip(masks(start.config));
+        let tasks = names.map(|(task, mask)| Task {
+            name: task.name.clone(),
+            mask: AtomicU32::new(mask),
+        });
         Ok(Some(Box::new(MarkControl {
+            tasks: tasks.collect(),
+            places: marks.places(),
             writer: Arc::new(Writer::start(marks, start.config.mark.queue)?),
-            labels: start.labels.clone(),
+            labels: start.labels.to_vec(),
             zone: start.config.mark.zone,
             table: start.config.mark.table(),
             workers: AtomicI64::new(0),
@@ -59,7 +66,7 @@ impl SinkKind for Marks {
     }
 
     fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
-        class_marks(config, labels).map(drop)
+        class_marks(config, &[labels.into()]).map(drop)
     }
 
     fn empty_report(&self) -> Report {
@@ -78,23 +85,45 @@ impl SinkKind for Marks {
     }
 }
 
-/// The marks that a configuration asks for; `None` in other modes than mark.
+/// The marks that a configuration asks for, of as many tasks as there are labels; `None` in other modes than mark.
 ///
 /// # Errors
-/// The user named a label that the model does not have.
-pub fn class_marks(config: &Config, labels: &[Label]) -> Result<Option<ClassMarks>, Error> {
-    if config.io.mode != IoMode::Mark {
+/// The user named a label that a model does not have.
+pub fn class_marks(config: &Config, labels: &[Arc<[Label]>]) -> Result<Option<ClassMarks>, Error> {
+    let Some((first, others)) = labels
+        .split_first()
+        .filter(|_| config.io.mode == IoMode::Mark)
+    else {
         return Ok(None);
-    }
-    let marks = ClassMarks::new(&config.mark, labels);
+    };
+    let marks = ClassMarks::new(&config.mark, first).and_then(|marks| {
+        let mut others = config.tasks.iter().skip(1).zip(others);
+        others.try_fold(marks, |marks, (task, labels)| marks.and_of(task, labels))
+    });
     marks
         .map(Some)
         .map_err(|error| Error::Config(error.to_string()))
 }
 
+/// The bits that labels of each task write; 0 where none does.
+fn masks(config: &Config) -> impl Iterator<Item = u32> {
+    let others = config.tasks.iter().skip(1);
+    std::iter::once(config.mark.mask).chain(others.map(|task| task.mark_mask))
+}
+
+/// What is told of a task's marks.
+struct Task {
+    name: String,
+    /// As [`masks`] says.
+    mask: AtomicU32,
+}
+
 struct MarkControl {
     writer: Arc<Writer>,
-    labels: Arc<[Label]>,
+    /// By task, as are the two that follow.
+    labels: Vec<Arc<[Label]>>,
+    places: Places,
+    tasks: Arc<[Task]>,
     zone: u16,
     /// The table that gives classes their marks.
     table: &'static str,
@@ -108,6 +137,7 @@ impl SinkControl for MarkControl {
         Some(Box::new(WriterSink {
             writers: [self.writer.shared().clone()].into(),
             zone: self.zone,
+            places: self.places.clone(),
             by_rule: ByRule::Marks,
         }))
     }
@@ -118,19 +148,36 @@ impl SinkControl for MarkControl {
         report(&counts, missing(writer, &counts, workers))
     }
 
-    fn explain(&self, flow: &FlowName, class: Option<u16>) -> Vec<Written> {
-        let explained = Explained {
-            what: "mark".to_owned(),
-            done: "the connection has the mark",
-            gone: NO_CONNECTION,
-            table: self.table,
-            shown: &|word| {
-                Mark::of_word(word).map_or(String::new(), |Mark { bits, mask }| {
-                    format!("{bits:#x}/{mask:#x}")
-                })
-            },
+    fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
+        let tasks = (0..).zip(classes).zip(&*self.tasks);
+        let mask = |task: &Task| task.mask.load(Ordering::Relaxed);
+        let of = |((number, class), task): ((u8, &Option<u16>), &Task)| {
+            let (what, table) = match number {
+                0 => ("mark".to_owned(), self.table.to_owned()),
+                _ => {
+                    let name = &task.name;
+                    (format!("mark of {name}"), format!("task.{name}.mark"))
+                }
+            };
+            let explained = Explained {
+                what,
+                done: "the connection has the mark",
+                gone: NO_CONNECTION,
+                table: &table,
+                shown: &|word| {
+                    Mark::of_word(word).map_or(String::new(), |Mark { bits, mask }| {
+                        format!("{bits:#x}/{mask:#x}")
+                    })
+                },
+            };
+            let place = class.and_then(|class| self.places.of_class(number, class));
+            let is_meant = |word| Mark::of_word(word).is_some_and(|it| it.mask & mask(task) != 0);
+            let tuple = tuple(flow, self.zone);
+            explained.of(self.writer.shared(), tuple, place, is_meant)
         };
-        vec![explained.of(self.writer.shared(), tuple(flow, self.zone), class)]
+        // Only the first task has a section for marks, and so something to say where it writes none.
+        let told = tasks.filter(|((number, _), task)| *number == 0 || mask(task) != 0);
+        told.map(of).collect()
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
@@ -138,8 +185,13 @@ impl SinkControl for MarkControl {
         let (before, after) = (before?, after?);
         let is_changed = before != after;
         Ok(after.filter(|_| is_changed).map(|marks| {
-            let writer = self.writer.clone();
-            Box::new(move || writer.change(&marks)) as Commit
+            let (writer, tasks) = (self.writer.clone(), self.tasks.clone());
+            let masks: Vec<u32> = masks(next).collect();
+            Box::new(move || {
+                writer.change(&marks);
+                let both = tasks.iter().zip(masks);
+                both.for_each(|(task, mask)| task.mask.store(mask, Ordering::Relaxed));
+            }) as Commit
         }))
     }
 

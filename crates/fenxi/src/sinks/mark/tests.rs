@@ -366,6 +366,37 @@ fn marks_that_are_set_stay_unless_they_are_to_be_overwritten() {
     }
 }
 
+/// In one batch and in two, whether marks that are there give way or not.
+#[test]
+fn labels_of_two_tasks_end_with_the_marks_of_both() {
+    let Some(lab) = Lab::routed("tasks", false, &[]) else {
+        return;
+    };
+    let sets = ["task.a.name=a", "task.b.mark={ \"class 1\" = 0x100000 }"].map(str::to_owned);
+    let tasks = config::Config::load(None, &sets).unwrap().tasks;
+    for overwrite in [false, true] {
+        let first = ClassMarks::new(&mark_config(2, overwrite), &labels(2)).unwrap();
+        let marks = first.and_of(&tasks[1], &labels(2)).unwrap();
+        let of = |task| marks.places().of_class(task, 1).unwrap();
+        let (first, second) = (of(0), of(1));
+        let writer = lab.on("router", || Writer::start(marks, 64).unwrap());
+        let [together, apart] = [(); 2].map(|()| Connection::udp(&lab, false));
+        let [inner, ..] = together.views();
+        writer.shared().set(inner, first);
+        writer.shared().set(inner.reversed(), second);
+        assert_eq!(settled(&writer, 2).written, 2);
+        let [inner, ..] = apart.views();
+        writer.shared().set(inner, second);
+        assert_eq!(settled(&writer, 3).written, 3);
+        writer.shared().set(inner, first);
+        assert_eq!(settled(&writer, 4).written, 4);
+        for connection in [together, apart] {
+            let read = lab.mark_of(UDP, connection.inside);
+            assert_eq!(read, Some(FOREIGN & !0x10_0000 | mark(1) | 0x10_0000));
+        }
+    }
+}
+
 #[test]
 fn a_full_queue_drops_and_every_update_is_counted_once() {
     let Some(lab) = Lab::routed("full", false, &[]) else {

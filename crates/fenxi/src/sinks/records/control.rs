@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use config::Config;
-use config::checked::DEFAULT_TASK;
 use dataplane::sink::Sink;
 
 use super::lines::Lines;
@@ -39,9 +38,7 @@ impl SinkKind for Records {
             }
             return Ok(None);
         }
-        let task = start.config.tasks.first();
-        let task = task.map_or(DEFAULT_TASK, |task| &task.name);
-        let names = Names::new(task, start.names[0].classes.clone());
+        let names = Names::new(start.names, &start.config.tasks);
         let lines = Lines::new(names, start.hosts.cloned());
         let config = &start.config.records;
         let (mut readers, mut kafka_topic) = (None, None);

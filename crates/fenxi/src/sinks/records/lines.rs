@@ -36,7 +36,8 @@ impl Lines {
         }
     }
 
-    /// Appends a record, and that of its host if the record gives it a name.
+    /// Appends a record, unless it is a label of a task that records leave out, and that of its host if the record gives it a
+    /// name.
     ///
     /// # Errors
     /// It has no form in JSON, which does not happen; then nothing was appended.
@@ -44,7 +45,11 @@ impl Lines {
         let Queued { record, rule } = queued;
         let host = self.hosts.as_ref().and_then(|hosts| hosts.take(record));
         let (before, names) = (self.bytes.len(), &self.names);
-        let written = write_line(record, rule.as_ref(), names, &mut self.bytes);
+        let has_line = names.has_line(record);
+        let written = match has_line {
+            true => write_line(record, rule.as_ref(), names, &mut self.bytes),
+            false => Ok(()),
+        };
         let written = written.and_then(|()| match &host {
             Some(host) => write_host_line(host, names, &mut self.bytes),
             None => Ok(()),
@@ -53,15 +58,18 @@ impl Lines {
             self.bytes.truncate(before);
             return Err(error.into());
         }
-        self.count += 1 + u64::from(host.is_some());
-        self.since.get_or_insert_with(Instant::now);
+        let lines = u64::from(has_line) + u64::from(host.is_some());
+        self.count += lines;
+        if lines > 0 {
+            self.since.get_or_insert_with(Instant::now);
+        }
         Ok(())
     }
 
     /// Leaves out a record for which there is no room; its host has it all the same. Returns how many lines are missing.
     pub fn leave_out(&self, record: &Record) -> u64 {
         let host = self.hosts.as_ref().and_then(|hosts| hosts.take(record));
-        1 + u64::from(host.is_some())
+        u64::from(self.names.has_line(record)) + u64::from(host.is_some())
     }
 
     /// Removes the last so many bytes again, which are so many whole lines.

@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use config::checked::DEFAULT_TASK;
+use config::checked::{DEFAULT_TASK, Task};
 use dataplane::rules::KnownRule;
+use dataplane::tasks::TaskNames;
 use flowmgr::record::{DecidedBy, Decision, FlowName, FlowRecord, LabelRecord, Record};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -32,25 +33,55 @@ pub use stream::SOCKET_MODE;
 /// goes away.
 const SCHEMA_VERSION: u32 = 1;
 
-/// What records call things by name.
+/// What records call things by name: the tasks, in the order of the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
+    first: OfTask,
+    others: Vec<OfTask>,
+}
+
+/// What records call a task and its classes.
+#[derive(Debug, Clone, Default)]
+struct OfTask {
     /// Names of the classes, by their numbers.
-    pub classes: Arc<[String]>,
+    classes: Arc<[String]>,
     /// Name of the task; `None` where no `[[task]]` is configured, so that there is only one and records need not say it.
-    pub task: Option<String>,
+    name: Option<String>,
+    /// Its labels are left out of records.
+    is_left_out: bool,
 }
 
 impl Names {
-    /// With the name of the task, as configured.
-    pub fn new(task: &str, classes: Arc<[String]>) -> Names {
-        let is_named = task != DEFAULT_TASK;
+    /// The names of all tasks, and which of them are in records as the configuration says.
+    pub fn new(names: &[TaskNames], tasks: &[Task]) -> Names {
+        let mut all = names.iter().enumerate().map(|(number, task)| OfTask {
+            classes: task.classes.clone(),
+            name: (&*task.name != DEFAULT_TASK).then(|| task.name.to_string()),
+            is_left_out: tasks.get(number).is_some_and(|task| !task.records),
+        });
         Names {
-            classes,
-            task: is_named.then(|| task.to_owned()),
+            first: all.next().unwrap_or_default(),
+            others: all.collect(),
         }
     }
 
+    fn of(&self, task: u8) -> Option<&OfTask> {
+        match usize::from(task).checked_sub(1) {
+            None => Some(&self.first),
+            Some(other) => self.others.get(other),
+        }
+    }
+
+    /// Whether a record has a line: a label of a task that is left out has none.
+    pub fn has_line(&self, record: &Record) -> bool {
+        match record {
+            Record::Label(label) => self.of(label.task).is_some_and(|task| !task.is_left_out),
+            Record::Flow(_) => true,
+        }
+    }
+}
+
+impl OfTask {
     fn label(&self, class: u16) -> Option<&str> {
         self.classes.get(usize::from(class)).map(String::as_str)
     }
@@ -113,6 +144,8 @@ enum Line<'a> {
         #[serde(flatten)]
         labelled: Labelled<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        labels: Option<Vec<Labelled<'a>>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         series: Option<&'a [i32]>,
         #[serde(skip_serializing_if = "Option::is_none")]
         series_us: Option<&'a [i64]>,
@@ -167,7 +200,10 @@ fn label_line<'a>(record: &LabelRecord, names: &'a Names) -> Line<'a> {
     Line::Label {
         flow: flow(&record.flow),
         time: rfc3339(record.time_us),
-        labelled: labelled(Some(&record.decision), names),
+        labelled: labelled(
+            Some(&record.decision),
+            names.of(record.task).unwrap_or(&names.first),
+        ),
     }
 }
 
@@ -190,7 +226,8 @@ fn flow_line<'a>(
         end_reason: record.reason.name(),
         rule: rule.map(|(order, _)| number_by_order(order)),
         rule_name: rule.and_then(|(_, name)| name),
-        labelled: labelled(record.decision.as_ref(), names),
+        labelled: labelled(record.decision.as_ref(), &names.first),
+        labels: labels_of_others(&record.others, names),
         series: series.map(|series| series.lengths.as_slice()),
         series_us: series.map(|series| series.offsets_us.as_slice()),
         series_payload: series.and_then(|series| series.payloads.as_deref()),
@@ -199,13 +236,30 @@ fn flow_line<'a>(
     }
 }
 
+/// The labels that other tasks than the first gave; `None` where there is one task.
+fn labels_of_others<'a>(
+    others: &[Option<Decision>],
+    names: &'a Names,
+) -> Option<Vec<Labelled<'a>>> {
+    if names.others.is_empty() {
+        return None;
+    }
+    let both = others.iter().zip(&names.others);
+    let given = both.filter(|(decision, task)| decision.is_some() && !task.is_left_out);
+    Some(
+        given
+            .map(|(decision, task)| labelled(decision.as_ref(), task))
+            .collect(),
+    )
+}
+
 fn host_line<'a>(host: &HostRecord, names: &'a Names) -> Line<'a> {
     Line::Host {
         schema_version: SCHEMA_VERSION,
         address: host.address,
         time: rfc3339(host.time_us),
-        task: names.task.as_deref(),
-        label: names.label(host.class),
+        task: names.first.name.as_deref(),
+        label: names.first.label(host.class),
         confidence: rounded(host.confidence),
         flows: host.flows,
         model_generation: host.model,
@@ -226,9 +280,9 @@ fn flow(name: &FlowName) -> Flow {
     }
 }
 
-fn labelled<'a>(decision: Option<&Decision>, names: &'a Names) -> Labelled<'a> {
-    let task = names.task.as_deref();
-    let Some(decision) = decision else {
+fn labelled<'a>(decision: Option<&Decision>, names: &'a OfTask) -> Labelled<'a> {
+    let task = names.name.as_deref();
+    let Some(decision) = decision.filter(|_| !names.is_left_out) else {
         return Labelled {
             task,
             ..Labelled::default()
@@ -355,6 +409,82 @@ mod tests {
         assert_eq!(line.last(), Some(&b'\n'));
     }
 
+    fn of_task(name: &str, classes: [&str; 2]) -> OfTask {
+        OfTask {
+            classes: classes.map(str::to_owned).into(),
+            name: Some(name.to_owned()),
+            is_left_out: false,
+        }
+    }
+
+    fn decision(class: u16) -> Decision {
+        Decision {
+            class,
+            confidence: 65_535,
+            decided_by: DecidedBy::Model,
+            depth: 3,
+            model: 0,
+            time_to_label_us: Some(0),
+        }
+    }
+
+    fn written(record: &Record, names: &Names) -> serde_json::Value {
+        let mut line = Vec::new();
+        write_line(record, None, names, &mut line).unwrap();
+        serde_json::from_slice(&line).unwrap()
+    }
+
+    #[test]
+    fn each_task_names_its_own_classes() {
+        let mut names = Names {
+            first: of_task("protocol", ["TLS", "DNS"]),
+            others: vec![
+                of_task("device", ["camera", "plug"]),
+                of_task("second", ["x", "y"]),
+            ],
+        };
+        let label = Record::Label(LabelRecord {
+            flow: name(),
+            task: 1,
+            time_us: 1,
+            decision: decision(1),
+        });
+        let json = written(&label, &names);
+        assert_eq!(
+            (&json["task"], &json["label"]),
+            (&"device".into(), &"plug".into())
+        );
+        let flow = Record::Flow(FlowRecord {
+            flow: name(),
+            last_us: 2,
+            midstream: false,
+            counts: Counts::default(),
+            reason: EndReason::Fin,
+            is_half_open: false,
+            decision: Some(decision(0)),
+            others: [Some(decision(0)), None].into(),
+            series: None,
+            rule: None,
+        });
+        let json = written(&flow, &names);
+        assert_eq!(
+            (&json["task"], &json["label"]),
+            (&"protocol".into(), &"TLS".into())
+        );
+        let labels = json["labels"].as_array().unwrap();
+        assert_eq!(labels.len(), 1, "of tasks that gave one");
+        assert_eq!(
+            (&labels[0]["task"], &labels[0]["label"], &labels[0]["depth"]),
+            (&"device".into(), &"camera".into(), &3.into())
+        );
+        assert!(names.has_line(&label));
+        names.others[0].is_left_out = true;
+        assert!(!names.has_line(&label));
+        assert_eq!(written(&flow, &names)["labels"], serde_json::json!([]));
+        names.first.is_left_out = true;
+        assert_eq!(written(&flow, &names)["label"], serde_json::Value::Null);
+    }
+
     #[test]
     fn a_label_names_its_class_and_who_decided() {
         let record = Record::Label(LabelRecord {
@@ -372,8 +502,8 @@ mod tests {
         });
         let mut line = Vec::new();
         let names = Names {
-            classes: ["TLS".to_owned(), "DNS".to_owned()].into(),
-            task: Some("protocol".to_owned()),
+            first: of_task("protocol", ["TLS", "DNS"]),
+            others: Vec::new(),
         };
         write_line(&record, None, &names, &mut line).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();

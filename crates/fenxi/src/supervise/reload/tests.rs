@@ -27,12 +27,13 @@ fn bundle(loaded: &Loaded) -> Bundle {
 fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Error> {
     let [before, after] = [now, next].map(bundle);
     let labels = labels(&before);
+    let of_tasks = [labels.clone()];
     let in_use = [Arc::new(before.clone())];
     let (now, next) = (&now.config, &next.config);
     Ok(change::wants_sessions(now, next, &before, &after)?
         || analytics_config(now, &before) != analytics_config(next, &after)
         || change::flow(now, &in_use)? != change::flow(next, &in_use)?
-        || class_marks(now, &labels)? != class_marks(next, &labels)?
+        || class_marks(now, &of_tasks)? != class_marks(next, &of_tasks)?
         || class_labels(&now.connlabel, &labels)? != class_labels(&next.connlabel, &labels)?
         // Whatever the file is called, it is read again.
         || now.policy != next.policy

@@ -135,6 +135,8 @@ pub fn manager(
         policy,
         cache,
         probe: Vec::new(),
+        word: 0,
+        priority: 0,
         after: analytics::After::default(),
     };
     let task = Task::new(config, vec![inlet], accelerators)

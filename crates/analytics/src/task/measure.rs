@@ -1,0 +1,243 @@
+//! What a task measures of itself in a control period, for [`crate::controller`].
+
+use crate::SloCounters;
+use crate::controller::{Goal, PathMeasure, TaskMeasure};
+use accel::Profile;
+
+/// Bins of times to label up to the goal; a bin is 1.6 % of it. As many more reach up to twice the goal, and what takes longer
+/// is in the last.
+const BINS_TO_GOAL: u64 = 64;
+const BINS: usize = 2 * BINS_TO_GOAL as usize;
+/// Of so few labels there is no 99th percentile: a period is judged with the next ones.
+const LABELS_MIN: u64 = 100;
+/// After so many control periods it is judged anyway.
+const PERIODS_MAX: u32 = 10;
+/// One label in so many may be late.
+const LATE_ONE_IN: u64 = 100;
+
+/// The counts of this period.
+#[derive(Default)]
+pub(crate) struct Measure {
+    /// Series that want a device.
+    arrived: u64,
+    /// Looks that brought some.
+    looks: u64,
+    /// Series that had to wait for the label of another task.
+    waited: u64,
+    batches: u64,
+    /// Rows of these, without padding.
+    fired: u64,
+    /// Times to label; `None` without a goal.
+    labels: Option<Box<Labels>>,
+}
+
+/// Times to label, by what part of the goal they took.
+struct Labels {
+    goal: Goal,
+    goal_ns: u64,
+    aim_ns: u64,
+    bins: [u32; BINS],
+    count: u64,
+    late: u64,
+    near: u64,
+    /// Since periods were last judged.
+    unjudged: Unjudged,
+}
+
+#[derive(Default)]
+struct Unjudged {
+    periods: u32,
+    count: u64,
+    late: u64,
+}
+
+impl Measure {
+    /// For a task with this goal, or with none.
+    pub fn new(goal: Option<Goal>) -> Self {
+        let labels = goal.map(|goal| {
+            let goal_ns = goal.latency.as_nanos() as u64;
+            Box::new(Labels {
+                goal,
+                goal_ns,
+                aim_ns: (goal_ns as f64 * (1.0 - goal.delta)) as u64,
+                bins: [0; BINS],
+                count: 0,
+                late: 0,
+                near: 0,
+                unjudged: Unjudged::default(),
+            })
+        });
+        Self {
+            labels,
+            ..Self::default()
+        }
+    }
+
+    /// The goal by which labels are late.
+    pub fn goal(&self) -> Option<Goal> {
+        self.labels.as_ref().map(|labels| labels.goal)
+    }
+
+    /// So many series came in one look that want a device.
+    pub fn arrived(&mut self, series: usize) {
+        self.arrived += series as u64;
+        self.looks += u64::from(series > 0);
+    }
+
+    /// A series has to wait for the label of another task.
+    pub fn waits(&mut self) {
+        self.waited += 1;
+    }
+
+    /// A batch of so many series went to a device.
+    pub fn fired(&mut self, series: usize) {
+        self.batches += 1;
+        self.fired += series as u64;
+    }
+
+    /// A series was labelled so long after its emission.
+    pub fn labelled(&mut self, time_ns: u64) {
+        let Some(labels) = &mut self.labels else {
+            return;
+        };
+        labels.count += 1;
+        labels.late += u64::from(time_ns > labels.goal_ns);
+        labels.near += u64::from(time_ns > labels.aim_ns);
+        let bin = time_ns.saturating_mul(BINS_TO_GOAL) / labels.goal_ns.max(1);
+        labels.bins[(bin as usize).min(BINS - 1)] += 1;
+    }
+
+    /// Labels of this period that were late, and all of them.
+    pub fn late(&self) -> (u64, u64) {
+        let labels = self.labels.as_ref();
+        labels.map_or((0, 0), |labels| (labels.late, labels.count))
+    }
+
+    /// Ends a period that took so many seconds, and begins the next.
+    pub fn take(
+        &mut self,
+        seconds: f64,
+        profile: Profile,
+        slo: &mut SloCounters,
+    ) -> (TaskMeasure, PathMeasure) {
+        let share = |part: u64, whole: u64| match whole {
+            0 => 0.0,
+            _ => part as f64 / whole as f64,
+        };
+        let task = TaskMeasure {
+            rate_per_s: self.arrived as f64 / seconds,
+            batches_per_s: self.batches as f64 / seconds,
+            batch: share(self.fired, self.batches),
+            batch_in: share(self.arrived, self.looks),
+            profile,
+            waited: share(self.waited, self.arrived).min(1.0),
+        };
+        let path = match &mut self.labels {
+            Some(labels) => labels.take(slo),
+            None => PathMeasure::default(),
+        };
+        *self = Self {
+            labels: self.labels.take(),
+            ..Self::default()
+        };
+        (task, path)
+    }
+}
+
+impl Labels {
+    fn take(&mut self, slo: &mut SloCounters) -> PathMeasure {
+        let measure = PathMeasure {
+            p95_us: self.quantile_us(0.95),
+            p99_us: self.quantile_us(0.99),
+            labels: self.count,
+            late: self.late,
+            near: self.near,
+        };
+        self.judge(slo);
+        self.bins.fill(0);
+        (self.count, self.late, self.near) = (0, 0, 0);
+        measure
+    }
+
+    /// Counts a period as kept or violated, once there are enough labels. One without any counts neither way.
+    fn judge(&mut self, slo: &mut SloCounters) {
+        let seen = &mut self.unjudged;
+        seen.periods += 1;
+        (seen.count, seen.late) = (seen.count + self.count, seen.late + self.late);
+        if seen.count < LABELS_MIN && seen.periods < PERIODS_MAX {
+            return;
+        }
+        let seen = std::mem::take(seen);
+        slo.periods += u64::from(seen.count > 0);
+        slo.violations += u64::from(seen.late * LATE_ONE_IN > seen.count);
+    }
+
+    /// The upper end of the bin in which the quantile is.
+    fn quantile_us(&self, quantile: f64) -> f64 {
+        let rank = (self.count as f64 * quantile).ceil() as u64;
+        let mut below = 0;
+        for (bin, &count) in (1..).zip(&self.bins) {
+            below += u64::from(count);
+            if below >= rank && count > 0 {
+                return bin as f64 * self.goal_ns as f64 / BINS_TO_GOAL as f64 / 1e3;
+            }
+        }
+        0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const PROFILE: Profile = Profile {
+        t0_us: 20.0,
+        t1_us: 2.0,
+    };
+
+    fn measure() -> Measure {
+        Measure::new(Some(Goal {
+            latency: Duration::from_millis(2),
+            delta: 0.05,
+        }))
+    }
+
+    #[test]
+    fn a_period_is_rates_means_and_percentiles() {
+        let mut measure = measure();
+        for _ in 0..10 {
+            measure.arrived(30);
+            measure.arrived(0);
+        }
+        (0..4).for_each(|_| measure.fired(75));
+        (0..60).for_each(|_| measure.waits());
+        for label in 0..300_u64 {
+            measure.labelled(label * 10_000);
+        }
+        let mut slo = SloCounters::default();
+        let (task, path) = measure.take(0.1, PROFILE, &mut slo);
+        assert_eq!((task.rate_per_s, task.batches_per_s), (3000.0, 40.0));
+        assert_eq!((task.batch, task.batch_in, task.waited), (75.0, 30.0, 0.2));
+        assert_eq!((path.labels, path.late, path.near), (300, 99, 109));
+        assert!((2840.0..2920.0).contains(&path.p95_us), "{}", path.p95_us);
+        assert_eq!((slo.periods, slo.violations), (1, 1));
+        let (task, path) = measure.take(0.1, PROFILE, &mut slo);
+        assert_eq!((task.rate_per_s, path.labels, path.p95_us), (0.0, 0, 0.0));
+    }
+
+    #[test]
+    fn few_labels_are_judged_together() {
+        let mut measure = measure();
+        let mut slo = SloCounters::default();
+        for period in 0..10 {
+            (0..20).for_each(|_| measure.labelled(1_000_000));
+            measure.take(0.1, PROFILE, &mut slo);
+            assert_eq!(slo.periods, (period + 1) / 5);
+        }
+        (0..20).for_each(|_| {
+            measure.take(0.1, PROFILE, &mut slo);
+        });
+        assert_eq!((slo.periods, slo.violations), (2, 0));
+    }
+}
