@@ -43,6 +43,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         accel: Accel {
             devices: first.devices,
             library: draft.accel.library,
+            profiles: draft.accel.profiles,
         },
         model: crate::checked::Model {
             path: first.model,

@@ -103,6 +103,8 @@ pub struct AccelDraft {
     pub devices: Vec<String>,
     /// The ONNX Runtime library.
     pub library: Option<PathBuf>,
+    /// Folder of measured profiles.
+    pub profiles: Option<PathBuf>,
     /// µs per batch of simulated devices.
     pub simulated_t0_us: f64,
     /// µs per series of simulated devices.

@@ -1,6 +1,6 @@
 //! Snapshots: the counters of a thread of the data path at one moment.
 
-use analytics::DeviceState;
+use analytics::{DeviceProfile, DeviceState};
 use cring::Counter;
 use packetio::{RxCounts, TxCounts};
 
@@ -115,6 +115,8 @@ pub struct TaskSnapshot {
     pub on_devices: u64,
     /// State of each device.
     pub states: Vec<DeviceState>,
+    /// Profile of each device that has one.
+    pub profiles: Vec<Option<DeviceProfile>>,
 }
 
 impl AnalyticsSnapshot {
@@ -147,6 +149,12 @@ impl AnalyticsSnapshot {
     pub fn devices(&self) -> impl Iterator<Item = (DeviceState, &analytics::DeviceCounters)> {
         self.tasks.iter().flat_map(TaskSnapshot::devices)
     }
+
+    /// Profile of each device that has one, in the order of [`AnalyticsSnapshot::devices`].
+    pub fn profiles(&self) -> impl Iterator<Item = Option<DeviceProfile>> {
+        let tasks = self.tasks.iter();
+        tasks.flat_map(|task| task.profiles.iter().copied())
+    }
 }
 
 impl TaskSnapshot {
@@ -160,6 +168,7 @@ impl TaskSnapshot {
             counters: task.counters().clone(),
             on_devices: task.on_devices(),
             states: task.health().map(|health| health.state).collect(),
+            profiles: task.profiles().collect(),
         }
     }
 
@@ -168,5 +177,7 @@ impl TaskSnapshot {
         self.on_devices = task.on_devices();
         self.states.clear();
         self.states.extend(task.health().map(|health| health.state));
+        self.profiles.clear();
+        self.profiles.extend(task.profiles());
     }
 }

@@ -1,23 +1,19 @@
 //! Opens the devices of a configuration: sessions that run the bundle.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use accel::profile::{ProfileError, ProfileFile, measure};
 use accel::{
-    Bundle, Device, FaultyDevice, Profile, SimulatedDevice, Sizes, ThreadedDevice, Thresholds,
-    check_golden, onnx,
+    Bundle, Device, FaultyDevice, SimulatedDevice, Sizes, ThreadedDevice, Thresholds, check_golden,
+    onnx,
 };
 use analytics::Accelerator;
 
 use crate::Error;
 use crate::placement::{Cores, Role, Thread, pin, rename};
+use crate::profiles::{Profiles, profile_of_file};
 use config::Config;
 use config::checked::{self, DeviceThread, Provider};
 use recording::Recorder;
-
-/// How long a device without a profile is measured.
-const MEASURE: Duration = Duration::from_millis(200);
 
 /// Opens sessions.
 #[derive(Clone, Copy)]
@@ -33,6 +29,8 @@ pub struct Opener<'a> {
     pub golden_test: bool,
     /// Records the sessions' answers.
     pub recorder: Option<&'a Recorder>,
+    /// How long batches take.
+    pub profiles: &'a Profiles,
 }
 
 impl Opener<'_> {
@@ -63,7 +61,9 @@ impl Opener<'_> {
         if let (true, Provider::Onnx(provider)) = (self.golden_test, device.provider) {
             check_outputs(self.bundle, provider, session.as_mut())?;
         }
-        let profile = profile(self.config, self.bundle, device, session.as_mut())?;
+        let profile =
+            self.profiles
+                .of_session(self.config, self.bundle, device, session.as_mut())?;
         if let Some(deadline) = device.deadline {
             session.limit_runs(deadline);
         }
@@ -161,40 +161,6 @@ fn check_outputs(
     )))
 }
 
-/// How long batches take: from the device's file, or, if the policy needs it, from a short measurement.
-fn profile(
-    config: &Config,
-    bundle: &Bundle,
-    device: &checked::Device,
-    session: &mut dyn Device,
-) -> Result<Option<Profile>, Error> {
-    if let Some(profile) = profile_of_file(bundle, device)? {
-        return Ok(Some(profile));
-    }
-    if device.provider == Provider::Simulated {
-        return Ok(Some(device.simulated));
-    }
-    if !config.analytics.policy.plans() {
-        return Ok(None);
-    }
-    let rows = &bundle.golden().inputs;
-    let measured = measure(session, &device.batch_sizes, rows, MEASURE)
-        .map_err(|error| Error::unavailable(error.to_string()))?;
-    Ok(Some(measured.fit()))
-}
-
-/// The profile in the device's file, if it has one.
-fn profile_of_file(bundle: &Bundle, device: &checked::Device) -> Result<Option<Profile>, Error> {
-    let Some(path) = &device.profile else {
-        return Ok(None);
-    };
-    match ProfileFile::read(path, bundle, device.provider.name()) {
-        Ok(file) => Ok(Some(file.profile())),
-        Err(error @ ProfileError::Read { .. }) => Err(Error::no_input(error.to_string())),
-        Err(error) => Err(Error::data(error.to_string())),
-    }
-}
-
 /// Checks the devices of a configuration. Those on the CPU are opened. Others may take minutes to open or may be in use, so
 /// only what can be seen without opening them is checked.
 ///
@@ -215,6 +181,7 @@ pub fn look_at_devices(config: &Config, bundle: &Bundle) -> Result<(), Error> {
                 onnx::OnnxDevice::look(&library(config)?, bundle, &spec).map_err(refused)?;
             }
         }
+        // Whether it is one; a start says whether it is a good one.
         profile_of_file(bundle, device)?;
     }
     Ok(())
@@ -254,7 +221,7 @@ fn onnx_device(
     onnx::OnnxDevice::new(&library(config)?, bundle, spec).map_err(refused)
 }
 
-fn library(config: &Config) -> Result<onnx::Library, Error> {
+pub(crate) fn library(config: &Config) -> Result<onnx::Library, Error> {
     let library = onnx::load(config.accel.library.as_deref());
     library.map_err(|error| Error::unavailable(error.to_string()))
 }

@@ -6,6 +6,7 @@
 //! | [`analytics_worker`] | the thread of the series' walk |
 //! | [`clock`], [`egress`], [`sink`] | the parts of a flow worker that differ between replays and live runs |
 //! | [`pipelines`], [`devices`], [`bundle`] | managers, rings, devices and the model, built from a configuration |
+//! | [`profiles`] | how long batches take: from files, measured at the start, and what a run has found |
 //! | [`task_check`] | what only the models can tell about the tasks of a configuration |
 //! | [`placement`] | which threads there are and on which core each runs |
 //! | [`swap`] | two-phase swap of the model, the devices, batching and cache |
@@ -14,7 +15,7 @@
 //! | [`snapshot`], [`counters`] | how counters leave a thread |
 //! | [`run`], [`state`], [`waker`], `label_waker` | what the threads of a run share |
 //!
-//! The crate starts no thread of the data path itself, reads no file but models and profiles, and knows no command line,
+//! The crate starts no thread of the data path itself, reads and writes no file but models and profiles, and knows no command line,
 //! no terminal and no network.
 
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ mod label_waker;
 pub mod look;
 pub mod pipelines;
 pub mod placement;
+pub mod profiles;
 pub mod rules;
 pub mod run;
 pub mod settings;

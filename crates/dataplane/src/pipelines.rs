@@ -16,6 +16,7 @@ use recording::Recorder;
 use crate::bundle::{context, features, port_labels};
 use crate::devices::Opener;
 use crate::placement::{Cores, Role, Thread};
+use crate::profiles::Profiles;
 use crate::tasks::{OpenTask, TaskNames, actions};
 
 pub use config::layout;
@@ -55,7 +56,9 @@ impl Pipelines {
     ) -> Result<Pipelines, Error> {
         let packets = PacketSide::build(config, tasks, options)?;
         Ok(Pipelines {
-            analytics: packets.series.managers(tasks, cores, None)?,
+            analytics: packets
+                .series
+                .managers(tasks, cores, None, &Profiles::new(tasks))?,
             flow_managers: packets.flow_managers,
             names: packets.names,
         })
@@ -161,6 +164,7 @@ impl SeriesSide {
         tasks: &[OpenTask],
         cores: &Cores,
         recorder: Option<&Recorder>,
+        profiles: &Profiles,
     ) -> Result<Vec<(Thread, analytics::Manager)>, Error> {
         let mut managers = Vec::new();
         for (instance, by_manager) in self.0.into_iter().enumerate() {
@@ -172,6 +176,7 @@ impl SeriesSide {
                         cores,
                         golden_test: false,
                         recorder,
+                        profiles,
                     };
                     let mut accelerators = opener.accelerators(instance, i)?;
                     let analytics = analytics::Config {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use accel::Bundle;
 use config::Config;
 
+use crate::profiles::Profiles;
 use crate::tasks::OpenTask;
 
 /// Identity of a model.
@@ -233,21 +234,32 @@ impl RuntimeState {
 
 /// The one place where the state of a run is kept.
 #[derive(Debug)]
-pub struct SharedState(Mutex<RuntimeState>);
+pub struct SharedState {
+    state: Mutex<RuntimeState>,
+    profiles: Profiles,
+}
 
 impl SharedState {
     /// The state at the start of a run.
     pub fn new(tasks: &[OpenTask]) -> SharedState {
-        SharedState(Mutex::new(RuntimeState {
-            tasks: tasks.iter().map(TaskState::of).collect(),
-            reloads: Reloads::default(),
-            configured: SystemTime::now(),
-            undone_at: None,
-            opening: None,
-            abandoned: Vec::new(),
-            rules: RulesState::default(),
-            rules_updates: RulesUpdates::default(),
-        }))
+        SharedState {
+            state: Mutex::new(RuntimeState {
+                tasks: tasks.iter().map(TaskState::of).collect(),
+                reloads: Reloads::default(),
+                configured: SystemTime::now(),
+                undone_at: None,
+                opening: None,
+                abandoned: Vec::new(),
+                rules: RulesState::default(),
+                rules_updates: RulesUpdates::default(),
+            }),
+            profiles: Profiles::new(tasks),
+        }
+    }
+
+    /// The profiles of the devices.
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
     }
 
     /// A copy of the state now.
@@ -262,7 +274,7 @@ impl SharedState {
 
     fn lock(&self) -> MutexGuard<'_, RuntimeState> {
         // Every field is valid between any two statements, so a panic elsewhere leaves nothing half-written.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Accel {
     pub devices: Vec<Device>,
     /// The ONNX Runtime library; `None`: search.
     pub library: Option<PathBuf>,
+    /// Folder of profiles that a start measured; `None`: that of systemd's unit, if there is one.
+    pub profiles: Option<PathBuf>,
 }
 
 /// A device as it is configured.

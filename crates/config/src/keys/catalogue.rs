@@ -278,6 +278,11 @@ keys! {
         AccelLibrary: restart "accel.library", Kind::Text, "\"\"", "path",
             "the ONNX Runtime library; empty: searched for next to the program and in the usual places"
             => |d, s| s.put_path(&mut d.accel.library);
+        AccelProfiles: restart "accel.profiles", Kind::Text, "\"\"", "path",
+            "folder of profiles that a start measured, for policies slo and on-off: the next start uses them while model, provider, \
+             options, batch sizes, library and CPU are the same; empty: profiles in the CACHE_DIRECTORY of systemd's unit, and \
+             none is stored without it"
+            => |d, s| s.put_path(&mut d.accel.profiles);
         AccelSimulatedT0Us: live "accel.simulated_t0_us", SIMULATED_US, "100.0", "microseconds per batch",
             "device simulated: the fixed part of a batch's latency"
             => |d, s| s.put(&mut d.accel.simulated_t0_us);

@@ -62,7 +62,8 @@ keys! {
             "a batch that takes longer has failed, and the device gets no more until it answers again"
             => |d, s| draft::deadline(s, &mut d.deadline);
         Profile: live "device.NAME.profile", Kind::Text, "\"\"", "path",
-            "file of `fenxi profile`, for policy slo; empty: a short profile is measured at the start"
+            "file of `fenxi profile`, for policies slo and on-off; empty: the one in accel.profiles, or a short one is measured at the \
+             start"
             => |d, s| s.put_path(&mut d.profile);
         SimulatedT0Us: live "device.NAME.simulated_t0_us", SIMULATED_US, "100.0", "microseconds per batch",
             "the fixed part of a batch's latency; the default is accel.simulated_t0_us"

@@ -143,6 +143,7 @@ impl Opening {
             cores: self.helpers.cores(),
             golden_test: true,
             recorder: self.recorder.as_ref(),
+            profiles: self.helpers.state().profiles(),
         };
         let sessions = |thread: &Thread| {
             let Role::Analytics(manager) = thread.role else {

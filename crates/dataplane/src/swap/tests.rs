@@ -4,6 +4,7 @@ use super::helpers::RunGuard;
 use super::*;
 use crate::pipelines::{FlowOptions, PacketSide};
 use crate::placement::Cores;
+use crate::profiles::Profiles;
 use crate::state::SharedState;
 use analytics::Task;
 use config::Sources;
@@ -42,7 +43,10 @@ fn rig() -> Rig {
         record_series: flowmgr::SeriesShare::NONE,
     };
     let packets = PacketSide::build(&config, &tasks, options).unwrap();
-    let managers = packets.series.managers(&tasks, &cores, None).unwrap();
+    let managers = packets
+        .series
+        .managers(&tasks, &cores, None, &Profiles::new(&tasks))
+        .unwrap();
     let state = Arc::new(SharedState::new(&tasks));
     let (helpers, lasts) = Helpers::new(&cores, state.clone());
     let (swapper, ports) = Swapper::new(&helpers, 0, &tasks[0].bundle, &managers);

@@ -68,9 +68,10 @@ impl ModelOpening {
         let (limit, cores) = (config.model.open_timeout, helpers.cores().clone());
         let tasks = tasks.to_vec();
         let recorder = recorder.cloned();
+        let profiles = helpers.state().profiles().clone();
         let helper = helpers.start(&what, move || {
             // If nobody waits any more, the managers are dropped here.
-            let _ = done.send(series.managers(&tasks, &cores, recorder.as_ref()));
+            let _ = done.send(series.managers(&tasks, &cores, recorder.as_ref(), &profiles));
         })?;
         Ok(ModelOpening {
             opened,

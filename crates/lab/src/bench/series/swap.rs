@@ -20,6 +20,7 @@ use config::Config;
 use dataplane::analytics_worker::Hooks;
 use dataplane::devices::Opener;
 use dataplane::placement::{Cores, Role, Thread};
+use dataplane::profiles::Profiles;
 use dataplane::state::{SharedState, Swaps};
 use dataplane::swap::{PeriodicSwapper, Plan, SwapPort};
 use dataplane::tasks::OpenTask;
@@ -95,6 +96,7 @@ impl Case<'_> {
             cores: &cores,
             golden_test: false,
             recorder: None,
+            profiles: &Profiles::new(&[]),
         };
         let (feed, inlet) = Feed::new(golden_series(self.bundle), SLOTS);
         let accelerators = opener.accelerators(0, 0)?;
