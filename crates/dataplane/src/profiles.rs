@@ -87,6 +87,14 @@ pub fn folder(config: &Config) -> Option<PathBuf> {
     )
 }
 
+/// Makes the folder to which a run of these tasks may write profiles, before its rights are restricted. It is made whatever the policy is,
+/// because a reload may bring one that plans. None where it cannot be made: what that means is said when a profile is to be
+/// stored.
+pub fn make_folder(tasks: &[OpenTask]) -> Option<PathBuf> {
+    let folder = folder(&tasks.first()?.config)?;
+    std::fs::create_dir_all(&folder).ok().map(|()| folder)
+}
+
 fn folder_of(configured: Option<&Path>, cache: Option<OsString>) -> Option<PathBuf> {
     let of_unit = || {
         let cache = cache?;

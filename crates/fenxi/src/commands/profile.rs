@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use accel::Bundle;
-use accel::profile::{Measured, Point, ProfileFile, Recommendation, measure};
+use accel::profile::{Measured, Point, ProfileFile, R_SQUARED_MIN, Recommendation, measure};
 use serde::Serialize;
 
 use super::devices::{config_for, load, to_json};
@@ -43,6 +43,15 @@ pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
         found.page()
     };
     print(&page)?;
+    if file.r_squared() < R_SQUARED_MIN {
+        remark(&format!(
+            "fenxi: device {}, model {}: R² is {:.2}, below {R_SQUARED_MIN}: a line explains too little of these times; measure on a \
+             quieter machine, for longer (--seconds), or at other sizes (--sizes)\n",
+            file.device,
+            file.model,
+            file.r_squared()
+        ))?;
+    }
     if !found.recommendation.meets_goal {
         remark(
             "fenxi: the device cannot meet the latency goal: two of its smallest batches take at least that long\n",
@@ -181,6 +190,13 @@ impl Found<'_> {
             page,
             "\nlatency  T0 + T1·b = {:.1} µs + {:.2} µs · b, no more than {deviation:.0} % off",
             line.t0_us, line.t1_us
+        );
+        let _ = writeln!(
+            page,
+            "fit      R² {:.3}, batchiness {:.2} at {}",
+            file.r_squared(),
+            file.batchiness(),
+            self.measured.points().last().map_or(1, |point| point.rows)
         );
         let _ = writeln!(
             page,

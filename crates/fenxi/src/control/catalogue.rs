@@ -18,12 +18,14 @@ use crate::metric::{
     Family, Kind, Metric, Sample, TIMES, US, Value, buckets, count, number, sample,
 };
 use crate::version;
+use profiles::{parts, profiles};
 use read::{
     balances, by, devices, drops, ends, failures, labels, lags, mirrored, pipelines, queues, rules,
     rules_coverage, rules_updates, seconds_since_epoch, stalls, sums, task_labels, task_sums,
     tasks, workers,
 };
 
+mod profiles;
 mod read;
 
 pub use read::rule_volumes;
@@ -364,6 +366,16 @@ static CATALOGUE: &[Row] = &[
     metric(C, "fenxi_device_failures_total", "batches", &["pipeline", "task", "device", "session", "reason"],
         "Batches and probes that failed.",
         failures),
+
+    metric(G, "fenxi_device_profile_seconds", "seconds", &["pipeline", "task", "device", "session", "part"],
+        "What a batch is expected to take now, where a policy plans by it: fixed, whatever its size; per_series, for each series in it.",
+        parts),
+    metric(G, "fenxi_device_profile_drift_ratio", "ratio", &["pipeline", "task", "device", "session"],
+        "By how much the mean batch takes longer than the stored profile says, as a share; below 0 if less. A drift that lasts is stored, and it is 0 again.",
+        |view| profiles(view, |profile| Value::Number(profile.drift()))),
+    metric(C, "fenxi_device_profile_drifts_total", "drifts", &["pipeline", "task", "device", "session"],
+        "How often the profile was more than a quarter off for some seconds, and what batches take took its place.",
+        |view| profiles(view, |profile| Value::Count(profile.drifts))),
 
     metric(H, "fenxi_series_wait_seconds", "seconds", &["pipeline", "task", "place"],
         "Time that series waited in a ring, and then for their batch. Bounds are conservative, within 1 %.",

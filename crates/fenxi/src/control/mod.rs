@@ -16,6 +16,7 @@ mod catalogue;
 pub mod collector;
 mod cpu;
 mod ctl;
+mod drift;
 pub mod explain;
 mod exposition;
 mod flow_rows;
@@ -52,6 +53,7 @@ use collector::{Collector, STALLED_AFTER, Watched};
 use dataplane::counters::{AnalyticsSnapshot, TaskSnapshot};
 use dataplane::state::SharedState;
 use dataplane::tasks::TaskNames;
+use drift::Drifts;
 use explain::Explainer;
 use flow_rows::Filter;
 use flow_tables::FlowTables;
@@ -487,13 +489,14 @@ fn figures(view: &View<'_>) -> Vec<Figure> {
 }
 
 async fn keep_collecting(plane: Arc<Plane>) {
-    let mut watch = Watch::default();
+    let (mut watch, mut drifts) = (Watch::default(), Drifts::default());
     let mut tick = interval(COLLECT_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         let collector = plane.collected().await;
         watch.look(&collector);
+        drifts.look(&collector, &plane.facts.state);
         plane.history.lock().await.tick(&collector, &plane.facts);
     }
 }

@@ -38,6 +38,7 @@ pub fn drop_unneeded(plan: &Plan<'_>, tasks: &[OpenTask]) -> Result<(), Failure>
         recording::make(dir)?;
     }
     let recording = recording.map(|dir| dir.join(recording::HEADER_FILE));
+    let profiles = dataplane::profiles::make_folder(tasks).map(|folder| folder.join("profile"));
     let sinks = sinks::rights(config, plan.records());
     let written = sinks.written.iter().map(PathBuf::as_path);
     sandbox::enter(&sandbox::Needs {
@@ -46,7 +47,10 @@ pub fn drop_unneeded(plan: &Plan<'_>, tasks: &[OpenTask]) -> Result<(), Failure>
             .iter()
             .flat_map(|task| &task.config.accel.devices)
             .any(is_accelerator),
-        written: written.chain(recording.as_deref()).collect(),
+        written: written
+            .chain(recording.as_deref())
+            .chain(profiles.as_deref())
+            .collect(),
         sockets: sockets.collect(),
         connects: sinks.connects,
         read: read

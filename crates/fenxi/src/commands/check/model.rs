@@ -125,6 +125,7 @@ mod tests {
             effective: golden.map(|_| "CPUExecutionProvider".to_owned()),
             rows: 64,
             median_us: golden.map(|_| 100.0),
+            line: None,
             golden: golden.map(|(agrees, argmax_differences)| Golden {
                 rows: 64,
                 max_abs_difference: Some(0.1),

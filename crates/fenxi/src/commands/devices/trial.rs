@@ -7,7 +7,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use accel::{Bundle, check_golden, profile};
+use accel::profile::{self, Measured};
+use accel::{Bundle, check_golden};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
@@ -17,6 +18,10 @@ use dataplane::devices::session;
 
 /// Batch size of the trial: large enough to show an accelerator's speed, and supported by all devices.
 const ROWS: usize = 64;
+
+/// Batch sizes for the line, where the device takes any size. Others would have to be opened for each size, which may take
+/// minutes.
+const SIZES: [usize; 4] = [1, 8, ROWS, 256];
 
 /// How long the device is timed.
 const BUDGET: Duration = Duration::from_millis(200);
@@ -35,8 +40,35 @@ pub struct Outcome {
     pub rows: usize,
     /// Median time of a batch, µs.
     pub median_us: Option<f64>,
+    /// What batches of any size take; `None` for a device of fixed sizes, of which one was tried.
+    pub line: Option<Line>,
     /// Comparison with the bundle's golden outputs; `None` for a device that computes no outputs.
     pub golden: Option<Golden>,
+}
+
+/// The line T₀ + T₁·b of a device.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Line {
+    /// µs per batch.
+    pub t0_us: f64,
+    /// µs per row.
+    pub t1_us: f64,
+    /// The batchiness β at the largest size.
+    pub batchiness: f64,
+    /// How much of the times the line explains.
+    pub r_squared: f64,
+}
+
+impl Line {
+    fn of(measured: &Measured) -> Line {
+        let line = measured.fit();
+        Line {
+            t0_us: line.t0_us,
+            t1_us: line.t1_us,
+            batchiness: measured.batchiness(line),
+            r_squared: measured.r_squared(line),
+        }
+    }
 }
 
 /// Comparison of outputs with the golden ones.
@@ -63,6 +95,7 @@ impl Outcome {
             effective: None,
             rows: ROWS,
             median_us: None,
+            line: None,
             golden: None,
         }
     }
@@ -87,8 +120,14 @@ impl Outcome {
                 golden.rows,
             ),
         };
+        let line = self.line.map_or(String::new(), |line| {
+            format!(
+                ", T0 + T1·b = {:.1} µs + {:.2} µs · b (batchiness {:.2}, R² {:.3})",
+                line.t0_us, line.t1_us, line.batchiness, line.r_squared
+            )
+        });
         format!(
-            "runs on {effective}: {median_us:.0} µs per batch of {}, {golden}",
+            "runs on {effective}: {median_us:.0} µs per batch of {}{line}, {golden}",
             self.rows
         )
     }
@@ -109,22 +148,30 @@ fn run(config: &Config, bundle: &Bundle) -> Result<Outcome, Failure> {
         return Err(Failure::software("this process tries one device at a time"));
     };
     let mut asked = asked.clone();
-    (asked.batch_sizes, asked.fixed_sizes) = (vec![ROWS], true);
+    let sizes = if asked.fixed_sizes {
+        &[ROWS][..]
+    } else {
+        &SIZES[..]
+    };
+    asked.batch_sizes = sizes.to_vec();
     let mut device = session(config, bundle, &asked)?;
     let failed = |error: accel::DeviceError| Failure::unavailable(error.to_string());
     let golden = (asked.provider != Provider::Simulated)
         .then(|| check_golden(bundle, device.as_mut()))
         .transpose()
         .map_err(failed)?;
-    let measured = profile::measure(device.as_mut(), &[ROWS], &bundle.golden().inputs, BUDGET)
+    let measured = profile::measure(device.as_mut(), sizes, &bundle.golden().inputs, BUDGET)
         .map_err(failed)?;
+    let mut points = measured.points().iter();
+    let of_rows = points.find(|point| point.rows == ROWS);
     Ok(Outcome {
         device: asked.name,
         runs: true,
         reason: String::new(),
         effective: Some(device.effective().to_owned()),
         rows: ROWS,
-        median_us: Some(measured.points()[0].median_us),
+        median_us: of_rows.map(|point| point.median_us),
+        line: (sizes.len() > 1).then(|| Line::of(&measured)),
         golden: golden.map(|report| Golden {
             rows: report.rows,
             max_abs_difference: Some(report.max_abs_difference),
