@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{assert_on_the_page, ran};
-use crate::common::{has_onnxruntime, shipped_bundle, skip};
+use crate::common::{demo, has_onnxruntime, shipped_bundle, skip};
 
 /// Nothing is measured longer than it must be.
 const QUICK: [&str; 5] = ["profile", "--seconds", "0", "--sizes", "8,1,64"];
@@ -68,7 +68,11 @@ fn a_device_of_the_configuration_is_measured() {
     assert_eq!(file["schema_version"].as_integer(), Some(1));
     assert_eq!(file["model_sha256"], manifest["sha256"]);
     assert_eq!(file["points"].as_array().unwrap().len(), 3);
-    assert_eq!(file["t0_us"].as_float(), found["t0_us"].as_f64());
+    for key in ["t0_us", "batchiness", "r_squared"] {
+        assert_eq!(file[key].as_float(), found[key].as_f64(), "{key}");
+    }
+    // All batches take 1 ms, so one of 64 costs a 64th of so many of one.
+    assert!(found["batchiness"].as_f64().unwrap() < 0.1, "{found}");
 }
 
 #[test]
@@ -101,6 +105,8 @@ fn the_cpu_is_measured_with_the_shipped_model() {
     for part in [
         "CPUExecutionProvider",
         "\nlatency  T0 + T1·b = ",
+        "\nfit      R² ",
+        ", batchiness ",
         "\nknee     batch of ",
         "\nmemory ",
         "without a latency goal",
@@ -113,6 +119,35 @@ fn the_cpu_is_measured_with_the_shipped_model() {
         .take(3)
         .map(|line| line.split_whitespace().next().unwrap());
     assert_eq!(sizes.collect::<Vec<_>>(), ["1", "8", "64"]);
+}
+
+#[test]
+fn a_second_replay_uses_the_profile_that_the_first_one_measured() {
+    if !has_onnxruntime() {
+        return skip(
+            "a_second_replay_uses_the_profile_that_the_first_one_measured",
+            "ONNX Runtime",
+        );
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("profiles");
+    let (capture, set) = (demo(), format!("accel.profiles={}", folder.display()));
+    let replay = |policy: &str| {
+        let policy = format!("analytics.policy={policy}");
+        let capture = capture.to_str().unwrap();
+        ran(&["replay", capture, "--set", &policy, "--set", &set]).expect_code(0);
+        let files = fs::read_dir(&folder).into_iter().flatten();
+        let files = files.map(|file| {
+            let file = file.unwrap();
+            (file.path(), file.metadata().unwrap().modified().unwrap())
+        });
+        files.collect::<Vec<_>>()
+    };
+    assert_eq!(replay("carry-over"), [], "it plans by no profile");
+    let first = replay("slo");
+    assert_eq!(first.len(), 1);
+    assert_eq!(replay("slo"), first);
+    assert_eq!(replay("on-off"), first);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod common;
 
 mod fence;
 mod log;
+mod profiles;
 mod records;
 mod sockets;
 

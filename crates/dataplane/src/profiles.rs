@@ -32,6 +32,9 @@ use crate::tasks::OpenTask;
 use config::Config;
 use config::checked::{self, DeviceThread, Provider};
 
+/// Where profiles are in the log: a target of the program's, so that its level holds for them.
+const LOG: &str = "fenxi::profiles";
+
 /// What all measurements of a start may take. With the first runs, which do not count, and a batch that is under way at the
 /// end, it stays below 10 s.
 const MEASURE_ALL: Duration = Duration::from_secs(7);
@@ -206,6 +209,7 @@ impl Profiles {
                     Origin::Run => "an earlier run found it",
                 };
                 info!(
+                    target: LOG,
                     "{}: {}; {from}: {}",
                     name(key, bundle),
                     figures(&file),
@@ -234,6 +238,7 @@ impl Profiles {
         let machine = format!("{}, {cores} cores", key.conditions.cpu);
         let file = ProfileFile::for_folder(bundle, &measured, key, session.effective(), &machine);
         info!(
+            target: LOG,
             "{}: {}; measured in {:.2} s",
             name(key, bundle),
             figures(&file),
@@ -272,7 +277,7 @@ impl Profiles {
     fn warn(&self, what: String) {
         let mut state = self.state();
         if !state.said.contains(&what) {
-            warn!("{what}");
+            warn!(target: LOG, "{what}");
             state.said.insert(what);
         }
     }

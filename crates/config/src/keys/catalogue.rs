@@ -395,7 +395,7 @@ keys! {
 
         ProcessSandbox: restart "process.sandbox", Kind::Bool, "true", "",
             "whether `fenxi run` drops all rights that it no longer needs after its start: capabilities, new programs, new \
-             TCP, and writing outside the folders of records and sockets"
+             TCP, and writing outside the folders of records, profiles and sockets"
             => |d, s| s.put(&mut d.sandbox);
 
         LogLevel: live "log.level", Kind::Text,

@@ -5,20 +5,32 @@
 //! must not.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use accel::Profile;
 use analytics::DeviceProfile;
 use dataplane::profiles::Stored;
 use dataplane::state::SharedState;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::collector::Collector;
 
-/// The look before.
+/// What a device has drifted by is said at most this often: where traffic comes and goes, so does what a batch takes,
+/// because an idle core sleeps and forgets its caches.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// The looks before.
 #[derive(Default)]
 pub struct Drifts {
-    /// The profiles then, analytics manager by analytics manager.
-    seen: Vec<Option<DeviceProfile>>,
+    /// The devices, analytics manager by analytics manager.
+    seen: Vec<Seen>,
+}
+
+/// A device as it was when it was last spoken of, or began.
+#[derive(Clone, Default)]
+struct Seen {
+    profile: Option<DeviceProfile>,
+    said: Option<Instant>,
 }
 
 /// From what a profile has drifted to what.
@@ -33,11 +45,11 @@ struct Drift {
 impl Drifts {
     /// Says what has drifted since the last time, and has it stored.
     pub fn look(&mut self, collector: &Collector, state: &Arc<SharedState>) {
-        let mut place = 0;
+        let (mut place, at) = (0, Instant::now());
         for watched in &collector.analytics {
             for (task, snapshot) in watched.latest.tasks.iter().enumerate() {
                 for ((_, device), now) in snapshot.devices().zip(&snapshot.profiles) {
-                    if let Some(drift) = self.compare(place, *now) {
+                    if let Some(drift) = self.compare(place, *now, at) {
                         let device = device.requested.clone();
                         drift.store(state.clone(), task, device, watched.thread.to_string());
                     }
@@ -47,16 +59,29 @@ impl Drifts {
         }
     }
 
-    /// Notes how a device stands; if its profile has drifted since it was last looked at, returns from what to what.
-    fn compare(&mut self, place: usize, now: Option<DeviceProfile>) -> Option<Drift> {
+    /// Notes how a device stands; if its profile has drifted since that was last said, returns from what to what.
+    fn compare(&mut self, place: usize, now: Option<DeviceProfile>, at: Instant) -> Option<Drift> {
         if place >= self.seen.len() {
-            self.seen.resize(place + 1, None);
+            self.seen.resize(place + 1, Seen::default());
         }
-        let before = std::mem::replace(&mut self.seen[place], now);
+        let Seen { profile, said } = &mut self.seen[place];
         let now = now?;
-        // A device begins without a drift; one that takes another's place goes on with its count.
-        let (drifts, from) = before.map_or((0, now.started), |it| (it.drifts, it.reference));
-        (now.drifts > drifts).then_some(Drift {
+        // A device begins without a drift; one that takes another's place begins with its count.
+        let before = profile.filter(|before| before.started == now.started);
+        let (drifts, from) = match (before, &profile) {
+            (Some(before), _) => (before.drifts, before.reference),
+            (None, Some(other)) => (other.drifts, now.started),
+            (None, None) => (0, now.started),
+        };
+        if now.drifts == drifts {
+            *profile = Some(now);
+            return None;
+        }
+        if said.is_some_and(|said| at.saturating_duration_since(said) < SAY_EVERY) {
+            return None;
+        }
+        (*profile, *said) = (Some(now), Some(at));
+        Some(Drift {
             from,
             to: now.reference,
             rows: now.rows,
@@ -86,20 +111,23 @@ impl Drift {
         let write = move || {
             let tasks = state.get().tasks;
             let Some(task) = tasks.get(task) else { return };
-            let stored = state
-                .profiles()
-                .drifted(&device, &task.model.sha256, self.to);
-            let then = match stored {
+            let what = format!("{device} of {thread}, task {}: {line}", task.name);
+            let profiles = state.profiles();
+            match profiles.drifted(&device, &task.model.sha256, self.to) {
                 Stored::At(path) => {
-                    format!("the next start begins with that, from {}", path.display())
+                    info!(
+                        "{what}; the next start begins with that: {}",
+                        path.display()
+                    );
                 }
-                Stored::Nowhere => format!(
-                    "the policy goes by that in this run only; see accel.profiles, or measure again with `fenxi profile \
-                     --device {device}`"
+                Stored::Nowhere => info!(
+                    "{what}; this run goes by that; name a folder in accel.profiles, or measure again with `fenxi profile --device \
+                     {device}`, for the next"
                 ),
-                Stored::Failed(error) => format!("it cannot be stored for the next start: {error}"),
-            };
-            warn!("{device} of {thread}, task {}: {line}; {then}", task.name);
+                Stored::Failed(error) => {
+                    warn!("{what}; it cannot be stored for the next start: {error}");
+                }
+            }
         };
         let writer = std::thread::Builder::new().name("profiles".to_owned());
         if let Err(error) = writer.spawn(write) {
@@ -126,25 +154,51 @@ mod tests {
         })
     }
 
+    fn drift(from: f64, to: f64) -> Option<Drift> {
+        Some(Drift {
+            from: line(from),
+            to: line(to),
+            rows: 40.0,
+        })
+    }
+
     #[test]
     fn each_drift_is_found_once() {
-        let mut drifts = Drifts::default();
-        let drift = |from, to| {
-            Some(Drift {
-                from: line(from),
-                to: line(to),
-                rows: 40.0,
-            })
-        };
-        assert_eq!(drifts.compare(0, None), None);
-        assert_eq!(drifts.compare(1, profile(20.0, 20.0, 0)), None);
-        assert_eq!(drifts.compare(1, profile(20.0, 60.0, 1)), drift(20.0, 60.0));
-        assert_eq!(drifts.compare(1, profile(20.0, 60.0, 1)), None);
-        assert_eq!(drifts.compare(1, profile(20.0, 20.0, 2)), drift(60.0, 20.0));
+        let (mut drifts, begin) = (Drifts::default(), Instant::now());
+        let mut look =
+            |place, now, minutes: u32| drifts.compare(place, now, begin + minutes * SAY_EVERY);
+        assert_eq!(look(0, None, 0), None);
+        assert_eq!(look(1, profile(20.0, 20.0, 0), 0), None);
+        assert_eq!(look(1, profile(20.0, 60.0, 1), 0), drift(20.0, 60.0));
+        assert_eq!(look(1, profile(20.0, 60.0, 1), 1), None);
+        assert_eq!(look(1, profile(20.0, 20.0, 2), 1), drift(60.0, 20.0));
         // Another model in its place.
-        assert_eq!(drifts.compare(1, profile(70.0, 70.0, 2)), None);
-        // One that had drifted before it was looked at.
-        assert_eq!(drifts.compare(2, profile(20.0, 90.0, 1)), drift(20.0, 90.0));
+        assert_eq!(look(1, profile(70.0, 70.0, 2), 2), None);
+        assert_eq!(look(1, profile(70.0, 30.0, 3), 2), drift(70.0, 30.0));
+        // One that had drifted before it was looked at, and a model that did between two looks.
+        assert_eq!(look(2, profile(20.0, 90.0, 1), 2), drift(20.0, 90.0));
+        assert_eq!(look(2, profile(50.0, 90.0, 2), 3), drift(50.0, 90.0));
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_said_once_a_minute() {
+        let (mut drifts, begin) = (Drifts::default(), Instant::now());
+        let mut said = Vec::new();
+        for seconds in 0..120_u32 {
+            let is_slow = seconds % 10 < 5;
+            let now = profile(
+                20.0,
+                if is_slow { 60.0 } else { 20.0 },
+                u64::from(seconds / 5),
+            );
+            let at = begin + Duration::from_secs(seconds.into());
+            said.extend(drifts.compare(0, now, at));
+        }
+        // At 5 s, and what there has been since by 65 s.
+        assert_eq!(
+            said,
+            [drift(60.0, 20.0).unwrap(), drift(20.0, 20.0).unwrap()]
+        );
     }
 
     #[test]
