@@ -53,7 +53,7 @@ fn a_running_replay_answers() {
     assert!(widest <= Some(80), "{page}");
     let metrics = served.ctl(&["metrics"]).expect_code(0).stdout;
     assert!(
-        metrics.contains("fenxi_series_emitted_total{pipeline=\"0\"}"),
+        metrics.contains("fenxi_series_emitted_total{pipeline=\"0\",task=\"default\"}"),
         "{metrics}"
     );
     let begins = |word: &str| page.lines().any(|line| line.starts_with(word));

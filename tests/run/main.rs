@@ -33,6 +33,7 @@ mod rules;
 mod seeing;
 mod segments;
 mod tap;
+mod tasks;
 mod told;
 mod traffic;
 mod zones;

@@ -45,7 +45,7 @@ fn own_marks() -> String {
 }
 
 /// Marks of all connections with ports, as conntrack lists them, by each tuple that somebody may have seen.
-fn marks(lab: &Lab) -> BTreeMap<String, u32> {
+pub fn marks(lab: &Lab) -> BTreeMap<String, u32> {
     let mut marks = BTreeMap::new();
     for family in ["ipv4", "ipv6"] {
         for line in lab

@@ -93,8 +93,11 @@ impl Config {
         let sessions = self.pipeline.layout.sessions();
         let own = sessions.iter().enumerate().filter(|(_, session)| {
             // The check reports where too few devices are named.
-            let device = self.accel.devices.get(session.device);
-            device.is_some_and(|device| device.thread == DeviceThread::Own)
+            let mut tasks = self.tasks.iter();
+            tasks.any(|task| {
+                let device = task.devices.get(session.device);
+                device.is_some_and(|device| device.thread == DeviceThread::Own)
+            })
         });
         own.map(|(place, _)| place).collect()
     }

@@ -84,8 +84,21 @@ impl Opener<'_> {
             device: session,
             profile,
             deadline: device.deadline.filter(|_| can_hang),
-            lane: 0,
+            lane: self.lane(device, thread),
         })
+    }
+
+    /// Devices that work on the analytics thread share lane 0. Another device has one of its own in each of its places, which it
+    /// shares with sessions of the same device for other tasks.
+    fn lane(&self, device: &checked::Device, thread: &Thread) -> u8 {
+        match (device.thread, thread.role) {
+            (DeviceThread::Own, Role::Session(place)) => {
+                let places = self.config.pipeline.layout.sessions().len();
+                let lane = 1 + usize::from(device.number) * places + place;
+                u8::try_from(lane).unwrap_or(u8::MAX)
+            }
+            _ => 0,
+        }
     }
 }
 

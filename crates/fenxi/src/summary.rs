@@ -13,9 +13,11 @@ use crate::outcome::{LiveSums, Outcome};
 use crate::sinks::Report;
 use dataplane::placement::Role;
 use series::{Cache, Device, Phases, Series, Slo, Swaps};
+use task::Task;
 use times::Quantiles;
 
 mod series;
+mod task;
 mod times;
 
 /// What `--json` prints. The fields are documented in `docs/summary.md`.
@@ -51,6 +53,9 @@ pub struct Summary {
     packets_per_s: f64,
     bits_per_s: f64,
     time_to_label_ms: Quantiles,
+    /// Each task, where there are several; then what stands above is the sum of all, and labels are those of the first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tasks: Vec<Task>,
 }
 
 /// Name and value of a sink's counter.
@@ -201,8 +206,9 @@ struct Decided {
 }
 
 impl Decided {
-    fn of(flows: &flowmgr::Counters) -> Decided {
-        let depths = flows.tasks.iter();
+    /// Of the first task, which has so many depths.
+    fn of(flows: &flowmgr::Counters, depths: usize) -> Decided {
+        let depths = flows.tasks.iter().take(depths);
         Decided {
             by_depth: depths.map(|depth| depth.flows_decided).collect(),
             by_port: flows.flows_by_port,
@@ -256,11 +262,11 @@ impl Summary {
                 .map(|verdict| (verdict.name().to_owned(), json!(flows.verdicts.of(verdict))))
                 .collect(),
             flows: flow_sums(flows),
-            series: Series::of(flows, series),
+            series: Series::of(&flows.tasks, series),
             labels: labels(outcome),
             batches: batches(series),
             cache: Cache::of(&series.cache),
-            decided: Decided::of(flows),
+            decided: Decided::of(flows, outcome.names[0].depths),
             coverage: coverage(flows),
             devices: series.devices.iter().map(Device::of).collect(),
             phases_ms: Phases::of(&series.phases),
@@ -280,6 +286,7 @@ impl Summary {
             packets_per_s: packets as f64 / wall_s,
             bits_per_s: bytes as f64 * 8.0 / wall_s,
             time_to_label_ms: Quantiles::of_us(&series.time_to_label_us()),
+            tasks: Task::all(outcome),
         }
     }
 
@@ -350,17 +357,7 @@ impl Summary {
         }
         self.series.write_text(page)?;
         self.cache.write_text(page)?;
-        let mut labels: Vec<_> = self
-            .labels
-            .iter()
-            .filter(|(_, flows)| **flows > 0)
-            .collect();
-        labels.sort_by_key(|&(label, flows)| (std::cmp::Reverse(*flows), label));
-        let labels: Vec<String> = labels
-            .iter()
-            .map(|(label, flows)| format!("{label} {flows}"))
-            .collect();
-        writeln!(page, "labels    {}", or_none(&labels))?;
+        labels_line(&self.labels, page)?;
         self.decided.write_text(page)?;
         for line in &self.sink_lines {
             writeln!(page, "{line}")?;
@@ -379,18 +376,7 @@ impl Summary {
 
     /// Batches, threads, devices and times.
     fn write_work(&self, page: &mut String) -> std::fmt::Result {
-        let batches: Vec<String> = self
-            .batches
-            .iter()
-            .filter(|(_, batches)| batches.count > 0)
-            .map(|(trigger, batches)| {
-                format!(
-                    "{} {trigger} (mean {:.1})",
-                    batches.count, batches.mean_size
-                )
-            })
-            .collect();
-        writeln!(page, "batches   {}", or_none(&batches))?;
+        batches_line(&self.batches, page)?;
         writeln!(
             page,
             "table     {} flows at most, {} MiB, pages: {}",
@@ -411,6 +397,11 @@ impl Summary {
             })
             .collect();
         writeln!(page, "load      {}", loads.join(", "))?;
+        if !self.tasks.is_empty() {
+            self.swaps.write_text(page)?;
+            let mut tasks = self.tasks.iter();
+            return tasks.try_for_each(|task| task.write_text(page));
+        }
         for device in &self.devices {
             device.write_text(page)?;
         }
@@ -506,6 +497,31 @@ fn coverage(flows: &flowmgr::Counters) -> Coverage {
         bytes: share(flows.labelled_bytes, flows.flow_bytes),
         ended_before_k: share(flows.flows_short, ended),
     }
+}
+
+/// Labels that flows have, those of most flows first.
+fn labels_line(labels: &BTreeMap<String, u64>, page: &mut String) -> std::fmt::Result {
+    let mut labels: Vec<_> = labels.iter().filter(|(_, flows)| **flows > 0).collect();
+    labels.sort_by_key(|&(label, flows)| (std::cmp::Reverse(*flows), label));
+    let labels: Vec<String> = labels
+        .iter()
+        .map(|(label, flows)| format!("{label} {flows}"))
+        .collect();
+    writeln!(page, "labels    {}", or_none(&labels))
+}
+
+/// Batches by trigger.
+fn batches_line(batches: &BTreeMap<&'static str, Batches>, page: &mut String) -> std::fmt::Result {
+    let fired = batches.iter().filter(|(_, batches)| batches.count > 0);
+    let batches: Vec<String> = fired
+        .map(|(trigger, batches)| {
+            format!(
+                "{} {trigger} (mean {:.1})",
+                batches.count, batches.mean_size
+            )
+        })
+        .collect();
+    writeln!(page, "batches   {}", or_none(&batches))
 }
 
 /// Lists `name count` for all counts that are not 0.

@@ -502,11 +502,8 @@ impl Manager {
         let is_emitted = self.entries.hot(index).has(STATE_EMITTED);
         fate.verdict = match is_emitted {
             true => self.label::<RULES>(index, packet, headers, &mut fate, data),
-            false => Verdict::Unlabelled,
+            false => self.no_label::<RULES>(index, packet, &mut fate, data),
         };
-        if self.acts_by_others {
-            self.act_by_others::<RULES>(index, packet, &mut fate, data);
-        }
         if RULES {
             self.act(at, index, packet, (headers, staged), &mut fate, data);
         }

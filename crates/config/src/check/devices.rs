@@ -120,5 +120,6 @@ fn device(name: &str, provider: Provider, own: &DeviceDraft, draft: &Draft, of: 
             t1_us: own.simulated_t1_us.unwrap_or(accel.simulated_t1_us),
         },
         faults: own.faults.clone(),
+        number: 0,
     }
 }

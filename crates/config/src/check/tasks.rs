@@ -1,6 +1,6 @@
 //! The tasks: what the sections say, and what a `[[task]]` says instead.
 
-use crate::checked::{DEFAULT_TASK, Device, MAX_TASKS, MarkAs, Task};
+use crate::checked::{BatchPolicy, DEFAULT_TASK, Device, MAX_TASKS, MarkAs, Task};
 use crate::draft::{Draft, LabelsDraft, TaskDraft};
 use crate::keys::{KeyId, TaskKey};
 use crate::layers::Table;
@@ -58,11 +58,39 @@ pub(super) fn checked(
 ) -> Vec<Task> {
     let whens = graph::resolve(&asked, problems);
     let tasks = asked.into_iter().zip(whens);
-    let tasks: Vec<Task> = tasks
+    let mut tasks: Vec<Task> = tasks
         .map(|(task, when)| task.checked(when, draft, devices, problems))
         .collect();
     graph::check(&tasks, problems);
+    check_policies(&tasks, problems);
+    number_devices(&mut tasks);
     tasks
+}
+
+/// One controller plans for all tasks, so their goals are kept in one way.
+fn check_policies(tasks: &[Task], problems: &mut Vec<String>) {
+    let first =
+        |is_it: fn(&BatchPolicy) -> bool| tasks.iter().find(|it| is_it(&it.batching.policy));
+    let slo = first(|policy| matches!(policy, BatchPolicy::Slo { .. }));
+    let on_off = first(|policy| matches!(policy, BatchPolicy::OnOff { .. }));
+    if let (Some(slo), Some(on_off)) = (slo, on_off) {
+        problems.push(format!(
+            "{}: task.{}: impossible combination: its policy is \"on-off\", and that of task {} is \"slo\"; give both the same",
+            on_off.origin, on_off.name, slo.name
+        ));
+    }
+}
+
+/// Devices of one name are the same device, whichever task names them.
+fn number_devices(tasks: &mut [Task]) {
+    let mut names: Vec<String> = Vec::new();
+    for device in tasks.iter_mut().flat_map(|task| &mut task.devices) {
+        let known = names.iter().position(|name| *name == device.name);
+        device.number = known.unwrap_or(names.len()) as u8;
+        if known.is_none() {
+            names.push(device.name.clone());
+        }
+    }
 }
 
 /// A task as it is read.

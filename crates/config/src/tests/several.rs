@@ -397,3 +397,33 @@ fn a_cascade_of_any_order_is_accepted() {
     assert!(config.tasks[2].when.is_always());
     assert_eq!(config.tag.dscp[0].dscp.name(), Some("AF21"));
 }
+
+#[test]
+fn goals_are_kept_in_one_way() {
+    let tasks = |second: &str| {
+        format!(
+            "[[task]]\nname = \"a\"\npolicy = \"slo\"\n[[task]]\nname = \"b\"\npolicy = \"{second}\"\n"
+        )
+    };
+    load(&tasks("max"), &[], &[]).unwrap();
+    let refused = load(&tasks("on-off"), &[], &[]).unwrap_err();
+    assert_eq!(
+        refused,
+        [
+            "c.toml:4: task.b: impossible combination: its policy is \"on-off\", and that of task a is \"slo\"; give both the same"
+        ]
+    );
+}
+
+#[test]
+fn one_name_is_one_device_whichever_tasks_name_it() {
+    let file = "[device.fast]\nprovider = \"cpu\"\n[[task]]\nname = \"a\"\ndevices = [\"cpu\"]\n[[task]]\nname = \"b\"\n\
+                devices = [\"fast\"]\n[[task]]\nname = \"c\"\ndevices = [\"cpu\"]\n";
+    let (config, _) = load(file, &[], &[]).unwrap();
+    let numbers: Vec<u8> = config
+        .tasks
+        .iter()
+        .map(|task| task.devices[0].number)
+        .collect();
+    assert_eq!(numbers, [0, 1, 0]);
+}

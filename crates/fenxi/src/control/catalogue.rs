@@ -20,8 +20,9 @@ use crate::metric::{
 use crate::version;
 use profiles::{parts, profiles};
 use read::{
-    balances, devices, drops, ends, failures, labels, lags, mirrored, pipelines, queues, rules,
-    rules_coverage, rules_updates, seconds_since_epoch, stalls, sums, workers,
+    balances, by, devices, drops, ends, failures, labels, lags, mirrored, pipelines, queues, rules,
+    rules_coverage, rules_updates, seconds_since_epoch, stalls, sums, task_labels, task_sums,
+    tasks, workers,
 };
 
 mod profiles;
@@ -107,8 +108,8 @@ static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_helpers_abandoned", "threads", &[],
         "Threads that open a model or read files, missed their deadline, were abandoned and still run. They keep memory, and perhaps a core.",
         |view| vec![count(&[], view.run_state.abandoned.len() as u64)]),
-    metric(G, "fenxi_balance", "packets, series, flows, marks, labels or elements", &["pipeline", "of"],
-        "What came in, less what is accounted for: above 0 if something is missing, below 0 if there is too much. Always 0.",
+    metric(G, "fenxi_balance", "packets, series, flows, marks, labels or elements", &["pipeline", "task", "of"],
+        "What came in, less what is accounted for: above 0 if something is missing, below 0 if there is too much. Always 0. Of series by task; of all else task is all.",
         balances),
 
     metric(C, "fenxi_port_offered_packets_total", "packets", &["port", "queue"],
@@ -180,26 +181,29 @@ static CATALOGUE: &[Row] = &[
         |view| pipelines(view, |sums, pipeline| Verdict::ALL.map(|verdict|
             count(&[pipeline, verdict.name()], sums.flows.counters.verdicts.of(verdict))).into())),
     metric(C, "fenxi_label_packets_total", "packets", &["pipeline", "label"],
-        "Packets that carry a label, by label.",
+        "Packets that carry a label of the first task, by label.",
         |view| labels(view, |sums, class| sums.flows.counters.labelled_by_class[class].packets)),
     metric(C, "fenxi_label_bytes_total", "bytes", &["pipeline", "label"],
         "Bytes of these packets at the IP layer.",
         |view| labels(view, |sums, class| sums.flows.counters.labelled_by_class[class].bytes)),
-    metric(C, "fenxi_label_flows_total", "flows", &["pipeline", "label"],
-        "Flows that ended with a label, by label.",
-        |view| labels(view, |sums, class| sums.flows.counters.flows_labelled()[class])),
-    metric(C, "fenxi_labels_total", "labels", &["pipeline", "label"],
+    metric(C, "fenxi_label_flows_total", "flows", &["pipeline", "task", "label"],
+        "Flows that ended with a label of the task, by label.",
+        |view| task_labels(view, |flows| &flows.flows_labelled)),
+    metric(C, "fenxi_labels_total", "labels", &["pipeline", "task", "label"],
         "Labels given to flows, by label, counted when they are given.",
-        |view| labels(view, |sums, class| sums.flows.counters.labels_given()[class])),
+        |view| task_labels(view, |flows| &flows.labels_given)),
 
-    metric(C, "fenxi_flows_decided_total", "flows", &["pipeline", "depth"],
+    metric(C, "fenxi_flows_decided_total", "flows", &["pipeline", "task", "depth"],
         "Flows whose label an answer of the model decided, by the elements of the series that it is to.",
         |view| pipelines(view, |sums, pipeline| {
-            let depths = view.run_state.first().depths.iter().zip(&sums.flows.counters.tasks);
-            depths.map(|(depth, task)| count(&[pipeline, &depth.to_string()], task.flows_decided)).collect()
+            let tasks = sums.tasks.iter().zip(&view.run_state.tasks);
+            tasks.flat_map(|(sums, task)| {
+                let depths = task.depths.iter().zip(&sums.decided);
+                depths.map(|(depth, flows)| count(&[pipeline, &task.name, &depth.to_string()], *flows))
+            }).collect()
         })),
     metric(C, "fenxi_flows_undecided_total", "flows", &["pipeline", "named_by"],
-        "Ended flows that no answer decided and that were named all the same: port, by their server's port; unsure, by an answer that was not sure.",
+        "Ended flows that no answer of the first task decided and that were named all the same: port, by their server's port; unsure, by an answer that was not sure.",
         |view| pipelines(view, |sums, pipeline| [("port", sums.flows.counters.flows_by_port), ("unsure", sums.flows.counters.flows_unsure)]
             .map(|(by, flows)| count(&[pipeline, by], flows)).into())),
 
@@ -283,127 +287,125 @@ static CATALOGUE: &[Row] = &[
         "Flows that ended and wait for their record.",
         |view| sums(view, |sums| sums.flows.unrecorded)),
 
-    metric(C, "fenxi_series_emitted_total", "series", &["pipeline"],
-        "Flows that reached their K-th packet and were sent to the model.",
-        |view| sums(view, |sums| sums.flows.counters.series_emitted())),
-    metric(C, "fenxi_series_withheld_total", "series", &["pipeline"],
+    metric(C, "fenxi_series_emitted_total", "series", &["pipeline", "task"],
+        "Series of flows that reached their K-th packet and were sent to the task.",
+        |view| task_sums(view, |sums| sums.flows.series_emitted)),
+    metric(C, "fenxi_series_withheld_total", "series", &["pipeline", "task"],
         "Flows that reached their K-th packet and were not sent to the model: they began mid-stream, and the model was not trained for that.",
-        |view| sums(view, |sums| sums.flows.counters.series_withheld())),
-    metric(C, "fenxi_series_total", "series", &["pipeline", "outcome"],
-        "Series by outcome.",
-        |view| pipelines(view, |sums, pipeline| {
-            let (series, full) = (&sums.analytics, sums.flows.counters.series_shed());
-            [("cached", series.cached), ("inferred", series.inferred), ("shed", full + series.shed()), ("failed", series.failed())]
-                .map(|(outcome, series)| count(&[pipeline, outcome], series)).into()
+        |view| task_sums(view, |sums| sums.flows.series_withheld)),
+    metric(C, "fenxi_flows_not_asked_total", "flows", &["pipeline", "task"],
+        "Flows that reached their K-th packet and about which the task is not asked, as its when says of the flow itself. They give no series; what labels of other tasks rule out is not_asked of fenxi_series_total.",
+        |view| task_sums(view, |sums| sums.flows.flows_not_asked)),
+    metric(C, "fenxi_series_total", "series", &["pipeline", "task", "outcome"],
+        "Series by outcome; not_asked, the label of another task says that the model is not asked.",
+        |view| by(view, |sums| {
+            let (series, full) = (&sums.analytics, sums.flows.series_shed);
+            [("cached", series.cached), ("inferred", series.inferred), ("not_asked", series.not_asked),
+             ("shed", full + series.shed()), ("failed", series.failed())]
         })),
-    metric(C, "fenxi_series_lost_total", "series", &["pipeline", "reason"],
+    metric(C, "fenxi_series_lost_total", "series", &["pipeline", "task", "reason"],
         "Series shed or failed, by reason.",
-        |view| pipelines(view, |sums, pipeline| {
-            let (series, flows) = (&sums.analytics, &sums.flows.counters);
-            [("ring_full", flows.series_shed() - flows.series_shed_half_open()),
-             ("half_open", flows.series_shed_half_open()), ("no_device", series.shed_no_device),
+        |view| by(view, |sums| {
+            let (series, flows) = (&sums.analytics, &sums.flows);
+            [("ring_full", flows.series_shed - flows.series_shed_half_open),
+             ("half_open", flows.series_shed_half_open), ("no_device", series.shed_no_device),
              ("no_other_device", series.failed_no_other_device), ("after_retry", series.failed_after_retry)]
-                .map(|(reason, series)| count(&[pipeline, reason], series)).into()
         })),
-    metric(C, "fenxi_series_retried_total", "series", &["pipeline"],
+    metric(C, "fenxi_series_retried_total", "series", &["pipeline", "task"],
         "Series sent to a second device because the first one failed.",
-        |view| sums(view, |sums| sums.analytics.retried)),
-    metric(G, "fenxi_series_waiting", "series", &["pipeline", "place"],
-        "Series without an outcome yet: in a ring, waiting for a batch, or on a device.",
-        |view| pipelines(view, |sums, pipeline| {
+        |view| task_sums(view, |sums| sums.analytics.retried)),
+    metric(G, "fenxi_series_waiting", "series", &["pipeline", "task", "place"],
+        "Series without an outcome yet: in a ring, waiting for a batch or for the label of another task, or on a device.",
+        |view| by(view, |sums| {
             let batch = sums.analytics.undecided() - sums.on_devices;
             [("ring", sums.in_rings), ("batch", batch), ("device", sums.on_devices)]
-                .map(|(place, series)| count(&[pipeline, place], series)).into()
         })),
     metric(G, "fenxi_ring_capacity_slots", "series", &["pipeline"],
         "Capacity of all rings of the pipeline.",
         |view| sums(view, |_| view.facts.ring_slots)),
 
-    metric(G, "fenxi_cache_entries", "prefixes", &["pipeline"],
-        "Prefixes in the pipeline's caches, including those of an earlier model until they are evicted.",
-        |view| sums(view, |sums| sums.analytics.cache.entries)),
-    metric(G, "fenxi_cache_capacity_entries", "prefixes", &["pipeline"],
-        "Capacity of the pipeline's caches; 0 if they are off.",
-        |view| sums(view, |_| view.run_state.tasks.iter().map(|task| task.cache_entries).sum())),
-    metric(C, "fenxi_cache_lookups_total", "series", &["pipeline", "result"],
+    metric(G, "fenxi_cache_entries", "prefixes", &["pipeline", "task"],
+        "Prefixes in the task's caches, including those of an earlier model until they are evicted.",
+        |view| task_sums(view, |sums| sums.analytics.cache.entries)),
+    metric(G, "fenxi_cache_capacity_entries", "prefixes", &["pipeline", "task"],
+        "Capacity of the task's caches; 0 if they are off.",
+        |view| pipelines(view, |_, pipeline| view.run_state.tasks.iter()
+            .map(|task| count(&[pipeline, &task.name], task.cache_entries)).collect())),
+    metric(C, "fenxi_cache_lookups_total", "series", &["pipeline", "task", "result"],
         "Series looked up in the prefix cache.",
-        |view| pipelines(view, |sums, pipeline| {
+        |view| by(view, |sums| {
             let cache = &sums.analytics.cache;
             [("hit", cache.hits), ("miss", cache.lookups - cache.hits)]
-                .map(|(result, series)| count(&[pipeline, result], series)).into()
         })),
-    metric(C, "fenxi_cache_audits_total", "series", &["pipeline", "result"],
+    metric(C, "fenxi_cache_audits_total", "series", &["pipeline", "task", "result"],
         "Cache hits that the model classified as well, by whether it agreed.",
-        |view| pipelines(view, |sums, pipeline| {
+        |view| by(view, |sums| {
             let cache = &sums.analytics.cache;
             [("agree", cache.audits_agree), ("differ", cache.audits_differ)]
-                .map(|(result, series)| count(&[pipeline, result], series)).into()
         })),
-    metric(C, "fenxi_cache_bypassed_total", "series", &["pipeline"],
+    metric(C, "fenxi_cache_bypassed_total", "series", &["pipeline", "task"],
         "Series not looked up, because the cache cost more than it saved and turned itself off.",
-        |view| sums(view, |sums| sums.analytics.cache.bypassed)),
+        |view| task_sums(view, |sums| sums.analytics.cache.bypassed)),
 
-    metric(C, "fenxi_batches_total", "batches", &["pipeline", "trigger"],
+    metric(C, "fenxi_batches_total", "batches", &["pipeline", "task", "trigger"],
         "Batches by trigger.",
-        |view| pipelines(view, |sums, pipeline| Trigger::ALL.map(|trigger|
-            count(&[pipeline, trigger.name()], sums.analytics.batches(trigger).batches)).into())),
-    metric(H, "fenxi_batch_size_series", "series", &["pipeline", "device", "session"],
+        |view| by(view, |sums| Trigger::ALL.map(|trigger|
+            (trigger.name(), sums.analytics.batches(trigger).batches)))),
+    metric(H, "fenxi_batch_size_series", "series", &["pipeline", "task", "device", "session"],
         "Series in a batch, without padding.",
         |view| devices(view, |device, _| buckets(&SIZES, 1.0, &device.batch_series))),
-    metric(C, "fenxi_batch_padding_series_total", "series", &["pipeline", "device", "session"],
+    metric(C, "fenxi_batch_padding_series_total", "series", &["pipeline", "task", "device", "session"],
         "Rows of padding in batches.",
         |view| devices(view, |device, _| Value::Count(device.padding))),
-    metric(G, "fenxi_device_up", "", &["pipeline", "device", "session"],
+    metric(G, "fenxi_device_up", "", &["pipeline", "task", "device", "session"],
         "1 while a device is given batches, otherwise 0. A session is the number of an analytics manager and that of its device.",
         |view| devices(view, |_, state| Value::Count(u64::from(state.is_up())))),
-    metric(C, "fenxi_device_busy_seconds_total", "seconds", &["pipeline", "device", "session"],
+    metric(C, "fenxi_device_busy_seconds_total", "seconds", &["pipeline", "task", "device", "session"],
         "Time from submission to result of successful batches.",
         |view| devices(view, |device, _| Value::Number(device.busy.as_secs_f64()))),
-    metric(C, "fenxi_device_failures_total", "batches", &["pipeline", "device", "session", "reason"],
+    metric(C, "fenxi_device_failures_total", "batches", &["pipeline", "task", "device", "session", "reason"],
         "Batches and probes that failed.",
         failures),
 
-    metric(G, "fenxi_device_profile_seconds", "seconds", &["pipeline", "device", "session", "part"],
+    metric(G, "fenxi_device_profile_seconds", "seconds", &["pipeline", "task", "device", "session", "part"],
         "What a batch is expected to take now, where a policy plans by it: fixed, whatever its size; per_series, for each series in it.",
         parts),
-    metric(G, "fenxi_device_profile_drift_ratio", "ratio", &["pipeline", "device", "session"],
+    metric(G, "fenxi_device_profile_drift_ratio", "ratio", &["pipeline", "task", "device", "session"],
         "By how much the mean batch takes longer than the stored profile says, as a share; below 0 if less. A drift that lasts is stored, and it is 0 again.",
         |view| profiles(view, |profile| Value::Number(profile.drift()))),
-    metric(C, "fenxi_device_profile_drifts_total", "drifts", &["pipeline", "device", "session"],
+    metric(C, "fenxi_device_profile_drifts_total", "drifts", &["pipeline", "task", "device", "session"],
         "How often the profile was more than a quarter off for some seconds, and what batches take took its place.",
         |view| profiles(view, |profile| Value::Count(profile.drifts))),
 
-    metric(H, "fenxi_series_wait_seconds", "seconds", &["pipeline", "place"],
+    metric(H, "fenxi_series_wait_seconds", "seconds", &["pipeline", "task", "place"],
         "Time that series waited in a ring, and then for their batch. Bounds are conservative, within 1 %.",
-        |view| pipelines(view, |sums, pipeline| {
+        |view| tasks(view, |sums, &[pipeline, task]| {
             let phases = &sums.analytics.phases;
             [("ring", &phases.ring_wait_us), ("batch", &phases.batch_wait_us)]
-                .map(|(place, waits)| sample(&[pipeline, place], buckets(&TIMES, US, waits))).into()
+                .map(|(place, waits)| sample(&[pipeline, task, place], buckets(&TIMES, US, waits))).into()
         })),
-    metric(H, "fenxi_inference_duration_seconds", "seconds", &["pipeline"],
+    metric(H, "fenxi_inference_duration_seconds", "seconds", &["pipeline", "task"],
         "Time that series spent on a device, from the submission of their batch to its result. Bounds are conservative, within 1 %.",
-        |view| pipelines(view, |sums, pipeline|
-            vec![sample(&[pipeline], buckets(&TIMES, US, &sums.analytics.phases.device_us))])),
-    metric(H, "fenxi_label_latency_seconds", "seconds", &["pipeline", "source"],
+        |view| tasks(view, |sums, labels|
+            vec![sample(labels, buckets(&TIMES, US, &sums.analytics.phases.device_us))])),
+    metric(H, "fenxi_label_latency_seconds", "seconds", &["pipeline", "task", "source"],
         "Time from a flow's K-th packet to its label, by the source of the label. Bounds are conservative, within 0.1 %.",
-        |view| pipelines(view, |sums, pipeline| {
+        |view| tasks(view, |sums, &[pipeline, task]| {
             let series = &sums.analytics;
             [("cache", &series.time_to_cached_label_us), ("device", &series.time_to_inferred_label_us)]
-                .map(|(source, times)| sample(&[pipeline, source], buckets(&TIMES, US, times))).into()
+                .map(|(source, times)| sample(&[pipeline, task, source], buckets(&TIMES, US, times))).into()
         })),
-    metric(C, "fenxi_labels_discarded_total", "labels", &["pipeline", "reason"],
+    metric(C, "fenxi_labels_discarded_total", "labels", &["pipeline", "task", "reason"],
         "Labels that were not given to a flow: post_mortem, the flow had ended; low_confidence, the flow got unknown instead.",
-        |view| pipelines(view, |sums, pipeline| {
-            let unknown = sums.flows.counters.labels_given().last().copied().unwrap_or(0);
+        |view| by(view, |sums| {
+            let unknown = sums.flows.labels_given.last().copied().unwrap_or(0);
             [("post_mortem", sums.analytics.post_mortem), ("low_confidence", unknown)]
-                .map(|(reason, labels)| count(&[pipeline, reason], labels)).into()
         })),
-    metric(C, "fenxi_slo_periods_total", "periods", &["pipeline", "result"],
+    metric(C, "fenxi_slo_periods_total", "periods", &["pipeline", "task", "result"],
         "Policy slo: control periods, by whether 99 of 100 labels met the goal.",
-        |view| pipelines(view, |sums, pipeline| {
+        |view| by(view, |sums| {
             let slo = &sums.analytics.slo;
             [("kept", slo.periods - slo.violations), ("violated", slo.violations)]
-                .map(|(result, periods)| count(&[pipeline, result], periods)).into()
         })),
     metric(C, "fenxi_model_swaps_total", "swaps", &["result"],
         "Swaps of the model in all analytics managers: done; refused, and the old one stays; reverted, with a reload that nobody confirmed.",

@@ -121,10 +121,12 @@ pub struct Facts {
     pub config: Arc<Config>,
     /// Whether the run is live; otherwise it is a replay.
     pub is_live: bool,
-    /// Names of the model's classes.
+    /// Names of the tasks and of the classes of their models.
+    pub names: Arc<[TaskNames]>,
+    /// Names of the classes of the first task.
     pub classes: Arc<[String]>,
-    /// How metrics name them.
-    pub labels: LabelNames,
+    /// How metrics name the classes of each task.
+    pub labels: Vec<LabelNames>,
     /// The ports, each read by all flow managers.
     pub ports: Vec<String>,
     /// How many of them must be up for the run to be ready; `None`: they are no interfaces.
@@ -148,14 +150,15 @@ impl Facts {
         ports_up_least: Option<usize>,
     ) -> Facts {
         let rings = config.pipeline.layout.rings().len() * names.len();
-        let classes = &names[0].classes;
+        let labels = names.iter().map(|task| LabelNames::new(&task.classes));
         Facts {
             version: crate::version::VERSION,
             state,
             config: Arc::new(config.clone()),
             is_live: ports_up_least.is_some(),
-            classes: classes.clone(),
-            labels: LabelNames::new(classes),
+            names: names.clone(),
+            classes: names[0].classes.clone(),
+            labels: labels.collect(),
             ports,
             ports_up_least,
             table_entries: config.flow.max_flows as u64,
@@ -273,7 +276,7 @@ impl Plane {
     /// How the run is.
     pub async fn health(&self) -> Health {
         let collector = self.collected().await;
-        self.health_of(&collector, &view::pipelines(&collector))
+        self.health_of(&collector, &view::pipelines(&collector, &self.facts.names))
     }
 
     /// Answers a request: at once where it only looks, else through whoever drives the run.
@@ -389,7 +392,7 @@ impl Plane {
     }
 
     fn view<'a>(&'a self, collector: &'a Collector) -> View<'a> {
-        let pipelines = view::pipelines(collector);
+        let pipelines = view::pipelines(collector, &self.facts.names);
         View {
             facts: &self.facts,
             run_state: self.facts.state.get(),

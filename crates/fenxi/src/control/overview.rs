@@ -86,7 +86,7 @@ fn status(collector: &Collector) -> Sums {
 }
 
 fn labels(view: &View<'_>) -> BTreeMap<String, u64> {
-    let names = &view.facts.labels;
+    let names = &view.facts.labels[0];
     let mut labels = BTreeMap::new();
     for pipeline in &view.pipelines {
         for (class, given) in pipeline.flows.counters.labels_given().iter().enumerate() {

@@ -39,7 +39,7 @@ impl History {
         self.left_s = POINT_EVERY_S - 1;
         let now = labelled(collector);
         let before = |class: usize| self.labelled.get(class).copied().unwrap_or(0);
-        let names = &facts.labels;
+        let names = &facts.labels[0];
         let mut labels: Vec<(String, u64)> = Vec::new();
         for (class, count) in now.iter().enumerate() {
             let came = count.saturating_sub(before(class));

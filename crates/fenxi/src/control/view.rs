@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use analytics::Counters;
+use cring::Counter as _;
+use flowmgr::TaskCounters;
 
 use super::collector::{Collector, Life, Watched};
 use super::cpu::ThreadTime;
 use super::{Facts, State};
-use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
+use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot, TaskSnapshot};
 use dataplane::state::RuntimeState;
+use dataplane::tasks::TaskNames;
 
 /// Everything at one moment, for those who write it down.
 pub struct View<'a> {
@@ -34,14 +37,28 @@ pub struct PipelineSums {
     pub name: String,
     /// Of its flow managers.
     pub flows: FlowSnapshot,
+    /// Of its analytics managers, of all tasks.
+    pub analytics: Counters,
+    /// The same, and what belongs to series in the flow managers, of each task.
+    pub tasks: Vec<TaskSums>,
+    /// Whether the sums add up.
+    pub balance: Balance,
+}
+
+/// The sums of one task of a pipeline.
+pub struct TaskSums {
+    /// Of its flow managers, of all depths.
+    pub flows: TaskCounters,
+    /// Flows that each depth decided.
+    pub decided: Vec<u64>,
     /// Of its analytics managers.
     pub analytics: Counters,
     /// Series that wait in the rings.
     pub in_rings: u64,
     /// Series on their way through a device.
     pub on_devices: u64,
-    /// Whether the sums add up.
-    pub balance: Balance,
+    /// Series emitted, less those that met their fate or wait.
+    pub missing: i64,
 }
 
 /// What is missing from each sum (above 0) or too much in it (below 0); all 0 where nothing was lost or counted twice.
@@ -53,7 +70,7 @@ pub struct Balance {
     pub packets: i64,
     /// Packets received that must leave again, less those sent and those counted as unsent.
     pub sent: i64,
-    /// Series emitted, less those that met their fate or wait.
+    /// Series emitted, less those that met their fate or wait; of several tasks the one that is furthest from 0.
     pub series: i64,
     /// Flows begun, less those recorded, alive, or waiting for their record.
     pub flows: i64,
@@ -67,7 +84,7 @@ impl Balance {
 }
 
 /// The sums of each pipeline, in order.
-pub fn pipelines(collector: &Collector) -> Vec<PipelineSums> {
+pub fn pipelines(collector: &Collector, tasks: &[TaskNames]) -> Vec<PipelineSums> {
     let of_flows = collector
         .flows
         .iter()
@@ -76,7 +93,7 @@ pub fn pipelines(collector: &Collector) -> Vec<PipelineSums> {
     let sums = (0..instances).map(|instance| {
         let flows = of(&collector.flows, instance);
         let analytics = of(&collector.analytics, instance);
-        PipelineSums::of(instance, &flows, &analytics)
+        PipelineSums::of(instance, tasks, &flows, &analytics)
     });
     sums.collect()
 }
@@ -90,6 +107,7 @@ fn of<T>(watched: &[Watched<T>], instance: usize) -> Vec<&Watched<T>> {
 impl PipelineSums {
     fn of(
         instance: usize,
+        tasks: &[TaskNames],
         flow_threads: &[&Watched<FlowSnapshot>],
         analytics_threads: &[&Watched<AnalyticsSnapshot>],
     ) -> PipelineSums {
@@ -97,46 +115,88 @@ impl PipelineSums {
         for watched in flow_threads {
             flows.merge(&watched.latest);
         }
-        // There are none until the first model is open.
-        let mut analytics = Counters::none();
-        for watched in analytics_threads {
-            analytics.merge(&watched.latest.counters());
-        }
         // At the end nothing waits any more: what is missing then is lost.
         let has_ended = !analytics_threads.is_empty()
             && flow_threads.iter().all(|it| it.life == Life::Ended)
             && analytics_threads.iter().all(|it| it.life == Life::Ended);
-        let pushed = flows.counters.series_emitted() - flows.counters.series_shed();
-        let in_rings = match has_ended {
-            true => 0,
-            false => pushed.saturating_sub(analytics.series),
+        let mut depths = flows.counters.tasks.as_slice();
+        let mut of_task = |(number, names): (usize, &TaskNames)| {
+            let (own, others) = depths.split_at(names.depths.min(depths.len()));
+            depths = others;
+            let threads = analytics_threads.iter();
+            let snapshots = threads.filter_map(|it| it.latest.tasks.get(number));
+            TaskSums::of(own, snapshots, has_ended)
         };
-        let on_devices = analytics_threads.iter().map(|it| it.latest.on_devices());
-        let balance = balance(&flows, &analytics, in_rings);
+        let tasks: Vec<TaskSums> = tasks.iter().enumerate().map(&mut of_task).collect();
+        let mut analytics = Counters::none();
+        tasks
+            .iter()
+            .for_each(|task| analytics.merge(&task.analytics));
         PipelineSums {
             name: instance.to_string(),
+            balance: balance(&flows, &tasks),
             flows,
             analytics,
-            in_rings,
-            on_devices: on_devices.sum(),
-            balance,
+            tasks,
         }
     }
 }
 
-fn balance(flows: &FlowSnapshot, analytics: &Counters, in_rings: u64) -> Balance {
+impl TaskSums {
+    /// Of a task with these depths. There are no snapshots until the first model is open.
+    fn of<'a>(
+        depths: &[TaskCounters],
+        snapshots: impl Iterator<Item = &'a TaskSnapshot>,
+        has_ended: bool,
+    ) -> TaskSums {
+        let mut sums = TaskSums {
+            flows: depths.first().cloned().unwrap_or_default(),
+            decided: depths.iter().map(|depth| depth.flows_decided).collect(),
+            analytics: Counters::none(),
+            in_rings: 0,
+            on_devices: 0,
+            missing: 0,
+        };
+        let deeper = depths.iter().skip(1);
+        deeper.for_each(|depth| sums.flows.merge(depth));
+        for snapshot in snapshots {
+            sums.analytics.merge(&snapshot.counters);
+            sums.on_devices += snapshot.on_devices;
+        }
+        let TaskCounters {
+            series_emitted,
+            series_shed,
+            ..
+        } = sums.flows;
+        if !has_ended {
+            let pushed = series_emitted - series_shed;
+            sums.in_rings = pushed.saturating_sub(sums.analytics.series);
+        }
+        let waiting = sums.in_rings + sums.analytics.undecided();
+        let accounted = sums.analytics.decided() + waiting + series_shed;
+        sums.missing = series_emitted as i64 - accounted as i64;
+        sums
+    }
+
+    /// Series that were complete, and about which the model was not asked: the flow is none that the task is asked about, or
+    /// the label of another task says so.
+    pub fn not_asked(&self) -> u64 {
+        self.flows.flows_not_asked + self.analytics.not_asked
+    }
+}
+
+fn balance(flows: &FlowSnapshot, tasks: &[TaskSums]) -> Balance {
     let counters = &flows.counters;
-    let waiting = in_rings + analytics.undecided();
-    let accounted = analytics.decided() + waiting + counters.series_shed();
     let recorded = flows_recorded(counters);
     let ports = flows.port_counters();
     let to_send = if flows.forwards { ports.rx.received } else { 0 };
+    let missing = tasks.iter().map(|task| task.missing);
     Balance {
         ports: ports.rx.missing,
         sent: to_send as i64 - (ports.tx.sent + ports.tx.unsent() + ports.ruled_out) as i64,
         packets: (ports.rx.received + ports.rx.counted + counters.merged.more_packets()) as i64
             - counters.verdicts.total() as i64,
-        series: counters.series_emitted() as i64 - accounted as i64,
+        series: missing.max_by_key(|it| it.unsigned_abs()).unwrap_or(0),
         flows: counters.flows_begun.total() as i64
             - (recorded + flows.alive + flows.unrecorded) as i64,
     }

@@ -3,19 +3,26 @@
 use std::fmt::{self, Write as _};
 
 use analytics::{CacheCounters, Counters, DeviceCounters, FailureKind, SloCounters};
+use flowmgr::TaskCounters;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::times::Quantiles;
 use crate::outcome::Outcome;
 
-/// Series by outcome: emitted = cached + inferred + shed + failed.
+/// Series by outcome: emitted = cached + inferred + not asked + shed + failed.
 #[derive(Serialize)]
 pub struct Series {
     emitted: u64,
     withheld: u64,
+    /// Complete series that were not emitted, because the task is not asked about their flows.
+    #[serde(skip_serializing_if = "is_zero")]
+    flows_not_asked: u64,
     cached: u64,
     inferred: u64,
+    /// Emitted, and passed over because the label of another task says so.
+    #[serde(skip_serializing_if = "is_zero")]
+    not_asked: u64,
     shed: u64,
     shed_ring_full: u64,
     shed_half_open: u64,
@@ -28,15 +35,20 @@ pub struct Series {
 }
 
 impl Series {
-    pub fn of(flows: &flowmgr::Counters, series: &Counters) -> Series {
+    /// Of these depths, of one task or several.
+    pub fn of(depths: &[TaskCounters], series: &Counters) -> Series {
+        let sum = |of: fn(&TaskCounters) -> u64| depths.iter().map(of).sum::<u64>();
+        let (shed, half_open) = (sum(|it| it.series_shed), sum(|it| it.series_shed_half_open));
         Series {
-            emitted: flows.series_emitted(),
-            withheld: flows.series_withheld(),
+            emitted: sum(|it| it.series_emitted),
+            withheld: sum(|it| it.series_withheld),
+            flows_not_asked: sum(|it| it.flows_not_asked),
             cached: series.cached,
             inferred: series.inferred,
-            shed: flows.series_shed() + series.shed(),
-            shed_ring_full: flows.series_shed() - flows.series_shed_half_open(),
-            shed_half_open: flows.series_shed_half_open(),
+            not_asked: series.not_asked,
+            shed: shed + series.shed(),
+            shed_ring_full: shed - half_open,
+            shed_half_open: half_open,
             shed_no_device: series.shed_no_device,
             failed: series.failed(),
             failed_no_other_device: series.failed_no_other_device,
@@ -50,11 +62,16 @@ impl Series {
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
         write!(
             page,
-            "series    {} emitted = {} cached + {} inferred + {} shed + {} failed",
-            self.emitted, self.cached, self.inferred, self.shed, self.failed
+            "series    {} emitted = {} cached + {} inferred",
+            self.emitted, self.cached, self.inferred
         )?;
+        if self.not_asked > 0 {
+            write!(page, " + {} not asked", self.not_asked)?;
+        }
+        write!(page, " + {} shed + {} failed", self.shed, self.failed)?;
         let reasons = [
             ("not classified, began mid-stream:", self.withheld),
+            ("not asked about, by the flow:", self.flows_not_asked),
             ("shed: ring full", self.shed_ring_full),
             ("shed: half-open", self.shed_half_open),
             ("shed: no device", self.shed_no_device),
@@ -114,6 +131,15 @@ impl Cache {
             self.turned_off
         )
     }
+}
+
+/// For fields that only runs with a `when` have.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde gives a reference to the field"
+)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// `part` as a percentage of `whole`; 0 if `whole` is 0.

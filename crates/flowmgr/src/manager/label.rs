@@ -34,11 +34,11 @@ impl Manager {
                     }
                     _ if RULES => match self.class_of(index) {
                         Some(class) => (class, Action::default()),
-                        None => return Verdict::Unlabelled,
+                        None => return self.no_label::<RULES>(index, packet, fate, data),
                     },
                     _ => match self.look_up_action(index) {
                         Some(found) => found,
-                        None => return Verdict::Unlabelled,
+                        None => return self.no_label::<RULES>(index, packet, fate, data),
                     },
                 };
                 if let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class)) {
@@ -54,8 +54,10 @@ impl Manager {
             Effect::PacketTime { delay_us } => {
                 let is_in_effect = self.entries.hot(index).has(STATE_IN_EFFECT)
                     || self.comes_into_effect(index, packet.time_us, delay_us);
+                // Which labels of other tasks count does not depend on the first task's.
+                let verdict = self.no_label::<RULES>(index, packet, fate, data);
                 if !is_in_effect {
-                    return Verdict::Unlabelled;
+                    return verdict;
                 }
                 fate.label_of = Some(self.entries.flow_ref(index));
                 fate.depths = match self.has_depths {
@@ -161,10 +163,23 @@ impl Manager {
         (hot.action, hot.policy) = (action, policy);
     }
 
-    /// What labels of other tasks than the first do to a packet: with [`Effect::Arrival`] to one of a flow that has no label of
-    /// the first task; by packet time it is noted which of them count.
+    /// Of a packet whose flow has no label of the first task, or of any by packet time: what labels of other tasks do to it.
+    #[inline(always)]
+    pub(super) fn no_label<const RULES: bool>(
+        &mut self,
+        index: u32,
+        packet: &Packet,
+        fate: &mut Fate,
+        data: &mut [u8],
+    ) -> Verdict {
+        if self.acts_by_others {
+            self.act_by_others::<RULES>(index, packet, fate, data);
+        }
+        Verdict::Unlabelled
+    }
+
     #[inline(never)]
-    pub(super) fn act_by_others<const RULES: bool>(
+    fn act_by_others<const RULES: bool>(
         &mut self,
         index: u32,
         packet: &Packet,
@@ -178,7 +193,8 @@ impl Manager {
             }
             return;
         }
-        if RULES || fate.verdict != Verdict::Unlabelled {
+        // With rules the answer to the flow's question has what labels say.
+        if RULES {
             return;
         }
         let hot = self.entries.hot(index);

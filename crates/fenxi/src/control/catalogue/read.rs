@@ -5,12 +5,13 @@ use std::time::SystemTime;
 
 use analytics::{DeviceCounters, DeviceState, FailureKind};
 use cring::Counter;
-use flowmgr::ExpiryLag;
 use flowmgr::record::EndReason;
+use flowmgr::{ExpiryLag, TaskCounters};
 use packetio::TxCounts;
 
 use crate::control::collector::Watched;
-use crate::control::view::{Balance, PipelineSums, View};
+use crate::control::view::{Balance, PipelineSums, TaskSums, View};
+use crate::label_names::LabelNames;
 use crate::metric::{Buckets, Sample, Value, count, number};
 use dataplane::counters::PortCounters;
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
@@ -43,18 +44,67 @@ pub fn sums(view: &View<'_>, read: impl Fn(&PipelineSums) -> u64) -> Vec<Sample>
     pipelines(view, |sums, pipeline| vec![count(&[pipeline], read(sums))])
 }
 
-/// A count of each label; those that have no name of their own here are added up.
+/// Several samples of each task of each pipeline, with the values of the labels pipeline and task.
+pub fn tasks(view: &View<'_>, read: impl Fn(&TaskSums, &[&str; 2]) -> Vec<Sample>) -> Vec<Sample> {
+    pipelines(view, |sums, pipeline| {
+        let tasks = sums.tasks.iter().zip(view.facts.names.iter());
+        tasks
+            .flat_map(|(task, names)| read(task, &[pipeline, &names.name]))
+            .collect()
+    })
+}
+
+/// One count of each task of each pipeline.
+pub fn task_sums(view: &View<'_>, read: impl Fn(&TaskSums) -> u64) -> Vec<Sample> {
+    tasks(view, |sums, labels| vec![count(labels, read(sums))])
+}
+
+/// Samples of each task of each pipeline, by one more label.
+pub fn by<const N: usize>(
+    view: &View<'_>,
+    read: impl Fn(&TaskSums) -> [(&'static str, u64); N],
+) -> Vec<Sample> {
+    tasks(view, |sums, &[pipeline, task]| {
+        read(sums)
+            .map(|(value, sum)| count(&[pipeline, task, value], sum))
+            .into()
+    })
+}
+
+/// A count of each label of the first task; those that have no name of their own here are added up.
 pub fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| {
-        let shown = view.facts.labels.shown().iter();
-        let mut samples: Vec<Sample> = shown.map(|label| count(&[pipeline, label], 0)).collect();
-        for class in 0..sums.flows.counters.flows_labelled().len() {
-            if let Value::Count(sum) = &mut samples[view.facts.labels.place_of(class)].value {
-                *sum += read(sums, class);
-            }
-        }
-        samples
+        let counts = (0..sums.flows.counters.flows_labelled().len()).map(|at| read(sums, at));
+        named(&view.facts.labels[0], &[pipeline], counts)
     })
+}
+
+/// A count of each label of each task.
+pub fn task_labels(view: &View<'_>, read: impl Fn(&TaskCounters) -> &[u64]) -> Vec<Sample> {
+    pipelines(view, |sums, pipeline| {
+        let names = view.facts.names.iter().zip(&view.facts.labels);
+        let tasks = sums.tasks.iter().zip(names);
+        tasks
+            .flat_map(|(task, (of_task, labels))| {
+                let counts = read(&task.flows).iter().copied();
+                named(labels, &[pipeline, &of_task.name], counts)
+            })
+            .collect()
+    })
+}
+
+/// Counts by class as samples by label.
+fn named(names: &LabelNames, labels: &[&str], counts: impl Iterator<Item = u64>) -> Vec<Sample> {
+    let shown = names.shown().iter();
+    let mut samples: Vec<Sample> = shown
+        .map(|label| count(&[labels, &[label.as_str()]].concat(), 0))
+        .collect();
+    for (class, counted) in counts.enumerate() {
+        if let Value::Count(sum) = &mut samples[names.place_of(class)].value {
+            *sum += counted;
+        }
+    }
+    samples
 }
 
 /// What all rules without counters of their own are called.
@@ -134,7 +184,7 @@ pub fn mirrored(
         .collect()
 }
 
-/// Where what is of all queues, or all pipelines, together has its label.
+/// Where what is of all queues, pipelines or tasks together has its label.
 const ALL: &str = "all";
 
 /// Packets lost before they could be read, by where. No packet is in two of them: what a card or the kernel has thrown away
@@ -157,27 +207,27 @@ pub fn drops(view: &View<'_>) -> Vec<Sample> {
 
 /// What is missing from each sum.
 pub fn balances(view: &View<'_>) -> Vec<Sample> {
-    let mut samples = pipelines(view, |sums, pipeline| {
-        let Balance {
-            ports,
-            packets,
-            sent,
-            series,
-            flows,
-        } = sums.balance;
-        [
-            ("ports", ports),
-            ("packets", packets),
-            ("sent", sent),
-            ("series", series),
-            ("flows", flows),
-        ]
-        .map(|(of, missing)| number(&[pipeline, of], missing as f64))
-        .into()
-    });
+    let mut samples =
+        pipelines(view, |sums, pipeline| {
+            let Balance {
+                ports,
+                packets,
+                sent,
+                series: _,
+                flows,
+            } = sums.balance;
+            let of = |of, missing: i64| number(&[pipeline, ALL, of], missing as f64);
+            let mut samples = vec![of("ports", ports), of("packets", packets), of("sent", sent)];
+            let tasks = sums.tasks.iter().zip(view.facts.names.iter());
+            samples.extend(tasks.map(|(task, names)| {
+                number(&[pipeline, &names.name, "series"], task.missing as f64)
+            }));
+            samples.push(of("flows", flows));
+            samples
+        });
     let sinks = view.collector.sinks.iter();
     let of_sinks = sinks.filter_map(|report| report.balance);
-    samples.extend(of_sinks.map(|(of, missing)| number(&[ALL, of], missing as f64)));
+    samples.extend(of_sinks.map(|(of, missing)| number(&[ALL, ALL, of], missing as f64)));
     samples
 }
 
@@ -209,8 +259,8 @@ pub fn workers(view: &View<'_>, read: impl Fn(&FlowSnapshot, &str, &str) -> Samp
 
 /// One device of an analytics manager.
 struct Session<'a> {
-    /// Values of the labels pipeline, device and session.
-    labels: [String; 3],
+    /// Values of the labels pipeline, task, device and session.
+    labels: [String; 4],
     device: &'a DeviceCounters,
     state: DeviceState,
 }
@@ -218,10 +268,15 @@ struct Session<'a> {
 fn sessions<'a>(view: &'a View<'_>) -> impl Iterator<Item = Session<'a>> {
     let managers = view.collector.analytics.iter();
     managers.flat_map(|watched: &Watched<AnalyticsSnapshot>| {
-        let own = watched.latest.devices().enumerate();
-        own.map(|(i, (state, device))| Session {
+        let tasks = watched.latest.tasks.iter().zip(view.facts.names.iter());
+        let own = tasks.flat_map(|(task, names)| {
+            let devices = task.devices().enumerate();
+            devices.map(move |(i, (state, device))| (&names.name, i, state, device))
+        });
+        own.map(|(task, i, state, device)| Session {
             labels: [
                 watched.thread.instance.to_string(),
+                task.to_string(),
                 device.requested.clone(),
                 format!("{}.{i}", watched.thread.role.number()),
             ],
@@ -247,9 +302,9 @@ pub fn devices(
 pub fn failures(view: &View<'_>) -> Vec<Sample> {
     let by_kind = |session: Session<'_>| {
         FailureKind::ALL.map(|kind| {
-            let [pipeline, device, number] = &session.labels;
+            let [pipeline, task, device, number] = &session.labels;
             let failures = session.device.failures(kind);
-            count(&[pipeline, device, number, kind.name()], failures)
+            count(&[pipeline, task, device, number, kind.name()], failures)
         })
     };
     sessions(view).flat_map(by_kind).collect()

@@ -1,0 +1,91 @@
+//! What belongs to one task in the summary of several.
+
+use std::collections::BTreeMap;
+
+use analytics::Counters;
+use dataplane::tasks::TaskNames;
+use flowmgr::TaskCounters;
+use serde::Serialize;
+
+use super::series::{Cache, Device, Phases, Series, Slo};
+use super::times::Quantiles;
+use super::{Batches, batches, batches_line, labels_line};
+use crate::outcome::Outcome;
+
+/// One task of several.
+#[derive(Serialize)]
+pub struct Task {
+    name: String,
+    series: Series,
+    labels: BTreeMap<String, u64>,
+    /// Flows that the answer to each depth decided.
+    decided_by_depth: Vec<u64>,
+    batches: BTreeMap<&'static str, Batches>,
+    cache: Cache,
+    devices: Vec<Device>,
+    phases_ms: Phases,
+    slo: Slo,
+    time_to_label_ms: Quantiles,
+}
+
+impl Task {
+    /// Each task, where there are several.
+    pub fn all(outcome: &Outcome) -> Vec<Task> {
+        if outcome.names.len() < 2 {
+            return Vec::new();
+        }
+        let mut depths = outcome.flows.tasks.as_slice();
+        let tasks = outcome.names.iter().enumerate().map(|(number, names)| {
+            let (own, others) = depths.split_at(names.depths.min(depths.len()));
+            depths = others;
+            // There are no counters where no model was opened.
+            let none = Counters::none();
+            Task::of(names, own, outcome.tasks.get(number).unwrap_or(&none))
+        });
+        tasks.collect()
+    }
+
+    fn of(names: &TaskNames, depths: &[TaskCounters], series: &Counters) -> Task {
+        let labelled = depths
+            .first()
+            .map_or(&[][..], |first| &first.flows_labelled);
+        let labels = names.classes.iter().cloned().zip(labelled.iter().copied());
+        Task {
+            name: names.name.to_string(),
+            series: Series::of(depths, series),
+            labels: labels.collect(),
+            decided_by_depth: depths.iter().map(|depth| depth.flows_decided).collect(),
+            batches: batches(series),
+            cache: Cache::of(&series.cache),
+            devices: series.devices.iter().map(Device::of).collect(),
+            phases_ms: Phases::of(&series.phases),
+            slo: Slo::of(&series.slo),
+            time_to_label_ms: Quantiles::of_us(&series.time_to_label_us()),
+        }
+    }
+
+    /// A block, set in below the name.
+    pub fn write_text(&self, page: &mut String) -> std::fmt::Result {
+        use std::fmt::Write as _;
+        let mut block = String::new();
+        self.series.write_text(&mut block)?;
+        self.cache.write_text(&mut block)?;
+        labels_line(&self.labels, &mut block)?;
+        if self.decided_by_depth.len() > 1 {
+            let depths = self.decided_by_depth.iter().map(u64::to_string);
+            let depths: Vec<String> = depths.collect();
+            writeln!(block, "decided   {} by depth", depths.join(" + "))?;
+        }
+        batches_line(&self.batches, &mut block)?;
+        for device in &self.devices {
+            device.write_text(&mut block)?;
+        }
+        self.slo.write_text(&mut block)?;
+        writeln!(block, "times     to label {} ms", self.time_to_label_ms)?;
+        writeln!(block, "phases    {} (p50/p99, ms)", self.phases_ms)?;
+        writeln!(page, "task      {}", self.name)?;
+        block
+            .lines()
+            .try_for_each(|line| writeln!(page, "  {line}"))
+    }
+}
