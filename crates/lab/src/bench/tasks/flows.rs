@@ -11,8 +11,8 @@ use crate::rng::Rng;
 
 /// Slots of each task's ring; the default of the configuration.
 const SLOTS: usize = 4096;
-/// Flows that the table holds, some seconds of them. A flow's number has to fit a length of a series.
-const FLOWS: usize = 1 << 16;
+/// Flows that the table holds for each slot of the rings, so that none makes room for another while it waits for a label.
+const FLOWS_PER_SLOT: usize = 4;
 
 /// The label words of all flows, those of all tasks of a flow side by side.
 pub struct Words {
@@ -56,7 +56,8 @@ impl Flows {
     /// The flows of a case, and a ring for each of its tasks.
     pub fn new(case: &Case, holds_back: bool) -> (Flows, Vec<RingInput>) {
         let tasks = case.nodes.len();
-        let words = (0..tasks * FLOWS).map(|_| LabelWord::new()).collect();
+        let table = FLOWS_PER_SLOT * SLOTS * tasks;
+        let words = (0..tasks * table).map(|_| LabelWord::new()).collect();
         let words = Arc::new(Words { words, tasks });
         let (rings, inputs) = (0..tasks)
             .map(|_| {
@@ -70,7 +71,7 @@ impl Flows {
             case: case.clone(),
             rings,
             words,
-            flows: vec![Flow::default(); FLOWS],
+            flows: vec![Flow::default(); table],
             rng: Rng::new(1),
             next_ns: 0,
             count: 0,
@@ -98,7 +99,7 @@ impl Flows {
     }
 
     fn begin(&mut self, came_ns: u64) {
-        let index = self.count % FLOWS;
+        let index = self.count % self.flows.len();
         self.count += 1;
         let mut generation = 0;
         for task in 0..self.rings.len() {
@@ -144,7 +145,8 @@ impl Flows {
             slot.emitted_ns = flow.came_ns;
             slot.series = Series::new(6, K, Features::LENGTHS);
             slot.series.set_signed(0, i32::from(flow.class));
-            slot.series.set_signed(1, index as i32);
+            slot.series.set_signed(1, index as i32 & 0xffff);
+            slot.series.set_signed(2, index as i32 >> 16);
             slot.series.task = task as u8;
         });
         if !pushed {
