@@ -178,8 +178,9 @@ impl Task {
         busy.for_each(|slot| lanes.take(slot.lane()));
     }
 
-    /// When the oldest series that waits must be on a device, on the clock of the rounds; `None` while none waits.
-    pub(crate) fn due_ns(&self) -> Option<u64> {
+    /// When the oldest series that waits must be on a device, and since when it waits, on the clock of the rounds; `None` while
+    /// none waits.
+    pub(crate) fn due_ns(&self) -> Option<(u64, u64)> {
         let queues = self.queues.iter();
         let has_goal = self.measure.goal().is_some();
         let (since_ns, patience) = match has_goal {
@@ -193,7 +194,7 @@ impl Task {
             ),
         };
         let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
-        Some(since_ns.saturating_add(patience_ns))
+        Some((since_ns.saturating_add(patience_ns), since_ns))
     }
 
     /// When its batches fire.

@@ -354,6 +354,25 @@ fn the_task_that_is_due_first_fires_first_and_one_batch_a_lane() {
 }
 
 #[test]
+fn where_nothing_is_due_the_task_that_has_waited_longest_fires_first() {
+    let full = || Plan {
+        policy: Policy::Max,
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![full(), full()]);
+    let batch = |world: &mut World, task, flows: std::ops::Range<u32>| {
+        flows.for_each(|flow| world.emit(task, flow, 1, 99));
+    };
+    // The first task never runs out of full batches.
+    batch(&mut world, 1, 0..8);
+    for flows in [0, 8, 16].map(|first| first..first + 8) {
+        batch(&mut world, 0, flows);
+        world.rounds(1);
+    }
+    assert_eq!(*world.log.lock().unwrap(), [(0, 8), (1, 8), (0, 8)]);
+}
+
+#[test]
 fn a_device_that_fails_leaves_the_other_tasks_alone() {
     let failing = Plan {
         fails: true,
