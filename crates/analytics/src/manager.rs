@@ -116,11 +116,14 @@ impl Manager {
     fn control(&mut self, now_ns: u64) {
         let changes = Some(self.tasks.iter().map(Task::changes).sum());
         if self.controlled_at != changes {
-            self.control = Control::of(&self.tasks, now_ns);
+            self.control = Control::of(&mut self.tasks, now_ns);
             self.controlled_at = changes;
         }
         if let Some(control) = &mut self.control {
-            control.control(&mut self.tasks, now_ns);
+            let is_outdated = control.control(&mut self.tasks, now_ns);
+            if is_outdated {
+                self.controlled_at = None;
+            }
         }
     }
 

@@ -77,6 +77,8 @@ pub struct Task {
     /// Number of the label word of its first depth.
     word: u8,
     priority: u8,
+    devices_left: usize,
+    unreachable: Option<Duration>,
     /// How often its policy has changed, or the sizes of its devices.
     changes: u64,
     counters: Counters,
@@ -143,6 +145,8 @@ impl Task {
             measure: Measure::new(goal(config.policy)),
             word: config.word,
             priority: config.priority,
+            devices_left: 0,
+            unreachable: None,
             changes: 0,
             counters,
             timer_ns: 0,
@@ -227,11 +231,35 @@ impl Task {
         self.dispatch.device_slots.first().map(DeviceSlot::sizes)
     }
 
-    /// What batches take by now on the first of its devices that is up, where that is known.
+    /// What batches take by now on the first of its devices that it uses and that is up, where that is known.
     pub(crate) fn profile(&self) -> Option<Profile> {
-        let slots = &self.dispatch.device_slots;
-        let slot = slots.iter().find(|slot| slot.is_up()).or(slots.first())?;
-        slot.profile()
+        self.dispatch.typical()?.profile()
+    }
+
+    /// How often a device has left its profile for a new one.
+    pub(crate) fn drifts(&self) -> u64 {
+        let profiles = self.profiles().flatten();
+        profiles.map(|profile| profile.drifts).sum()
+    }
+
+    /// Leaves the first of its devices, so many, to other tasks, and learns whether its goal is out of reach.
+    pub(crate) fn spread(&mut self, devices_left: usize, unreachable: Option<Duration>) {
+        self.dispatch.leave(devices_left);
+        self.devices_left = devices_left;
+        self.unreachable = unreachable;
+    }
+
+    /// How many of its first devices it leaves to tasks with shorter goals, because not all goals can hold where all tasks share all
+    /// devices (Batchy, §4).
+    #[must_use]
+    pub fn devices_left(&self) -> usize {
+        self.devices_left
+    }
+
+    /// Where no plan can keep its goal in the worst case: how long the largest batches of all tasks on a device take together.
+    #[must_use]
+    pub fn unreachable(&self) -> Option<Duration> {
+        self.unreachable
     }
 
     /// Number of the label word of its first depth.
