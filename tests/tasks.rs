@@ -553,7 +553,7 @@ fn an_explanation_says_why_a_task_was_not_asked() {
     }
     let tasks = [
         A,
-        B.with("when = \"protocol = udp\""),
+        B.with("depths = [3, 10]\nwhen = \"protocol = udp\""),
         C.with("when = \"a.confidence < 0.9\""),
     ];
     let run = Replay::of(&tasks, &[]);
