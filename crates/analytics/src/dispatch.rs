@@ -54,7 +54,10 @@ impl Dispatch {
 
     /// Leaves the first lanes, so many, to other tasks.
     pub fn leave(&mut self, lanes: usize) {
-        let own = self.device_slots.iter().fold(0, |set, slot| set | bit(slot.lane()));
+        let own = self
+            .device_slots
+            .iter()
+            .fold(0, |set, slot| set | bit(slot.lane()));
         let mut first = own;
         // Clears the first lanes one by one; what is gone is left to others.
         for _ in 0..lanes {

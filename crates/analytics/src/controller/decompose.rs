@@ -29,7 +29,8 @@ impl Graph {
         let mut graph = self.clone();
         graph.devices.clear();
         for (set, &devices) in self.devices().iter().enumerate() {
-            let members = || (0..self.tasks().len()).filter(|&it| self.tasks()[it].device_set == set);
+            let members =
+                || (0..self.tasks().len()).filter(|&it| self.tasks()[it].device_set == set);
             let last = members().map(|task| homes[task]).max().unwrap_or(0);
             for task in members() {
                 graph.tasks[task].device_set = graph.devices.len() + homes[task];
@@ -44,7 +45,10 @@ impl Graph {
         let turnaround = turnaround(self, set);
         let mut paths = self.paths().iter();
         paths.any(|path| {
-            let is_here = path.tasks.iter().any(|&it| self.tasks()[it].device_set == set);
+            let is_here = path
+                .tasks
+                .iter()
+                .any(|&it| self.tasks()[it].device_set == set);
             is_here && turnaround >= path.goal.latency
         })
     }
@@ -74,7 +78,10 @@ impl Graph {
 
     /// The strictest goal of a path that goes through a task.
     fn strictest(&self, task: usize) -> Duration {
-        let through = self.paths().iter().filter(|path| path.tasks.contains(&task));
+        let through = self
+            .paths()
+            .iter()
+            .filter(|path| path.tasks.contains(&task));
         let goals = through.map(|path| path.goal.latency);
         goals.min().unwrap_or(Duration::MAX)
     }
@@ -135,7 +142,8 @@ mod tests {
             &[(1.0, None, &[]), (2.0, Some(5), &[0]), (9.0, Some(40), &[])];
         assert_eq!(graph(3, tasks).homes(), [0, 0, 1]);
         // Nothing helps the one whose own batch is longer than its goal, and it is reported.
-        let hopeless: &[(f64, Option<u64>, &[usize])] = &[(9.0, Some(5), &[]), (9.0, Some(20), &[])];
+        let hopeless: &[(f64, Option<u64>, &[usize])] =
+            &[(9.0, Some(5), &[]), (9.0, Some(20), &[])];
         let graph = graph(2, hopeless);
         let decomposed = graph.decomposed(&graph.homes());
         assert_eq!(graph.homes(), [0, 1]);

@@ -21,6 +21,7 @@ pub mod explain;
 mod exposition;
 mod flow_rows;
 pub mod flow_tables;
+mod goals;
 mod health;
 mod host;
 mod http;
@@ -57,6 +58,7 @@ use drift::Drifts;
 use explain::Explainer;
 use flow_rows::Filter;
 use flow_tables::FlowTables;
+use goals::Goals;
 use health::Health;
 use top::History;
 use view::View;
@@ -487,7 +489,8 @@ fn figures(view: &View<'_>) -> Vec<Figure> {
 }
 
 async fn keep_collecting(plane: Arc<Plane>) {
-    let (mut watch, mut drifts) = (Watch::default(), Drifts::default());
+    let (mut watch, mut drifts, mut goals) =
+        (Watch::default(), Drifts::default(), Goals::default());
     let mut tick = interval(COLLECT_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -495,6 +498,7 @@ async fn keep_collecting(plane: Arc<Plane>) {
         let collector = plane.collected().await;
         watch.look(&collector);
         drifts.look(&collector, &plane.facts.state);
+        goals.look(&collector, &plane.facts.state);
         plane.history.lock().await.tick(&collector, &plane.facts);
     }
 }
