@@ -229,4 +229,24 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn the_bench_and_the_manager_count_the_same_violations() {
+        let cases = graphs::cases();
+        let case = cases.iter().find(|it| it.name.starts_with("split of 2"));
+        // The first goal is shorter than a batch of the other task.
+        let goals = [30, 20_000].map(Duration::from_micros);
+        let policies = world::with_goals(&goals, |goal| changes::slo(goal, 0.05));
+        let mut world = world::World::new(case.unwrap(), &policies).unwrap();
+        let mut judge = judge::Judge::new(&goals, world.counters());
+        let violated = (1..=20).filter(|period| {
+            // A little later, so that the manager has ended the period.
+            Runs::run_until(&mut world, period * (measure::PERIOD_NS + 100_000));
+            judge.is_violated(world.counters())
+        });
+        let violated = violated.count() as u64;
+        let counted: Vec<_> = world.counters().map(|it| it.slo).collect();
+        assert!(violated >= 10 && counted[1].violations == 0);
+        assert!(counted[0].periods >= 19 && counted[0].violations.abs_diff(violated) <= 1);
+    }
 }
