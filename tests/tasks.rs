@@ -579,3 +579,29 @@ fn an_explanation_says_why_a_task_was_not_asked() {
     assert!(why(1).starts_with(of_label), "{}", why(1));
     assert_eq!(said["tasks"][1]["answers"][0]["outcome"], "not_asked");
 }
+
+#[test]
+fn a_model_asked_at_its_first_depth_only_says_what_it_says_there() {
+    let all = Replay::of(&[A], &[]).labels("a");
+    let first = Replay::of(&[A.with("depths = [3]")], &[]).labels("a");
+    let sure: Vec<_> = all
+        .iter()
+        .filter(|(_, (_, _, depth))| *depth == 3)
+        .collect();
+    assert!(sure.len() > 50 && sure.len() < first.len());
+    for (id, answer) in sure {
+        assert_eq!(first.get(id), Some(answer), "{id}");
+    }
+    assert!(first.values().all(|(_, _, depth)| *depth == 3));
+}
+
+#[test]
+fn ports_name_only_flows_that_the_task_is_asked_about() {
+    let by_port = |when: &'static str| {
+        let replay = Replay::of(&[A.with(when)], &[]);
+        let named = replay.flows().into_values();
+        named.filter(|flow| flow["decided_by"] == "port").count()
+    };
+    assert!(by_port("when = \"protocol = udp, tcp\"") > 100);
+    assert_eq!(by_port("when = \"port = 9\""), 0);
+}
