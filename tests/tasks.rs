@@ -602,6 +602,6 @@ fn ports_name_only_flows_that_the_task_is_asked_about() {
         let named = replay.flows().into_values();
         named.filter(|flow| flow["decided_by"] == "port").count()
     };
-    assert!(by_port("when = \"protocol = udp, tcp\"") > 20);
+    assert!(by_port("depths = [3, 10]\nwhen = \"protocol = udp, tcp\"") > 20);
     assert_eq!(by_port("when = \"port = 9\""), 0);
 }
