@@ -47,6 +47,10 @@ pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
 /// A round looks at this many series of an ring input even where batches are smaller, because the cache may answer most.
 const LOOK_MAX_LEAST: usize = 64;
 
+/// How long to rest at most while series wait for the labels of others. Those may be on a ring that was looked at before they
+/// were there, so nothing else says that there is something to do.
+const PARKED_POLL: Duration = Duration::from_micros(100);
+
 /// What the cache's costs are measured by, in ns.
 type CostClock = Box<dyn Fn() -> u64 + Send>;
 
@@ -183,8 +187,12 @@ impl Task {
         if !self.dispatch.is_empty() {
             return Duration::ZERO;
         }
+        let parked = match self.queues.iter().any(Queue::has_parked) {
+            true => PARKED_POLL,
+            false => Duration::MAX,
+        };
         let Some(seen_ns) = self.queues.iter().filter_map(Queue::oldest_seen_ns).min() else {
-            return Duration::MAX;
+            return parked;
         };
         let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
         let due = self
@@ -195,6 +203,7 @@ impl Task {
         let (waiting, largest) = (self.waiting(), self.dispatch.largest());
         let missing = largest.saturating_sub(waiting) as f64;
         due.min(since(seen_ns).mul_f64(missing / (2 * waiting) as f64))
+            .min(parked)
     }
 
     /// From now on fires at once whatever is there: the producers have ended, or soon will.

@@ -274,6 +274,20 @@ fn a_dear_task_is_asked_where_the_cheap_one_is_unsure() {
 }
 
 #[test]
+fn a_series_that_came_before_the_one_it_waits_for_does_not_put_the_thread_to_sleep() {
+    let mut world = World::new(vec![Plan::at_once(), Plan::after(vec![below(0, 58_982)])]);
+    world.words.word(0, 0).pend(0);
+    world.emit(1, 0, 2, 99);
+    world.rounds(3);
+    assert_eq!(world.manager.undecided(), 1);
+    let rest = world.manager.time_until_due(world.now_us * 1000);
+    assert!(rest <= Duration::from_millis(1), "{rest:?}");
+    world.emit(0, 0, 1, 50);
+    world.rounds(4);
+    assert_eq!((world.fates(0), world.fates(1)), ([1, 0, 0], [1, 0, 0]));
+}
+
+#[test]
 fn a_label_is_asked_for_by_its_class_and_by_both_of_two_tasks() {
     let is = |task, class: usize| Need {
         words: words_of(task),
