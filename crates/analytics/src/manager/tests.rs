@@ -208,8 +208,12 @@ impl World {
 
     /// A flow asks a task, which is to answer so.
     fn emit(&mut self, task: u8, flow: u32, class: u16, percent: u16) {
-        let word = self.words.word(task, flow);
-        word.pend(0);
+        self.words.word(task, flow).pend(0);
+        self.push(task, flow, class, percent);
+    }
+
+    /// The same, of a flow that has asked already.
+    fn push(&mut self, task: u8, flow: u32, class: u16, percent: u16) {
         let now_ns = self.now_us * 1000;
         assert!(self.producers[usize::from(task)].push(|slot| {
             slot.flow = FlowRef {
@@ -282,7 +286,7 @@ fn a_series_that_came_before_the_one_it_waits_for_does_not_put_the_thread_to_sle
     assert_eq!(world.manager.undecided(), 1);
     let rest = world.manager.time_until_due(world.now_us * 1000);
     assert!(rest <= Duration::from_millis(1), "{rest:?}");
-    world.emit(0, 0, 1, 50);
+    world.push(0, 0, 1, 50);
     world.rounds(4);
     assert_eq!((world.fates(0), world.fates(1)), ([1, 0, 0], [1, 0, 0]));
 }
