@@ -298,11 +298,12 @@ mod tests {
         assert_eq!(tasks.iter().map(|it| it.k).collect::<Vec<_>>(), [3, 10]);
         assert!(!tasks[0].is_deeper && tasks[1].is_deeper);
         assert_eq!(series_tasks(&open("[]").unwrap()).len(), 5);
-        let refused = open("[3, 5]").unwrap_err();
+        let tasks = series_tasks(&open("[3]").unwrap());
+        assert_eq!(tasks.iter().map(|it| it.k).collect::<Vec<_>>(), [3]);
+        let refused = open("[3, 4]").unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "--set: task.a.depths: the model protocol has the depths [1, 2, 3, 5, 10]; name some of them, with the last one \
-             among them"
+            "--set: task.a.depths: the model protocol has the depths [1, 2, 3, 5, 10]; name some of them"
         );
         assert!(matches!(refused, Error::Config(_)));
     }
