@@ -126,7 +126,7 @@ fn what_happens_to_one_task_leaves_the_others_alone() {
     };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("fenxi.toml");
-    let failing = "[device.bad]\nprovider = \"simulated\"\nfaults = \"error=1\"\n";
+    let failing = "[device.bad]\nprovider = \"simulated\"\nfaults = \"vanish=1\"\n";
     let devices =
         |bad: &str| format!("devices = [\"{bad}\"]\npolicy = \"slo\"\nlatency_goal_ms = 5");
     write(&file, &config(&devices("bad"), failing));
