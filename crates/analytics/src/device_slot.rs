@@ -134,6 +134,16 @@ impl DeviceSlot {
         self.forecast.as_ref().map(Forecast::expected)
     }
 
+    /// How long a batch of this size is expected to keep the manager's thread: not at all where the device has another, and for
+    /// ever where nobody has measured it.
+    pub fn work_ns(&self, size: usize) -> u64 {
+        match (self.lane(), self.profile()) {
+            (0, Some(profile)) => profile.latency(size).as_nanos() as u64,
+            (0, None) => u64::MAX,
+            _ => 0,
+        }
+    }
+
     /// The profile with which it started, and what has become of it, where it has one.
     pub fn live_profile(&self) -> Option<DeviceProfile> {
         self.forecast.as_ref().map(Forecast::profile)

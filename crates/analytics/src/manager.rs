@@ -16,10 +16,12 @@
 //! their priority, so that it is the rings of the others that stay full.
 
 mod control;
+mod hold_up;
 
 use crate::Task;
 use crate::lanes::Lanes;
 use control::Control;
+use hold_up::HoldUp;
 use std::time::Duration;
 
 /// How long priorities count once a ring was full: some rounds of all tasks.
@@ -60,6 +62,7 @@ pub struct Manager {
     crowded_until_ns: u64,
     /// Where a task has a goal.
     control: Option<Control>,
+    hold_up: HoldUp,
     /// The tasks' changes for which it was made, or left out; `None` before the first round.
     controlled_at: Option<u64>,
 }
@@ -73,6 +76,7 @@ impl Manager {
             order: Vec::with_capacity(tasks.len()),
             crowded_until_ns: 0,
             control: None,
+            hold_up: HoldUp::default(),
             controlled_at: None,
             tasks,
         }
@@ -92,23 +96,37 @@ impl Manager {
     /// One round, at `now_ns` on the clock that [`cring::Slot::emitted_ns`] is on. Never blocks, though a device
     /// without a thread of its own works in here.
     pub fn round(&mut self, now_ns: u64) -> Round {
-        if let [task] = self.tasks.as_mut_slice() {
-            let (collected, seen) = task.take_in(now_ns);
-            self.control(now_ns);
-            let fired = self.tasks[0].fire(now_ns, &mut Lanes::none_shared());
-            return Round::of(collected || fired, seen);
+        if let Some(length_ns) = self.hold_up.before(now_ns) {
+            self.note_hold_up(now_ns, length_ns);
         }
         let (mut worked, mut seen) = (false, false);
+        let mut waited_ns = 0;
         let decided = self.decided();
         for task in &mut self.tasks {
             task.note_decided(decided);
             let (collected, looked) = task.take_in(now_ns);
             worked |= collected;
             seen |= looked;
+            waited_ns = waited_ns.max(task.waited_in_ring_ns());
+        }
+        if let Some(length_ns) = self.hold_up.of(waited_ns) {
+            self.note_hold_up(now_ns, length_ns);
         }
         self.control(now_ns);
-        worked |= self.fire(now_ns);
+        worked |= match self.tasks.as_mut_slice() {
+            [task] => task.fire(now_ns, &mut Lanes::none_shared()),
+            _ => self.fire(now_ns),
+        };
+        let works = self.tasks.iter_mut().map(Task::take_work_ns);
+        let work_ns = works.fold(0, u64::saturating_add);
+        self.hold_up.round_over(now_ns, work_ns);
         Round::of(worked, seen)
+    }
+
+    /// What is on its way now was held up.
+    fn note_hold_up(&mut self, now_ns: u64, length_ns: u64) {
+        let tasks = self.tasks.iter_mut();
+        tasks.for_each(|task| task.note_hold_up(now_ns, length_ns));
     }
 
     /// Lets the controller plan, where a task has a goal. It is made anew, and only then is memory taken, where policies or

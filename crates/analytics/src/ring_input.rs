@@ -85,6 +85,11 @@ impl Queue {
         (self.end - self.seen) as usize
     }
 
+    /// When the oldest of the unseen was emitted, as of the last look at the ring.
+    pub fn oldest_unseen_ns(&self) -> Option<u64> {
+        (self.seen < self.end).then(|| self.slot(self.seen).emitted_ns)
+    }
+
     /// Takes so many of the unseen slots, which must be there, the oldest first. What each of them is for has to be said
     /// then: [`Queue::keep`], [`Queue::park`], or nothing where it is done with.
     pub fn take_unseen(

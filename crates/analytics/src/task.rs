@@ -94,6 +94,12 @@ pub struct Task {
     /// How many series of one ring input are looked at in one round, at most.
     look_max: usize,
     draining: bool,
+    /// How long the oldest of those that the last look brought had been in its ring.
+    waited_in_ring_ns: u64,
+    /// The last look left some in a ring, so that they wait for nothing but the next one.
+    is_behind: bool,
+    /// How long batches since the last round are expected to take that ran on the manager's thread.
+    work_ns: u64,
     /// Accepted, and not in use before [`Task::commit`].
     standby: Option<Standby>,
     swap: Option<Swap>,
@@ -159,6 +165,9 @@ impl Task {
             look_max: dispatch.largest().max(LOOK_MAX_LEAST),
             dispatch,
             draining: false,
+            waited_in_ring_ns: 0,
+            is_behind: false,
+            work_ns: 0,
             standby: None,
             swap: None,
             swaps: 0,
@@ -274,6 +283,8 @@ impl Task {
             }
             self.counters.fired(device_slot, &fire);
             self.measure.fired(fire.take);
+            let work_ns = self.dispatch.device_slots[device_slot].work_ns(fire.size);
+            self.work_ns = self.work_ns.saturating_add(work_ns);
             if let Err(failure) = self.dispatch.device_slots[device_slot].submit(fire.size, now_ns)
             {
                 self.on_device_failure(device_slot, true, &failure);

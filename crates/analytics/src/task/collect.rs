@@ -175,7 +175,7 @@ impl Batch<'_> {
                 queues[row.ring_input].decide(series.task, row.flow, answer.label(Source::Model));
             let time_ns = now_ns.saturating_sub(row.emitted_ns);
             counters.labelled(Source::Model, taken, time_ns);
-            measure.labelled(time_ns);
+            measure.labelled(row.emitted_ns, time_ns);
         }
         counters.inferred - before
     }

@@ -37,11 +37,21 @@ struct Labels {
     goal_ns: u64,
     aim_ns: u64,
     bins: [u32; BINS],
-    count: u64,
-    late: u64,
-    near: u64,
+    counts: Counts,
+    /// Of series that were on their way while the thread was held up; the others are left out of all above.
+    held_up: Counts,
+    /// Series emitted before were.
+    held_up_until_ns: u64,
     /// Since periods were last judged.
     unjudged: Unjudged,
+}
+
+/// Labels, and those of them that were later than the goal, or than what is aimed at.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    labels: u64,
+    late: u64,
+    near: u64,
 }
 
 #[derive(Default)]
@@ -61,9 +71,9 @@ impl Measure {
                 goal_ns,
                 aim_ns: (goal_ns as f64 * (1.0 - goal.delta)) as u64,
                 bins: [0; BINS],
-                count: 0,
-                late: 0,
-                near: 0,
+                counts: Counts::default(),
+                held_up: Counts::default(),
+                held_up_until_ns: 0,
                 unjudged: Unjudged::default(),
             })
         });
@@ -95,22 +105,39 @@ impl Measure {
         self.fired += series as u64;
     }
 
+    /// The thread was held up until now, for so long. Only what exceeds the goal counts, because batches cannot make room for it.
+    pub fn note_hold_up(&mut self, now_ns: u64, length_ns: u64) {
+        if let Some(labels) = &mut self.labels
+            && length_ns > labels.goal_ns
+        {
+            labels.held_up_until_ns = now_ns;
+        }
+    }
+
     /// A series was labelled so long after its emission.
-    pub fn labelled(&mut self, time_ns: u64) {
+    pub fn labelled(&mut self, emitted_ns: u64, time_ns: u64) {
         let Some(labels) = &mut self.labels else {
             return;
         };
-        labels.count += 1;
-        labels.late += u64::from(time_ns > labels.goal_ns);
-        labels.near += u64::from(time_ns > labels.aim_ns);
+        let is_held_up = emitted_ns < labels.held_up_until_ns;
+        let counts = match is_held_up {
+            true => &mut labels.held_up,
+            false => &mut labels.counts,
+        };
+        counts.labels += 1;
+        counts.late += u64::from(time_ns > labels.goal_ns);
+        counts.near += u64::from(time_ns > labels.aim_ns);
+        if is_held_up {
+            return;
+        }
         let bin = time_ns.saturating_mul(BINS_TO_GOAL) / labels.goal_ns.max(1);
         labels.bins[(bin as usize).min(BINS - 1)] += 1;
     }
 
-    /// Labels of this period that were late, and all of them.
+    /// Labels of this period that were late though nothing held them up, and all of these.
     pub fn late(&self) -> (u64, u64) {
         let labels = self.labels.as_ref();
-        labels.map_or((0, 0), |labels| (labels.late, labels.count))
+        labels.map_or((0, 0), |it| (it.counts.late, it.counts.labels))
     }
 
     /// Ends a period that took so many seconds, and begins the next.
@@ -144,18 +171,33 @@ impl Measure {
     }
 }
 
+impl Counts {
+    fn and(self, other: Counts) -> Counts {
+        Counts {
+            labels: self.labels + other.labels,
+            late: self.late + other.late,
+            near: self.near + other.near,
+        }
+    }
+}
+
 impl Labels {
     fn take(&mut self, slo: &mut SloCounters) -> PathMeasure {
+        let (mut counts, held_up) = (self.counts, self.held_up);
+        // What holds most of them up is how things are, and no exception.
+        if held_up.labels > counts.labels {
+            counts = counts.and(held_up);
+        }
         let measure = PathMeasure {
             p95_us: self.quantile_us(0.95),
             p99_us: self.quantile_us(0.99),
-            labels: self.count,
-            late: self.late,
-            near: self.near,
+            labels: counts.labels,
+            late: counts.late,
+            near: counts.near,
         };
         self.judge(slo);
         self.bins.fill(0);
-        (self.count, self.late, self.near) = (0, 0, 0);
+        (self.counts, self.held_up) = (Counts::default(), Counts::default());
         measure
     }
 
@@ -163,7 +205,8 @@ impl Labels {
     fn judge(&mut self, slo: &mut SloCounters) {
         let seen = &mut self.unjudged;
         seen.periods += 1;
-        (seen.count, seen.late) = (seen.count + self.count, seen.late + self.late);
+        let all = self.counts.and(self.held_up);
+        (seen.count, seen.late) = (seen.count + all.labels, seen.late + all.late);
         if seen.count < LABELS_MIN && seen.periods < PERIODS_MAX {
             return;
         }
@@ -174,7 +217,7 @@ impl Labels {
 
     /// The upper end of the bin in which the quantile is.
     fn quantile_us(&self, quantile: f64) -> f64 {
-        let rank = (self.count as f64 * quantile).ceil() as u64;
+        let rank = (self.counts.labels as f64 * quantile).ceil() as u64;
         let mut below = 0;
         for (bin, &count) in (1..).zip(&self.bins) {
             below += u64::from(count);
@@ -213,7 +256,7 @@ mod tests {
         (0..4).for_each(|_| measure.fired(75));
         (0..60).for_each(|_| measure.waits());
         for label in 0..300_u64 {
-            measure.labelled(label * 10_000);
+            measure.labelled(0, label * 10_000);
         }
         let mut slo = SloCounters::default();
         let (task, path) = measure.take(0.1, PROFILE, &mut slo);
@@ -227,11 +270,33 @@ mod tests {
     }
 
     #[test]
+    fn what_was_held_up_violates_the_goal_but_says_nothing_of_the_plan() {
+        let mut measure = measure();
+        let mut slo = SloCounters::default();
+        (0..200).for_each(|_| measure.labelled(10, 1_000_000));
+        measure.note_hold_up(5_000_000, 3_000_000);
+        measure.note_hold_up(9_000_000, 2_000_000); // batches can make room for this one
+        (0..100).for_each(|_| measure.labelled(4_000_000, 3_000_000));
+        (0..100).for_each(|_| measure.labelled(5_000_000, 1_000_000));
+        assert_eq!(measure.late(), (0, 300));
+        let (_, path) = measure.take(0.1, PROFILE, &mut slo);
+        assert_eq!((path.labels, path.late, path.near), (300, 0, 0));
+        assert!(path.p99_us < 1_100.0, "{}", path.p99_us);
+        assert_eq!((slo.periods, slo.violations), (1, 1));
+        // Most of a period's.
+        measure.note_hold_up(90_000_000, 70_000_000);
+        (0..200).for_each(|_| measure.labelled(80_000_000, 3_000_000));
+        (0..100).for_each(|_| measure.labelled(95_000_000, 1_000_000));
+        let (_, path) = measure.take(0.1, PROFILE, &mut slo);
+        assert_eq!((path.labels, path.late), (300, 200));
+    }
+
+    #[test]
     fn few_labels_are_judged_together() {
         let mut measure = measure();
         let mut slo = SloCounters::default();
         for period in 0..10 {
-            (0..20).for_each(|_| measure.labelled(1_000_000));
+            (0..20).for_each(|_| measure.labelled(0, 1_000_000));
             measure.take(0.1, PROFILE, &mut slo);
             assert_eq!(slo.periods, (period + 1) / 5);
         }

@@ -37,6 +37,21 @@ impl Task {
         Some((since_ns.saturating_add(patience_ns), since_ns))
     }
 
+    /// How long the oldest of the series that the last look brought had been in its ring.
+    pub(crate) fn waited_in_ring_ns(&self) -> u64 {
+        self.waited_in_ring_ns
+    }
+
+    /// How long its batches of this round were expected to take on the manager's thread; counts anew from then on.
+    pub(crate) fn take_work_ns(&mut self) -> u64 {
+        std::mem::take(&mut self.work_ns)
+    }
+
+    /// The thread was held up until now, for so long: what was emitted before may be late for that.
+    pub(crate) fn note_hold_up(&mut self, now_ns: u64, length_ns: u64) {
+        self.measure.note_hold_up(now_ns, length_ns);
+    }
+
     /// When its batches fire.
     pub(crate) fn policy(&self) -> Policy {
         self.policy

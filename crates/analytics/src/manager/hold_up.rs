@@ -1,0 +1,65 @@
+//! Whether the thread was held up: something else had its core, so that series waited though nothing here made them wait.
+//!
+//! Where that lasts longer than a goal, labels that are late for it say nothing of the plan: smaller batches would not have been
+//! earlier, and the device would have more to do from then on. The controller is not told of them, and
+//! [`crate::SloCounters::violations`] counts them all the same. For shorter ones smaller batches make room.
+
+/// What of a delay is not worth the name.
+const SHORT_NS: u64 = 500_000;
+/// A device that takes so many times what was expected may be slow. Expectations follow it within some batches.
+const SLOWER: u64 = 2;
+
+/// What the thread had to do since the round before.
+#[derive(Default)]
+pub(super) struct HoldUp {
+    last_ns: u64,
+    /// How long batches were expected to take that ran on this thread in that round.
+    work_ns: u64,
+}
+
+impl HoldUp {
+    /// For how long this round is later than the work of the last one explains. Without any the thread may have rested.
+    pub fn before(&self, now_ns: u64) -> Option<u64> {
+        let passed_ns = now_ns.saturating_sub(self.last_ns);
+        (self.work_ns > 0).then(|| self.of(passed_ns)).flatten()
+    }
+
+    /// What of the time that a series has been in a ring this work does not explain.
+    pub fn of(&self, waited_ns: u64) -> Option<u64> {
+        let explained_ns = self.work_ns.saturating_mul(SLOWER).saturating_add(SHORT_NS);
+        (waited_ns > explained_ns).then(|| waited_ns - self.work_ns)
+    }
+
+    /// A round is over, with batches that were expected to take so long on this thread.
+    pub fn round_over(&mut self, now_ns: u64, work_ns: u64) {
+        (self.last_ns, self.work_ns) = (now_ns, work_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_work_explains_is_no_hold_up() {
+        let mut hold_up = HoldUp::default();
+        assert_eq!(hold_up.before(1_000_000_000), None, "it may have rested");
+        assert_eq!(
+            (hold_up.of(400_000), hold_up.of(600_000)),
+            (None, Some(600_000))
+        );
+        hold_up.round_over(1_000_000_000, 300_000);
+        assert_eq!(hold_up.before(1_001_000_000), None);
+        assert_eq!(hold_up.before(1_001_200_000), Some(900_000));
+        assert_eq!(
+            (hold_up.of(1_000_000), hold_up.of(1_200_000)),
+            (None, Some(900_000))
+        );
+        // A device that nobody has measured explains everything.
+        hold_up.round_over(1_000_000_000, u64::MAX);
+        assert_eq!(
+            (hold_up.before(9_000_000_000), hold_up.of(9_000_000_000)),
+            (None, None)
+        );
+    }
+}
