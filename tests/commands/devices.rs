@@ -88,6 +88,32 @@ fn what_is_asked_for_is_tried_and_a_simulation_does_not_count() {
 }
 
 #[test]
+fn a_model_that_is_named_is_tried_whatever_depths_a_task_asks_its_own_at() {
+    if !has_onnxruntime() {
+        return skip(
+            "a_model_that_is_named_is_tried_whatever_depths_a_task_asks_its_own_at",
+            "ONNX Runtime",
+        );
+    }
+    let [own, other] = ["protocol", "app-id-k10"].map(|name| root().join("models").join(name));
+    let (own, other) = (own.to_str().unwrap(), other.to_str().unwrap());
+    let sets = [
+        "--set".to_owned(),
+        format!("task.first.model={own}"),
+        "--set".to_owned(),
+        "task.first.depths=[3]".to_owned(),
+    ];
+    let mut line = vec!["devices", "--device", "cpu", "--model", other];
+    line.extend(sets.iter().map(String::as_str));
+    let found = ran(&line).expect_code(0);
+    assert!(
+        found.stdout.contains("golden outputs agree"),
+        "{}",
+        found.stdout
+    );
+}
+
+#[test]
 fn without_a_library_or_a_model_nothing_is_tried() {
     let refused = ran(&["devices", "--library", "/nowhere/libonnxruntime.so"]).expect_code(69);
     assert_eq!(refused.stdout, "");

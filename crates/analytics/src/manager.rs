@@ -96,21 +96,14 @@ impl Manager {
     /// One round, at `now_ns` on the clock that [`cring::Slot::emitted_ns`] is on. Never blocks, though a device
     /// without a thread of its own works in here.
     pub fn round(&mut self, now_ns: u64) -> Round {
-        if let Some(length_ns) = self.hold_up.before(now_ns) {
-            self.note_hold_up(now_ns, length_ns);
-        }
+        self.note_hold_up(now_ns);
         let (mut worked, mut seen) = (false, false);
-        let mut waited_ns = 0;
         let decided = self.decided();
         for task in &mut self.tasks {
             task.note_decided(decided);
             let (collected, looked) = task.take_in(now_ns);
             worked |= collected;
             seen |= looked;
-            waited_ns = waited_ns.max(task.waited_in_ring_ns());
-        }
-        if let Some(length_ns) = self.hold_up.of(waited_ns) {
-            self.note_hold_up(now_ns, length_ns);
         }
         self.control(now_ns);
         worked |= match self.tasks.as_mut_slice() {
@@ -123,10 +116,14 @@ impl Manager {
         Round::of(worked, seen)
     }
 
-    /// What is on its way now was held up.
-    fn note_hold_up(&mut self, now_ns: u64, length_ns: u64) {
-        let tasks = self.tasks.iter_mut();
-        tasks.for_each(|task| task.note_hold_up(now_ns, length_ns));
+    /// Tells the tasks if the thread was held up, before labels of batches count that are back since.
+    fn note_hold_up(&mut self, now_ns: u64) {
+        let tasks = &mut self.tasks;
+        let rests_until_ns = || tasks.iter_mut().filter_map(Task::rests_until_ns).min();
+        if let Some(length_ns) = self.hold_up.before(now_ns, rests_until_ns) {
+            let tasks = self.tasks.iter_mut();
+            tasks.for_each(|task| task.note_hold_up(now_ns, length_ns));
+        }
     }
 
     /// Lets the controller plan, where a task has a goal. It is made anew, and only then is memory taken, where policies or

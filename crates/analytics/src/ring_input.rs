@@ -85,9 +85,9 @@ impl Queue {
         (self.end - self.seen) as usize
     }
 
-    /// When the oldest of the unseen was emitted, as of the last look at the ring.
-    pub fn oldest_unseen_ns(&self) -> Option<u64> {
-        (self.seen < self.end).then(|| self.slot(self.seen).emitted_ns)
+    /// Looks at the ring: when the oldest of the unseen was emitted.
+    pub fn oldest_unseen_ns(&mut self) -> Option<u64> {
+        (self.unseen() > 0).then(|| self.slot(self.seen).emitted_ns)
     }
 
     /// Takes so many of the unseen slots, which must be there, the oldest first. What each of them is for has to be said

@@ -94,10 +94,6 @@ pub struct Task {
     /// How many series of one ring input are looked at in one round, at most.
     look_max: usize,
     draining: bool,
-    /// How long the oldest of those that the last look brought had been in its ring.
-    waited_in_ring_ns: u64,
-    /// The last look left some in a ring, so that they wait for nothing but the next one.
-    is_behind: bool,
     /// How long batches since the last round are expected to take that ran on the manager's thread.
     work_ns: u64,
     /// Accepted, and not in use before [`Task::commit`].
@@ -165,8 +161,6 @@ impl Task {
             look_max: dispatch.largest().max(LOOK_MAX_LEAST),
             dispatch,
             draining: false,
-            waited_in_ring_ns: 0,
-            is_behind: false,
             work_ns: 0,
             standby: None,
             swap: None,

@@ -95,6 +95,24 @@ pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Error> {
     }
 }
 
+/// Opens the bundle that the command line names, with all its depths, or else that of the first task.
+///
+/// # Errors
+/// As [`find_bundle`] and [`open_bundle`].
+pub fn open_named_bundle(config: &Config, named: Option<&Path>) -> Result<Bundle, Error> {
+    let dir = find_bundle(config, named)?;
+    match (named, config.tasks.first()) {
+        (Some(_), Some(first)) => {
+            let task = Task {
+                depths: Vec::new(),
+                ..first.clone()
+            };
+            open_of_task(config, &task, &dir)
+        }
+        _ => open_bundle(config, &dir),
+    }
+}
+
 /// Opens the bundles of all tasks, in their order. What they say of each other is left to
 /// [`check_tasks`](crate::task_check::check_tasks).
 ///

@@ -30,8 +30,9 @@
 //!   is the budget, whatever the trigger is. So each path has a budget, which begins at D(1 − δ), is halved as soon as
 //!   a period is sure to be in violation (more than 1 % of its labels late), shrinks by a 32nd of D(1 − δ) when more than
 //!   1 % took longer than D(1 − δ), and grows by a 32nd otherwise. That is what the policy does for one task, too.
-//!   The measured t̃ only says, as in the paper, which paths are tight. Below a 16th a budget does not fall, because what
-//!   holds the thread up for longer than D violates the goal whatever the batches are.
+//!   The measured t̃ only says, as in the paper, which paths are tight. Below a 16th a budget does not fall. Labels that are
+//!   late because the thread was held up for longer than D are left out, as long as they are exceptions, for they are late whatever
+//!   the batches are.
 //! * *Turnaround*. The paper has W constant, the sum of all tasks' largest batches. That leaves nothing for goals of one
 //!   or two turnarounds, and nobody makes room for the short goal of another. Here W is what the plan makes it, and
 //!   counts in the gradient (`model`). In the simulated plant, 16 tasks of which 15 follow one need a fifth less of the

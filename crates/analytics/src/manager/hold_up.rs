@@ -18,16 +18,19 @@ pub(super) struct HoldUp {
 }
 
 impl HoldUp {
-    /// For how long this round is later than the work of the last one explains. Without any the thread may have rested.
-    pub fn before(&self, now_ns: u64) -> Option<u64> {
+    /// For how long the thread was held up before this round, if it was: for what the work of the last one does not explain. Where
+    /// there was none, the thread may have rested, but not for longer than tasks say.
+    pub fn before(&self, now_ns: u64, rests_until_ns: impl FnOnce() -> Option<u64>) -> Option<u64> {
         let passed_ns = now_ns.saturating_sub(self.last_ns);
-        (self.work_ns > 0).then(|| self.of(passed_ns)).flatten()
-    }
-
-    /// What of the time that a series has been in a ring this work does not explain.
-    pub fn of(&self, waited_ns: u64) -> Option<u64> {
         let explained_ns = self.work_ns.saturating_mul(SLOWER).saturating_add(SHORT_NS);
-        (waited_ns > explained_ns).then(|| waited_ns - self.work_ns)
+        if passed_ns <= explained_ns {
+            return None;
+        }
+        let length_ns = match self.work_ns {
+            0 => passed_ns.min(now_ns.saturating_sub(rests_until_ns()?)),
+            work_ns => passed_ns - work_ns,
+        };
+        (length_ns > SHORT_NS).then_some(length_ns)
     }
 
     /// A round is over, with batches that were expected to take so long on this thread.
@@ -43,23 +46,24 @@ mod tests {
     #[test]
     fn what_work_explains_is_no_hold_up() {
         let mut hold_up = HoldUp::default();
-        assert_eq!(hold_up.before(1_000_000_000), None, "it may have rested");
-        assert_eq!(
-            (hold_up.of(400_000), hold_up.of(600_000)),
-            (None, Some(600_000))
-        );
         hold_up.round_over(1_000_000_000, 300_000);
-        assert_eq!(hold_up.before(1_001_000_000), None);
-        assert_eq!(hold_up.before(1_001_200_000), Some(900_000));
-        assert_eq!(
-            (hold_up.of(1_000_000), hold_up.of(1_200_000)),
-            (None, Some(900_000))
-        );
+        assert_eq!(hold_up.before(1_001_000_000, || None), None);
+        assert_eq!(hold_up.before(1_001_200_000, || None), Some(900_000));
         // A device that nobody has measured explains everything.
         hold_up.round_over(1_000_000_000, u64::MAX);
-        assert_eq!(
-            (hold_up.before(9_000_000_000), hold_up.of(9_000_000_000)),
-            (None, None)
-        );
+        assert_eq!(hold_up.before(9_000_000_000, || None), None);
+    }
+
+    #[test]
+    fn a_thread_that_rests_is_held_up_once_there_is_something_to_do() {
+        let mut hold_up = HoldUp::default();
+        hold_up.round_over(1_000_000_000, 0);
+        assert_eq!(hold_up.before(1_900_000_000, || None), None);
+        assert_eq!(hold_up.before(1_900_000_000, || Some(1_899_900_000)), None);
+        let held_up = hold_up.before(1_900_000_000, || Some(1_897_000_000));
+        assert_eq!(held_up, Some(3_000_000));
+        // Something was to do all the time.
+        let left = hold_up.before(1_002_000_000, || Some(900_000_000));
+        assert_eq!(left, Some(2_000_000));
     }
 }

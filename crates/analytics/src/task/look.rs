@@ -10,14 +10,9 @@ impl Task {
     pub(super) fn look(&mut self, now_ns: u64) -> bool {
         self.turn = (self.turn + 1) % self.queues.len();
         let nothing_waited = self.waiting() == 0;
-        self.waited_in_ring_ns = 0;
-        let was_behind = std::mem::take(&mut self.is_behind);
         let mut seen = 0;
         for i in in_turn(self.turn, self.queues.len()) {
             seen += self.look_at(i, now_ns);
-        }
-        if was_behind {
-            self.waited_in_ring_ns = 0;
         }
         self.reconsidered_at = self.decided_elsewhere;
         if nothing_waited && self.waiting() > 0 {
@@ -29,13 +24,7 @@ impl Task {
     /// Looks at what is new in one ring, up to the bound. Returns how many series that were.
     fn look_at(&mut self, ring_input: usize, now_ns: u64) -> usize {
         let queue = &mut self.queues[ring_input];
-        let unseen = queue.unseen();
-        let new = unseen.min(self.look_max);
-        self.is_behind |= unseen > new;
-        if let Some(emitted_ns) = queue.oldest_unseen_ns() {
-            let waited_ns = now_ns.saturating_sub(emitted_ns);
-            self.waited_in_ring_ns = self.waited_in_ring_ns.max(waited_ns);
-        }
+        let new = queue.unseen().min(self.look_max);
         let has_news = self.decided_elsewhere != self.reconsidered_at;
         if new == 0 && !(has_news && queue.has_parked()) {
             return 0;

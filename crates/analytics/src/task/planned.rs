@@ -37,9 +37,15 @@ impl Task {
         Some((since_ns.saturating_add(patience_ns), since_ns))
     }
 
-    /// How long the oldest of the series that the last look brought had been in its ring.
-    pub(crate) fn waited_in_ring_ns(&self) -> u64 {
-        self.waited_in_ring_ns
+    /// Until when the thread may have rested, for all this task cares: a batch is out, a series came that nobody has seen, or one is
+    /// due. `None` without any of these.
+    pub(crate) fn rests_until_ns(&mut self) -> Option<u64> {
+        if !self.dispatch.is_empty() {
+            return Some(0);
+        }
+        let due = self.due_ns().map(|(due_ns, _)| due_ns);
+        let unseen = self.queues.iter_mut().filter_map(Queue::oldest_unseen_ns);
+        unseen.chain(due).min()
     }
 
     /// How long its batches of this round were expected to take on the manager's thread; counts anew from then on.

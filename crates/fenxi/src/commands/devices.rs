@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::cli::{ConfigArgs, DevicesArgs};
 use crate::exit::{Failure, print};
 use config::{Config, Sources};
-use dataplane::bundle::{find_bundle, open_bundle};
+use dataplane::bundle::{find_bundle, open_named_bundle};
 use trial::{Outcome, here, in_a_process};
 
 /// Tries the devices and prints the results.
@@ -31,7 +31,7 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
         .load()?
         .config;
     let dir = find_bundle(&config, args.model.as_deref())?;
-    let bundle = open_bundle(&config, &dir)?;
+    let bundle = open_named_bundle(&config, args.model.as_deref())?;
     if let Some(name) = &args.trial {
         let config = config_for(&args.config, &sets, name)?;
         return print(&to_json(&here(&config, &bundle))?);

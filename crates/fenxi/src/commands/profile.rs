@@ -14,7 +14,7 @@ use crate::exit::{Failure, print, remark};
 use crate::machine::Machine;
 use config::Config;
 use config::checked::{Device, Provider};
-use dataplane::bundle::{find_bundle, open_bundle};
+use dataplane::bundle::open_named_bundle;
 use dataplane::devices::session;
 
 /// The minimum of `analytics.timeout_ms`.
@@ -26,7 +26,7 @@ const TIMEOUT_MS_MIN: f64 = 0.1;
 /// The configuration, the model, the library or the device cannot be used, or the file cannot be written.
 pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     let config = config_for(&args.config, &args.config.sets, &args.device)?;
-    let bundle = open_bundle(&config, &find_bundle(&config, args.model.as_deref())?)?;
+    let bundle = open_named_bundle(&config, args.model.as_deref())?;
     let [device] = config.accel.devices.as_slice() else {
         return Err(Failure::software("profile measures one device at a time"));
     };
