@@ -190,6 +190,8 @@ def run(args):
         answers = of_table(first, second, depths, args.labels, args.label_column, args.join, args.split_by)
     cost, own, reference = check.cost_ratio(first, second, args.batch)
     names = [made.manifest["name"] for made in (first, second)]
+    if names[0] == names[1]:
+        names = [made.folder.name for made in (first, second)]
     text, steps, best = report(answers, names, args.confidence or LEVELS, cost)
     print(f"A row of {names[0]} costs {own:.2f} us, one of {names[1]} {reference:.2f} us, {1 / cost:.1f} times as much"
           f" (ONNX Runtime, one thread, batches of {args.batch}, in turn, medians of 60 rounds).")
