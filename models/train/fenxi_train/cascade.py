@@ -133,8 +133,8 @@ def report(answers, names, levels, cost):
         out += [f"No confidence is as accurate as {names[1]} alone in less device time: run {names[1]} alone."]
         return "\n".join(out), steps, best
     ours, theirs = (p.argmax(axis=1) == answers.truth for p in (answers.mixed(best.level), answers.second))
-    out += [f"As accurate as {names[1]} alone in {1 / best.time:.1f} times less device time: {best.share:.1%} of flows are asked twice."
-            f" Of {len(ours)} flows, {(ours & ~theirs).sum()} are right with both models only and {(theirs & ~ours).sum()} with {names[1]} alone only."]
+    out += [f"As accurate as {names[1]} alone in {1 / best.time:.1f} times less device time: it is asked about {best.share:.1%} of flows."
+            f" Of {len(ours)} flows, {(ours & ~theirs).sum()} are named right by both together only, and {(theirs & ~ours).sum()} by {names[1]} alone only."]
     if first["accuracy"] >= second["accuracy"]:
         out += [f"{names[0]} alone is as accurate as {names[1]}: {names[1]} is not worth its time on these flows."]
     if answers.folds is not None:

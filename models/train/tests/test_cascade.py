@@ -32,8 +32,8 @@ def test_the_second_is_asked_below_the_confidence_only():
 def test_the_least_time_without_loss_is_marked():
     text, _, best = cascade.report(answers(), ("cheap", "dear"), cascade.LEVELS, 0.1)
     assert best.level == 0.7 and round(best.time, 3) == 0.4
-    assert "2.5 times less device time: 30.0% of flows" in text
-    assert "1 are right with both models only and 1 with dear alone only" in text
+    assert "2.5 times less device time: it is asked about 30.0% of flows" in text
+    assert "1 are named right by both together only, and 1 by dear alone only" in text
     assert '    when = "cheap.confidence < 0.7"' in text
     assert sum("least time" in line for line in text.splitlines()) == 1
 
