@@ -21,8 +21,9 @@ def new_file(path, option):
 
 
 def write(path, flows, folds, probabilities):
-    """Writes what models said of flows that they have not seen, one row for each flow of the tables."""
+    """Writes what models said of flows that they have not seen and what they read of them, one row for each flow of the tables."""
     arrays = {name: getattr(flows, name) for name in ("classes", "counts", "midstream", *SAME_FLOW)}
+    arrays |= {"series": flows.series, "context": flows.seen_context()}
     arrays |= {f"depth_{depth}": p.astype(np.float32) for depth, p in probabilities.items()}
     try:
         with open(path, "xb") as file:
@@ -41,7 +42,7 @@ def read(path, made, depth):
         raise Refusal(f"{path}: no such file; {cure}", NO_INPUT) from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise Refusal(f"{path}: not readable: {error}; {cure}") from None
-    missing = [n for n in ("names", "folds", "classes", "counts", "midstream", f"depth_{depth}", *SAME_FLOW) if n not in found]
+    missing = [n for n in ("names", "folds", "classes", "counts", "midstream", "series", "context", f"depth_{depth}", *SAME_FLOW) if n not in found]
     if missing:
         raise Refusal(f"{path}: no {', '.join(missing)}; {cure}")
     if list(found["names"]) != made.labels:

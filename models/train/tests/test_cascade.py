@@ -8,6 +8,8 @@ from conftest import FAST, rows, save
 
 from fenxi_train import cascade, heldout
 
+COSTS = cascade.Costs(0.1)
+
 
 def answers(folds=None):
     """Ten flows of two classes: the first is right and sure of six, wrong and unsure of three, wrong and sure of one; the second is
@@ -24,13 +26,14 @@ def answers(folds=None):
 def test_the_second_is_asked_below_the_confidence_only():
     made = answers()
     assert [int(made.asked(level).sum()) for level in (0, 0.6, 0.61, 0.95, 0.96, 1)] == [0, 0, 3, 3, 9, 10]
-    found = [cascade.step(made, level, 0.1) for level in (0, 0.7, 1)]
+    found = [cascade.step(made, level, COSTS) for level in (0, 0.7, 1)]
     assert [round(s.accuracy, 3) for s in found] == [0.6, 0.9, 0.9]
     assert [round(s.time, 3) for s in found] == [0.1, 0.4, 1.1]
 
 
 def test_the_least_time_without_loss_is_marked():
-    text, _, best = cascade.report(answers(), ("cheap", "dear"), cascade.LEVELS, 0.1)
+    assert cascade.step(answers(), 0.7, cascade.Costs(0.1, {0.7: 2.0})).time == pytest.approx(0.7)
+    text, _, best = cascade.report(answers(), ("cheap", "dear"), cascade.LEVELS, COSTS)
     assert best.level == 0.7 and round(best.time, 3) == 0.4
     assert "2.5 times less device time: it is asked about 30.0% of flows" in text
     assert "1 are named right by both together only, and 1 by dear alone only" in text
@@ -41,16 +44,16 @@ def test_the_least_time_without_loss_is_marked():
 def test_no_confidence_may_do():
     made = answers()
     made.second = np.where(np.arange(2) == made.truth[:, None], 0.9, 0.1)
-    text, _, best = cascade.report(made, ("cheap", "dear"), (0.0, 0.7, 1.0), 0.1)
+    text, _, best = cascade.report(made, ("cheap", "dear"), (0.0, 0.7, 1.0), COSTS)
     assert best is None and "run dear alone" in text and "when =" not in text
     made.first = made.second
-    text, _, best = cascade.report(made, ("cheap", "dear"), (0.0, 0.7, 1.0), 0.1)
+    text, _, best = cascade.report(made, ("cheap", "dear"), (0.0, 0.7, 1.0), COSTS)
     assert best.level == 0 and "dear is not worth its time" in text and "when =" not in text
 
 
 def test_a_confidence_is_scored_on_folds_it_was_not_chosen_on():
     folds = np.array([0, 0, 0, 1, 1, 1, 0, 0, 1, 1])
-    accuracy, time, used = cascade.chosen_elsewhere(answers(folds), (0.0, 0.7, 1.0), 0.1)
+    accuracy, time, used = cascade.chosen_elsewhere(answers(folds), (0.0, 0.7, 1.0), COSTS)
     # On fold 0 alone a confidence of 0.7 is as good as the second; fold 1 alone needs the second always.
     assert used == [1.0, 0.7]
     assert round(accuracy, 3) == 0.8 and round(time, 3) == round((5 * 1.1 + 5 * 0.1 + 1) / 10, 3)
